@@ -1,0 +1,3 @@
+//! The famio command.
+
+fn main() {}

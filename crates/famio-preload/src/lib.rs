@@ -1,0 +1,1 @@
+//! The POSIX interposer: thin hooks over `famio::posix`.

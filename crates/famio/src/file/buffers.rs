@@ -1,0 +1,30 @@
+//! What a caller hands in: buffers, access, position.
+
+/// A piece of the caller's memory, laid out as `struct iovec`. It is the caller's: it may be a bad pointer, and is
+/// touched only by guarded copies or by the kernel.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct UserBuf {
+    /// First byte.
+    pub base: *mut u8,
+    /// Bytes.
+    pub len: usize,
+}
+
+/// What the kernel's descriptor may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// `O_RDONLY`.
+    Read,
+    /// `O_RDWR`: a write-only open is widened before it comes here.
+    Write,
+}
+
+/// Where a write goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// At this byte.
+    At(u64),
+    /// At the end of the file, found and moved in one step (`O_APPEND`).
+    End,
+}

@@ -1,0 +1,7 @@
+//! Atomic files: read, write, size, SYNC.
+
+mod buffers;
+mod plain;
+
+pub use buffers::{Access, Position, UserBuf};
+pub use plain::{AtomicFile, close_all, disown_all};

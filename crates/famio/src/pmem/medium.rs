@@ -1,0 +1,48 @@
+//! The narrow interface: every store, flush, fence, `pwrite` and `fdatasync` that durability depends on goes through
+//! a [`Medium`], so that a recorder can stand in for the hardware.
+
+use crate::error::Result;
+use core::sync::atomic::AtomicU64;
+use std::os::fd::BorrowedFd;
+
+/// A place where stores become persistent, by flushes and fences (mapped memory) or by `fdatasync` (files).
+///
+/// # Safety
+/// An implementation moves exactly the bytes that it is asked to move: callers rely on what they wrote being what a
+/// later read of the mapping gives.
+pub unsafe trait Medium: Send + Sync + 'static {
+    /// Copies `len` bytes into mapped memory. After the next [`fence`](Self::fence) of this thread they are persistent.
+    /// In no order, and torn at any byte, until then.
+    ///
+    /// # Safety
+    /// `dst` and `src` are valid for `len` bytes, and do not overlap. Faults (SIGBUS) are the caller's guard's.
+    unsafe fn copy(&self, dst: *mut u8, src: *const u8, len: usize);
+
+    /// As [`copy`](Self::copy), of zeros.
+    ///
+    /// # Safety
+    /// `dst` is valid for `len` bytes.
+    unsafe fn zero(&self, dst: *mut u8, len: usize);
+
+    /// An ordinary release store of a word: 8-byte atomic, in order with other words of its cache line. Persistent only
+    /// after [`flush`](Self::flush) and [`fence`](Self::fence), but may be persistent at any time before.
+    fn store(&self, word: &AtomicU64, value: u64);
+
+    /// Starts the write-back of the cache lines that hold `addr..addr + len`.
+    ///
+    /// # Safety
+    /// The range is mapped.
+    unsafe fn flush(&self, addr: *const u8, len: usize);
+
+    /// Waits until this thread's copies and flushes are persistent.
+    fn fence(&self);
+
+    /// Writes all of `bufs` to a file at `offset`. Durable after [`fdatasync`](Self::fdatasync). Retries short writes.
+    fn pwritev(&self, fd: BorrowedFd<'_>, bufs: &[&[u8]], offset: u64) -> Result<()>;
+
+    /// Makes a file's data, and the metadata needed to read it, durable. An error is never to be retried into success.
+    fn fdatasync(&self, fd: BorrowedFd<'_>) -> Result<()>;
+
+    /// Sets a file's size; durable after [`fdatasync`](Self::fdatasync).
+    fn ftruncate(&self, fd: BorrowedFd<'_>, size: u64) -> Result<()>;
+}

@@ -1,0 +1,55 @@
+//! What a user chooses: where journals live, what a SYNC must survive, which policy.
+
+use std::path::PathBuf;
+
+/// What a SYNC must survive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// Power loss, where the file system can give that (not on tmpfs). The default.
+    #[default]
+    Power,
+    /// The end of the process, however it ends; not the end of the boot. Nothing is flushed.
+    Process,
+}
+
+/// Which home a write goes to; `Auto` chooses per file at SYNC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum PolicyChoice {
+    /// Chosen at each SYNC from what the epoch did (Libnvmmio, section 3.3).
+    #[default]
+    Auto,
+    /// Pre-images to the log, data in place.
+    Undo,
+    /// Data to the log, copied to the file later.
+    Redo,
+    /// Data to whichever of log and file does not hold the committed copy (LAWN).
+    Alternate,
+}
+
+/// Settings of one atomic file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The folder that holds journals; `None`: `.famio/` beside the file.
+    pub pool: Option<PathBuf>,
+    /// What a SYNC must survive.
+    pub durability: Durability,
+    /// Treat a plain mapping as persistent memory: write-backs and fences are executed, though they make nothing
+    /// survive more than the process does. To measure and to test; said on stderr.
+    pub emulated: bool,
+    /// The policy, for journals in place.
+    pub policy: PolicyChoice,
+    /// How far a file's journal may grow, in bytes.
+    pub journal_limit: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            pool: None,
+            durability: Durability::Power,
+            emulated: false,
+            policy: PolicyChoice::Auto,
+            journal_limit: 4 << 30,
+        }
+    }
+}
