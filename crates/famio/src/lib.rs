@@ -14,6 +14,8 @@ pub mod thread;
 
 pub mod pmem;
 
+pub(crate) mod index;
+
 pub mod file;
 
 pub use error::{Error, Result};

@@ -1,0 +1,118 @@
+//! A lock in shared memory that names its holder.
+
+use crate::error::{Error, Result};
+use crate::thread;
+use core::sync::atomic::{AtomicU32, Ordering};
+use rustix::thread::futex;
+use rustix::time::Timespec;
+
+/// Somebody waits; the holder wakes on release.
+const WAITERS: u32 = 1 << 31;
+/// Tries before a thread sleeps: a holder never sleeps inside, so a short wait is the common one.
+const SPINS: u32 = 200;
+/// How long a waiter sleeps before it looks whether the holder still lives.
+const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// After so many rounds of patience a wait is given up: nothing is stolen from a holder that may live.
+const ROUNDS: u32 = 60;
+
+/// A mutual exclusion lock of one word: 0 when free, else the holder's process slot plus one, with a bit for waiters.
+/// Works between processes; the word alone says whose death to look for.
+#[repr(transparent)]
+pub(crate) struct SharedLock(AtomicU32);
+
+/// The lock is held until this is dropped.
+pub(crate) struct Locked<'a>(&'a SharedLock);
+
+impl SharedLock {
+    /// Takes the lock for the process in `slot`. `EDEADLK` after a minute: the holder is stuck or stopped.
+    #[inline]
+    pub fn lock(&self, slot: u32) -> Result<Locked<'_>> {
+        if self.0.compare_exchange(0, slot + 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            self.lock_slow(slot)?;
+        }
+        Ok(self.taken())
+    }
+
+    /// Takes the lock if nobody has it.
+    #[inline]
+    pub fn try_lock(&self, slot: u32) -> Option<Locked<'_>> {
+        self.0.compare_exchange(0, slot + 1, Ordering::Acquire, Ordering::Relaxed).ok().map(|_| self.taken())
+    }
+
+    #[inline]
+    fn taken(&self) -> Locked<'_> {
+        let held = &thread::current().locks_held;
+        held.set(held.get() + 1);
+        Locked(self)
+    }
+
+    #[cold]
+    fn lock_slow(&self, slot: u32) -> Result<()> {
+        for _ in 0..SPINS {
+            core::hint::spin_loop();
+            if self.0.compare_exchange(0, slot + 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return Ok(());
+            }
+        }
+        for _ in 0..ROUNDS {
+            // Who has waited takes the lock with the waiters' bit set: others may still sleep.
+            let seen = self.0.fetch_or(WAITERS, Ordering::Relaxed) | WAITERS;
+            if seen == WAITERS {
+                if self.0.compare_exchange(seen, (slot + 1) | WAITERS, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                    return Ok(());
+                }
+                continue;
+            }
+            let _ = futex::wait(&self.0, futex::Flags::empty(), seen, Some(&PATIENCE));
+        }
+        Err(Error::new(libc::EDEADLK))
+    }
+}
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // A swap, not a store: on x86 a locked instruction also drains what the holder stored non-temporally.
+        if self.0.0.swap(0, Ordering::Release) & WAITERS != 0 {
+            let _ = futex::wake(&self.0.0, futex::Flags::empty(), 1);
+        }
+        let held = &thread::current().locks_held;
+        held.set(held.get() - 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::AtomicU64;
+
+    #[test]
+    fn excludes_and_counts_what_the_thread_holds() {
+        let lock = SharedLock(AtomicU32::new(0));
+        let sum = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for slot in 0..4 {
+                let (lock, sum) = (&lock, &sum);
+                scope.spawn(move || {
+                    for _ in 0..10_000 {
+                        let _held = lock.lock(slot).unwrap();
+                        assert_eq!(thread::current().locks_held.get(), 1);
+                        sum.store(sum.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                    }
+                    assert_eq!(thread::current().locks_held.get(), 0);
+                });
+            }
+        });
+        assert_eq!(sum.load(Ordering::Relaxed), 40_000);
+        assert_eq!(lock.0.load(Ordering::Relaxed) & !WAITERS, 0);
+    }
+
+    #[test]
+    fn try_lock_fails_while_held() {
+        let lock = SharedLock(AtomicU32::new(0));
+        let held = lock.lock(3).unwrap();
+        assert!(lock.try_lock(1).is_none());
+        drop(held);
+        assert!(lock.try_lock(1).is_some());
+    }
+}

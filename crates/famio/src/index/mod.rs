@@ -1,0 +1,17 @@
+//! What processes share of one atomic file while they have it open: an arena in DRAM with, for each block that was
+//! written, a cell that says where its bytes live. Offsets only, so that every process may map it anywhere; rebuilt from
+//! the journal, never persisted.
+
+mod arena;
+mod cell;
+mod gate;
+mod lock;
+mod radix;
+mod shared;
+
+pub(crate) use arena::Arena;
+pub(crate) use cell::{Cell, Version};
+pub(crate) use gate::{Closed, Gate, Inside};
+pub(crate) use lock::{Locked, SharedLock};
+pub(crate) use radix::{BLOCK, BLOCKS_MAX, Index};
+pub(crate) use shared::{Shared, Slot};

@@ -1,0 +1,204 @@
+//! A radix tree from block numbers to cells: nine bits a level, four levels (256 TiB of 4 KiB blocks), nodes installed
+//! by compare-and-swap and never removed while the arena lives (Libnvmmio, section 3.2).
+
+use super::arena::Arena;
+use super::cell::Cell;
+use crate::error::{Error, Result};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of the file under one cell.
+pub(crate) const BLOCK: usize = 4096;
+const BITS: u32 = 9;
+const FANOUT: usize = 1 << BITS;
+/// Levels; level 1 holds the cells.
+const LEVELS: u32 = 4;
+/// Blocks that the tree can hold.
+pub(crate) const BLOCKS_MAX: u64 = 1 << (BITS * LEVELS);
+
+/// An inner node: offsets of the nodes below, 0 where there is none.
+type Node = [AtomicU64; FANOUT];
+/// A node of level 1.
+type Leaf = [Cell; FANOUT];
+
+/// The tree of one arena.
+#[derive(Clone, Copy)]
+pub(crate) struct Index<'a> {
+    arena: &'a Arena,
+}
+
+/// Which child of a node of `level` leads to `block`.
+#[inline]
+fn child(block: u64, level: u32) -> usize {
+    (block >> (BITS * (level - 1))) as usize & (FANOUT - 1)
+}
+
+impl<'a> Index<'a> {
+    pub fn new(arena: &'a Arena) -> Self {
+        Self { arena }
+    }
+
+    /// Where to start for `block`: the skip pointer's node if it covers the block, else the root.
+    #[inline]
+    fn start(&self, block: u64) -> (u64, u32) {
+        let shared = self.arena.shared();
+        let skip = shared.skip.load(Ordering::Acquire);
+        let level = (skip & 63) as u32; // nodes are aligned to 64: the low bits are free for the level
+        if level != 0 && block < 1 << (BITS * level) {
+            (skip & !63, level)
+        } else {
+            (shared.root.load(Ordering::Acquire), LEVELS)
+        }
+    }
+
+    /// The block's cell, if the block was ever written.
+    #[inline]
+    pub fn lookup(&self, block: u64) -> Option<&'a Cell> {
+        if block >= BLOCKS_MAX {
+            return None;
+        }
+        let (mut at, mut level) = self.start(block);
+        while level > 1 {
+            if at == 0 {
+                return None;
+            }
+            at = self.arena.at::<Node>(at)?[child(block, level)].load(Ordering::Acquire);
+            level -= 1;
+        }
+        if at == 0 { None } else { self.arena.at::<Leaf>(at).map(|leaf| &leaf[child(block, 1)]) }
+    }
+
+    /// How many blocks from `block` on surely have no cell, up to `most`: a whole leaf is skipped at a time.
+    pub fn absent_run(&self, block: u64, most: u64) -> u64 {
+        let mut run = 0;
+        while run < most && self.lookup(block + run).is_none() {
+            run += FANOUT as u64 - ((block + run) & (FANOUT as u64 - 1));
+        }
+        run.min(most)
+    }
+
+    /// The block's cell, made if need be. `ENOSPC` when the arena can't grow, `EFBIG` beyond the tree.
+    #[inline]
+    pub fn cell(&self, block: u64) -> Result<&'a Cell> {
+        match self.lookup(block) {
+            Some(cell) => Ok(cell),
+            None => self.insert(block),
+        }
+    }
+
+    #[cold]
+    fn insert(&self, block: u64) -> Result<&'a Cell> {
+        if block >= BLOCKS_MAX {
+            return Err(Error::new(libc::EFBIG));
+        }
+        let shared = self.arena.shared();
+        let mut at = self.child_or_new(&shared.root, size_of::<Node>())?;
+        for level in (2..=LEVELS).rev() {
+            let node = self.arena.at::<Node>(at).ok_or(Error::new(libc::EIO))?;
+            let size = if level == 2 { size_of::<Leaf>() } else { size_of::<Node>() };
+            at = self.child_or_new(&node[child(block, level)], size)?;
+            self.offer_skip(block, at, level - 1);
+        }
+        let leaf = self.arena.at::<Leaf>(at).ok_or(Error::new(libc::EIO))?;
+        Ok(&leaf[child(block, 1)])
+    }
+
+    fn child_or_new(&self, place: &AtomicU64, size: usize) -> Result<u64> {
+        let seen = place.load(Ordering::Acquire);
+        if seen != 0 {
+            return Ok(seen);
+        }
+        let fresh = self.arena.allocate(size)?; // lost if another thread is first: a node, once
+        Ok(match place.compare_exchange(0, fresh, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => fresh,
+            Err(theirs) => theirs,
+        })
+    }
+
+    /// Makes the leftmost node of `level` the skip pointer, as long as it covers every block so far.
+    fn offer_skip(&self, block: u64, at: u64, level: u32) {
+        let shared = self.arena.shared();
+        let skip = shared.skip.load(Ordering::Acquire);
+        let leftmost = block < 1 << (BITS * level);
+        // A higher node serves more blocks, a lower one is shorter to walk: the lowest that has covered all wins.
+        if leftmost && skip == 0 {
+            let _ = shared.skip.compare_exchange(0, at | u64::from(level), Ordering::AcqRel, Ordering::Relaxed);
+        } else if skip != 0 && leftmost && level > (skip & 63) as u32 && block >= 1 << (BITS * (skip & 63) as u32) {
+            let _ = shared.skip.compare_exchange(skip, at | u64::from(level), Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    /// Calls `visit` for every cell that exists in `first..=last`, in file order, until it fails.
+    pub fn for_each(&self, first: u64, last: u64, mut visit: impl FnMut(u64, &'a Cell) -> Result<()>) -> Result<()> {
+        let mut block = first;
+        while block <= last && block < BLOCKS_MAX {
+            let run = self.absent_run(block, last - block + 1);
+            block += run;
+            if run == 0 {
+                if let Some(cell) = self.lookup(block) {
+                    visit(block, cell)?;
+                }
+                block += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_what_was_inserted_near_and_far() {
+        let arena = Arena::for_test();
+        let index = Index::new(&arena);
+        let blocks = [0, 1, 511, 512, 513, 1 << 18, (1 << 27) + 5, BLOCKS_MAX - 1];
+        for (i, &block) in blocks.iter().enumerate() {
+            index.cell(block).unwrap().writer.store(i as u64 + 1, Ordering::Relaxed);
+        }
+        for (i, &block) in blocks.iter().enumerate() {
+            assert_eq!(index.lookup(block).unwrap().writer.load(Ordering::Relaxed), i as u64 + 1, "block {block}");
+        }
+        assert!(index.lookup(1 << 20).is_none());
+        assert_eq!(index.cell(BLOCKS_MAX).err().unwrap().errno(), libc::EFBIG);
+    }
+
+    #[test]
+    fn blocks_2_mib_apart_have_cells_of_their_own() {
+        let arena = Arena::for_test();
+        let index = Index::new(&arena);
+        let (a, b) = (index.cell(3).unwrap(), index.cell(3 + 512).unwrap());
+        assert!(!core::ptr::eq(a, b));
+    }
+
+    #[test]
+    fn threads_agree_on_the_cells() {
+        let arena = Arena::for_test();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let index = Index::new(&arena);
+                    for block in (0..40_000).step_by(37) {
+                        index.cell(block).unwrap().writer.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        let index = Index::new(&arena);
+        for block in (0..40_000).step_by(37) {
+            assert_eq!(index.lookup(block).unwrap().writer.load(Ordering::Relaxed), 4);
+        }
+    }
+
+    #[test]
+    fn an_absent_run_ends_at_a_leaf_that_exists() {
+        let arena = Arena::for_test();
+        let index = Index::new(&arena);
+        assert_eq!(index.absent_run(7, 10), 10);
+        index.cell(1024).unwrap();
+        assert_eq!(index.absent_run(0, 5000), 1024);
+        let mut seen = Vec::new();
+        index.for_each(1000, 1030, |block, _| { seen.push(block); Ok(()) }).unwrap();
+        assert_eq!(seen, (1024..=1030).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,100 @@
+//! The first page of an arena: the state of the file that all its processes share.
+
+use super::gate::Gate;
+use super::lock::SharedLock;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Processes that may have one file open at a time.
+pub(crate) const SLOTS: usize = 16;
+
+/// A process that has the file open.
+#[repr(C, align(64))]
+#[derive(Default)]
+pub(crate) struct Slot {
+    /// Its threads that are inside the gate.
+    pub inside: AtomicU32,
+    /// Its process id; 0: the slot is free.
+    pub pid: AtomicU32,
+}
+
+/// What the processes of a file agree on. Plain words: every value is checked by who uses it as an offset.
+#[repr(C, align(64))]
+pub(crate) struct Shared {
+    /// `MAGIC` once the arena is ready.
+    pub magic: AtomicU64,
+    /// Where the next allocation starts.
+    pub next: AtomicU64,
+    /// How far the arena's file has memory behind it.
+    pub allocated: AtomicU64,
+    /// Held while the arena grows.
+    pub growing: SharedLock,
+    /// The file lock.
+    pub gate: Gate,
+    /// Held by whoever makes the file longer.
+    pub extending: SharedLock,
+    /// 1: the journal is closed or handed back; whoever comes in must start over.
+    pub closed: AtomicU32,
+    /// 1: a flush failed and what it covered could not be saved otherwise: no more writes.
+    pub poisoned: AtomicU32,
+    /// 1: the open epoch has writes.
+    pub dirty: AtomicU32,
+    /// The policy in force (`file::policy`).
+    pub policy: AtomicU32,
+    spare: AtomicU32,
+    /// *C*: the last durable epoch.
+    pub committed: AtomicU64,
+    /// The logical size, in bytes, with the open epoch.
+    pub size: AtomicU64,
+    /// The logical size as of *C*.
+    pub committed_size: AtomicU64,
+    /// The inode's size.
+    pub physical: AtomicU64,
+    /// No byte at or above this one was ever stored to, in the file or in the log.
+    pub stale_end: AtomicU64,
+    /// Last change of the file, as `stat` is to show it: seconds and nanoseconds, 0 before the first.
+    pub modified: [AtomicU64; 2],
+    /// The wall clock, in nanoseconds, when a copy into the file last began and last ended: what changed the inode later
+    /// than that was not us. Survives the process, not the boot.
+    pub store_began: AtomicU64,
+    /// See `store_began`.
+    pub store_ended: AtomicU64,
+    /// The open epoch's work, for the choice of policy: bytes read, bytes written, writes.
+    pub epoch_read: AtomicU64,
+    /// See `epoch_read`.
+    pub epoch_written: AtomicU64,
+    /// See `epoch_read`.
+    pub epoch_writes: AtomicU64,
+    /// Radix tree: offset of the root node, 0 before the first block.
+    pub root: AtomicU64,
+    /// Radix tree: a lower node to start from for small block numbers, with its level.
+    pub skip: AtomicU64,
+    /// The processes.
+    pub slots: [Slot; SLOTS],
+}
+
+const _: () = assert!(size_of::<Shared>() <= 4096);
+
+/// "FAMIOAR1".
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOAR1");
+
+impl Shared {
+    /// *C*.
+    #[inline]
+    pub fn committed(&self) -> u64 {
+        self.committed.load(Ordering::Acquire)
+    }
+
+    /// The logical size.
+    #[inline]
+    pub fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// Remembers that bytes below `end` may have been stored to.
+    #[inline]
+    pub fn raise_stale_end(&self, end: u64) {
+        if self.stale_end.load(Ordering::Relaxed) < end {
+            self.stale_end.fetch_max(end, Ordering::Relaxed);
+        }
+    }
+}
