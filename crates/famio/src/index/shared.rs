@@ -53,21 +53,27 @@ pub(crate) struct Shared {
     pub stale_end: AtomicU64,
     /// Last change of the file, as `stat` is to show it: seconds and nanoseconds, 0 before the first.
     pub modified: [AtomicU64; 2],
-    /// The wall clock, in nanoseconds, when a copy into the file last began and last ended: what changed the inode later
-    /// than that was not us. Survives the process, not the boot.
-    pub store_began: AtomicU64,
-    /// See `store_began`.
-    pub store_ended: AtomicU64,
-    /// The open epoch's work, for the choice of policy: bytes read, bytes written, writes.
-    pub epoch_read: AtomicU64,
-    /// See `epoch_read`.
-    pub epoch_written: AtomicU64,
-    /// See `epoch_read`.
+    /// What `physical` is about to become, stored before the system call: a crash may leave either.
+    pub physical_next: AtomicU64,
+    /// The wall clock, in nanoseconds, when a writer last left: what changed the inode later was not us. Survives the
+    /// process, not the boot.
+    pub touched: AtomicU64,
+    /// Reads since the last SYNC, for the choice of policy.
+    pub epoch_reads: AtomicU64,
+    /// Writes since the last SYNC.
     pub epoch_writes: AtomicU64,
+    /// Bytes of those writes.
+    pub epoch_bytes: AtomicU64,
     /// Radix tree: offset of the root node, 0 before the first block.
     pub root: AtomicU64,
     /// Radix tree: a lower node to start from for small block numbers, with its level.
     pub skip: AtomicU64,
+    /// Free entries of a journal in place: number of the first plus one, and a count of changes above it.
+    pub free: AtomicU64,
+    /// Offset of the directory of the links between free entries.
+    pub links: AtomicU64,
+    /// Entries in use.
+    pub used: AtomicU64,
     /// The processes.
     pub slots: [Slot; SLOTS],
 }

@@ -1,0 +1,108 @@
+//! What an engine works with.
+
+use super::{Descriptors, Home};
+use crate::error::Result;
+use crate::index::{Arena, BLOCK, Cell, Index, Shared};
+use crate::settings::PolicyChoice;
+use core::sync::atomic::Ordering;
+
+/// One file attached by one process: its arena, its home, its descriptors.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub arena: &'a Arena,
+    pub home: &'a Home,
+    pub fds: &'a Descriptors,
+    /// This process's slot.
+    pub me: u32,
+    /// What the user chose.
+    pub choice: PolicyChoice,
+}
+
+impl<'a> Context<'a> {
+    #[inline]
+    pub fn shared(&self) -> &'a Shared {
+        self.arena.shared()
+    }
+
+    #[inline]
+    pub fn index(&self) -> Index<'a> {
+        Index::new(self.arena)
+    }
+
+    /// Room in the file for a whole block.
+    #[inline]
+    pub fn room_for(&self, block: u64) -> Result<()> {
+        let start = block * BLOCK as u64;
+        self.home.make_room(self.shared(), self.fds, start, start + BLOCK as u64)
+    }
+}
+
+/// A block's worth of bytes on the way into a file: the caller's bytes are copied here with no lock held.
+#[repr(C, align(64))]
+pub(crate) struct BlockBuf(pub [u8; BLOCK]);
+
+impl BlockBuf {
+    /// Uninitialised content would do, but zeroing 4 KiB is cheap beside what follows only for large writes: callers fill
+    /// what they use.
+    #[inline]
+    pub fn new() -> core::mem::MaybeUninit<Self> {
+        core::mem::MaybeUninit::uninit()
+    }
+}
+
+/// What a commit makes durable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sealed {
+    /// The epoch that becomes *C*.
+    pub epoch: u64,
+    /// The file's size in it.
+    pub size: u64,
+}
+
+/// The homes of an atomic file and the journal between them. The front (`read`, `write`, `size`, `sync`) holds the gate
+/// and does all that is the same for journals in place and journals of records.
+pub(crate) trait Engine: Send + Sync {
+    /// Bytes of the file home that hold what the file logically has there, below this offset; zeros above.
+    fn readable(&self, cx: Context<'_>) -> u64;
+
+    /// Reads `len` bytes at `start` of a block that has a cell, into the caller's memory. Takes no lock unless a writer
+    /// keeps it waiting.
+    ///
+    /// # Safety
+    /// `dst` is the caller's buffer; it may be bad.
+    unsafe fn read_block(
+        &self,
+        cx: Context<'_>,
+        cell: &Cell,
+        block: u64,
+        start: usize,
+        dst: *mut u8,
+        len: usize,
+    ) -> Result<()>;
+
+    /// Writes bytes `start..end` of a block, which lie at the same places of `buf`; the rest of `buf` is room to fill up
+    /// granules. The caller is inside the gate, and has no lock.
+    fn write_block(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()>;
+
+    /// A smaller size in the open epoch: what lies above it is gone. The gate is closed.
+    fn cut(&self, cx: Context<'_>, size: u64) -> Result<()>;
+
+    /// Makes the open epoch durable. The gate is closed. An error leaves *C* as it was.
+    fn commit(&self, cx: Context<'_>, sealed: Sealed) -> Result<()>;
+
+    /// Moves some committed blocks to the file. Inside the gate; takes only locks that are free. Whether more is left.
+    fn settle_some(&self, cx: Context<'_>) -> Result<bool>;
+
+    /// Moves all to the file, cuts the file to its size, and takes the journal away. The gate is closed, the epoch
+    /// committed.
+    fn retire(&self, cx: Context<'_>) -> Result<()>;
+
+    /// Bytes of committed data that wait to be settled: wakes the background.
+    fn waiting(&self, cx: Context<'_>) -> u64;
+}
+
+/// Counts one more in a statistic that several threads share; lost counts do no harm.
+#[inline]
+pub(crate) fn count(counter: &core::sync::atomic::AtomicU64, by: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+}

@@ -1,0 +1,176 @@
+//! The file as a home of bytes: its mapping, its physical size, and room made in it before anything is stored.
+
+use super::Descriptors;
+use crate::error::{Error, Result};
+use crate::index::Shared;
+use crate::map::{Mapping, guard};
+use crate::pmem::{Domain, Medium};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use rustix::fs::FallocateFlags;
+use std::sync::Mutex;
+
+/// Zeros to read from where the file has nothing.
+static ZEROS: [u8; 4096] = [0; 4096];
+/// Room is made in steps of an eighth of the file, within these bounds.
+const STEP_MIN: u64 = 256 << 10;
+const STEP_MAX: u64 = 16 << 20;
+
+/// The mapped file.
+pub(crate) struct Home {
+    current: AtomicPtr<Mapping>,
+    /// All mappings ever made, the current one last: readers may still be in an older one.
+    maps: Mutex<Vec<Box<Mapping>>>,
+    domain: Domain,
+    writable: bool,
+    medium: &'static dyn Medium,
+    /// The file has holes: blocks are allocated one at a time before a store.
+    sparse: AtomicBool,
+}
+
+impl Home {
+    /// Maps the file. `writable`: stores go through the mapping, as on every domain but page-cache.
+    pub fn new(fds: &Descriptors, domain: Domain, writable: bool, medium: &'static dyn Medium) -> Result<Self> {
+        let (map, sparse) = fds.with(writable, |fd| {
+            let stat = rustix::fs::fstat(fd)?;
+            let sparse = (stat.st_blocks as u64) * 512 < stat.st_size as u64;
+            let size = stat.st_size as u64;
+            let map = Mapping::reserve(fd, domain, size, writable, crate::map::RESERVATION)?;
+            Ok((Box::new(map), sparse))
+        })?;
+        let current = AtomicPtr::new(core::ptr::from_ref(&*map).cast_mut());
+        let sparse = AtomicBool::new(sparse);
+        Ok(Self { current, maps: Mutex::new(vec![map]), domain, writable, medium, sparse })
+    }
+
+    #[inline]
+    fn map(&self) -> &Mapping {
+        // SAFETY: points to a box in `maps`, which keeps all of them as long as `self`.
+        unsafe { &*self.current.load(Ordering::Acquire) }
+    }
+
+    /// Where `offset..offset + len` lies in memory. The caller knows that it is below the physical size.
+    #[inline]
+    pub fn ptr(&self, offset: u64, len: usize) -> Result<*mut u8> {
+        self.map().ptr(offset, len).ok_or(Error::new(libc::EFBIG))
+    }
+
+    /// Copies from the file to memory of the caller's; zeros for what lies at or above `readable`.
+    ///
+    /// # Safety
+    /// As [`guard::copy`]: `dst` may be bad, then the error is `EFAULT`, but not memory that others rely on.
+    pub unsafe fn read(&self, offset: u64, dst: *mut u8, len: usize, readable: u64) -> Result<()> {
+        let there = len.min(readable.saturating_sub(offset) as usize);
+        if there > 0 {
+            // SAFETY: the source is in our mapping; a file cut by somebody else is a fault that the guard catches.
+            unsafe { guarded_copy(dst, self.ptr(offset, there)?, there) }?;
+        }
+        // SAFETY: the rest of the caller's buffer.
+        unsafe { zero_out(dst.wrapping_add(there), len - there) }
+    }
+
+    /// Makes room so that bytes below `end` can be stored to through the mapping: physical size, allocated blocks, map.
+    /// `ENOSPC`, `EDQUOT`, `EFBIG` come from here, before anything is written.
+    #[inline]
+    pub fn make_room(&self, shared: &Shared, fds: &Descriptors, start: u64, end: u64) -> Result<()> {
+        if end > shared.physical.load(Ordering::Acquire) {
+            self.extend(shared, fds, end)?;
+        }
+        if self.sparse.load(Ordering::Relaxed) {
+            fds.with(true, |fd| Ok(allocate(fd, start, end)?))?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn extend(&self, shared: &Shared, fds: &Descriptors, end: u64) -> Result<()> {
+        let mut maps = self.maps.lock().unwrap_or_else(|poison| poison.into_inner());
+        let have = shared.physical.load(Ordering::Acquire);
+        if end <= have {
+            return Ok(());
+        }
+        let step = (have / 8).clamp(STEP_MIN, STEP_MAX);
+        // Room ahead only where writes go on from the end: a far write leaves a hole, as it would without us.
+        let near = end - have <= STEP_MAX;
+        let mut want = if near { end + step } else { end }.next_multiple_of(4096);
+        want = want.min(size_limit()).max(end);
+        let from = if near { have } else { end.saturating_sub(STEP_MAX) & !4095 };
+        shared.physical_next.store(want, Ordering::Release);
+        let made = fds.with(true, |fd| {
+            if !near {
+                self.sparse.store(true, Ordering::Relaxed);
+                self.medium.ftruncate(fd, from)?;
+            }
+            if allocate(fd, from, want).is_err() {
+                // Not so much: just what is needed now.
+                want = end.next_multiple_of(4096).min(size_limit()).max(end);
+                allocate(fd, from, want)?;
+            }
+            self.medium.ftruncate(fd, want)?;
+            // Data must not lie beyond a size that a power cut takes back.
+            self.medium.fdatasync(fd)
+        });
+        if let Err(e) = made {
+            shared.physical_next.store(have, Ordering::Release);
+            return Err(e);
+        }
+        if want > self.map().reserved() as u64 {
+            let map = fds.with(self.writable, |fd| {
+                Mapping::reserve(fd, self.domain, want, self.writable, crate::map::RESERVATION)
+            })?;
+            maps.push(Box::new(map));
+            if let Some(map) = maps.last() {
+                self.current.store(core::ptr::from_ref(&**map).cast_mut(), Ordering::Release);
+            }
+        }
+        if near {
+            // One call now instead of a fault a page later. Advice: a failure is no reason to stop.
+            let _ = self.map().populate(from, (want - from) as usize, self.writable);
+        }
+        shared.physical.store(want, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// Reserves blocks; where the file system can't, the store takes its chance.
+fn allocate(fd: std::os::fd::BorrowedFd<'_>, start: u64, end: u64) -> Result<()> {
+    loop {
+        match rustix::fs::fallocate(fd, FallocateFlags::KEEP_SIZE, start, end - start) {
+            Err(rustix::io::Errno::INTR) => {}
+            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => return Ok(()),
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// The process's limit on file sizes: room is not made beyond it, so that no SIGXFSZ comes from work of ours.
+fn size_limit() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Fsize).current.unwrap_or(i64::MAX as u64)
+}
+
+/// A guarded copy whose fault is an error: `EFAULT` (the caller's memory) or `EIO` (ours: the file was cut, bad media).
+///
+/// # Safety
+/// Of the two sides at most one is the caller's; the other is a mapping or a buffer of ours.
+#[inline]
+pub(crate) unsafe fn guarded_copy(dst: *mut u8, src: *const u8, len: usize) -> Result<()> {
+    // SAFETY: the caller's promise.
+    match unsafe { guard::copy(dst, src, len) } {
+        Ok(()) => Ok(()),
+        Err(fault) => Err(Error::new(fault.errno())),
+    }
+}
+
+/// Zeros into the caller's memory, guarded.
+///
+/// # Safety
+/// `dst` is the caller's buffer of `len` bytes; it may be bad.
+pub(crate) unsafe fn zero_out(dst: *mut u8, len: usize) -> Result<()> {
+    let mut done = 0;
+    while done < len {
+        let n = (len - done).min(ZEROS.len());
+        // SAFETY: the source is a static.
+        unsafe { guarded_copy(dst.wrapping_add(done), ZEROS.as_ptr(), n) }?;
+        done += n;
+    }
+    Ok(())
+}

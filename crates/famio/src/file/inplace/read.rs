@@ -1,0 +1,92 @@
+//! Reading part of one block.
+
+use super::state::State;
+use super::{GRANULE, InPlace, inconsistent, runs, touched};
+use crate::error::Result;
+use crate::file::context::Context;
+use crate::file::home::guarded_copy;
+use crate::index::{BLOCK, Cell};
+use core::sync::atomic::Ordering;
+
+/// Optimistic tries before a reader queues up behind the writers.
+const TRIES: u32 = 64;
+
+impl InPlace {
+    /// See [`Engine::read_block`](crate::file::context::Engine::read_block).
+    ///
+    /// # Safety
+    /// `dst` is the caller's buffer; it may be bad.
+    pub(super) unsafe fn read(
+        &self,
+        cx: Context<'_>,
+        cell: &Cell,
+        block: u64,
+        start: usize,
+        dst: *mut u8,
+        len: usize,
+    ) -> Result<()> {
+        for attempt in 0.. {
+            if let Some(seen) = cell.begin_read() {
+                // SAFETY: the caller's promise.
+                let copied = unsafe { self.copy_out(cx, cell, block, start, dst, len) };
+                if cell.still(seen) {
+                    return copied;
+                }
+            }
+            if attempt >= TRIES && crate::thread::current().locks_held.get() == 0 {
+                // Wait for the writer by its lock, then try again: the caller's memory is not touched under it.
+                drop(cell.lock.lock(cx.me)?);
+            } else {
+                core::hint::spin_loop();
+            }
+            if attempt > 1 << 20 {
+                return Err(crate::error::Error::new(libc::EAGAIN));
+            }
+        }
+        unreachable!("the loop above returns")
+    }
+
+    /// # Safety
+    /// `dst` is the caller's buffer; it may be bad.
+    unsafe fn copy_out(
+        &self,
+        cx: Context<'_>,
+        cell: &Cell,
+        block: u64,
+        start: usize,
+        dst: *mut u8,
+        len: usize,
+    ) -> Result<()> {
+        let shared = cx.shared();
+        let physical = shared.physical.load(Ordering::Acquire);
+        let offset = block * BLOCK as u64 + start as u64;
+        let wanted = touched(start, start + len);
+        let state = State::of(cell, shared.committed());
+        let in_log = state.map_or(0, |s| s.in_log()) & wanted;
+        if in_log == 0 {
+            // SAFETY: the caller's promise.
+            return unsafe { cx.home.read(offset, dst, len, physical) };
+        }
+        let entry = state.map_or(0, |s| s.entry);
+        if entry >= self.log.entries() {
+            return Err(inconsistent("a cell names an entry that is not there"));
+        }
+        let log = self.log.block(entry);
+        let end = start + len;
+        let piece = |first: usize, count: usize| {
+            let from = (first * GRANULE).max(start);
+            let to = ((first + count) * GRANULE).min(end);
+            (from, to, dst.wrapping_add(from - start))
+        };
+        runs(in_log, |first, count| {
+            let (from, to, at) = piece(first, count);
+            // SAFETY: the source is our log block; `at` is in the caller's buffer.
+            unsafe { guarded_copy(at, log.wrapping_add(from), to - from) }
+        })?;
+        runs(wanted & !in_log, |first, count| {
+            let (from, to, at) = piece(first, count);
+            // SAFETY: `at` is in the caller's buffer.
+            unsafe { cx.home.read(block * BLOCK as u64 + from as u64, at, to - from, physical) }
+        })
+    }
+}

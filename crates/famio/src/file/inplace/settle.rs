@@ -1,0 +1,114 @@
+//! Settling: committed granules move from the log to the file, and their entry becomes free, in three steps: data
+//! persistent in the file; then the cleared word persistent in the journal; then reuse.
+
+use super::state::State;
+use super::{GRANULE, InPlace, above, runs};
+use crate::error::Result;
+use crate::file::context::Context;
+use crate::index::{BLOCK, Cell, Version};
+use crate::journal::inplace::Stored;
+use core::sync::atomic::Ordering;
+
+/// Entries looked at in one round of the background, so that a round stays short.
+const ROUND: u32 = 256;
+
+impl InPlace {
+    /// Settles a block that has no version of the open epoch; its lock is held.
+    pub(super) fn settle_block(&self, cx: Context<'_>, cell: &Cell, block: u64, state: State) -> Result<()> {
+        debug_assert!(state.open.is_none());
+        let size = cx.shared().committed_size.load(Ordering::Acquire);
+        let moving = state.committed_in_log() & !above(block, size);
+        if moving != 0 {
+            self.copy_to_file(cx, block, state.entry, moving)?;
+        }
+        let _changing = cell.changing();
+        self.log.entry(state.entry).free();
+        self.log.medium().fence();
+        cell.entry.store(0, Ordering::Relaxed);
+        cell.set_version(0, Version::default());
+        cell.set_version(1, Version::default());
+        self.log.give_back(cx.arena, state.entry);
+        Ok(())
+    }
+
+    /// Copies granules from the log to the file, persistently.
+    fn copy_to_file(&self, cx: Context<'_>, block: u64, entry: u32, granules: u64) -> Result<()> {
+        cx.room_for(block)?;
+        let home = cx.home.ptr(block * BLOCK as u64, BLOCK)?;
+        let log = self.log.block(entry);
+        runs(granules, |first, count| {
+            let at = first * GRANULE;
+            self.store(home.wrapping_add(at), log.wrapping_add(at), count * GRANULE)
+        })?;
+        self.medium.fence();
+        Ok(())
+    }
+
+    /// Redo over a granule whose committed copy is in the log: the file gets the copy, the committed version says so, and
+    /// only then may the log be overwritten.
+    pub(super) fn checkpoint_granules(
+        &self,
+        cx: Context<'_>,
+        cell: &Cell,
+        block: u64,
+        state: &mut State,
+        granules: u64,
+    ) -> Result<()> {
+        let Some((which, version)) = state.committed else { return Ok(()) };
+        self.copy_to_file(cx, block, state.entry, granules)?;
+        let left = Version { granules: version.granules & !granules, ..version };
+        let entry = self.log.entry(state.entry);
+        entry.set_granules(which, left.granules);
+        entry.flush();
+        self.log.medium().fence();
+        let _changing = cell.changing();
+        cell.set_version(which, left);
+        state.committed = Some((which, left));
+        Ok(())
+    }
+
+    /// One round of the background: some entries, from where the last round stopped. Whether any could be left.
+    pub(super) fn settle_round(&self, cx: Context<'_>) -> Result<bool> {
+        let entries = self.log.entries();
+        if entries == 0 {
+            return Ok(false);
+        }
+        let mut settled = 0;
+        for _ in 0..entries.min(ROUND) {
+            let number = self.hand.fetch_add(1, Ordering::Relaxed) % entries;
+            settled += u32::from(self.settle_entry(cx, number, false)?);
+        }
+        Ok(settled > 0 || cx.shared().used.load(Ordering::Relaxed) > 0)
+    }
+
+    /// Settles the block that entry `number` is of. `wait`: for its lock, too. Whether it is free now.
+    fn settle_entry(&self, cx: Context<'_>, number: u32, wait: bool) -> Result<bool> {
+        let Stored::Used(used) = self.log.entry(number).read(self.log.key(), number) else { return Ok(false) };
+        let block = used.constants.block;
+        let Some(cell) = cx.index().lookup(block) else { return Ok(false) };
+        let _locked = if wait {
+            cell.lock.lock(cx.me)?
+        } else {
+            match cell.lock.try_lock(cx.me) {
+                Some(locked) => locked,
+                None => return Ok(false),
+            }
+        };
+        match State::of(cell, cx.shared().committed()) {
+            Some(state) if state.entry == number && state.open.is_none() => {
+                self.settle_block(cx, cell, block, state)?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Settles everything; the gate is closed and the epoch committed.
+    pub(super) fn settle_all(&self, cx: Context<'_>) -> Result<()> {
+        for number in 0..self.log.entries() {
+            self.settle_entry(cx, number, true)?;
+        }
+        debug_assert_eq!(cx.shared().used.load(Ordering::Relaxed), 0);
+        Ok(())
+    }
+}

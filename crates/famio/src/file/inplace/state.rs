@@ -1,0 +1,94 @@
+//! What a cell says, and the same on the medium: both change together.
+
+use super::InPlace;
+use crate::error::Result;
+use crate::file::context::Context;
+use crate::index::{Cell, Version};
+use crate::journal::inplace::Kind;
+use core::sync::atomic::Ordering;
+
+/// A block's entry as its cell has it. The cell's lock is held.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct State {
+    /// The number of entry and log block.
+    pub entry: u32,
+    pub kind: Kind,
+    /// The version that holds for *C*, and its place.
+    pub committed: Option<(usize, Version)>,
+    /// The version of the open epoch, and its place.
+    pub open: Option<(usize, Version)>,
+}
+
+impl State {
+    /// `None`: the block has no entry, it lives in the file.
+    #[inline]
+    pub fn of(cell: &Cell, committed: u64) -> Option<Self> {
+        let entry = cell.entry.load(Ordering::Relaxed).checked_sub(1)?;
+        let kind = Kind::from_number(cell.kind.load(Ordering::Relaxed).into())?;
+        let open = (0..2).map(|i| (i, cell.version(i))).find(|(_, v)| v.epoch == committed + 1);
+        Some(Self { entry, kind, committed: cell.holding(committed), open })
+    }
+
+    /// Granules whose live copy is in the log.
+    #[inline]
+    pub fn in_log(&self) -> u64 {
+        match (self.kind, self.open.or(self.committed)) {
+            (Kind::Map, Some((_, version))) => version.granules,
+            _ => 0,
+        }
+    }
+
+    /// Granules whose committed copy is in the log.
+    #[inline]
+    pub fn committed_in_log(&self) -> u64 {
+        match (self.kind, self.committed) {
+            (Kind::Map, Some((_, version))) => version.granules,
+            _ => 0,
+        }
+    }
+}
+
+impl InPlace {
+    /// Takes an entry for the block: no versions yet.
+    pub(super) fn give_entry(&self, cx: Context<'_>, cell: &Cell, block: u64, kind: Kind) -> Result<State> {
+        let entry = match self.log.take(cx.arena) {
+            Err(e) if e.errno() == libc::ENOSPC => {
+                // The journal is as large as it may be: make room in it ourselves.
+                self.settle_round(cx)?;
+                self.log.take(cx.arena)?
+            }
+            taken => taken?,
+        };
+        self.log.assign(entry, block);
+        cell.set_version(0, Version::default());
+        cell.set_version(1, Version::default());
+        cell.kind.store(kind as u32, Ordering::Relaxed);
+        cell.entry.store(entry + 1, Ordering::Relaxed);
+        Ok(State { entry, kind, committed: None, open: None })
+    }
+
+    /// Sets the granules of the open version, which is begun where there is none yet; flushed, not fenced.
+    #[inline]
+    pub(super) fn set_open(&self, cell: &Cell, state: &mut State, epoch: u64, granules: u64) {
+        let entry = self.log.entry(state.entry);
+        let version = Version { epoch, granules };
+        let which = match state.open {
+            Some((_, old)) if old.granules == granules => return,
+            Some((which, _)) => {
+                entry.set_granules(which, granules);
+                which
+            }
+            None => {
+                let which = match state.committed {
+                    Some((committed, _)) => 1 - committed,
+                    None => 0,
+                };
+                entry.begin(which, state.kind, version);
+                which
+            }
+        };
+        cell.set_version(which, version);
+        state.open = Some((which, version));
+        entry.flush();
+    }
+}

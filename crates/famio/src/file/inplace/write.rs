@@ -1,0 +1,200 @@
+//! Writing part of one block, by each policy.
+
+use super::state::State;
+use super::{GRANULE, InPlace, above, runs, touched};
+use crate::error::Result;
+use crate::file::context::Context;
+use crate::file::home::guarded_copy;
+use crate::file::policy::Policy;
+use crate::index::{BLOCK, Cell};
+use crate::journal::inplace::Kind;
+use crate::map::guard;
+use core::sync::atomic::Ordering;
+
+impl InPlace {
+    /// See [`Engine::write_block`](crate::file::context::Engine::write_block).
+    pub(super) fn write(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
+        let shared = cx.shared();
+        let cell = cx.index().cell(block)?;
+        let _locked = cell.lock.lock(cx.me)?;
+        let committed = shared.committed();
+        let fresh = above(block, shared.committed_size.load(Ordering::Relaxed));
+        let bits = touched(start, end);
+        shared.raise_stale_end((block * BLOCK as u64) + end.next_multiple_of(GRANULE) as u64);
+
+        let policy = Policy::from_number(shared.policy.load(Ordering::Relaxed));
+        let mut state = State::of(cell, committed);
+        if let Some(s) = state {
+            // An entry changes what its bits mean only when it is settled; one with a version of the open epoch can't be.
+            if s.kind != policy.kind() && s.open.is_none() && bits & !fresh != 0 {
+                self.settle_block(cx, cell, block, s)?;
+                state = None;
+            }
+        }
+        if bits & !fresh == 0 && state.is_none_or(|s| s.in_log() & bits == 0) {
+            // Above C's size in the file: recovery cuts it off, no copy is needed.
+            return self.store_in_file(cx, cell, block, start, end, buf);
+        }
+        let state = match state {
+            Some(state) => state,
+            None => self.give_entry(cx, cell, block, policy.kind())?,
+        };
+        match state.kind {
+            Kind::Undo => self.write_undo(cx, cell, block, (start, end), buf, state, bits & !fresh),
+            Kind::Map => self.write_map(cx, cell, block, (start, end), buf, state, fresh, policy),
+        }
+    }
+
+    /// Stores in place. The home's old bytes are nobody's, or logged.
+    fn store_in_file(
+        &self,
+        cx: Context<'_>,
+        cell: &Cell,
+        block: u64,
+        start: usize,
+        end: usize,
+        buf: *mut u8,
+    ) -> Result<()> {
+        cx.room_for(block)?;
+        let home = cx.home.ptr(block * BLOCK as u64, BLOCK)?;
+        let _changing = cell.changing();
+        self.store(home.wrapping_add(start), buf.wrapping_add(start), end - start)?;
+        self.medium.fence();
+        Ok(())
+    }
+
+    /// A guarded copy to a home; persistent after the next fence.
+    #[inline]
+    fn store(&self, dst: *mut u8, src: *const u8, len: usize) -> Result<()> {
+        let medium = self.medium;
+        // SAFETY: `dst` lies in a mapping of ours, below the size that the file had when room was made; `src` in a buffer or
+        // mapping of ours. If the file was cut meanwhile, the guard returns the fault. The closure owns nothing.
+        match guard::run(|| unsafe { medium.copy(dst, src, len) }) {
+            Ok(()) => Ok(()),
+            Err(fault) => Err(crate::error::Error::new(fault.errno())),
+        }
+    }
+
+    /// Undo: pre-image, fence, version, fence, store in place; the first pre-image of an epoch stays.
+    #[allow(clippy::too_many_arguments)]
+    fn write_undo(
+        &self,
+        cx: Context<'_>,
+        cell: &Cell,
+        block: u64,
+        (start, end): (usize, usize),
+        buf: *mut u8,
+        mut state: State,
+        guarded: u64,
+    ) -> Result<()> {
+        cx.room_for(block)?;
+        let home = cx.home.ptr(block * BLOCK as u64, BLOCK)?;
+        let log = self.log.block(state.entry);
+        let logged = state.open.map_or(0, |(_, version)| version.granules);
+        let missing = guarded & !logged;
+        if missing != 0 {
+            runs(missing, |first, count| {
+                let at = first * GRANULE;
+                self.store(log.wrapping_add(at), home.wrapping_add(at), count * GRANULE)
+            })?;
+            self.log.medium().fence();
+            let epoch = cx.shared().committed() + 1;
+            self.set_open(cell, &mut state, epoch, logged | missing);
+            self.log.medium().fence();
+        }
+        let _changing = cell.changing();
+        self.store(home.wrapping_add(start), buf.wrapping_add(start), end - start)?;
+        self.medium.fence();
+        Ok(())
+    }
+
+    /// Redo and alternate: to the log, or to whichever home does not hold the committed copy.
+    #[allow(clippy::too_many_arguments)]
+    fn write_map(
+        &self,
+        cx: Context<'_>,
+        cell: &Cell,
+        block: u64,
+        (start, end): (usize, usize),
+        buf: *mut u8,
+        mut state: State,
+        fresh: u64,
+        policy: Policy,
+    ) -> Result<()> {
+        let bits = touched(start, end);
+        let mut committed_in_log = state.committed_in_log() & !fresh;
+        let to_file = match policy {
+            Policy::Alternate => bits & (fresh | committed_in_log),
+            Policy::Redo | Policy::Undo => bits & fresh,
+        };
+        let to_log = bits & !to_file;
+        self.fill_edges(cx, block, start, end, buf, &state)?;
+        if to_log & committed_in_log != 0 {
+            self.checkpoint_granules(cx, cell, block, &mut state, to_log & committed_in_log)?;
+            committed_in_log &= !to_log;
+        }
+        let log = self.log.block(state.entry);
+        if to_file != 0 {
+            cx.room_for(block)?;
+        } else {
+            // Settling must not fail for want of room: it is made now.
+            cx.home.make_room(cx.shared(), cx.fds, block * BLOCK as u64, (block + 1) * BLOCK as u64)?;
+        }
+        let home = cx.home.ptr(block * BLOCK as u64, BLOCK)?;
+        // A version that is begun now starts from the committed one, less what a cut has left above C's size.
+        let base = match state.open {
+            Some((_, version)) => version.granules,
+            None => committed_in_log,
+        };
+        let _changing = cell.changing();
+        let store_all = |bits: u64, to: *mut u8| {
+            runs(bits, |first, count| {
+                let at = first * GRANULE;
+                self.store(to.wrapping_add(at), buf.wrapping_add(at), count * GRANULE)
+            })
+        };
+        store_all(to_log, log)?;
+        store_all(to_file, home)?;
+        self.set_open(cell, &mut state, cx.shared().committed() + 1, base & !to_file | to_log);
+        self.medium.fence();
+        Ok(())
+    }
+
+    /// A write that covers part of a granule fills the rest from the live copy; above the size that is zeros.
+    fn fill_edges(
+        &self,
+        cx: Context<'_>,
+        block: u64,
+        start: usize,
+        end: usize,
+        buf: *mut u8,
+        state: &State,
+    ) -> Result<()> {
+        let (from, to) = (start / GRANULE * GRANULE, end.next_multiple_of(GRANULE));
+        if from < start {
+            self.fill(cx, block, from, start, buf, state)?;
+        }
+        if end < to {
+            self.fill(cx, block, end, to, buf, state)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes `from..to`, all of one granule.
+    fn fill(&self, cx: Context<'_>, block: u64, from: usize, to: usize, buf: *mut u8, state: &State) -> Result<()> {
+        let (at, len) = (buf.wrapping_add(from), to - from);
+        let offset = block * BLOCK as u64 + from as u64;
+        let below = cx.shared().size().saturating_sub(offset).min(len as u64) as usize;
+        if state.in_log() >> (from / GRANULE) & 1 == 1 {
+            // SAFETY: log block and buffer are ours.
+            unsafe { guarded_copy(at, self.log.block(state.entry).wrapping_add(from), below) }?;
+        } else {
+            let physical = cx.shared().physical.load(Ordering::Acquire);
+            // SAFETY: the buffer is ours.
+            unsafe { cx.home.read(offset, at, below, physical) }?;
+        }
+        // SAFETY: within the buffer, which is a whole block.
+        unsafe { at.wrapping_add(below).write_bytes(0, len - below) };
+        Ok(())
+    }
+}

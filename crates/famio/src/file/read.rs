@@ -1,0 +1,71 @@
+//! Reading an attached file: blocks that were written, by their cells; the rest, straight from the file's mapping.
+
+use super::context::{Context, count};
+use super::session::{CALL_MAX, Session};
+use super::{Descriptors, UserBuf};
+use crate::error::Result;
+use crate::index::BLOCK;
+
+impl Session {
+    /// Reads into the caller's buffers at `offset`: fewer bytes at the end of the file, or where a buffer is bad.
+    ///
+    /// # Safety
+    /// The buffers are the caller's to be overwritten; they may be bad.
+    pub unsafe fn read(&self, fds: &Descriptors, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+        let cx = self.context(fds);
+        count(&cx.shared().epoch_reads, 1);
+        let mut room = CALL_MAX.min(cx.shared().size().saturating_sub(offset).min(CALL_MAX as u64) as usize);
+        let mut done = 0;
+        for buf in bufs {
+            let len = buf.len.min(room);
+            // SAFETY: the caller's promise.
+            let (read, result) = unsafe { self.read_range(cx, offset + done as u64, buf.base, len) };
+            done += read;
+            room -= read;
+            match result {
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => break,
+                Ok(()) => {}
+            }
+        }
+        Ok(done)
+    }
+
+    /// # Safety
+    /// As `read`.
+    unsafe fn read_range(&self, cx: Context<'_>, offset: u64, dst: *mut u8, len: usize) -> (usize, Result<()>) {
+        let index = cx.index();
+        let mut done = 0;
+        while done < len {
+            let at = offset + done as u64;
+            let (block, start) = (at / BLOCK as u64, (at % BLOCK as u64) as usize);
+            let dst = dst.wrapping_add(done);
+            let left = len - done;
+            let (n, result) = match index.lookup(block) {
+                Some(cell) => {
+                    let n = left.min(BLOCK - start);
+                    // SAFETY: the caller's promise.
+                    (n, unsafe { self.engine.read_block(cx, cell, block, start, dst, n) })
+                }
+                None => {
+                    let blocks = (start + left).div_ceil(BLOCK) as u64;
+                    let n = left.min((index.absent_run(block, blocks) as usize * BLOCK).saturating_sub(start).max(1));
+                    // SAFETY: the caller's promise.
+                    (n, unsafe { self.home_read(cx, at, dst, n) })
+                }
+            };
+            if result.is_err() {
+                return (done, result);
+            }
+            done += n;
+        }
+        (done, Ok(()))
+    }
+
+    /// # Safety
+    /// As `read`.
+    unsafe fn home_read(&self, cx: Context<'_>, at: u64, dst: *mut u8, len: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { cx.home.read(at, dst, len, self.engine.readable(cx)) }
+    }
+}

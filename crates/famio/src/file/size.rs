@@ -1,0 +1,33 @@
+//! Changing the size of an attached file: part of the epoch, no system call.
+
+use super::Descriptors;
+use super::session::Session;
+use super::write::SIZE_MAX;
+use crate::error::{Error, Result};
+use core::sync::atomic::Ordering;
+
+impl Session {
+    /// Sets the logical size. Growing shows zeros. `EFBIG` beyond what a file can have; `ESTALE`: attach anew.
+    pub fn set_size(&self, fds: &Descriptors, size: u64) -> Result<()> {
+        let cx = self.context(fds);
+        let shared = cx.shared();
+        if size > SIZE_MAX {
+            return Err(Error::new(libc::EFBIG));
+        }
+        let _closed = shared.gate.close(cx.me, &shared.slots)?;
+        self.check(cx)?;
+        let old = shared.size();
+        self.touch(cx);
+        if size == old {
+            return Ok(());
+        }
+        shared.dirty.store(1, Ordering::Release);
+        if size < old {
+            self.engine.cut(cx, size)?;
+        } else {
+            self.zero_gap(cx, old, size)?;
+        }
+        shared.size.store(size, Ordering::Release);
+        Ok(())
+    }
+}

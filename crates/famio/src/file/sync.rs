@@ -1,0 +1,53 @@
+//! SYNC: the open epoch becomes durable.
+
+use super::context::Sealed;
+use super::policy;
+use super::session::Session;
+use super::Descriptors;
+use crate::error::{Error, Result};
+use crate::index::Shared;
+use core::sync::atomic::Ordering;
+
+impl Session {
+    /// Makes durable all that was written before the call. Returns when every epoch that it could have covered is durable,
+    /// also when there was nothing to do. `ESTALE`: attach anew (what was written is durable then).
+    pub fn sync(&self, fds: &Descriptors) -> Result<()> {
+        let shared = self.arena.shared();
+        // The mark of a dirty epoch goes only after its last fence: clean means durable.
+        if shared.dirty.load(Ordering::SeqCst) == 0 && shared.poisoned.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        let _closed = shared.gate.close(self.me, &shared.slots)?;
+        self.commit(fds)
+    }
+
+    /// SYNC with the gate closed.
+    pub(super) fn commit(&self, fds: &Descriptors) -> Result<()> {
+        let cx = self.context(fds);
+        let shared = cx.shared();
+        self.check(cx)?;
+        if shared.dirty.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        let sealed = Sealed { epoch: shared.committed() + 1, size: shared.size() };
+        if let Err(e) = self.engine.commit(cx, sealed) {
+            // What the failed flush covered may be lost though a retry would succeed: no more writes.
+            shared.poisoned.store(1, Ordering::Release);
+            return Err(Error::with(libc::EIO, format!("SYNC failed ({e}): no more writes are taken; reads go on")));
+        }
+        shared.committed_size.store(sealed.size, Ordering::Release);
+        shared.committed.store(sealed.epoch, Ordering::Release);
+        shared.dirty.store(0, Ordering::SeqCst);
+        next_epoch(shared, self.choice);
+        Ok(())
+    }
+}
+
+/// The policy of the epoch that begins, from what the last one did.
+pub(super) fn next_epoch(shared: &Shared, choice: crate::settings::PolicyChoice) {
+    let policy = policy::choose(shared, choice);
+    shared.policy.store(policy as u32, Ordering::Relaxed);
+    for counter in [&shared.epoch_reads, &shared.epoch_writes, &shared.epoch_bytes] {
+        counter.store(0, Ordering::Relaxed);
+    }
+}

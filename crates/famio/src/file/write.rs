@@ -1,0 +1,173 @@
+//! Writing to an attached file: block by block, each through a buffer, so that no lock of a block is held while the
+//! caller's memory is touched.
+
+use super::context::{BlockBuf, Context, count};
+use super::home::guarded_copy;
+use super::session::{CALL_MAX, Session};
+use super::{Descriptors, Position, UserBuf};
+use crate::error::{Error, Result};
+use crate::index::{BLOCK, BLOCKS_MAX};
+use core::sync::atomic::Ordering;
+
+/// Bytes that a file may have.
+pub(crate) const SIZE_MAX: u64 = BLOCKS_MAX * BLOCK as u64;
+
+/// The caller's buffers, being used up.
+struct Source<'a> {
+    bufs: &'a [UserBuf],
+    used: usize,
+}
+
+impl Source<'_> {
+    /// Copies the next `len` bytes to `dst`; how many came before a bad buffer, and the error of that one.
+    ///
+    /// # Safety
+    /// `dst` is ours, with room for `len`; the buffers are the caller's to be read, and may be bad.
+    #[inline]
+    unsafe fn take(&mut self, dst: *mut u8, len: usize) -> (usize, Result<()>) {
+        let mut done = 0;
+        while done < len {
+            let Some(buf) = self.bufs.first() else { break };
+            let n = (buf.len - self.used).min(len - done);
+            // SAFETY: the caller's promise.
+            if let Err(e) = unsafe { guarded_copy(dst.wrapping_add(done), buf.base.wrapping_add(self.used), n) } {
+                return (done, Err(e));
+            }
+            done += n;
+            self.used += n;
+            if self.used == buf.len {
+                self.bufs = &self.bufs[1..];
+                self.used = 0;
+            }
+        }
+        (done, Ok(()))
+    }
+}
+
+impl Session {
+    /// Writes the caller's buffers. Fewer bytes than asked for where room, the size limit or the caller's memory end.
+    ///
+    /// `ESTALE`: the journal was closed meanwhile; attach anew.
+    ///
+    /// # Safety
+    /// The buffers are the caller's to be read; they may be bad.
+    pub unsafe fn write(&self, fds: &Descriptors, at: Position, bufs: &[UserBuf]) -> Result<(u64, usize)> {
+        let cx = self.context(fds);
+        let shared = cx.shared();
+        let total = bufs.iter().fold(0usize, |sum, buf| sum.saturating_add(buf.len)).min(CALL_MAX);
+        let _inside = shared.gate.enter(&shared.slots[cx.me as usize])?;
+        self.check(cx)?;
+
+        // Who makes the file longer does so alone; the size is looked at again once nobody else can.
+        let mut extending = None;
+        let offset = match at {
+            Position::At(offset) if offset.saturating_add(total as u64) <= shared.size() => offset,
+            Position::At(offset) => {
+                extending = Some(shared.extending.lock(cx.me)?);
+                offset
+            }
+            Position::End => {
+                extending = Some(shared.extending.lock(cx.me)?);
+                shared.size()
+            }
+        };
+        if total == 0 {
+            return Ok((offset, 0));
+        }
+        let total = match SIZE_MAX.checked_sub(offset) {
+            None | Some(0) => return Err(Error::new(libc::EFBIG)),
+            Some(room) => total.min(room.min(CALL_MAX as u64) as usize),
+        };
+        shared.dirty.store(1, Ordering::Release);
+        if extending.is_some() && offset > shared.size() {
+            self.zero_gap(cx, shared.size(), offset)?;
+        }
+        let mut source = Source { bufs, used: 0 };
+        // SAFETY: the caller's promise.
+        let (done, result) = unsafe { self.write_blocks(cx, offset, total, &mut source) };
+        if done > 0 {
+            if extending.is_some() {
+                shared.size.fetch_max(offset + done as u64, Ordering::AcqRel);
+            }
+            count(&shared.epoch_writes, 1);
+            count(&shared.epoch_bytes, done as u64);
+        }
+        self.touch(cx);
+        match result {
+            Err(e) if done == 0 => Err(e),
+            _ => Ok((offset, done)),
+        }
+    }
+
+    /// # Safety
+    /// As `write`.
+    unsafe fn write_blocks(
+        &self,
+        cx: Context<'_>,
+        offset: u64,
+        total: usize,
+        source: &mut Source<'_>,
+    ) -> (usize, Result<()>) {
+        let mut buf = BlockBuf::new();
+        let buf = buf.as_mut_ptr().cast::<u8>();
+        let mut done = 0;
+        while done < total {
+            let at = offset + done as u64;
+            let (block, start) = (at / BLOCK as u64, (at % BLOCK as u64) as usize);
+            let want = (total - done).min(BLOCK - start);
+            // SAFETY: `start + want` is within the buffer; the source is the caller's promise.
+            let (got, fault) = unsafe { source.take(buf.wrapping_add(start), want) };
+            if got > 0
+                && let Err(e) = self.engine.write_block(cx, block, start, start + got, buf)
+            {
+                return (done, Err(e));
+            }
+            done += got;
+            if fault.is_err() {
+                return (done, fault);
+            }
+        }
+        (done, Ok(()))
+    }
+
+    /// Writes zeros between an old size and where something new begins, as far as old bytes may lie there: in the journal
+    /// nothing else could tell them from bytes written since.
+    pub(super) fn zero_gap(&self, cx: Context<'_>, from: u64, to: u64) -> Result<()> {
+        let mut at = from;
+        let to = to.min(cx.shared().stale_end.load(Ordering::Acquire));
+        let mut buf = BlockBuf::new();
+        let buf = buf.as_mut_ptr().cast::<u8>();
+        while at < to {
+            let (block, start) = (at / BLOCK as u64, (at % BLOCK as u64) as usize);
+            let len = (BLOCK - start).min((to - at) as usize);
+            // SAFETY: within the buffer; it has to be zeroed each time, since the engine may fill up granules in it.
+            unsafe { buf.wrapping_add(start).write_bytes(0, len) };
+            self.engine.write_block(cx, block, start, start + len, buf)?;
+            at += len as u64;
+        }
+        Ok(())
+    }
+
+    /// The file still takes writes.
+    #[inline]
+    pub(super) fn check(&self, cx: Context<'_>) -> Result<()> {
+        let shared = cx.shared();
+        if shared.closed.load(Ordering::Acquire) != 0 {
+            return Err(Error::new(libc::ESTALE));
+        }
+        if shared.poisoned.load(Ordering::Acquire) != 0 {
+            return Err(Error::new(libc::EIO));
+        }
+        Ok(())
+    }
+
+    /// A writer is done: the time that `stat` is to show.
+    #[inline]
+    pub(super) fn touch(&self, cx: Context<'_>) {
+        let now = crate::sys::coarse_now();
+        let shared = cx.shared();
+        shared.modified[0].store(now.tv_sec as u64, Ordering::Relaxed);
+        shared.modified[1].store(now.tv_nsec as u64, Ordering::Relaxed);
+        shared.touched.store(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64, Ordering::Release);
+    }
+}

@@ -1,0 +1,248 @@
+//! The mapped journal: slots, entries, log blocks, and its growth.
+
+use super::segment::{CLASS, Geometry, SEGMENTS_MAX, SEGMENTS_START};
+use super::slot::{SLOTS, STRIDE};
+use super::{Constants, Entry, Key, Slots};
+use crate::error::{Error, Result};
+use crate::index::Arena;
+use crate::journal::HEADER_LEN;
+use crate::map::Mapping;
+use crate::pmem::Medium;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use rustix::fs::FallocateFlags;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
+
+/// No entry.
+const NIL: u32 = 0;
+
+/// A journal in place, mapped and in use by this process.
+pub(crate) struct Log {
+    map: Mapping,
+    file: OwnedFd,
+    medium: &'static dyn Medium,
+    key: Key,
+    /// Bytes that the journal may have.
+    limit: u64,
+    /// After growing, the file's own metadata must be synced: on a medium that outlives the boot.
+    sync_growth: bool,
+    segments: AtomicU32,
+    starts: Box<[AtomicU64; SEGMENTS_MAX]>,
+    growing: Mutex<()>,
+}
+
+impl Log {
+    /// Over the journal in `file`, whose header is valid (or about to be) and whose segments are as found.
+    pub fn new(
+        file: OwnedFd,
+        map: Mapping,
+        medium: &'static dyn Medium,
+        key: Key,
+        limit: u64,
+        sync_growth: bool,
+    ) -> Self {
+        let starts = Box::new([const { AtomicU64::new(0) }; SEGMENTS_MAX]);
+        let (segments, growing) = (AtomicU32::new(0), Mutex::new(()));
+        Self { map, file, medium, key, limit, sync_growth, segments, starts, growing }
+    }
+
+    /// The medium of its stores.
+    pub fn medium(&self) -> &'static dyn Medium {
+        self.medium
+    }
+
+    /// Its check key.
+    pub fn key(&self) -> Key {
+        self.key
+    }
+
+    /// Its file.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Bytes that the journal has now.
+    pub fn length(&self) -> u64 {
+        match self.segments.load(Ordering::Acquire) {
+            0 => SEGMENTS_START,
+            n => Geometry::of(n as usize - 1).end(),
+        }
+    }
+
+    /// One line of words at `offset`.
+    fn line(&self, offset: u64) -> &[AtomicU64; 8] {
+        debug_assert!(offset % 64 == 0);
+        let at = self.map.base().wrapping_add(offset as usize);
+        // SAFETY: every caller stays below the end of the slots' page or of a segment that is known to be in the file; the
+        // map reaches beyond, lives as long as `self`, and atomic words take any bytes.
+        unsafe { &*at.cast::<[AtomicU64; 8]>() }
+    }
+
+    /// The commit slots.
+    pub fn slots(&self) -> Slots<'_> {
+        let lines: [&[AtomicU64; 8]; SLOTS] =
+            core::array::from_fn(|i| self.line(HEADER_LEN as u64 + (i * STRIDE) as u64));
+        Slots::new(lines, self.medium, self.key)
+    }
+
+    /// Entry `number`, which this journal handed out or found.
+    #[inline]
+    pub fn entry(&self, number: u32) -> Entry<'_> {
+        let (segment, i) = Geometry::place(number);
+        let start = self.starts[segment].load(Ordering::Acquire);
+        debug_assert!(start != 0);
+        Entry::new(self.line(start + 64 + 64 * i), self.medium)
+    }
+
+    /// Log block `number`.
+    #[inline]
+    pub fn block(&self, number: u32) -> *mut u8 {
+        let (segment, i) = Geometry::place(number);
+        let start = self.starts[segment].load(Ordering::Acquire);
+        let count = 64u64 << segment.min(8);
+        let blocks = (64 + 64 * count).next_multiple_of(4096);
+        self.map.base().wrapping_add((start + blocks + (i << CLASS)) as usize)
+    }
+
+    /// Entries that there are, free or not.
+    pub fn entries(&self) -> u32 {
+        match self.segments.load(Ordering::Acquire) {
+            0 => 0,
+            n => {
+                let last = Geometry::of(n as usize - 1);
+                (last.first + last.count) as u32
+            }
+        }
+    }
+
+    /// Finds the segments of a journal that is `length` bytes long. An error names what is wrong; nothing is changed.
+    pub fn find_segments(&self, length: u64) -> Result<()> {
+        for index in 0..SEGMENTS_MAX {
+            let geometry = Geometry::of(index);
+            if geometry.end() > length {
+                break;
+            }
+            match geometry.check_header(self.line(geometry.start), self.key) {
+                Some(true) => self.add(geometry),
+                Some(false) => break,
+                None => {
+                    let what = format!("segment {index}, at byte {}: its header is damaged", geometry.start);
+                    return Err(Error::with(libc::EIO, what));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&self, geometry: Geometry) {
+        self.starts[geometry.index].store(geometry.start, Ordering::Release);
+        self.segments.store(geometry.index as u32 + 1, Ordering::Release);
+    }
+
+    /// Adds a segment and puts its entries on the free list in `arena`. `ENOSPC` at the limit or on a full disk.
+    pub fn grow(&self, arena: &Arena) -> Result<()> {
+        let _growing = self.growing.lock().map_err(|_| Error::new(libc::EIO))?;
+        let shared = arena.shared();
+        if shared.free.load(Ordering::Acquire) as u32 != NIL {
+            return Ok(()); // another thread was first
+        }
+        let index = self.segments.load(Ordering::Acquire) as usize;
+        let geometry = Geometry::of(index);
+        if index >= SEGMENTS_MAX || geometry.end() > self.limit || geometry.end() > self.map.reserved() as u64 {
+            return Err(Error::new(libc::ENOSPC));
+        }
+        self.make_links(arena, geometry)?;
+        rustix::fs::fallocate(
+            &self.file,
+            FallocateFlags::empty(),
+            geometry.start,
+            geometry.end() - geometry.start,
+        )?;
+        geometry.store_header(self.line(geometry.start), self.medium, self.key);
+        self.medium.fence();
+        if self.sync_growth {
+            rustix::fs::fsync(&self.file)?;
+        }
+        // Chain the new entries, lowest first, then hang the chain before the list in one step.
+        for number in geometry.first as u32..(geometry.first + geometry.count - 1) as u32 {
+            let link = self.link(arena, number).ok_or(Error::new(libc::EIO))?;
+            link.store(number + 2, Ordering::Relaxed);
+        }
+        self.add(geometry);
+        self.push_chain(arena, geometry.first as u32, (geometry.first + geometry.count - 1) as u32);
+        Ok(())
+    }
+
+    /// Memory in the arena for the links of a segment's entries.
+    fn make_links(&self, arena: &Arena, geometry: Geometry) -> Result<()> {
+        let place = &self.directory(arena)?[geometry.index];
+        if place.load(Ordering::Acquire) == 0 {
+            place.store(arena.allocate(geometry.count as usize * 4)?, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    fn directory<'a>(&self, arena: &'a Arena) -> Result<&'a [AtomicU64; SEGMENTS_MAX]> {
+        let shared = arena.shared();
+        if shared.links.load(Ordering::Acquire) == 0 {
+            let fresh = arena.allocate(SEGMENTS_MAX * 8)?;
+            let _ = shared.links.compare_exchange(0, fresh, Ordering::AcqRel, Ordering::Relaxed);
+        }
+        arena.at(shared.links.load(Ordering::Acquire)).ok_or(Error::new(libc::EIO))
+    }
+
+    /// The link of a free entry to the next.
+    fn link<'a>(&self, arena: &'a Arena, number: u32) -> Option<&'a AtomicU32> {
+        let (segment, i) = Geometry::place(number);
+        let links = self.directory(arena).ok()?[segment].load(Ordering::Acquire);
+        // Arena offsets are aligned to 64: take the line, then the word in it.
+        let line = arena.at::<[AtomicU32; 16]>(links + (i * 4 & !63))?;
+        Some(&line[i as usize % 16])
+    }
+
+    /// Takes a free entry, growing the journal if need be. Lock-free but for growth.
+    pub fn take(&self, arena: &Arena) -> Result<u32> {
+        let shared = arena.shared();
+        loop {
+            let head = shared.free.load(Ordering::Acquire);
+            let first = head as u32;
+            if first == NIL {
+                self.grow(arena)?;
+                continue;
+            }
+            let next = self.link(arena, first - 1).ok_or(Error::new(libc::EIO))?.load(Ordering::Relaxed);
+            // The upper half counts: an entry taken and given back meanwhile does not look untouched.
+            let new = (head >> 32).wrapping_add(1) << 32 | u64::from(next);
+            if shared.free.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                shared.used.fetch_add(1, Ordering::Relaxed);
+                return Ok(first - 1);
+            }
+        }
+    }
+
+    /// Gives back an entry whose being free is persistent.
+    pub fn give_back(&self, arena: &Arena, number: u32) {
+        arena.shared().used.fetch_sub(1, Ordering::Relaxed);
+        self.push_chain(arena, number, number);
+    }
+
+    fn push_chain(&self, arena: &Arena, first: u32, last: u32) {
+        let shared = arena.shared();
+        let Some(link) = self.link(arena, last) else { return };
+        loop {
+            let head = shared.free.load(Ordering::Acquire);
+            link.store(head as u32, Ordering::Relaxed);
+            let new = (head >> 32).wrapping_add(1) << 32 | u64::from(first + 1);
+            if shared.free.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Gives entry `number` to `block`.
+    pub fn assign(&self, number: u32, block: u64) -> Entry<'_> {
+        let entry = self.entry(number);
+        entry.assign(self.key, number, Constants { block, class: CLASS });
+        entry
+    }
+}

@@ -1,0 +1,32 @@
+//! The journal in place: mapped, for files whose stores reach their medium by themselves or by cache-line write-backs.
+//! `docs/format.md` has it byte by byte.
+
+mod entry;
+mod log;
+mod segment;
+mod slot;
+
+pub(crate) use entry::{Constants, Entry, Kind, Stored, Used};
+pub(crate) use log::Log;
+pub(crate) use segment::{Geometry, SEGMENTS_MAX, SEGMENTS_START};
+pub(crate) use slot::{Commit, Slots};
+
+/// Granules of a block: one bit each in a version.
+pub(crate) const GRANULES: usize = 64;
+
+/// What makes check words of one journal unlike those of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key(pub u64);
+
+impl Key {
+    /// A check over `words` for the thing numbered `number`. Never 0, nor one changed byte away from 0: its top two bytes
+    /// are fixed, since 0 means "not there".
+    pub fn check(self, number: u64, words: &[u64]) -> u64 {
+        let mut bytes = [0u8; 64];
+        for (to, word) in bytes.chunks_exact_mut(8).zip([self.0, number].iter().chain(words)) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        let hash = xxhash_rust::xxh3::xxh3_64(&bytes[..16 + 8 * words.len()]);
+        0xFA31 << 48 | hash >> 16
+    }
+}

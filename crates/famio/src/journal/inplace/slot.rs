@@ -1,0 +1,117 @@
+//! Commit slots: a ring; the highest valid one is *C*.
+
+use super::Key;
+use crate::pmem::Medium;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Slots of the ring.
+pub(crate) const SLOTS: usize = 8;
+/// Bytes from one slot to the next: a read-ahead of neighbouring lines does not touch the slot before.
+pub(crate) const STRIDE: usize = 256;
+/// Words of one copy: epoch, size, low-water size (the size: growing writes zeros, see format.md), check.
+const COPY: usize = 4;
+
+/// A commit: what a slot says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Commit {
+    /// The epoch that is durable with it.
+    pub epoch: u64,
+    /// The file's size then.
+    pub size: u64,
+}
+
+/// The ring of slots of one journal. Each slot holds its commit twice in one cache line: a torn one has no valid copy or
+/// the first; one that was damaged later has one left.
+#[derive(Clone, Copy)]
+pub(crate) struct Slots<'a> {
+    lines: [&'a [AtomicU64; 8]; SLOTS],
+    medium: &'static dyn Medium,
+    key: Key,
+}
+
+impl<'a> Slots<'a> {
+    pub fn new(lines: [&'a [AtomicU64; 8]; SLOTS], medium: &'static dyn Medium, key: Key) -> Self {
+        Self { lines, medium, key }
+    }
+
+    fn number(slot: usize, copy: usize) -> u64 {
+        (slot * 2 + copy) as u64
+    }
+
+    /// Stores a commit into its slot and starts its write-back; durable after a fence. Never the slot of the epoch before.
+    pub fn store(&self, commit: Commit) {
+        let slot = (commit.epoch % SLOTS as u64) as usize;
+        for copy in 0..2 {
+            let words = [commit.epoch, commit.size, commit.size];
+            for (i, word) in words.iter().enumerate() {
+                self.medium.store(&self.lines[slot][copy * COPY + i], *word);
+            }
+            let check = self.key.check(Self::number(slot, copy), &words);
+            self.medium.store(&self.lines[slot][copy * COPY + 3], check);
+        }
+        self.flush(slot);
+    }
+
+    fn flush(&self, slot: usize) {
+        // SAFETY: the line is mapped: it is borrowed.
+        unsafe { self.medium.flush(self.lines[slot].as_ptr().cast(), 64) }
+    }
+
+    /// Starts the write-back of all slots.
+    pub fn flush_all(&self) {
+        (0..SLOTS).for_each(|slot| self.flush(slot));
+    }
+
+    /// The last commit, if any slot is valid.
+    pub fn last(&self) -> Option<Commit> {
+        let mut last: Option<Commit> = None;
+        for (slot, line) in self.lines.iter().enumerate() {
+            for copy in 0..2 {
+                let word = |i: usize| line[copy * COPY + i].load(Ordering::Acquire);
+                let (epoch, size, low) = (word(0), word(1), word(2));
+                let sound = word(3) == self.key.check(Self::number(slot, copy), &[epoch, size, low]);
+                if sound && epoch % SLOTS as u64 == slot as u64 && last.is_none_or(|l| l.epoch < epoch) {
+                    last = Some(Commit { epoch, size });
+                }
+            }
+        }
+        last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pmem::{Domain, medium};
+
+    #[test]
+    fn the_highest_commit_holds_whatever_byte_changes() {
+        let lines: [[AtomicU64; 8]; SLOTS] = Default::default();
+        let slots = Slots::new(core::array::from_fn(|i| &lines[i]), medium(Domain::Process, false), Key(3));
+        assert_eq!(slots.last(), None);
+        for epoch in 1..=20 {
+            slots.store(Commit { epoch, size: epoch * 100 });
+            assert_eq!(slots.last(), Some(Commit { epoch, size: epoch * 100 }));
+        }
+        for line in &lines {
+            for byte in 0..64 {
+                line[byte / 8].fetch_xor(0x41 << (byte % 8 * 8), Ordering::Relaxed);
+                assert_eq!(slots.last(), Some(Commit { epoch: 20, size: 2000 }), "byte {byte}");
+                line[byte / 8].fetch_xor(0x41 << (byte % 8 * 8), Ordering::Relaxed);
+            }
+        }
+    }
+
+    #[test]
+    fn a_torn_slot_leaves_the_one_before() {
+        let lines: [[AtomicU64; 8]; SLOTS] = Default::default();
+        let slots = Slots::new(core::array::from_fn(|i| &lines[i]), medium(Domain::Process, false), Key(3));
+        (1..=9).for_each(|epoch| slots.store(Commit { epoch, size: epoch }));
+        // Epoch 17 goes to the slot of 9 and 1: the first three words are there, the check is not.
+        (10..=16).for_each(|epoch| slots.store(Commit { epoch, size: epoch }));
+        for (i, word) in [17, 17, 17].into_iter().enumerate() {
+            lines[1][i].store(word, Ordering::Relaxed);
+            assert_eq!(slots.last(), Some(Commit { epoch: 16, size: 16 }));
+        }
+    }
+}
