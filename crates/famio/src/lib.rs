@@ -14,6 +14,8 @@ pub mod thread;
 
 pub mod pmem;
 
+pub mod map;
+
 pub(crate) mod index;
 
 pub mod file;

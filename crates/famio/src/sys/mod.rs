@@ -1,8 +1,12 @@
 //! Raw system calls that rustix has no safe form for, and the clock.
 
 mod raw;
+mod signal;
 
 pub use raw::{check, syscall};
+pub use signal::{
+    SignalAction, block_signals, restore_signals, signal_action, signal_bit, signal_this_thread, unblock_signals,
+};
 
 /// Writes one line to stderr by a bare system call: nothing of ours is re-entered, errors are ignored.
 pub fn notice(line: &str) {

@@ -1,0 +1,191 @@
+//! One mapping a file, far beyond its end, so that growth moves nothing and needs no system call.
+
+use crate::error::{Error, Result};
+use crate::pmem::Domain;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::os::fd::BorrowedFd;
+
+/// Address space that a mapping takes by default. It costs no memory: pages beyond the end of the file have none.
+pub const RESERVATION: usize = 64 << 30;
+
+const PAGE: usize = 4096;
+
+/// A shared mapping of the front of a file. Pages beyond the end of the file are part of it, and become usable when the
+/// file grows; to touch them before, or after somebody else has cut the file, is a SIGBUS: use [`super::guard`].
+///
+/// The mapping keeps the file alive by itself: the descriptor that it was made from may be closed.
+#[derive(Debug)]
+pub struct Mapping {
+    base: *mut u8,
+    len: usize,
+    writable: bool,
+}
+
+// SAFETY: a `Mapping` is an address range; what lies there is only reached through raw pointers, whose use is `unsafe`.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps a file of `size` bytes for reading; `fd` may be read-only.
+    pub fn read_only(fd: BorrowedFd<'_>, domain: Domain, size: u64) -> Result<Self> {
+        Self::reserve(fd, domain, size, false, RESERVATION)
+    }
+
+    /// Maps a file of `size` bytes for reading and writing; `fd` is open for both.
+    pub fn read_write(fd: BorrowedFd<'_>, domain: Domain, size: u64) -> Result<Self> {
+        Self::reserve(fd, domain, size, true, RESERVATION)
+    }
+
+    /// Maps with a chosen reservation, or twice the file where that is more; with less, but all of the file, where
+    /// the kernel gives no more (a limit on address space). On pmem the mapping is `MAP_SYNC`: the file system then
+    /// keeps its own metadata of each page persistent before the page can be written.
+    pub fn reserve(fd: BorrowedFd<'_>, domain: Domain, size: u64, writable: bool, reservation: usize) -> Result<Self> {
+        let too_large = || Error::with(libc::EFBIG, format!("no mapping of {size} bytes fits the address space"));
+        let size = usize::try_from(size).ok().filter(|&size| size <= isize::MAX as usize / 4).ok_or_else(too_large)?;
+        let least = size.max(1).next_multiple_of(PAGE);
+        let mut len = reservation.max(2 * size).next_multiple_of(PAGE);
+        let mut flags = MapFlags::NORESERVE;
+        flags |= if domain == Domain::Pmem { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED };
+        let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        loop {
+            // SAFETY: a new mapping where the kernel likes; nothing is replaced.
+            match unsafe { rustix::mm::mmap(core::ptr::null_mut(), len, protection, flags, fd, 0) } {
+                Ok(base) => return Ok(Self { base: base.cast(), len, writable }),
+                // EOVERFLOW: beyond the largest file that this file system knows.
+                Err(rustix::io::Errno::NOMEM | rustix::io::Errno::OVERFLOW) if len > least => {
+                    len = (len / 2).next_multiple_of(PAGE).max(least);
+                }
+                Err(errno) => return Err(Error::from(errno).context("mapping the file")),
+            }
+        }
+    }
+
+    /// Where `offset..offset + len` of the file lies: `None` beyond the reservation. Whether the file reaches so far is
+    /// another question.
+    #[inline]
+    pub fn ptr(&self, offset: u64, len: usize) -> Option<*mut u8> {
+        let end = offset.checked_add(len as u64)?;
+        // SAFETY: within the mapping, or one past it.
+        (end <= self.len as u64).then(|| unsafe { self.base.add(offset as usize) })
+    }
+
+    /// Where the file's first byte lies.
+    #[inline]
+    pub fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Bytes reserved: how far the file may grow under this mapping.
+    #[inline]
+    pub fn reserved(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it may be written.
+    #[inline]
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Which byte of the file lies at `address`; `None` outside the mapping.
+    #[inline]
+    pub fn offset_of(&self, address: usize) -> Option<u64> {
+        let offset = address.wrapping_sub(self.base as usize);
+        (offset < self.len).then_some(offset as u64)
+    }
+
+    /// Builds the page tables of `offset..offset + len`, rounded out to pages, before they are touched; for writing,
+    /// also the pages' own copies or blocks. `EFAULT` or `EFBIG` where the file ends before; `EINVAL` on kernels before
+    /// 5.14. To be taken as advice: a failure is no reason to stop.
+    pub fn populate(&self, offset: u64, len: usize, write: bool) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        let start = offset & !(PAGE as u64 - 1);
+        let length = (offset - start) as usize + len;
+        let address = self.ptr(start, length).ok_or(Error::new(libc::EFBIG))?;
+        let advice = if write { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
+        // SAFETY: within our mapping; populating changes no byte.
+        Ok(unsafe { rustix::mm::madvise(address.cast(), length.next_multiple_of(PAGE), advice) }?)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: our mapping, made in `reserve` with this length. Pointers into it are the callers' to forget.
+        let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pmem::test_file;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn a_file_grows_under_its_mapping() {
+        for folder in ["/dev/shm", "."] {
+            let file = test_file(folder, 0);
+            let map = Mapping::read_write(file.as_fd(), Domain::Process, 0).unwrap();
+            assert_eq!((map.reserved(), map.is_writable()), (RESERVATION, true));
+            file.set_len(3 << 30).unwrap();
+            let at = map.ptr((3 << 30) - 8, 8).unwrap();
+            // SAFETY: within the mapping and the file.
+            unsafe { at.write_bytes(5, 8) };
+            let mut got = [0; 8];
+            file.read_exact_at(&mut got, (3 << 30) - 8).unwrap();
+            assert_eq!(got, [5; 8]);
+            drop(file);
+            // SAFETY: the mapping holds the file.
+            assert_eq!(unsafe { at.read() }, 5);
+        }
+    }
+
+    #[test]
+    fn pointers_end_with_the_reservation() {
+        let file = test_file("/dev/shm", 0);
+        let map = Mapping::reserve(file.as_fd(), Domain::Process, 0, false, 1 << 20).unwrap();
+        let end = 1 << 20;
+        assert_eq!(map.ptr(0, end), Some(map.base()));
+        assert!(map.ptr(end as u64, 0).is_some());
+        assert!(map.ptr(end as u64, 1).is_none() && map.ptr(1, end).is_none());
+        assert!(map.ptr(u64::MAX, 2).is_none() && map.ptr(u64::MAX - 5, usize::MAX).is_none());
+        assert_eq!(map.offset_of(map.base() as usize + 77), Some(77));
+        assert_eq!(map.offset_of(map.base() as usize + end), None);
+        assert_eq!(map.offset_of(map.base() as usize - 1), None);
+    }
+
+    #[test]
+    fn a_large_file_is_reserved_twice_and_a_scarce_address_space_once() {
+        let file = test_file("/dev/shm", 1 << 40);
+        assert_eq!(Mapping::read_only(file.as_fd(), Domain::Process, 1 << 40).unwrap().reserved(), 2 << 40);
+        // Of 128 TiB of address space (x86-64) twice 80 do not fit, 80 do; of 256 (Arm) they may.
+        let file = test_file("/dev/shm", 80 << 40);
+        let map = Mapping::read_only(file.as_fd(), Domain::Process, 80 << 40).unwrap();
+        assert!(map.reserved() >= 80 << 40);
+        let refused = Mapping::read_only(file.as_fd(), Domain::Process, u64::MAX).unwrap_err();
+        assert_eq!(refused.errno(), libc::EFBIG);
+    }
+
+    #[test]
+    fn populating_stops_at_the_end_of_the_file() {
+        let file = test_file("/dev/shm", 10_000);
+        let map = Mapping::read_write(file.as_fd(), Domain::Process, 10_000).unwrap();
+        map.populate(5000, 3000, true).unwrap();
+        map.populate(0, 10_000, false).unwrap();
+        map.populate(0, 0, false).unwrap();
+        assert!(map.populate(0, 1 << 20, false).is_err());
+        assert_eq!(map.populate(RESERVATION as u64, 1, false).unwrap_err().errno(), libc::EFBIG);
+    }
+
+    #[test]
+    fn a_descriptor_of_the_wrong_kind_is_an_error() {
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let error = Mapping::read_write(file.as_fd(), Domain::PageCache, 1).unwrap_err();
+        assert_eq!(error.errno(), libc::EACCES);
+        assert!(Mapping::reserve(file.as_fd(), Domain::PageCache, 1, false, 4096).is_ok());
+    }
+}

@@ -1,0 +1,237 @@
+//! Which domain a file is in: by its file system, by a trial mapping, and by what the user asked for.
+
+use super::Domain;
+use crate::error::{Error, Result};
+use crate::settings::{Durability, Settings};
+use rustix::fs::{Mode, OFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// What was found out about a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Detected {
+    /// What a store to it needs to survive.
+    pub domain: Domain,
+    /// The file system, by the name that `mount` uses.
+    pub file_system: &'static str,
+    /// Why this domain, in words for `famio doctor`.
+    pub reason: String,
+    /// The platform flushes its caches itself when the power fails: no write-backs needed. Only on pmem.
+    pub eadr: bool,
+}
+
+/// How a file system takes part.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// On a medium of this machine.
+    Disk,
+    /// In memory.
+    Memory,
+    /// Refused: what it is, for the message.
+    Refused(&'static str),
+}
+
+/// `f_type` of the file systems that we know, from the kernel's `magic.h` and from those kept outside it.
+const FILE_SYSTEMS: &[(u32, &str, Kind)] = &[
+    (0xEF53, "ext2/3/4", Kind::Disk),
+    (0x5846_5342, "xfs", Kind::Disk),
+    (0x9123_683E, "btrfs", Kind::Disk),
+    (0xF2F5_2010, "f2fs", Kind::Disk),
+    (0xCA45_1A4E, "bcachefs", Kind::Disk),
+    (0x2FC1_2FC1, "zfs", Kind::Disk),
+    (0x794C_7630, "overlayfs", Kind::Disk),
+    (0x0102_1994, "tmpfs", Kind::Memory),
+    (0x6969, "nfs", Kind::Refused("a network file system")),
+    (0xFF53_4D42, "cifs", Kind::Refused("a network file system")),
+    (0xFE53_4D42, "smb2", Kind::Refused("a network file system")),
+    (0x517B, "smbfs", Kind::Refused("a network file system")),
+    (0x00C3_6400, "ceph", Kind::Refused("a cluster file system")),
+    (0x5346_414F, "afs", Kind::Refused("a network file system")),
+    (0x6B41_4653, "afs", Kind::Refused("a network file system")),
+    (0x7375_7245, "coda", Kind::Refused("a network file system")),
+    (0x0102_1997, "9p", Kind::Refused("a network file system")),
+    (0x786F_4256, "vboxsf", Kind::Refused("a shared folder of the host")),
+    (0x0116_1970, "gfs2", Kind::Refused("a cluster file system")),
+    (0x7461_636F, "ocfs2", Kind::Refused("a cluster file system")),
+    (0x0BD0_0BD0, "lustre", Kind::Refused("a cluster file system")),
+    (0x4750_4653, "gpfs", Kind::Refused("a cluster file system")),
+    (0x6573_5546, "fuse", Kind::Refused("a FUSE file system")),
+];
+
+/// Finds the domain of an open file (read-only will do) or, for what is to be created in it, of an open folder.
+/// `EOPNOTSUPP` where Famio can give no guarantee, `EINVAL` where the settings ask for less than they say.
+pub fn detect(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Detected> {
+    // Only the low half: some architectures sign-extend `f_type`.
+    let magic = rustix::fs::fstatfs(fd)?.f_type as u32;
+    let (file_system, kind) = identify(magic)?;
+    let (natural, reason) = match kind {
+        Kind::Memory => (Domain::Process, format!("{file_system} is memory: it ends with the boot")),
+        _ if maps_sync(fd)? => (Domain::Pmem, format!("{file_system} mapped it with MAP_SYNC")),
+        _ => (Domain::PageCache, format!("{file_system} refuses MAP_SYNC: data goes through the page cache")),
+    };
+    let (domain, reason) = choose(natural, reason, settings)?;
+    let eadr = domain == Domain::Pmem && caches_are_flushed(fd);
+    Ok(Detected { domain, file_system, reason, eadr })
+}
+
+fn identify(magic: u32) -> Result<(&'static str, Kind)> {
+    match FILE_SYSTEMS.iter().find(|row| row.0 == magic) {
+        Some(&(_, name, Kind::Refused(what))) => Err(Error::with(
+            libc::EOPNOTSUPP,
+            format!("{name} (type {magic:#x}) is {what}: Famio can't know what survives there; use a local one"),
+        )),
+        Some(&(_, name, kind)) => Ok((name, kind)),
+        None => Err(Error::with(
+            libc::EOPNOTSUPP,
+            format!("unknown file system (type {magic:#x}): Famio can't know what survives there"),
+        )),
+    }
+}
+
+/// What the settings make of the natural domain. They may weaken it only by saying so.
+fn choose(natural: Domain, reason: String, settings: &Settings) -> Result<(Domain, String)> {
+    let process = settings.durability == Durability::Process;
+    if settings.emulated {
+        if natural != Domain::Process && !process {
+            return Err(Error::with(
+                libc::EINVAL,
+                format!(
+                    "domain emulated survives no power loss, and {natural} here does: \
+                     ask for durability process too, or go to a tmpfs ({reason})"
+                ),
+            ));
+        }
+        return Ok((Domain::Emulated, format!("asked for; {reason}")));
+    }
+    if process && natural != Domain::Process {
+        return Ok((Domain::Process, format!("durability process was asked for; {reason}")));
+    }
+    Ok((natural, reason))
+}
+
+/// Whether the kernel lets this very file be mapped with `MAP_SYNC`: DAX can differ from file to file. No page is
+/// touched, so that an empty file will do.
+fn maps_sync(fd: BorrowedFd<'_>) -> Result<bool> {
+    use rustix::io::Errno;
+    let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
+    // SAFETY: a new mapping where the kernel likes; nothing is replaced.
+    match unsafe { rustix::mm::mmap(core::ptr::null_mut(), PAGE, ProtFlags::READ, flags, fd, 0) } {
+        Ok(trial) => {
+            // SAFETY: the mapping just made, which nobody has seen.
+            unsafe { rustix::mm::munmap(trial, PAGE) }?;
+            Ok(true)
+        }
+        // EINVAL: a kernel before 4.15, which knows no MAP_SHARED_VALIDATE.
+        Err(Errno::OPNOTSUPP | Errno::INVAL) => Ok(false),
+        Err(Errno::NODEV) => maps_sync(unnamed_file_in(fd)?.as_fd()),
+        Err(errno) => Err(Error::from(errno).context("trial mapping")),
+    }
+}
+
+/// A file without a name in the folder `fd`: it inherits the folder's DAX attribute, as a journal there would.
+fn unnamed_file_in(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let refused = |errno| Error::from(errno).context("neither a file that can be mapped nor a folder to try one in");
+    rustix::fs::openat(fd, c".", flags, Mode::RUSR | Mode::WUSR).map_err(refused)
+}
+
+const PAGE: usize = 4096;
+
+/// Whether the NVDIMM region behind `fd` is inside the platform's flush-on-power-failure domain. Where the region is
+/// not to be found (a volume manager between), all regions have to be.
+fn caches_are_flushed(fd: BorrowedFd<'_>) -> bool {
+    match region_of(fd) {
+        Some(region) => region_flushes(&region),
+        None => {
+            // A machine has a few; a gap in the numbers (a region destroyed) hides none below the bound.
+            let mut all = (0..64).map(|n| format!("region{n}")).filter(|name| region_exists(name)).peekable();
+            all.peek().is_some() && all.all(|name| region_flushes(&name))
+        }
+    }
+}
+
+/// The region's name in the path that sysfs gives the file's block device: `…/ndbus0/region0/namespace0.0/block/pmem0`.
+fn region_of(fd: BorrowedFd<'_>) -> Option<String> {
+    let device = rustix::fs::fstat(fd).ok()?.st_dev;
+    let link = format!("/sys/dev/block/{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let path = rustix::fs::readlink(link, Vec::new()).ok()?;
+    region_in(path.to_str().ok()?).map(str::to_owned)
+}
+
+fn region_in(path: &str) -> Option<&str> {
+    path.split('/').find(|part| {
+        part.strip_prefix("region").is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+    })
+}
+
+fn region_exists(region: &str) -> bool {
+    rustix::fs::stat(format!("/sys/bus/nd/devices/{region}")).is_ok()
+}
+
+fn region_flushes(region: &str) -> bool {
+    let path = format!("/sys/bus/nd/devices/{region}/persistence_domain");
+    let Ok(file) = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { return false };
+    let mut text = [0u8; 32];
+    match rustix::io::read(&file, &mut text) {
+        Ok(n) => text[..n].trim_ascii() == b"cpu_cache",
+        Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    fn on(path: &str, settings: &Settings) -> Result<Detected> {
+        detect(File::open(path).unwrap().as_fd(), settings)
+    }
+
+    #[test]
+    fn tmpfs_is_process_and_may_be_emulated() {
+        let file = crate::pmem::test_file("/dev/shm", 0);
+        let detected = detect(file.as_fd(), &Settings::default()).unwrap();
+        assert_eq!((detected.domain, detected.file_system, detected.eadr), (Domain::Process, "tmpfs", false));
+        let settings = Settings { emulated: true, ..Settings::default() };
+        assert_eq!(detect(file.as_fd(), &settings).unwrap().domain, Domain::Emulated);
+    }
+
+    #[test]
+    fn a_folder_gives_what_its_files_would() {
+        assert_eq!(on("/dev/shm", &Settings::default()).unwrap().domain, Domain::Process);
+        let here = on(".", &Settings::default()).unwrap();
+        let file = crate::pmem::test_file(".", 0);
+        assert_eq!(here, detect(file.as_fd(), &Settings::default()).unwrap());
+    }
+
+    #[test]
+    fn what_can_give_no_guarantee_is_refused_by_name_and_number() {
+        let error = on("/proc/self/status", &Settings::default()).unwrap_err();
+        assert_eq!(error.errno(), libc::EOPNOTSUPP);
+        assert!(error.to_string().contains("0x9fa0"), "{error}");
+        let error = identify(0x6969).err().unwrap();
+        assert!(error.to_string().starts_with("nfs (type 0x6969) is a network file system"), "{error}");
+    }
+
+    #[test]
+    fn settings_never_weaken_in_silence() {
+        let settings = |emulated, durability| Settings { emulated, durability, ..Settings::default() };
+        let of = |natural, s: &Settings| choose(natural, String::new(), s).map(|(domain, _)| domain);
+        for disk in [Domain::PageCache, Domain::Pmem] {
+            assert_eq!(of(disk, &settings(false, Durability::Power)).unwrap(), disk);
+            assert_eq!(of(disk, &settings(false, Durability::Process)).unwrap(), Domain::Process);
+            assert_eq!(of(disk, &settings(true, Durability::Process)).unwrap(), Domain::Emulated);
+            assert_eq!(of(disk, &settings(true, Durability::Power)).unwrap_err().errno(), libc::EINVAL);
+        }
+        assert_eq!(of(Domain::Process, &settings(true, Durability::Power)).unwrap(), Domain::Emulated);
+        assert_eq!(of(Domain::Process, &settings(false, Durability::Process)).unwrap(), Domain::Process);
+    }
+
+    #[test]
+    fn the_region_is_found_in_a_device_path() {
+        let path = "../../devices/LNXSYSTM:00/LNXSYBUS:00/ACPI0012:00/ndbus0/region12/namespace12.0/block/pmem12";
+        assert_eq!(region_in(path), Some("region12"));
+        assert_eq!(region_in("../../devices/virtual/block/dm-0"), None);
+        assert!(!region_flushes("region999"));
+    }
+}
