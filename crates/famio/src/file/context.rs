@@ -3,8 +3,9 @@
 use super::{Descriptors, Home};
 use crate::error::Result;
 use crate::index::{Arena, BLOCK, Cell, Index, Shared};
-use crate::settings::PolicyChoice;
 use core::sync::atomic::Ordering;
+use rustix::fs::{Timespec, Timestamps};
+use std::os::fd::BorrowedFd;
 
 /// One file attached by one process: its arena, its home, its descriptors.
 #[derive(Clone, Copy)]
@@ -14,8 +15,8 @@ pub(crate) struct Context<'a> {
     pub fds: &'a Descriptors,
     /// This process's slot.
     pub me: u32,
-    /// What the user chose.
-    pub choice: PolicyChoice,
+    /// Which of the sessions of its arena this is.
+    pub generation: u64,
 }
 
 impl<'a> Context<'a> {
@@ -105,4 +106,16 @@ pub(crate) trait Engine: Send + Sync {
 #[inline]
 pub(crate) fn count(counter: &core::sync::atomic::AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+}
+
+/// Puts the time of the last write on the inode. Only an owner may; for others the time of the last settled byte has to do.
+pub(crate) fn restore_times(shared: &Shared, fd: BorrowedFd<'_>) {
+    let [seconds, nanos] = shared.modified.each_ref().map(|word| word.load(Ordering::Relaxed));
+    if seconds != 0 {
+        let times = Timestamps {
+            last_access: Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
+            last_modification: Timespec { tv_sec: seconds as i64, tv_nsec: nanos as i64 },
+        };
+        let _ = rustix::fs::futimens(fd, &times);
+    }
 }

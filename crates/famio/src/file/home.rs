@@ -57,12 +57,12 @@ impl Home {
     /// Copies from the file to memory of the caller's; zeros for what lies at or above `readable`.
     ///
     /// # Safety
-    /// As [`guard::copy`]: `dst` may be bad, then the error is `EFAULT`, but not memory that others rely on.
+    /// As [`copy_out`].
     pub unsafe fn read(&self, offset: u64, dst: *mut u8, len: usize, readable: u64) -> Result<()> {
         let there = len.min(readable.saturating_sub(offset) as usize);
         if there > 0 {
             // SAFETY: the source is in our mapping; a file cut by somebody else is a fault that the guard catches.
-            unsafe { guarded_copy(dst, self.ptr(offset, there)?, there) }?;
+            unsafe { copy_out(dst, self.ptr(offset, there)?, there) }?;
         }
         // SAFETY: the rest of the caller's buffer.
         unsafe { zero_out(dst.wrapping_add(there), len - there) }
@@ -147,17 +147,30 @@ fn size_limit() -> u64 {
     rustix::process::getrlimit(rustix::process::Resource::Fsize).current.unwrap_or(i64::MAX as u64)
 }
 
-/// A guarded copy whose fault is an error: `EFAULT` (the caller's memory) or `EIO` (ours: the file was cut, bad media).
+/// Copies from memory of ours to the caller's. A fault is an error: `EFAULT` on the caller's side, `EIO` on ours (the file
+/// was cut by somebody else, or the medium is bad).
 ///
 /// # Safety
-/// Of the two sides at most one is the caller's; the other is a mapping or a buffer of ours.
+/// `src` lies in a mapping or buffer of ours; `dst` is the caller's, and may be bad.
 #[inline]
-pub(crate) unsafe fn guarded_copy(dst: *mut u8, src: *const u8, len: usize) -> Result<()> {
+pub(crate) unsafe fn copy_out(dst: *mut u8, src: *const u8, len: usize) -> Result<()> {
     // SAFETY: the caller's promise.
-    match unsafe { guard::copy(dst, src, len) } {
-        Ok(()) => Ok(()),
-        Err(fault) => Err(Error::new(fault.errno())),
-    }
+    unsafe { guard::copy(dst, src, len) }.map_err(|fault| side(fault.is_in(dst, len)))
+}
+
+/// Copies from the caller's memory to ours; faults as in [`copy_out`].
+///
+/// # Safety
+/// `dst` lies in a mapping or buffer of ours; `src` is the caller's, and may be bad.
+#[inline]
+pub(crate) unsafe fn copy_in(dst: *mut u8, src: *const u8, len: usize) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { guard::copy(dst, src, len) }.map_err(|fault| side(fault.is_in(src, len)))
+}
+
+#[cold]
+fn side(callers: bool) -> Error {
+    Error::new(if callers { libc::EFAULT } else { libc::EIO })
 }
 
 /// Zeros into the caller's memory, guarded.
@@ -169,7 +182,7 @@ pub(crate) unsafe fn zero_out(dst: *mut u8, len: usize) -> Result<()> {
     while done < len {
         let n = (len - done).min(ZEROS.len());
         // SAFETY: the source is a static.
-        unsafe { guarded_copy(dst.wrapping_add(done), ZEROS.as_ptr(), n) }?;
+        unsafe { copy_out(dst.wrapping_add(done), ZEROS.as_ptr(), n) }?;
         done += n;
     }
     Ok(())

@@ -1,7 +1,26 @@
 //! Atomic files: read, write, size, SYNC.
 
+mod atomic;
+mod attach;
+mod background;
 mod buffers;
-mod plain;
+mod claim;
+mod close;
+mod context;
+mod descriptors;
+mod home;
+mod inplace;
+mod policy;
+mod read;
+mod records;
+mod registry;
+mod session;
+mod size;
+mod sync;
+mod write;
+
 
 pub use buffers::{Access, Position, UserBuf};
-pub use plain::{AtomicFile, close_all, disown_all};
+pub use atomic::{AtomicFile, close_all, disown_all, release_all};
+pub(crate) use descriptors::Descriptors;
+pub(crate) use home::Home;

@@ -4,14 +4,17 @@ use super::context::{Context, Engine};
 use super::{Descriptors, Home};
 use crate::index::Arena;
 use crate::settings::PolicyChoice;
+use std::sync::Arc;
 
 /// An attached file.
 pub(crate) struct Session {
-    pub arena: Arena,
+    pub arena: Arc<Arena>,
     pub home: Home,
     pub engine: Box<dyn Engine>,
     /// This process's slot.
     pub me: u32,
+    /// Which of the sessions of its arena this is.
+    pub generation: u64,
     pub choice: PolicyChoice,
 }
 
@@ -21,6 +24,6 @@ pub(crate) const CALL_MAX: usize = 0x7fff_f000;
 impl Session {
     #[inline]
     pub fn context<'a>(&'a self, fds: &'a Descriptors) -> Context<'a> {
-        Context { arena: &self.arena, home: &self.home, fds, me: self.me, choice: self.choice }
+        Context { arena: &self.arena, home: &self.home, fds, me: self.me, generation: self.generation }
     }
 }

@@ -2,7 +2,7 @@
 //! caller's memory is touched.
 
 use super::context::{BlockBuf, Context, count};
-use super::home::guarded_copy;
+use super::home::copy_in;
 use super::session::{CALL_MAX, Session};
 use super::{Descriptors, Position, UserBuf};
 use crate::error::{Error, Result};
@@ -30,7 +30,7 @@ impl Source<'_> {
             let Some(buf) = self.bufs.first() else { break };
             let n = (buf.len - self.used).min(len - done);
             // SAFETY: the caller's promise.
-            if let Err(e) = unsafe { guarded_copy(dst.wrapping_add(done), buf.base.wrapping_add(self.used), n) } {
+            if let Err(e) = unsafe { copy_in(dst.wrapping_add(done), buf.base.wrapping_add(self.used), n) } {
                 return (done, Err(e));
             }
             done += n;

@@ -38,6 +38,8 @@ pub(crate) struct Shared {
     pub poisoned: AtomicU32,
     /// 1: the open epoch has writes.
     pub dirty: AtomicU32,
+    /// Counts the sessions that used this arena one after the other.
+    pub generation: AtomicU64,
     /// The policy in force (`file::policy`).
     pub policy: AtomicU32,
     spare: AtomicU32,

@@ -5,18 +5,18 @@ mod settle;
 mod state;
 mod write;
 
-use super::context::{Context, Engine, Sealed};
+use super::context::{Context, Engine, Sealed, restore_times};
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, Cell};
 use crate::journal::inplace::{Commit, Log};
-use crate::journal::Journal;
+use crate::journal::live::Live;
 use crate::pmem::Medium;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// A journal in place and the file that it protects.
 pub(crate) struct InPlace {
     log: Log,
-    journal: Journal,
+    journal: Live,
     /// The medium of the file's mapping; the journal's is of the same domain.
     medium: &'static dyn Medium,
     /// Where the background looks next for blocks to settle.
@@ -55,7 +55,7 @@ fn runs(mut bits: u64, mut each: impl FnMut(usize, usize) -> Result<()>) -> Resu
 }
 
 impl InPlace {
-    pub fn new(log: Log, journal: Journal, medium: &'static dyn Medium) -> Self {
+    pub fn new(log: Log, journal: Live, medium: &'static dyn Medium) -> Self {
         Self { log, journal, medium, hand: AtomicU32::new(0) }
     }
 }
@@ -107,6 +107,7 @@ impl Engine for InPlace {
             if rustix::fs::fstat(fd)?.st_size as u64 != size {
                 self.medium.ftruncate(fd, size)?;
             }
+            restore_times(cx.shared(), fd);
             self.medium.fdatasync(fd)?;
             self.journal.retire(fd)
         })

@@ -2,9 +2,9 @@
 
 use super::state::State;
 use super::{GRANULE, InPlace, inconsistent, runs, touched};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file::context::Context;
-use crate::file::home::guarded_copy;
+use crate::file::home::copy_out;
 use crate::index::{BLOCK, Cell};
 use core::sync::atomic::Ordering;
 
@@ -27,6 +27,10 @@ impl InPlace {
     ) -> Result<()> {
         for attempt in 0.. {
             if let Some(seen) = cell.begin_read() {
+                if cx.shared().generation.load(Ordering::Acquire) != cx.generation {
+                    // The cell is another journal's by now.
+                    return Err(Error::new(libc::ESTALE));
+                }
                 // SAFETY: the caller's promise.
                 let copied = unsafe { self.copy_out(cx, cell, block, start, dst, len) };
                 if cell.still(seen) {
@@ -40,7 +44,7 @@ impl InPlace {
                 core::hint::spin_loop();
             }
             if attempt > 1 << 20 {
-                return Err(crate::error::Error::new(libc::EAGAIN));
+                return Err(Error::new(libc::EAGAIN));
             }
         }
         unreachable!("the loop above returns")
@@ -81,7 +85,7 @@ impl InPlace {
         runs(in_log, |first, count| {
             let (from, to, at) = piece(first, count);
             // SAFETY: the source is our log block; `at` is in the caller's buffer.
-            unsafe { guarded_copy(at, log.wrapping_add(from), to - from) }
+            unsafe { copy_out(at, log.wrapping_add(from), to - from) }
         })?;
         runs(wanted & !in_log, |first, count| {
             let (from, to, at) = piece(first, count);

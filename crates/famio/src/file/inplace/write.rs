@@ -2,9 +2,9 @@
 
 use super::state::State;
 use super::{GRANULE, InPlace, above, runs, touched};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file::context::Context;
-use crate::file::home::guarded_copy;
+use crate::file::home::copy_out;
 use crate::file::policy::Policy;
 use crate::index::{BLOCK, Cell};
 use crate::journal::inplace::Kind;
@@ -69,10 +69,7 @@ impl InPlace {
         let medium = self.medium;
         // SAFETY: `dst` lies in a mapping of ours, below the size that the file had when room was made; `src` in a buffer or
         // mapping of ours. If the file was cut meanwhile, the guard returns the fault. The closure owns nothing.
-        match guard::run(|| unsafe { medium.copy(dst, src, len) }) {
-            Ok(()) => Ok(()),
-            Err(fault) => Err(crate::error::Error::new(fault.errno())),
-        }
+        unsafe { guard::run(|| medium.copy(dst, src, len)) }.map_err(|_| Error::new(libc::EIO))
     }
 
     /// Undo: pre-image, fence, version, fence, store in place; the first pre-image of an epoch stays.
@@ -187,7 +184,7 @@ impl InPlace {
         let below = cx.shared().size().saturating_sub(offset).min(len as u64) as usize;
         if state.in_log() >> (from / GRANULE) & 1 == 1 {
             // SAFETY: log block and buffer are ours.
-            unsafe { guarded_copy(at, self.log.block(state.entry).wrapping_add(from), below) }?;
+            unsafe { copy_out(at, self.log.block(state.entry).wrapping_add(from), below) }?;
         } else {
             let physical = cx.shared().physical.load(Ordering::Acquire);
             // SAFETY: the buffer is ours.

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::index::Arena;
 use crate::journal::HEADER_LEN;
 use crate::map::Mapping;
-use crate::pmem::Medium;
+use crate::pmem::{Domain, Medium};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::fs::FallocateFlags;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,6 +32,21 @@ pub(crate) struct Log {
 }
 
 impl Log {
+    /// A new journal in `file`, whose header's page is there: slots, no segments.
+    pub fn create(
+        file: BorrowedFd<'_>,
+        domain: Domain,
+        medium: &'static dyn Medium,
+        key: Key,
+        limit: u64,
+    ) -> Result<Self> {
+        rustix::fs::fallocate(file, FallocateFlags::empty(), 0, SEGMENTS_START)?;
+        let reservation = (limit.max(SEGMENTS_START) as usize).next_multiple_of(4096);
+        let map = Mapping::reserve(file, domain, SEGMENTS_START, true, reservation)?;
+        let sync_growth = domain == Domain::Pmem;
+        Ok(Self::new(rustix::io::fcntl_dupfd_cloexec(file, 700)?, map, medium, key, limit, sync_growth))
+    }
+
     /// Over the journal in `file`, whose header is valid (or about to be) and whose segments are as found.
     pub fn new(
         file: OwnedFd,

@@ -1,0 +1,144 @@
+//! The first write: journal, mark, arena, engine.
+
+use super::claim::Claim;
+use super::home::Home;
+use super::inplace::InPlace;
+use super::session::Session;
+use super::sync::next_epoch;
+use super::Descriptors;
+use crate::error::{Error, Result};
+use crate::index::{Arena, Shared};
+use crate::journal::header::Kind;
+use crate::journal::inplace::{Commit, Key, Log};
+use crate::journal::live::{Live, durability_of};
+use crate::journal::{JournalId, folder_of};
+use crate::pmem::{Detected, Domain, Medium, detect, medium};
+use crate::settings::{Durability, Settings};
+use core::sync::atomic::Ordering;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+/// What check words of a journal are keyed by.
+pub(crate) fn key_of(id: JournalId) -> Key {
+    let [a, b] = [0, 8].map(|at| u64::from_le_bytes(core::array::from_fn(|i| id.0[at + i])));
+    Key(a ^ b.rotate_left(32))
+}
+
+/// The domains of file and journal, and the format that follows from them.
+struct Plan {
+    file: Detected,
+    journal: Detected,
+    kind: Kind,
+}
+
+/// A journal in place needs a journal that is mapped in the same way as the file. Otherwise both are used through the page
+/// cache. A journal that survives less than its file would take the guarantee away unsaid.
+fn plan(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Plan> {
+    let file = detect(fd, settings)?;
+    let journal = match &settings.pool {
+        None => detect(folder_of(fd)?.0.as_fd(), settings),
+        Some(pool) => crate::journal::Pool::at(pool, Some(fd)).and_then(|pool| detect(pool.folder(), settings)),
+    }?;
+    let volatile = |domain| matches!(domain, Domain::Process | Domain::Emulated);
+    if volatile(journal.domain) && !volatile(file.domain) {
+        return Err(Error::with(
+            libc::EINVAL,
+            format!(
+                "its journal would lie on {} and not survive a power loss as the file does: choose a pool on a disk, or --durability process",
+                journal.file_system
+            ),
+        ));
+    }
+    let in_place = match (file.domain, journal.domain) {
+        (Domain::Pmem, Domain::Pmem) => true,
+        (a, _) => volatile(a),
+    };
+    Ok(Plan { file, journal, kind: if in_place { Kind::InPlace } else { Kind::Records } })
+}
+
+/// Attaches a file that has no journal. `arena`: of an earlier session of this process.
+pub(super) fn attach(
+    fds: &Descriptors,
+    claim: &Claim,
+    settings: &Settings,
+    arena: Option<Arc<Arena>>,
+) -> Result<Session> {
+    if !fds.has_writable() {
+        return Err(Error::new(libc::EBADF));
+    }
+    let plan = fds.with(true, |fd| plan(fd, settings))?;
+    let arena = match arena {
+        Some(arena) => arena,
+        None => Arc::new(Arena::create(rustix::io::fcntl_dupfd_cloexec(claim.file(), 700)?)?),
+    };
+    let generation = prepare(arena.shared(), fds, settings)?;
+    let durability = durability_of(plan.file.domain);
+    fds.with(true, |fd| {
+        // Whoever wrote the file may not have synced it: from here on a crash takes it back to this.
+        if durability == Durability::Power {
+            rustix::fs::fsync(fd)?;
+            rustix::fs::fsync(folder_of(fd)?.0)?;
+        }
+        Ok(())
+    })?;
+    let (home, engine): (_, Box<dyn super::context::Engine>) = match plan.kind {
+        Kind::InPlace => {
+            let medium = medium(plan.file.domain, plan.file.eadr);
+            let home = Home::new(fds, plan.file.domain, true, medium)?;
+            (home, Box::new(in_place(fds, arena.shared(), &plan, settings, medium)?))
+        }
+        Kind::Records => super::records::attach(fds, arena.shared(), (plan.journal.domain, plan.file.domain), settings)?,
+    };
+    Ok(Session { arena, home, engine, me: 0, generation, choice: settings.policy })
+}
+
+/// The shared state of a file without a journal. Gives the session's generation.
+fn prepare(shared: &Shared, fds: &Descriptors, settings: &Settings) -> Result<u64> {
+    let size = fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64))?;
+    let generation = shared.generation.fetch_add(1, Ordering::AcqRel) + 1;
+    shared.slots[0].pid.store(rustix::process::getpid().as_raw_nonzero().get() as u32, Ordering::Relaxed);
+    for word in [&shared.size, &shared.committed_size, &shared.physical, &shared.physical_next, &shared.stale_end] {
+        word.store(size, Ordering::Release);
+    }
+    for word in [&shared.free, &shared.used, &shared.modified[0], &shared.modified[1]] {
+        word.store(0, Ordering::Release);
+    }
+    for word in [&shared.dirty, &shared.poisoned] {
+        word.store(0, Ordering::Release);
+    }
+    // The first slot holds the size: the file may grow before the first SYNC.
+    shared.committed.store(1, Ordering::Release);
+    next_epoch(shared, settings.policy);
+    shared.closed.store(0, Ordering::Release);
+    Ok(generation)
+}
+
+/// Creates a journal in place: segments and slots, then mark and header, each durable before the next.
+fn in_place(
+    fds: &Descriptors,
+    shared: &Shared,
+    plan: &Plan,
+    settings: &Settings,
+    medium: &'static dyn Medium,
+) -> Result<InPlace> {
+    fds.with(true, |fd| {
+        let domains = (plan.journal.domain, plan.file.domain);
+        let live = Live::create(fd, settings, Kind::InPlace, domains, medium)?;
+        let made = (|| {
+            let log = Log::create(live.file(), plan.file.domain, medium, key_of(live.id()), settings.journal_limit)?;
+            log.slots().store(Commit { epoch: 1, size: shared.size() });
+            medium.fence();
+            live.activate(fd)?;
+            Ok(log)
+        })();
+        match made {
+            Ok(log) => Ok(InPlace::new(log, live, medium)),
+            Err(e) => {
+                let e: Error = e;
+                let path = live.path().display().to_string();
+                live.abandon(fd);
+                Err(e.context(format_args!("journal {path}")))
+            }
+        }
+    })
+}

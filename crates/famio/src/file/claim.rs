@@ -1,0 +1,150 @@
+//! Who has the file: a lock file in `/dev/shm`, named by the file's identity in this boot. One process at a time may write
+//! an atomic file; several may read one that nobody writes. The lock goes when its process goes, however that ends; the
+//! lock file becomes the arena when the file is first written.
+
+use super::descriptors::high_duplicate;
+use crate::error::{Error, Result};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// A held claim.
+pub(crate) struct Claim {
+    lock: OwnedFd,
+    name: String,
+    exclusive: bool,
+}
+
+/// The claim's path for a file.
+fn name_of(dev: u64, ino: u64) -> String {
+    format!("/dev/shm/famio-{dev:x}-{ino:x}.arena")
+}
+
+impl Claim {
+    /// Takes the claim of the file `(dev, ino)`, `like` which the lock file is owned. `EBUSY` when another process has it.
+    pub fn take(like: BorrowedFd<'_>, dev: u64, ino: u64, exclusive: bool) -> Result<Self> {
+        let name = name_of(dev, ino);
+        let failed = |e: Errno| Error::from(e).context(format_args!("claiming the file by {name}"));
+        loop {
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let low = rustix::fs::openat(CWD, &*name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+            let lock = high_duplicate(low.as_fd())?;
+            drop(low);
+            match rustix::fs::flock(&lock, operation(exclusive)) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => return Err(busy(&lock, &name)),
+                Err(e) => return Err(failed(e)),
+            }
+            // The owner may have removed the name between our open and our lock.
+            let here = rustix::fs::fstat(&lock).map_err(failed)?;
+            if here.st_nlink == 1 {
+                own_like(&lock, &here, like)?;
+                return Ok(Self { lock, name, exclusive });
+            }
+        }
+    }
+
+    /// Makes a shared claim exclusive. `EBUSY` when another process reads the file.
+    pub fn upgrade(&mut self) -> Result<()> {
+        if !self.exclusive {
+            match rustix::fs::flock(&self.lock, operation(true)) {
+                Ok(()) => self.exclusive = true,
+                Err(Errno::WOULDBLOCK) => return Err(busy(&self.lock, &self.name)),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The lock file.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.lock.as_fd()
+    }
+
+    /// Gives the claim up, and removes its name if nobody else shares it.
+    pub fn release(mut self) {
+        if self.upgrade().is_ok() {
+            let _ = rustix::fs::unlinkat(CWD, &*self.name, AtFlags::empty());
+        }
+        // Unlocked by name, not by closing: a forked child may hold a duplicate.
+        let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
+    }
+}
+
+fn operation(exclusive: bool) -> FlockOperation {
+    if exclusive { FlockOperation::NonBlockingLockExclusive } else { FlockOperation::NonBlockingLockShared }
+}
+
+/// A lock file of root's for a user's file must not keep the user out later.
+fn own_like(lock: &OwnedFd, here: &rustix::fs::Stat, like: BorrowedFd<'_>) -> Result<()> {
+    let me = rustix::process::geteuid();
+    if me.is_root() {
+        let file = rustix::fs::fstat(like)?;
+        if file.st_uid != here.st_uid {
+            rustix::fs::fchown(lock, Some(rustix::fs::Uid::from_raw(file.st_uid)), None)?;
+        }
+    }
+    Ok(())
+}
+
+fn busy(lock: &OwnedFd, name: &str) -> Error {
+    let owner = match rustix::fs::fstat(lock).ok().and_then(|stat| owner_of(stat.st_ino)) {
+        Some(pid) => format!("process {pid}"),
+        None => "another process".into(),
+    };
+    let what = format!("in use as an atomic file by {owner}; one process at a time may have it open for writing ({name})");
+    Error::with(libc::EBUSY, what)
+}
+
+/// The process that the kernel lists as holding a lock on inode `ino`.
+fn owner_of(ino: u64) -> Option<u32> {
+    let fd = rustix::fs::openat(CWD, "/proc/locks", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut text = Vec::new();
+    let mut chunk = [0u8; 4096];
+    loop {
+        match rustix::io::read(&fd, &mut chunk).ok()? {
+            0 => break,
+            n => text.extend_from_slice(&chunk[..n]),
+        }
+    }
+    let suffix = format!(":{ino}");
+    // "1: FLOCK  ADVISORY  WRITE 1234 00:1a:5678 0 EOF"
+    String::from_utf8(text).ok()?.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let (kind, _, _, pid, inode) = (words.next()?, words.next()?, words.next()?, words.next()?, words.next()?);
+        (kind == "FLOCK" && inode.ends_with(&suffix)).then(|| pid.parse().ok()).flatten()
+    })
+}
+
+/// The process that has the file `(dev, ino)` claimed now.
+pub(crate) fn owner(dev: u64, ino: u64) -> Option<u32> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(CWD, &*name_of(dev, ino), flags, Mode::empty()).ok()?;
+    owner_of(rustix::fs::fstat(&fd).ok()?.st_ino)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_writer_or_several_readers() {
+        let file = rustix::fs::memfd_create("famio-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let ino = rustix::fs::fstat(&file).unwrap().st_ino;
+        let dev = 0xfa310 + u64::from(std::process::id()); // of no file system
+        let first = Claim::take(file.as_fd(), dev, ino, false).unwrap();
+        let mut second = Claim::take(file.as_fd(), dev, ino, false).unwrap();
+        assert_eq!(second.upgrade().unwrap_err().errno(), libc::EBUSY);
+        first.release();
+        // A failed upgrade of a shared lock may lose it: take it anew.
+        second.release();
+        let writer = Claim::take(file.as_fd(), dev, ino, true).unwrap();
+        let refused = Claim::take(file.as_fd(), dev, ino, false).err().unwrap();
+        assert_eq!(refused.errno(), libc::EBUSY);
+        assert!(refused.to_string().contains(&format!("process {}", std::process::id())), "{refused}");
+        assert_eq!(owner(dev, ino), Some(std::process::id()));
+        writer.release();
+        assert_eq!(owner(dev, ino), None);
+        assert!(!std::path::Path::new(&name_of(dev, ino)).exists());
+    }
+}

@@ -1,0 +1,128 @@
+//! The life of one journal, from its creation to its clean end.
+
+use super::header::{Header, Kind, State};
+use super::identity::Identity;
+use super::mark::{self, Mark};
+use super::pool::{Pool, journal_name};
+use crate::error::Result;
+use crate::pmem::{Domain, Medium};
+use crate::settings::{Durability, Settings};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+/// A journal that this process has made and uses.
+pub(crate) struct Live {
+    file: OwnedFd,
+    header: Mutex<Header>,
+    pool: Option<PathBuf>,
+    name: String,
+    path: PathBuf,
+    durability: Durability,
+    medium: &'static dyn Medium,
+}
+
+/// Durability of what lies in a domain: whether the kernel has to sync it.
+pub(crate) fn durability_of(domain: Domain) -> Durability {
+    match domain {
+        Domain::Pmem | Domain::PageCache => Durability::Power,
+        Domain::Process | Domain::Emulated => Durability::Process,
+    }
+}
+
+impl Live {
+    /// Creates the journal of `file`, with a header that says *creating*. Nothing else of it is there yet.
+    pub fn create(
+        file: BorrowedFd<'_>,
+        settings: &Settings,
+        kind: Kind,
+        (domain, file_domain): (Domain, Domain),
+        medium: &'static dyn Medium,
+    ) -> Result<Self> {
+        let identity = Identity::of_fd(file)?;
+        let pool = Pool::make(file, settings.pool.as_deref())?;
+        let name = journal_name(&identity);
+        let path = pool.path_of(&name);
+        let journal = pool.create(file, &name)?;
+        let header = Header::new(kind, domain, file_domain, identity, &super::path_of(file)?)?;
+        let live = Self {
+            file: journal,
+            header: Mutex::new(header),
+            pool: settings.pool.as_ref().map(|_| pool.path().to_path_buf()),
+            name,
+            path,
+            durability: durability_of(file_domain),
+            medium,
+        };
+        if let Err(e) = live.store(State::Creating).and_then(|()| pool.sync(live.durability)) {
+            let _ = pool.remove(&live.name); // nobody refers to it yet
+            return Err(e);
+        }
+        Ok(live)
+    }
+
+    /// Stores the header with a new state. Durable on return.
+    fn store(&self, state: State) -> Result<()> {
+        let mut header = self.header.lock().unwrap_or_else(|poison| poison.into_inner());
+        header.state = state;
+        header.store(self.file.as_fd(), self.medium).map_err(|e| e.context(format_args!("journal {}", self.path.display())))
+    }
+
+    /// The journal is complete: marks the file, durably, then says *active*. Commits and stores in the file may follow.
+    pub fn activate(&self, file: BorrowedFd<'_>) -> Result<()> {
+        let (id, identity) = {
+            let header = self.header.lock().unwrap_or_else(|poison| poison.into_inner());
+            (header.journal_id, header.identity)
+        };
+        if self.durability == Durability::Power {
+            rustix::fs::fsync(&self.file)?;
+        }
+        mark::set(file, &Mark::new(id, &identity, self.pool.as_deref())?)?;
+        mark::persist(file, self.durability)?;
+        self.store(State::Active)
+    }
+
+    /// Everything is in the file, durably: says *clean*, takes the mark off the file, removes the journal.
+    pub fn retire(&self, file: BorrowedFd<'_>) -> Result<()> {
+        self.store(State::Clean)?;
+        mark::remove(file)?;
+        mark::persist(file, self.durability)?;
+        // By the file's folder of now: it may have been moved.
+        if let Some(pool) = Pool::find(file, self.pool.as_deref())? {
+            pool.remove(&self.name)?;
+            pool.remove_if_empty();
+            // Not synced: a clean journal that comes back after a power cut is a leftover, and never replayed.
+        }
+        Ok(())
+    }
+
+    /// Undoes a creation that failed before the file was changed: no mark, no journal.
+    pub fn abandon(&self, file: BorrowedFd<'_>) {
+        let _ = mark::remove(file);
+        if let Ok(Some(pool)) = Pool::find(file, self.pool.as_deref()) {
+            let _ = pool.remove(&self.name);
+            pool.remove_if_empty();
+        }
+    }
+
+    /// The journal takes no more commits: a flush of it failed.
+    pub fn suspect(&self) {
+        // Best effort: where even this fails, what the header says is still right, as nothing more is committed.
+        let _ = self.store(State::Suspect);
+    }
+
+    /// The journal's file.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Its path, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its id.
+    pub fn id(&self) -> super::JournalId {
+        self.header.lock().unwrap_or_else(|poison| poison.into_inner()).journal_id
+    }
+}
