@@ -18,6 +18,8 @@ pub mod map;
 
 pub(crate) mod index;
 
+pub mod journal;
+
 pub mod file;
 
 pub use error::{Error, Result};

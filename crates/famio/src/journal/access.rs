@@ -1,0 +1,116 @@
+//! Who owns what is ours, and who may touch it: no more than those who may touch the file (rule 11).
+
+use crate::error::{Error, Result};
+use rustix::fs::{FileType, Gid, Mode, Stat, Uid, fchmod, fchown, fstat};
+use rustix::io::Errno;
+use std::os::fd::BorrowedFd;
+
+const STICKY: u32 = 0o1000;
+const SET_GROUP: u32 = 0o2000;
+
+/// Makes a folder for journals: its owner is its parent's, where we may give it away, and it is as open as its parent.
+/// In a parent where everybody may write but not delete (`/tmp`), it is ours alone. One that is there stays.
+pub(super) fn make_folder(parent: BorrowedFd<'_>, name: &str) -> Result<()> {
+    match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
+        Ok(()) => {}
+        Err(Errno::EXIST) => return Ok(()),
+        Err(e) => return Err(e.into()),
+    }
+    let flags = rustix::fs::OFlags::RDONLY
+        | rustix::fs::OFlags::DIRECTORY
+        | rustix::fs::OFlags::NOFOLLOW
+        | rustix::fs::OFlags::CLOEXEC;
+    let folder = match rustix::fs::openat(parent, name, flags, Mode::empty()) {
+        Ok(folder) => folder,
+        Err(Errno::NOENT) => return Ok(()), // removed again; the caller sees
+        Err(e) => return Err(e.into()),
+    };
+    let (above, here) = (fstat(parent)?, fstat(&folder)?);
+    if above.st_mode & STICKY == 0 {
+        if is_root() && (above.st_uid, above.st_gid) != (here.st_uid, here.st_gid) {
+            fchown(&folder, Some(Uid::from_raw(above.st_uid)), Some(Gid::from_raw(above.st_gid)))?;
+        }
+        let same_group = is_root() || above.st_gid == here.st_gid;
+        let open = if same_group { above.st_mode & 0o777 } else { 0 };
+        fchmod(&folder, Mode::from_raw_mode(0o700 | open | here.st_mode & SET_GROUP))?;
+    }
+    Ok(())
+}
+
+/// Whether journals of `file` may lie in a folder: nobody but the file's owner, root and us could replace them, or
+/// those who may as well replace the file, since they may do so in `parent`.
+pub(super) fn check_folder(
+    folder: BorrowedFd<'_>,
+    parent: Option<BorrowedFd<'_>>,
+    file: Option<BorrowedFd<'_>>,
+) -> Result<()> {
+    let stat = fstat(folder)?;
+    let parent = parent.map(fstat).transpose()?;
+    let owner = file.map(fstat).transpose()?.map(|file| file.st_uid);
+    let me = rustix::process::geteuid().as_raw();
+    let keeper = parent.filter(|parent| parent.st_mode & STICKY == 0).map(|parent| parent.st_uid);
+    let trusted = [0, me].contains(&stat.st_uid) || [owner, keeper].contains(&Some(stat.st_uid));
+    if owner.is_some() && !trusted {
+        let text =
+            format!("belongs to user {}, not to the file's owner, root or you; choose a pool of your own", stat.st_uid);
+        return Err(Error::with(libc::EACCES, text));
+    }
+    let anybody = |stat: &Stat| stat.st_mode & 0o002 != 0 && stat.st_mode & STICKY == 0;
+    if anybody(&stat) && !parent.is_some_and(|parent| anybody(&parent)) {
+        return Err(Error::with(libc::EACCES, "everybody may replace journals in it; chmod o-w or +t"));
+    }
+    Ok(())
+}
+
+/// Gives a new journal (mode 0600) the file's owner, group and mode, as far as we may.
+pub(super) fn give_to_owner_of(file: BorrowedFd<'_>, journal: BorrowedFd<'_>) -> Result<()> {
+    let (like, here) = (fstat(file)?, fstat(journal)?);
+    if is_root() && like.st_uid != here.st_uid {
+        fchown(journal, Some(Uid::from_raw(like.st_uid)), None)?;
+    }
+    // Bits for a group are for the file's group, or for none.
+    let same_group = like.st_gid == here.st_gid || fchown(journal, None, Some(Gid::from_raw(like.st_gid))).is_ok();
+    if same_group && like.st_mode & 0o066 != 0 {
+        fchmod(journal, Mode::from_raw_mode(0o600 | like.st_mode & 0o666))?;
+    }
+    Ok(())
+}
+
+/// Whether a journal can be trusted: a regular file with one name, of the file's owner, root or us, that nobody may
+/// write who may not write the file. Without the file, only what can be told without it.
+pub fn check_journal(journal: BorrowedFd<'_>, file: Option<BorrowedFd<'_>>) -> Result<()> {
+    let refused = |what: String| Err(Error::with(libc::EIO, format!("{what}; not used")));
+    let stat = fstat(journal)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return refused("not a regular file".into());
+    }
+    if stat.st_nlink != 1 {
+        return refused(format!("has {} names, not one", stat.st_nlink));
+    }
+    let Some(file) = file else { return Ok(()) };
+    let file = fstat(file)?;
+    if ![file.st_uid, 0, rustix::process::geteuid().as_raw()].contains(&stat.st_uid) {
+        return refused(format!(
+            "belongs to user {}, not to the file's owner ({}), root or you",
+            stat.st_uid, file.st_uid
+        ));
+    }
+    if writers_beyond(&stat, &file) != 0 {
+        return refused(format!(
+            "mode {:03o} lets others write it than those who may write the file, mode {:03o}; chmod go-w",
+            stat.st_mode & 0o777,
+            file.st_mode & 0o777
+        ));
+    }
+    Ok(())
+}
+
+/// Write permissions that the journal gives and the file does not.
+fn writers_beyond(journal: &Stat, file: &Stat) -> u32 {
+    let allowed = if journal.st_gid == file.st_gid { file.st_mode } else { file.st_mode & !0o020 };
+    journal.st_mode & 0o022 & !allowed
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}

@@ -1,0 +1,361 @@
+//! The first 4096 bytes of every journal, of both formats: a header, and its mirror at 2048.
+
+use super::boot::BootId;
+use super::bytes::{bytes_at, is_zero, put, u32_at, u64_at, u128_at};
+use super::identity::Identity;
+use super::mark::JournalId;
+use super::stamp::Stamp;
+use crate::error::{Error, Result};
+use crate::pmem::{Domain, Medium};
+use std::ffi::OsStr;
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::xxh3_128;
+
+/// The bytes that the header and its mirror take.
+pub const LEN: usize = 4096;
+
+/// The bytes of one copy.
+pub const COPY_LEN: usize = LEN / 2;
+
+/// The longest path of a file that a header holds.
+pub const HINT_MAX: usize = 1024;
+
+/// The words that the formats have for themselves.
+pub const GEOMETRY_WORDS: usize = 16;
+
+const MAGIC_BYTES: &[u8; 8] = b"FAMIOJNL";
+const VERSION_NOW: u32 = 1;
+
+// On the medium.
+const MAGIC: usize = 0;
+const VERSION: usize = MAGIC + 8;
+const KIND: usize = VERSION + 4;
+const STATE: usize = KIND + 4;
+const DOMAIN: usize = STATE + 4;
+const FILE_DOMAIN: usize = DOMAIN + 4;
+const STAMPED: usize = FILE_DOMAIN + 4;
+const SEQUENCE: usize = STAMPED + 4;
+const JOURNAL_ID: usize = SEQUENCE + 8;
+const BOOT_ID: usize = JOURNAL_ID + 16;
+const IDENTITY: usize = BOOT_ID + 16;
+const FILE_SIZE: usize = IDENTITY + Identity::LEN;
+const MTIME_SEC: usize = FILE_SIZE + 8;
+const CTIME_SEC: usize = MTIME_SEC + 8;
+const MTIME_NSEC: usize = CTIME_SEC + 8;
+const CTIME_NSEC: usize = MTIME_NSEC + 4;
+const EPOCH: usize = CTIME_NSEC + 4;
+const ARENA_ID: usize = EPOCH + 8;
+const GEOMETRY: usize = ARENA_ID + 16;
+const HINT_LEN: usize = GEOMETRY + 8 * GEOMETRY_WORDS;
+const HINT: usize = HINT_LEN + 8;
+const END: usize = HINT + HINT_MAX;
+const CHECKSUM: usize = COPY_LEN - 16;
+const _: () = assert!(END <= CHECKSUM);
+
+/// Which format follows the header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Log blocks, entries and commit slots, mapped.
+    InPlace,
+    /// Epoch records.
+    Records,
+}
+
+impl Kind {
+    const ALL: [Kind; 2] = [Kind::InPlace, Kind::Records];
+
+    /// Its name in messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::InPlace => "in place",
+            Kind::Records => "records",
+        }
+    }
+}
+
+/// What a journal is good for; see [`verdict`](super::verdict).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Not yet in use: nothing was committed, and nothing stored outside of it.
+    Creating,
+    /// In use, or left by a crash.
+    Active,
+    /// Everything is in the file. Never replayed.
+    Clean,
+    /// A flush failed: it takes no more commits. What it holds is recovered like an active one's.
+    Suspect,
+}
+
+impl State {
+    const ALL: [State; 4] = [State::Creating, State::Active, State::Clean, State::Suspect];
+
+    /// Its name in messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            State::Creating => "creating",
+            State::Active => "active",
+            State::Clean => "clean",
+            State::Suspect => "suspect",
+        }
+    }
+}
+
+/// What the header says. All of it may be changed between two stores; the copies' order is kept by itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// The format of the rest.
+    pub kind: Kind,
+    /// The state.
+    pub state: State,
+    /// The domain of the journal.
+    pub domain: Domain,
+    /// The domain of the file.
+    pub file_domain: Domain,
+    /// The random name of the journal; the mark on the file has it too.
+    pub journal_id: JournalId,
+    /// The boot in which the journal was last written.
+    pub boot_id: BootId,
+    /// The only file that this journal may touch.
+    pub identity: Identity,
+    /// The file after the last settle; `None` while we write to the file.
+    pub stamp: Option<Stamp>,
+    /// The last epoch known to be settled; for people.
+    pub epoch: u64,
+    /// The arena of the processes that have the file open; zero: none.
+    pub arena_id: u128,
+    /// Words of the format.
+    pub geometry: [u64; GEOMETRY_WORDS],
+    /// Where the file was last seen: a hint for people and for the search of a pool's files, never trusted.
+    pub path_hint: PathBuf,
+    /// Counts the stores: of two valid copies the higher one holds.
+    sequence: u64,
+    /// The copy that is stored first: the one that is damaged or older.
+    first: Copy,
+}
+
+/// One of the two places.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Copy {
+    Primary = 0,
+    Mirror = 1,
+}
+
+/// How the two copies were found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// Both valid and equal.
+    Whole,
+    /// One was damaged, or older than the other: a store was cut short, or the medium is failing.
+    OneCopy,
+}
+
+impl Header {
+    /// The header of a new journal.
+    pub fn new(
+        kind: Kind,
+        domain: Domain,
+        file_domain: Domain,
+        identity: Identity,
+        file_path: &Path,
+    ) -> Result<Header> {
+        let fits = file_path.as_os_str().len() <= HINT_MAX;
+        Ok(Header {
+            kind,
+            state: State::Creating,
+            domain,
+            file_domain,
+            journal_id: JournalId::random()?,
+            boot_id: BootId::current()?,
+            identity,
+            stamp: None,
+            epoch: 0,
+            arena_id: 0,
+            geometry: [0; GEOMETRY_WORDS],
+            path_hint: if fits { file_path.to_path_buf() } else { PathBuf::new() },
+            sequence: 0,
+            // Creation stores the mirror first: zeros in the primary say that it was never finished.
+            first: Copy::Mirror,
+        })
+    }
+
+    /// One copy as it lies on the medium.
+    pub fn encode(&self) -> [u8; COPY_LEN] {
+        let stamp = self.stamp.unwrap_or_default();
+        let hint = self.path_hint.as_os_str().as_bytes();
+        let hint = if hint.len() <= HINT_MAX { hint } else { &[] };
+        let mut out = [0; COPY_LEN];
+        put(&mut out, MAGIC, MAGIC_BYTES);
+        put(&mut out, VERSION, &VERSION_NOW.to_le_bytes());
+        put(&mut out, KIND, &code(&Kind::ALL, self.kind).to_le_bytes());
+        put(&mut out, STATE, &code(&State::ALL, self.state).to_le_bytes());
+        put(&mut out, DOMAIN, &code(&Domain::ALL, self.domain).to_le_bytes());
+        put(&mut out, FILE_DOMAIN, &code(&Domain::ALL, self.file_domain).to_le_bytes());
+        put(&mut out, STAMPED, &u32::from(self.stamp.is_some()).to_le_bytes());
+        put(&mut out, SEQUENCE, &self.sequence.to_le_bytes());
+        put(&mut out, JOURNAL_ID, &self.journal_id.0);
+        put(&mut out, BOOT_ID, &self.boot_id.0);
+        put(&mut out, IDENTITY, &self.identity.encode());
+        put(&mut out, FILE_SIZE, &stamp.size.to_le_bytes());
+        put(&mut out, MTIME_SEC, &stamp.mtime.0.to_le_bytes());
+        put(&mut out, CTIME_SEC, &stamp.ctime.0.to_le_bytes());
+        put(&mut out, MTIME_NSEC, &stamp.mtime.1.to_le_bytes());
+        put(&mut out, CTIME_NSEC, &stamp.ctime.1.to_le_bytes());
+        put(&mut out, EPOCH, &self.epoch.to_le_bytes());
+        put(&mut out, ARENA_ID, &self.arena_id.to_le_bytes());
+        for (i, word) in self.geometry.iter().enumerate() {
+            put(&mut out, GEOMETRY + 8 * i, &word.to_le_bytes());
+        }
+        put(&mut out, HINT_LEN, &(hint.len() as u64).to_le_bytes());
+        put(&mut out, HINT, hint);
+        let sum = xxh3_128(&out[..CHECKSUM]);
+        put(&mut out, CHECKSUM, &sum.to_le_bytes());
+        out
+    }
+
+    /// One copy from the medium, or what is wrong with it.
+    pub fn decode(from: &[u8; COPY_LEN]) -> Result<Header> {
+        let wrong = |what: String| Error::with(libc::EIO, format!("the header {what}"));
+        if from[..VERSION] != MAGIC_BYTES[..] {
+            return Err(wrong("does not begin with FAMIOJNL".into()));
+        }
+        let version = u32_at(from, VERSION);
+        if version != VERSION_NOW {
+            return Err(wrong(format!("has format version {version}; this Famio knows {VERSION_NOW}")));
+        }
+        if u128_at(from, CHECKSUM) != xxh3_128(&from[..CHECKSUM]) {
+            return Err(wrong("is damaged: its checksum does not fit".into()));
+        }
+        let unknown = |field: &str, at: usize| wrong(format!("has an unknown {field}, {}", u32_at(from, at)));
+        let hint_len = u64_at(from, HINT_LEN);
+        if hint_len > HINT_MAX as u64 {
+            return Err(wrong(format!("has a path of {hint_len} bytes, at most {HINT_MAX} fit")));
+        }
+        let stamp = Stamp {
+            size: u64_at(from, FILE_SIZE),
+            mtime: (u64_at(from, MTIME_SEC) as i64, u32_at(from, MTIME_NSEC)),
+            ctime: (u64_at(from, CTIME_SEC) as i64, u32_at(from, CTIME_NSEC)),
+        };
+        Ok(Header {
+            kind: decoded(&Kind::ALL, u32_at(from, KIND)).ok_or_else(|| unknown("kind", KIND))?,
+            state: decoded(&State::ALL, u32_at(from, STATE)).ok_or_else(|| unknown("state", STATE))?,
+            domain: decoded(&Domain::ALL, u32_at(from, DOMAIN)).ok_or_else(|| unknown("domain", DOMAIN))?,
+            file_domain: decoded(&Domain::ALL, u32_at(from, FILE_DOMAIN))
+                .ok_or_else(|| unknown("domain of the file", FILE_DOMAIN))?,
+            journal_id: JournalId(bytes_at(from, JOURNAL_ID)),
+            boot_id: BootId(bytes_at(from, BOOT_ID)),
+            identity: Identity::decode(&bytes_at(from, IDENTITY)).map_err(|e| e.context("the header"))?,
+            stamp: match u32_at(from, STAMPED) {
+                0 => None,
+                1 => Some(stamp),
+                _ => return Err(unknown("stamp", STAMPED)),
+            },
+            epoch: u64_at(from, EPOCH),
+            arena_id: u128_at(from, ARENA_ID),
+            geometry: core::array::from_fn(|i| u64_at(from, GEOMETRY + 8 * i)),
+            path_hint: PathBuf::from(OsStr::from_bytes(&from[HINT..HINT + hint_len as usize])),
+            sequence: u64_at(from, SEQUENCE),
+            first: Copy::Mirror,
+        })
+    }
+
+    /// From a journal's first bytes: whichever copy is valid, the later one if both are.
+    pub fn read(bytes: &[u8]) -> Result<(Header, Found)> {
+        if bytes.len() < LEN {
+            let text = format!("too short for a journal: {} bytes, the header alone has {LEN}", bytes.len());
+            return Err(Error::with(libc::EIO, text));
+        }
+        let primary = Self::decode(&bytes_at(bytes, 0));
+        let mirror = Self::decode(&bytes_at(bytes, COPY_LEN));
+        let (mut header, weaker, found) = match (primary, mirror) {
+            (Ok(p), Ok(m)) if p.sequence >= m.sequence => {
+                let found = if p == m { Found::Whole } else { Found::OneCopy };
+                (p, Copy::Mirror, found)
+            }
+            (Ok(_), Ok(m)) => (m, Copy::Primary, Found::OneCopy),
+            (Ok(p), Err(_)) => (p, Copy::Mirror, Found::OneCopy),
+            (Err(_), Ok(m)) => (m, Copy::Primary, Found::OneCopy),
+            (Err(e), Err(_)) => return Err(e),
+        };
+        header.first = weaker;
+        Ok((header, found))
+    }
+
+    /// From a journal's file.
+    pub fn load(journal: BorrowedFd<'_>) -> Result<(Header, Found)> {
+        let (bytes, length) = first_bytes(journal)?;
+        Self::read(&bytes[..length])
+    }
+
+    /// Stores both copies in a journal's file, one after the other: one of them is valid at any time. Durable on return.
+    /// On an error the state on the medium is the old or the new one.
+    pub fn store(&mut self, journal: BorrowedFd<'_>, medium: &dyn Medium) -> Result<()> {
+        let bytes = self.next();
+        for copy in self.order() {
+            medium.pwritev(journal, &[&bytes], (copy as usize * COPY_LEN) as u64)?;
+            medium.fdatasync(journal)?;
+        }
+        self.first = Copy::Mirror;
+        Ok(())
+    }
+
+    /// As [`store`](Self::store), in a mapped journal.
+    ///
+    /// # Safety
+    /// `base` is valid for writing [`LEN`] bytes, and nobody else writes there meanwhile. Faults are the caller's guard's.
+    pub unsafe fn store_mapped(&mut self, base: *mut u8, medium: &dyn Medium) {
+        let bytes = self.next();
+        for copy in self.order() {
+            // SAFETY: within the caller's range; the medium's copy is persistent after its fence.
+            unsafe { medium.copy(base.add(copy as usize * COPY_LEN), bytes.as_ptr(), COPY_LEN) };
+            medium.fence();
+        }
+        self.first = Copy::Mirror;
+    }
+
+    fn next(&mut self) -> [u8; COPY_LEN] {
+        self.sequence += 1;
+        self.encode()
+    }
+
+    fn order(&self) -> [Copy; 2] {
+        match self.first {
+            Copy::Primary => [Copy::Primary, Copy::Mirror],
+            Copy::Mirror => [Copy::Mirror, Copy::Primary],
+        }
+    }
+}
+
+/// Whether a journal's creation was cut short before its header was whole: no mark can be on the file then.
+pub fn is_blank(bytes: &[u8]) -> bool {
+    is_zero(&bytes[..bytes.len().min(COPY_LEN)])
+}
+
+/// The first [`LEN`] bytes of a journal, and how many of them there are.
+pub fn first_bytes(journal: BorrowedFd<'_>) -> Result<([u8; LEN], usize)> {
+    let mut bytes = [0; LEN];
+    let mut length = 0;
+    while length < LEN {
+        match rustix::io::pread(journal, &mut bytes[length..], length as u64) {
+            Ok(0) => break,
+            Ok(n) => length += n,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(Error::from(e).context("reading the header")),
+        }
+    }
+    Ok((bytes, length))
+}
+
+/// Codes begin at 1, so that zeros are no code.
+fn code<T: PartialEq>(all: &[T], value: T) -> u32 {
+    all.iter().position(|v| *v == value).map_or(0, |i| i as u32 + 1)
+}
+
+fn decoded<T: core::marker::Copy>(all: &[T], code: u32) -> Option<T> {
+    all.get((code as usize).checked_sub(1)?).copied()
+}
+
+#[cfg(test)]
+#[path = "header_tests.rs"]
+mod tests;

@@ -1,0 +1,208 @@
+//! Which file: what stays the same through renames and reboots, and differs for every copy.
+
+use super::bytes::{bytes_at, hex, put, u32_at, u64_at};
+use crate::error::{Error, Result};
+use crate::sys::{check, syscall};
+use core::fmt;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::Path;
+use xxhash_rust::xxh3::xxh3_128;
+
+/// The longest file handle that a local file system gives (ext4, tmpfs: 8 or 12; btrfs: 20 to 40; XFS: 12 to 24).
+pub const HANDLE_MAX: usize = 64;
+
+/// `AT_HANDLE_FID`: a handle that need not be good for opening (Linux 6.5). overlayfs gives only those.
+const AT_HANDLE_FID: usize = 0x200;
+
+// On the medium.
+const FSID: usize = 0;
+const BIRTH_SEC: usize = FSID + 8;
+const BIRTH_NSEC: usize = BIRTH_SEC + 8;
+const HANDLE_TYPE: usize = BIRTH_NSEC + 4;
+const HANDLE_LEN: usize = HANDLE_TYPE + 4;
+const RESERVED: usize = HANDLE_LEN + 4;
+const HANDLE: usize = RESERVED + 4;
+
+/// The identity of a file. Two are equal if everything in them is: a file system without birth times has zeros there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    fsid: u64,
+    birth: (i64, u32),
+    handle_type: i32,
+    handle_len: u32,
+    /// Zero behind `handle_len`.
+    handle: [u8; HANDLE_MAX],
+}
+
+/// The kernel's `struct file_handle`, with room.
+#[repr(C)]
+struct RawHandle {
+    handle_bytes: u32,
+    handle_type: i32,
+    handle: [u8; HANDLE_MAX],
+}
+
+impl Identity {
+    /// Its length on the medium.
+    pub const LEN: usize = HANDLE + HANDLE_MAX;
+
+    /// Of an open file; a descriptor opened with `O_PATH` will do.
+    pub fn of_fd(fd: BorrowedFd<'_>) -> Result<Identity> {
+        let fsid = fs_id(fd)?;
+        let raw = file_handle(fd)?;
+        let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
+        let born = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+        let birth = if born { (stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec) } else { (0, 0) };
+        let mut handle = [0; HANDLE_MAX];
+        let length = raw.handle_bytes as usize;
+        handle[..length].copy_from_slice(&raw.handle[..length]);
+        Ok(Identity { fsid, birth, handle_type: raw.handle_type, handle_len: raw.handle_bytes, handle })
+    }
+
+    /// Of the file that a path leads to now.
+    pub fn of_path(path: &Path) -> Result<Identity> {
+        let fd = rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|e| Error::from(e).context(path.display()))?;
+        Self::of_fd(fd.as_fd()).map_err(|e| e.context(path.display()))
+    }
+
+    /// A name for the file of 128 bits; a journal is named by it, and a mark holds it.
+    pub fn hash128(&self) -> u128 {
+        xxh3_128(&self.encode())
+    }
+
+    /// As it lies on the medium.
+    pub fn encode(&self) -> [u8; Self::LEN] {
+        let mut out = [0; Self::LEN];
+        put(&mut out, FSID, &self.fsid.to_le_bytes());
+        put(&mut out, BIRTH_SEC, &self.birth.0.to_le_bytes());
+        put(&mut out, BIRTH_NSEC, &self.birth.1.to_le_bytes());
+        put(&mut out, HANDLE_TYPE, &self.handle_type.to_le_bytes());
+        put(&mut out, HANDLE_LEN, &self.handle_len.to_le_bytes());
+        put(&mut out, HANDLE, &self.handle);
+        out
+    }
+
+    /// From the medium.
+    pub fn decode(from: &[u8; Self::LEN]) -> Result<Identity> {
+        let identity = Identity {
+            fsid: u64_at(from, FSID),
+            birth: (u64_at(from, BIRTH_SEC) as i64, u32_at(from, BIRTH_NSEC)),
+            handle_type: u32_at(from, HANDLE_TYPE) as i32,
+            handle_len: u32_at(from, HANDLE_LEN),
+            handle: bytes_at(from, HANDLE),
+        };
+        if identity.handle_len == 0 || identity.handle_len as usize > HANDLE_MAX {
+            let text = format!("identity: a file handle of {} bytes, at most {HANDLE_MAX} known", identity.handle_len);
+            return Err(Error::with(libc::EIO, text));
+        }
+        Ok(identity)
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let handle = hex(&self.handle[..(self.handle_len as usize).min(HANDLE_MAX)]);
+        write!(
+            f,
+            "file system {:016x}, handle {}:{handle}, born {}.{:09}",
+            self.fsid, self.handle_type, self.birth.0, self.birth.1
+        )
+    }
+}
+
+/// `f_fsid` of the file's file system. Raw, since rustix and libc keep its value to themselves.
+fn fs_id(fd: BorrowedFd<'_>) -> Result<u64> {
+    let mut statfs = [0u64; 16]; // struct statfs: 15 words, the eighth is f_fsid
+    // SAFETY: the kernel writes 120 bytes.
+    check(unsafe { syscall(libc::SYS_fstatfs, [fd.as_raw_fd() as usize, statfs.as_mut_ptr() as usize, 0, 0, 0, 0]) })?;
+    Ok(statfs[7])
+}
+
+/// The file's handle: one that it could be opened by, else one that only names it.
+fn file_handle(fd: BorrowedFd<'_>) -> Result<RawHandle> {
+    match ask_handle(fd, 0) {
+        Err(e) if e.errno() == libc::EOPNOTSUPP => ask_handle(fd, AT_HANDLE_FID).map_err(|second| {
+            // Before Linux 6.5 the flag itself is refused.
+            let errno = if second.errno() == libc::EINVAL { libc::EOPNOTSUPP } else { second.errno() };
+            Error::new(errno).context("the file system gives no file handle, so that a journal could not name the file")
+        }),
+        other => other,
+    }
+}
+
+fn ask_handle(fd: BorrowedFd<'_>, flags: usize) -> Result<RawHandle> {
+    let mut raw = RawHandle { handle_bytes: HANDLE_MAX as u32, handle_type: 0, handle: [0; HANDLE_MAX] };
+    let mut mount = [0u64; 1];
+    let args = [
+        fd.as_raw_fd() as usize,
+        c"".as_ptr() as usize,
+        &raw mut raw as usize,
+        mount.as_mut_ptr() as usize,
+        libc::AT_EMPTY_PATH as usize | flags,
+        0,
+    ];
+    // SAFETY: the kernel writes at most `handle_bytes` bytes of handle, and a mount id of 4 or 8 bytes.
+    check(unsafe { syscall(libc::SYS_name_to_handle_at, args) })?;
+    if raw.handle_bytes == 0 || raw.handle_bytes as usize > HANDLE_MAX {
+        return Err(Error::with(libc::EOVERFLOW, format!("a file handle of {} bytes", raw.handle_bytes)));
+    }
+    Ok(raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Scratch;
+    use super::*;
+    use std::fs::{self, File};
+
+    #[test]
+    fn the_layout_is_fixed() {
+        assert_eq!(
+            [FSID, BIRTH_SEC, BIRTH_NSEC, HANDLE_TYPE, HANDLE_LEN, RESERVED, HANDLE],
+            [0, 8, 16, 20, 24, 28, 32]
+        );
+        assert_eq!(Identity::LEN, 96);
+    }
+
+    #[test]
+    fn stays_through_rename_and_write_and_differs_for_a_copy() {
+        let dir = Scratch::new();
+        let (a, b) = (dir.path("a"), dir.path("b"));
+        fs::write(&a, "1").unwrap();
+        let was = Identity::of_path(&a).unwrap();
+        fs::rename(&a, &b).unwrap();
+        fs::write(&b, "something longer").unwrap();
+        assert_eq!(Identity::of_path(&b).unwrap(), was);
+        assert_eq!(Identity::of_fd(File::open(&b).unwrap().as_fd()).unwrap(), was);
+        fs::copy(&b, &a).unwrap();
+        assert_ne!(Identity::of_path(&a).unwrap(), was);
+        assert_ne!(Identity::of_path(&a).unwrap().hash128(), was.hash128());
+        // A new file under an old number is another one.
+        fs::remove_file(&b).unwrap();
+        fs::write(&b, "1").unwrap();
+        assert_ne!(Identity::of_path(&b).unwrap(), was);
+    }
+
+    #[test]
+    fn tmpfs_gives_one_too() {
+        let path = format!("/dev/shm/famio-identity-{}", std::process::id());
+        fs::write(&path, "").unwrap();
+        let identity = Identity::of_path(Path::new(&path));
+        fs::remove_file(&path).unwrap();
+        identity.unwrap();
+    }
+
+    #[test]
+    fn goes_to_the_medium_and_back() {
+        let dir = Scratch::new();
+        let identity = Identity::of_path(dir.root()).unwrap();
+        let mut bytes = identity.encode();
+        assert_eq!(Identity::decode(&bytes).unwrap(), identity);
+        for bad in [0u32, 65, u32::MAX] {
+            put(&mut bytes, HANDLE_LEN, &bad.to_le_bytes());
+            assert!(Identity::decode(&bytes).unwrap_err().to_string().contains("handle"));
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! The mark: an extended attribute on a file that says that a journal is pending (rule 12).
+//!
+//! It is durable before the first commit and goes last at a clean close. A copy that carries the attribute along
+//! (`cp -a`, `rsync -X`) is told by the identity in it. `fdatasync` does not make an attribute durable: [`persist`].
+
+use super::bytes::{bytes_at, hex, put, u32_at, u64_at, u128_at};
+use super::identity::Identity;
+use crate::error::{Error, Result};
+use crate::settings::Durability;
+use core::fmt;
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+use std::ffi::{CStr, OsStr};
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+/// The attribute's name.
+pub const NAME: &CStr = c"user.famio";
+
+/// The longest path of a pool that a mark holds.
+pub const POOL_MAX: usize = 1024;
+
+const MAGIC_BYTES: &[u8; 8] = b"FAMIOMRK";
+const VERSION_NOW: u32 = 1;
+
+// On the medium.
+const MAGIC: usize = 0;
+const VERSION: usize = MAGIC + 8;
+const POOL_LEN: usize = VERSION + 4;
+const JOURNAL_ID: usize = POOL_LEN + 4;
+const IDENTITY: usize = JOURNAL_ID + 16;
+const CHECKSUM: usize = IDENTITY + 16;
+const POOL: usize = CHECKSUM + 8;
+const LEN_MAX: usize = POOL + POOL_MAX;
+
+/// The random name of one journal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub struct JournalId(pub [u8; 16]);
+
+impl JournalId {
+    /// A new one.
+    pub fn random() -> Result<JournalId> {
+        let mut id = [0; 16];
+        let length = rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())?;
+        if length == id.len() { Ok(JournalId(id)) } else { Err(Error::new(libc::EIO)) }
+    }
+}
+
+impl fmt::Display for JournalId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex(&self.0))
+    }
+}
+
+/// What a mark says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mark {
+    /// The journal that is pending.
+    pub journal_id: JournalId,
+    /// [`Identity::hash128`] of the file that was marked.
+    pub identity: u128,
+    /// The folder that holds the journal; `None`: `.famio/` beside the file.
+    pub pool: Option<PathBuf>,
+}
+
+impl Mark {
+    /// A mark for a file. The pool's path is absolute: the file may be opened from anywhere.
+    pub fn new(journal_id: JournalId, identity: &Identity, pool: Option<&Path>) -> Result<Mark> {
+        if let Some(path) = pool {
+            let length = path.as_os_str().len();
+            if !path.is_absolute() || length > POOL_MAX {
+                let text = format!("pool {}: needs an absolute path of at most {POOL_MAX} bytes", path.display());
+                return Err(Error::with(libc::EINVAL, text));
+            }
+        }
+        Ok(Mark { journal_id, identity: identity.hash128(), pool: pool.map(Path::to_path_buf) })
+    }
+
+    /// As it lies in the attribute.
+    pub fn encode(&self) -> Vec<u8> {
+        let pool = self.pool.as_deref().map_or(&[][..], |path| path.as_os_str().as_bytes());
+        let mut out = vec![0; POOL + pool.len()];
+        put(&mut out, MAGIC, MAGIC_BYTES);
+        put(&mut out, VERSION, &VERSION_NOW.to_le_bytes());
+        put(&mut out, POOL_LEN, &(pool.len() as u32).to_le_bytes());
+        put(&mut out, JOURNAL_ID, &self.journal_id.0);
+        put(&mut out, IDENTITY, &self.identity.to_le_bytes());
+        put(&mut out, POOL, pool);
+        let sum = checksum(&out);
+        put(&mut out, CHECKSUM, &sum.to_le_bytes());
+        out
+    }
+
+    /// From the attribute's bytes, or what is wrong with them.
+    pub fn decode(from: &[u8]) -> Result<Mark> {
+        let wrong = |what: String| Error::with(libc::EIO, format!("the mark user.famio is damaged: {what}"));
+        if from.len() < POOL {
+            return Err(wrong(format!("{} bytes, at least {POOL} expected", from.len())));
+        }
+        if from[MAGIC..VERSION] != MAGIC_BYTES[..] {
+            return Err(wrong("it does not begin with FAMIOMRK".into()));
+        }
+        let version = u32_at(from, VERSION);
+        if version != VERSION_NOW {
+            let text = format!("the mark user.famio has version {version}, this Famio knows {VERSION_NOW}");
+            return Err(Error::with(libc::EIO, text));
+        }
+        let length = u32_at(from, POOL_LEN) as usize;
+        if length > POOL_MAX || from.len() != POOL + length {
+            return Err(wrong(format!("{} bytes with a pool's path of {length}", from.len())));
+        }
+        if u64_at(from, CHECKSUM) != checksum(from) {
+            return Err(wrong("its checksum does not fit".into()));
+        }
+        let pool = (length > 0).then(|| PathBuf::from(OsStr::from_bytes(&from[POOL..])));
+        if pool.as_deref().is_some_and(|path| !path.is_absolute() || path.as_os_str().as_bytes().contains(&0)) {
+            return Err(wrong("the pool's path is not absolute".into()));
+        }
+        Ok(Mark { journal_id: JournalId(bytes_at(from, JOURNAL_ID)), identity: u128_at(from, IDENTITY), pool })
+    }
+}
+
+/// Over everything but itself.
+fn checksum(bytes: &[u8]) -> u64 {
+    let mut hash = Xxh3::new();
+    hash.update(&bytes[..CHECKSUM]);
+    hash.update(&xxh3_64(&bytes[POOL..]).to_le_bytes());
+    hash.digest()
+}
+
+/// Marks a file. Durable after [`persist`].
+pub fn set(file: BorrowedFd<'_>, mark: &Mark) -> Result<()> {
+    rustix::fs::fsetxattr(file, NAME, &mark.encode(), XattrFlags::empty()).map_err(|e| refused(e, "marked"))
+}
+
+/// The file's mark; `None` if it has none.
+pub fn get(file: BorrowedFd<'_>) -> Result<Option<Mark>> {
+    let mut bytes = [0; LEN_MAX];
+    match rustix::fs::fgetxattr(file, NAME, &mut bytes) {
+        Ok(length) => Mark::decode(&bytes[..length]).map(Some),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+        Err(Errno::RANGE) => Err(Error::with(libc::EIO, "the mark user.famio is damaged: too long")),
+        Err(e) => Err(refused(e, "asked for its mark")),
+    }
+}
+
+/// Takes the mark off; without one, nothing happens. Durable after [`persist`].
+pub fn remove(file: BorrowedFd<'_>) -> Result<()> {
+    match rustix::fs::fremovexattr(file, NAME) {
+        Ok(()) | Err(Errno::NODATA) => Ok(()),
+        Err(e) => Err(refused(e, "unmarked")),
+    }
+}
+
+/// Makes [`set`] and [`remove`] durable, by `fsync` where power loss matters.
+pub fn persist(file: BorrowedFd<'_>, durability: Durability) -> Result<()> {
+    match durability {
+        Durability::Power => Ok(rustix::fs::fsync(file)?),
+        Durability::Process => Ok(()),
+    }
+}
+
+fn refused(errno: Errno, what: &str) -> Error {
+    let why = match errno {
+        Errno::OPNOTSUPP => "its file system has no user attributes",
+        Errno::PERM | Errno::ACCESS => "its attributes may be changed only by those who may write it",
+        Errno::NOSPC | Errno::DQUOT | Errno::TOOBIG => "no room for the attribute",
+        Errno::ROFS => "read-only file system",
+        _ => "the attribute user.famio",
+    };
+    Error::with(errno.raw_os_error(), format!("the file cannot be {what}: {why} (errno {})", errno.raw_os_error()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Scratch;
+    use super::*;
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    fn sample(pool: Option<&str>) -> Mark {
+        Mark { journal_id: JournalId([7; 16]), identity: 0x1234 << 64 | 0x5678, pool: pool.map(PathBuf::from) }
+    }
+
+    #[test]
+    fn the_layout_is_fixed() {
+        assert_eq!([MAGIC, VERSION, POOL_LEN, JOURNAL_ID, IDENTITY, CHECKSUM, POOL], [0, 8, 12, 16, 32, 48, 56]);
+        assert_eq!(LEN_MAX, 1080);
+        assert_eq!(sample(None).encode().len(), 56);
+    }
+
+    #[test]
+    fn is_set_read_and_removed() {
+        let dir = Scratch::new();
+        let file = File::create(dir.path("f")).unwrap();
+        assert_eq!(get(file.as_fd()).unwrap(), None);
+        let long = format!("/{}", "x".repeat(POOL_MAX - 1));
+        for mark in [sample(None), sample(Some("/a/pool")), sample(Some(&long))] {
+            set(file.as_fd(), &mark).unwrap();
+            persist(file.as_fd(), Durability::Power).unwrap();
+            assert_eq!(get(file.as_fd()).unwrap(), Some(mark));
+        }
+        remove(file.as_fd()).unwrap();
+        remove(file.as_fd()).unwrap();
+        assert_eq!(get(file.as_fd()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_pool_needs_an_absolute_path_that_fits() {
+        let dir = Scratch::new();
+        let identity = Identity::of_path(dir.root()).unwrap();
+        let long = format!("/{}", "x".repeat(POOL_MAX));
+        for bad in ["", "pool", "./pool", &long] {
+            let error = Mark::new(JournalId::default(), &identity, Some(Path::new(bad))).unwrap_err();
+            assert_eq!(error.errno(), libc::EINVAL, "{bad}");
+        }
+        Mark::new(JournalId::default(), &identity, Some(Path::new("/pool"))).unwrap();
+    }
+
+    #[test]
+    fn damage_is_told() {
+        let good = sample(Some("/pool")).encode();
+        for at in 0..good.len() {
+            for bit in 0..8 {
+                let mut bad = good.clone();
+                bad[at] ^= 1 << bit;
+                assert_eq!(Mark::decode(&bad).unwrap_err().errno(), libc::EIO, "byte {at}");
+            }
+        }
+        for length in 0..good.len() {
+            Mark::decode(&good[..length]).unwrap_err();
+        }
+        let dir = Scratch::new();
+        let file = File::create(dir.path("f")).unwrap();
+        rustix::fs::fsetxattr(&file, NAME, &[0; 2000], XattrFlags::empty()).unwrap();
+        assert!(get(file.as_fd()).unwrap_err().to_string().contains("too long"));
+    }
+
+    #[test]
+    fn no_attributes_is_said() {
+        let file = File::open("/proc/version").unwrap();
+        let error = set(file.as_fd(), &sample(None)).unwrap_err();
+        assert!(error.to_string().starts_with("the file cannot be marked: "), "{error}");
+        assert_eq!(get(file.as_fd()).unwrap(), None);
+    }
+
+    #[test]
+    fn ids_are_random() {
+        assert_ne!(JournalId::random().unwrap(), JournalId::random().unwrap());
+    }
+}

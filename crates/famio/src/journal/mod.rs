@@ -1,0 +1,52 @@
+//! Journals: what lies on the medium, and where.
+//!
+//! A journal is a file in a [pool](Pool), named by its file's [`Identity`]. It begins with a [`Header`]; what follows is
+//! of one of two formats. While it is pending, its file carries a [`Mark`]. Nothing in a journal is trusted: every
+//! length and offset is checked before use.
+//!
+//! # The states of a journal
+//! ```text
+//! create journal (creating), sync it and its folder
+//!   -> mark the file, persist -> active -> commits ... -> settle, sync the file -> clean -> unmark, persist -> remove
+//! ```
+//! The header says *active* before anything is committed, and before anything is stored in the file. A failed flush makes
+//! it *suspect*. So at open ([`verdict`]):
+//!
+//! | mark | journal | verdict |
+//! |---|---|---|
+//! | no | none | an ordinary file |
+//! | no | without a whole header, creating, clean | leftover: remove it |
+//! | yes | creating: no commit happened; clean: all is in the file | leftover: drop the mark, then remove it |
+//! | yes | active or suspect, and everything agrees | recover |
+//! | no | active or suspect | conflict: the mark was lost |
+//! | yes | none, unreadable, of another id | conflict |
+//! | of another file | any | conflict: the file is a copy |
+//! | yes | of another boot, in a domain that does not survive one | conflict |
+//! | yes | the file was changed by somebody else since | conflict |
+//!
+//! Recovery, before it stores anything in the file, erases from the journal what was not committed, and then stores the
+//! header with this boot's id and without a stamp: a crash of recovery itself is then no outsider's change, and what a
+//! power cut tore is not looked at again by the stricter rules for a journal of this boot.
+
+mod access;
+pub mod boot;
+mod bytes;
+pub mod header;
+mod identity;
+pub mod mark;
+mod place;
+pub mod pool;
+mod stamp;
+#[cfg(test)]
+pub(crate) mod testing;
+mod verdict;
+
+pub use access::check_journal;
+pub use boot::BootId;
+pub use header::{Header, Kind, State};
+pub use identity::{HANDLE_MAX, Identity};
+pub use mark::{JournalId, Mark};
+pub use place::{folder_of, path_of};
+pub use pool::{Pool, journal_name, sync_dir};
+pub use stamp::Stamp;
+pub use verdict::{Facts, Journal, Verdict, verdict};

@@ -1,0 +1,89 @@
+//! Where a file lies: its folder, found from its descriptor alone.
+
+use crate::error::{Error, Result};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use std::ffi::OsStr;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The path by which the kernel knows an open file now. A file that was deleted, or that this process cannot reach
+/// by a path, has none.
+pub fn path_of(file: BorrowedFd<'_>) -> Result<PathBuf> {
+    let link = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
+    let path = rustix::fs::readlinkat(CWD, &link, Vec::new())
+        .map_err(|e| Error::from(e).context(format_args!("cannot tell where the file lies: {link}")))?;
+    let path = Path::new(OsStr::from_bytes(path.to_bytes()));
+    if !path.is_absolute() {
+        return Err(Error::with(libc::ESTALE, format!("{}: cannot be reached by a path", path.display())));
+    }
+    Ok(path.to_path_buf())
+}
+
+/// The folder of an open file, and the file's path. The name in that folder leads to this very file.
+pub fn folder_of(file: BorrowedFd<'_>) -> Result<(OwnedFd, PathBuf)> {
+    let stat = rustix::fs::fstat(file)?;
+    let path = path_of(file)?;
+    if stat.st_nlink == 0 {
+        return Err(Error::with(
+            libc::ESTALE,
+            format!("{}: a deleted file has no folder for a journal", path.display()),
+        ));
+    }
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(Error::with(libc::EINVAL, format!("{}: not a file in a folder", path.display())));
+    };
+    let fd = open_folder(folder)?;
+    // The kernel appends " (deleted)" to a name that is gone, and the path may be another file's by now.
+    match rustix::fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(found) if (found.st_dev, found.st_ino) == (stat.st_dev, stat.st_ino) => Ok((fd, path)),
+        _ => Err(Error::with(libc::ESTALE, format!("{}: the file is no longer there under this name", path.display()))),
+    }
+}
+
+/// Opens a folder for what is done in it. One that may not be listed can still be gone through, but not synced.
+pub(super) fn open_folder(path: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match rustix::fs::openat(CWD, path, flags | OFlags::RDONLY, Mode::empty()) {
+        Err(rustix::io::Errno::ACCESS) => rustix::fs::openat(CWD, path, flags | OFlags::PATH, Mode::empty()),
+        other => other,
+    }
+    .map_err(|e| Error::from(e).context(format_args!("folder {}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Scratch;
+    use super::*;
+    use std::fs::{self, File};
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn follows_the_file_not_the_name() {
+        let dir = Scratch::new();
+        let file = File::create(dir.path("a")).unwrap();
+        assert_eq!(folder_of(file.as_fd()).unwrap().1, dir.path("a"));
+        fs::create_dir(dir.path("sub")).unwrap();
+        fs::rename(dir.path("a"), dir.path("sub/b")).unwrap();
+        assert_eq!(folder_of(file.as_fd()).unwrap().1, dir.path("sub/b"));
+        fs::remove_file(dir.path("sub/b")).unwrap();
+        let error = folder_of(file.as_fd()).unwrap_err();
+        assert!(error.to_string().contains("deleted"), "{error}");
+    }
+
+    #[test]
+    fn a_deleted_name_is_not_taken_for_another_file() {
+        let dir = Scratch::new();
+        let file = File::create(dir.path("a")).unwrap();
+        fs::hard_link(dir.path("a"), dir.path("other")).unwrap();
+        fs::remove_file(dir.path("a")).unwrap();
+        File::create(dir.path("a (deleted)")).unwrap();
+        assert_eq!(folder_of(file.as_fd()).unwrap_err().errno(), libc::ESTALE);
+    }
+
+    #[test]
+    fn what_has_no_path_has_no_folder() {
+        let (end, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert!(folder_of(end.as_fd()).is_err());
+    }
+}

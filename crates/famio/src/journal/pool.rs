@@ -1,0 +1,219 @@
+//! A pool: the folder that holds journals, and what a journal's file must be like to be trusted (rule 11).
+
+use super::access;
+use super::bytes::hex;
+use super::identity::Identity;
+use super::place::{folder_of, open_folder};
+use crate::error::{Error, Result};
+use crate::settings::Durability;
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The pool that lies beside a file when the settings name none.
+pub const BESIDE: &str = ".famio";
+
+/// How a journal's name ends.
+pub const SUFFIX: &str = ".journal";
+
+/// An open pool. Holds descriptors: not to be kept.
+pub struct Pool {
+    folder: OwnedFd,
+    path: PathBuf,
+    /// The folder of the file, for a pool that is a `.famio/`.
+    parent: Option<OwnedFd>,
+}
+
+impl Pool {
+    /// The pool of a file: `setting`, or `.famio/` beside it. `None` if there is no `.famio/`; a pool that is named has
+    /// to be there.
+    pub fn find(file: BorrowedFd<'_>, setting: Option<&Path>) -> Result<Option<Pool>> {
+        match setting {
+            Some(path) => Self::at(path, Some(file)).map(Some),
+            None => {
+                let (parent, path) = folder_of(file)?;
+                Self::beside(parent, &path, file)
+            }
+        }
+    }
+
+    /// As [`find`](Self::find), and makes the `.famio/` if there is none. Durable after [`sync`](Self::sync).
+    pub fn make(file: BorrowedFd<'_>, setting: Option<&Path>) -> Result<Pool> {
+        if let Some(path) = setting {
+            return Self::at(path, Some(file));
+        }
+        // Somebody else's clean close may remove the folder under our hands.
+        for _ in 0..100 {
+            let (parent, path) = folder_of(file)?;
+            access::make_folder(parent.as_fd(), BESIDE).map_err(|e| {
+                e.context(format_args!("cannot make {} for a journal", path.with_file_name(BESIDE).display()))
+            })?;
+            if let Some(pool) = Self::beside(parent, &path, file)? {
+                return Ok(pool);
+            }
+        }
+        Err(Error::new(libc::EAGAIN))
+    }
+
+    /// A pool by its path, for `file` if one is known. The last part of the path is no symbolic link.
+    pub fn at(path: &Path, file: Option<BorrowedFd<'_>>) -> Result<Pool> {
+        let named = |e: Error| e.context(format_args!("pool {}", path.display()));
+        let folder = open_folder(path).map_err(|e| Error::new(e.errno())).map_err(named)?;
+        let path = super::place::path_of(folder.as_fd())?;
+        let beside = path.file_name().is_some_and(is_beside_name);
+        let parent = path.parent().filter(|_| beside).map(open_folder).transpose()?;
+        access::check_folder(folder.as_fd(), parent.as_ref().map(AsFd::as_fd), file).map_err(named)?;
+        Ok(Pool { folder, path, parent })
+    }
+
+    fn beside(parent: OwnedFd, file_path: &Path, file: BorrowedFd<'_>) -> Result<Option<Pool>> {
+        let path = file_path.with_file_name(BESIDE);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let folder = match rustix::fs::openat(&parent, BESIDE, flags, Mode::empty()) {
+            Ok(folder) => folder,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(e) => return Err(Error::from(e).context(format_args!("pool {}", path.display()))),
+        };
+        access::check_folder(folder.as_fd(), Some(parent.as_fd()), Some(file))
+            .map_err(|e| e.context(format_args!("pool {}", path.display())))?;
+        Ok(Some(Pool { folder, path, parent: Some(parent) }))
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it is a `.famio/` rather than a pool that somebody named.
+    pub fn is_beside(&self) -> bool {
+        self.parent.is_some()
+    }
+
+    /// The path of a journal in it.
+    pub fn path_of(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// [`make`](Self::make) and [`create`](Self::create), again if somebody removes the empty `.famio/` in between.
+    pub fn create_for(file: BorrowedFd<'_>, setting: Option<&Path>, name: &str) -> Result<(Pool, OwnedFd)> {
+        for _ in 0..100 {
+            let pool = Self::make(file, setting)?;
+            match pool.create(file, name) {
+                Ok(journal) => return Ok((pool, journal)),
+                Err(e) if e.errno() == libc::ENOENT && pool.is_beside() => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(Error::new(libc::EAGAIN))
+    }
+
+    /// Creates the journal of a file, empty, for reading and writing: `EEXIST` if there is one. Its owner and mode are
+    /// the file's, as far as we may give them, and never more open.
+    pub fn create(&self, file: BorrowedFd<'_>, name: &str) -> Result<OwnedFd> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let journal = rustix::fs::openat(&self.folder, name, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|e| self.named(name, e.into()))?;
+        if let Err(e) = access::give_to_owner_of(file, journal.as_fd()) {
+            let _ = rustix::fs::unlinkat(&self.folder, name, AtFlags::empty()); // nobody has seen it
+            return Err(self.named(name, e));
+        }
+        Ok(journal)
+    }
+
+    /// Opens a journal for reading and writing, `None` if there is none. [`access::check_journal`] must follow once its
+    /// file is known, and is done here if `file` is given.
+    pub fn open(&self, name: &str, file: Option<BorrowedFd<'_>>) -> Result<Option<OwnedFd>> {
+        self.open_with(name, file, OFlags::RDWR)
+    }
+
+    /// As [`open`](Self::open), to look at it only.
+    pub fn open_read_only(&self, name: &str, file: Option<BorrowedFd<'_>>) -> Result<Option<OwnedFd>> {
+        self.open_with(name, file, OFlags::RDONLY)
+    }
+
+    fn open_with(&self, name: &str, file: Option<BorrowedFd<'_>>, access: OFlags) -> Result<Option<OwnedFd>> {
+        let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let journal = match rustix::fs::openat(&self.folder, name, flags, Mode::empty()) {
+            Ok(journal) => journal,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::LOOP) => return Err(self.named(name, Error::with(libc::EIO, "a symbolic link, not a journal"))),
+            Err(e) => return Err(self.named(name, e.into())),
+        };
+        access::check_journal(journal.as_fd(), file).map_err(|e| self.named(name, e))?;
+        Ok(Some(journal))
+    }
+
+    /// Removes a journal; without one, nothing happens.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        match rustix::fs::unlinkat(&self.folder, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(e) => Err(self.named(name, e.into())),
+        }
+    }
+
+    /// Removes a `.famio/` that is empty. Best effort: one that is in use, or gone, or a named pool, stays as it is.
+    pub fn remove_if_empty(&self) {
+        if let Some(parent) = &self.parent {
+            let _ = rustix::fs::unlinkat(parent, BESIDE, AtFlags::REMOVEDIR);
+        }
+    }
+
+    /// Makes what was created and removed here durable, with the `.famio/` itself.
+    pub fn sync(&self, durability: Durability) -> Result<()> {
+        let failed = |e: Error| e.context(format_args!("pool {}: cannot be synced", self.path.display()));
+        sync_dir(self.folder.as_fd(), durability).map_err(failed)?;
+        self.parent.as_ref().map_or(Ok(()), |parent| sync_dir(parent.as_fd(), durability).map_err(failed))
+    }
+
+    /// The names of the journals in it, sorted. Other files are left alone.
+    pub fn list(&self) -> Result<Vec<String>> {
+        let failed = |e: Errno| Error::from(e).context(format_args!("pool {}: cannot be listed", self.path.display()));
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if !matches!(entry.file_type(), FileType::RegularFile | FileType::Unknown) {
+                continue;
+            }
+            if let Some(name) = entry.file_name().to_str().ok().filter(|name| is_journal_name(name)) {
+                names.push(name.to_owned());
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn named(&self, name: &str, error: Error) -> Error {
+        error.context(format_args!("journal {}", self.path.join(name).display()))
+    }
+}
+
+/// The name of a file's journal in any pool.
+pub fn journal_name(identity: &Identity) -> String {
+    hex(&identity.hash128().to_be_bytes()) + SUFFIX
+}
+
+/// Whether a file in a pool has a journal's name.
+pub fn is_journal_name(name: &str) -> bool {
+    let digit = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
+    name.strip_suffix(SUFFIX).is_some_and(|stem| stem.len() == 32 && stem.bytes().all(digit))
+}
+
+/// Whether a path names a `.famio/`.
+pub fn is_beside_name(name: &OsStr) -> bool {
+    name.as_bytes() == BESIDE.as_bytes()
+}
+
+/// Makes a folder's entries durable where power loss matters.
+pub fn sync_dir(folder: BorrowedFd<'_>, durability: Durability) -> Result<()> {
+    match durability {
+        Durability::Power => Ok(rustix::fs::fsync(folder)?),
+        Durability::Process => Ok(()),
+    }
+}
+
+#[cfg(test)]
+#[path = "pool_tests.rs"]
+mod tests;

@@ -1,0 +1,225 @@
+//! What to do with what was found at open: the one place where the states of mark and journal are weighed.
+
+use super::boot::BootId;
+use super::header::{Header, State};
+use super::identity::Identity;
+use super::mark::Mark;
+use super::stamp::Stamp;
+use crate::error::Error;
+use crate::pmem::Domain;
+use std::path::Path;
+
+/// What lies under the journal's name.
+#[derive(Clone, Copy, Debug)]
+pub enum Journal<'a> {
+    /// Nothing.
+    Absent,
+    /// A file whose creation was cut short ([`is_blank`](super::header::is_blank)).
+    Blank,
+    /// A file without a valid header, and what is wrong with it.
+    Unreadable(&'a Error),
+    /// A journal.
+    Valid(&'a Header),
+}
+
+/// What was found.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The file, for messages.
+    pub file_path: &'a Path,
+    /// The journal's path, or where it should be; for messages.
+    pub journal_path: &'a Path,
+    /// The mark on the file.
+    pub mark: Option<&'a Mark>,
+    /// The journal.
+    pub journal: Journal<'a>,
+    /// The file's identity.
+    pub identity: &'a Identity,
+    /// The file's size and times now.
+    pub stamp: Stamp,
+    /// This boot.
+    pub boot_id: BootId,
+    /// When it [began](super::boot::started).
+    pub boot_started: (i64, u32),
+}
+
+/// What to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// No mark, no journal: an ordinary file.
+    Nothing,
+    /// The journal holds nothing that the file lacks: take the mark off, if there is one, persist that, then remove the
+    /// journal.
+    Leftover,
+    /// The journal is the file's, and the file as the journal left it: recover.
+    Recover,
+    /// Stop; keep both. The message names both and says what to do.
+    Conflict(String),
+}
+
+/// Weighs what was found; touches nothing.
+pub fn verdict(facts: &Facts<'_>) -> Verdict {
+    let own = facts.identity.hash128();
+    if let Some(mark) = facts.mark
+        && mark.identity != own
+    {
+        return facts.conflict(
+            "the file carries the mark of another file: it is a copy of one whose journal is pending, and may be half of it",
+        );
+    }
+    match (facts.mark, facts.journal) {
+        (None, Journal::Absent) => Verdict::Nothing,
+        // The mark comes after the whole header.
+        (None, Journal::Blank) => Verdict::Leftover,
+        (Some(_), Journal::Absent) => facts.conflict(
+            "the file is marked as having a journal, which is not there: bring the journal back, or the pool, or the file to where it was",
+        ),
+        (Some(_), Journal::Blank) => facts.conflict("the file is marked as having a journal, which is empty"),
+        (_, Journal::Unreadable(error)) => facts.conflict(&error.to_string()),
+        (mark, Journal::Valid(header)) => journal_verdict(facts, mark, header),
+    }
+}
+
+fn journal_verdict(facts: &Facts<'_>, mark: Option<&Mark>, header: &Header) -> Verdict {
+    if header.identity != *facts.identity {
+        return facts.conflict(&format!("the journal is another file's ({:?})", header.identity));
+    }
+    if let Some(mark) = mark
+        && mark.journal_id != header.journal_id
+    {
+        return facts
+            .conflict(&format!("the file's mark names journal {}, this is {}", mark.journal_id, header.journal_id));
+    }
+    match header.state {
+        State::Creating | State::Clean => Verdict::Leftover,
+        State::Active | State::Suspect if mark.is_none() => facts
+            .conflict("the journal is pending, but the file has no mark: it was restored, or its attributes were lost"),
+        State::Active | State::Suspect => pending_verdict(facts, header),
+    }
+}
+
+fn pending_verdict(facts: &Facts<'_>, header: &Header) -> Verdict {
+    let same_boot = header.boot_id == facts.boot_id;
+    let volatile = |domain| matches!(domain, Domain::Process | Domain::Emulated);
+    if !same_boot && (volatile(header.domain) || volatile(header.file_domain)) {
+        return facts.conflict("the journal was not made to survive the end of its boot, which has ended");
+    }
+    // While a settle was under way (no stamp), the file's times are ours. In another boot they may be older than the
+    // stamp, since fdatasync does not write them; but in this boot nobody of us has touched the file.
+    let changed = match header.stamp {
+        Some(stamp) if same_boot => stamp != facts.stamp,
+        None if same_boot => false,
+        stamp => facts.stamp.ctime >= facts.boot_started && stamp != Some(facts.stamp),
+    };
+    if changed {
+        return facts.conflict("the file was changed by somebody else after the crash");
+    }
+    Verdict::Recover
+}
+
+impl Facts<'_> {
+    fn conflict(&self, what: &str) -> Verdict {
+        let (file, journal) = (self.file_path.display(), self.journal_path.display());
+        Verdict::Conflict(format!(
+            "{what} (file {file}, journal {journal}); both are kept: famio recover --use=journal or --use=file decides"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::header::Kind;
+    use super::super::testing::Scratch;
+    use super::*;
+
+    const BEFORE: Stamp = Stamp { size: 1, mtime: (90, 0), ctime: (90, 5) };
+    const BOOT: (i64, u32) = (100, 0);
+    const AFTER: Stamp = Stamp { size: 1, mtime: (110, 0), ctime: (110, 5) };
+
+    /// What of `N`, `L`, `R` or the words in a conflict's message is expected.
+    #[test]
+    fn every_state_has_its_verdict() {
+        use Domain::{PageCache, Pmem, Process};
+        use State::{Active, Clean, Creating, Suspect};
+        let dir = Scratch::new();
+        let identity = Identity::of_path(dir.root()).unwrap();
+        let header = Header::new(Kind::Records, PageCache, PageCache, identity, Path::new("/f")).unwrap();
+        let make = |state, domain, same_boot: bool, stamp| {
+            let mut h = header.clone();
+            (h.state, h.domain, h.stamp) = (state, domain, stamp);
+            h.boot_id.0[0] ^= u8::from(!same_boot);
+            Some(h)
+        };
+        let mine = Mark::new(header.journal_id, &identity, None).unwrap();
+        let (mut copied, mut older) = (mine.clone(), mine.clone());
+        copied.identity ^= 1;
+        older.journal_id.0[0] ^= 1;
+        let marks = [None, Some(&mine), Some(&copied), Some(&older)];
+
+        // (header, stamp of the file, expected without mark, with mark, with a copy's mark, with another journal's)
+        let copy = "mark of another file";
+        let other = "mark names journal";
+        let lost = "has no mark";
+        let table = [
+            (make(Creating, PageCache, true, None), BEFORE, ["L", "L", copy, other]),
+            (make(Clean, PageCache, true, Some(BEFORE)), AFTER, ["L", "L", copy, other]),
+            (make(Clean, Process, false, None), AFTER, ["L", "L", copy, other]),
+            (make(Active, PageCache, true, None), AFTER, [lost, "R", copy, other]),
+            (make(Active, PageCache, true, Some(AFTER)), AFTER, [lost, "R", copy, other]),
+            (make(Active, PageCache, true, Some(BEFORE)), AFTER, [lost, "changed by somebody", copy, other]),
+            (make(Active, PageCache, false, Some(AFTER)), BEFORE, [lost, "R", copy, other]),
+            (make(Active, Pmem, false, None), BEFORE, [lost, "R", copy, other]),
+            (make(Active, Pmem, false, None), AFTER, [lost, "changed by somebody", copy, other]),
+            (make(Active, Pmem, false, Some(AFTER)), AFTER, [lost, "R", copy, other]),
+            (make(Suspect, PageCache, true, None), BEFORE, [lost, "R", copy, other]),
+            (make(Active, Process, true, None), AFTER, [lost, "R", copy, other]),
+            (make(Active, Process, false, None), BEFORE, [lost, "end of its boot", copy, other]),
+            (make(Suspect, Domain::Emulated, false, None), BEFORE, [lost, "end of its boot", copy, other]),
+        ];
+        let damage = Error::with(libc::EIO, "the header is damaged");
+        let file = Path::new("/dir/file");
+        let journal_path = Path::new("/dir/.famio/j");
+        let check = |mark, journal, stamp, identity, expected: &str, row: &str| {
+            let facts = Facts {
+                file_path: file,
+                journal_path,
+                mark,
+                journal,
+                identity,
+                stamp,
+                boot_id: header.boot_id,
+                boot_started: BOOT,
+            };
+            match verdict(&facts) {
+                Verdict::Nothing => assert_eq!(expected, "N", "{row}"),
+                Verdict::Leftover => assert_eq!(expected, "L", "{row}"),
+                Verdict::Recover => assert_eq!(expected, "R", "{row}"),
+                Verdict::Conflict(text) => {
+                    assert!(text.contains(expected), "{row}: {text}");
+                    assert!(text.contains("/dir/file") && text.contains("/dir/.famio/j"), "{text}");
+                }
+            }
+        };
+        for (i, (header, stamp, expected)) in table.iter().enumerate() {
+            for (mark, expected) in marks.into_iter().zip(expected) {
+                let journal = Journal::Valid(header.as_ref().unwrap());
+                check(mark, journal, *stamp, &identity, expected, &format!("row {i}"));
+            }
+        }
+        for (mark, expected) in marks.into_iter().zip(["N", "which is not there", copy, "which is not there"]) {
+            check(mark, Journal::Absent, BEFORE, &identity, expected, "absent");
+        }
+        for (mark, expected) in marks.into_iter().zip(["L", "which is empty", copy, "which is empty"]) {
+            check(mark, Journal::Blank, BEFORE, &identity, expected, "blank");
+        }
+        for (mark, expected) in marks.into_iter().zip(["is damaged", "is damaged", copy, "is damaged"]) {
+            check(mark, Journal::Unreadable(&damage), BEFORE, &identity, expected, "unreadable");
+        }
+        // A journal that is found under the file's name but names another file.
+        let sub = dir.path("sub");
+        std::fs::create_dir(&sub).unwrap();
+        let stranger = Identity::of_path(&sub).unwrap();
+        let active = make(Active, PageCache, true, None).unwrap();
+        check(None, Journal::Valid(&active), BEFORE, &stranger, "is another file's", "stranger");
+    }
+}
