@@ -3,8 +3,13 @@
 #![cfg_attr(not(test), no_main)]
 
 mod failure;
+mod progress;
+mod recover;
+mod recovery_api;
 mod run;
 mod settings;
+mod status;
+mod text;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use failure::Failure;
@@ -30,6 +35,8 @@ Examples:
 #[derive(Subcommand)]
 enum Command {
     Run(run::Args),
+    Recover(recover::Args),
+    Status(status::Args),
 }
 
 /// The entry point is C's, not Rust's: the Rust runtime would ignore SIGPIPE and reopen closed descriptors before
@@ -51,6 +58,8 @@ fn start() -> i32 {
     };
     let result = match command {
         Command::Run(args) => run::main(args),
+        Command::Recover(args) => recover::main(args),
+        Command::Status(args) => status::main(args),
     };
     match result {
         Ok(status) => status,

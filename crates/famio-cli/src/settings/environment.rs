@@ -71,7 +71,10 @@ mod tests {
 
     #[test]
     fn a_bad_value_is_named() {
-        assert_eq!(with(POLICY, "maybe").unwrap_err(), "FAMIO_POLICY: 'maybe' is not one of: auto, undo, redo, alternate");
+        assert_eq!(
+            with(POLICY, "maybe").unwrap_err(),
+            "FAMIO_POLICY: 'maybe' is not one of: auto, undo, redo, alternate"
+        );
         assert!(with(JOURNAL_LIMIT, "lots").unwrap_err().starts_with("FAMIO_JOURNAL_LIMIT: "));
         assert!(with(ATOMIC, "/a[").unwrap_err().starts_with("FAMIO_ATOMIC: "));
     }
