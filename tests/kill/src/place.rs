@@ -1,0 +1,67 @@
+//! Folders to run in.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A folder that goes away with this value.
+#[derive(Debug)]
+pub struct Place {
+    path: PathBuf,
+    keep: bool,
+}
+
+impl Place {
+    /// A new folder in `parent`.
+    pub fn new(parent: &Path, name: &str) -> Result<Self, String> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = parent.join(format!("{name}-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let path = path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Self { path, keep: false })
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Leaves the folder where it is, for somebody to look at.
+    pub fn keep(&mut self) {
+        self.keep = true;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.keep {
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// A tmpfs that is there on every Linux.
+pub fn memory() -> &'static Path {
+    Path::new("/dev/shm")
+}
+
+/// A folder on the file system of the build, which is a disk's as a rule.
+pub fn disk() -> Result<PathBuf, String> {
+    let me = std::env::current_exe().map_err(|error| format!("/proc/self/exe: {error}"))?;
+    me.parent().map(Path::to_path_buf).ok_or_else(|| "/proc/self/exe has no folder".into())
+}
+
+/// The type of the file system that holds `path`, by the longest mount point above it.
+pub fn file_system(path: &Path) -> String {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let mut best = (0, "unknown".to_string());
+    for line in mounts.lines() {
+        let mut words = line.split(' ').skip(1);
+        let (Some(point), Some(kind)) = (words.next(), words.next()) else { continue };
+        // Later mounts cover earlier ones.
+        if path.starts_with(point) && point.len() >= best.0 {
+            best = (point.len(), kind.to_string());
+        }
+    }
+    best.1
+}
