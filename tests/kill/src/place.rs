@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// A folder that goes away with this value.
 #[derive(Debug)]
@@ -18,6 +19,7 @@ impl Place {
         let path = parent.join(format!("{name}-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         let path = path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?;
+        PLACES.lock().unwrap_or_else(PoisonError::into_inner).push(path.clone());
         Ok(Self { path, keep: false })
     }
 
@@ -64,4 +66,31 @@ pub fn file_system(path: &Path) -> String {
         }
     }
     best.1
+}
+
+/// The places of this process that are to be removed if it is interrupted.
+static PLACES: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// From now on SIGINT and SIGTERM end the process only after its places are removed. To be called before there are
+/// threads. Children are not affected: `Command` gives them an empty signal mask.
+pub fn clean_up_on_interrupt() {
+    // SAFETY: the set is initialised before it is used, and all pointers are valid during their calls.
+    let signals = unsafe {
+        let mut signals: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut signals);
+        libc::sigaddset(&mut signals, libc::SIGINT);
+        libc::sigaddset(&mut signals, libc::SIGTERM);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &signals, std::ptr::null_mut());
+        signals
+    };
+    std::thread::spawn(move || {
+        let mut signal = 0;
+        // SAFETY: both are valid.
+        unsafe { libc::sigwait(&signals, &mut signal) };
+        let places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
+        for path in places.iter() {
+            let _ = std::fs::remove_dir_all(path);
+        }
+        std::process::exit(128 + signal);
+    });
 }
