@@ -1,4 +1,5 @@
 //! PLACEHOLDER until `famio::recovery` is merged: its agreed types, and functions that answer with an error.
+#![allow(dead_code)]
 
 use famio::{Error, Result, Settings};
 use std::path::{Path, PathBuf};
