@@ -2,6 +2,7 @@
 
 #![cfg_attr(not(test), no_main)]
 
+mod doctor;
 mod failure;
 mod progress;
 mod recover;
@@ -37,6 +38,7 @@ enum Command {
     Run(run::Args),
     Recover(recover::Args),
     Status(status::Args),
+    Doctor(doctor::Args),
 }
 
 /// The entry point is C's, not Rust's: the Rust runtime would ignore SIGPIPE and reopen closed descriptors before
@@ -44,10 +46,8 @@ enum Command {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[cfg_attr(test, allow(dead_code))]
 extern "C" fn main(_argc: libc::c_int, _argv: *const *const libc::c_char) -> libc::c_int {
-    match std::panic::catch_unwind(start) {
-        Ok(status) => status,
-        Err(_) => 101,
-    }
+    // No panic crosses into C.
+    std::panic::catch_unwind(start).unwrap_or(101)
 }
 
 /// Parses, dispatches, and turns a failure into its message and exit status.
@@ -60,6 +60,7 @@ fn start() -> i32 {
         Command::Run(args) => run::main(args),
         Command::Recover(args) => recover::main(args),
         Command::Status(args) => status::main(args),
+        Command::Doctor(args) => doctor::main(args),
     };
     match result {
         Ok(status) => status,

@@ -2,7 +2,7 @@
 
 mod elf;
 mod execute;
-mod preload;
+pub mod preload;
 mod program;
 mod search;
 

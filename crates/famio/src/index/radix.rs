@@ -198,7 +198,12 @@ mod tests {
         index.cell(1024).unwrap();
         assert_eq!(index.absent_run(0, 5000), 1024);
         let mut seen = Vec::new();
-        index.for_each(1000, 1030, |block, _| { seen.push(block); Ok(()) }).unwrap();
+        index
+            .for_each(1000, 1030, |block, _| {
+                seen.push(block);
+                Ok(())
+            })
+            .unwrap();
         assert_eq!(seen, (1024..=1030).collect::<Vec<_>>());
     }
 }
