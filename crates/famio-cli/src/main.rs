@@ -1,3 +1,97 @@
-//! The famio command.
+//! The famio command: run a program with failure-atomic files, recover them, look at journals and at the machine.
 
-fn main() {}
+#![cfg_attr(not(test), no_main)]
+
+mod doctor;
+mod failure;
+mod progress;
+mod recover;
+mod recovery_api;
+mod run;
+mod settings;
+mod status;
+mod text;
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use failure::Failure;
+
+/// Failure-atomic files for unmodified programs.
+///
+/// Everything that a program writes to an atomic file between two SYNCs (fsync, fdatasync) becomes durable as a whole,
+/// or is gone as a whole, whatever kills the program.
+#[derive(Parser)]
+#[command(name = "famio", version, after_help = EXAMPLES, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  famio run --atomic app.db -- sqlite3 app.db     make app.db atomic for this sqlite3
+  famio status .                                  journals that a crash left in this folder
+  famio recover app.db                            bring app.db to its last SYNC
+  famio doctor .                                  what this machine and this folder give";
+
+#[derive(Subcommand)]
+enum Command {
+    Run(run::Args),
+    Recover(recover::Args),
+    Status(status::Args),
+    Doctor(doctor::Args),
+}
+
+/// The entry point is C's, not Rust's: the Rust runtime would ignore SIGPIPE and reopen closed descriptors before
+/// `famio run` hands the process, with all that it inherited, to the program.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[cfg_attr(test, allow(dead_code))]
+extern "C" fn main(_argc: libc::c_int, _argv: *const *const libc::c_char) -> libc::c_int {
+    // No panic crosses into C.
+    std::panic::catch_unwind(start).unwrap_or(101)
+}
+
+/// Parses, dispatches, and turns a failure into its message and exit status.
+fn start() -> i32 {
+    let command = match parse() {
+        Ok(command) => command,
+        Err(status) => return status,
+    };
+    let result = match command {
+        Command::Run(args) => run::main(args),
+        Command::Recover(args) => recover::main(args),
+        Command::Status(args) => status::main(args),
+        Command::Doctor(args) => doctor::main(args),
+    };
+    match result {
+        Ok(status) => status,
+        Err(Failure { status, message }) => {
+            eprintln!("famio: {message}");
+            status
+        }
+    }
+}
+
+/// The command line; a usage error of `run` gets 125 (its program may use 1 and 2 itself), any other 2.
+fn parse() -> Result<Command, i32> {
+    let parsed = Cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    parsed.map(|cli| cli.command).map_err(|error| {
+        let is_run = std::env::args_os().nth(1).is_some_and(|word| word == "run");
+        // A closed stdout must not turn help into a panic.
+        let _ = error.print();
+        match error.exit_code() {
+            0 => 0,
+            _ if is_run => failure::REFUSED,
+            status => status,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

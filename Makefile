@@ -1,0 +1,69 @@
+# make help lists the targets.
+PREFIX ?= /usr/local
+DESTDIR ?=
+CARGO ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+RELEASE := $(TARGET)/release
+BIN := $(DESTDIR)$(PREFIX)/bin
+LIB := $(DESTDIR)$(PREFIX)/lib/famio
+DOC := $(DESTDIR)$(PREFIX)/share/doc/famio
+
+.PHONY: all build demo test test-long test-install lint bench install uninstall clean help
+
+all: build
+
+build: need-cc ## Release build of the command, the library and the test programs
+	$(CARGO) build --release --workspace
+
+demo: build need-sqlite3 ## Import this machine's package database into SQLite, with 20 kills, with and without Famio
+	$(RELEASE)/famio-demo
+
+test: build need-sqlite3 ## All tests, the kill test in its short form
+	$(CARGO) test --release --workspace
+	$(RELEASE)/famio-kill --without-famio --kills 30
+	$(RELEASE)/famio-kill --kills 42
+	$(RELEASE)/famio-kill --kills 6 --on tmpfs --emulated
+	scripts/test-install
+	@echo "make test: all passed"
+
+test-long: build need-sqlite3 ## All tests, with those that take long: more than 300 kills, a million calls
+	$(CARGO) test --release --workspace -- --include-ignored
+	$(RELEASE)/famio-kill --without-famio --kills 60
+	$(RELEASE)/famio-kill --kills 420
+	$(RELEASE)/famio-kill --kills 90 --on tmpfs --emulated
+	scripts/test-install
+	@echo "make test-long: all passed"
+
+lint: ## Formatting and clippy, warnings denied
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
+
+bench: build ## File calls and SQLite, under Famio and plain
+	$(RELEASE)/famio bench io
+
+test-install: build need-sqlite3 ## Install into a folder of its own, and use the result
+	scripts/test-install
+
+install: build ## Install under PREFIX (/usr/local)
+	install -d $(BIN) $(LIB) $(DOC)
+	install -m 755 $(RELEASE)/famio $(BIN)/famio
+	install -m 755 $(RELEASE)/libfamio_preload.so $(LIB)/libfamio_preload.so
+	install -m 644 README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT $(wildcard docs/*.md) $(DOC)
+
+uninstall: ## Remove what install put under PREFIX
+	rm -f $(BIN)/famio $(LIB)/libfamio_preload.so
+	rm -f $(addprefix $(DOC)/,README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT $(notdir $(wildcard docs/*.md)))
+	-rmdir $(LIB) $(DOC) 2>/dev/null
+
+clean: ## Remove everything that was built
+	$(CARGO) clean
+
+help: ## This list
+	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' Makefile | expand -t 16
+
+# What a fresh machine may lack.
+.PHONY: need-cc need-sqlite3
+need-cc:
+	@scripts/need cc=gcc
+need-sqlite3:
+	@scripts/need sqlite3=sqlite3

@@ -1,0 +1,164 @@
+//! What the file system of a path gives: domain, attributes, file handles, room for journals.
+
+use super::Finding;
+use famio::Settings;
+use famio::pmem::{self, Domain};
+use rustix::fs::{Access, AtFlags, Mode, OFlags, XattrFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// All about one path.
+pub fn look(path: &Path, settings: &Settings) -> Vec<Finding> {
+    let (opened, folder) = match open(path) {
+        Ok(opened) => opened,
+        Err(error) => return vec![Finding::problem("path", format!("{}: {error}", path.display()))],
+    };
+    let mut findings = domain(&opened, settings);
+    findings.push(attributes(&folder));
+    findings.push(handles(&opened));
+    findings.push(journals(&folder, settings));
+    findings
+}
+
+/// The file or folder, or for what is not there yet the folder that it would be in; and that folder.
+fn open(path: &Path) -> std::io::Result<(File, PathBuf)> {
+    let parent = |path: &Path| match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
+        _ => PathBuf::from("."),
+    };
+    match File::open(path) {
+        Ok(file) if file.metadata()?.is_dir() => Ok((file, path.to_path_buf())),
+        Ok(file) if file.metadata()?.is_file() => Ok((file, parent(path))),
+        Ok(_) => Err(std::io::Error::other("neither a regular file nor a folder")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let folder = parent(path);
+            Ok((File::open(&folder)?, folder))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn domain(file: &File, settings: &Settings) -> Vec<Finding> {
+    let detected = match pmem::detect(file.as_fd(), settings) {
+        Ok(detected) => detected,
+        Err(error) => return vec![Finding::problem("domain", error.to_string())],
+    };
+    let name = detected.domain.name();
+    let survives = format!("a SYNC survives {} ({})", detected.domain.survives(), detected.domain.mechanism());
+    let durability = match detected.domain {
+        Domain::Pmem | Domain::PageCache => Finding::fine("durability", survives),
+        Domain::Process | Domain::Emulated => Finding::note("durability", survives),
+    };
+    let mut findings = vec![
+        Finding::fine("file system", detected.file_system),
+        Finding::fine("domain", format!("{name}: {}", detected.reason)),
+        durability,
+    ];
+    if detected.eadr {
+        findings.push(Finding::fine("eADR", "the platform flushes its caches at power loss: no write-backs needed"));
+    }
+    findings
+}
+
+/// A file without a name in the folder, for trials; it is gone with its descriptor.
+fn trial_file(folder: &Path) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(folder, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)
+}
+
+fn attributes(folder: &Path) -> Finding {
+    const TOPIC: &str = "user attributes";
+    let tried = trial_file(folder).map_err(|errno| format!("a file can't be made in {}: {errno}", folder.display()));
+    let tried = tried.and_then(|file| {
+        rustix::fs::fsetxattr(&file, "user.famio.trial", b"1", XattrFlags::CREATE)
+            .map_err(|errno| format!("refused ({errno}): a file with a pending journal could not be marked"))
+    });
+    match tried {
+        Ok(()) => Finding::fine(TOPIC, "work: a file with a pending journal can be marked"),
+        Err(error) => Finding::problem(TOPIC, error),
+    }
+}
+
+/// Room for a handle of any file system (`MAX_HANDLE_SZ`), after the kernel's `struct file_handle`.
+#[repr(C)]
+struct Handle {
+    bytes: u32,
+    kind: i32,
+    data: [u8; 128],
+}
+
+fn handles(file: &File) -> Finding {
+    const TOPIC: &str = "file handles";
+    const AT_HANDLE_FID: i32 = 0x200;
+    let ask = |more: i32| {
+        use std::os::fd::AsRawFd;
+        let mut handle = Handle { bytes: 128, kind: 0, data: [0; 128] };
+        let mut mount = 0;
+        // SAFETY: the path is a C string, the handle says how much room it has, and both out-pointers are valid.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_name_to_handle_at,
+                file.as_raw_fd(),
+                c"".as_ptr(),
+                &raw mut handle,
+                &raw mut mount,
+                AtFlags::EMPTY_PATH.bits() as i32 | more,
+            )
+        };
+        if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    };
+    match ask(0).or_else(|_| ask(AT_HANDLE_FID)) {
+        Ok(()) => Finding::fine(TOPIC, "work: a copied or replaced file is told from the original"),
+        Err(error) => Finding::problem(TOPIC, format!("refused ({error}): a journal could not name its file for sure")),
+    }
+}
+
+fn journals(folder: &Path, settings: &Settings) -> Finding {
+    const TOPIC: &str = "journals";
+    let (place, what) = match &settings.pool {
+        Some(pool) => (pool.as_path(), format!("in the pool {}", pool.display())),
+        None => (folder, "in .famio/ beside each file".to_string()),
+    };
+    if !place.is_dir() {
+        return Finding::problem(TOPIC, format!("{}: no such folder", place.display()));
+    }
+    match rustix::fs::accessat(rustix::fs::CWD, place, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS) {
+        Ok(()) => {
+            Finding::fine(TOPIC, format!("{what}, up to {} per file", crate::text::bytes(settings.journal_limit)))
+        }
+        Err(errno) => Finding::problem(TOPIC, format!("{}: not writable ({errno})", place.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Verdict;
+
+    #[test]
+    fn a_folder_that_is_not_there() {
+        let findings = look(Path::new("/no/such/file"), &Settings::default());
+        assert_eq!(findings[0].verdict, Verdict::Problem);
+    }
+
+    #[test]
+    fn a_file_system_without_guarantees() {
+        let findings = look(Path::new("/proc/self/status"), &Settings::default());
+        assert!(findings.iter().any(|finding| finding.topic == "domain" && finding.verdict == Verdict::Problem));
+    }
+
+    #[test]
+    fn a_file_that_is_yet_to_come() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let findings = look(&folder.path().join("new.db"), &Settings::default());
+        let domain = findings.iter().find(|finding| finding.topic == "domain").unwrap();
+        assert!(domain.text.starts_with("process"), "{}", domain.text);
+    }
+
+    #[test]
+    fn a_pool_that_is_not_there() {
+        let settings = Settings { pool: Some("/no/such/pool".into()), ..Settings::default() };
+        assert_eq!(journals(Path::new("/tmp"), &settings).verdict, Verdict::Problem);
+    }
+}

@@ -1,0 +1,41 @@
+//! The progress bar of a long recovery: on a terminal only, and only if there is something to wait for.
+
+use crate::recovery_api::Progress;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Less than this is over before a bar can be read.
+const WORTH_A_BAR: u64 = 16 << 20;
+
+/// A bar on stderr, hidden if that is not a terminal.
+pub struct Bar(ProgressBar);
+
+impl Bar {
+    /// A bar that shows up at `begin`.
+    pub fn new() -> Self {
+        Self(ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()))
+    }
+}
+
+impl Progress for Bar {
+    fn begin(&self, bytes: u64) {
+        if bytes < WORTH_A_BAR {
+            return;
+        }
+        let style = ProgressStyle::with_template("recovering {bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
+        if let Ok(style) = style {
+            self.0.set_style(style);
+        }
+        self.0.reset();
+        self.0.set_length(bytes);
+        self.0.set_draw_target(ProgressDrawTarget::stderr());
+    }
+
+    fn advance(&self, bytes: u64) {
+        self.0.inc(bytes);
+    }
+
+    fn end(&self) {
+        self.0.finish_and_clear();
+        self.0.set_draw_target(ProgressDrawTarget::hidden());
+    }
+}

@@ -1,0 +1,151 @@
+//! `famio recover`: brings files to their last SYNC without running a program.
+
+use crate::failure::{FAILED, Failure};
+use crate::progress::Bar;
+use crate::recovery_api::{self as recovery, Outcome, Report, Use};
+use crate::settings::Options;
+use crate::text::bytes;
+use clap::ValueEnum;
+use std::path::{Path, PathBuf};
+
+/// At least one journal needs a decision.
+const CONFLICT: i32 = 3;
+/// At least one file is in use; its process will recover or close it.
+const IN_USE: i32 = 4;
+
+/// Bring files to their last SYNC
+///
+/// Opening an atomic file under `famio run` does this by itself; this command is for files that other programs are to
+/// read, for whole folders and pools, and for conflicts. It touches only the files that the journals name, may be
+/// interrupted at any point, and may be run again.
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    /// Files, folders (with everything below) or pools
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// What counts if a file was changed by somebody else after the crash
+    #[arg(long = "use", value_enum, value_name = "journal|file", hide_possible_values = true)]
+    winner: Option<Winner>,
+    /// Threads for large journals [default: one per CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// What counts in a conflict.
+#[derive(Clone, Copy, ValueEnum)]
+enum Winner {
+    /// Apply the journal, over what others wrote
+    Journal,
+    /// Keep the file as it is, and drop the journal
+    File,
+}
+
+const HELP: &str = "\
+A conflict: the file was changed by another program after the crash, or its journal is from another boot although it
+promised no more than to survive the process. Nothing is touched then until --use says what counts.
+
+Exit status: 0 if all is recovered or nothing was to do; 1 if something failed; 2 bad usage; 3 if there is a conflict;
+4 if a file is in use.
+
+Examples:
+  famio recover app.db
+  famio recover --dry-run /var/lib/app
+  famio recover --use=file app.db        # keep app.db as it is now, drop what the journal has";
+
+/// Recovers every path, says what was done, and goes on after a failure.
+pub fn main(args: Args) -> Result<i32, Failure> {
+    let settings = args.options.gather().map_err(|error| Failure::new(2, error))?;
+    let options = recovery::Options {
+        dry_run: args.dry_run,
+        on_conflict: match args.winner {
+            None => Use::Refuse,
+            Some(Winner::Journal) => Use::Journal,
+            Some(Winner::File) => Use::File,
+        },
+        threads: args.threads.map_or_else(cpus, usize::from),
+    };
+    let mut statuses = Vec::new();
+    for path in &args.paths {
+        match recovery::recover_path(path, &settings, &options, &Bar::new()) {
+            Ok(reports) if reports.is_empty() => println!("{}: nothing to recover", path.display()),
+            Ok(reports) => {
+                for report in &reports {
+                    println!("{}", line(report, path, args.dry_run));
+                    statuses.push(status(&report.outcome));
+                }
+            }
+            Err(error) => {
+                eprintln!("famio: {}: {error}", path.display());
+                statuses.push(FAILED);
+            }
+        }
+    }
+    Ok(worst(&statuses))
+}
+
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// A failure counts more than a conflict, a conflict more than a file in use.
+fn worst(statuses: &[i32]) -> i32 {
+    [FAILED, CONFLICT, IN_USE].into_iter().find(|status| statuses.contains(status)).unwrap_or(0)
+}
+
+fn status(outcome: &Outcome) -> i32 {
+    match outcome {
+        Outcome::Failed(_) => FAILED,
+        Outcome::Conflict(_) => CONFLICT,
+        Outcome::InUse(_) => IN_USE,
+        _ => 0,
+    }
+}
+
+/// What happened to one journal, in one line.
+fn line(report: &Report, asked: &Path, dry_run: bool) -> String {
+    let file = report.file.as_deref().unwrap_or(asked).display();
+    let journal = report.journal.display();
+    let (epoch, size) = (report.epoch, bytes(report.bytes));
+    let would = if dry_run { "would be " } else { "" };
+    match &report.outcome {
+        Outcome::NothingToDo => format!("{file}: nothing to recover"),
+        Outcome::Clean => format!("{file}: closed clean; leftovers {would}removed ({journal})"),
+        Outcome::Recovered => format!("{file}: {would}recovered to epoch {epoch}, {size} moved ({journal})"),
+        Outcome::Discarded => format!("{file}: {would}kept as it is, journal {would}dropped ({journal})"),
+        Outcome::Conflict(why) => format!("{file}: conflict: {why}; nothing touched, decide with --use ({journal})"),
+        Outcome::InUse(pid) => format!("{file}: in use by process {pid}, not touched ({journal})"),
+        Outcome::Failed(error) => format!("{file}: not recovered: {error} ({journal})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_outcome_is_the_exit_status() {
+        assert_eq!(worst(&[]), 0);
+        assert_eq!(worst(&[0, IN_USE, 0]), IN_USE);
+        assert_eq!(worst(&[IN_USE, CONFLICT]), CONFLICT);
+        assert_eq!(worst(&[CONFLICT, FAILED, IN_USE]), FAILED);
+    }
+
+    #[test]
+    fn a_line_names_both_files() {
+        let report = Report {
+            journal: "/d/.famio/1".into(),
+            file: Some("/d/app.db".into()),
+            outcome: Outcome::Conflict("changed by somebody else".into()),
+            epoch: 7,
+            bytes: 0,
+        };
+        let line = line(&report, Path::new("/d"), false);
+        assert!(line.starts_with("/d/app.db: conflict: ") && line.ends_with("(/d/.famio/1)"), "{line}");
+    }
+}

@@ -1,0 +1,100 @@
+//! `famio run`: checks that the program can be protected, sets the environment, and becomes the program.
+
+mod elf;
+mod execute;
+pub mod preload;
+mod program;
+mod search;
+
+use crate::failure::Failure;
+use crate::settings::{self, Layer, Options, PolicyName, Size};
+use rustix::fs::Access;
+use std::ffi::OsString;
+use std::path::Path;
+
+/// Run a program with atomic files
+///
+/// The program is not changed. Files that match a glob become atomic files: everything written between two SYNCs
+/// (fsync, fdatasync) is durable as a whole, or gone as a whole, whatever kills the program. The process id, signals and
+/// the exit status are the program's own.
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    /// Files to protect: a path or a glob (* ? [..] and ** for any number of folders), relative to the current folder;
+    /// may be given more than once
+    #[arg(long, value_name = "GLOB")]
+    atomic: Vec<OsString>,
+    #[command(flatten)]
+    options: Options,
+    /// Where a write goes, for files whose journal is in place [default: auto]
+    #[arg(long, value_enum, hide_possible_values = true, value_name = "auto|undo|redo|alternate")]
+    policy: Option<PolicyName>,
+    /// How far the journal of one file may grow, for example 512MiB [default: 4GiB]
+    #[arg(long, value_name = "SIZE")]
+    journal_limit: Option<Size>,
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+const HELP: &str = "\
+Settings also come from the environment (FAMIO_ATOMIC, one glob per line, FAMIO_POOL, FAMIO_DURABILITY,
+FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_JOURNAL_LIMIT) and from famio.toml in this folder or one above:
+
+  atomic = [\"app.db\", \"data/**/*.db\"]     # relative to famio.toml
+  pool = \"/mnt/pmem/pool\"
+  durability = \"power\"
+  policy = \"auto\"
+  journal-limit = \"4GiB\"
+
+The command line wins over the environment, the environment over famio.toml; globs of all three add up.
+
+Exit status: the program's own; 125 if Famio refuses or fails (bad settings, a program that can't be protected);
+126 if the program can't be executed; 127 if there is no such program.
+
+Examples:
+  famio run --atomic app.db -- sqlite3 app.db
+  famio run --atomic 'data/**/*.db' --pool /mnt/pmem/pool -- ./server --port 80
+  famio run --atomic app.db --durability process -- ./import   # safe from kills, not from power cuts";
+
+/// Runs the program; comes back only on failure.
+pub fn main(args: Args) -> Result<i32, Failure> {
+    let layer = gather(&args).map_err(Failure::refused)?;
+    if layer.atomic.is_empty() {
+        return Err(Failure::refused(
+            "nothing to protect: give --atomic GLOB, or set FAMIO_ATOMIC, or 'atomic' in famio.toml",
+        ));
+    }
+    if let Some(pool) = &layer.pool {
+        check_pool(pool).map_err(Failure::refused)?;
+    }
+    let library = preload::find().map_err(Failure::refused)?;
+    let name = &args.command[0];
+    let path = search::find(name)?;
+    program::check(&path)?;
+    let variables = layer.variables();
+    Err(execute::become_program(&path, &args.command, &variables, &library))
+}
+
+/// The settings of all sources.
+fn gather(args: &Args) -> Result<Layer, String> {
+    let here = std::env::current_dir().map_err(|error| format!("current folder: {error}"))?;
+    let mut top = args.options.layer()?;
+    for glob in &args.atomic {
+        top.atomic.extend(settings::absolute(glob, &here).map_err(|error| format!("--atomic: {error}"))?);
+    }
+    top.policy = args.policy;
+    top.journal_limit = args.journal_limit;
+    settings::gather(top, args.options.config.as_deref())
+}
+
+/// A pool that could not take a journal at the first write is told of now.
+fn check_pool(pool: &Path) -> Result<(), String> {
+    let shown = pool.display();
+    match std::fs::metadata(pool) {
+        Err(error) => return Err(format!("pool {shown}: {error}; create it first")),
+        Ok(found) if !found.is_dir() => return Err(format!("pool {shown}: not a folder")),
+        Ok(_) => {}
+    }
+    rustix::fs::access(pool, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| format!("pool {shown}: {error}"))
+}

@@ -1,0 +1,88 @@
+//! Finding the preload library.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+const NAME: &str = "libfamio_preload.so";
+/// Where `make install` puts it, from the folder of the command.
+const INSTALLED: &str = "../lib/famio";
+
+/// `FAMIO_PRELOAD`, or beside the command (a build tree), or where `make install` puts it.
+pub fn find() -> Result<PathBuf, String> {
+    let named = std::env::var_os("FAMIO_PRELOAD").filter(|value| !value.is_empty()).map(PathBuf::from);
+    let command = std::env::current_exe().map_err(|error| format!("/proc/self/exe: {error}"))?;
+    find_from(named.as_deref(), command.parent().unwrap_or(Path::new("/")))
+}
+
+fn find_from(named: Option<&Path>, folder: &Path) -> Result<PathBuf, String> {
+    let path = match named {
+        Some(path) if path.is_file() => path.to_path_buf(),
+        Some(path) => return Err(format!("FAMIO_PRELOAD: no such file: {}", path.display())),
+        None => {
+            let places = [folder.join(NAME), folder.join(INSTALLED).join(NAME)];
+            match places.iter().find(|path| path.is_file()) {
+                Some(path) => path.clone(),
+                None => {
+                    let places = places.map(|path| path.display().to_string()).join(" and ");
+                    return Err(format!(
+                        "{NAME} not found; looked for {places}; build it with 'make' or name it in FAMIO_PRELOAD"
+                    ));
+                }
+            }
+        }
+    };
+    let path = path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?;
+    if path.as_os_str().as_bytes().iter().any(|byte| b" :".contains(byte)) {
+        return Err(format!(
+            "{}: LD_PRELOAD can't name a path with a space or a colon; copy the library elsewhere and set FAMIO_PRELOAD",
+            path.display()
+        ));
+    }
+    Ok(path)
+}
+
+/// The value of `LD_PRELOAD`: our library first, then what was there.
+pub fn value(library: &Path, before: Option<&OsStr>) -> std::ffi::OsString {
+    let mut value = library.as_os_str().to_os_string();
+    let before = before.unwrap_or_default().as_bytes();
+    for other in before.split(|byte| b" :".contains(byte)) {
+        if !other.is_empty() && other != library.as_os_str().as_bytes() {
+            value.push(":");
+            value.push(OsStr::from_bytes(other));
+        }
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beside_then_installed() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let bin = root.join("bin");
+        let installed = root.join("lib/famio");
+        std::fs::create_dir_all(&bin).unwrap();
+        std::fs::create_dir_all(&installed).unwrap();
+        assert!(find_from(None, &bin).unwrap_err().contains("lib/famio"));
+        std::fs::write(installed.join(NAME), "").unwrap();
+        assert_eq!(find_from(None, &bin).unwrap(), installed.join(NAME));
+        std::fs::write(bin.join(NAME), "").unwrap();
+        assert_eq!(find_from(None, &bin).unwrap(), bin.join(NAME));
+        assert_eq!(find_from(Some(&installed.join(NAME)), &bin).unwrap(), installed.join(NAME));
+        assert!(find_from(Some(&root.join("no")), &bin).unwrap_err().contains("FAMIO_PRELOAD"));
+        std::fs::create_dir(root.join("a b")).unwrap();
+        std::fs::write(root.join("a b").join(NAME), "").unwrap();
+        assert!(find_from(None, &root.join("a b")).unwrap_err().contains("space"));
+    }
+
+    #[test]
+    fn others_stay_behind_ours_which_is_there_once() {
+        let ours = Path::new("/f.so");
+        assert_eq!(value(ours, None), "/f.so");
+        assert_eq!(value(ours, Some(OsStr::new("a.so b.so:/f.so"))), "/f.so:a.so:b.so");
+    }
+}

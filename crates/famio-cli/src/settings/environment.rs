@@ -1,0 +1,81 @@
+//! Settings from environment variables: the same names that `famio run` passes on to the preload library.
+
+use super::{DomainName, DurabilityName, Layer, PolicyName, absolute};
+use clap::ValueEnum;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Globs, one per line.
+pub const ATOMIC: &str = "FAMIO_ATOMIC";
+/// The pool's folder.
+pub const POOL: &str = "FAMIO_POOL";
+/// `power` or `process`.
+pub const DURABILITY: &str = "FAMIO_DURABILITY";
+/// `emulated`.
+pub const DOMAIN: &str = "FAMIO_DOMAIN";
+/// `auto`, `undo`, `redo` or `alternate`.
+pub const POLICY: &str = "FAMIO_POLICY";
+/// Bytes.
+pub const JOURNAL_LIMIT: &str = "FAMIO_JOURNAL_LIMIT";
+
+/// Reads the variables; an empty one says nothing.
+pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<Layer, String> {
+    let get = |name: &str| variable(name).filter(|value| !value.is_empty());
+    let mut atomic = Vec::new();
+    for line in get(ATOMIC).unwrap_or_default().as_bytes().split(|&byte| byte == b'\n') {
+        if !line.is_empty() {
+            atomic.extend(absolute(OsStr::from_bytes(line), here).map_err(|error| format!("{ATOMIC}: {error}"))?);
+        }
+    }
+    let limit = match get(JOURNAL_LIMIT) {
+        Some(value) => Some(value.to_string_lossy().parse().map_err(|error| format!("{JOURNAL_LIMIT}: {error}"))?),
+        None => None,
+    };
+    Ok(Layer {
+        atomic,
+        pool: get(POOL).map(|pool| here.join(pool)),
+        durability: word::<DurabilityName>(DURABILITY, get(DURABILITY))?,
+        domain: word::<DomainName>(DOMAIN, get(DOMAIN))?,
+        policy: word::<PolicyName>(POLICY, get(POLICY))?,
+        journal_limit: limit,
+    })
+}
+
+/// One of a set of words.
+fn word<T: ValueEnum>(name: &str, value: Option<OsString>) -> Result<Option<T>, String> {
+    let Some(value) = value else { return Ok(None) };
+    let value = value.to_string_lossy();
+    T::from_str(&value, false).map(Some).map_err(|_| {
+        let known: Vec<_> = T::value_variants().iter().filter_map(|variant| variant.to_possible_value()).collect();
+        let known: Vec<_> = known.iter().map(|value| value.get_name()).collect();
+        format!("{name}: '{value}' is not one of: {}", known.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(name: &'static str, value: &'static str) -> Result<Layer, String> {
+        read(|asked| (asked == name).then(|| value.into()), Path::new("/tmp"))
+    }
+
+    #[test]
+    fn words_and_paths() {
+        assert_eq!(with(POLICY, "redo").unwrap().policy, Some(PolicyName::Redo));
+        assert_eq!(with(POOL, "pool").unwrap().pool.unwrap(), Path::new("/tmp/pool"));
+        assert_eq!(with(ATOMIC, "a.db\n\n/x/*.db").unwrap().atomic, ["/tmp/a.db", "/x/*.db"]);
+        assert_eq!(with(POLICY, "").unwrap(), Layer::default());
+    }
+
+    #[test]
+    fn a_bad_value_is_named() {
+        assert_eq!(
+            with(POLICY, "maybe").unwrap_err(),
+            "FAMIO_POLICY: 'maybe' is not one of: auto, undo, redo, alternate"
+        );
+        assert!(with(JOURNAL_LIMIT, "lots").unwrap_err().starts_with("FAMIO_JOURNAL_LIMIT: "));
+        assert!(with(ATOMIC, "/a[").unwrap_err().starts_with("FAMIO_ATOMIC: "));
+    }
+}

@@ -1,0 +1,113 @@
+//! Settings from `famio.toml`. Paths in it are relative to its folder.
+
+use super::{DomainName, DurabilityName, Layer, PolicyName, Size, absolute};
+use serde::Deserialize;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+const NAME: &str = "famio.toml";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Text {
+    #[serde(default)]
+    atomic: Vec<String>,
+    pool: Option<PathBuf>,
+    durability: Option<DurabilityName>,
+    domain: Option<DomainName>,
+    policy: Option<PolicyName>,
+    journal_limit: Option<Size>,
+}
+
+/// The nearest `famio.toml` in `here` and above, up to `home` where that is above, else up to the root.
+pub fn search(here: &Path, home: Option<&Path>) -> Option<PathBuf> {
+    for folder in here.ancestors() {
+        let path = folder.join(NAME);
+        if path.exists() {
+            return Some(path);
+        }
+        if Some(folder) == home {
+            return None;
+        }
+    }
+    None
+}
+
+/// Reads and checks one file.
+pub fn read(path: &Path) -> Result<Layer, String> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
+    let text: Text = toml::from_str(&text).map_err(|error| format!("{name}: {}", error.to_string().trim_end()))?;
+    let path = std::path::absolute(path).map_err(|error| format!("{name}: {error}"))?;
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let mut atomic = Vec::new();
+    for glob in &text.atomic {
+        atomic.extend(absolute(OsStr::new(glob), folder).map_err(|error| format!("{name}: {error}"))?);
+    }
+    Ok(Layer {
+        atomic,
+        pool: text.pool.map(|pool| folder.join(pool)),
+        durability: text.durability,
+        domain: text.domain,
+        policy: text.policy,
+        journal_limit: text.journal_limit,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Layer, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(NAME);
+        std::fs::write(&path, text).unwrap();
+        read(&path)
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let path = root.join(NAME);
+        let text = "atomic = ['app.db', '/x/*.db']\npool = 'pool'\ndurability = 'process'\ndomain = 'emulated'\n\
+                    policy = 'undo'\njournal-limit = '1GiB'\n";
+        std::fs::write(&path, text).unwrap();
+        let layer = read(&path).unwrap();
+        assert_eq!(layer.atomic, [root.join("app.db").as_os_str(), OsStr::new("/x/*.db")]);
+        assert_eq!(layer.pool.unwrap(), root.join("pool"));
+        assert_eq!(layer.durability, Some(DurabilityName::Process));
+        assert_eq!(layer.domain, Some(DomainName::Emulated));
+        assert_eq!(layer.policy, Some(PolicyName::Undo));
+        assert_eq!(layer.journal_limit, Some(Size(1 << 30)));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, word) in [
+            ("atomik = ['a']", "atomik"),
+            ("policy = 'never'", "never"),
+            ("journal-limit = -1", "-1"),
+            ("journal-limit = 'much'", "much"),
+            ("atomic = 'a'", "sequence"),
+            ("atomic = ['[']", "["),
+            ("= 1", "famio.toml"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(word) && error.contains(NAME), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_search_goes_up_and_stops_at_home() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = folder.path().join("home");
+        let deep = home.join("a/b");
+        std::fs::create_dir_all(&deep).unwrap();
+        std::fs::write(folder.path().join(NAME), "").unwrap();
+        assert_eq!(search(&deep, Some(&home)), None);
+        assert_eq!(search(&deep, None), Some(folder.path().join(NAME)));
+        std::fs::write(home.join(NAME), "").unwrap();
+        assert_eq!(search(&deep, Some(&home)), Some(home.join(NAME)));
+    }
+}

@@ -1,0 +1,208 @@
+//! Settings from the command line, the environment and `famio.toml`, in this order of precedence. Globs add up.
+
+mod environment;
+mod file;
+mod globs;
+mod size;
+
+use clap::{Args, ValueEnum};
+use famio::{Durability, PolicyChoice, Settings};
+use serde::Deserialize;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+pub use globs::absolute;
+pub use size::Size;
+
+/// What a SYNC must survive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DurabilityName {
+    /// Power loss, where the file system can give that
+    Power,
+    /// The end of the process, however it ends; faster, and gone at a power cut
+    Process,
+}
+
+/// A domain that can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DomainName {
+    /// Treat ordinary memory as persistent memory, to measure and to test
+    Emulated,
+}
+
+/// Which home a write goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PolicyName {
+    /// Chosen per file at each SYNC
+    Auto,
+    /// Old bytes to the journal, new bytes to the file
+    Undo,
+    /// New bytes to the journal, copied to the file later
+    Redo,
+    /// To whichever of file and journal does not hold the committed copy
+    Alternate,
+}
+
+/// The options that every command has.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Options {
+    /// Folder that holds the journals [default: .famio/ beside each file]
+    #[arg(long, value_name = "DIR")]
+    pub pool: Option<PathBuf>,
+    /// What a SYNC must survive [default: power]
+    #[arg(long, value_enum, hide_possible_values = true, value_name = "power|process")]
+    pub durability: Option<DurabilityName>,
+    /// Treat ordinary memory as persistent memory, to measure and to test
+    #[arg(long, value_enum, hide_possible_values = true, value_name = "emulated")]
+    pub domain: Option<DomainName>,
+    /// Read settings from FILE [default: famio.toml here or in a folder above]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// What one source says; `None` where it says nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Layer {
+    /// Absolute globs of atomic files.
+    pub atomic: Vec<OsString>,
+    /// The pool, absolute.
+    pub pool: Option<PathBuf>,
+    /// What a SYNC must survive.
+    pub durability: Option<DurabilityName>,
+    /// A domain that was asked for.
+    pub domain: Option<DomainName>,
+    /// The policy.
+    pub policy: Option<PolicyName>,
+    /// How far a journal may grow.
+    pub journal_limit: Option<Size>,
+}
+
+impl Layer {
+    /// This layer, and below it another that fills what it leaves open.
+    pub fn over(mut self, below: Layer) -> Layer {
+        for glob in below.atomic {
+            if !self.atomic.contains(&glob) {
+                self.atomic.push(glob);
+            }
+        }
+        Layer {
+            atomic: self.atomic,
+            pool: self.pool.or(below.pool),
+            durability: self.durability.or(below.durability),
+            domain: self.domain.or(below.domain),
+            policy: self.policy.or(below.policy),
+            journal_limit: self.journal_limit.or(below.journal_limit),
+        }
+    }
+
+    /// The library's settings.
+    pub fn settings(&self) -> Settings {
+        let default = Settings::default();
+        Settings {
+            pool: self.pool.clone(),
+            durability: match self.durability {
+                Some(DurabilityName::Process) => Durability::Process,
+                Some(DurabilityName::Power) | None => Durability::Power,
+            },
+            emulated: self.domain == Some(DomainName::Emulated),
+            policy: match self.policy {
+                Some(PolicyName::Undo) => PolicyChoice::Undo,
+                Some(PolicyName::Redo) => PolicyChoice::Redo,
+                Some(PolicyName::Alternate) => PolicyChoice::Alternate,
+                Some(PolicyName::Auto) | None => PolicyChoice::Auto,
+            },
+            journal_limit: self.journal_limit.map_or(default.journal_limit, |Size(bytes)| bytes),
+        }
+    }
+
+    /// The environment variables that tell the preload library.
+    pub fn variables(&self) -> Vec<(&'static str, OsString)> {
+        let mut list = vec![(environment::ATOMIC, self.atomic.join("\n".as_ref()))];
+        let mut add = |name, value: Option<OsString>| list.extend(value.map(|value| (name, value)));
+        add(environment::POOL, self.pool.clone().map(Into::into));
+        add(environment::DURABILITY, self.durability.map(name_of));
+        add(environment::DOMAIN, self.domain.map(name_of));
+        add(environment::POLICY, self.policy.map(name_of));
+        add(environment::JOURNAL_LIMIT, self.journal_limit.map(|Size(bytes)| bytes.to_string().into()));
+        list
+    }
+}
+
+/// The word of the command line for a value.
+fn name_of(value: impl ValueEnum) -> OsString {
+    value.to_possible_value().map(|value| value.get_name().into()).unwrap_or_default()
+}
+
+/// All sources together: `top` is what the command line says, already absolute.
+pub fn gather(top: Layer, config: Option<&Path>) -> Result<Layer, String> {
+    let here = std::env::current_dir().map_err(|error| format!("current folder: {error}"))?;
+    let environment = environment::read(|name| std::env::var_os(name), &here)?;
+    let file = match config {
+        Some(path) => file::read(path)?,
+        None => match file::search(&here, std::env::var_os("HOME").as_deref().map(Path::new)) {
+            Some(path) => file::read(&path)?,
+            None => Layer::default(),
+        },
+    };
+    Ok(top.over(environment).over(file))
+}
+
+impl Options {
+    /// What these options say, as a layer; globs, policy and limit are the caller's to add.
+    pub fn layer(&self) -> Result<Layer, String> {
+        let pool = match &self.pool {
+            Some(pool) => Some(std::path::absolute(pool).map_err(|error| format!("--pool: {error}"))?),
+            None => None,
+        };
+        Ok(Layer { pool, durability: self.durability, domain: self.domain, ..Layer::default() })
+    }
+
+    /// The settings of a command that only has these options.
+    pub fn gather(&self) -> Result<Settings, String> {
+        Ok(gather(self.layer()?, self.config.as_deref())?.settings())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn upper_layers_win_and_globs_add_up() {
+        let top = Layer { atomic: vec!["/a".into()], policy: Some(PolicyName::Undo), ..Layer::default() };
+        let below = Layer {
+            atomic: vec!["/b".into(), "/a".into()],
+            policy: Some(PolicyName::Redo),
+            journal_limit: Some(Size(1 << 20)),
+            ..Layer::default()
+        };
+        let both = top.over(below);
+        assert_eq!(both.atomic, ["/a", "/b"]);
+        assert_eq!(both.settings().policy, PolicyChoice::Undo);
+        assert_eq!(both.settings().journal_limit, 1 << 20);
+    }
+
+    #[test]
+    fn the_preload_library_is_told_everything_that_was_said() {
+        let layer = Layer {
+            atomic: vec!["/a".into(), "/b*".into()],
+            pool: Some("/pool".into()),
+            durability: Some(DurabilityName::Process),
+            domain: Some(DomainName::Emulated),
+            policy: Some(PolicyName::Alternate),
+            journal_limit: Some(Size(5)),
+        };
+        let expected = [
+            ("FAMIO_ATOMIC", "/a\n/b*"),
+            ("FAMIO_POOL", "/pool"),
+            ("FAMIO_DURABILITY", "process"),
+            ("FAMIO_DOMAIN", "emulated"),
+            ("FAMIO_POLICY", "alternate"),
+            ("FAMIO_JOURNAL_LIMIT", "5"),
+        ];
+        assert_eq!(layer.variables(), expected.map(|(name, value)| (name, OsString::from(value))));
+    }
+}

@@ -1,0 +1,128 @@
+//! `famio status`: the journals that are there, and whose they are.
+
+use crate::failure::{FAILED, Failure};
+use crate::recovery_api::{self as recovery, Found};
+use crate::settings::Options;
+use crate::text::{bytes, table};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// List journals: file, state, epoch, size, owner
+///
+/// A journal is there while its file is in use, and after a crash until the file is recovered.
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    /// Files, folders (with everything below) or pools
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// For programs: an array of objects
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    options: Options,
+}
+
+const HELP: &str = "\
+Exit status: 0; 1 if a path can't be looked at; 2 bad usage.
+
+Examples:
+  famio status .
+  famio status --json app.db /mnt/pmem/pool";
+
+/// One journal as JSON shows it.
+#[derive(Serialize)]
+struct Entry {
+    file: String,
+    journal: String,
+    kind: String,
+    state: String,
+    epoch: u64,
+    bytes: u64,
+    owner: Option<u32>,
+    alive: bool,
+}
+
+impl From<Found> for Entry {
+    fn from(found: Found) -> Self {
+        Self {
+            file: found.file.display().to_string(),
+            journal: found.journal.display().to_string(),
+            kind: found.kind.to_string(),
+            state: found.state.to_string(),
+            epoch: found.epoch,
+            bytes: found.size,
+            owner: found.owner,
+            alive: found.alive,
+        }
+    }
+}
+
+/// Looks at every path, and goes on after a failure.
+pub fn main(args: Args) -> Result<i32, Failure> {
+    let settings = args.options.gather().map_err(|error| Failure::new(2, error))?;
+    let mut entries = Vec::new();
+    let mut status = 0;
+    for path in &args.paths {
+        match recovery::survey(path, &settings) {
+            Ok(found) => entries.extend(found.into_iter().map(Entry::from)),
+            Err(error) => {
+                eprintln!("famio: {}: {error}", path.display());
+                status = FAILED;
+            }
+        }
+    }
+    if args.json {
+        let text = serde_json::to_string_pretty(&entries).map_err(|error| Failure::new(FAILED, error))?;
+        println!("{text}");
+    } else if entries.is_empty() && status == 0 {
+        println!("no journals");
+    } else if !entries.is_empty() {
+        print!("{}", table(&rows(&entries)));
+    }
+    Ok(status)
+}
+
+fn rows(entries: &[Entry]) -> Vec<Vec<String>> {
+    let mut rows = vec![["FILE", "STATE", "KIND", "EPOCH", "SIZE", "OWNER", "JOURNAL"].map(String::from).to_vec()];
+    for entry in entries {
+        let owner = match (entry.owner, entry.alive) {
+            (Some(pid), true) => format!("{pid}"),
+            (Some(pid), false) => format!("{pid} (dead)"),
+            (None, true) => "alive".into(),
+            (None, false) => "none".into(),
+        };
+        rows.push(vec![
+            entry.file.clone(),
+            entry.state.clone(),
+            entry.kind.clone(),
+            entry.epoch.to_string(),
+            bytes(entry.bytes),
+            owner,
+            entry.journal.clone(),
+        ]);
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_owner_is_told_from_a_living_one() {
+        let mut entry = Entry {
+            file: "/a".into(),
+            journal: "/.famio/1".into(),
+            kind: "records".into(),
+            state: "active".into(),
+            epoch: 3,
+            bytes: 4096,
+            owner: Some(7),
+            alive: false,
+        };
+        assert_eq!(rows(std::slice::from_ref(&entry))[1][5], "7 (dead)");
+        entry.alive = true;
+        assert_eq!(rows(std::slice::from_ref(&entry))[1][4..6], ["4.0 KiB", "7"]);
+    }
+}

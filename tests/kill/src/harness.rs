@@ -1,0 +1,208 @@
+//! One configuration: kill, look, go on, and count.
+
+use crate::launch::Launcher;
+use crate::random::Random;
+use crate::session::{self, Ended, Kill};
+use crate::workload;
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+/// What to do how often.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// SQLite's journal mode: `OFF`, `MEMORY`.
+    pub journal_mode: String,
+    /// How many SIGKILLs have to hit.
+    pub kills: u64,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Longest time from the first acknowledged transaction to the kill.
+    pub longest: Duration,
+    /// Stop at the first corruption.
+    pub stop_early: bool,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// SIGKILLs that hit a living process.
+    pub kills: u64,
+    /// Kills that hit before the first acknowledgement: while opening, recovering, or in the first transaction.
+    pub early: u64,
+    /// Transactions acknowledged.
+    pub acknowledged: u64,
+    /// Databases that `integrity_check` or SQLite itself called corrupt.
+    pub corrupt: u64,
+    /// Databases with part of a transaction.
+    pub torn: u64,
+    /// Acknowledged transactions that were gone.
+    pub lost: u64,
+    /// Sessions that failed or hung otherwise.
+    pub failed: u64,
+    /// The first few findings in words.
+    pub findings: Vec<String>,
+}
+
+impl Tally {
+    /// Whether nothing bad was found.
+    pub fn is_clean(&self) -> bool {
+        self.corrupt + self.torn + self.lost + self.failed == 0
+    }
+
+    /// Adds another configuration's counts.
+    pub fn add(&mut self, other: &Tally) {
+        self.kills += other.kills;
+        self.early += other.early;
+        self.acknowledged += other.acknowledged;
+        self.corrupt += other.corrupt;
+        self.torn += other.torn;
+        self.lost += other.lost;
+        self.failed += other.failed;
+        self.findings.extend(other.findings.iter().cloned());
+    }
+
+    fn note(&mut self, text: String) {
+        if self.findings.len() < 5 {
+            self.findings.push(text);
+        }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} kills ({} early), {} transactions acknowledged: {} corrupt, {} torn, {} lost, {} failed",
+            self.kills, self.early, self.acknowledged, self.corrupt, self.torn, self.lost, self.failed
+        )
+    }
+}
+
+/// Runs a plan on the database `folder/kill.db`.
+pub fn run(launcher: &Launcher, folder: &Path, plan: &Plan) -> Result<Tally, String> {
+    let database = folder.join("kill.db");
+    let mut random = Random::new(plan.seed);
+    let mut tally = Tally::default();
+    let mut last = 0;
+    // Sessions that end before their kill do not count; a harness that can't hit anything stops.
+    for _ in 0..plan.kills * 10 {
+        if tally.kills >= plan.kills || (plan.stop_early && !tally.is_clean()) {
+            break;
+        }
+        // Mostly in the work; sometimes so early that opening and recovery are hit.
+        let kill = match random.below(5) {
+            0 => Kill::AfterStart(random.time_up_to(Duration::from_millis(25))),
+            _ => Kill::AfterFirstLine(random.time_up_to(plan.longest)),
+        };
+        let ended = session::run(launcher, &database, work(plan, random.next_u64()), kill)?;
+        let mut sound = judge_work(&ended, &mut last, &mut tally);
+        // Sometimes the next session finds what this one left, without a look and a clean close in between.
+        if sound && random.below(3) != 0 {
+            let text = workload::pragmas(&plan.journal_mode) + &workload::check();
+            let ended = session::run(launcher, &database, std::iter::once(text), Kill::Never)?;
+            sound = judge_check(&ended, last, &mut tally);
+        }
+        if !sound {
+            remove(&database)?;
+            last = 0;
+        }
+    }
+    let text = workload::pragmas(&plan.journal_mode) + &workload::check();
+    if database.exists() && last > 0 {
+        let ended = session::run(launcher, &database, std::iter::once(text), Kill::Never)?;
+        judge_check(&ended, last, &mut tally);
+    }
+    if tally.kills < plan.kills && tally.is_clean() {
+        tally.failed += 1;
+        tally.note(format!("only {} of {} kills hit", tally.kills, plan.kills));
+    }
+    Ok(tally)
+}
+
+/// An endless script.
+fn work(plan: &Plan, seed: u64) -> impl Iterator<Item = String> + Send {
+    let mut random = Random::new(seed);
+    let start = workload::pragmas(&plan.journal_mode) + &workload::schema();
+    std::iter::once(start).chain(std::iter::repeat_with(move || workload::transaction(&mut random)))
+}
+
+/// Acknowledgements must go on where the last ones ended: a number that comes twice was lost in between.
+fn judge_work(ended: &Ended, last: &mut u64, tally: &mut Tally) -> bool {
+    let mut sound = true;
+    let mut any = false;
+    for number in ended.acknowledged() {
+        if number <= *last {
+            tally.lost += *last + 1 - number;
+            tally.note(format!("transaction {number} was acknowledged again, {} had been before", *last));
+            sound = false;
+        }
+        *last = number;
+        tally.acknowledged += 1;
+        any = true;
+    }
+    if ended.killed {
+        tally.kills += 1;
+        tally.early += u64::from(!any);
+    } else {
+        // The script does not end, so neither may sqlite3.
+        sound = false;
+        judge_error(ended, tally);
+    }
+    sound
+}
+
+/// The state must hold every acknowledged transaction, and perhaps the one that was under way.
+fn judge_check(ended: &Ended, last: u64, tally: &mut Tally) -> bool {
+    let lines = ended.text();
+    if !ended.is_ok() || lines.last() != Some(&"checked") {
+        // Killed so early that there are no tables yet: nothing was acknowledged.
+        if last == 0 && ended.messages.contains("no such table") {
+            return true;
+        }
+        judge_error(ended, tally);
+        return false;
+    }
+    let mut sound = true;
+    let integrity: Vec<_> = lines.iter().filter_map(|line| line.strip_prefix("integrity ")).collect();
+    if integrity != ["ok"] {
+        tally.corrupt += 1;
+        tally.note(format!("integrity_check: {}", integrity.join("; ")));
+        sound = false;
+    }
+    let torn: Vec<_> = lines.iter().filter(|line| line.starts_with("torn ")).copied().collect();
+    if !torn.is_empty() {
+        tally.torn += 1;
+        tally.note(torn.join("; "));
+        sound = false;
+    }
+    let found = lines.iter().find_map(|line| line.strip_prefix("last ")?.parse::<u64>().ok()).unwrap_or(0);
+    if found < last {
+        tally.lost += last - found;
+        tally.note(format!("{last} transactions were acknowledged, {found} are there"));
+        sound = false;
+    }
+    sound
+}
+
+/// SQLite stopped by itself: corruption if it says so, a failure otherwise.
+fn judge_error(ended: &Ended, tally: &mut Tally) {
+    let message = ended.messages.trim().replace('\n', "; ");
+    if ["malformed", "not a database", "constraint failed", "no such table"].iter().any(|word| message.contains(word)) {
+        tally.corrupt += 1;
+    } else {
+        tally.failed += 1;
+    }
+    let how = if ended.hung { "hung" } else { "ended" };
+    tally.note(format!("sqlite3 {how} ({}): {message}", ended.status));
+}
+
+fn remove(database: &Path) -> Result<(), String> {
+    std::fs::remove_file(database).map_err(|error| format!("{}: {error}", database.display()))?;
+    // Its journal would now be one without a file.
+    let journals = database.with_file_name(".famio");
+    if journals.exists() {
+        std::fs::remove_dir_all(&journals).map_err(|error| format!("{}: {error}", journals.display()))?;
+    }
+    Ok(())
+}

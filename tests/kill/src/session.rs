@@ -1,0 +1,126 @@
+//! One life of sqlite3: fed with statements, perhaps killed, and what it had printed by then.
+
+use crate::launch::Launcher;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// When to send SIGKILL.
+#[derive(Clone, Copy, Debug)]
+pub enum Kill {
+    /// Let it end.
+    Never,
+    /// So long after its start.
+    AfterStart(Duration),
+    /// So long after the first line that it prints.
+    AfterFirstLine(Duration),
+}
+
+/// Nothing here takes this long; what does, hangs.
+const LONGEST: Duration = Duration::from_secs(120);
+
+/// What is left of a session.
+#[derive(Debug)]
+pub struct Ended {
+    /// The lines that it printed, and when they arrived.
+    pub lines: Vec<(Instant, String)>,
+    /// What it, and Famio in it, wrote to stderr.
+    pub messages: String,
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Whether it was still alive when SIGKILL was sent.
+    pub killed: bool,
+    /// Whether it was killed because it did not end by itself.
+    pub hung: bool,
+}
+
+impl Ended {
+    /// The numbers N of the lines `ack N`.
+    pub fn acknowledged(&self) -> impl Iterator<Item = u64> + '_ {
+        self.lines.iter().filter_map(|(_, line)| line.strip_prefix("ack ")?.parse().ok())
+    }
+
+    /// The lines without their times.
+    pub fn text(&self) -> Vec<&str> {
+        self.lines.iter().map(|(_, line)| line.as_str()).collect()
+    }
+
+    /// Whether it ended by itself and without an error.
+    pub fn is_ok(&self) -> bool {
+        self.status.success() && !self.killed && !self.hung
+    }
+}
+
+/// Runs sqlite3 on `database`, feeds it with `statements` as fast as it takes them, and kills it when `kill` says.
+/// Everything that it printed before it died counts, also what was still in the pipe.
+pub fn run(
+    launcher: &Launcher,
+    database: &Path,
+    statements: impl Iterator<Item = String> + Send,
+    kill: Kill,
+) -> Result<Ended, String> {
+    let mut command = launcher.command(database);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| format!("{}: {error}", command.get_program().to_string_lossy()))?;
+    let started = Instant::now();
+    let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (Some(mut input), Some(output), Some(mut messages)) = pipes else { return Err("no pipes".into()) };
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            for text in statements {
+                // A broken pipe: it is dead.
+                if input.write_all(text.as_bytes()).is_err() {
+                    break;
+                }
+            }
+        });
+        let (first_line, first) = channel();
+        let lines = scope.spawn(move || {
+            let mut lines = Vec::new();
+            for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+                lines.push((Instant::now(), String::from_utf8_lossy(&line).into_owned()));
+                let _ = first_line.send(());
+            }
+            lines
+        });
+        let messages = scope.spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = messages.read_to_end(&mut bytes);
+            String::from_utf8_lossy(&bytes).into_owned()
+        });
+        let (killed, hung) = wait_and_kill(&mut child, kill, started, &first);
+        let status = child.wait().map_err(|error| format!("wait: {error}"))?;
+        let lines = lines.join().map_err(|_| "reader panicked")?;
+        let messages = messages.join().map_err(|_| "reader panicked")?;
+        Ok(Ended { lines, messages, status, killed, hung })
+    })
+}
+
+/// Comes back when the child is dead or has closed its output. The channel has an item per line, and ends with them.
+fn wait_and_kill(child: &mut Child, kill: Kill, started: Instant, lines: &Receiver<()>) -> (bool, bool) {
+    let until = match kill {
+        Kill::Never => None,
+        Kill::AfterStart(delay) => Some(started + delay),
+        Kill::AfterFirstLine(delay) => match lines.recv_timeout(LONGEST) {
+            Ok(()) => Some(Instant::now() + delay),
+            Err(_) => None,
+        },
+    };
+    let deadline = until.unwrap_or(started + LONGEST);
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match lines.recv_timeout(left) {
+            Ok(()) if !left.is_zero() => {}
+            Err(RecvTimeoutError::Disconnected) => return (false, false),
+            _ => {
+                let alive = matches!(child.try_wait(), Ok(None));
+                // The child is ours and not waited for, so that its id can't be another's.
+                let sent = child.kill().is_ok();
+                return (until.is_some() && alive && sent, until.is_none());
+            }
+        }
+    }
+}
