@@ -20,6 +20,8 @@ pub(crate) mod index;
 
 pub mod journal;
 
+pub mod recovery;
+
 pub mod file;
 
 pub use error::{Error, Result};

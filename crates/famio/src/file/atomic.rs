@@ -1,10 +1,11 @@
 //! The atomic file as a caller has it: opened, attached at its first write, closed clean or handed back to the kernel.
 
-use super::claim::Claim;
+use super::background::Left;
 use super::registry::{files, files_after_fork};
 use super::session::Session;
 use super::{Access, Descriptors, Position, UserBuf, attach};
 use crate::error::{Error, Result};
+use crate::index::Claim;
 use crate::recovery;
 use crate::settings::Settings;
 use crate::sys::{check, syscall};
@@ -65,7 +66,7 @@ impl AtomicFile {
         }
         crate::map::guard::install()?;
         let mut claim = Claim::take(fd, device, inode, access == Access::Write).map_err(named)?;
-        if let Err(e) = recovery::at_open(fd, access, &mut claim, path, settings) {
+        if let Err(e) = recovery::at_open(fd, access == Access::Write, &mut claim, settings) {
             claim.release();
             return Err(named(e));
         }
@@ -190,11 +191,7 @@ impl AtomicFile {
 
     /// Calls `work` with the session, anew if the journal was closed meanwhile; `kernel` when the file is handed back.
     #[inline]
-    fn writing<T>(
-        &self,
-        mut work: impl FnMut(&Session) -> Result<T>,
-        kernel: impl FnOnce() -> Result<T>,
-    ) -> Result<T> {
+    fn writing<T>(&self, mut work: impl FnMut(&Session) -> Result<T>, kernel: impl FnOnce() -> Result<T>) -> Result<T> {
         Self::may_lock()?;
         loop {
             match self.session_for_write()? {
@@ -329,7 +326,9 @@ impl AtomicFile {
     fn leave(&self, to: u8) -> Result<()> {
         let inner = self.inner();
         let state = self.state.load(Ordering::Acquire);
-        if state == ATTACHED && let Some(session) = self.session() {
+        if state == ATTACHED
+            && let Some(session) = self.session()
+        {
             Self::may_lock()?;
             session.close(&self.fds).map_err(|e| e.context(self.path.to_string_lossy()))?;
             self.session.store(core::ptr::null_mut(), Ordering::Release);
@@ -341,11 +340,11 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// One round of settling, by the background. Whether more is left.
-    pub(super) fn settle_some(&self) -> Result<bool> {
+    /// One round of settling, by the background.
+    pub(super) fn settle_some(&self) -> Result<Left> {
         match self.session() {
             Some(session) if self.state.load(Ordering::Acquire) == ATTACHED => session.settle_some(&self.fds),
-            _ => Ok(false),
+            _ => Ok(Left::Nothing),
         }
     }
 }
@@ -362,7 +361,10 @@ fn vector(fd: BorrowedFd<'_>, bufs: &[UserBuf], offset: u64) -> [usize; 6] {
 }
 
 fn disowned() -> Error {
-    Error::with(libc::EBUSY, "an atomic file belongs to the process that opened it; a forked child has to open it itself")
+    Error::with(
+        libc::EBUSY,
+        "an atomic file belongs to the process that opened it; a forked child has to open it itself",
+    )
 }
 
 /// Closes every file of the process clean: commits, settles, takes the journals away. For a clean exit and before `exec`; a

@@ -1,28 +1,22 @@
 //! The first write: journal, mark, arena, engine.
 
-use super::claim::Claim;
+use super::Descriptors;
 use super::home::Home;
 use super::inplace::InPlace;
 use super::session::Session;
 use super::sync::next_epoch;
-use super::Descriptors;
 use crate::error::{Error, Result};
-use crate::index::{Arena, Shared};
+use crate::index::{Arena, Claim, Shared};
+use crate::journal::folder_of;
 use crate::journal::header::Kind;
 use crate::journal::inplace::{Commit, Key, Log};
 use crate::journal::live::{Live, durability_of};
-use crate::journal::{JournalId, folder_of};
 use crate::pmem::{Detected, Domain, Medium, detect, medium};
 use crate::settings::{Durability, Settings};
+use crate::sys::high_duplicate;
 use core::sync::atomic::Ordering;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-
-/// What check words of a journal are keyed by.
-pub(crate) fn key_of(id: JournalId) -> Key {
-    let [a, b] = [0, 8].map(|at| u64::from_le_bytes(core::array::from_fn(|i| id.0[at + i])));
-    Key(a ^ b.rotate_left(32))
-}
 
 /// The domains of file and journal, and the format that follows from them.
 struct Plan {
@@ -69,7 +63,7 @@ pub(super) fn attach(
     let plan = fds.with(true, |fd| plan(fd, settings))?;
     let arena = match arena {
         Some(arena) => arena,
-        None => Arc::new(Arena::create(rustix::io::fcntl_dupfd_cloexec(claim.file(), 700)?)?),
+        None => Arc::new(Arena::create(high_duplicate(claim.file())?)?),
     };
     let generation = prepare(arena.shared(), fds, settings)?;
     let durability = durability_of(plan.file.domain);
@@ -87,7 +81,9 @@ pub(super) fn attach(
             let home = Home::new(fds, plan.file.domain, true, medium)?;
             (home, Box::new(in_place(fds, arena.shared(), &plan, settings, medium)?))
         }
-        Kind::Records => super::records::attach(fds, arena.shared(), (plan.journal.domain, plan.file.domain), settings)?,
+        Kind::Records => {
+            super::records::attach(fds, arena.shared(), (plan.journal.domain, plan.file.domain), settings)?
+        }
     };
     Ok(Session { arena, home, engine, me: 0, generation, choice: settings.policy })
 }
@@ -125,7 +121,7 @@ fn in_place(
         let domains = (plan.journal.domain, plan.file.domain);
         let live = Live::create(fd, settings, Kind::InPlace, domains, medium)?;
         let made = (|| {
-            let log = Log::create(live.file(), plan.file.domain, medium, key_of(live.id()), settings.journal_limit)?;
+            let log = Log::create(live.file(), plan.file.domain, medium, Key::of(live.id()), settings.journal_limit)?;
             log.slots().store(Commit { epoch: 1, size: shared.size() });
             medium.fence();
             live.activate(fd)?;

@@ -1,8 +1,10 @@
 //! The end of a session: everything in the file, nothing beside it.
 
 use super::Descriptors;
+use super::background::{IDLE, Left};
 use super::session::Session;
 use crate::error::Result;
+use crate::index::Shared;
 use core::sync::atomic::Ordering;
 
 impl Session {
@@ -20,17 +22,37 @@ impl Session {
         Ok(())
     }
 
-    /// One round of settling, by the background. Whether more is left.
-    pub fn settle_some(&self, fds: &Descriptors) -> Result<bool> {
+    /// One round of settling, by the background: in quiet moments, or when the journal is filling up.
+    pub fn settle_some(&self, fds: &Descriptors) -> Result<Left> {
         let cx = self.context(fds);
         let shared = cx.shared();
+        if !self.engine.is_waiting(cx) {
+            return Ok(Left::Nothing);
+        }
+        let quiet = is_quiet(shared);
+        if !quiet && !self.engine.is_pressed(cx) {
+            return Ok(Left::ForLater);
+        }
         let _inside = shared.gate.enter(&shared.slots[self.me as usize])?;
         if self.check(cx).is_err() {
-            return Ok(false);
+            return Ok(Left::Nothing);
         }
-        let more = self.engine.settle_some(cx)?;
+        let moved = self.engine.settle_some(cx)?;
         let now = crate::sys::coarse_now();
         shared.touched.store(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64, Ordering::Release);
-        Ok(more)
+        Ok(match (moved, quiet) {
+            (true, _) => Left::More,
+            // All that is left is of the open epoch: its SYNC is the next event.
+            (false, true) => Left::Nothing,
+            (false, false) => Left::ForLater,
+        })
     }
+}
+
+/// Whether nobody has written for a while.
+fn is_quiet(shared: &Shared) -> bool {
+    let now = crate::sys::coarse_now();
+    let [seconds, nanos] = shared.modified.each_ref().map(|word| word.load(Ordering::Relaxed) as i64);
+    let since = (now.tv_sec - seconds).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec - nanos);
+    since >= IDLE.tv_sec * 1_000_000_000 + IDLE.tv_nsec
 }

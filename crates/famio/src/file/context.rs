@@ -91,15 +91,18 @@ pub(crate) trait Engine: Send + Sync {
     /// Makes the open epoch durable. The gate is closed. An error leaves *C* as it was.
     fn commit(&self, cx: Context<'_>, sealed: Sealed) -> Result<()>;
 
-    /// Moves some committed blocks to the file. Inside the gate; takes only locks that are free. Whether more is left.
+    /// Moves some committed blocks to the file. Inside the gate; takes only locks that are free. Whether it moved any.
     fn settle_some(&self, cx: Context<'_>) -> Result<bool>;
 
     /// Moves all to the file, cuts the file to its size, and takes the journal away. The gate is closed, the epoch
     /// committed.
     fn retire(&self, cx: Context<'_>) -> Result<()>;
 
-    /// Bytes of committed data that wait to be settled: wakes the background.
-    fn waiting(&self, cx: Context<'_>) -> u64;
+    /// Whether anything waits to be settled.
+    fn is_waiting(&self, cx: Context<'_>) -> bool;
+
+    /// Whether the journal is so full that settling should not wait for a quiet moment.
+    fn is_pressed(&self, cx: Context<'_>) -> bool;
 }
 
 /// Counts one more in a statistic that several threads share; lost counts do no harm.

@@ -3,6 +3,7 @@
 
 use super::Access;
 use crate::error::{Error, Result};
+use crate::sys::high_duplicate;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard};
 
@@ -14,14 +15,6 @@ pub(crate) struct Descriptors(Mutex<List>);
 struct List {
     open: Vec<(RawFd, Access)>,
     parked: Option<OwnedFd>,
-}
-
-/// Descriptors of ours go up here, out of the way of programs that count on low numbers.
-const HIGH: RawFd = 700;
-
-/// A duplicate with a high number, closed on exec.
-pub(crate) fn high_duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
-    rustix::io::fcntl_dupfd_cloexec(fd, HIGH).or_else(|_| rustix::io::fcntl_dupfd_cloexec(fd, 0)).map_err(Error::from)
 }
 
 impl Descriptors {

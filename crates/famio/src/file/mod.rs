@@ -4,7 +4,6 @@ mod atomic;
 mod attach;
 mod background;
 mod buffers;
-mod claim;
 mod close;
 mod context;
 mod descriptors;
@@ -19,8 +18,7 @@ mod size;
 mod sync;
 mod write;
 
-
-pub use buffers::{Access, Position, UserBuf};
 pub use atomic::{AtomicFile, close_all, disown_all, release_all};
+pub use buffers::{Access, Position, UserBuf};
 pub(crate) use descriptors::Descriptors;
 pub(crate) use home::Home;

@@ -1,9 +1,9 @@
 //! SYNC: the open epoch becomes durable.
 
+use super::Descriptors;
 use super::context::Sealed;
 use super::policy;
 use super::session::Session;
-use super::Descriptors;
 use crate::error::{Error, Result};
 use crate::index::Shared;
 use core::sync::atomic::Ordering;
@@ -39,6 +39,7 @@ impl Session {
         shared.committed.store(sealed.epoch, Ordering::Release);
         shared.dirty.store(0, Ordering::SeqCst);
         next_epoch(shared, self.choice);
+        super::background::notify();
         Ok(())
     }
 }

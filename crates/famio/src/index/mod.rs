@@ -4,6 +4,7 @@
 
 mod arena;
 mod cell;
+mod claim;
 mod gate;
 mod lock;
 mod radix;
@@ -11,7 +12,6 @@ mod shared;
 
 pub(crate) use arena::Arena;
 pub(crate) use cell::{Cell, Version};
-pub(crate) use gate::{Closed, Gate, Inside};
-pub(crate) use lock::{Locked, SharedLock};
+pub(crate) use claim::{Claim, owner};
 pub(crate) use radix::{BLOCK, BLOCKS_MAX, Index};
-pub(crate) use shared::{Shared, Slot};
+pub(crate) use shared::{MAGIC as ARENA_MAGIC, Shared};

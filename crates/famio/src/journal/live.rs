@@ -65,7 +65,9 @@ impl Live {
     fn store(&self, state: State) -> Result<()> {
         let mut header = self.header.lock().unwrap_or_else(|poison| poison.into_inner());
         header.state = state;
-        header.store(self.file.as_fd(), self.medium).map_err(|e| e.context(format_args!("journal {}", self.path.display())))
+        header
+            .store(self.file.as_fd(), self.medium)
+            .map_err(|e| e.context(format_args!("journal {}", self.path.display())))
     }
 
     /// The journal is complete: marks the file, durably, then says *active*. Commits and stores in the file may follow.

@@ -33,6 +33,8 @@ pub mod boot;
 mod bytes;
 pub mod header;
 mod identity;
+pub(crate) mod inplace;
+pub(crate) mod live;
 pub mod mark;
 mod place;
 pub mod pool;

@@ -82,6 +82,11 @@ impl Pool {
         Ok(Some(Pool { folder, path, parent: Some(parent) }))
     }
 
+    /// Its folder.
+    pub fn folder(&self) -> BorrowedFd<'_> {
+        self.folder.as_fd()
+    }
+
     /// Its path.
     pub fn path(&self) -> &Path {
         &self.path

@@ -4,9 +4,12 @@ mod raw;
 mod signal;
 
 pub use raw::{check, syscall};
+
+use crate::error::{Error, Result};
 pub use signal::{
     SignalAction, block_signals, restore_signals, signal_action, signal_bit, signal_this_thread, unblock_signals,
 };
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
 /// Writes one line to stderr by a bare system call: nothing of ours is re-entered, errors are ignored.
 pub fn notice(line: &str) {
@@ -24,4 +27,12 @@ pub fn coarse_now() -> libc::timespec {
     // SAFETY: `now` is valid for writing; the clock exists on every Linux since 2.6.32.
     unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &mut now) };
     now
+}
+
+/// Descriptors of ours go up here, out of the way of programs that count on low numbers.
+const HIGH: RawFd = 700;
+
+/// A duplicate with a high number, closed on exec.
+pub(crate) fn high_duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
+    rustix::io::fcntl_dupfd_cloexec(fd, HIGH).or_else(|_| rustix::io::fcntl_dupfd_cloexec(fd, 0)).map_err(Error::from)
 }

@@ -113,8 +113,12 @@ impl Engine for InPlace {
         })
     }
 
-    fn waiting(&self, cx: Context<'_>) -> u64 {
-        cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64
+    fn is_waiting(&self, cx: Context<'_>) -> bool {
+        cx.shared().used.load(Ordering::Relaxed) > 0
+    }
+
+    fn is_pressed(&self, cx: Context<'_>) -> bool {
+        cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64 > self.log.limit() / 2
     }
 }
 
@@ -139,10 +143,18 @@ mod tests {
         assert_eq!(above(1, 4096), u64::MAX);
         assert_eq!(above(1, 4096 + 4033), 0);
         let mut seen = Vec::new();
-        runs(0b1110_0101 | 1 << 63, |first, count| { seen.push((first, count)); Ok(()) }).unwrap();
+        runs(0b1110_0101 | 1 << 63, |first, count| {
+            seen.push((first, count));
+            Ok(())
+        })
+        .unwrap();
         assert_eq!(seen, [(0, 1), (2, 1), (5, 3), (63, 1)]);
         seen.clear();
-        runs(u64::MAX, |first, count| { seen.push((first, count)); Ok(()) }).unwrap();
+        runs(u64::MAX, |first, count| {
+            seen.push((first, count));
+            Ok(())
+        })
+        .unwrap();
         assert_eq!(seen, [(0, 64)]);
     }
 }

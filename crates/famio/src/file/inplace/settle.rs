@@ -9,7 +9,7 @@ use crate::index::{BLOCK, Cell, Version};
 use crate::journal::inplace::Stored;
 use core::sync::atomic::Ordering;
 
-/// Entries looked at in one round of the background, so that a round stays short.
+/// Entries settled in one round, so that a round stays short.
 const ROUND: u32 = 256;
 
 impl InPlace {
@@ -67,18 +67,22 @@ impl InPlace {
         Ok(())
     }
 
-    /// One round of the background: some entries, from where the last round stopped. Whether any could be left.
+    /// One round: some entries, from where the last round stopped. Whether any was settled.
     pub(super) fn settle_round(&self, cx: Context<'_>) -> Result<bool> {
         let entries = self.log.entries();
         if entries == 0 {
             return Ok(false);
         }
         let mut settled = 0;
-        for _ in 0..entries.min(ROUND) {
+        // Free entries cost little: a round is over when enough were settled, or all were looked at.
+        for _ in 0..entries {
             let number = self.hand.fetch_add(1, Ordering::Relaxed) % entries;
             settled += u32::from(self.settle_entry(cx, number, false)?);
+            if settled == ROUND {
+                break;
+            }
         }
-        Ok(settled > 0 || cx.shared().used.load(Ordering::Relaxed) > 0)
+        Ok(settled > 0)
     }
 
     /// Settles the block that entry `number` is of. `wait`: for its lock, too. Whether it is free now.

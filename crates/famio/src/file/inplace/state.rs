@@ -2,7 +2,8 @@
 
 use super::InPlace;
 use crate::error::Result;
-use crate::file::context::Context;
+use crate::file::background;
+use crate::file::context::{Context, Engine};
 use crate::index::{Cell, Version};
 use crate::journal::inplace::Kind;
 use core::sync::atomic::Ordering;
@@ -59,6 +60,9 @@ impl InPlace {
             }
             taken => taken?,
         };
+        if self.is_pressed(cx) {
+            background::wake();
+        }
         self.log.assign(entry, block);
         cell.set_version(0, Version::default());
         cell.set_version(1, Version::default());

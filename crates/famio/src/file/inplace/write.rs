@@ -65,7 +65,7 @@ impl InPlace {
 
     /// A guarded copy to a home; persistent after the next fence.
     #[inline]
-    fn store(&self, dst: *mut u8, src: *const u8, len: usize) -> Result<()> {
+    pub(super) fn store(&self, dst: *mut u8, src: *const u8, len: usize) -> Result<()> {
         let medium = self.medium;
         // SAFETY: `dst` lies in a mapping of ours, below the size that the file had when room was made; `src` in a buffer or
         // mapping of ours. If the file was cut meanwhile, the guard returns the fault. The closure owns nothing.

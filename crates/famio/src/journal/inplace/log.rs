@@ -5,9 +5,10 @@ use super::slot::{SLOTS, STRIDE};
 use super::{Constants, Entry, Key, Slots};
 use crate::error::{Error, Result};
 use crate::index::Arena;
-use crate::journal::HEADER_LEN;
+use crate::journal::header::LEN as HEADER_LEN;
 use crate::map::Mapping;
 use crate::pmem::{Domain, Medium};
+use crate::sys::high_duplicate;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::fs::FallocateFlags;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -44,7 +45,7 @@ impl Log {
         let reservation = (limit.max(SEGMENTS_START) as usize).next_multiple_of(4096);
         let map = Mapping::reserve(file, domain, SEGMENTS_START, true, reservation)?;
         let sync_growth = domain == Domain::Pmem;
-        Ok(Self::new(rustix::io::fcntl_dupfd_cloexec(file, 700)?, map, medium, key, limit, sync_growth))
+        Ok(Self::new(high_duplicate(file)?, map, medium, key, limit, sync_growth))
     }
 
     /// Over the journal in `file`, whose header is valid (or about to be) and whose segments are as found.
@@ -74,6 +75,11 @@ impl Log {
     /// Its file.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+
+    /// Bytes that the journal may have.
+    pub fn limit(&self) -> u64 {
+        self.limit
     }
 
     /// Bytes that the journal has now.
@@ -167,12 +173,7 @@ impl Log {
             return Err(Error::new(libc::ENOSPC));
         }
         self.make_links(arena, geometry)?;
-        rustix::fs::fallocate(
-            &self.file,
-            FallocateFlags::empty(),
-            geometry.start,
-            geometry.end() - geometry.start,
-        )?;
+        rustix::fs::fallocate(&self.file, FallocateFlags::empty(), geometry.start, geometry.end() - geometry.start)?;
         geometry.store_header(self.line(geometry.start), self.medium, self.key);
         self.medium.fence();
         if self.sync_growth {

@@ -8,8 +8,10 @@ mod slot;
 
 pub(crate) use entry::{Constants, Entry, Kind, Stored, Used};
 pub(crate) use log::Log;
-pub(crate) use segment::{Geometry, SEGMENTS_MAX, SEGMENTS_START};
+pub(crate) use segment::SEGMENTS_START;
 pub(crate) use slot::{Commit, Slots};
+
+use super::JournalId;
 
 /// Granules of a block: one bit each in a version.
 pub(crate) const GRANULES: usize = 64;
@@ -19,6 +21,12 @@ pub(crate) const GRANULES: usize = 64;
 pub(crate) struct Key(pub u64);
 
 impl Key {
+    /// Of the journal with this id.
+    pub fn of(id: JournalId) -> Self {
+        let [a, b] = [0, 8].map(|at| u64::from_le_bytes(core::array::from_fn(|i| id.0[at + i])));
+        Self(a ^ b.rotate_left(32))
+    }
+
     /// A check over `words` for the thing numbered `number`. Never 0, nor one changed byte away from 0: its top two bytes
     /// are fixed, since 0 means "not there".
     pub fn check(self, number: u64, words: &[u64]) -> u64 {

@@ -2,8 +2,8 @@
 //! an atomic file; several may read one that nobody writes. The lock goes when its process goes, however that ends; the
 //! lock file becomes the arena when the file is first written.
 
-use super::descriptors::high_duplicate;
 use crate::error::{Error, Result};
+use crate::sys::high_duplicate;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -92,7 +92,8 @@ fn busy(lock: &OwnedFd, name: &str) -> Error {
         Some(pid) => format!("process {pid}"),
         None => "another process".into(),
     };
-    let what = format!("in use as an atomic file by {owner}; one process at a time may have it open for writing ({name})");
+    let what =
+        format!("in use as an atomic file by {owner}; one process at a time may have it open for writing ({name})");
     Error::with(libc::EBUSY, what)
 }
 

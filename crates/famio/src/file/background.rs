@@ -1,0 +1,100 @@
+//! The background: one thread for the whole process that settles. It sleeps until there is work, and holds nothing while
+//! it does.
+
+use super::registry::files;
+use core::sync::atomic::{AtomicU32, Ordering};
+use rustix::thread::futex;
+use rustix::time::Timespec;
+use std::sync::Arc;
+
+/// 0: no thread. Else the process id of its process: a forked child has none.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+/// Counts the events; the thread sleeps while it does not change.
+static EVENTS: AtomicU32 = AtomicU32::new(0);
+/// Whether the thread sleeps: `TIMED`, or until the next event.
+static ASLEEP: AtomicU32 = AtomicU32::new(AWAKE);
+const AWAKE: u32 = 0;
+const TIMED: u32 = 1;
+const DEEP: u32 = 2;
+
+/// A file that nobody wrote for so long is settled without haste.
+pub(super) const IDLE: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
+
+/// What a file still has for the background.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// Nothing that could be settled now: the next event brings more.
+    Nothing,
+    /// Something, for a quiet moment.
+    ForLater,
+    /// Something to go on with at once.
+    More,
+}
+
+/// Starts the thread, once a process.
+pub(super) fn start() {
+    let me = rustix::process::getpid().as_raw_nonzero().get() as u32;
+    let seen = OWNER.load(Ordering::Acquire);
+    if seen == me || OWNER.compare_exchange(seen, me, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        notify();
+        return;
+    }
+    // No signal of the host's is to run its handler on a thread that the host does not know.
+    let before = block_signals(!0);
+    let started = std::thread::Builder::new().name("famio".into()).stack_size(256 << 10).spawn(work);
+    block_signals(before);
+    if started.is_err() {
+        OWNER.store(0, Ordering::Release); // writers settle for themselves; the next attach tries again
+    }
+}
+
+/// There is work at once: space is low.
+pub(super) fn wake() {
+    EVENTS.fetch_add(1, Ordering::SeqCst);
+    if ASLEEP.load(Ordering::SeqCst) != AWAKE {
+        let _ = futex::wake(&EVENTS, futex::Flags::PRIVATE, 1);
+    }
+}
+
+/// There will be work at a quiet moment. One load while the thread is about.
+#[inline]
+pub(super) fn notify() {
+    if ASLEEP.load(Ordering::SeqCst) == DEEP {
+        wake();
+    }
+}
+
+/// Sets the thread's signal mask, and gives the one before.
+fn block_signals(mask: u64) -> u64 {
+    let mut before = 0u64;
+    const SETMASK: usize = 2;
+    let args = [SETMASK, (&raw const mask) as usize, (&raw mut before) as usize, 8, 0, 0];
+    // SAFETY: two words of 64 signals each, alive during the call.
+    unsafe { crate::sys::syscall(libc::SYS_rt_sigprocmask, args) };
+    before
+}
+
+fn work() {
+    let mut pending = false;
+    loop {
+        let seen = EVENTS.load(Ordering::SeqCst);
+        ASLEEP.store(if pending { TIMED } else { DEEP }, Ordering::SeqCst);
+        let _ = futex::wait(&EVENTS, futex::Flags::PRIVATE, seen, pending.then_some(&IDLE));
+        ASLEEP.store(AWAKE, Ordering::SeqCst);
+        let all: Vec<Arc<super::AtomicFile>> = files().clone();
+        pending = false;
+        for file in &all {
+            loop {
+                match file.settle_some() {
+                    // What can't be settled now stays in the journal, where it is safe.
+                    Err(_) | Ok(Left::Nothing) => break,
+                    Ok(Left::ForLater) => {
+                        pending = true;
+                        break;
+                    }
+                    Ok(Left::More) => {}
+                }
+            }
+        }
+    }
+}

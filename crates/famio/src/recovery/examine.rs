@@ -1,0 +1,118 @@
+//! What is there: the file's mark, its journal, and what follows from both.
+
+use super::outsider;
+use crate::error::{Error, Result};
+use crate::index::Claim;
+use crate::journal::header::{first_bytes, is_blank};
+use crate::journal::{
+    BootId, Facts, Header, Identity, Journal, Mark, Pool, Stamp, Verdict, boot, journal_name, mark, path_of, verdict,
+};
+use crate::settings::Settings;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// A file and what lies beside it.
+pub(super) struct Examined {
+    pub identity: Identity,
+    pub mark: Option<Mark>,
+    /// The journal under the file's name, if there is one, with its length.
+    pub journal: Option<(OwnedFd, u64)>,
+    /// Its header, if that is valid.
+    pub header: Option<Header>,
+    pub file_path: PathBuf,
+    pub journal_path: PathBuf,
+    pub verdict: Verdict,
+}
+
+impl Examined {
+    /// The pool in which the journal is, or should be.
+    pub fn pool(&self, file: BorrowedFd<'_>, settings: &Settings) -> Result<Option<Pool>> {
+        Pool::find(file, pool_of(self.mark.as_ref(), settings))
+    }
+
+    /// The journal's name in its pool.
+    pub fn name(&self) -> String {
+        journal_name(&self.identity)
+    }
+}
+
+/// The mark knows best where the journal is; without one, the settings.
+fn pool_of<'a>(mark: Option<&'a Mark>, settings: &'a Settings) -> Option<&'a Path> {
+    match mark {
+        Some(mark) => mark.pool.as_deref(),
+        None => settings.pool.as_deref(),
+    }
+}
+
+/// Looks at a file, whose claim the caller holds; changes nothing. `writable`: the journal is opened to be recovered.
+pub(super) fn examine(file: BorrowedFd<'_>, claim: &Claim, settings: &Settings, writable: bool) -> Result<Examined> {
+    let mark = mark::get(file)?;
+    let identity = Identity::of_fd(file)?;
+    let name = journal_name(&identity);
+    let pool = match Pool::find(file, pool_of(mark.as_ref(), settings)) {
+        // A pool that is gone: the mark says that there was one.
+        Err(e) if mark.is_some() && e.errno() == libc::ENOENT => None,
+        pool => pool?,
+    };
+    let file_path = path_of(file)?;
+    let journal_path = match (&pool, pool_of(mark.as_ref(), settings)) {
+        (Some(pool), _) => pool.path_of(&name),
+        (None, Some(pool)) => pool.join(&name),
+        (None, None) => file_path.with_file_name(crate::journal::pool::BESIDE).join(&name),
+    };
+    let journal = match &pool {
+        Some(pool) if writable => pool.open(&name, Some(file))?,
+        Some(pool) => pool.open_read_only(&name, Some(file))?,
+        None => None,
+    };
+    let journal = match journal {
+        Some(fd) => {
+            let length = rustix::fs::fstat(&fd)?.st_size as u64;
+            Some((fd, length))
+        }
+        None => None,
+    };
+    let stamp = Stamp::of(file)?;
+    let (mut header, mut unreadable, mut blank) = (None, None, false);
+    if let Some((fd, _)) = &journal {
+        let (bytes, length) = first_bytes(fd.as_fd())?;
+        match Header::read(&bytes[..length]) {
+            Ok((found, _)) => header = Some(found),
+            Err(_) if is_blank(&bytes[..length]) => blank = true,
+            Err(e) => unreadable = Some(e),
+        }
+    }
+    let found = match (&journal, &header, &unreadable) {
+        (None, ..) => Journal::Absent,
+        (Some(_), Some(header), _) => Journal::Valid(header),
+        (Some(_), None, Some(error)) => Journal::Unreadable(error),
+        (Some(_), None, None) => {
+            debug_assert!(blank);
+            Journal::Blank
+        }
+    };
+    let mut decided = verdict(&Facts {
+        file_path: &file_path,
+        journal_path: &journal_path,
+        mark: mark.as_ref(),
+        journal: found,
+        identity: &identity,
+        stamp,
+        boot_id: BootId::current()?,
+        boot_started: boot::started(),
+    });
+    if decided == Verdict::Recover
+        && let Some(what) = outsider::changed(file, claim)?
+    {
+        let (file, journal) = (file_path.display(), journal_path.display());
+        decided = Verdict::Conflict(format!(
+            "{what} (file {file}, journal {journal}); both are kept: famio recover --use=journal or --use=file decides"
+        ));
+    }
+    Ok(Examined { identity, mark, journal, header, file_path, journal_path, verdict: decided })
+}
+
+/// The error that a conflict is to whoever opens the file.
+pub(super) fn conflict(text: &str) -> Error {
+    Error::with(libc::EIO, text)
+}

@@ -1,0 +1,210 @@
+//! Recovery of a journal in place: everything is read and checked first; then undo is rolled back, committed granules go to
+//! the file, and the file gets its size.
+
+use super::open::Replayed;
+use super::{Options, Progress};
+use crate::error::{Error, Result};
+use crate::index::{BLOCK, BLOCKS_MAX, Version};
+use crate::journal::Header;
+use crate::journal::inplace::{GRANULES, Key, Kind, Log, SEGMENTS_START, Stored, Used};
+use crate::map::Mapping;
+use crate::pmem::Medium;
+use crate::sys::high_duplicate;
+use std::os::fd::BorrowedFd;
+
+const GRANULE: usize = BLOCK / GRANULES;
+/// A journal with less than this to move is not worth a thread.
+const BYTES_PER_THREAD: u64 = 64 << 20;
+
+/// Granules that go from a log block to the file.
+#[derive(Clone, Copy, Debug)]
+struct Move {
+    block: u64,
+    entry: u32,
+    granules: u64,
+}
+
+/// See the module. `adopt` is called when all is checked and before anything is changed.
+#[allow(clippy::too_many_arguments)]
+pub(super) fn replay(
+    file: BorrowedFd<'_>,
+    journal: BorrowedFd<'_>,
+    length: u64,
+    header: &Header,
+    medium: &'static dyn Medium,
+    options: Options,
+    progress: &dyn Progress,
+    adopt: impl FnOnce() -> Result<()>,
+) -> Result<Replayed> {
+    if length < SEGMENTS_START {
+        let what = format!("the journal is {length} bytes long, its slots end at {SEGMENTS_START}: it was cut short");
+        return Err(Error::with(libc::EIO, what));
+    }
+    let writable = !options.dry_run;
+    let map = Mapping::reserve(journal, header.domain, length, writable, length as usize)?;
+    let log = Log::new(high_duplicate(journal)?, map, medium, Key::of(header.journal_id), length, false);
+    let Some(last) = log.slots().last() else {
+        return Err(Error::with(libc::EIO, "the journal has no valid commit slot"));
+    };
+    log.find_segments(length)?;
+    if last.size > BLOCKS_MAX * BLOCK as u64 {
+        return Err(Error::with(libc::EIO, format!("the last commit says that the file has {} bytes", last.size)));
+    }
+    let moves = check_all(file, &log, last.epoch, last.size)?;
+    let bytes = moves.iter().map(|m| u64::from(m.granules.count_ones()) * GRANULE as u64).sum();
+    let replayed = Replayed { epoch: last.epoch, size: last.size, bytes };
+    if options.dry_run {
+        return Ok(replayed);
+    }
+
+    // Visible is not persistent: what was just read is made so before anything is done because of it.
+    log.slots().flush_all();
+    for number in 0..log.entries() {
+        log.entry(number).flush();
+    }
+    medium.fence();
+    medium.fdatasync(journal)?;
+    adopt()?;
+
+    progress.begin(bytes);
+    let size = rustix::fs::fstat(file)?.st_size as u64;
+    if size < last.size {
+        medium.ftruncate(file, last.size)?;
+    }
+    copy_all(file, &log, &moves, bytes, options.threads, medium, progress)?;
+    if rustix::fs::fstat(file)?.st_size as u64 != last.size {
+        medium.ftruncate(file, last.size)?;
+    }
+    medium.fdatasync(file)?;
+    progress.end();
+    Ok(replayed)
+}
+
+/// Checks every entry against the last commit, and lists what has to be moved. Changes nothing.
+fn check_all(file: BorrowedFd<'_>, log: &Log, committed: u64, size: u64) -> Result<Vec<Move>> {
+    let mut moves = Vec::new();
+    let mut blocks = Vec::new();
+    for number in 0..log.entries() {
+        let damaged = |what: &str| Err(Error::with(libc::EIO, format!("entry {number}: {what}")));
+        let used = match log.entry(number).read(log.key(), number) {
+            Stored::Free => continue,
+            Stored::Used(used) => used,
+            Stored::Damaged(what) => return damaged(what),
+        };
+        let block = used.constants.block;
+        if block >= BLOCKS_MAX || used.constants.class != 12 {
+            return damaged("it names a block that can't be");
+        }
+        blocks.push(block);
+        for &(kind, version, mirror) in used.versions.iter().flatten() {
+            if version.epoch > committed + 1 {
+                return damaged("it holds an epoch above the one that was open");
+            }
+            let counts = (kind == Kind::Undo) == (version.epoch > committed);
+            if counts && !same_in_both(file, log, number, block, version.granules ^ mirror)? {
+                return damaged("its granules do not fit their mirror");
+            }
+        }
+        if let Some(granules) = to_move(&used, committed) {
+            let below = below(block, size);
+            if granules & below != 0 {
+                moves.push(Move { block, entry: number, granules: granules & below });
+            }
+        }
+    }
+    blocks.sort_unstable();
+    if let Some(pair) = blocks.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(Error::with(libc::EIO, format!("two entries are of block {}", pair[0])));
+    }
+    Ok(moves)
+}
+
+/// A crash between the stores of granules and mirror leaves bits that only one of them has. They mean nothing then: the
+/// bytes are the same in file and log (a pre-image whose granule was not stored to yet, a granule just checkpointed). In
+/// any other case, something was damaged.
+fn same_in_both(file: BorrowedFd<'_>, log: &Log, entry: u32, block: u64, granules: u64) -> Result<bool> {
+    let mut there = [0u8; GRANULE];
+    for g in (0..GRANULES).filter(|g| granules >> g & 1 == 1) {
+        let offset = block * BLOCK as u64 + (g * GRANULE) as u64;
+        there.fill(0);
+        let mut done = 0;
+        while done < GRANULE {
+            match rustix::io::pread(file, &mut there[done..], offset + done as u64) {
+                Ok(0) => break, // what lies above the end is not committed
+                Ok(n) => done += n,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(Error::from(e).context("reading the file")),
+            }
+        }
+        if there[..done] != log_bytes(log, entry, g, 1)[..done] {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn log_bytes(log: &Log, entry: u32, first: usize, count: usize) -> &[u8] {
+    let at = log.block(entry).wrapping_add(first * GRANULE);
+    // SAFETY: the log block lies in a segment that is within the journal's length, mapped as long as `log` lives; the claim
+    // keeps writers away.
+    unsafe { core::slice::from_raw_parts(at, count * GRANULE) }
+}
+
+/// Granules of an entry that the file lacks: pre-images of an epoch that was not committed, or committed data.
+fn to_move(used: &Used, committed: u64) -> Option<u64> {
+    let versions = || used.versions.iter().flatten().map(|&(kind, version, _)| (kind, version));
+    let undo = versions().find(|(kind, version)| *kind == Kind::Undo && version.epoch > committed);
+    if let Some((_, version)) = undo {
+        return Some(version.granules);
+    }
+    let held = versions().filter(|(kind, version)| *kind == Kind::Map && version.epoch <= committed);
+    held.max_by_key(|(_, version): &(Kind, Version)| version.epoch).map(|(_, version)| version.granules)
+}
+
+/// Granules of a block that begin below `size`.
+fn below(block: u64, size: u64) -> u64 {
+    let granules = size.saturating_sub(block * BLOCK as u64).div_ceil(GRANULE as u64);
+    if granules >= 64 { u64::MAX } else { (1 << granules) - 1 }
+}
+
+fn copy_all(
+    file: BorrowedFd<'_>,
+    log: &Log,
+    moves: &[Move],
+    bytes: u64,
+    threads: usize,
+    medium: &dyn Medium,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let cores = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count() as usize);
+    let most = if threads > 0 { threads } else { cores.min(bytes.div_ceil(BYTES_PER_THREAD) as usize) };
+    let share = moves.len().div_ceil(most.clamp(1, 64)).max(1);
+    let work = |moves: &[Move]| moves.iter().try_for_each(|m| copy_one(file, log, m, medium, progress));
+    if moves.len() <= share {
+        return work(moves);
+    }
+    std::thread::scope(|scope| {
+        let shares: Vec<_> = moves.chunks(share).map(|moves| scope.spawn(move || work(moves))).collect();
+        let mut result = Ok(());
+        for share in shares {
+            let done = share.join().unwrap_or_else(|_| Err(Error::with(libc::EIO, "a recovery thread failed")));
+            if result.is_ok() {
+                result = done;
+            }
+        }
+        result
+    })
+}
+
+fn copy_one(file: BorrowedFd<'_>, log: &Log, m: &Move, medium: &dyn Medium, progress: &dyn Progress) -> Result<()> {
+    let mut bits = m.granules;
+    while bits != 0 {
+        let first = bits.trailing_zeros() as usize;
+        let count = (!(bits >> first)).trailing_zeros() as usize;
+        let offset = m.block * BLOCK as u64 + (first * GRANULE) as u64;
+        medium.pwritev(file, &[log_bytes(log, m.entry, first, count)], offset)?;
+        progress.advance((count * GRANULE) as u64);
+        bits &= if first + count == 64 { 0 } else { u64::MAX << (first + count) };
+    }
+    Ok(())
+}

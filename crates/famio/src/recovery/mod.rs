@@ -1,0 +1,95 @@
+//! After a crash: what the journal holds goes into the file, what was not committed is rolled back, and the journal ends.
+//!
+//! Recovery is idempotent and may crash anywhere: until the journal says *clean* it holds everything that recovery needs,
+//! and running it again gives the same bytes. It touches nothing but the file that the journal names, and a journal that it
+//! cannot read stays as it is, with its file.
+
+mod examine;
+mod in_place;
+mod open;
+mod outsider;
+mod paths;
+mod survey;
+
+use crate::error::Error;
+use std::path::PathBuf;
+
+pub(crate) use open::at_open;
+pub use paths::recover_path;
+pub use survey::{Found, survey};
+
+/// What to do where file and journal contradict each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Use {
+    /// Stop with a message; keep both. The default.
+    #[default]
+    Refuse,
+    /// The journal is right: bring the file to its last commit, whatever was done to the file since.
+    Journal,
+    /// The file is right as it is: drop the journal and the mark. What only the journal holds is lost.
+    File,
+}
+
+/// How to recover.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Look, and say what would be done; change nothing.
+    pub dry_run: bool,
+    /// What to do with contradictions.
+    pub on_conflict: Use,
+    /// Threads for one journal; 0: by its size.
+    pub threads: usize,
+}
+
+/// Told how far a recovery is; from any of its threads.
+pub trait Progress: Sync {
+    /// A journal with so many bytes to move begins.
+    fn begin(&self, bytes: u64);
+    /// So many more bytes are done.
+    fn advance(&self, bytes: u64);
+    /// The journal is done.
+    fn end(&self);
+}
+
+/// Tells nobody.
+pub struct Silent;
+
+impl Progress for Silent {
+    fn begin(&self, _bytes: u64) {}
+    fn advance(&self, _bytes: u64) {}
+    fn end(&self) {}
+}
+
+/// How it went with one file.
+#[derive(Debug)]
+pub enum Outcome {
+    /// No journal, no mark: an ordinary file.
+    NothingToDo,
+    /// A journal or a mark that held nothing was removed.
+    Clean,
+    /// The file is as its last commit left it. Or, in a dry run, would be.
+    Recovered,
+    /// The journal was dropped, as [`Use::File`] says.
+    Discarded,
+    /// File and journal contradict each other; both are as they were. The text names both and says what to do.
+    Conflict(String),
+    /// Another process has the file open as an atomic file.
+    InUse(Option<u32>),
+    /// It could not be done; both are as they were, or recovery is to be run again.
+    Failed(Error),
+}
+
+/// What was done with one journal.
+#[derive(Debug)]
+pub struct Report {
+    /// Where the journal is, or was.
+    pub journal: PathBuf,
+    /// Its file, where that was found.
+    pub file: Option<PathBuf>,
+    /// How it went.
+    pub outcome: Outcome,
+    /// The epoch that the file is at; 0 where there was none.
+    pub epoch: u64,
+    /// Bytes copied between journal and file.
+    pub bytes: u64,
+}

@@ -1,0 +1,185 @@
+//! Recovery of one file: when it is opened, or when somebody asks.
+
+use super::examine::{Examined, conflict, examine};
+use super::{Options, Outcome, Progress, Silent, Use, in_place};
+use crate::error::{Error, Result};
+use crate::index::Claim;
+use crate::journal::header::Kind;
+use crate::journal::live::durability_of;
+use crate::journal::{BootId, Header, State, Verdict, mark};
+use crate::pmem::{Domain, medium};
+use crate::settings::{Durability, Settings};
+use rustix::fs::{CWD, Mode, OFlags};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// Before an atomic file is used: recovers it if a crash left a journal. `EIO` with a message that names both files where
+/// that is not safe. A file without a journal costs three system calls.
+pub(crate) fn at_open(fd: BorrowedFd<'_>, is_writable: bool, claim: &mut Claim, settings: &Settings) -> Result<()> {
+    if is_ordinary(fd, settings)? {
+        return Ok(());
+    }
+    claim.upgrade()?;
+    let own;
+    let fd = if is_writable {
+        fd
+    } else {
+        own = writable(fd).map_err(|e| {
+            e.context("a crash left a journal for it, and to recover it takes write access; run famio recover")
+        })?;
+        own.as_fd()
+    };
+    let examined = examine(fd, claim, settings, true)?;
+    match recover(fd, &examined, settings, Options::default(), &Silent)?.0 {
+        Outcome::Conflict(text) => Err(conflict(&text)),
+        Outcome::Failed(e) => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a file has neither mark nor journal, by the cheapest look.
+fn is_ordinary(fd: BorrowedFd<'_>, settings: &Settings) -> Result<bool> {
+    if mark::get(fd)?.is_some() {
+        return Ok(false);
+    }
+    // Without a mark there is at most a leftover, or a journal whose mark was lost: in a pool, which may not be there.
+    match crate::journal::Pool::find(fd, settings.pool.as_deref())? {
+        None => Ok(true),
+        Some(pool) => {
+            let name = crate::journal::journal_name(&crate::journal::Identity::of_fd(fd)?);
+            Ok(pool.open_read_only(&name, Some(fd))?.is_none())
+        }
+    }
+}
+
+/// A descriptor of ours of the same file, for reading and writing.
+pub(super) fn writable(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
+    let link = format!("/proc/thread-self/fd/{}", fd.as_raw_fd());
+    Ok(rustix::fs::openat(CWD, &*link, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Does what the verdict says, or the user. Gives the outcome, the epoch and the bytes copied.
+pub(super) fn recover(
+    file: BorrowedFd<'_>,
+    examined: &Examined,
+    settings: &Settings,
+    options: Options,
+    progress: &dyn Progress,
+) -> Result<(Outcome, u64, u64)> {
+    let Examined { verdict, header, journal, .. } = examined;
+    let own = header.as_ref().filter(|header| header.identity == examined.identity);
+    let act = match (verdict, options.on_conflict) {
+        (Verdict::Nothing, _) => return Ok((Outcome::NothingToDo, 0, 0)),
+        (Verdict::Leftover, _) => Act::Clean,
+        (Verdict::Recover, Use::Refuse | Use::Journal) => Act::Replay,
+        (Verdict::Conflict(text), Use::Refuse) => return Ok((Outcome::Conflict(text.clone()), 0, 0)),
+        (Verdict::Conflict(text), Use::Journal) => match own {
+            Some(header) if matches!(header.state, State::Active | State::Suspect) => Act::Replay,
+            _ => {
+                let text = format!("{text}; --use=journal: there is no journal of this very file to use");
+                return Ok((Outcome::Conflict(text), 0, 0));
+            }
+        },
+        (Verdict::Recover | Verdict::Conflict(_), Use::File) => Act::Discard,
+    };
+    let domain = header.as_ref().map_or(Domain::PageCache, |header| header.file_domain);
+    match act {
+        Act::Clean if options.dry_run => Ok((Outcome::Clean, 0, 0)),
+        Act::Clean => finish(file, examined, settings, domain).map(|()| (Outcome::Clean, 0, 0)),
+        Act::Discard if options.dry_run => Ok((Outcome::Discarded, 0, 0)),
+        Act::Discard => discard(file, examined, settings, own, domain).map(|()| (Outcome::Discarded, 0, 0)),
+        Act::Replay => {
+            let (Some(header), Some((journal, length))) = (own, journal) else {
+                return Err(Error::with(libc::EIO, "the journal is gone"));
+            };
+            let replayed = replay(file, journal.as_fd(), *length, header, options, progress).map_err(|e| {
+                let (file, journal) = (examined.file_path.display(), examined.journal_path.display());
+                e.context(format_args!("file {file}, journal {journal}: not recovered, both are kept"))
+            })?;
+            if !options.dry_run {
+                finish(file, examined, settings, domain)?;
+            }
+            Ok((Outcome::Recovered, replayed.epoch, replayed.bytes))
+        }
+    }
+}
+
+enum Act {
+    Clean,
+    Replay,
+    Discard,
+}
+
+/// What a replay did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Replayed {
+    pub epoch: u64,
+    pub size: u64,
+    pub bytes: u64,
+}
+
+fn replay(
+    file: BorrowedFd<'_>,
+    journal: BorrowedFd<'_>,
+    length: u64,
+    header: &Header,
+    options: Options,
+    progress: &dyn Progress,
+) -> Result<Replayed> {
+    let medium = medium(header.file_domain, false);
+    let adopt = || -> Result<()> {
+        // From here on the file's changes are ours, in this boot: a crash of recovery is no outsider's change.
+        let mut header = header.clone();
+        header.boot_id = BootId::current()?;
+        header.stamp = None;
+        header.store(journal, medium)
+    };
+    match header.kind {
+        Kind::InPlace => in_place::replay(file, journal, length, header, medium, options, progress, adopt),
+        Kind::Records => Err(Error::new(libc::EOPNOTSUPP)),
+    }
+}
+
+/// The file has everything: *clean*, then the mark goes, then the journal.
+fn finish(file: BorrowedFd<'_>, examined: &Examined, settings: &Settings, domain: Domain) -> Result<()> {
+    if let (Some((journal, _)), Some(header)) = (&examined.journal, &examined.header)
+        && header.state != State::Clean
+        && header.identity == examined.identity
+    {
+        let mut header = header.clone();
+        header.state = State::Clean;
+        header.store(journal.as_fd(), medium(domain, false))?;
+    }
+    end(file, examined, settings, durability_of(domain))
+}
+
+/// The journal goes though the file may lack what it holds.
+fn discard(
+    file: BorrowedFd<'_>,
+    examined: &Examined,
+    settings: &Settings,
+    own: Option<&Header>,
+    domain: Domain,
+) -> Result<()> {
+    if let (Some(header), Some((journal, _))) = (own, &examined.journal) {
+        let mut header = header.clone();
+        header.state = State::Clean;
+        header.store(journal.as_fd(), medium(domain, false))?;
+    }
+    end(file, examined, settings, durability_of(domain))
+}
+
+fn end(file: BorrowedFd<'_>, examined: &Examined, settings: &Settings, durability: Durability) -> Result<()> {
+    if examined.mark.is_some() {
+        mark::remove(file)?;
+        mark::persist(file, durability)?;
+    }
+    let others = examined.header.as_ref().is_some_and(|header| header.identity != examined.identity);
+    if examined.journal.is_some()
+        && !others
+        && let Some(pool) = examined.pool(file, settings)?
+    {
+        pool.remove(&examined.name())?;
+        pool.remove_if_empty();
+    }
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! What the tests of atomic files share.
+#![allow(dead_code)] // each test uses a part
+
+use famio::file::{Access, AtomicFile, Position, UserBuf};
+use famio::{PolicyChoice, Settings};
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A folder that goes with the test.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn on_tmpfs(name: &str) -> Self {
+        Self::below(Path::new("/dev/shm"), name)
+    }
+
+    /// On the file system of the build folder.
+    pub fn on_disk(name: &str) -> Self {
+        Self::below(Path::new(env!("CARGO_TARGET_TMPDIR")), name)
+    }
+
+    fn below(parent: &Path, name: &str) -> Self {
+        let path = parent.join(format!("famio-test-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A file opened as an atomic file; closed clean when dropped.
+pub struct Opened {
+    file: File,
+    atomic: Option<Arc<AtomicFile>>,
+}
+
+impl Opened {
+    pub fn new(path: &Path, settings: &Settings) -> Self {
+        Self::try_new(path, settings).unwrap()
+    }
+
+    pub fn try_new(path: &Path, settings: &Settings) -> famio::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap();
+        let name = CString::new(path.to_str().unwrap()).unwrap();
+        let atomic = AtomicFile::open(file.as_fd(), Access::Write, &name, settings)?;
+        Ok(Self { file, atomic: Some(atomic) })
+    }
+
+    pub fn atomic(&self) -> &AtomicFile {
+        self.atomic.as_ref().unwrap()
+    }
+
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub fn try_write(&self, offset: u64, data: &[u8]) -> famio::Result<usize> {
+        let buf = [UserBuf { base: data.as_ptr().cast_mut(), len: data.len() }];
+        // SAFETY: a live buffer.
+        unsafe { self.atomic().write(Position::At(offset), &buf) }.map(|(_, n)| n)
+    }
+
+    pub fn write(&self, offset: u64, data: &[u8]) {
+        assert_eq!(self.try_write(offset, data).unwrap(), data.len());
+    }
+
+    pub fn read(&self, offset: u64, len: usize) -> Vec<u8> {
+        self.try_read(offset, len).unwrap()
+    }
+
+    pub fn try_read(&self, offset: u64, len: usize) -> famio::Result<Vec<u8>> {
+        let mut data = vec![0xEE; len];
+        let buf = [UserBuf { base: data.as_mut_ptr(), len }];
+        // SAFETY: a live buffer.
+        let n = unsafe { self.atomic().read(offset, &buf) }?;
+        data.truncate(n);
+        Ok(data)
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if let Some(atomic) = self.atomic.take() {
+            atomic.remove_descriptor(self.file.as_raw_fd()).unwrap();
+        }
+    }
+}
+
+/// Every policy on tmpfs, with and without flushes and fences.
+pub fn in_place_settings() -> Vec<Settings> {
+    let mut all = Vec::new();
+    for policy in [PolicyChoice::Undo, PolicyChoice::Redo, PolicyChoice::Alternate, PolicyChoice::Auto] {
+        for emulated in [false, true] {
+            all.push(Settings { policy, emulated, ..Settings::default() });
+        }
+    }
+    all
+}

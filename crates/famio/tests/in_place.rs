@@ -1,0 +1,53 @@
+//! Journals in place, end to end on tmpfs: reads, writes, sizes, SYNC and clean close, by every policy, against a model.
+
+mod common;
+
+use common::{Opened, Scratch, in_place_settings};
+
+#[test]
+fn random_writes_match_a_model_and_leave_nothing_behind() {
+    let dir = Scratch::on_tmpfs("model");
+    for (i, settings) in in_place_settings().into_iter().enumerate() {
+        let path = dir.path().join(format!("file{i}"));
+        std::fs::write(&path, vec![7u8; 10_000]).unwrap();
+        let mut model = vec![7u8; 10_000];
+        let opened = Opened::new(&path, &settings);
+        let mut seed = 12345u64 + i as u64;
+        let mut random = |n: u64| {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            seed % n
+        };
+        for step in 0..3000 {
+            match random(20) {
+                0 => opened.atomic().sync().unwrap(),
+                1 => {
+                    let size = random(60_000);
+                    opened.atomic().set_size(size).unwrap();
+                    model.resize(size as usize, 0);
+                }
+                2..=6 => {
+                    let (offset, len) = (random(60_000), random(9000) as usize);
+                    let got = opened.read(offset, len);
+                    let from = model.len().min(offset as usize);
+                    let to = model.len().min(offset as usize + len);
+                    assert!(got == model[from..to], "step {step} of {settings:?}");
+                }
+                _ => {
+                    let (offset, len) = (random(50_000) as usize, 1 + random(9000) as usize);
+                    let data = vec![step as u8; len];
+                    opened.write(offset as u64, &data);
+                    if model.len() < offset + len {
+                        model.resize(offset + len, 0);
+                    }
+                    model[offset..offset + len].copy_from_slice(&data);
+                }
+            }
+            assert_eq!(opened.atomic().size(), model.len() as u64);
+        }
+        drop(opened);
+        assert!(std::fs::read(&path).unwrap() == model, "{settings:?}");
+        assert!(!dir.path().join(".famio").exists());
+    }
+}
