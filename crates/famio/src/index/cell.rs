@@ -26,7 +26,8 @@ pub(crate) struct Cell {
     granules: [AtomicU64; 2],
     /// Process slot and tenure of the last writer.
     pub writer: AtomicU64,
-    spare: AtomicU64,
+    /// Granules stored by ordinary stores that nobody has flushed yet.
+    pub unflushed: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Cell>() == 64);

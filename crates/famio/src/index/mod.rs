@@ -14,4 +14,4 @@ pub(crate) use arena::Arena;
 pub(crate) use cell::{Cell, Version};
 pub(crate) use claim::{Claim, owner};
 pub(crate) use radix::{BLOCK, BLOCKS_MAX, Index};
-pub(crate) use shared::{MAGIC as ARENA_MAGIC, Shared};
+pub(crate) use shared::{MAGIC as ARENA_MAGIC, PENDING, Shared};

@@ -7,6 +7,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Processes that may have one file open at a time.
 pub(crate) const SLOTS: usize = 16;
 
+/// Words for pending blocks: threads are spread over them.
+pub(crate) const PENDING: usize = 8;
+
 /// A process that has the file open.
 #[repr(C, align(64))]
 #[derive(Default)]
@@ -76,6 +79,8 @@ pub(crate) struct Shared {
     pub links: AtomicU64,
     /// Entries in use.
     pub used: AtomicU64,
+    /// Blocks (plus one) that may have unflushed lines: the last of each group of threads.
+    pub pending: [AtomicU64; PENDING],
     /// The processes.
     pub slots: [Slot; SLOTS],
 }

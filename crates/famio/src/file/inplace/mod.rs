@@ -1,5 +1,6 @@
 //! The engine for journals in place: undo, redo and alternate over a mapped file and a mapped log.
 
+mod pending;
 mod read;
 mod settle;
 mod state;
@@ -87,9 +88,10 @@ impl Engine for InPlace {
         Ok(())
     }
 
-    /// Two fences and one cache line: no walk over what was written.
-    fn commit(&self, _cx: Context<'_>, sealed: Sealed) -> Result<()> {
-        // Writers fenced their own stores before they left the gate; this one is for what this thread wrote under it.
+    /// Two fences, one cache line, and the last block of each thread: no walk over what was written.
+    fn commit(&self, cx: Context<'_>, sealed: Sealed) -> Result<()> {
+        // Writers fenced what they stored non-temporally or flushed; what they left dirty is flushed here.
+        self.flush_pending(cx)?;
         self.log.medium().fence();
         self.log.slots().store(Commit { epoch: sealed.epoch, size: sealed.size });
         self.log.medium().fence();

@@ -71,7 +71,7 @@ impl InPlace {
         Ok(State { entry, kind, committed: None, open: None })
     }
 
-    /// Sets the granules of the open version, which is begun where there is none yet; flushed, not fenced.
+    /// Sets the granules of the open version, which is begun where there is none yet. Not flushed.
     #[inline]
     pub(super) fn set_open(&self, cell: &Cell, state: &mut State, epoch: u64, granules: u64) {
         let entry = self.log.entry(state.entry);
@@ -93,6 +93,5 @@ impl InPlace {
         };
         cell.set_version(which, version);
         state.open = Some((which, version));
-        entry.flush();
     }
 }

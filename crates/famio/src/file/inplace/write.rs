@@ -11,19 +11,41 @@ use crate::journal::inplace::Kind;
 use crate::map::guard;
 use core::sync::atomic::Ordering;
 
+/// Up to so many bytes go through the cache: below, a write-back that is shared with later writes to the block is cheaper
+/// than a fence for each.
+const SMALL: usize = 1024;
+
+/// A write to one block, its lock held.
+#[derive(Clone, Copy)]
+struct Piece<'a> {
+    cx: Context<'a>,
+    cell: &'a Cell,
+    block: u64,
+    /// Bytes `start..end` of the block.
+    start: usize,
+    end: usize,
+    /// They lie at the same place here; the rest of the block's worth is room.
+    buf: *mut u8,
+    /// The granules touched.
+    bits: u64,
+    /// Granules of the block that hold no committed byte.
+    fresh: u64,
+    small: bool,
+}
+
 impl InPlace {
     /// See [`Engine::write_block`](crate::file::context::Engine::write_block).
     pub(super) fn write(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
         let shared = cx.shared();
         let cell = cx.index().cell(block)?;
+        let owed = self.turn_to(cx, block)?;
         let _locked = cell.lock.lock(cx.me)?;
-        let committed = shared.committed();
-        let fresh = above(block, shared.committed_size.load(Ordering::Relaxed));
         let bits = touched(start, end);
+        let fresh = above(block, shared.committed_size.load(Ordering::Relaxed));
         shared.raise_stale_end((block * BLOCK as u64) + end.next_multiple_of(GRANULE) as u64);
 
         let policy = Policy::from_number(shared.policy.load(Ordering::Relaxed));
-        let mut state = State::of(cell, committed);
+        let mut state = State::of(cell, shared.committed());
         if let Some(s) = state {
             // An entry changes what its bits mean only when it is settled; one with a version of the open epoch can't be.
             if s.kind != policy.kind() && s.open.is_none() && bits & !fresh != 0 {
@@ -31,35 +53,50 @@ impl InPlace {
                 state = None;
             }
         }
+        let piece = Piece { cx, cell, block, start, end, buf, bits, fresh, small: end - start <= SMALL };
         if bits & !fresh == 0 && state.is_none_or(|s| s.in_log() & bits == 0) {
             // Above C's size in the file: recovery cuts it off, no copy is needed.
-            return self.store_in_file(cx, cell, block, start, end, buf);
+            return self.store_in_file(&piece, owed);
         }
         let state = match state {
             Some(state) => state,
             None => self.give_entry(cx, cell, block, policy.kind())?,
         };
         match state.kind {
-            Kind::Undo => self.write_undo(cx, cell, block, (start, end), buf, state, bits & !fresh),
-            Kind::Map => self.write_map(cx, cell, block, (start, end), buf, state, fresh, policy),
+            Kind::Undo => self.write_undo(&piece, state, owed),
+            Kind::Map => self.write_map(&piece, state, policy, owed),
         }
     }
 
     /// Stores in place. The home's old bytes are nobody's, or logged.
-    fn store_in_file(
-        &self,
-        cx: Context<'_>,
-        cell: &Cell,
-        block: u64,
-        start: usize,
-        end: usize,
-        buf: *mut u8,
-    ) -> Result<()> {
+    fn store_in_file(&self, piece: &Piece<'_>, owed: bool) -> Result<()> {
+        let Piece { cx, cell, block, start, end, buf, .. } = *piece;
         cx.room_for(block)?;
         let home = cx.home.ptr(block * BLOCK as u64, BLOCK)?;
         let _changing = cell.changing();
-        self.store(home.wrapping_add(start), buf.wrapping_add(start), end - start)?;
-        self.medium.fence();
+        self.put(piece, home.wrapping_add(start), buf.wrapping_add(start), end - start)?;
+        self.conclude(piece, owed)
+    }
+
+    /// Small pieces by ordinary stores, to be flushed later; large ones around the cache.
+    #[inline]
+    fn put(&self, piece: &Piece<'_>, dst: *mut u8, src: *const u8, len: usize) -> Result<()> {
+        if piece.small {
+            // SAFETY: as in `store`.
+            return unsafe { guard::copy(dst, src, len) }.map_err(|_| Error::new(libc::EIO));
+        }
+        self.store(dst, src, len)
+    }
+
+    /// The piece is stored, its entry changed: what is dirty is noted, and what this thread flushed or stored around the
+    /// cache is fenced.
+    #[inline]
+    fn conclude(&self, piece: &Piece<'_>, owed: bool) -> Result<()> {
+        let dirty = if piece.small { piece.bits } else { 0 };
+        let flushed = self.leave_dirty(piece.cx, piece.cell, piece.block, dirty)?;
+        if owed || flushed || !piece.small {
+            self.medium.fence();
+        }
         Ok(())
     }
 
@@ -73,22 +110,13 @@ impl InPlace {
     }
 
     /// Undo: pre-image, fence, version, fence, store in place; the first pre-image of an epoch stays.
-    #[allow(clippy::too_many_arguments)]
-    fn write_undo(
-        &self,
-        cx: Context<'_>,
-        cell: &Cell,
-        block: u64,
-        (start, end): (usize, usize),
-        buf: *mut u8,
-        mut state: State,
-        guarded: u64,
-    ) -> Result<()> {
+    fn write_undo(&self, piece: &Piece<'_>, mut state: State, owed: bool) -> Result<()> {
+        let Piece { cx, cell, block, start, end, buf, bits, fresh, .. } = *piece;
         cx.room_for(block)?;
         let home = cx.home.ptr(block * BLOCK as u64, BLOCK)?;
         let log = self.log.block(state.entry);
         let logged = state.open.map_or(0, |(_, version)| version.granules);
-        let missing = guarded & !logged;
+        let missing = bits & !fresh & !logged;
         if missing != 0 {
             runs(missing, |first, count| {
                 let at = first * GRANULE;
@@ -97,28 +125,17 @@ impl InPlace {
             self.log.medium().fence();
             let epoch = cx.shared().committed() + 1;
             self.set_open(cell, &mut state, epoch, logged | missing);
+            self.log.entry(state.entry).flush();
             self.log.medium().fence();
         }
         let _changing = cell.changing();
-        self.store(home.wrapping_add(start), buf.wrapping_add(start), end - start)?;
-        self.medium.fence();
-        Ok(())
+        self.put(piece, home.wrapping_add(start), buf.wrapping_add(start), end - start)?;
+        self.conclude(piece, owed && missing == 0)
     }
 
     /// Redo and alternate: to the log, or to whichever home does not hold the committed copy.
-    #[allow(clippy::too_many_arguments)]
-    fn write_map(
-        &self,
-        cx: Context<'_>,
-        cell: &Cell,
-        block: u64,
-        (start, end): (usize, usize),
-        buf: *mut u8,
-        mut state: State,
-        fresh: u64,
-        policy: Policy,
-    ) -> Result<()> {
-        let bits = touched(start, end);
+    fn write_map(&self, piece: &Piece<'_>, mut state: State, policy: Policy, owed: bool) -> Result<()> {
+        let Piece { cx, cell, block, start, end, buf, bits, fresh, .. } = *piece;
         let mut committed_in_log = state.committed_in_log() & !fresh;
         let to_file = match policy {
             Policy::Alternate => bits & (fresh | committed_in_log),
@@ -130,13 +147,9 @@ impl InPlace {
             self.checkpoint_granules(cx, cell, block, &mut state, to_log & committed_in_log)?;
             committed_in_log &= !to_log;
         }
+        // For the file home now, or for settling, which must not fail for want of room.
+        cx.room_for(block)?;
         let log = self.log.block(state.entry);
-        if to_file != 0 {
-            cx.room_for(block)?;
-        } else {
-            // Settling must not fail for want of room: it is made now.
-            cx.home.make_room(cx.shared(), cx.fds, block * BLOCK as u64, (block + 1) * BLOCK as u64)?;
-        }
         let home = cx.home.ptr(block * BLOCK as u64, BLOCK)?;
         // A version that is begun now starts from the committed one, less what a cut has left above C's size.
         let base = match state.open {
@@ -144,17 +157,16 @@ impl InPlace {
             None => committed_in_log,
         };
         let _changing = cell.changing();
-        let store_all = |bits: u64, to: *mut u8| {
+        let put_all = |bits: u64, to: *mut u8| {
             runs(bits, |first, count| {
                 let at = first * GRANULE;
-                self.store(to.wrapping_add(at), buf.wrapping_add(at), count * GRANULE)
+                self.put(piece, to.wrapping_add(at), buf.wrapping_add(at), count * GRANULE)
             })
         };
-        store_all(to_log, log)?;
-        store_all(to_file, home)?;
+        put_all(to_log, log)?;
+        put_all(to_file, home)?;
         self.set_open(cell, &mut state, cx.shared().committed() + 1, base & !to_file | to_log);
-        self.medium.fence();
-        Ok(())
+        self.conclude(piece, owed)
     }
 
     /// A write that covers part of a granule fills the rest from the live copy; above the size that is zeros.
