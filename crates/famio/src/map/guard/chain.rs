@@ -184,27 +184,27 @@ unsafe fn fault_address(info: &libc::siginfo_t, ranges: &[Range; 2]) -> Option<u
         1
     };
     let low = address & !(grain - 1);
-    ranges
-        .iter()
-        .find(|range| {
-            // Arm reports addresses without their tag.
-            let start = range.start & UNTAGGED;
-            range.len != 0 && low.wrapping_add(grain - 1) >= start && low <= start.saturating_add(range.len - 1)
-        })
-        .map(|range| address.max(range.start))
+    let fault_in = |range: &Range| {
+        let start = untag(range.start);
+        let hit = range.len != 0 && low + (grain - 1) >= start && low <= start.saturating_add(range.len - 1);
+        hit.then(|| range.start.wrapping_add(low.saturating_sub(start)))
+    };
+    ranges.iter().find_map(fault_in)
 }
 
 /// Where `si_addr` lies in `siginfo_t` on 64-bit Linux.
 const ADDRESS: usize = 16;
 
-#[cfg(target_arch = "x86_64")]
+/// Below it, x86 names every address that faults.
 const CANONICAL: usize = 1 << 47;
-#[cfg(target_arch = "aarch64")]
-const CANONICAL: usize = 1 << 56;
-#[cfg(target_arch = "x86_64")]
-const UNTAGGED: usize = usize::MAX;
-#[cfg(target_arch = "aarch64")]
-const UNTAGGED: usize = usize::MAX >> 8;
+
+/// An address as the kernel reports it: on Arm without the tag that user addresses may have in the top byte.
+fn untag(address: usize) -> usize {
+    #[cfg(target_arch = "aarch64")]
+    return address & (((address << 8) as isize) >> 8) as usize;
+    #[cfg(not(target_arch = "aarch64"))]
+    address
+}
 
 fn end(range: &Range) -> usize {
     range.start.saturating_add(range.len)
