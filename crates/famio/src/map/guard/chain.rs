@@ -86,8 +86,10 @@ fn host(signal: c_int) -> Option<&'static Host> {
 /// by a system call of its own. Two system calls when there is nothing to do; to be called at each open.
 pub fn install() -> Result<()> {
     // SA_ONSTACK: the host may have a stack of its own for overflows of the other. No SA_NODEFER: a fault in the handler
-    // itself is a bug, and ends the process.
-    let ours = SignalAction::new(handle as *const () as usize, libc::SA_SIGINFO as u64 | libc::SA_ONSTACK as u64, 0);
+    // itself is a bug, and ends the process. SA_RESTART: a signal that somebody sends and the host ignores interrupts
+    // no system call.
+    let flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+    let ours = SignalAction::new(handle as *const () as usize, flags as u64, 0);
     for (signal, host) in SIGNALS.into_iter().zip(&HOST) {
         let found = sys::signal_action(signal, None)?;
         if found.handler == ours.handler && host.is_ours() {
@@ -101,6 +103,14 @@ pub fn install() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Unblocks our signals in this thread, once: many libraries start their threads with every signal blocked, and a fault
+/// whose signal is blocked ends the process without asking anybody. A thread that blocks them again later is on its own.
+#[cold]
+pub(super) fn let_through(thread: &crate::thread::ThreadBlock) {
+    sys::unblock_signals(SIGNALS.into_iter().map(sys::signal_bit).sum());
+    thread.guard_ready.set(1);
 }
 
 /// Answers the host's own `sigaction` for a signal that we hold: the new action goes behind our handler, the old one
