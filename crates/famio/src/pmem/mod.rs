@@ -10,6 +10,7 @@ mod domain;
 mod lines;
 mod medium;
 mod native;
+pub mod record;
 
 pub use cpu::CpuFeatures;
 pub use detect::{Detected, detect};

@@ -13,7 +13,9 @@ pub struct ThreadBlock {
     pub(crate) locks_held: Cell<u64>,
     /// The kernel's id of this thread, once it was asked for; zero before.
     pub(crate) tid: Cell<u64>,
-    spare: [Cell<u64>; 5],
+    /// Not zero: this thread lets the signals of a bad address through (see `map::guard`).
+    pub(crate) guard_ready: Cell<u64>,
+    spare: [Cell<u64>; 4],
     not_sync: PhantomData<*mut ()>,
 }
 

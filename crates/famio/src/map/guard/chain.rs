@@ -86,8 +86,10 @@ fn host(signal: c_int) -> Option<&'static Host> {
 /// by a system call of its own. Two system calls when there is nothing to do; to be called at each open.
 pub fn install() -> Result<()> {
     // SA_ONSTACK: the host may have a stack of its own for overflows of the other. No SA_NODEFER: a fault in the handler
-    // itself is a bug, and ends the process.
-    let ours = SignalAction::new(handle as *const () as usize, libc::SA_SIGINFO as u64 | libc::SA_ONSTACK as u64, 0);
+    // itself is a bug, and ends the process. SA_RESTART: a signal that somebody sends and the host ignores interrupts
+    // no system call.
+    let flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+    let ours = SignalAction::new(handle as *const () as usize, flags as u64, 0);
     for (signal, host) in SIGNALS.into_iter().zip(&HOST) {
         let found = sys::signal_action(signal, None)?;
         if found.handler == ours.handler && host.is_ours() {
@@ -101,6 +103,14 @@ pub fn install() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Unblocks our signals in this thread, once: many libraries start their threads with every signal blocked, and a fault
+/// whose signal is blocked ends the process without asking anybody. A thread that blocks them again later is on its own.
+#[cold]
+pub(super) fn let_through(thread: &crate::thread::ThreadBlock) {
+    sys::unblock_signals(SIGNALS.into_iter().map(sys::signal_bit).sum());
+    thread.guard_ready.set(1);
 }
 
 /// Answers the host's own `sigaction` for a signal that we hold: the new action goes behind our handler, the old one
@@ -184,27 +194,27 @@ unsafe fn fault_address(info: &libc::siginfo_t, ranges: &[Range; 2]) -> Option<u
         1
     };
     let low = address & !(grain - 1);
-    ranges
-        .iter()
-        .find(|range| {
-            // Arm reports addresses without their tag.
-            let start = range.start & UNTAGGED;
-            range.len != 0 && low.wrapping_add(grain - 1) >= start && low <= start.saturating_add(range.len - 1)
-        })
-        .map(|range| address.max(range.start))
+    let fault_in = |range: &Range| {
+        let start = untag(range.start);
+        let hit = range.len != 0 && low + (grain - 1) >= start && low <= start.saturating_add(range.len - 1);
+        hit.then(|| range.start.wrapping_add(low.saturating_sub(start)))
+    };
+    ranges.iter().find_map(fault_in)
 }
 
 /// Where `si_addr` lies in `siginfo_t` on 64-bit Linux.
 const ADDRESS: usize = 16;
 
-#[cfg(target_arch = "x86_64")]
+/// Below it, x86 names every address that faults.
 const CANONICAL: usize = 1 << 47;
-#[cfg(target_arch = "aarch64")]
-const CANONICAL: usize = 1 << 56;
-#[cfg(target_arch = "x86_64")]
-const UNTAGGED: usize = usize::MAX;
-#[cfg(target_arch = "aarch64")]
-const UNTAGGED: usize = usize::MAX >> 8;
+
+/// An address as the kernel reports it: on Arm without the tag that user addresses may have in the top byte.
+fn untag(address: usize) -> usize {
+    #[cfg(target_arch = "aarch64")]
+    return address & (((address << 8) as isize) >> 8) as usize;
+    #[cfg(not(target_arch = "aarch64"))]
+    address
+}
 
 fn end(range: &Range) -> usize {
     range.start.saturating_add(range.len)

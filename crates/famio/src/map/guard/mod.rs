@@ -114,7 +114,11 @@ unsafe fn guarded<F: FnOnce() -> R, R: Copy>(ranges: [Range; 2], body: F) -> Res
     const { assert!(!core::mem::needs_drop::<F>(), "a guarded body is left without dropping anything") };
     let mut call = Call { body: MaybeUninit::new(body), result: MaybeUninit::uninit() };
     let mut frame = Frame { stack: 0, outer: 0, ranges, fault: NO_FAULT };
-    let innermost = crate::thread::current().guard.as_ptr();
+    let thread = crate::thread::current();
+    if thread.guard_ready.get() == 0 {
+        chain::let_through(thread);
+    }
+    let innermost = thread.guard.as_ptr();
     // SAFETY: the thunk and its argument fit; frame and call outlive the call; the word is this thread's.
     let finished = unsafe {
         let thunk: extern "C" fn(*mut Call<F, R>) = thunk::<F, R>;

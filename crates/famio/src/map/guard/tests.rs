@@ -98,6 +98,15 @@ fn many_threads_fault_at_once() {
     });
 }
 
+#[test]
+fn a_thread_that_was_started_with_every_signal_blocked_is_guarded_too() {
+    install().unwrap();
+    let blocked = crate::sys::block_signals(u64::MAX);
+    let thread = std::thread::spawn(|| assert!(try_guarded()));
+    crate::sys::restore_signals(blocked);
+    thread.join().unwrap();
+}
+
 /// Runs `body` in a child; gives its exit status, or the negated signal that ended it.
 fn in_child(body: impl FnOnce() -> i32) -> i32 {
     let mut status = 0;

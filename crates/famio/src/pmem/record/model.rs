@@ -1,0 +1,228 @@
+//! What a crash may leave of what was written.
+//!
+//! *Mapped lines.* The last write to each word wins, if it arrived; which writes arrive is open until they are certain.
+//! Ordinary stores of one line arrive in order (a prefix of them), the words of a copy in any order. Certain is, at a
+//! thread's fence, what the thread copied and what it had flushed: every ordinary store to the line before the flush,
+//! whoever made it. On page-cache files it is what the file's `fdatasync` found; there the stores have no order either.
+//!
+//! *Written files.* Each 512-byte sector of a write arrives or not, and changes of size arrive in order, until an
+//! `fdatasync` succeeds. What a failed one found is forgotten: it may arrive, but no later success makes it certain.
+//!
+//! *Process.* What a thread did is there when it does the next thing; its last copy may be torn.
+
+use super::{Domain, ObjectId, Op};
+use crate::pmem::LINE;
+use std::collections::{BTreeMap, HashMap};
+use std::thread::ThreadId;
+
+pub(super) const WORD: u64 = 8;
+pub(super) const SECTOR: u64 = 512;
+
+/// Part of an operation, within one line.
+#[derive(Clone)]
+pub(super) struct Write {
+    /// The operation's number in the trace.
+    pub seq: usize,
+    pub at: u64,
+    pub bytes: Vec<u8>,
+    /// In order with the other ordered writes of its line.
+    pub ordered: bool,
+    pub certain: bool,
+    /// Never to become certain.
+    pub forgotten: bool,
+}
+
+impl Write {
+    pub fn end(&self) -> u64 {
+        self.at + self.bytes.len() as u64
+    }
+}
+
+/// A write to a file, or a change of its size (no bytes).
+#[derive(Clone)]
+pub(super) struct FileWrite {
+    pub write: Write,
+    /// The size that it leaves, if it changes it.
+    pub size: Option<u64>,
+}
+
+/// One watched thing.
+#[derive(Clone, Default)]
+pub(super) struct Object {
+    /// What is certain, with nothing pending before it.
+    pub bytes: Vec<u8>,
+    /// The file's certain size; `None` for memory.
+    pub size: Option<u64>,
+    /// The file's size with all that is pending.
+    latest_size: u64,
+    pub lines: BTreeMap<u64, Vec<Write>>,
+    pub file: Vec<FileWrite>,
+}
+
+/// Puts bytes in place; the vector grows as far as needed.
+pub(super) fn put(bytes: &mut Vec<u8>, at: u64, new: &[u8]) {
+    let (at, end) = (at as usize, at as usize + new.len());
+    if bytes.len() < end {
+        bytes.resize(end, 0);
+    }
+    bytes[at..end].copy_from_slice(new);
+}
+
+/// Sets a file's size: what is cut reads as zeros when it grows back.
+pub(super) fn resize(bytes: &mut Vec<u8>, to: u64) {
+    bytes.truncate(to as usize);
+}
+
+impl Object {
+    fn settle_line(&mut self, line: u64) {
+        let Some(writes) = self.lines.get_mut(&line) else { return };
+        let barrier = self.file.first().map_or(usize::MAX, |first| first.write.seq);
+        let done = writes.iter().take_while(|write| write.certain && write.seq < barrier).count();
+        for write in writes.drain(..done) {
+            put(&mut self.bytes, write.at, &write.bytes);
+        }
+        if writes.is_empty() {
+            self.lines.remove(&line);
+        }
+    }
+
+    fn settle_file(&mut self) {
+        while let Some(FileWrite { write, size }) = self.file.first().filter(|first| first.write.certain) {
+            let older = |w: &Write| w.seq < write.seq && w.at < write.end() && w.end() > write.at;
+            if self.lines.values().flatten().any(older) {
+                return;
+            }
+            put(&mut self.bytes, write.at, &write.bytes);
+            if let Some(size) = *size {
+                if write.bytes.is_empty() {
+                    resize(&mut self.bytes, size);
+                    let seq = write.seq;
+                    self.lines.values_mut().for_each(|line| line.retain(|w| w.seq > seq || w.at < size));
+                    self.lines.retain(|_, line| !line.is_empty());
+                }
+                self.size = Some(size);
+            }
+            self.file.remove(0);
+        }
+        let lines: Vec<u64> = self.lines.keys().copied().collect();
+        lines.into_iter().for_each(|line| self.settle_line(line));
+    }
+}
+
+/// The medium after some operations of a trace.
+#[derive(Clone)]
+pub(super) struct Model {
+    domain: Domain,
+    pub objects: Vec<Object>,
+    /// What a thread's next fence makes certain: lines with the last operation that counts, and whether only the
+    /// operation itself does (a copy) or every ordered store up to it (a flush).
+    waiting: HashMap<ThreadId, Vec<(ObjectId, u64, usize, bool)>>,
+}
+
+impl Model {
+    pub fn new(domain: Domain) -> Self {
+        Self { domain, objects: Vec::new(), waiting: HashMap::new() }
+    }
+
+    /// Whether this operation makes anything certain, so that fewer images are left after it than before.
+    pub fn is_boundary(&self, op: &Op) -> bool {
+        self.domain == Domain::Process
+            || matches!(op, Op::Fence | Op::Sync { .. } | Op::SyncFailed { .. } | Op::Mark(_))
+    }
+
+    pub fn apply(&mut self, seq: usize, thread: ThreadId, op: &Op) {
+        if self.domain == Domain::Process {
+            self.fence(thread);
+        }
+        match op {
+            Op::Watch { object, bytes, is_file } => {
+                assert_eq!(object.0, self.objects.len());
+                let size = bytes.len() as u64;
+                let bytes = bytes.clone();
+                let file = is_file.then_some(size);
+                self.objects.push(Object { bytes, size: file, latest_size: size, ..Object::default() });
+            }
+            Op::Copy { object, at, bytes } => {
+                let mut from = 0;
+                while from < bytes.len() {
+                    let start = at + from as u64;
+                    let len = (LINE - start as usize % LINE).min(bytes.len() - from);
+                    self.write_line(seq, thread, *object, start, &bytes[from..from + len], false);
+                    from += len;
+                }
+            }
+            Op::Store { object, at, value } => {
+                let ordered = self.domain != Domain::PageCache;
+                self.write_line(seq, thread, *object, *at, &value.to_ne_bytes(), ordered);
+            }
+            Op::Flush { object, at, len } => {
+                let lines = at / LINE as u64..=(at + *len as u64 - 1) / LINE as u64;
+                self.waiting.entry(thread).or_default().extend(lines.map(|line| (*object, line, seq, false)));
+            }
+            Op::Fence => match self.domain {
+                Domain::PageCache => drop(self.waiting.remove(&thread)),
+                _ => self.fence(thread),
+            },
+            Op::Write { object, at, bytes } => {
+                let file = &mut self.objects[object.0];
+                let end = at + bytes.len() as u64;
+                let size = (end > file.latest_size).then_some(end);
+                file.write(seq, *at, bytes.clone(), size);
+                self.at_once(*object);
+            }
+            Op::Resize { object, to } => {
+                self.objects[object.0].write(seq, *to, Vec::new(), Some(*to));
+                self.at_once(*object);
+            }
+            Op::Sync { object } => self.sync(*object, |write| write.certain |= !write.forgotten),
+            Op::SyncFailed { object } => self.sync(*object, |write| write.forgotten |= !write.certain),
+            Op::Mark(_) => {}
+        }
+    }
+
+    fn write_line(&mut self, seq: usize, thread: ThreadId, object: ObjectId, at: u64, bytes: &[u8], ordered: bool) {
+        let line = at / LINE as u64;
+        let bytes = bytes.to_vec();
+        let write = Write { seq, at, bytes, ordered, certain: false, forgotten: false };
+        self.objects[object.0].lines.entry(line).or_default().push(write);
+        if !ordered || self.domain == Domain::Process {
+            self.waiting.entry(thread).or_default().push((object, line, seq, true));
+        }
+    }
+
+    fn fence(&mut self, thread: ThreadId) {
+        for (object, line, seq, only) in self.waiting.remove(&thread).unwrap_or_default() {
+            let object = &mut self.objects[object.0];
+            for write in object.lines.get_mut(&line).into_iter().flatten() {
+                write.certain |= if only { write.seq == seq } else { write.ordered && write.seq <= seq };
+            }
+            object.settle_line(line);
+        }
+    }
+
+    /// For a process, what the kernel was told is done.
+    fn at_once(&mut self, object: ObjectId) {
+        if self.domain == Domain::Process {
+            self.sync(object, |write| write.certain = true);
+        }
+    }
+
+    /// What `fdatasync` does to the writes that it finds. To mapped lines only on the page cache: elsewhere it must
+    /// not hide a flush that is missing.
+    fn sync(&mut self, object: ObjectId, mut found: impl FnMut(&mut Write)) {
+        let object = &mut self.objects[object.0];
+        object.file.iter_mut().for_each(|file| found(&mut file.write));
+        if self.domain == Domain::PageCache {
+            object.lines.values_mut().flatten().for_each(found);
+        }
+        object.settle_file();
+    }
+}
+
+impl Object {
+    fn write(&mut self, seq: usize, at: u64, bytes: Vec<u8>, size: Option<u64>) {
+        self.latest_size = size.unwrap_or(self.latest_size);
+        let write = Write { seq, at, bytes, ordered: false, certain: false, forgotten: false };
+        self.file.push(FileWrite { write, size });
+    }
+}
