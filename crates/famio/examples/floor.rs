@@ -14,6 +14,17 @@ fn main() {
         let t = Instant::now();
         for i in 0..n { unsafe { m.copy(map.base().add(rnd(i) as usize), buf.as_ptr(), 4096); } m.fence(); }
         let w = t.elapsed().as_nanos() as f64 / n as f64;
+        let x = std::sync::atomic::AtomicU64::new(0);
+        let t = Instant::now();
+        for i in 0..n { unsafe { m.copy(map.base().add(rnd(i) as usize), buf.as_ptr(), 4096); } x.fetch_add(1, std::sync::atomic::Ordering::SeqCst); }
+        let wl = t.elapsed().as_nanos() as f64 / n as f64;
+        let t = Instant::now();
+        for i in 0..n { unsafe { m.copy(map.base().add(rnd(i) as usize), buf.as_ptr(), 4096); } if i % 10 == 0 {m.fence();} }
+        let wn = t.elapsed().as_nanos() as f64 / n as f64;
+        let t = Instant::now();
+        for i in 0..n { unsafe { m.copy(map.base().add(rnd(i) as usize), buf.as_ptr(), 4096); } x.fetch_add(1, std::sync::atomic::Ordering::SeqCst);  x.fetch_add(1, std::sync::atomic::Ordering::SeqCst);  x.fetch_add(1, std::sync::atomic::Ordering::SeqCst); x.fetch_add(1, std::sync::atomic::Ordering::SeqCst); }
+        let wl4 = t.elapsed().as_nanos() as f64 / n as f64;
+        println!("4k: locked {wl:.0} 4 locked {wl4:.0} fence each 10 {wn:.0}");
         let t = Instant::now();
         for i in 0..n { unsafe { m.copy(map.base().add((i * 128 % size) as usize), buf.as_ptr(), 128); } m.fence(); }
         let s = t.elapsed().as_nanos() as f64 / n as f64;

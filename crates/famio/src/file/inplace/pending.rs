@@ -11,6 +11,15 @@ use crate::file::context::Context;
 use crate::index::{BLOCK, Cell, PENDING};
 use core::sync::atomic::{AtomicU64, Ordering};
 
+/// Dirty lines of one block, taken over to be flushed.
+#[derive(Clone, Copy)]
+pub(super) struct Dirty {
+    entry: Option<u32>,
+    in_log: u64,
+    in_file: u64,
+    home: *mut u8,
+}
+
 impl InPlace {
     /// The pending word of this thread; threads may share one.
     #[inline]
@@ -21,50 +30,56 @@ impl InPlace {
         &cx.shared().pending[stripe % PENDING]
     }
 
-    /// The thread turns to `block`: the one before is written back. Whether a fence is owed for that. No lock is held.
+    /// The thread turns to `block`: what it left dirty of the block before, to be flushed. No lock is held.
     #[inline]
-    pub(super) fn turn_to(&self, cx: Context<'_>, block: u64) -> Result<bool> {
+    pub(super) fn turn_to(&self, cx: Context<'_>, block: u64) -> Result<Option<Dirty>> {
         let pending = self.pending(cx);
         if pending.load(Ordering::Relaxed) == block + 1 {
-            return Ok(false);
+            return Ok(None);
         }
         match pending.swap(block + 1, Ordering::AcqRel) {
-            0 => Ok(false),
-            before => self.write_back(cx, before - 1),
+            0 => Ok(None),
+            before => self.take_over(cx, before - 1),
         }
     }
 
-    fn write_back(&self, cx: Context<'_>, block: u64) -> Result<bool> {
-        let Some(cell) = cx.index().lookup(block) else { return Ok(false) };
+    fn take_over(&self, cx: Context<'_>, block: u64) -> Result<Option<Dirty>> {
+        let Some(cell) = cx.index().lookup(block) else { return Ok(None) };
         let _locked = cell.lock.lock(cx.me)?;
-        self.flush_block(cx, cell, block)?;
-        Ok(true)
+        self.take_dirty(cx, cell, block).map(Some)
     }
 
-    /// Starts the write-back of what is dirty of a block: its granules, where they live, and its entry. The lock is held.
-    fn flush_block(&self, cx: Context<'_>, cell: &Cell, block: u64) -> Result<()> {
+    /// Takes over what is dirty of a block: its granules, where they live, and its entry. The lock is held.
+    #[inline]
+    fn take_dirty(&self, cx: Context<'_>, cell: &Cell, block: u64) -> Result<Dirty> {
         let unflushed = cell.unflushed.load(Ordering::Relaxed);
+        cell.unflushed.store(0, Ordering::Relaxed);
         let state = State::of(cell, cx.shared().committed());
-        if unflushed != 0 {
-            let in_log = state.map_or(0, |s| s.in_log());
-            let home = cx.home.ptr(block * BLOCK as u64, BLOCK)?;
-            let flush = |bits: u64, at: *mut u8| {
-                runs(bits, |first, count| {
-                    // SAFETY: lines of a mapped block that were just stored to.
-                    unsafe { self.medium.flush(at.wrapping_add(first * GRANULE), count * GRANULE) };
-                    Ok(())
-                })
-            };
-            if let Some(s) = state {
-                flush(unflushed & in_log, self.log.block(s.entry))?;
-            }
-            flush(unflushed & !in_log, home)?;
-            cell.unflushed.store(0, Ordering::Relaxed);
+        let in_log = state.map_or(0, |s| s.in_log());
+        Ok(Dirty {
+            entry: state.map(|s| s.entry),
+            in_log: unflushed & in_log,
+            in_file: unflushed & !in_log,
+            home: cx.home.ptr(block * BLOCK as u64, BLOCK)?,
+        })
+    }
+
+    /// Starts the write-back of what was taken over. No lock of that block is needed: it has stores of the open epoch, so
+    /// that its homes stay what they are until the gate is closed, and that waits for this thread.
+    #[inline]
+    pub(super) fn flush_dirty(&self, dirty: &Dirty) {
+        let flush = |bits: u64, at: *mut u8| {
+            let _ = runs(bits, |first, count| {
+                // SAFETY: lines of a mapped block that were just stored to.
+                unsafe { self.medium.flush(at.wrapping_add(first * GRANULE), count * GRANULE) };
+                Ok(())
+            });
+        };
+        if let Some(entry) = dirty.entry {
+            flush(dirty.in_log, self.log.block(entry));
+            self.log.entry(entry).flush();
         }
-        if let Some(s) = state {
-            self.log.entry(s.entry).flush();
-        }
-        Ok(())
+        flush(dirty.in_file, dirty.home);
     }
 
     /// A write to `block` stored `granules` by ordinary stores, or changed its entry: they stay dirty, if the thread's
@@ -77,7 +92,8 @@ impl InPlace {
             // Whoever replaces the word from here on waits for the lock, and flushes.
             return Ok(false);
         }
-        self.flush_block(cx, cell, block)?;
+        let dirty = self.take_dirty(cx, cell, block)?;
+        self.flush_dirty(&dirty);
         Ok(true)
     }
 
@@ -88,7 +104,9 @@ impl InPlace {
                 match pending.swap(0, Ordering::AcqRel) {
                     0 => {}
                     block => {
-                        self.write_back(cx, block - 1)?;
+                        if let Some(dirty) = self.take_over(cx, block - 1)? {
+                            self.flush_dirty(&dirty);
+                        }
                     }
                 }
             }

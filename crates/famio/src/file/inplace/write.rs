@@ -38,8 +38,11 @@ impl InPlace {
     pub(super) fn write(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
         let shared = cx.shared();
         let cell = cx.index().cell(block)?;
-        let owed = self.turn_to(cx, block)?;
+        let before = self.turn_to(cx, block)?;
         let _locked = cell.lock.lock(cx.me)?;
+        // Flushed now, fenced at the end: the write-back goes on while this block is copied.
+        before.iter().for_each(|dirty| self.flush_dirty(dirty));
+        let owed = before.is_some();
         let bits = touched(start, end);
         let fresh = above(block, shared.committed_size.load(Ordering::Relaxed));
         shared.raise_stale_end((block * BLOCK as u64) + end.next_multiple_of(GRANULE) as u64);
