@@ -206,3 +206,64 @@ fn remove(database: &Path) -> Result<(), String> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+    use std::time::Instant;
+
+    fn ended(lines: &[&str], messages: &str, killed: bool) -> Ended {
+        let status = match (killed, messages) {
+            (true, _) => ExitStatus::from_raw(9),
+            (false, "") => ExitStatus::from_raw(0),
+            (false, _) => ExitStatus::from_raw(1 << 8),
+        };
+        let lines = lines.iter().map(|line| (Instant::now(), line.to_string())).collect();
+        Ended { lines, messages: messages.into(), status, killed, hung: false }
+    }
+
+    fn check(lines: &[&str], messages: &str, last: u64) -> (bool, Tally) {
+        let mut tally = Tally::default();
+        let sound = judge_check(&ended(lines, messages, false), last, &mut tally);
+        (sound, tally)
+    }
+
+    #[test]
+    fn a_sound_database() {
+        for last in [6, 7] {
+            assert_eq!(check(&["integrity ok", "last 7", "checked"], "", last), (true, Tally::default()));
+        }
+        assert!(check(&[], "Parse error: no such table: ledger", 0).0);
+    }
+
+    #[test]
+    fn everything_bad_is_counted() {
+        let (sound, tally) = check(&["integrity ok", "last 7", "checked"], "", 9);
+        assert!(!sound && tally.lost == 2, "{tally}");
+        let (sound, tally) = check(&["integrity ok", "last 7", "torn slots: x", "torn item y", "checked"], "", 7);
+        assert!(!sound && tally.torn == 1, "{tally}");
+        let (sound, tally) = check(&["integrity wrong # of entries", "last 7", "checked"], "", 7);
+        assert!(!sound && tally.corrupt == 1, "{tally}");
+        let (sound, tally) = check(&["integrity ok"], "Runtime error: database disk image is malformed", 7);
+        assert!(!sound && tally.corrupt == 1, "{tally}");
+        let (sound, tally) = check(&[], "Parse error: no such table: ledger", 3);
+        assert!(!sound && tally.corrupt == 1, "{tally}");
+        let (sound, tally) = check(&["integrity ok", "last 7"], "", 7);
+        assert!(!sound && tally.failed == 1, "{tally}");
+    }
+
+    #[test]
+    fn a_number_that_comes_twice_was_lost() {
+        let mut tally = Tally::default();
+        let mut last = 0;
+        assert!(judge_work(&ended(&["ack 1", "ack 2"], "", true), &mut last, &mut tally));
+        assert!(judge_work(&ended(&["ack 3"], "", true), &mut last, &mut tally));
+        assert!(tally.is_clean() && tally.kills == 2 && tally.acknowledged == 3, "{tally}");
+        assert!(!judge_work(&ended(&["ack 3"], "", true), &mut last, &mut tally));
+        assert_eq!((tally.lost, last), (1, 3));
+        assert!(!judge_work(&ended(&["ack 4"], "", false), &mut last, &mut tally));
+        assert_eq!(tally.failed, 1);
+    }
+}
