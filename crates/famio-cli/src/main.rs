@@ -5,6 +5,7 @@
 mod bench;
 mod doctor;
 mod failure;
+mod pool;
 mod progress;
 mod recover;
 mod recovery_api;

@@ -8,9 +8,7 @@ mod search;
 
 use crate::failure::Failure;
 use crate::settings::{self, Layer, Options, PolicyName, Size};
-use rustix::fs::Access;
 use std::ffi::OsString;
-use std::path::Path;
 
 /// Run a program with atomic files
 ///
@@ -66,7 +64,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
         ));
     }
     if let Some(pool) = &layer.pool {
-        check_pool(pool).map_err(Failure::refused)?;
+        crate::pool::check(pool).map_err(Failure::refused)?;
     }
     let library = preload::find().map_err(Failure::refused)?;
     let name = &args.command[0];
@@ -86,15 +84,4 @@ fn gather(args: &Args) -> Result<Layer, String> {
     top.policy = args.policy;
     top.journal_limit = args.journal_limit;
     settings::gather(top, args.options.config.as_deref())
-}
-
-/// A pool that could not take a journal at the first write is told of now.
-fn check_pool(pool: &Path) -> Result<(), String> {
-    let shown = pool.display();
-    match std::fs::metadata(pool) {
-        Err(error) => return Err(format!("pool {shown}: {error}; create it first")),
-        Ok(found) if !found.is_dir() => return Err(format!("pool {shown}: not a folder")),
-        Ok(_) => {}
-    }
-    rustix::fs::access(pool, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| format!("pool {shown}: {error}"))
 }
