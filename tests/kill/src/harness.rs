@@ -94,8 +94,8 @@ pub fn run(launcher: &Launcher, folder: &Path, plan: &Plan) -> Result<Tally, Str
             break;
         }
         // Mostly in the work; sometimes so early that opening and recovery are hit.
-        let kill = match random.below(5) {
-            0 => Kill::AfterStart(random.time_up_to(Duration::from_millis(25))),
+        let kill = match random.below(4) {
+            0 => Kill::AfterStart(random.time_up_to(Duration::from_millis(12))),
             _ => Kill::AfterFirstLine(random.time_up_to(plan.longest)),
         };
         let ended = session::run(launcher, &database, work(plan, random.next_u64()), kill)?;
