@@ -27,7 +27,7 @@ pub enum Outcome {
     Recovered,
     Discarded,
     Conflict(String),
-    InUse(u32),
+    InUse(Option<u32>),
     Failed(Error),
 }
 pub struct Report {
@@ -40,12 +40,11 @@ pub struct Report {
 pub struct Found {
     pub journal: PathBuf,
     pub file: PathBuf,
-    pub kind: &'static str,
+    pub kind: String,
     pub state: &'static str,
     pub epoch: u64,
     pub size: u64,
     pub owner: Option<u32>,
-    pub alive: bool,
 }
 pub fn recover_path(_: &Path, _: &Settings, _: &Options, _: &dyn Progress) -> Result<Vec<Report>> {
     Err(Error::with(libc::ENOSYS, "recovery is not merged yet"))
