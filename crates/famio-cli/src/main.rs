@@ -8,7 +8,6 @@ mod failure;
 mod pool;
 mod progress;
 mod recover;
-mod recovery_api;
 mod run;
 mod settings;
 mod status;

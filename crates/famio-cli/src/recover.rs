@@ -2,10 +2,10 @@
 
 use crate::failure::{FAILED, Failure};
 use crate::progress::Bar;
-use crate::recovery_api::{self as recovery, Outcome, Report, Use};
 use crate::settings::Options;
 use crate::text::bytes;
 use clap::ValueEnum;
+use famio::recovery::{self, Outcome, Report, Use};
 use std::path::{Path, PathBuf};
 
 /// At least one journal needs a decision.

@@ -1,9 +1,9 @@
 //! `famio status`: the journals that are there, and whose they are.
 
 use crate::failure::{FAILED, Failure};
-use crate::recovery_api::{self as recovery, Found};
 use crate::settings::Options;
 use crate::text::{bytes, table};
+use famio::recovery::{self, Found};
 use serde::Serialize;
 use std::path::PathBuf;
 
