@@ -3,7 +3,7 @@
 use crate::failure::{FAILED, Failure};
 use crate::progress::Bar;
 use crate::settings::Options;
-use crate::text::bytes;
+use crate::text::{bytes, whole};
 use clap::ValueEnum;
 use famio::recovery::{self, Outcome, Report, Use};
 use std::path::{Path, PathBuf};
@@ -72,7 +72,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
     };
     let mut statuses = Vec::new();
     for path in &args.paths {
-        match recovery::recover_path(path, &settings, &options, &Bar::new()) {
+        match recovery::recover_path(&whole(path), &settings, &options, &Bar::new()) {
             Ok(reports) if reports.is_empty() => println!("{}: nothing to recover", path.display()),
             Ok(reports) => {
                 for report in &reports {

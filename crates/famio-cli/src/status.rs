@@ -2,7 +2,7 @@
 
 use crate::failure::{FAILED, Failure};
 use crate::settings::Options;
-use crate::text::{bytes, table};
+use crate::text::{bytes, table, whole};
 use famio::recovery::{self, Found};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -67,7 +67,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
     let mut entries = Vec::new();
     let mut status = 0;
     for path in &args.paths {
-        match recovery::survey(path, &settings) {
+        match recovery::survey(&whole(path), &settings) {
             Ok(found) => entries.extend(found.into_iter().map(Entry::from)),
             Err(error) => {
                 eprintln!("famio: {}: {error}", path.display());
