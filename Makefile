@@ -38,8 +38,10 @@ lint: ## Formatting and clippy, warnings denied
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 
-bench: build ## File calls and SQLite, under Famio and plain
-	$(RELEASE)/famio bench io
+bench: build need-sqlite3 ## File calls and SQLite, under Famio and plain
+	$(RELEASE)/famio bench io --folder /dev/shm --domain emulated
+	$(RELEASE)/famio bench io --folder $(TARGET)
+	$(RELEASE)/famio-demo --table
 
 test-install: build need-sqlite3 ## Install into a folder of its own, and use the result
 	scripts/test-install
@@ -64,6 +66,6 @@ help: ## This list
 # What a fresh machine may lack.
 .PHONY: need-cc need-sqlite3
 need-cc:
-	@scripts/need cc=gcc
+	@scripts/need cc=build-essential
 need-sqlite3:
 	@scripts/need sqlite3=sqlite3

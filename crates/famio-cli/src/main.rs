@@ -2,11 +2,12 @@
 
 #![cfg_attr(not(test), no_main)]
 
+mod bench;
 mod doctor;
 mod failure;
+mod pool;
 mod progress;
 mod recover;
-mod recovery_api;
 mod run;
 mod settings;
 mod status;
@@ -39,6 +40,7 @@ enum Command {
     Recover(recover::Args),
     Status(status::Args),
     Doctor(doctor::Args),
+    Bench(bench::Args),
 }
 
 /// The entry point is C's, not Rust's: the Rust runtime would ignore SIGPIPE and reopen closed descriptors before
@@ -61,6 +63,7 @@ fn start() -> i32 {
         Command::Recover(args) => recover::main(args),
         Command::Status(args) => status::main(args),
         Command::Doctor(args) => doctor::main(args),
+        Command::Bench(args) => bench::main(args),
     };
     match result {
         Ok(status) => status,

@@ -1,6 +1,6 @@
 //! The progress bar of a long recovery: on a terminal only, and only if there is something to wait for.
 
-use crate::recovery_api::Progress;
+use famio::recovery::Progress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Less than this is over before a bar can be read.

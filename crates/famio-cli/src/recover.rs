@@ -2,10 +2,10 @@
 
 use crate::failure::{FAILED, Failure};
 use crate::progress::Bar;
-use crate::recovery_api::{self as recovery, Outcome, Report, Use};
 use crate::settings::Options;
-use crate::text::bytes;
+use crate::text::{bytes, whole};
 use clap::ValueEnum;
+use famio::recovery::{self, Outcome, Report, Use};
 use std::path::{Path, PathBuf};
 
 /// At least one journal needs a decision.
@@ -30,7 +30,7 @@ pub struct Args {
     /// What counts if a file was changed by somebody else after the crash
     #[arg(long = "use", value_enum, value_name = "journal|file", hide_possible_values = true)]
     winner: Option<Winner>,
-    /// Threads for large journals [default: one per CPU]
+    /// Threads for one journal [default: by its size]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     #[command(flatten)]
@@ -68,15 +68,18 @@ pub fn main(args: Args) -> Result<i32, Failure> {
             Some(Winner::Journal) => Use::Journal,
             Some(Winner::File) => Use::File,
         },
-        threads: args.threads.map_or_else(cpus, usize::from),
+        threads: args.threads.map_or(0, usize::from),
     };
     let mut statuses = Vec::new();
     for path in &args.paths {
-        match recovery::recover_path(path, &settings, &options, &Bar::new()) {
+        match recovery::recover_path(&whole(path), &settings, &options, &Bar::new()) {
             Ok(reports) if reports.is_empty() => println!("{}: nothing to recover", path.display()),
             Ok(reports) => {
                 for report in &reports {
-                    println!("{}", line(report, path, args.dry_run));
+                    match status(&report.outcome) {
+                        0 => println!("{}", line(report, path, args.dry_run)),
+                        _ => eprintln!("famio: {}", line(report, path, args.dry_run)),
+                    }
                     statuses.push(status(&report.outcome));
                 }
             }
@@ -87,10 +90,6 @@ pub fn main(args: Args) -> Result<i32, Failure> {
         }
     }
     Ok(worst(&statuses))
-}
-
-fn cpus() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// A failure counts more than a conflict, a conflict more than a file in use.
@@ -111,16 +110,21 @@ fn status(outcome: &Outcome) -> i32 {
 fn line(report: &Report, asked: &Path, dry_run: bool) -> String {
     let file = report.file.as_deref().unwrap_or(asked).display();
     let journal = report.journal.display();
-    let (epoch, size) = (report.epoch, bytes(report.bytes));
     let would = if dry_run { "would be " } else { "" };
     match &report.outcome {
         Outcome::NothingToDo => format!("{file}: nothing to recover"),
-        Outcome::Clean => format!("{file}: closed clean; leftovers {would}removed ({journal})"),
-        Outcome::Recovered => format!("{file}: {would}recovered to epoch {epoch}, {size} moved ({journal})"),
-        Outcome::Discarded => format!("{file}: {would}kept as it is, journal {would}dropped ({journal})"),
-        Outcome::Conflict(why) => format!("{file}: conflict: {why}; nothing touched, decide with --use ({journal})"),
-        Outcome::InUse(pid) => format!("{file}: in use by process {pid}, not touched ({journal})"),
-        Outcome::Failed(error) => format!("{file}: not recovered: {error} ({journal})"),
+        Outcome::Clean => format!("{file}: nothing was pending; leftovers {would}removed (journal {journal})"),
+        Outcome::Recovered => {
+            let (epoch, size) = (report.epoch, bytes(report.bytes));
+            let verb = if dry_run { "would be moved" } else { "moved" };
+            format!("{file}: {would}recovered to epoch {epoch}, {size} {verb} (journal {journal})")
+        }
+        Outcome::Discarded => format!("{file}: kept as it is; its journal {would}dropped (journal {journal})"),
+        // These name both files, and say what to do.
+        Outcome::Conflict(why) => format!("{file}: conflict: {why}"),
+        Outcome::Failed(error) => format!("{file}: failed: {error}"),
+        Outcome::InUse(Some(pid)) => format!("{file}: in use by process {pid}, not touched"),
+        Outcome::InUse(None) => format!("{file}: in use, not touched"),
     }
 }
 
@@ -141,11 +145,13 @@ mod tests {
         let report = Report {
             journal: "/d/.famio/1".into(),
             file: Some("/d/app.db".into()),
-            outcome: Outcome::Conflict("changed by somebody else".into()),
+            outcome: Outcome::Recovered,
             epoch: 7,
-            bytes: 0,
+            bytes: 2048,
         };
-        let line = line(&report, Path::new("/d"), false);
-        assert!(line.starts_with("/d/app.db: conflict: ") && line.ends_with("(/d/.famio/1)"), "{line}");
+        let done = "/d/app.db: recovered to epoch 7, 2.0 KiB moved (journal /d/.famio/1)";
+        assert_eq!(line(&report, Path::new("/d"), false), done);
+        let planned = "/d/app.db: would be recovered to epoch 7, 2.0 KiB would be moved (journal /d/.famio/1)";
+        assert_eq!(line(&report, Path::new("/d"), true), planned);
     }
 }

@@ -1,9 +1,9 @@
 //! `famio status`: the journals that are there, and whose they are.
 
 use crate::failure::{FAILED, Failure};
-use crate::recovery_api::{self as recovery, Found};
 use crate::settings::Options;
-use crate::text::{bytes, table};
+use crate::text::{bytes, table, whole};
+use famio::recovery::{self, Found};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -30,6 +30,9 @@ Examples:
   famio status .
   famio status --json app.db /mnt/pmem/pool";
 
+/// States that a living owner ends, so that without one it died.
+const PENDING: [&str; 3] = ["creating", "active", "suspect"];
+
 /// One journal as JSON shows it.
 #[derive(Serialize)]
 struct Entry {
@@ -48,12 +51,12 @@ impl From<Found> for Entry {
         Self {
             file: found.file.display().to_string(),
             journal: found.journal.display().to_string(),
-            kind: found.kind.to_string(),
+            kind: found.kind,
             state: found.state.to_string(),
             epoch: found.epoch,
             bytes: found.size,
             owner: found.owner,
-            alive: found.alive,
+            alive: found.owner.is_some(),
         }
     }
 }
@@ -64,7 +67,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
     let mut entries = Vec::new();
     let mut status = 0;
     for path in &args.paths {
-        match recovery::survey(path, &settings) {
+        match recovery::survey(&whole(path), &settings) {
             Ok(found) => entries.extend(found.into_iter().map(Entry::from)),
             Err(error) => {
                 eprintln!("famio: {}: {error}", path.display());
@@ -86,11 +89,10 @@ pub fn main(args: Args) -> Result<i32, Failure> {
 fn rows(entries: &[Entry]) -> Vec<Vec<String>> {
     let mut rows = vec![["FILE", "STATE", "KIND", "EPOCH", "SIZE", "OWNER", "JOURNAL"].map(String::from).to_vec()];
     for entry in entries {
-        let owner = match (entry.owner, entry.alive) {
-            (Some(pid), true) => format!("{pid}"),
-            (Some(pid), false) => format!("{pid} (dead)"),
-            (None, true) => "alive".into(),
-            (None, false) => "none".into(),
+        let owner = match entry.owner {
+            Some(pid) => pid.to_string(),
+            None if PENDING.contains(&entry.state.as_str()) => "dead".into(),
+            None => "none".into(),
         };
         rows.push(vec![
             entry.file.clone(),
@@ -118,11 +120,11 @@ mod tests {
             state: "active".into(),
             epoch: 3,
             bytes: 4096,
-            owner: Some(7),
+            owner: None,
             alive: false,
         };
-        assert_eq!(rows(std::slice::from_ref(&entry))[1][5], "7 (dead)");
-        entry.alive = true;
+        assert_eq!(rows(std::slice::from_ref(&entry))[1][5], "dead");
+        entry.owner = Some(7);
         assert_eq!(rows(std::slice::from_ref(&entry))[1][4..6], ["4.0 KiB", "7"]);
     }
 }

@@ -1,4 +1,6 @@
-//! How numbers and tables are shown.
+//! How numbers, paths and tables are shown.
+
+use std::path::{Path, PathBuf};
 
 /// A number of bytes for people: `512 B`, `4.0 KiB`, `1.5 GiB`.
 pub fn bytes(count: u64) -> String {
@@ -12,6 +14,11 @@ pub fn bytes(count: u64) -> String {
         unit = next;
     }
     if unit == "B" { format!("{count} B") } else { format!("{value:.1} {unit}") }
+}
+
+/// A path from the root on, so that what is printed can be used elsewhere; as it is if it leads nowhere.
+pub fn whole(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
 }
 
 /// Rows under a head, columns aligned to the left, two spaces apart.

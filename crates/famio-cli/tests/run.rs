@@ -105,7 +105,7 @@ fn settings_reach_the_program() {
     std::fs::create_dir(root.join("pool")).unwrap();
     std::fs::write(
         root.join("famio.toml"),
-        "atomic = ['c.db']\npool = 'pool'\npolicy = 'undo'\ndurability = 'process'\n",
+        "atomic = ['./c.db']\npool = 'pool'\npolicy = 'undo'\ndurability = 'process'\n",
     )
     .unwrap();
     let output = place
@@ -114,13 +114,13 @@ fn settings_reach_the_program() {
         .env("FAMIO_ATOMIC", "b.db")
         .env("FAMIO_POLICY", "redo")
         .env("LD_PRELOAD", root.join("other.so"))
-        .args(["run", "--atomic", "a.db", "--journal-limit", "1MiB", "--policy", "alternate", "--", "env"])
+        .args(["run", "--atomic", "./a.db", "--journal-limit", "1MiB", "--policy", "alternate", "--", "env"])
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let here = root.join("deep/er");
     for expected in [
-        format!("FAMIO_ATOMIC={}/a.db\n{}/b.db\n{}/c.db\n", here.display(), here.display(), root.display()),
+        format!("FAMIO_ATOMIC={}/a.db\nb.db\n{}/c.db\n", here.display(), root.display()),
         format!("FAMIO_POOL={}/pool\n", root.display()),
         "FAMIO_POLICY=alternate\n".into(),
         "FAMIO_DURABILITY=process\n".into(),

@@ -4,8 +4,11 @@ use crate::launch::Launcher;
 use crate::random::Random;
 use crate::session::{self, Ended, Kill};
 use crate::workload;
+use std::ffi::CString;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// What to do how often.
@@ -91,12 +94,15 @@ pub fn run(launcher: &Launcher, folder: &Path, plan: &Plan) -> Result<Tally, Str
             break;
         }
         // Mostly in the work; sometimes so early that opening and recovery are hit.
-        let kill = match random.below(5) {
-            0 => Kill::AfterStart(random.time_up_to(Duration::from_millis(25))),
+        let kill = match random.below(4) {
+            0 => Kill::AfterStart(random.time_up_to(Duration::from_millis(12))),
             _ => Kill::AfterFirstLine(random.time_up_to(plan.longest)),
         };
         let ended = session::run(launcher, &database, work(plan, random.next_u64()), kill)?;
         let mut sound = judge_work(&ended, &mut last, &mut tally);
+        if sound && random.below(4) == 0 {
+            sound = recover(launcher, &database, &mut random, &mut tally)?;
+        }
         // Sometimes the next session finds what this one left, without a look and a clean close in between.
         if sound && random.below(3) != 0 {
             let text = workload::pragmas(&plan.journal_mode) + &workload::check();
@@ -111,13 +117,57 @@ pub fn run(launcher: &Launcher, folder: &Path, plan: &Plan) -> Result<Tally, Str
     let text = workload::pragmas(&plan.journal_mode) + &workload::check();
     if database.exists() && last > 0 {
         let ended = session::run(launcher, &database, std::iter::once(text), Kill::Never)?;
-        judge_check(&ended, last, &mut tally);
+        if judge_check(&ended, last, &mut tally) && launcher.famio.is_some() {
+            judge_leftovers(&database, &mut tally)?;
+        }
     }
     if tally.kills < plan.kills && tally.is_clean() {
         tally.failed += 1;
         tally.note(format!("only {} of {} kills hit", tally.kills, plan.kills));
     }
     Ok(tally)
+}
+
+/// `famio recover`, now and then killed itself and run again. Whether it says that all is well.
+fn recover(launcher: &Launcher, database: &Path, random: &mut Random, tally: &mut Tally) -> Result<bool, String> {
+    let Some(famio) = &launcher.famio else { return Ok(true) };
+    let mut command = Command::new(&famio.binary);
+    command.arg("recover").arg(database).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let failed = |error| format!("{}: {error}", famio.binary.display());
+    if random.below(2) == 0 {
+        let mut child = command.spawn().map_err(failed)?;
+        std::thread::sleep(random.time_up_to(Duration::from_millis(6)));
+        child.kill().and_then(|()| child.wait()).map_err(failed)?;
+    }
+    let output = command.output().map_err(failed)?;
+    if !output.status.success() {
+        tally.failed += 1;
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).trim().replace('\n', "; ");
+        tally.note(format!("famio recover ({}): {text}", output.status));
+    }
+    Ok(output.status.success())
+}
+
+/// After a clean end nothing of Famio is left: no journal, no mark.
+fn judge_leftovers(database: &Path, tally: &mut Tally) -> Result<(), String> {
+    let folder = database.parent().unwrap_or(Path::new("."));
+    let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let names = entries.flatten().map(|entry| entry.path()).filter(|path| path != database);
+    let mut left: Vec<String> = names.map(|path| path.display().to_string()).collect();
+    if has_mark(database) {
+        left.push("the attribute user.famio".into());
+    }
+    if !left.is_empty() {
+        tally.failed += 1;
+        tally.note(format!("left behind after a clean end: {}", left.join(", ")));
+    }
+    Ok(())
+}
+
+fn has_mark(file: &Path) -> bool {
+    let Ok(path) = CString::new(file.as_os_str().as_bytes()) else { return false };
+    // SAFETY: both are C strings, and nothing is written without room for it.
+    unsafe { libc::getxattr(path.as_ptr(), c"user.famio".as_ptr(), std::ptr::null_mut(), 0) >= 0 }
 }
 
 /// An endless script.
@@ -205,4 +255,65 @@ fn remove(database: &Path) -> Result<(), String> {
         std::fs::remove_dir_all(&journals).map_err(|error| format!("{}: {error}", journals.display()))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+    use std::time::Instant;
+
+    fn ended(lines: &[&str], messages: &str, killed: bool) -> Ended {
+        let status = match (killed, messages) {
+            (true, _) => ExitStatus::from_raw(9),
+            (false, "") => ExitStatus::from_raw(0),
+            (false, _) => ExitStatus::from_raw(1 << 8),
+        };
+        let lines = lines.iter().map(|line| (Instant::now(), line.to_string())).collect();
+        Ended { lines, messages: messages.into(), status, killed, hung: false }
+    }
+
+    fn check(lines: &[&str], messages: &str, last: u64) -> (bool, Tally) {
+        let mut tally = Tally::default();
+        let sound = judge_check(&ended(lines, messages, false), last, &mut tally);
+        (sound, tally)
+    }
+
+    #[test]
+    fn a_sound_database() {
+        for last in [6, 7] {
+            assert_eq!(check(&["integrity ok", "last 7", "checked"], "", last), (true, Tally::default()));
+        }
+        assert!(check(&[], "Parse error: no such table: ledger", 0).0);
+    }
+
+    #[test]
+    fn everything_bad_is_counted() {
+        let (sound, tally) = check(&["integrity ok", "last 7", "checked"], "", 9);
+        assert!(!sound && tally.lost == 2, "{tally}");
+        let (sound, tally) = check(&["integrity ok", "last 7", "torn slots: x", "torn item y", "checked"], "", 7);
+        assert!(!sound && tally.torn == 1, "{tally}");
+        let (sound, tally) = check(&["integrity wrong # of entries", "last 7", "checked"], "", 7);
+        assert!(!sound && tally.corrupt == 1, "{tally}");
+        let (sound, tally) = check(&["integrity ok"], "Runtime error: database disk image is malformed", 7);
+        assert!(!sound && tally.corrupt == 1, "{tally}");
+        let (sound, tally) = check(&[], "Parse error: no such table: ledger", 3);
+        assert!(!sound && tally.corrupt == 1, "{tally}");
+        let (sound, tally) = check(&["integrity ok", "last 7"], "", 7);
+        assert!(!sound && tally.failed == 1, "{tally}");
+    }
+
+    #[test]
+    fn a_number_that_comes_twice_was_lost() {
+        let mut tally = Tally::default();
+        let mut last = 0;
+        assert!(judge_work(&ended(&["ack 1", "ack 2"], "", true), &mut last, &mut tally));
+        assert!(judge_work(&ended(&["ack 3"], "", true), &mut last, &mut tally));
+        assert!(tally.is_clean() && tally.kills == 2 && tally.acknowledged == 3, "{tally}");
+        assert!(!judge_work(&ended(&["ack 3"], "", true), &mut last, &mut tally));
+        assert_eq!((tally.lost, last), (1, 3));
+        assert!(!judge_work(&ended(&["ack 4"], "", false), &mut last, &mut tally));
+        assert_eq!(tally.failed, 1);
+    }
 }

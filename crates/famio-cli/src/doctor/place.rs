@@ -2,8 +2,9 @@
 
 use super::Finding;
 use famio::Settings;
+use famio::journal::Identity;
 use famio::pmem::{self, Domain};
-use rustix::fs::{Access, AtFlags, Mode, OFlags, XattrFlags};
+use rustix::fs::{Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -80,54 +81,24 @@ fn attributes(folder: &Path) -> Finding {
     }
 }
 
-/// Room for a handle of any file system (`MAX_HANDLE_SZ`), after the kernel's `struct file_handle`.
-#[repr(C)]
-struct Handle {
-    bytes: u32,
-    kind: i32,
-    data: [u8; 128],
-}
-
 fn handles(file: &File) -> Finding {
     const TOPIC: &str = "file handles";
-    const AT_HANDLE_FID: i32 = 0x200;
-    let ask = |more: i32| {
-        use std::os::fd::AsRawFd;
-        let mut handle = Handle { bytes: 128, kind: 0, data: [0; 128] };
-        let mut mount = 0;
-        // SAFETY: the path is a C string, the handle says how much room it has, and both out-pointers are valid.
-        let result = unsafe {
-            libc::syscall(
-                libc::SYS_name_to_handle_at,
-                file.as_raw_fd(),
-                c"".as_ptr(),
-                &raw mut handle,
-                &raw mut mount,
-                AtFlags::EMPTY_PATH.bits() as i32 | more,
-            )
-        };
-        if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
-    };
-    match ask(0).or_else(|_| ask(AT_HANDLE_FID)) {
-        Ok(()) => Finding::fine(TOPIC, "work: a copied or replaced file is told from the original"),
-        Err(error) => Finding::problem(TOPIC, format!("refused ({error}): a journal could not name its file for sure")),
+    match Identity::of_fd(file.as_fd()) {
+        Ok(_) => Finding::fine(TOPIC, "work: a copied or replaced file is told from the original"),
+        Err(error) => Finding::problem(TOPIC, error.to_string()),
     }
 }
 
 fn journals(folder: &Path, settings: &Settings) -> Finding {
     const TOPIC: &str = "journals";
-    let (place, what) = match &settings.pool {
-        Some(pool) => (pool.as_path(), format!("in the pool {}", pool.display())),
-        None => (folder, "in .famio/ beside each file".to_string()),
+    let limit = crate::text::bytes(settings.journal_limit);
+    let (checked, what) = match &settings.pool {
+        Some(pool) => (crate::pool::check(pool), format!("in the pool {}", pool.display())),
+        None => (crate::pool::writable(folder), "in .famio/ beside each file".to_string()),
     };
-    if !place.is_dir() {
-        return Finding::problem(TOPIC, format!("{}: no such folder", place.display()));
-    }
-    match rustix::fs::accessat(rustix::fs::CWD, place, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS) {
-        Ok(()) => {
-            Finding::fine(TOPIC, format!("{what}, up to {} per file", crate::text::bytes(settings.journal_limit)))
-        }
-        Err(errno) => Finding::problem(TOPIC, format!("{}: not writable ({errno})", place.display())),
+    match checked {
+        Ok(()) => Finding::fine(TOPIC, format!("{what}, up to {limit} per file")),
+        Err(error) => Finding::problem(TOPIC, error),
     }
 }
 

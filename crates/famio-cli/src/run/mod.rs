@@ -8,9 +8,7 @@ mod search;
 
 use crate::failure::Failure;
 use crate::settings::{self, Layer, Options, PolicyName, Size};
-use rustix::fs::Access;
 use std::ffi::OsString;
-use std::path::Path;
 
 /// Run a program with atomic files
 ///
@@ -18,10 +16,10 @@ use std::path::Path;
 /// (fsync, fdatasync) is durable as a whole, or gone as a whole, whatever kills the program. The process id, signals and
 /// the exit status are the program's own.
 #[derive(clap::Args)]
-#[command(after_help = HELP)]
+#[command(after_help = HELP, override_usage = "famio run [OPTIONS] -- <CMD>...")]
 pub struct Args {
-    /// Files to protect: a path or a glob (* ? [..] and ** for any number of folders), relative to the current folder;
-    /// may be given more than once
+    /// Files to protect, may be given more than once: a name, which counts in every folder, or a path from the current
+    /// folder on (./app.db: only here); with * ? [..] and, for any number of folders, **
     #[arg(long, value_name = "GLOB")]
     atomic: Vec<OsString>,
     #[command(flatten)]
@@ -41,7 +39,7 @@ const HELP: &str = "\
 Settings also come from the environment (FAMIO_ATOMIC, one glob per line, FAMIO_POOL, FAMIO_DURABILITY,
 FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_JOURNAL_LIMIT) and from famio.toml in this folder or one above:
 
-  atomic = [\"app.db\", \"data/**/*.db\"]     # relative to famio.toml
+  atomic = [\"app.db\", \"data/**/*.db\"]     # paths from famio.toml's folder on
   pool = \"/mnt/pmem/pool\"
   durability = \"power\"
   policy = \"auto\"
@@ -66,7 +64,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
         ));
     }
     if let Some(pool) = &layer.pool {
-        check_pool(pool).map_err(Failure::refused)?;
+        crate::pool::check(pool).map_err(Failure::refused)?;
     }
     let library = preload::find().map_err(Failure::refused)?;
     let name = &args.command[0];
@@ -81,20 +79,9 @@ fn gather(args: &Args) -> Result<Layer, String> {
     let here = std::env::current_dir().map_err(|error| format!("current folder: {error}"))?;
     let mut top = args.options.layer()?;
     for glob in &args.atomic {
-        top.atomic.extend(settings::absolute(glob, &here).map_err(|error| format!("--atomic: {error}"))?);
+        top.atomic.push(settings::absolute(glob, &here).map_err(|error| format!("--atomic: {error}"))?);
     }
     top.policy = args.policy;
     top.journal_limit = args.journal_limit;
     settings::gather(top, args.options.config.as_deref())
-}
-
-/// A pool that could not take a journal at the first write is told of now.
-fn check_pool(pool: &Path) -> Result<(), String> {
-    let shown = pool.display();
-    match std::fs::metadata(pool) {
-        Err(error) => return Err(format!("pool {shown}: {error}; create it first")),
-        Ok(found) if !found.is_dir() => return Err(format!("pool {shown}: not a folder")),
-        Ok(_) => {}
-    }
-    rustix::fs::access(pool, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| format!("pool {shown}: {error}"))
 }

@@ -1,6 +1,8 @@
 //! Finding the preload library.
 
+use super::elf::{self, Kind};
 use std::ffi::OsStr;
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +14,20 @@ const INSTALLED: &str = "../lib/famio";
 pub fn find() -> Result<PathBuf, String> {
     let named = std::env::var_os("FAMIO_PRELOAD").filter(|value| !value.is_empty()).map(PathBuf::from);
     let command = std::env::current_exe().map_err(|error| format!("/proc/self/exe: {error}"))?;
-    find_from(named.as_deref(), command.parent().unwrap_or(Path::new("/")))
+    let library = find_from(named.as_deref(), command.parent().unwrap_or(Path::new("/")))?;
+    check(&library).map_err(|why| format!("{}: {why}; the loader would ignore it", library.display()))?;
+    Ok(library)
+}
+
+/// A library that the loader can't load is left out with a warning, and the program runs without protection.
+fn check(library: &Path) -> Result<(), String> {
+    let file = File::open(library).map_err(|error| error.to_string())?;
+    match elf::read(&file).map_err(|error| error.to_string())? {
+        Kind::NotElf => Err("not a library".into()),
+        Kind::Foreign => Err(format!("for another architecture than {}, 64 bits", std::env::consts::ARCH)),
+        // A library names no loader.
+        Kind::Static | Kind::Dynamic(_) => Ok(()),
+    }
 }
 
 fn find_from(named: Option<&Path>, folder: &Path) -> Result<PathBuf, String> {
@@ -77,6 +92,15 @@ mod tests {
         std::fs::create_dir(root.join("a b")).unwrap();
         std::fs::write(root.join("a b").join(NAME), "").unwrap();
         assert!(find_from(None, &root.join("a b")).unwrap_err().contains("space"));
+    }
+
+    #[test]
+    fn what_is_no_library_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(NAME);
+        std::fs::write(&path, "text").unwrap();
+        assert!(check(&path).unwrap_err().contains("not a library"));
+        assert_eq!(check(Path::new("/proc/self/exe")), Ok(()));
     }
 
     #[test]

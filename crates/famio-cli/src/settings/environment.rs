@@ -25,7 +25,7 @@ pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<
     let mut atomic = Vec::new();
     for line in get(ATOMIC).unwrap_or_default().as_bytes().split(|&byte| byte == b'\n') {
         if !line.is_empty() {
-            atomic.extend(absolute(OsStr::from_bytes(line), here).map_err(|error| format!("{ATOMIC}: {error}"))?);
+            atomic.push(absolute(OsStr::from_bytes(line), here).map_err(|error| format!("{ATOMIC}: {error}"))?);
         }
     }
     let limit = match get(JOURNAL_LIMIT) {
@@ -65,7 +65,7 @@ mod tests {
     fn words_and_paths() {
         assert_eq!(with(POLICY, "redo").unwrap().policy, Some(PolicyName::Redo));
         assert_eq!(with(POOL, "pool").unwrap().pool.unwrap(), Path::new("/tmp/pool"));
-        assert_eq!(with(ATOMIC, "a.db\n\n/x/*.db").unwrap().atomic, ["/tmp/a.db", "/x/*.db"]);
+        assert_eq!(with(ATOMIC, "a.db\n\nx/*.db").unwrap().atomic, ["a.db", "/tmp/x/*.db"]);
         assert_eq!(with(POLICY, "").unwrap(), Layer::default());
     }
 

@@ -42,7 +42,7 @@ pub fn read(path: &Path) -> Result<Layer, String> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     let mut atomic = Vec::new();
     for glob in &text.atomic {
-        atomic.extend(absolute(OsStr::new(glob), folder).map_err(|error| format!("{name}: {error}"))?);
+        atomic.push(absolute(OsStr::new(glob), folder).map_err(|error| format!("{name}: {error}"))?);
     }
     Ok(Layer {
         atomic,
@@ -70,7 +70,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         let path = root.join(NAME);
-        let text = "atomic = ['app.db', '/x/*.db']\npool = 'pool'\ndurability = 'process'\ndomain = 'emulated'\n\
+        let text = "atomic = ['./app.db', '/x/*.db']\npool = 'pool'\ndurability = 'process'\ndomain = 'emulated'\n\
                     policy = 'undo'\njournal-limit = '1GiB'\n";
         std::fs::write(&path, text).unwrap();
         let layer = read(&path).unwrap();

@@ -66,7 +66,7 @@ pub struct Options {
 /// What one source says; `None` where it says nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Layer {
-    /// Absolute globs of atomic files.
+    /// Globs of atomic files: names, or absolute paths.
     pub atomic: Vec<OsString>,
     /// The pool, absolute.
     pub pool: Option<PathBuf>,

@@ -1,0 +1,152 @@
+//! `famio recover` and `famio status` on what a killed process leaves.
+
+use famio::Settings;
+use famio::file::{Access, AtomicFile, Position, UserBuf};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+const FILE: &str = "FAMIO_TEST_FILE";
+const BLOCK: usize = 4096;
+
+/// Not a test by itself: what the killed process does. One commit, then writes without one.
+#[test]
+fn child() {
+    let Some(path) = std::env::var_os(FILE) else { return };
+    let path = PathBuf::from(path);
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+    let atomic = AtomicFile::open(file.as_fd(), Access::Write, &name, &Settings::default()).unwrap();
+    write(&atomic, 0, b'b');
+    write(&atomic, BLOCK as u64, b'b');
+    atomic.sync().unwrap();
+    write(&atomic, 0, b'c');
+    write(&atomic, 2 * BLOCK as u64, b'c');
+    // To stderr: the test runner has its own lines on stdout.
+    std::io::stderr().write_all(b"ready\n").unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(60));
+}
+
+fn write(atomic: &AtomicFile, offset: u64, byte: u8) {
+    let mut data = [byte; BLOCK];
+    let buffer = [UserBuf { base: data.as_mut_ptr(), len: BLOCK }];
+    // SAFETY: the buffer is alive and valid for its length.
+    unsafe { atomic.write(Position::At(offset), &buffer) }.unwrap();
+}
+
+struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    /// A file of two blocks of `a` on tmpfs.
+    fn new() -> Self {
+        let place = Self { folder: tempfile::tempdir_in("/dev/shm").unwrap() };
+        std::fs::write(place.file(), [b'a'; 2 * BLOCK]).unwrap();
+        place
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("app.db")
+    }
+
+    /// A process that has the file open, with one commit and an open epoch.
+    fn writer(&self) -> Child {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "child", "--nocapture"]).env(FILE, self.file());
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap() == "ready"));
+        child
+    }
+
+    /// As a crash leaves it.
+    fn crashed() -> Self {
+        let place = Self::new();
+        let mut child = place.writer();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        place
+    }
+
+    fn famio(&self, args: &[&str], path: &Path) -> (i32, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_famio"));
+        command.args(args).arg(path).current_dir(self.folder.path()).env_remove("FAMIO_POOL");
+        let Output { status, stdout, stderr } = command.output().unwrap();
+        (status.code().unwrap(), String::from_utf8([stdout, stderr].concat()).unwrap())
+    }
+
+    #[track_caller]
+    fn expect(&self, args: &[&str], status: i32, word: &str) {
+        let (code, text) = self.famio(args, &self.file());
+        assert_eq!(code, status, "{args:?}: {text}");
+        assert!(text.contains(word), "{args:?}: '{word}' is not in: {text}");
+    }
+
+    #[track_caller]
+    fn is_committed(&self) {
+        assert!(std::fs::read(self.file()).unwrap() == [b'b'; 2 * BLOCK]);
+        let names: Vec<_> = std::fs::read_dir(self.folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(names, [self.file()]);
+    }
+}
+
+#[test]
+fn a_crash_is_seen_and_recovered() {
+    let place = Place::crashed();
+    place.expect(&["status"], 0, "dead");
+    place.expect(&["status", "--json"], 0, "\"alive\": false");
+    place.expect(&["recover", "--dry-run"], 0, "would be recovered to epoch");
+    place.expect(&["status"], 0, "active");
+    place.expect(&["recover"], 0, "recovered to epoch");
+    place.is_committed();
+    place.expect(&["recover"], 0, "nothing to recover");
+    place.expect(&["status"], 0, "no journals");
+}
+
+#[test]
+fn a_folder_is_searched() {
+    let place = Place::crashed();
+    let (code, text) = place.famio(&["recover"], place.folder.path());
+    assert!(code == 0 && text.contains("recovered to epoch"), "{text}");
+    place.is_committed();
+}
+
+#[test]
+fn a_change_by_somebody_else_needs_a_decision() {
+    for (winner, size) in [("--use=journal", 2 * BLOCK), ("--use=file", 2 * BLOCK + 5)] {
+        let place = Place::crashed();
+        // Back to the size that the crash left, and more.
+        File::options().write(true).open(place.file()).unwrap().set_len(2 * BLOCK as u64 + 5).unwrap();
+        place.expect(&["recover"], 3, "--use");
+        place.expect(&["status"], 0, "active");
+        place.expect(&["recover", winner], 0, "app.db");
+        assert_eq!(std::fs::metadata(place.file()).unwrap().len(), size as u64, "{winner}");
+        place.expect(&["status"], 0, "no journals");
+    }
+}
+
+#[test]
+fn a_file_in_use_is_left_alone() {
+    let place = Place::new();
+    let mut child = place.writer();
+    let pid = child.id().to_string();
+    place.expect(&["recover"], 4, &pid);
+    place.expect(&["status"], 0, &pid);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    place.expect(&["recover"], 0, "recovered to epoch");
+    place.is_committed();
+}
+
+#[test]
+fn a_path_that_is_not_there() {
+    let place = Place::new();
+    let none = place.folder.path().join("none");
+    for command in ["recover", "status"] {
+        let (code, text) = place.famio(&[command], &none);
+        assert!(code == 1 && text.contains("none"), "{command}: {text}");
+    }
+}
