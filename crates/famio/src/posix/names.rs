@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub unsafe fn truncate(path: *const c_char, length: i64) -> Ret {
     // SAFETY: the caller's promise.
     unsafe {
-        let meant = length >= 0 && super::open::wanted(libc::AT_FDCWD, path, 0).is_some();
+        let meant = length >= 0 && super::open::wanted(libc::AT_FDCWD, path, 0, false).is_some();
         if !meant || process::in_vfork_child() {
             return raw!(SYS_truncate, path, length);
         }

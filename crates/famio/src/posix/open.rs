@@ -2,7 +2,7 @@
 
 use super::config::Config;
 use super::description::{EMULATED, Handle};
-use super::{Ret, demote, fail, lock, policy, process, raw, table};
+use super::{Ret, demote, fail, lock, ordinary, policy, process, raw, table};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
 use core::ffi::c_char;
@@ -18,18 +18,23 @@ use std::sync::Arc;
 pub unsafe fn openat(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Ret {
     // SAFETY: the caller's promise.
     unsafe {
-        match wanted(dirfd, path, flags) {
+        match wanted(dirfd, path, flags, true) {
             Some(config) => open_atomic(config, dirfd, path, flags, mode),
             None => table::fresh(raw!(SYS_openat, dirfd, path, flags, mode)),
         }
     }
 }
 
-/// The configuration, where the path may lead to an atomic file and the flags ask for its data.
+/// The configuration, where the path may lead to an atomic file and the flags ask for its data; `descriptor`: to open one.
 ///
 /// # Safety
 /// As [`openat`].
-pub(super) unsafe fn wanted(dirfd: RawFd, path: *const c_char, flags: i32) -> Option<&'static Config> {
+pub(super) unsafe fn wanted(
+    dirfd: RawFd,
+    path: *const c_char,
+    flags: i32,
+    descriptor: bool,
+) -> Option<&'static Config> {
     let config = process::config()?;
     let no_data = libc::O_PATH | libc::O_DIRECTORY;
     if flags & no_data != 0 || flags & libc::O_ACCMODE == libc::O_ACCMODE {
@@ -56,8 +61,7 @@ pub(super) unsafe fn wanted(dirfd: RawFd, path: *const c_char, flags: i32) -> Op
         Ok(stat) => {
             let open = lock::not_reentered().is_ok() && AtomicFile::find(stat.st_dev, stat.st_ino).is_some();
             // SAFETY: the path is good.
-            let ordinary = unsafe { demote::is_ordinary_path(dirfd, path, &stat) };
-            ((meant || open) && !ordinary).then_some(config)
+            ((meant || open) && !unsafe { ordinary::is(dirfd, path, &stat, descriptor) }).then_some(config)
         }
         Err(libc::ENOENT) => (meant && flags & libc::O_CREAT != 0).then_some(config),
         Err(_) => None,
@@ -163,7 +167,7 @@ pub unsafe fn adopt(fd: RawFd, path: *const c_char) -> Ret {
     if stat.st_mode & libc::S_IFMT != libc::S_IFREG
         || !(meant || open.is_some())
         // SAFETY: as above.
-        || unsafe { demote::is_ordinary_path(fd, c"".as_ptr(), &stat) }
+        || unsafe { ordinary::is(fd, c"".as_ptr(), &stat, true) }
     {
         return fd as Ret;
     }

@@ -297,3 +297,8 @@ pub(super) fn say_detail(detail: &str) -> bool {
     let hash = detail.bytes().fold(1usize, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte as usize)) | 1;
     LAST.swap(hash, Ordering::Relaxed) != hash
 }
+
+/// Whether files are managed.
+pub fn is_on() -> bool {
+    STATE.load(Ordering::Acquire) == ON
+}

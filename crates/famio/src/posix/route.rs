@@ -172,7 +172,7 @@ unsafe fn openat2(dirfd: RawFd, path: *const c_char, how: *const [u64; 3], size:
             return kernel();
         }
         let Ok([flags, mode, resolve]) = user::get(how) else { return kernel() };
-        if super::open::wanted(dirfd, path, flags as i32).is_none() {
+        if super::open::wanted(dirfd, path, flags as i32, false).is_none() {
             return kernel();
         }
         if resolve != 0 || size != size_of::<[u64; 3]>() || flags > u64::from(u32::MAX) {
