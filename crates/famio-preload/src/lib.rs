@@ -1,1 +1,14 @@
-//! The POSIX interposer: thin hooks over `famio::posix`.
+//! The POSIX interposer: thin hooks over `famio::posix`. The exports are made from `hooks.txt` by `build.rs`.
+
+mod asynchronous;
+mod entry;
+mod fortify;
+mod fresh;
+mod hooks;
+mod next;
+mod old_stat;
+mod outcome;
+mod programs;
+mod start;
+mod stdio;
+mod temporary;

@@ -24,5 +24,7 @@ pub mod recovery;
 
 pub mod file;
 
+pub mod posix;
+
 pub use error::{Error, Result};
 pub use settings::{Durability, PolicyChoice, Settings};

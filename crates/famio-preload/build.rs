@@ -1,0 +1,122 @@
+//! Makes the exports from `hooks.txt`, and builds the C shim.
+
+#[allow(dead_code)]
+#[path = "table.rs"]
+mod table;
+
+use std::fmt::Write;
+use std::{env, fs, path::PathBuf};
+
+fn main() {
+    for file in ["hooks.txt", "table.rs", "src/shim.c"] {
+        println!("cargo:rerun-if-changed={file}");
+    }
+    let sections = table::parse(&fs::read_to_string("hooks.txt").expect("hooks.txt"));
+    let rows: Vec<&table::Row> = sections.iter().flat_map(|section| &section.rows).collect();
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("OUT_DIR"));
+    fs::write(out.join("hooks.rs"), rust(&rows)).expect("hooks.rs");
+    fs::write(out.join("fronts.c"), fronts(&rows)).expect("fronts.c");
+    cc::Build::new()
+        .file("src/shim.c")
+        .file(out.join("fronts.c"))
+        .flag("-fPIC")
+        .flag("-fvisibility=hidden")
+        .opt_level(2)
+        .warnings(true)
+        .extra_warnings(true)
+        .compile("famio_shim");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,now");
+}
+
+/// The Rust exports.
+fn rust(rows: &[&table::Row]) -> String {
+    let mut text = String::new();
+    let mut next = Vec::new();
+    for row in rows {
+        let name = &row.names[0];
+        let arguments = row.arguments.join(", ");
+        let (result, body) = (&row.result, &row.body);
+        match row.shape.as_str() {
+            "call" | "plain" => {
+                let run = match (row.shape.as_str(), result.as_str()) {
+                    ("call", _) => format!("finish(|| unsafe {{ {body} }}) as {result}"),
+                    (_, "!") => format!("unsafe {{ {body} }}"),
+                    _ => format!("plain(|| unsafe {{ {body} }})"),
+                };
+                for name in &row.names {
+                    writeln!(
+                        text,
+                        "#[unsafe(no_mangle)]\npub unsafe extern \"C\" fn {name}({arguments}) -> {result} {{\n    \
+                         // SAFETY: the caller's promise is the C function's.\n    {run}\n}}"
+                    )
+                    .expect("a string");
+                }
+            }
+            "cancel" => {
+                // The front goes on to libc's function in a tail call: no frame of ours is there when a thread that
+                // waits in it is cancelled.
+                writeln!(
+                    text,
+                    "#[unsafe(no_mangle)]\npub unsafe extern \"C\" fn famio_hook_{name}({arguments}) -> {result} {{\n    \
+                     // SAFETY: the caller's promise is the C function's.\n    \
+                     finish(|| unsafe {{ {body} }}) as {result}\n}}\n\
+                     unsafe extern \"C\" {{ fn famio_front_{name}({arguments}) -> {result}; }}"
+                )
+                .expect("a string");
+                for alias in &row.names {
+                    jump(&mut text, alias, &format!("famio_front_{name}"));
+                }
+                next.push(name.clone());
+            }
+            "shim" => {
+                if name != "syscall" {
+                    writeln!(text, "unsafe extern \"C\" {{ fn famio_shim_{name}(); }}").expect("a string");
+                    for alias in &row.names {
+                        jump(&mut text, alias, &format!("famio_shim_{name}"));
+                    }
+                }
+            }
+            "-" => {}
+            other => panic!("{name}: shape {other}"),
+        }
+    }
+    writeln!(text, "/// Functions whose libc form is a cancellation point, in the order of `famio_next`.")
+        .expect("a string");
+    let names: Vec<String> = next.iter().map(|name| format!("c\"{name}\"")).collect();
+    writeln!(text, "pub const NEXT_NAMES: [&CStr; {}] = [{}];", next.len(), names.join(", ")).expect("a string");
+    text
+}
+
+fn jump(text: &mut String, from: &str, to: &str) {
+    writeln!(
+        text,
+        "#[unsafe(no_mangle)]\n#[unsafe(naked)]\npub unsafe extern \"C\" fn {from}() {{\n    \
+         core::arch::naked_asm!(jump!(), sym {to})\n}}"
+    )
+    .expect("a string");
+}
+
+/// The C fronts of cancellation points.
+fn fronts(rows: &[&table::Row]) -> String {
+    let mut text = String::from(
+        "/* Made by build.rs. A descriptor that is not ours goes on to libc's function, with all arguments in their\n \
+         * registers, by a tail call. */\n\
+         typedef long function(long, long, long, long, long, long);\n\
+         extern _Bool famio_is_managed(int fd);\n\
+         extern function *volatile famio_next[];\n",
+    );
+    for (index, row) in rows.iter().filter(|row| row.shape == "cancel").enumerate() {
+        let name = &row.names[0];
+        writeln!(
+            text,
+            "extern function famio_hook_{name};\n\
+             long famio_front_{name}(long a, long b, long c, long d, long e, long f) {{\n  \
+             function *next = famio_next[{index}];\n  \
+             if (__builtin_expect(next && !famio_is_managed((int)a), 1)) return next(a, b, c, d, e, f);\n  \
+             return famio_hook_{name}(a, b, c, d, e, f);\n}}"
+        )
+        .expect("a string");
+    }
+    text
+}

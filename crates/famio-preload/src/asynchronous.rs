@@ -1,0 +1,94 @@
+//! POSIX aio, libaio and io_uring.
+
+use crate::next::Next;
+use crate::outcome::set_errno;
+use core::ffi::{c_long, c_void};
+use famio::posix;
+
+macro_rules! after {
+    ($check:expr, $symbol:literal, ($($argument:expr => $type:ty),*)) => {{
+        static NEXT: Next = Next::new($symbol);
+        let checked = $check;
+        if checked < 0 {
+            set_errno(checked);
+            return -1;
+        }
+        match NEXT.get::<unsafe extern "C" fn($($type),*) -> i32>() {
+            Some(next) => next($($argument),*),
+            None => {
+                set_errno(-(libc::ENOSYS as isize));
+                -1
+            }
+        }
+    }};
+}
+
+/// # Safety
+/// As libc's.
+pub unsafe fn aio_read(block: *mut c_void) -> i32 {
+    // SAFETY: the caller's promise; the type is that function's.
+    unsafe { after!(posix::aio_control(block.cast()), c"aio_read", (block => *mut c_void)) }
+}
+
+/// # Safety
+/// As libc's.
+pub unsafe fn aio_write(block: *mut c_void) -> i32 {
+    // SAFETY: the caller's promise; the type is that function's.
+    unsafe { after!(posix::aio_control(block.cast()), c"aio_write", (block => *mut c_void)) }
+}
+
+/// # Safety
+/// As libc's.
+pub unsafe fn aio_fsync(op: i32, block: *mut c_void) -> i32 {
+    // SAFETY: the caller's promise; the type is that function's.
+    unsafe { after!(posix::aio_control(block.cast()), c"aio_fsync", (op => i32, block => *mut c_void)) }
+}
+
+/// # Safety
+/// As libc's.
+pub unsafe fn lio_listio(mode: i32, blocks: *const *mut c_void, count: i32, event: *mut c_void) -> i32 {
+    // SAFETY: the caller's promise; the type is that function's.
+    unsafe {
+        after!(
+            posix::lio_listio(blocks.cast(), count),
+            c"lio_listio",
+            (mode => i32, blocks => *const *mut c_void, count => i32, event => *mut c_void)
+        )
+    }
+}
+
+/// libaio's: the result is a negated errno.
+///
+/// # Safety
+/// As libaio's.
+pub unsafe fn io_submit(context: usize, count: c_long, blocks: *const *const i32) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { posix::io_submit(context, count as isize, blocks) as i32 }
+}
+
+macro_rules! ring {
+    ($name:ident, $symbol:literal, ($($argument:ident: $type:ty),*)) => {
+        /// liburing's: the result is a negated errno.
+        ///
+        /// # Safety
+        /// As liburing's.
+        pub unsafe fn $name($($argument: $type),*) -> i32 {
+            static NEXT: Next = Next::new($symbol);
+            let refused = posix::io_uring();
+            if refused < 0 {
+                return refused as i32;
+            }
+            // SAFETY: the caller's promise; the type is that function's.
+            unsafe {
+                match NEXT.get::<unsafe extern "C" fn($($type),*) -> i32>() {
+                    Some(next) => next($($argument),*),
+                    None => -libc::ENOSYS,
+                }
+            }
+        }
+    };
+}
+
+ring!(io_uring_queue_init, c"io_uring_queue_init", (entries: u32, ring: *mut c_void, flags: u32));
+ring!(io_uring_queue_init_params, c"io_uring_queue_init_params", (entries: u32, ring: *mut c_void, params: *mut c_void));
+ring!(io_uring_setup, c"io_uring_setup", (entries: u32, params: *mut c_void));

@@ -1,0 +1,195 @@
+//! Hooks with a convention of their own, and the entries that the C shim calls.
+
+use crate::next::Next;
+use crate::outcome::finish;
+use core::ffi::{c_char, c_int, c_long, c_void};
+use famio::posix::{self, Ret, process, table};
+use famio::sys::syscall as raw;
+
+/// `closefrom`, which tells no errors.
+pub fn closefrom(first: i32) {
+    static NEXT: Next = Next::new(c"closefrom");
+    let first = first.max(0) as u32;
+    let done = finish(|| posix::close_range(first, u32::MAX, 0));
+    if done < 0 {
+        // A kernel without close_range: what is ours has been released, libc closes one by one.
+        // SAFETY: the type is that function's.
+        if let Some(next) = unsafe { NEXT.get::<unsafe extern "C" fn(c_int)>() } {
+            // SAFETY: as above.
+            unsafe { next(first as c_int) };
+        }
+    }
+}
+
+/// `posix_fallocate`, whose result is an errno.
+pub fn posix_fallocate(fd: i32, offset: i64, length: i64) -> i32 {
+    static NEXT: Next = Next::new(c"posix_fallocate");
+    if table::is_managed(fd) {
+        if offset < 0 || length <= 0 {
+            return libc::EINVAL;
+        }
+        return -posix::fallocate(fd, 0, offset, length) as i32;
+    }
+    // SAFETY: the type is that function's.
+    match unsafe { NEXT.get::<unsafe extern "C" fn(c_int, i64, i64) -> c_int>() } {
+        // SAFETY: as above.
+        Some(next) => unsafe { next(fd, offset, length) },
+        None => libc::ENOSYS,
+    }
+}
+
+/// `sync`, which has no result.
+pub fn sync() {
+    finish(posix::sync);
+}
+
+/// `_exit`.
+///
+/// # Safety
+/// Ends the process.
+pub unsafe fn exit_now(status: i32) -> ! {
+    finish(|| {
+        process::end();
+        0
+    });
+    loop {
+        // SAFETY: ends the process.
+        unsafe { raw(libc::SYS_exit_group, [status as usize, 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// For the C fronts and the shim.
+#[unsafe(no_mangle)]
+pub extern "C" fn famio_is_managed(fd: c_int) -> bool {
+    table::is_managed(fd)
+}
+
+/// For the C shim.
+///
+/// # Safety
+/// As `openat`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn famio_openat(dirfd: c_int, path: *const c_char, flags: c_int, mode: u32) -> c_int {
+    // SAFETY: the caller's promise.
+    finish(|| unsafe { posix::openat(dirfd, path, flags, mode) }) as c_int
+}
+
+/// For the C shim.
+///
+/// # Safety
+/// As `fcntl`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn famio_fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    finish(|| unsafe { posix::fcntl(fd, command, argument) }) as c_int
+}
+
+/// For the C shim.
+///
+/// # Safety
+/// As `ioctl`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn famio_ioctl(fd: c_int, request: usize, argument: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    finish(|| unsafe { posix::ioctl(fd, request as u32, argument) }) as c_int
+}
+
+/// For the C shim: libc's `fcntl`.
+#[unsafe(no_mangle)]
+pub extern "C" fn famio_next_fcntl() -> *const c_void {
+    static NEXT: Next = Next::new(c"fcntl");
+    // SAFETY: an address is an address.
+    unsafe { NEXT.get::<*const c_void>() }.unwrap_or(core::ptr::null())
+}
+
+/// For the C shim: libc's `vdprintf`.
+#[unsafe(no_mangle)]
+pub extern "C" fn famio_next_vdprintf() -> *const c_void {
+    static NEXT: Next = Next::new(c"vdprintf");
+    // SAFETY: an address is an address.
+    unsafe { NEXT.get::<*const c_void>() }.unwrap_or(core::ptr::null())
+}
+
+/// Which system calls [`famio_syscall`] looks at.
+static ROUTED: [bool; 512] = posix::ROUTED;
+
+/// A system call of the table, by number.
+///
+/// # Safety
+/// As the system call.
+unsafe extern "C" fn famio_syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> Ret {
+    // SAFETY: the caller's promise.
+    finish(|| unsafe { posix::syscall(number, [a, b, c, d, e, f]) })
+}
+
+/// Sets errno from the kernel's result; -1.
+extern "C" fn famio_failed(result: Ret) -> Ret {
+    finish(|| result)
+}
+
+/// `syscall(2)`. What is not in the table goes to the kernel as in libc, with no frame of ours around it: a child made
+/// by `clone` or `vfork` returns from here on another stack or before its parent.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn syscall() {
+    core::arch::naked_asm!(
+        "cmp rdi, 512",
+        "jae 2f",
+        "lea rax, [rip + {routed}]",
+        "cmp byte ptr [rax + rdi], 0",
+        "je 2f",
+        "jmp {here}",
+        "2:",
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov rdx, rcx",
+        "mov r10, r8",
+        "mov r8, r9",
+        "mov r9, [rsp + 8]",
+        "syscall",
+        "cmp rax, -4095",
+        "jae 3f",
+        "ret",
+        "3:",
+        "mov rdi, rax",
+        "jmp {failed}",
+        routed = sym ROUTED,
+        here = sym famio_syscall,
+        failed = sym famio_failed,
+    )
+}
+
+/// As on x86-64.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn syscall() {
+    core::arch::naked_asm!(
+        "cmp x0, 512",
+        "b.hs 2f",
+        "adrp x9, {routed}",
+        "add x9, x9, :lo12:{routed}",
+        "ldrb w9, [x9, x0]",
+        "cbz w9, 2f",
+        "b {here}",
+        "2:",
+        "mov x8, x0",
+        "mov x0, x1",
+        "mov x1, x2",
+        "mov x2, x3",
+        "mov x3, x4",
+        "mov x4, x5",
+        "mov x5, x6",
+        "svc 0",
+        "cmn x0, 4095",
+        "b.hs 3f",
+        "ret",
+        "3:",
+        "b {failed}",
+        routed = sym ROUTED,
+        here = sym famio_syscall,
+        failed = sym famio_failed,
+    )
+}

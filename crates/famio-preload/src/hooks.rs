@@ -1,0 +1,26 @@
+//! The exported functions.
+#![allow(missing_docs, clippy::missing_safety_doc, clippy::unnecessary_cast, non_snake_case)]
+#![allow(clippy::too_many_arguments, clippy::unused_unit, unused_unsafe)]
+
+use crate::outcome::{finish, plain};
+use crate::{asynchronous, entry, fortify, fresh, old_stat, programs, stdio, temporary};
+use core::ffi::{CStr, c_char, c_long, c_void};
+use famio::file::UserBuf;
+use famio::posix;
+use famio::sys::syscall as raw;
+
+/// The instruction that goes on to another function with everything left in place.
+#[cfg(target_arch = "x86_64")]
+macro_rules! jump {
+    () => {
+        "jmp {}"
+    };
+}
+#[cfg(target_arch = "aarch64")]
+macro_rules! jump {
+    () => {
+        "b {}"
+    };
+}
+
+include!(concat!(env!("OUT_DIR"), "/hooks.rs"));

@@ -1,0 +1,50 @@
+//! From the kernel's convention to C's; no panic leaves the library.
+
+use famio::posix::Ret;
+use famio::sys;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// The errno of this thread.
+#[inline]
+pub fn errno() -> *mut i32 {
+    // SAFETY: libc's accessor has no preconditions.
+    unsafe { libc::__errno_location() }
+}
+
+/// Runs `call`; an error becomes -1 and errno, and success leaves errno as it was.
+#[inline]
+pub fn finish(call: impl FnOnce() -> Ret) -> Ret {
+    let errno = errno();
+    // SAFETY: the thread's errno lives as long as the thread.
+    let before = unsafe { *errno };
+    let result = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| panicked());
+    let (after, result) = if (-4095..0).contains(&result) { (-result as i32, -1) } else { (before, result) };
+    // SAFETY: as above.
+    unsafe { *errno = after };
+    result
+}
+
+/// Runs a hook that follows its own convention.
+#[inline]
+pub fn plain<T>(call: impl FnOnce() -> T) -> T {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(value) => value,
+        Err(_) => {
+            panicked();
+            // There is no value that means failure for every such function.
+            std::process::abort()
+        }
+    }
+}
+
+/// Sets errno from a negated one.
+pub fn set_errno(error: Ret) {
+    // SAFETY: the thread's errno lives as long as the thread.
+    unsafe { *errno() = -error as i32 };
+}
+
+#[cold]
+fn panicked() -> Ret {
+    sys::notice("a defect in the library was caught; the call fails with EIO; please report it");
+    -(libc::EIO as Ret)
+}

@@ -1,0 +1,90 @@
+//! The exec family: files are left clean before another program takes over.
+
+use crate::next::Next;
+use crate::outcome::set_errno;
+use core::ffi::c_char;
+use famio::posix::{Ret, process};
+use famio::sys::syscall;
+
+type Strings = *const *const c_char;
+
+/// The program's environment as it is now.
+pub fn environment() -> Strings {
+    unsafe extern "C" {
+        static environ: Strings;
+    }
+    // SAFETY: libc's variable; a program that changes it in another thread during exec has a race of its own.
+    unsafe { environ }
+}
+
+/// # Safety
+/// As the system call.
+pub unsafe fn execve(path: *const c_char, argv: Strings, envp: Strings) -> Ret {
+    let _passing = process::before_exec();
+    // SAFETY: the caller's promise.
+    unsafe { syscall(libc::SYS_execve, [path as usize, argv as usize, envp as usize, 0, 0, 0]) }
+}
+
+/// # Safety
+/// As the system call.
+pub unsafe fn execveat(dirfd: i32, path: *const c_char, argv: Strings, envp: Strings, flags: i32) -> Ret {
+    let _passing = process::before_exec();
+    let arguments = [dirfd as usize, path as usize, argv as usize, envp as usize, flags as usize, 0];
+    // SAFETY: the caller's promise.
+    unsafe { syscall(libc::SYS_execveat, arguments) }
+}
+
+macro_rules! through {
+    ($name:ident, $symbol:literal, ($($argument:ident: $type:ty),*)) => {
+        /// # Safety
+        /// As libc's.
+        pub unsafe fn $name($($argument: $type),*) -> i32 {
+            static NEXT: Next = Next::new($symbol);
+            let _passing = process::before_exec();
+            // SAFETY: the caller's promise; the type is that function's.
+            unsafe {
+                match NEXT.get::<unsafe extern "C" fn($($type),*) -> i32>() {
+                    Some(next) => next($($argument),*),
+                    None => {
+                        set_errno(-(libc::ENOSYS as isize));
+                        -1
+                    }
+                }
+            }
+        }
+    };
+}
+
+through!(execvp, c"execvp", (file: *const c_char, argv: Strings));
+through!(execvpe, c"execvpe", (file: *const c_char, argv: Strings, envp: Strings));
+through!(fexecve, c"fexecve", (fd: i32, argv: Strings, envp: Strings));
+
+/// For the C shim.
+///
+/// # Safety
+/// As `execv`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn famio_execv(path: *const c_char, argv: Strings) -> i32 {
+    // SAFETY: the caller's promise.
+    crate::outcome::finish(|| unsafe { execve(path, argv, environment()) }) as i32
+}
+
+/// For the C shim.
+///
+/// # Safety
+/// As `execve`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn famio_execve(path: *const c_char, argv: Strings, envp: Strings) -> i32 {
+    // SAFETY: the caller's promise.
+    crate::outcome::finish(|| unsafe { execve(path, argv, envp) }) as i32
+}
+
+/// For the C shim.
+///
+/// # Safety
+/// As `execvp`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn famio_execvp(file: *const c_char, argv: Strings) -> i32 {
+    // SAFETY: the caller's promise.
+    crate::outcome::plain(|| unsafe { execvp(file, argv) })
+}

@@ -1,0 +1,59 @@
+//! The library's constructor and destructor.
+
+use crate::hooks::NEXT_NAMES;
+use crate::next::find;
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+use famio::posix::process;
+
+/// libc's functions behind the fronts; null until the constructor has run: the kernel is called directly.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static famio_next: [AtomicPtr<c_void>; NEXT_NAMES.len()] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; NEXT_NAMES.len()];
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = constructor;
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static DESTRUCTOR: extern "C" fn() = end;
+
+unsafe extern "C" {
+    fn at_quick_exit(function: extern "C" fn()) -> i32;
+    fn pthread_atfork(
+        before: Option<extern "C" fn()>,
+        parent: Option<extern "C" fn()>,
+        child: Option<extern "C" fn()>,
+    ) -> i32;
+}
+
+extern "C" fn constructor() {
+    for (name, next) in NEXT_NAMES.iter().zip(&famio_next) {
+        next.store(find(name), Ordering::Relaxed);
+    }
+    process::start();
+    if process::is_on() {
+        // SAFETY: the functions stay loaded: the library is linked with -z nodelete.
+        unsafe {
+            libc::atexit(end);
+            at_quick_exit(end);
+            pthread_atfork(None, None, Some(child));
+        }
+    }
+}
+
+extern "C" fn end() {
+    let _ = crate::outcome::finish(|| {
+        process::end();
+        0
+    });
+}
+
+extern "C" fn child() {
+    let _ = crate::outcome::finish(|| {
+        process::after_fork_in_child();
+        0
+    });
+}

@@ -1,0 +1,101 @@
+// The table of hooks: read by build.rs, which makes the exports, and by the test that keeps docs/posix.md in step.
+
+/// One line of `hooks.txt`.
+pub struct Row {
+    /// What is done with an atomic file.
+    pub treatment: String,
+    /// How the export is made.
+    pub shape: String,
+    /// The name, and its aliases.
+    pub names: Vec<String>,
+    /// Arguments as `name: type`.
+    pub arguments: Vec<String>,
+    /// The C result's type.
+    pub result: String,
+    /// What is run.
+    pub body: String,
+    /// For the reader.
+    pub remark: String,
+}
+
+/// A heading with its rows.
+pub struct Section {
+    /// The heading.
+    pub title: String,
+    /// The rows below it.
+    pub rows: Vec<Row>,
+}
+
+/// Reads the table.
+pub fn parse(text: &str) -> Vec<Section> {
+    let mut sections: Vec<Section> = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        if let Some(title) = line.strip_prefix("## ") {
+            sections.push(Section { title: title.to_owned(), rows: Vec::new() });
+            continue;
+        }
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let escaped = line.replace("\\|", "\u{1}");
+        let fields: Vec<String> = escaped.split('|').map(|field| field.trim().replace('\u{1}', "|")).collect();
+        let [treatment, shape, names, prototype, body, remark] = fields.as_slice() else {
+            panic!("hooks.txt:{}: six fields expected, {} found", index + 1, fields.len());
+        };
+        assert!(
+            ["handle", "demote", "refuse", "watch", "forward"].contains(&treatment.as_str()),
+            "hooks.txt:{}: treatment {treatment}",
+            index + 1
+        );
+        let (arguments, result) = match prototype.split_once(") -> ") {
+            Some((arguments, result)) => (arguments.trim_start_matches('('), result),
+            None => ("", ""),
+        };
+        sections.last_mut().expect("a section before the first row").rows.push(Row {
+            treatment: treatment.clone(),
+            shape: shape.clone(),
+            names: names.split(", ").map(str::to_owned).collect(),
+            arguments: arguments.split(", ").filter(|argument| !argument.is_empty()).map(str::to_owned).collect(),
+            result: result.to_owned(),
+            body: body.clone(),
+            remark: remark.clone(),
+        });
+    }
+    sections
+}
+
+/// The table as `docs/posix.md`.
+pub fn document(sections: &[Section]) -> String {
+    let mut text = String::from(HEAD);
+    for section in sections {
+        text += &format!("\n## {}\n\n| names | what happens | remark |\n|---|---|---|\n", section.title);
+        for row in &section.rows {
+            let names: Vec<String> = row.names.iter().map(|name| format!("`{name}`")).collect();
+            text += &format!("| {} | {} | {} |\n", names.join(", "), row.treatment, row.remark.replace('|', "\\|"));
+        }
+    }
+    text
+}
+
+const HEAD: &str = "# POSIX calls under Famio
+
+<!-- Made from crates/famio-preload/hooks.txt; change it there and run `FAMIO_BLESS=1 cargo test -p famio-preload --test table`. -->
+
+What `libfamio_preload.so` does with each libc function that can reach the data of an **atomic file**. For every other
+file and descriptor all of them do what libc does.
+
+- **handle**: the library answers.
+- **demote**: the file is committed, settled and handed back to the kernel, with a notice on stderr; from there on it is
+  an ordinary file for the rest of the process.
+- **refuse**: an error, in a process whose configuration names atomic files.
+- **watch**: libc or the kernel answers; the library prepares or takes note.
+- **forward**: not interposed, for the reason given.
+
+What the library cannot see: inlined system calls, io_uring set up by them, programs that are static or setuid, and
+what a child made by `vfork` or `posix_spawn` does before it runs another program. A name of an atomic file is a glob on
+paths; links are followed, and once a file is open in a process, every other path to it in that process leads to the same
+atomic file.
+
+A signal handler that interrupts a call on an atomic file, in a locked section, and itself calls one gets `EDEADLK`.
+Calls on atomic files are no cancellation points.
+";

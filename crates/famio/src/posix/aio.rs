@@ -1,0 +1,67 @@
+//! Asynchronous I/O: what a queue does to a file is not seen, so the file is demoted first, or the queue refused.
+
+use super::{Ret, demote, fail, process, raw, user};
+use crate::sys;
+use std::os::fd::RawFd;
+
+/// Before `aio_read`, `aio_write`, `aio_fsync`: demotes the file of the control block's descriptor, its first word.
+///
+/// # Safety
+/// As the library function: bad memory is left to it.
+pub unsafe fn aio_control(block: *const i32) -> Ret {
+    // SAFETY: any bytes are a number.
+    match unsafe { user::get(block) } {
+        Ok(fd) => demote::demote_for_stream(fd, "aio(7)"),
+        Err(_) => 0,
+    }
+}
+
+/// Before `lio_listio`.
+///
+/// # Safety
+/// As the library function: bad memory is left to it.
+pub unsafe fn lio_listio(blocks: *const *const i32, count: i32) -> Ret {
+    for index in 0..usize::try_from(count).unwrap_or(0) {
+        // SAFETY: any bytes are a pointer, which is checked in turn.
+        let result = unsafe {
+            match user::get(blocks.wrapping_add(index)) {
+                Ok(block) if !block.is_null() => aio_control(block),
+                Ok(_) => 0,
+                Err(_) => return 0,
+            }
+        };
+        if result < 0 {
+            return result;
+        }
+    }
+    0
+}
+
+/// `io_submit(2)`: the descriptor is the sixth word of 32 bits of a control block.
+///
+/// # Safety
+/// As the system call: bad memory gives `EFAULT`.
+pub unsafe fn io_submit(context: usize, count: isize, blocks: *const *const i32) -> Ret {
+    for index in 0..usize::try_from(count).unwrap_or(0) {
+        // SAFETY: any bytes are a pointer and a number, which are checked in turn.
+        let fd = unsafe { user::get(blocks.wrapping_add(index)).and_then(|block| user::get(block.wrapping_add(5))) };
+        let Ok(fd) = fd else { break };
+        let result = demote::demote_for_stream(fd as RawFd, "io_submit(2)");
+        if result < 0 {
+            return result;
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { raw!(SYS_io_submit, context, count, blocks) }
+}
+
+/// Before an io_uring is set up: `ENOSYS` in a process with atomic files, since its requests go past the library.
+pub fn io_uring() -> Ret {
+    if process::config().is_none() {
+        return 0;
+    }
+    if process::say_once(process::Once::Ring) {
+        sys::notice("io_uring refused (ENOSYS): its requests would go past the library; the program may fall back");
+    }
+    fail(libc::ENOSYS)
+}

@@ -1,0 +1,177 @@
+//! What the user asked for, from the environment block.
+
+use super::policy::Globs;
+use super::raw;
+use crate::settings::{Durability, PolicyChoice, Settings};
+use core::ffi::c_char;
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// Which files are atomic, and how.
+pub struct Config {
+    /// The files.
+    pub globs: Globs,
+    /// Their settings.
+    pub settings: Settings,
+}
+
+impl Config {
+    /// What weakens durability, to be said once.
+    pub(super) fn warning(&self) -> Option<String> {
+        if self.settings.emulated {
+            Some(
+                "FAMIO_DOMAIN=emulated: plain memory stands in for persistent memory; nothing survives a power cut"
+                    .into(),
+            )
+        } else if self.settings.durability == Durability::Process {
+            Some("FAMIO_DURABILITY=process: a SYNC survives the end of the process, not a power cut".into())
+        } else {
+            None
+        }
+    }
+}
+
+/// The configuration in the environment; `None` without `FAMIO_ATOMIC`; `Err`: what is wrong and with which variable.
+pub(super) fn from_environment() -> Result<Option<Config>, String> {
+    parse(variable)
+}
+
+fn parse<'a>(variable: impl Fn(&str) -> Option<&'a [u8]>) -> Result<Option<Config>, String> {
+    let Some(atomic) = variable("FAMIO_ATOMIC").filter(|globs| !globs.is_empty()) else { return Ok(None) };
+    let mut settings = Settings::default();
+    if let Some(pool) = variable("FAMIO_POOL").filter(|pool| !pool.is_empty()) {
+        let mut path = PathBuf::from(OsStr::from_bytes(pool));
+        if path.is_relative() {
+            path = PathBuf::from(OsStr::from_bytes(&working_folder())).join(path);
+        }
+        settings.pool = Some(path);
+    }
+    let text = |name: &str| match variable(name).map(core::str::from_utf8) {
+        None => Ok(None),
+        Some(Ok("")) => Ok(None),
+        Some(Ok(value)) => Ok(Some(value)),
+        Some(Err(_)) => Err(format!("{name} is not UTF-8; the program was not started")),
+    };
+    let bad = |name: &str, value: &str, good: &str| {
+        Err(format!("{name}={value} is not understood; it takes {good}; the program was not started"))
+    };
+    match text("FAMIO_DURABILITY")? {
+        None | Some("power") => {}
+        Some("process") => settings.durability = Durability::Process,
+        Some(other) => return bad("FAMIO_DURABILITY", other, "power or process"),
+    }
+    match text("FAMIO_DOMAIN")? {
+        None => {}
+        Some("emulated") => settings.emulated = true,
+        Some(other) => return bad("FAMIO_DOMAIN", other, "emulated, or is left out"),
+    }
+    settings.policy = match text("FAMIO_POLICY")? {
+        None | Some("auto") => PolicyChoice::Auto,
+        Some("undo") => PolicyChoice::Undo,
+        Some("redo") => PolicyChoice::Redo,
+        Some("alternate") => PolicyChoice::Alternate,
+        Some(other) => return bad("FAMIO_POLICY", other, "auto, undo, redo or alternate"),
+    };
+    if let Some(value) = text("FAMIO_JOURNAL_LIMIT")? {
+        match bytes(value) {
+            Some(limit) => settings.journal_limit = limit,
+            None => return bad("FAMIO_JOURNAL_LIMIT", value, "a number of bytes, with K, M or G if you like"),
+        }
+    }
+    let globs = Globs::new(atomic, &working_folder(), settings.pool.as_deref())
+        .map_err(|why| format!("FAMIO_ATOMIC: {why}; the program was not started"))?;
+    Ok(Some(Config { globs, settings }))
+}
+
+fn bytes(text: &str) -> Option<u64> {
+    let (digits, unit) = match text.as_bytes().last()? {
+        b'k' | b'K' => (&text[..text.len() - 1], 1 << 10),
+        b'm' | b'M' => (&text[..text.len() - 1], 1 << 20),
+        b'g' | b'G' => (&text[..text.len() - 1], 1 << 30),
+        _ => (text, 1u64),
+    };
+    if !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse::<u64>().ok()?.checked_mul(unit).filter(|&limit| limit > 0)
+}
+
+fn variable(name: &str) -> Option<&'static [u8]> {
+    unsafe extern "C" {
+        static environ: *const *const c_char;
+    }
+    // SAFETY: libc's environment block: a null-terminated array of C strings. It is read once, at the start, before
+    // the program can change it.
+    unsafe {
+        let mut entry = environ;
+        while !entry.is_null() && !(*entry).is_null() {
+            let text = CStr::from_ptr(*entry).to_bytes();
+            if let Some(value) = text.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")) {
+                return Some(value);
+            }
+            entry = entry.add(1);
+        }
+    }
+    None
+}
+
+/// The current folder; `/` where it cannot be told.
+pub(super) fn working_folder() -> Vec<u8> {
+    let mut buffer = [0u8; libc::PATH_MAX as usize];
+    // SAFETY: the kernel writes at most the buffer's length.
+    let length = unsafe { raw!(SYS_getcwd, buffer.as_mut_ptr(), buffer.len()) };
+    match buffer.get(..usize::try_from(length).unwrap_or(0)) {
+        Some([path @ .., 0]) if path.first() == Some(&b'/') => path.to_vec(),
+        _ => b"/".to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(pairs: &'static [(&str, &str)]) -> Result<Option<Config>, String> {
+        parse(|name| pairs.iter().find(|pair| pair.0 == name).map(|pair| pair.1.as_bytes()))
+    }
+
+    #[test]
+    fn nothing_asked_nothing_done() {
+        assert!(with(&[]).unwrap().is_none());
+        assert!(with(&[("FAMIO_ATOMIC", "")]).unwrap().is_none());
+    }
+
+    #[test]
+    fn values_are_read() {
+        let config = with(&[
+            ("FAMIO_ATOMIC", "*.db\nother"),
+            ("FAMIO_POOL", "/pool"),
+            ("FAMIO_DURABILITY", "process"),
+            ("FAMIO_POLICY", "redo"),
+            ("FAMIO_JOURNAL_LIMIT", "16M"),
+        ])
+        .unwrap()
+        .unwrap();
+        assert_eq!(config.settings.pool, Some("/pool".into()));
+        assert_eq!(config.settings.durability, Durability::Process);
+        assert_eq!(config.settings.policy, PolicyChoice::Redo);
+        assert_eq!(config.settings.journal_limit, 16 << 20);
+        assert!(config.warning().unwrap().contains("FAMIO_DURABILITY"));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (name, value) in [
+            ("FAMIO_DURABILITY", "none"),
+            ("FAMIO_DOMAIN", "pmem"),
+            ("FAMIO_POLICY", "Undo"),
+            ("FAMIO_JOURNAL_LIMIT", "-1"),
+            ("FAMIO_JOURNAL_LIMIT", "0"),
+            ("FAMIO_JOURNAL_LIMIT", "99999999999G"),
+        ] {
+            let pairs: &'static [(&str, &str)] = vec![("FAMIO_ATOMIC", "x"), (name, value)].leak();
+            assert!(with(pairs).err().unwrap().contains(name), "{name}={value}");
+        }
+        assert!(with(&[("FAMIO_ATOMIC", "a[")]).err().unwrap().contains("a["));
+    }
+}

@@ -1,0 +1,118 @@
+//! `fcntl` and `ioctl`: locks, leases and the like go to the kernel on the real descriptor.
+
+use super::description::{EMULATED, Handle};
+use super::{Ret, dup, fail, raw, table, user};
+use std::os::fd::RawFd;
+
+const F_OFD_SETLK: i32 = 37;
+const F_OFD_SETLKW: i32 = 38;
+
+/// What `F_SETFL` may change of what we emulate.
+const SETTABLE: i32 = libc::O_APPEND | libc::O_DIRECT;
+
+/// `fcntl(2)`.
+///
+/// # Safety
+/// As the system call: bad memory gives `EFAULT`.
+pub unsafe fn fcntl(fd: RawFd, command: i32, argument: usize) -> Ret {
+    // SAFETY: the caller's promise.
+    let kernel = || unsafe { raw!(SYS_fcntl, fd, command, argument) };
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => return dup::pick(fd, kernel),
+        libc::F_GETFL | libc::F_SETFL | libc::F_SETLK | libc::F_SETLKW | F_OFD_SETLK | F_OFD_SETLKW => {}
+        _ => return kernel(),
+    }
+    let Some(handle) = table::get(fd) else { return kernel() };
+    match command {
+        libc::F_GETFL => match kernel() {
+            flags if flags < 0 => flags,
+            flags => shown_flags(&handle, flags as i32) as Ret,
+        },
+        libc::F_SETFL => set_flags(fd, &handle, argument as i32),
+        _ => {
+            // The kernel's descriptor may be wider than what the program asked for: check the access mode for it.
+            if handle.kernel_access() != handle.flags() & libc::O_ACCMODE {
+                // SAFETY: any bytes are a `flock`; a bad pointer is found out.
+                match unsafe { user::get(argument as *const libc::flock) } {
+                    Ok(lock) if i32::from(lock.l_type) == libc::F_RDLCK && !handle.may_read() => {
+                        return fail(libc::EBADF);
+                    }
+                    Ok(lock) if i32::from(lock.l_type) == libc::F_WRLCK && !handle.may_write() => {
+                        return fail(libc::EBADF);
+                    }
+                    _ => {}
+                }
+            }
+            kernel()
+        }
+    }
+}
+
+/// The kernel's flags with those that the program asked for.
+fn shown_flags(handle: &Handle, kernel: i32) -> i32 {
+    let mut own = libc::O_ACCMODE | EMULATED;
+    if handle.is_handed_back() {
+        own &= !SETTABLE;
+    }
+    kernel & !own | handle.flags() & own
+}
+
+fn set_flags(fd: RawFd, handle: &Handle, flags: i32) -> Ret {
+    let kept = if handle.is_handed_back() { flags } else { flags & !SETTABLE };
+    // SAFETY: no memory is passed.
+    let result = unsafe { raw!(SYS_fcntl, fd, libc::F_SETFL, kept) };
+    if result == 0 {
+        handle.set_flags(handle.flags() & !SETTABLE | flags & SETTABLE);
+    }
+    result
+}
+
+const FICLONE: u32 = 0x4004_9409;
+const FICLONERANGE: u32 = 0x4020_940d;
+const FIDEDUPERANGE: u32 = 0xc018_9436;
+const FS_IOC_FIEMAP: u32 = 0xc020_660b;
+const FIBMAP: u32 = 1;
+const FIONREAD: u32 = 0x541b;
+/// `FS_IOC_RESVSP` to `FS_IOC_ZERO_RANGE`: old forms of `fallocate`.
+const SPACE: [u32; 5] = [0x4030_5828, 0x4030_5829, 0x4030_582a, 0x4030_582b, 0x4030_5839];
+
+/// `ioctl(2)`. What would look at or move blocks of an atomic file, past its log, is `EOPNOTSUPP`: programs copy then.
+///
+/// # Safety
+/// As the system call: bad memory gives `EFAULT`.
+pub unsafe fn ioctl(fd: RawFd, request: u32, argument: usize) -> Ret {
+    // SAFETY: the caller's promise.
+    let kernel = || unsafe { raw!(SYS_ioctl, fd, request, argument) };
+    if !table::any() {
+        return kernel();
+    }
+    let source = match request {
+        FICLONE => Some(argument as RawFd),
+        // SAFETY: any bytes are a number; `file_clone_range` starts with the source descriptor.
+        FICLONERANGE => unsafe { user::get(argument as *const i64) }.ok().map(|fd| fd as RawFd),
+        _ => None,
+    };
+    if source.is_some_and(is_live) {
+        return fail(libc::EOPNOTSUPP);
+    }
+    if !is_live(fd) {
+        return kernel();
+    }
+    match request {
+        FICLONE | FICLONERANGE | FIDEDUPERANGE | FS_IOC_FIEMAP | FIBMAP => fail(libc::EOPNOTSUPP),
+        request if SPACE.contains(&request) => fail(libc::EOPNOTSUPP),
+        FIONREAD => {
+            let Some(handle) = table::get(fd) else { return kernel() };
+            let left = (handle.file().size() as i64).wrapping_sub(handle.position() as i64) as i32;
+            match user::put(argument as *mut i32, &left) {
+                Ok(()) => 0,
+                Err(error) => fail(error.errno()),
+            }
+        }
+        _ => kernel(),
+    }
+}
+
+fn is_live(fd: RawFd) -> bool {
+    table::get(fd).is_some_and(|handle| !handle.is_handed_back() && !handle.file().is_demoted())
+}

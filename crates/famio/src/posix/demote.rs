@@ -1,0 +1,95 @@
+//! Handing a file back to the kernel: for what the library does not see (mapped stores, libc's own streams).
+
+use super::description::Handle;
+use super::ordinary::{self, Identity};
+use super::{Ret, fail, process, raw, table, verify};
+use crate::error::{Error, Result};
+use crate::file::AtomicFile;
+use std::ffi::CStr;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+/// Demotes: the file is committed, settled and closed clean, then every description of it gets its position and flags
+/// back from us. `fd` is any descriptor of it.
+pub(super) fn demote_file(file: &Arc<AtomicFile>, path: &CStr, fd: RawFd, why: &str) -> Result<()> {
+    if !file.is_demoted() {
+        // SAFETY: an empty path with this flag is the descriptor itself.
+        let identity = unsafe {
+            let stat = super::open::stat_at(fd, c"".as_ptr(), libc::AT_EMPTY_PATH).map_err(Error::new)?;
+            Identity::of(fd, c"".as_ptr(), &stat)
+        };
+        // Noted first: an `open` that comes in between must not take the file again.
+        ordinary::note_for_good(identity);
+        if let Err(error) = file.demote() {
+            ordinary::forget(&identity);
+            return Err(error);
+        }
+        let what = format!("handed back to the kernel because of {why}: from here on it is an ordinary file");
+        process::say(path, &what);
+    }
+    table::for_each(0, u32::MAX, |fd, handle| {
+        if Arc::ptr_eq(handle.file(), file) {
+            handle.hand_back(fd);
+        }
+    });
+    Ok(())
+}
+
+fn demote_handle(fd: RawFd, handle: &Handle, why: &str) -> Result<()> {
+    if !verify::enter(fd, handle)? {
+        return Ok(());
+    }
+    if !super::close::is_still(fd, handle) {
+        table::forget(fd);
+        return Ok(());
+    }
+    demote_file(handle.file(), handle.path(), fd, why)
+}
+
+/// Demotes the file of `fd`, if it is an atomic one: 0, or a negated errno.
+pub fn demote_descriptor(fd: RawFd, why: &str) -> Ret {
+    let Some(handle) = table::get(fd) else { return 0 };
+    if process::in_vfork_child() {
+        return fail(libc::EBUSY);
+    }
+    match demote_handle(fd, &handle, why) {
+        Ok(()) => 0,
+        Err(error) => verify::failed(&handle, &error),
+    }
+}
+
+/// Before a stream or a queue takes `fd`: as [`demote_descriptor`]; `O_SYNC`, which the kernel cannot be told any more,
+/// is refused. 0, or a negated errno.
+pub fn demote_for_stream(fd: RawFd, why: &str) -> Ret {
+    if let Some(handle) = table::get(fd)
+        && handle.syncs()
+    {
+        process::say(handle.path(), &format!("{why} refused: the atomic file was opened with O_SYNC"));
+        return fail(libc::EOPNOTSUPP);
+    }
+    demote_descriptor(fd, why)
+}
+
+/// `mmap(2)`: a mapping of an atomic file makes it an ordinary one.
+///
+/// # Safety
+/// As the system call.
+pub unsafe fn mmap(addr: usize, length: usize, prot: i32, flags: i32, fd: RawFd, offset: i64) -> Ret {
+    if flags & libc::MAP_ANONYMOUS == 0
+        && let Some(handle) = table::get(fd)
+    {
+        // The kernel's descriptor may be wider than what the program asked for.
+        let shared = flags & libc::MAP_TYPE != libc::MAP_PRIVATE;
+        if !handle.may_read()
+            || (shared && prot & libc::PROT_WRITE != 0 && handle.flags() & libc::O_ACCMODE != libc::O_RDWR)
+        {
+            return fail(libc::EACCES);
+        }
+        let demoted = demote_descriptor(fd, "mmap(2)");
+        if demoted < 0 {
+            return demoted;
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { raw!(SYS_mmap, addr, length, prot, flags, fd, offset) }
+}

@@ -1,0 +1,82 @@
+//! Two descriptors of one open description.
+
+use super::description::Handle;
+use super::{Ret, close, fail, lock, process, raw, table};
+use std::os::fd::RawFd;
+
+/// After the kernel made `new` a duplicate of `handle`'s descriptor.
+pub(super) fn joined(handle: &Handle, new: RawFd) {
+    if table::is_managed(new) {
+        table::forget(new);
+    }
+    if handle.is_ours() {
+        handle.file().add_descriptor(new, table::access(handle.kernel_access()));
+    }
+    table::install(new, handle.share());
+}
+
+/// Duplicates by a call that picks the new number itself.
+pub(super) fn pick(fd: RawFd, kernel: impl FnOnce() -> Ret) -> Ret {
+    let Some(handle) = table::get(fd) else { return table::fresh(kernel()) };
+    if process::in_vfork_child() {
+        return kernel();
+    }
+    if lock::not_reentered().is_err() {
+        return fail(libc::EDEADLK);
+    }
+    if handle.is_ours() && !close::is_still(fd, &handle) {
+        table::forget(fd);
+        return table::fresh(kernel());
+    }
+    let new = kernel();
+    if new >= 0 {
+        joined(&handle, new as RawFd);
+    }
+    new
+}
+
+/// `dup(2)`.
+pub fn dup(fd: RawFd) -> Ret {
+    // SAFETY: no memory is passed.
+    pick(fd, || unsafe { raw!(SYS_dup, fd) })
+}
+
+/// `dup2(2)`.
+pub fn dup2(old: RawFd, new: RawFd) -> Ret {
+    if old == new {
+        // SAFETY: no memory is passed.
+        let flags = unsafe { raw!(SYS_fcntl, old, libc::F_GETFD) };
+        return if flags < 0 { flags } else { new as Ret };
+    }
+    dup3(old, new, 0)
+}
+
+/// `dup3(2)`.
+pub fn dup3(old: RawFd, new: RawFd, flags: i32) -> Ret {
+    // SAFETY: no memory is passed.
+    let kernel = || unsafe { raw!(SYS_dup3, old, new, flags) };
+    if (!table::is_managed(old) && !table::is_managed(new)) || process::in_vfork_child() {
+        return kernel();
+    }
+    if old == new || new < 0 || flags & !libc::O_CLOEXEC != 0 {
+        return kernel();
+    }
+    if lock::not_reentered().is_err() {
+        return fail(libc::EDEADLK);
+    }
+    // A bad `old` must leave `new` as it is.
+    // SAFETY: no memory is passed.
+    let good = unsafe { raw!(SYS_fcntl, old, libc::F_GETFD) };
+    if good < 0 {
+        return good;
+    }
+    let handle = table::get(old);
+    close::release(new);
+    let result = kernel();
+    if let Some(handle) = handle
+        && result >= 0
+    {
+        joined(&handle, new);
+    }
+    result
+}

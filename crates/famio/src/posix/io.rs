@@ -1,0 +1,214 @@
+//! `read`, `write` and their forms with an offset.
+
+use super::description::Handle;
+use super::user::{MOST, range_ok};
+use super::verify::{answer, area, failed, room};
+use super::{Ret, fail, limits, raw, table};
+use crate::error::{Error, Result};
+use crate::file::{Position, UserBuf};
+use std::os::fd::RawFd;
+
+/// How a write behaves beyond its bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Mode {
+    /// To the end of the file.
+    pub(super) append: bool,
+    /// A SYNC follows.
+    pub(super) sync: bool,
+}
+
+impl Mode {
+    #[inline]
+    pub(super) fn of(handle: &Handle) -> Self {
+        Mode { append: handle.appends(), sync: handle.syncs() }
+    }
+}
+
+/// Reads into `bufs`, `asked` bytes before the kernel's limit was applied; at the position if `at` is `None`. The
+/// result is `None` where the kernel has to answer.
+///
+/// # Safety
+/// `bufs` is the caller's memory, bad or good.
+#[inline]
+pub(super) unsafe fn get(fd: RawFd, handle: &Handle, at: Option<i64>, bufs: &[UserBuf], asked: usize) -> Option<Ret> {
+    answer(fd, handle, || {
+        if let Some(offset) = at {
+            area(offset, asked)?;
+            // SAFETY: the caller's promise.
+            return unsafe { handle.file().read(offset as u64, bufs) };
+        }
+        let _position = handle.lock_position();
+        let offset = handle.position();
+        area(offset as i64, asked)?;
+        // SAFETY: the caller's promise.
+        let done = unsafe { handle.file().read(offset, bufs) }?;
+        handle.set_position(offset + done as u64);
+        Ok(done)
+    })
+}
+
+/// Writes `bufs`; as [`get`] otherwise.
+///
+/// # Safety
+/// `bufs` is the caller's memory, bad or good.
+#[inline]
+pub(super) unsafe fn put(
+    fd: RawFd,
+    handle: &Handle,
+    at: Option<i64>,
+    mode: Mode,
+    bufs: &mut [UserBuf],
+    asked: usize,
+) -> Option<Ret> {
+    answer(fd, handle, || {
+        let done = match at {
+            Some(offset) => {
+                area(offset, asked)?;
+                // SAFETY: the caller's promise.
+                unsafe { store(fd, handle, offset as u64, mode, bufs)? }.1
+            }
+            None => {
+                let _position = handle.lock_position();
+                let offset = handle.position();
+                area(offset as i64, asked)?;
+                // SAFETY: the caller's promise.
+                let (start, done) = unsafe { store(fd, handle, offset, mode, bufs)? };
+                if done > 0 {
+                    handle.set_position(start + done as u64);
+                }
+                done
+            }
+        };
+        if mode.sync && done > 0 {
+            handle.file().sync()?;
+        }
+        Ok(done)
+    })
+}
+
+/// # Safety
+/// `bufs` is the caller's memory, bad or good.
+#[inline]
+unsafe fn store(fd: RawFd, handle: &Handle, offset: u64, mode: Mode, bufs: &mut [UserBuf]) -> Result<(u64, usize)> {
+    let count: usize = bufs.iter().map(|buf| buf.len).sum();
+    if count == 0 {
+        return Ok((offset, 0));
+    }
+    let start = if mode.append { handle.file().size() } else { offset };
+    let allowed = limits::clip(start, room(fd, start, count)?)?;
+    if allowed < count {
+        shorten(bufs, allowed);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { handle.file().write(if mode.append { Position::End } else { Position::At(offset) }, bufs) }
+}
+
+fn shorten(bufs: &mut [UserBuf], total: usize) {
+    let mut left = total;
+    for buf in bufs {
+        buf.len = buf.len.min(left);
+        left -= buf.len;
+    }
+}
+
+/// The check of the access mode and of one buffer.
+#[inline]
+fn one(handle: &Handle, allowed: bool, buf: *mut u8, count: usize) -> core::result::Result<[UserBuf; 1], Ret> {
+    if !allowed {
+        return Err(fail(libc::EBADF));
+    }
+    if !range_ok(buf, count) {
+        return Err(failed(handle, &Error::new(libc::EFAULT)));
+    }
+    Ok([UserBuf { base: buf, len: count.min(MOST) }])
+}
+
+/// `read(2)`.
+///
+/// # Safety
+/// As the system call: bad memory gives `EFAULT`.
+pub unsafe fn read(fd: RawFd, buf: *mut u8, count: usize) -> Ret {
+    let Some(handle) = table::get(fd) else {
+        // SAFETY: the caller's promise.
+        return unsafe { raw!(SYS_read, fd, buf, count) };
+    };
+    let bufs = match one(&handle, handle.may_read(), buf, count) {
+        Ok(bufs) => bufs,
+        Err(result) => return result,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { get(fd, &handle, None, &bufs, count).unwrap_or_else(|| raw!(SYS_read, fd, buf, count)) }
+}
+
+/// `pread(2)`.
+///
+/// # Safety
+/// As the system call: bad memory gives `EFAULT`.
+pub unsafe fn pread(fd: RawFd, buf: *mut u8, count: usize, offset: i64) -> Ret {
+    let handle = match table::get(fd) {
+        Some(handle) if offset >= 0 => handle,
+        // SAFETY: the caller's promise.
+        _ => return unsafe { raw!(SYS_pread64, fd, buf, count, offset) },
+    };
+    let bufs = match one(&handle, handle.may_read(), buf, count) {
+        Ok(bufs) => bufs,
+        Err(result) => return result,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { get(fd, &handle, Some(offset), &bufs, count).unwrap_or_else(|| raw!(SYS_pread64, fd, buf, count, offset)) }
+}
+
+/// `write(2)`.
+///
+/// # Safety
+/// As the system call: bad memory gives `EFAULT`.
+pub unsafe fn write(fd: RawFd, buf: *const u8, count: usize) -> Ret {
+    let Some(handle) = table::get(fd) else {
+        // SAFETY: the caller's promise.
+        return unsafe { raw!(SYS_write, fd, buf, count) };
+    };
+    let mut bufs = match one(&handle, handle.may_write(), buf.cast_mut(), count) {
+        Ok(bufs) => bufs,
+        Err(result) => return result,
+    };
+    // SAFETY: the caller's promise.
+    unsafe {
+        put(fd, &handle, None, Mode::of(&handle), &mut bufs, count)
+            .unwrap_or_else(|| after_kernel(fd, &handle, raw!(SYS_write, fd, buf, count)))
+    }
+}
+
+/// `pwrite(2)`. As on Linux, with `O_APPEND` it goes to the end all the same.
+///
+/// # Safety
+/// As the system call: bad memory gives `EFAULT`.
+pub unsafe fn pwrite(fd: RawFd, buf: *const u8, count: usize, offset: i64) -> Ret {
+    let handle = match table::get(fd) {
+        Some(handle) if offset >= 0 => handle,
+        // SAFETY: the caller's promise.
+        _ => return unsafe { raw!(SYS_pwrite64, fd, buf, count, offset) },
+    };
+    let mut bufs = match one(&handle, handle.may_write(), buf.cast_mut(), count) {
+        Ok(bufs) => bufs,
+        Err(result) => return result,
+    };
+    // SAFETY: the caller's promise.
+    unsafe {
+        put(fd, &handle, Some(offset), Mode::of(&handle), &mut bufs, count)
+            .unwrap_or_else(|| after_kernel(fd, &handle, raw!(SYS_pwrite64, fd, buf, count, offset)))
+    }
+}
+
+/// A write that the kernel did on a file that was handed back: `O_SYNC` is still ours, since `fcntl` cannot set it.
+pub(super) fn after_kernel(fd: RawFd, handle: &Handle, done: Ret) -> Ret {
+    if done > 0 && handle.syncs() {
+        // SAFETY: no memory is passed.
+        let synced = unsafe {
+            if handle.flags() & libc::O_SYNC == libc::O_SYNC { raw!(SYS_fsync, fd) } else { raw!(SYS_fdatasync, fd) }
+        };
+        if synced < 0 {
+            return synced;
+        }
+    }
+    done
+}

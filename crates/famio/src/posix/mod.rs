@@ -1,0 +1,72 @@
+//! What the POSIX hooks call: descriptors, open descriptions, positions, the path policy.
+//!
+//! Every function here has the arguments and the result of the system call that it stands for: `-4095..=-1` is a
+//! negated errno, and errno itself is never touched. A descriptor that is not ours costs two loads, then the call
+//! goes to the kernel as it came.
+
+mod aio;
+mod close;
+pub mod config;
+mod control;
+mod copy;
+mod demote;
+mod description;
+mod dup;
+mod io;
+mod limits;
+mod lock;
+mod names;
+mod open;
+mod ordinary;
+mod policy;
+pub mod process;
+mod route;
+mod seek;
+mod size;
+mod stat;
+mod streams;
+mod sync;
+pub mod table;
+mod user;
+mod vector;
+mod verify;
+
+pub use aio::{aio_control, io_submit, io_uring, lio_listio};
+pub use close::{close, close_range};
+pub use config::Config;
+pub use control::{fcntl, ioctl};
+pub use copy::{copy_file_range, sendfile, splice};
+pub use demote::{demote_descriptor, demote_for_stream, mmap};
+pub use dup::{dup, dup2, dup3};
+pub use io::{pread, pwrite, read, write};
+pub use limits::{prlimit, setrlimit};
+pub use names::truncate;
+pub use open::{adopt, openat};
+pub use route::{ROUTED, syscall};
+pub use seek::lseek;
+pub use size::{fallocate, ftruncate};
+pub use stat::{fstat, fstatat, statx};
+pub use streams::{stream_closing, stream_opened, stream_opening, streams_matter};
+pub use sync::{fdatasync, fsync, sync, sync_file_range, syncfs};
+pub use vector::{preadv, preadv2, pwritev, pwritev2, readv, writev};
+
+/// What a system call returns: `-4095..=-1` is a negated errno.
+pub type Ret = isize;
+
+/// A system call by name, with up to six arguments of any integer or pointer type.
+macro_rules! raw {
+    ($number:ident $(, $arg:expr)* $(,)?) => {{
+        let given = [$($arg as usize),*];
+        let mut args = [0usize; 6];
+        args[..given.len()].copy_from_slice(&given);
+        // The caller states in its own SAFETY comment why the arguments are sound.
+        $crate::sys::syscall(libc::$number, args)
+    }};
+}
+pub(crate) use raw;
+
+/// An errno as a system call's result.
+#[inline]
+const fn fail(errno: i32) -> Ret {
+    -(errno as isize)
+}

@@ -1,0 +1,384 @@
+//! Which paths are meant: globs, matched without allocating, since every `open` of the program comes by here.
+
+use super::raw;
+use glob::{MatchOptions, Pattern};
+use std::ffi::CStr;
+use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+const OPTIONS: MatchOptions =
+    MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: false };
+const PATH: usize = libc::PATH_MAX as usize;
+/// As many links as the kernel follows.
+const LINKS: usize = 40;
+
+/// The user's globs.
+pub struct Globs {
+    /// Without a slash: match the last component.
+    names: Vec<Pattern>,
+    /// Made absolute, with the pattern of their last component.
+    paths: Vec<(Pattern, Pattern)>,
+    /// Journals: never atomic.
+    pool: Option<Vec<u8>>,
+}
+
+/// A path being put together, without the heap.
+struct Text {
+    bytes: [u8; PATH],
+    length: usize,
+}
+
+impl Text {
+    fn new() -> Self {
+        Self { bytes: [0; PATH], length: 0 }
+    }
+
+    fn get(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    /// Appends; false when it does not fit with a terminating zero.
+    fn push(&mut self, bytes: &[u8]) -> bool {
+        let end = self.length + bytes.len();
+        if end >= PATH {
+            return false;
+        }
+        self.bytes[self.length..end].copy_from_slice(bytes);
+        self.length = end;
+        true
+    }
+
+    /// Appends a path, resolving `.` and `..` by the letter.
+    fn join(&mut self, path: &[u8]) -> bool {
+        for part in path.split(|&byte| byte == b'/') {
+            match part {
+                b"" | b"." => {}
+                b".." => self.length = self.get().iter().rposition(|&byte| byte == b'/').unwrap_or(0),
+                part => {
+                    if !self.push(b"/") || !self.push(part) {
+                        return false;
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    fn c_str(&mut self) -> *const u8 {
+        self.bytes[self.length] = 0;
+        self.bytes.as_ptr()
+    }
+}
+
+fn folder_and_name(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|&byte| byte == b'/') {
+        Some(0) => (b"/", &path[1..]),
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (b"", path),
+    }
+}
+
+/// The folder of a descriptor as the kernel names it.
+fn descriptor_path(fd: RawFd, text: &mut Text) -> bool {
+    let mut name = [0u8; 32];
+    let prefix = b"/proc/self/fd/";
+    name[..prefix.len()].copy_from_slice(prefix);
+    let mut digits = [0u8; 12];
+    let mut at = digits.len();
+    let mut rest = fd as u32;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    name[prefix.len()..prefix.len() + digits.len() - at].copy_from_slice(&digits[at..]);
+    // SAFETY: the name is terminated by a zero; the kernel writes at most the buffer's length.
+    let n = unsafe { raw!(SYS_readlinkat, libc::AT_FDCWD, name.as_ptr(), text.bytes.as_mut_ptr(), PATH - 1) };
+    text.length = usize::try_from(n).unwrap_or(0);
+    n > 0 && text.bytes[0] == b'/'
+}
+
+/// The path of an open file as the kernel names it, or what the caller said.
+pub(super) fn path_of(fd: RawFd, said: &CStr) -> std::ffi::CString {
+    let mut text = Text::new();
+    if descriptor_path(fd, &mut text) {
+        std::ffi::CString::new(text.get()).unwrap_or_else(|_| said.to_owned())
+    } else {
+        said.to_owned()
+    }
+}
+
+fn start(dirfd: RawFd, path: &[u8], text: &mut Text) -> bool {
+    text.length = 0;
+    if path.first() == Some(&b'/') {
+        return true;
+    }
+    if dirfd != libc::AT_FDCWD {
+        return descriptor_path(dirfd, text);
+    }
+    // SAFETY: the kernel writes at most the buffer's length.
+    let n = unsafe { raw!(SYS_getcwd, text.bytes.as_mut_ptr(), PATH) };
+    text.length = usize::try_from(n - 1).unwrap_or(0);
+    if text.get() == b"/" {
+        text.length = 0;
+    }
+    n > 0 && text.bytes[0] == b'/'
+}
+
+/// The real folder of `path`, with the name appended.
+fn real_path(dirfd: RawFd, path: &[u8], text: &mut Text) -> bool {
+    let (folder, name) = folder_and_name(path);
+    text.length = 0;
+    if !text.push(if folder.is_empty() { b"." } else { folder }) {
+        return false;
+    }
+    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    // SAFETY: the text is terminated by a zero.
+    let fd = unsafe { raw!(SYS_openat, dirfd, text.c_str(), flags, 0) };
+    if fd < 0 {
+        return false;
+    }
+    let known = descriptor_path(fd as RawFd, text);
+    // SAFETY: the descriptor is ours, and refers to a folder.
+    unsafe { raw!(SYS_close, fd) };
+    if text.get() == b"/" {
+        text.length = 0;
+    }
+    known && text.push(b"/") && text.push(name)
+}
+
+fn fits(pattern: &Pattern, text: &[u8]) -> bool {
+    match core::str::from_utf8(text) {
+        Ok(text) => pattern.matches_with(text, OPTIONS),
+        Err(_) => pattern.matches_with(&String::from_utf8_lossy(text), OPTIONS),
+    }
+}
+
+impl Globs {
+    /// Reads newline-separated globs; those with a slash are taken from `folder`.
+    pub fn new(globs: &[u8], folder: &[u8], pool: Option<&Path>) -> Result<Self, String> {
+        let mut this = Globs { names: Vec::new(), paths: Vec::new(), pool: None };
+        this.pool = pool.map(|pool| pool.as_os_str().as_bytes().to_vec());
+        for glob in globs.split(|&byte| byte == b'\n').filter(|glob| !glob.is_empty()) {
+            let glob =
+                core::str::from_utf8(glob).map_err(|_| format!("{} is not UTF-8", String::from_utf8_lossy(glob)))?;
+            this.add(glob, folder).map_err(|why| format!("{glob}: {why}"))?;
+        }
+        if this.names.is_empty() && this.paths.is_empty() {
+            return Err("no glob in it".into());
+        }
+        Ok(this)
+    }
+
+    fn add(&mut self, glob: &str, folder: &[u8]) -> Result<(), String> {
+        let pattern = |text: &str| Pattern::new(text).map_err(|error| error.to_string());
+        let literal = !glob.contains(['*', '?', '[']);
+        let escaped = Pattern::escape(&String::from_utf8_lossy(folder));
+        let mut text = Text::new();
+        let fitted = if glob.starts_with('/') { true } else { text.join(escaped.as_bytes()) };
+        if !fitted || !text.join(glob.as_bytes()) || text.length == 0 {
+            return Err("too long".into());
+        }
+        let absolute = String::from_utf8_lossy(text.get()).into_owned();
+        let name = String::from_utf8_lossy(folder_and_name(absolute.as_bytes()).1).into_owned();
+        if glob.contains('/') {
+            self.paths.push((pattern(&absolute)?, pattern(&name)?));
+            self.add_real(&absolute)?;
+        } else {
+            self.names.push(pattern(glob)?);
+        }
+        if literal {
+            // The user may have named a link: a program that resolves it opens the target.
+            let plain = if glob.starts_with('/') { Vec::new() } else { folder.to_vec() };
+            let mut path = Text::new();
+            if path.join(&plain) && path.join(glob.as_bytes()) {
+                let flags = libc::O_PATH | libc::O_CLOEXEC;
+                // SAFETY: the text is terminated by a zero; the descriptor is ours.
+                unsafe {
+                    let fd = raw!(SYS_openat, libc::AT_FDCWD, path.c_str(), flags, 0);
+                    if fd >= 0 {
+                        let mut real = Text::new();
+                        if descriptor_path(fd as RawFd, &mut real) && real.get() != path.get() {
+                            let real = Pattern::escape(&String::from_utf8_lossy(real.get()));
+                            let name = String::from_utf8_lossy(folder_and_name(real.as_bytes()).1).into_owned();
+                            self.paths.push((pattern(&real)?, pattern(&name)?));
+                        }
+                        raw!(SYS_close, fd);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The same glob with the folders in front of its first wildcard resolved.
+    fn add_real(&mut self, absolute: &str) -> Result<(), String> {
+        let wild = absolute.find(['*', '?', '[']).unwrap_or(absolute.len());
+        let Some(cut) = absolute[..wild].rfind('/').filter(|&cut| cut > 0) else { return Ok(()) };
+        let (folder, rest) = absolute.split_at(cut);
+        let mut text = Text::new();
+        if !text.push(folder.as_bytes()) {
+            return Ok(());
+        }
+        let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
+        // SAFETY: the text is terminated by a zero.
+        let fd = unsafe { raw!(SYS_openat, libc::AT_FDCWD, text.c_str(), flags, 0) };
+        if fd < 0 {
+            return Ok(());
+        }
+        let known = descriptor_path(fd as RawFd, &mut text);
+        // SAFETY: the descriptor is ours, and refers to a folder.
+        unsafe { raw!(SYS_close, fd) };
+        if known && text.get() != folder.as_bytes() {
+            let real = Pattern::escape(&String::from_utf8_lossy(text.get())) + rest;
+            let name = rest.rsplit('/').next().unwrap_or(rest);
+            let bad = |error: glob::PatternError| error.to_string();
+            self.paths.push((Pattern::new(&real).map_err(bad)?, Pattern::new(name).map_err(bad)?));
+        }
+        Ok(())
+    }
+
+    /// Whether a file opened by this path is meant. Links are followed as the kernel would if `follow`.
+    pub(super) fn matches(&self, dirfd: RawFd, path: &[u8], follow: bool) -> bool {
+        if self.matches_name(dirfd, path) {
+            return true;
+        }
+        if !follow {
+            return false;
+        }
+        let mut dirfd = dirfd;
+        let mut here = Text::new();
+        if !here.push(path) {
+            return false;
+        }
+        for _ in 0..LINKS {
+            let mut link = Text::new();
+            // SAFETY: the path is terminated by a zero; the kernel writes at most the buffer's length.
+            let n = unsafe { raw!(SYS_readlinkat, dirfd, here.c_str(), link.bytes.as_mut_ptr(), PATH - 1) };
+            if n <= 0 {
+                return false;
+            }
+            link.length = n as usize;
+            if link.bytes[0] == b'/' {
+                dirfd = libc::AT_FDCWD;
+                here.length = 0;
+            } else {
+                here.length = here.get().iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+            }
+            if !here.push(link.get()) {
+                return false;
+            }
+            if self.matches_name(dirfd, here.get()) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn matches_name(&self, dirfd: RawFd, path: &[u8]) -> bool {
+        let name = folder_and_name(path).1;
+        if matches!(name, b"" | b"." | b"..") {
+            return false;
+        }
+        let by_name = self.names.iter().any(|pattern| fits(pattern, name));
+        if !by_name && !self.paths.iter().any(|(_, last)| fits(last, name)) {
+            return false;
+        }
+        let mut text = Text::new();
+        let mut found = false;
+        if start(dirfd, path, &mut text) && text.join(path) {
+            if self.is_own(text.get()) {
+                return false;
+            }
+            found = by_name || self.paths.iter().any(|(pattern, _)| fits(pattern, text.get()));
+        }
+        if !found && real_path(dirfd, path, &mut text) {
+            if self.is_own(text.get()) {
+                return false;
+            }
+            found = by_name || self.paths.iter().any(|(pattern, _)| fits(pattern, text.get()));
+        }
+        found || by_name
+    }
+
+    /// Famio's own files: in a folder `.famio`, or in the pool.
+    fn is_own(&self, path: &[u8]) -> bool {
+        if path.windows(8).any(|part| part == b"/.famio/") {
+            return true;
+        }
+        let Some(pool) = &self.pool else { return false };
+        path.strip_prefix(pool.as_slice()).is_some_and(|rest| rest.first() == Some(&b'/'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn globs(text: &str, folder: &str) -> Globs {
+        Globs::new(text.as_bytes(), folder.as_bytes(), Some(Path::new("/pool"))).unwrap()
+    }
+
+    fn hit(globs: &Globs, path: &str) -> bool {
+        globs.matches(libc::AT_FDCWD, path.as_bytes(), true)
+    }
+
+    #[test]
+    fn names_match_in_every_folder() {
+        let globs = globs("*.db\napp", "/x");
+        for (path, meant) in [
+            ("a.db", true),
+            ("/some/where/a.db", true),
+            ("/some/where/app", true),
+            ("/some/app/where", false),
+            ("a.db-journal", false),
+            ("/x/.famio/a.db", false),
+            ("/pool/a.db", false),
+            ("/pool2/a.db", true),
+            ("/", false),
+            ("", false),
+        ] {
+            assert_eq!(hit(&globs, path), meant, "{path}");
+        }
+    }
+
+    #[test]
+    fn paths_match_as_a_whole() {
+        let globs = globs("data/*.db\n/abs/**/log", "/work [1]");
+        for (path, meant) in [
+            ("/work [1]/data/a.db", true),
+            ("/work [1]/./data//x/../a.db", true),
+            ("/work [1]/data/b/a.db", false),
+            ("/data/a.db", false),
+            ("/abs/log", true),
+            ("/abs/1/2/log", true),
+            ("/abs/1/2/logs", false),
+        ] {
+            assert_eq!(hit(&globs, path), meant, "{path}");
+        }
+    }
+
+    #[test]
+    fn links_lead_to_the_file() {
+        let folder = std::env::temp_dir().join(format!("famio-policy-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("real")).unwrap();
+        std::fs::write(folder.join("real/app.db"), "").unwrap();
+        std::os::unix::fs::symlink("real/app.db", folder.join("link")).unwrap();
+        std::os::unix::fs::symlink("real", folder.join("way")).unwrap();
+        let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+        let by_name = globs("app.db", "/");
+        assert!(hit(&by_name, &path("link")));
+        assert!(!by_name.matches(libc::AT_FDCWD, path("link").as_bytes(), false));
+        let by_path = globs(&path("real/app.db"), "/");
+        assert!(hit(&by_path, &path("way/app.db")) && hit(&by_path, &path("link")));
+        let by_other_path = globs(&path("way/app.*"), "/");
+        assert!(hit(&by_other_path, &path("real/app.db")));
+        let by_link = globs("link", folder.to_str().unwrap());
+        assert!(hit(&by_link, &path("real/app.db")));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

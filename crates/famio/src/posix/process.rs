@@ -1,0 +1,304 @@
+//! The life of the process as the hooks see it: start, fork, exec, exit.
+
+use super::config::{self, Config};
+use super::description::{self, Handle};
+use super::{raw, table};
+use crate::file;
+use crate::sys;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use std::ffi::CStr;
+use std::os::fd::RawFd;
+
+const UNINIT: u8 = 0;
+const STARTING: u8 = 1;
+/// Files that match the configuration are atomic.
+const ON: u8 = 2;
+/// Nothing is ever atomic: no configuration, or the process is ending.
+const OFF: u8 = 3;
+
+static STATE: AtomicU8 = AtomicU8::new(UNINIT);
+static STARTER: AtomicUsize = AtomicUsize::new(0);
+static CONFIG: AtomicPtr<Config> = AtomicPtr::new(ptr::null_mut());
+static PID: AtomicU32 = AtomicU32::new(0);
+/// The latest fork generation of this process or its ancestors.
+static LATEST: AtomicU32 = AtomicU32::new(1);
+/// Stands in for [`GENERATION`] before the start, and on a kernel that cannot wipe pages.
+static PLAIN_GENERATION: AtomicU32 = AtomicU32::new(1);
+/// A word on a page that the kernel zeroes in a forked child, however it was forked.
+static GENERATION: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const PLAIN_GENERATION).cast_mut());
+
+/// The fork generation: zero in a child that has not yet been noticed.
+#[inline]
+pub(super) fn generation() -> u32 {
+    // SAFETY: the pointer is to a static or to a page that is never unmapped.
+    unsafe { &*GENERATION.load(Ordering::Relaxed) }.load(Ordering::Relaxed)
+}
+
+fn pid() -> u32 {
+    // SAFETY: no arguments.
+    (unsafe { raw!(SYS_getpid) }) as u32
+}
+
+/// The configuration, while files are managed; starts the library at the first call.
+#[inline]
+pub(super) fn config() -> Option<&'static Config> {
+    match STATE.load(Ordering::Acquire) {
+        ON => {
+            if generation() == 0 {
+                enter_child();
+            }
+            // SAFETY: set before the state became ON, and never freed.
+            unsafe { CONFIG.load(Ordering::Acquire).as_ref() }
+        }
+        OFF => None,
+        _ => start_late(),
+    }
+}
+
+#[cold]
+fn start_late() -> Option<&'static Config> {
+    start();
+    match STATE.load(Ordering::Acquire) {
+        // SAFETY: as in `config`.
+        ON => unsafe { CONFIG.load(Ordering::Acquire).as_ref() },
+        _ => None,
+    }
+}
+
+/// Reads the configuration from the environment, once: from the constructor or from the first call that needs it. A
+/// configuration with a mistake ends the process with status 125: it would run unprotected.
+pub fn start() {
+    // SAFETY: no arguments.
+    let me = unsafe { raw!(SYS_gettid) } as usize;
+    if STATE.compare_exchange(UNINIT, STARTING, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        // Another thread reads it: wait. This thread reads it, and the allocator has opened a file: let that through.
+        while STATE.load(Ordering::Acquire) == STARTING && STARTER.load(Ordering::Acquire) != me {
+            // SAFETY: no arguments.
+            unsafe { raw!(SYS_sched_yield) };
+        }
+        return;
+    }
+    STARTER.store(me, Ordering::Release);
+    match config::from_environment() {
+        Ok(Some(config)) => begin(config),
+        Ok(None) => STATE.store(OFF, Ordering::Release),
+        Err(message) => {
+            sys::notice(&message);
+            // SAFETY: ends the process.
+            unsafe { raw!(SYS_exit_group, 125) };
+        }
+    }
+}
+
+/// Starts with this configuration instead of the environment's: for a program that calls this module itself.
+pub fn start_with(config: Config) {
+    if STATE.compare_exchange(UNINIT, STARTING, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        begin(config);
+    }
+}
+
+fn begin(config: Config) {
+    if let Some(warning) = config.warning() {
+        sys::notice(&warning);
+    }
+    PID.store(pid(), Ordering::Relaxed);
+    watch_forks();
+    super::limits::read();
+    CONFIG.store(Box::into_raw(Box::new(config)), Ordering::Release);
+    STATE.store(ON, Ordering::Release);
+}
+
+fn watch_forks() {
+    const SIZE: usize = 4096;
+    // SAFETY: a new anonymous mapping of our own; its first word is then used as an atomic.
+    unsafe {
+        let page = raw!(
+            SYS_mmap,
+            0,
+            SIZE,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            usize::MAX,
+            0
+        );
+        if (-4095..0).contains(&page) {
+            return;
+        }
+        if raw!(SYS_madvise, page, SIZE, libc::MADV_WIPEONFORK) != 0 {
+            raw!(SYS_munmap, page, SIZE);
+            return;
+        }
+        let word = page as *mut AtomicU32;
+        (*word).store(LATEST.load(Ordering::Relaxed), Ordering::Relaxed);
+        GENERATION.store(word, Ordering::Release);
+    }
+}
+
+/// The hook of `pthread_atfork`: in the child.
+pub fn after_fork_in_child() {
+    if STATE.load(Ordering::Acquire) == ON {
+        if pid() != PID.load(Ordering::Relaxed) && ptr::eq(GENERATION.load(Ordering::Relaxed), &PLAIN_GENERATION) {
+            PLAIN_GENERATION.store(0, Ordering::Relaxed);
+        }
+        if generation() == 0 {
+            enter_child();
+        }
+    }
+}
+
+/// A forked child takes its own identity: what the parent opened stays the parent's.
+#[cold]
+pub(super) fn enter_child() {
+    let next = LATEST.load(Ordering::Relaxed) + 1;
+    // SAFETY: as in `generation`.
+    let word = unsafe { &*GENERATION.load(Ordering::Relaxed) };
+    if word.compare_exchange(0, next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        LATEST.store(next, Ordering::Relaxed);
+        PID.store(pid(), Ordering::Relaxed);
+        SAID.store(0, Ordering::Relaxed);
+        crate::thread::current().locks_held.set(0);
+        description::forget_free();
+        file::disown_all();
+    }
+}
+
+/// Whether this is a `vfork` child: its memory is the parent's, so nothing of the library's state may change.
+pub(super) fn in_vfork_child() -> bool {
+    if STATE.load(Ordering::Acquire) != ON {
+        return false;
+    }
+    if generation() == 0 {
+        enter_child();
+    }
+    pid() != PID.load(Ordering::Relaxed)
+}
+
+/// Normal exit, `_exit`, `quick_exit`: every file is committed, settled and closed clean, and what still runs goes to
+/// the kernel.
+pub fn end() {
+    if STATE.load(Ordering::Acquire) != ON || in_vfork_child() {
+        return;
+    }
+    if !table::any() {
+        STATE.store(OFF, Ordering::Release);
+        return;
+    }
+    if super::lock::not_reentered().is_err() {
+        // `_exit` in a signal handler that interrupted a locked section: as a kill, back to the last SYNC.
+        sys::notice("the process ends inside a call on an atomic file; what was written since its last SYNC is gone");
+        return;
+    }
+    STATE.store(OFF, Ordering::Release);
+    file::close_all();
+    // Threads that still run find their files handed back; what they wrote in between is committed by the second round.
+    table::for_each(0, u32::MAX, |fd, handle| {
+        if handle.is_ours() {
+            handle.hand_back(fd);
+        }
+    });
+    file::close_all();
+}
+
+/// Before `exec`: files are closed clean, and descriptors that pass through show the kernel's view. What has to be
+/// undone if `exec` fails comes back with [`Passing`]'s drop.
+pub fn before_exec() -> Passing {
+    if STATE.load(Ordering::Acquire) != ON || !table::any() {
+        return Passing(false);
+    }
+    if in_vfork_child() {
+        keep_from_new_program();
+        return Passing(false);
+    }
+    let mut own = false;
+    table::for_each(0, u32::MAX, |_, handle| own |= handle.is_ours());
+    if own && super::lock::not_reentered().is_ok() {
+        file::close_all();
+        each_inherited(|fd, handle| {
+            if handle.is_ours() && !handle.is_handed_back() {
+                handle.show_kernel(fd);
+                if say_once(Once::Exec) {
+                    say(
+                        handle.path(),
+                        &format!("descriptor {fd} passes through exec; the new program has an ordinary file"),
+                    );
+                }
+            }
+        });
+    }
+    keep_from_new_program();
+    Passing(own)
+}
+
+/// What an `exec` that failed has to undo.
+pub struct Passing(bool);
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        if self.0 {
+            each_inherited(|fd, handle| handle.hide_kernel(fd));
+        }
+    }
+}
+
+/// In a child, before `exec`: a descriptor of the parent's atomic file would show the new program neither the parent's
+/// writes nor its position. It is closed there, so that using it is an error and not wrong data.
+fn keep_from_new_program() {
+    let child = in_vfork_child();
+    each_inherited(|fd, handle| {
+        if (child || !handle.is_ours()) && !handle.is_handed_back() {
+            // SAFETY: changes a flag of the child's own descriptor.
+            unsafe { raw!(SYS_fcntl, fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+            if fd <= 2 {
+                say(
+                    handle.path(),
+                    &format!("descriptor {fd} stays with the parent process; the new program starts without it"),
+                );
+            }
+        }
+    });
+}
+
+fn each_inherited(mut visit: impl FnMut(RawFd, &Handle)) {
+    table::for_each(0, u32::MAX, |fd, handle| {
+        // SAFETY: no memory is passed.
+        let flags = unsafe { raw!(SYS_fcntl, fd, libc::F_GETFD) };
+        if flags >= 0 && flags as i32 & libc::FD_CLOEXEC == 0 {
+            visit(fd, handle);
+        }
+    });
+}
+
+/// Messages that are given once per process.
+#[derive(Clone, Copy)]
+pub(super) enum Once {
+    Forked = 1,
+    Exec = 2,
+    WriteOnly = 4,
+    Ring = 8,
+    Reentered = 16,
+}
+
+static SAID: AtomicU8 = AtomicU8::new(0);
+
+/// Whether this message is to be given now.
+pub(super) fn say_once(what: Once) -> bool {
+    SAID.fetch_or(what as u8, Ordering::Relaxed) & what as u8 == 0
+}
+
+/// A notice about a file.
+pub(super) fn say(path: &CStr, what: &str) {
+    sys::notice(&format!("{}: {what}", String::from_utf8_lossy(path.to_bytes())));
+}
+
+/// Whether this sentence of an error is to be said: not the one that was said last, so that a loop says it once.
+pub(super) fn say_detail(detail: &str) -> bool {
+    static LAST: AtomicUsize = AtomicUsize::new(0);
+    let hash = detail.bytes().fold(1usize, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte as usize)) | 1;
+    LAST.swap(hash, Ordering::Relaxed) != hash
+}
+
+/// Whether files are managed.
+pub fn is_on() -> bool {
+    STATE.load(Ordering::Acquire) == ON
+}

@@ -1,0 +1,183 @@
+//! `syscall(2)` by number: the file calls go where their functions go.
+
+use super::{Ret, raw, table, user};
+use crate::file::UserBuf;
+use crate::sys;
+use core::ffi::{c_char, c_long};
+use std::os::fd::RawFd;
+
+/// Which numbers [`syscall`] looks at; all others may go straight to the kernel.
+pub const ROUTED: [bool; 512] = routed();
+
+const fn routed() -> [bool; 512] {
+    let mut table = [false; 512];
+    let mut index = 0;
+    while index < NUMBERS.len() {
+        table[NUMBERS[index] as usize] = true;
+        index += 1;
+    }
+    table
+}
+
+#[cfg(target_arch = "x86_64")]
+const OLD: [c_long; 5] = [libc::SYS_open, libc::SYS_creat, libc::SYS_stat, libc::SYS_lstat, libc::SYS_dup2];
+#[cfg(not(target_arch = "x86_64"))]
+const OLD: [c_long; 0] = [];
+
+const NEW: [c_long; 41] = [
+    libc::SYS_openat,
+    libc::SYS_openat2,
+    libc::SYS_close,
+    libc::SYS_close_range,
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_pread64,
+    libc::SYS_pwrite64,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_preadv,
+    libc::SYS_pwritev,
+    libc::SYS_preadv2,
+    libc::SYS_pwritev2,
+    libc::SYS_lseek,
+    libc::SYS_ftruncate,
+    libc::SYS_truncate,
+    libc::SYS_fallocate,
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_fcntl,
+    libc::SYS_ioctl,
+    libc::SYS_fsync,
+    libc::SYS_fdatasync,
+    libc::SYS_sync_file_range,
+    libc::SYS_sync,
+    libc::SYS_syncfs,
+    libc::SYS_mmap,
+    libc::SYS_sendfile,
+    libc::SYS_copy_file_range,
+    libc::SYS_splice,
+    libc::SYS_io_submit,
+    libc::SYS_io_uring_setup,
+    libc::SYS_prlimit64,
+    libc::SYS_setrlimit,
+    libc::SYS_exit_group,
+    libc::SYS_execve,
+    libc::SYS_execveat,
+];
+
+const NUMBERS: [c_long; OLD.len() + NEW.len()] = {
+    let mut all = [0; OLD.len() + NEW.len()];
+    let mut index = 0;
+    while index < all.len() {
+        all[index] = if index < NEW.len() { NEW[index] } else { OLD[index - NEW.len()] };
+        index += 1;
+    }
+    all
+};
+
+/// `syscall(2)`.
+///
+/// # Safety
+/// As the system call.
+pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> Ret {
+    let fd = a[0] as RawFd;
+    let path = a[0] as *const c_char;
+    let path_at = a[1] as *const c_char;
+    let bufs = a[1] as *const UserBuf;
+    // SAFETY: the caller's promise, argument by argument.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        match number {
+            libc::SYS_open => return super::openat(libc::AT_FDCWD, path, a[1] as i32, a[2] as u32),
+            libc::SYS_creat => {
+                let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
+                return super::openat(libc::AT_FDCWD, path, flags, a[1] as u32);
+            }
+            libc::SYS_stat => return super::fstatat(libc::AT_FDCWD, path, a[1] as *mut _, 0),
+            libc::SYS_lstat => {
+                return super::fstatat(libc::AT_FDCWD, path, a[1] as *mut _, libc::AT_SYMLINK_NOFOLLOW);
+            }
+            libc::SYS_dup2 => return super::dup2(fd, a[1] as RawFd),
+            _ => {}
+        }
+        match number {
+            libc::SYS_openat => super::openat(fd, path_at, a[2] as i32, a[3] as u32),
+            libc::SYS_openat2 => openat2(fd, path_at, a[2] as *const [u64; 3], a[3]),
+            libc::SYS_close => super::close(fd),
+            libc::SYS_close_range => super::close_range(a[0] as u32, a[1] as u32, a[2] as u32),
+            libc::SYS_read => super::read(fd, a[1] as *mut u8, a[2]),
+            libc::SYS_write => super::write(fd, a[1] as *const u8, a[2]),
+            libc::SYS_pread64 => super::pread(fd, a[1] as *mut u8, a[2], a[3] as i64),
+            libc::SYS_pwrite64 => super::pwrite(fd, a[1] as *const u8, a[2], a[3] as i64),
+            libc::SYS_readv => super::readv(fd, bufs, a[2]),
+            libc::SYS_writev => super::writev(fd, bufs, a[2]),
+            libc::SYS_preadv => super::preadv(fd, bufs, a[2], a[3] as i64),
+            libc::SYS_pwritev => super::pwritev(fd, bufs, a[2], a[3] as i64),
+            libc::SYS_preadv2 => super::preadv2(fd, bufs, a[2], a[3] as i64, a[5] as i32),
+            libc::SYS_pwritev2 => super::pwritev2(fd, bufs, a[2], a[3] as i64, a[5] as i32),
+            libc::SYS_lseek => super::lseek(fd, a[1] as i64, a[2] as i32),
+            libc::SYS_ftruncate => super::ftruncate(fd, a[1] as i64),
+            libc::SYS_truncate => super::truncate(path, a[1] as i64),
+            libc::SYS_fallocate => super::fallocate(fd, a[1] as i32, a[2] as i64, a[3] as i64),
+            libc::SYS_fstat => super::fstat(fd, a[1] as *mut _),
+            libc::SYS_newfstatat => super::fstatat(fd, path_at, a[2] as *mut _, a[3] as i32),
+            libc::SYS_statx => super::statx(fd, path_at, a[2] as i32, a[3] as u32, a[4] as *mut _),
+            libc::SYS_dup => super::dup(fd),
+            libc::SYS_dup3 => super::dup3(fd, a[1] as RawFd, a[2] as i32),
+            libc::SYS_fcntl => super::fcntl(fd, a[1] as i32, a[2]),
+            libc::SYS_ioctl => super::ioctl(fd, a[1] as u32, a[2]),
+            libc::SYS_fsync => super::fsync(fd),
+            libc::SYS_fdatasync => super::fdatasync(fd),
+            libc::SYS_sync_file_range => super::sync_file_range(fd, a[1] as i64, a[2] as i64, a[3] as u32),
+            libc::SYS_sync => super::sync(),
+            libc::SYS_syncfs => super::syncfs(fd),
+            libc::SYS_mmap => super::mmap(a[0], a[1], a[2] as i32, a[3] as i32, a[4] as RawFd, a[5] as i64),
+            libc::SYS_sendfile => super::sendfile(fd, a[1] as RawFd, a[2] as *mut i64, a[3]),
+            libc::SYS_copy_file_range => {
+                super::copy_file_range(fd, a[1] as *mut i64, a[2] as RawFd, a[3] as *mut i64, a[4], a[5] as u32)
+            }
+            libc::SYS_splice => super::splice(fd, a[1] as *mut i64, a[2] as RawFd, a[3] as *mut i64, a[4], a[5] as u32),
+            libc::SYS_io_submit => super::io_submit(a[0], a[1] as isize, a[2] as *const _),
+            libc::SYS_io_uring_setup => match super::io_uring() {
+                0 => table::fresh(sys::syscall(number, a)),
+                refused => refused,
+            },
+            libc::SYS_prlimit64 => super::prlimit(a[0] as i32, a[1] as u32, a[2] as *const _, a[3] as *mut _),
+            libc::SYS_setrlimit => super::setrlimit(a[0] as u32, a[1] as *const _),
+            libc::SYS_exit_group => {
+                super::process::end();
+                sys::syscall(number, a)
+            }
+            libc::SYS_execve | libc::SYS_execveat => {
+                let _passing = super::process::before_exec();
+                sys::syscall(number, a)
+            }
+            _ => sys::syscall(number, a),
+        }
+    }
+}
+
+/// `openat2(2)`. With restrictions on the path, which our own open does not have, a file that is meant is `ENOSYS`.
+///
+/// # Safety
+/// As the system call.
+unsafe fn openat2(dirfd: RawFd, path: *const c_char, how: *const [u64; 3], size: usize) -> Ret {
+    // SAFETY: the caller's promise; any bytes are numbers.
+    unsafe {
+        let kernel = || table::fresh(raw!(SYS_openat2, dirfd, path, how, size));
+        if size < size_of::<[u64; 3]>() {
+            return kernel();
+        }
+        let Ok([flags, mode, resolve]) = user::get(how) else { return kernel() };
+        if super::open::wanted(dirfd, path, flags as i32, false).is_none() {
+            return kernel();
+        }
+        if resolve != 0 || size != size_of::<[u64; 3]>() || flags > u64::from(u32::MAX) {
+            return super::fail(libc::ENOSYS);
+        }
+        super::openat(dirfd, path, flags as i32, mode as u32)
+    }
+}

@@ -1,0 +1,38 @@
+//! `lseek`, on the logical size.
+
+use super::verify::{answer, offset_fits};
+use super::{Ret, raw, table};
+use crate::error::Error;
+use std::os::fd::RawFd;
+
+/// `lseek(2)`. `SEEK_DATA` and `SEEK_HOLE` see a file without holes, as POSIX allows: what the log holds is data, and
+/// what the file system calls a hole may be covered by it.
+pub fn lseek(fd: RawFd, offset: i64, whence: i32) -> Ret {
+    // SAFETY: no memory is passed.
+    let kernel = || unsafe { raw!(SYS_lseek, fd, offset, whence) };
+    let Some(handle) = table::get(fd) else { return kernel() };
+    let done = answer(fd, &handle, || {
+        let _position = handle.lock_position();
+        let invalid = || Error::new(libc::EINVAL);
+        let size = || handle.file().size() as i64;
+        let target = match whence {
+            libc::SEEK_SET => offset,
+            libc::SEEK_CUR => (handle.position() as i64).checked_add(offset).ok_or_else(invalid)?,
+            libc::SEEK_END => size().checked_add(offset).ok_or_else(invalid)?,
+            libc::SEEK_DATA | libc::SEEK_HOLE => {
+                let size = size();
+                if !(0..size).contains(&offset) {
+                    return Err(Error::new(libc::ENXIO));
+                }
+                if whence == libc::SEEK_DATA { offset } else { size }
+            }
+            _ => return Err(invalid()),
+        };
+        if target < 0 || !offset_fits(fd, target as u64) {
+            return Err(invalid());
+        }
+        handle.set_position(target as u64);
+        Ok(target as usize)
+    });
+    done.unwrap_or_else(kernel)
+}

@@ -1,0 +1,118 @@
+//! The stat family: size and times of an atomic file are the logical ones. A file is found by its identity, so every
+//! path to it and every descriptor of it shows the same.
+
+use super::{Ret, raw, table};
+use crate::file::AtomicFile;
+use core::ffi::c_char;
+use libc::{stat as Stat, statx as Statx};
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+const BLOCK: u64 = 512;
+
+fn find(dev: u64, ino: u64) -> Option<Arc<AtomicFile>> {
+    if super::lock::not_reentered().is_err() {
+        return None;
+    }
+    AtomicFile::find(dev, ino).filter(|file| !file.is_demoted())
+}
+
+/// Shows the logical state in what the kernel has just filled in. `fd`: whose table entry is checked on the way.
+unsafe fn overlay(fd: Option<RawFd>, shown: *mut Stat) {
+    // SAFETY: the kernel has just written it.
+    let shown = unsafe { &mut *shown };
+    let entry = fd.and_then(table::get);
+    if let (Some(fd), Some(handle)) = (fd, &entry) {
+        if !handle.is_ours() || handle.is_handed_back() {
+            return;
+        }
+        let stale = shown.st_mode & libc::S_IFMT != libc::S_IFREG
+            || find(shown.st_dev, shown.st_ino).is_none_or(|file| !Arc::ptr_eq(&file, handle.file()));
+        if stale && super::lock::not_reentered().is_ok() && !handle.file().is_demoted() {
+            if !super::process::in_vfork_child() {
+                table::forget(fd);
+            }
+            return;
+        }
+    }
+    if shown.st_mode & libc::S_IFMT != libc::S_IFREG {
+        return;
+    }
+    let Some(file) = find(shown.st_dev, shown.st_ino) else { return };
+    let size = file.size();
+    shown.st_size = size as i64;
+    if let Some(time) = file.modified() {
+        // What the log holds has no blocks in the file yet; programs take fewer blocks than bytes for holes.
+        shown.st_blocks = shown.st_blocks.max(size.div_ceil(BLOCK) as i64);
+        if (time.tv_sec, time.tv_nsec) > (shown.st_mtime, shown.st_mtime_nsec) {
+            (shown.st_mtime, shown.st_mtime_nsec) = (time.tv_sec, time.tv_nsec);
+        }
+        if (time.tv_sec, time.tv_nsec) > (shown.st_ctime, shown.st_ctime_nsec) {
+            (shown.st_ctime, shown.st_ctime_nsec) = (time.tv_sec, time.tv_nsec);
+        }
+    }
+}
+
+/// `fstat(2)`.
+///
+/// # Safety
+/// As the system call: bad memory gives `EFAULT`.
+pub unsafe fn fstat(fd: RawFd, shown: *mut Stat) -> Ret {
+    // SAFETY: the caller's promise; after success `shown` is valid.
+    unsafe {
+        let result = raw!(SYS_fstat, fd, shown);
+        if result == 0 && table::any() {
+            overlay(Some(fd), shown);
+        }
+        result
+    }
+}
+
+/// `newfstatat(2)`, which is also `stat` and `lstat`.
+///
+/// # Safety
+/// As the system call: bad memory gives `EFAULT`.
+pub unsafe fn fstatat(dirfd: RawFd, path: *const c_char, shown: *mut Stat, flags: i32) -> Ret {
+    // SAFETY: the caller's promise; after success `shown` is valid.
+    unsafe {
+        let result = raw!(SYS_newfstatat, dirfd, path, shown, flags);
+        if result == 0 && table::any() {
+            overlay(None, shown);
+        }
+        result
+    }
+}
+
+/// `statx(2)`.
+///
+/// # Safety
+/// As the system call: bad memory gives `EFAULT`.
+pub unsafe fn statx(dirfd: RawFd, path: *const c_char, flags: i32, mask: u32, shown: *mut Statx) -> Ret {
+    if !table::any() {
+        // SAFETY: the caller's promise.
+        return unsafe { raw!(SYS_statx, dirfd, path, flags, mask, shown) };
+    }
+    // SAFETY: the caller's promise; after success `shown` is valid.
+    unsafe {
+        let result = raw!(SYS_statx, dirfd, path, flags, mask | libc::STATX_INO | libc::STATX_TYPE, shown);
+        if result == 0 && i32::from((*shown).stx_mode) & libc::S_IFMT as i32 == libc::S_IFREG as i32 {
+            overlay_statx(&mut *shown);
+        }
+        result
+    }
+}
+
+fn overlay_statx(shown: &mut Statx) {
+    let dev = libc::makedev(shown.stx_dev_major, shown.stx_dev_minor);
+    let Some(file) = find(dev, shown.stx_ino) else { return };
+    let size = file.size();
+    shown.stx_size = size;
+    if let Some(time) = file.modified() {
+        shown.stx_blocks = shown.stx_blocks.max(size.div_ceil(BLOCK));
+        for stamp in [&mut shown.stx_mtime, &mut shown.stx_ctime] {
+            if (time.tv_sec, time.tv_nsec) > (stamp.tv_sec, i64::from(stamp.tv_nsec)) {
+                (stamp.tv_sec, stamp.tv_nsec) = (time.tv_sec, time.tv_nsec as u32);
+            }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! libc's streams: their reads and writes are not seen. A file that is open here as an atomic one is demoted; one that
+//! is not is recovered, and ordinary while the stream is open.
+
+use super::demote::demote_file;
+use super::ordinary::{self, Identity};
+use super::{Ret, fail, lock, policy, process, raw, table, verify};
+use crate::file::AtomicFile;
+use core::ffi::c_char;
+use std::ffi::CStr;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::Arc;
+
+/// Before libc opens `path`: whether the stream has to be followed (1) or not (0), or a negated errno.
+///
+/// # Safety
+/// As `open(2)`: bad memory is left to libc's call.
+pub unsafe fn stream_opening(path: *const c_char, writes: bool, why: &str) -> Ret {
+    let flags = if writes { libc::O_CREAT } else { 0 };
+    // SAFETY: the caller's promise; `wanted` has the kernel check the path first.
+    let Some(config) = (unsafe { super::open::wanted(libc::AT_FDCWD, path, flags, false) }) else { return 0 };
+    if lock::not_reentered().is_err() || process::in_vfork_child() {
+        return fail(libc::EDEADLK);
+    }
+    // SAFETY: `wanted` found the path good.
+    let said = unsafe { CStr::from_ptr(path) };
+    if writes {
+        process::say(said, &format!("written through {why}: what a stream writes is not atomic"));
+    }
+    // SAFETY: as above.
+    let Ok(stat) = (unsafe { super::open::stat_at(libc::AT_FDCWD, path, 0) }) else { return 1 };
+    if let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino) {
+        let mut result = None;
+        table::for_each(0, u32::MAX, |fd, handle| {
+            if result.is_none() && handle.is_ours() && Arc::ptr_eq(handle.file(), &file) {
+                result = Some(match demote_file(&file, handle.path(), fd, why) {
+                    Ok(()) => 0,
+                    Err(error) => verify::failed(handle, &error),
+                });
+            }
+        });
+        if let Some(result) = result {
+            return result;
+        }
+    }
+    // A journal left by a crash is recovered by opening the file.
+    // SAFETY: as above; the descriptor is ours until it is closed below.
+    unsafe {
+        let mut fd = raw!(SYS_openat, libc::AT_FDCWD, path, libc::O_RDWR | libc::O_CLOEXEC, 0);
+        let access = if fd < 0 { libc::O_RDONLY } else { libc::O_RDWR };
+        if fd < 0 {
+            fd = raw!(SYS_openat, libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_CLOEXEC, 0);
+        }
+        if fd < 0 {
+            return 0;
+        }
+        let fd = fd as RawFd;
+        let real = policy::path_of(fd, said);
+        let opened = AtomicFile::open(BorrowedFd::borrow_raw(fd), table::access(access), &real, &config.settings);
+        let done = opened.and_then(|file| file.remove_descriptor(fd));
+        raw!(SYS_close, fd);
+        match done {
+            Ok(()) => 1,
+            Err(error) => {
+                if let Some(detail) = error.detail() {
+                    process::say(&real, detail);
+                }
+                fail(error.errno())
+            }
+        }
+    }
+}
+
+/// After libc has opened a stream; `follow`: what [`stream_opening`] said.
+pub fn stream_opened(stream: usize, fd: RawFd, follow: bool) {
+    table::fresh(fd as isize);
+    if follow {
+        // SAFETY: an empty path with this flag is the descriptor itself.
+        unsafe {
+            if let Ok(stat) = super::open::stat_at(fd, c"".as_ptr(), libc::AT_EMPTY_PATH) {
+                ordinary::stream_opened(Identity::of(fd, c"".as_ptr(), &stat), stream);
+            }
+        }
+    }
+}
+
+/// Whether closing a stream concerns the library.
+pub fn streams_matter() -> bool {
+    table::any() || ordinary::any()
+}
+
+/// Before libc closes a stream, and its descriptor out of our sight. Its buffer has been flushed.
+pub fn stream_closing(stream: usize, fd: RawFd) {
+    if process::in_vfork_child() || lock::not_reentered().is_err() {
+        return;
+    }
+    if table::is_managed(fd) {
+        super::close::release(fd);
+    }
+    ordinary::stream_closed(stream);
+}

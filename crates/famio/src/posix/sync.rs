@@ -1,0 +1,75 @@
+//! SYNC by its POSIX names.
+
+use super::description::Handle;
+use super::verify::answer;
+use super::{Ret, raw, table};
+use crate::file::AtomicFile;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+fn commit(fd: RawFd, kernel: impl FnOnce() -> Ret) -> Ret {
+    let Some(handle) = table::get(fd) else { return kernel() };
+    answer(fd, &handle, || handle.file().sync().map(|()| 0)).unwrap_or_else(kernel)
+}
+
+/// `fsync(2)`: commits the epoch.
+pub fn fsync(fd: RawFd) -> Ret {
+    // SAFETY: no memory is passed.
+    commit(fd, || unsafe { raw!(SYS_fsync, fd) })
+}
+
+/// `fdatasync(2)`: commits the epoch.
+pub fn fdatasync(fd: RawFd) -> Ret {
+    // SAFETY: no memory is passed.
+    commit(fd, || unsafe { raw!(SYS_fdatasync, fd) })
+}
+
+/// `sync_file_range(2)`: commits the whole epoch, once the kernel has accepted the arguments.
+pub fn sync_file_range(fd: RawFd, offset: i64, length: i64, flags: u32) -> Ret {
+    // SAFETY: no memory is passed.
+    let result = unsafe { raw!(SYS_sync_file_range, fd, offset, length, flags) };
+    if result < 0 { result } else { commit(fd, || result) }
+}
+
+/// Commits every atomic file of this process for which `wanted` says so; the first error.
+fn commit_all(wanted: impl Fn(RawFd, &Handle) -> bool) -> Ret {
+    let mut done: Vec<Arc<AtomicFile>> = Vec::new();
+    let mut result = 0;
+    table::for_each(0, u32::MAX, |fd, handle| {
+        if handle.is_ours() && wanted(fd, handle) && !done.iter().any(|file| Arc::ptr_eq(file, handle.file())) {
+            done.push(handle.file().clone());
+            let one = answer(fd, handle, || handle.file().sync().map(|()| 0)).unwrap_or(0);
+            if result == 0 {
+                result = one;
+            }
+        }
+    });
+    result
+}
+
+/// `sync(2)`: commits what this process wrote, then asks the kernel.
+pub fn sync() -> Ret {
+    commit_all(|_, _| true);
+    // SAFETY: no arguments.
+    unsafe { raw!(SYS_sync) }
+}
+
+/// `syncfs(2)`: as [`sync`], for one file system.
+pub fn syncfs(fd: RawFd) -> Ret {
+    // SAFETY: no memory is passed.
+    let result = unsafe { raw!(SYS_syncfs, fd) };
+    if result < 0 || !table::any() {
+        return result;
+    }
+    let dev = device(fd);
+    let committed = commit_all(|other, _| device(other) == dev);
+    if committed < 0 { committed } else { result }
+}
+
+fn device(fd: RawFd) -> Option<u64> {
+    // SAFETY: all-zero bytes are a valid stat; the kernel fills it in.
+    unsafe {
+        let mut stat: libc::stat = core::mem::zeroed();
+        (raw!(SYS_fstat, fd, &raw mut stat) == 0).then_some(stat.st_dev)
+    }
+}

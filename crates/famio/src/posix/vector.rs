@@ -1,0 +1,150 @@
+//! The vector forms of `read` and `write`.
+
+use super::io::{Mode, after_kernel, get, put};
+use super::user::Vectors;
+use super::verify::failed;
+use super::{Ret, fail, raw, table};
+use crate::error::{Error, Result};
+use crate::file::UserBuf;
+use std::os::fd::RawFd;
+
+const RWF_HIPRI: i32 = 1;
+const RWF_DSYNC: i32 = 2;
+const RWF_SYNC: i32 = 4;
+const RWF_NOWAIT: i32 = 8;
+const RWF_APPEND: i32 = 16;
+const RWF_NOAPPEND: i32 = 32;
+const KNOWN: i32 = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND | RWF_NOAPPEND;
+
+/// The kernel's check of the flags: only where there is something to transfer.
+fn check_flags(flags: i32, vectors: &Vectors) -> Result<()> {
+    if vectors.total() > 0 && flags & !KNOWN != 0 {
+        return Err(Error::new(libc::EOPNOTSUPP));
+    }
+    if flags & (RWF_APPEND | RWF_NOAPPEND) == RWF_APPEND | RWF_NOAPPEND {
+        return Err(Error::new(libc::EINVAL));
+    }
+    Ok(())
+}
+
+/// # Safety
+/// As `preadv2`.
+unsafe fn get_all(fd: RawFd, bufs: *const UserBuf, count: usize, at: Option<i64>, flags: i32) -> Option<Ret> {
+    let handle = table::get(fd)?;
+    if !handle.may_read() {
+        return Some(fail(libc::EBADF));
+    }
+    // SAFETY: the pointer is the caller's, and is checked.
+    let vectors = match unsafe { Vectors::copy(bufs, count) } {
+        Ok(vectors) => vectors,
+        Err(error) => return Some(failed(&handle, &error)),
+    };
+    if let Err(error) = check_flags(flags, &vectors) {
+        return Some(failed(&handle, &error));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { get(fd, &handle, at, vectors.slice(), vectors.total()) }
+}
+
+/// # Safety
+/// As `pwritev2`. `kernel` makes the call that the program made.
+unsafe fn put_all(
+    fd: RawFd,
+    bufs: *const UserBuf,
+    count: usize,
+    at: Option<i64>,
+    flags: i32,
+    kernel: impl Fn() -> Ret,
+) -> Ret {
+    let Some(handle) = table::get(fd) else { return kernel() };
+    if !handle.may_write() {
+        return fail(libc::EBADF);
+    }
+    // SAFETY: the pointer is the caller's, and is checked.
+    let mut vectors = match unsafe { Vectors::copy(bufs, count) } {
+        Ok(vectors) => vectors,
+        Err(error) => return failed(&handle, &error),
+    };
+    if let Err(error) = check_flags(flags, &vectors) {
+        return failed(&handle, &error);
+    }
+    let mut mode = Mode::of(&handle);
+    mode.append = (mode.append || flags & RWF_APPEND != 0) && flags & RWF_NOAPPEND == 0;
+    mode.sync |= flags & (RWF_DSYNC | RWF_SYNC) != 0;
+    let total = vectors.total();
+    // SAFETY: the caller's promise.
+    let done = unsafe { put(fd, &handle, at, mode, vectors.slice_mut(), total) };
+    done.unwrap_or_else(|| after_kernel(fd, &handle, kernel()))
+}
+
+/// `readv(2)`.
+///
+/// # Safety
+/// As the system call: bad memory gives `EFAULT`.
+pub unsafe fn readv(fd: RawFd, bufs: *const UserBuf, count: usize) -> Ret {
+    // SAFETY: the caller's promise.
+    unsafe { get_all(fd, bufs, count, None, 0).unwrap_or_else(|| raw!(SYS_readv, fd, bufs, count)) }
+}
+
+/// `writev(2)`.
+///
+/// # Safety
+/// As the system call: bad memory gives `EFAULT`.
+pub unsafe fn writev(fd: RawFd, bufs: *const UserBuf, count: usize) -> Ret {
+    // SAFETY: the caller's promise.
+    unsafe { put_all(fd, bufs, count, None, 0, || raw!(SYS_writev, fd, bufs, count)) }
+}
+
+/// `preadv(2)`.
+///
+/// # Safety
+/// As the system call: bad memory gives `EFAULT`.
+pub unsafe fn preadv(fd: RawFd, bufs: *const UserBuf, count: usize, offset: i64) -> Ret {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let here = if offset < 0 { None } else { get_all(fd, bufs, count, Some(offset), 0) };
+        here.unwrap_or_else(|| raw!(SYS_preadv, fd, bufs, count, offset, 0))
+    }
+}
+
+/// `pwritev(2)`.
+///
+/// # Safety
+/// As the system call: bad memory gives `EFAULT`.
+pub unsafe fn pwritev(fd: RawFd, bufs: *const UserBuf, count: usize, offset: i64) -> Ret {
+    // SAFETY: the caller's promise.
+    let kernel = || unsafe { raw!(SYS_pwritev, fd, bufs, count, offset, 0) };
+    if offset < 0 {
+        return kernel();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { put_all(fd, bufs, count, Some(offset), 0, kernel) }
+}
+
+/// `preadv2(2)`; offset -1 is the position.
+///
+/// # Safety
+/// As the system call: bad memory gives `EFAULT`.
+pub unsafe fn preadv2(fd: RawFd, bufs: *const UserBuf, count: usize, offset: i64, flags: i32) -> Ret {
+    let at = (offset != -1).then_some(offset);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let here = if offset < -1 { None } else { get_all(fd, bufs, count, at, flags) };
+        here.unwrap_or_else(|| raw!(SYS_preadv2, fd, bufs, count, offset, 0, flags))
+    }
+}
+
+/// `pwritev2(2)`; offset -1 is the position.
+///
+/// # Safety
+/// As the system call: bad memory gives `EFAULT`.
+pub unsafe fn pwritev2(fd: RawFd, bufs: *const UserBuf, count: usize, offset: i64, flags: i32) -> Ret {
+    // SAFETY: the caller's promise.
+    let kernel = || unsafe { raw!(SYS_pwritev2, fd, bufs, count, offset, 0, flags) };
+    if offset < -1 {
+        return kernel();
+    }
+    let at = (offset != -1).then_some(offset);
+    // SAFETY: the caller's promise.
+    unsafe { put_all(fd, bufs, count, at, flags, kernel) }
+}

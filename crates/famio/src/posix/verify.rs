@@ -1,0 +1,98 @@
+//! What every call asks before it does anything, and how it ends.
+
+use super::description::Handle;
+use super::{Ret, fail, lock, process, raw};
+use crate::error::{Error, Result};
+use std::os::fd::RawFd;
+
+/// Offsets below this exist on every file system that we take; above it the kernel is asked.
+const SURE: u64 = 1 << 40;
+
+/// Whether the library answers a call on `fd` (true) or the kernel does, because the file was handed back.
+#[inline]
+pub(super) fn enter(fd: RawFd, handle: &Handle) -> Result<bool> {
+    if handle.is_handed_back() {
+        return Ok(false);
+    }
+    lock::not_reentered()?;
+    handle.check_ours()?;
+    if handle.file().is_demoted() {
+        handle.hand_back(fd);
+        return Ok(false);
+    }
+    Ok(true)
+}
+
+/// Runs `act` where the library answers; `None`: let the kernel answer. A call that demotion overtook is the kernel's
+/// too.
+#[inline]
+pub(super) fn answer(fd: RawFd, handle: &Handle, act: impl FnOnce() -> Result<usize>) -> Option<Ret> {
+    match enter(fd, handle) {
+        Ok(true) => {}
+        Ok(false) => return None,
+        Err(error) => return Some(failed(handle, &error)),
+    }
+    match act() {
+        Ok(value) => Some(value as Ret),
+        Err(_) if handle.file().is_demoted() => {
+            handle.hand_back(fd);
+            None
+        }
+        Err(error) => Some(failed(handle, &error)),
+    }
+}
+
+/// An error as a result; its sentence goes to stderr.
+#[cold]
+pub(super) fn failed(handle: &Handle, error: &Error) -> Ret {
+    if let Some(detail) = error.detail() {
+        if process::say_detail(detail) {
+            process::say(handle.path(), detail);
+        }
+    } else if error.errno() == libc::EDEADLK && process::say_once(process::Once::Reentered) {
+        process::say(handle.path(), "a signal handler interrupted a call on an atomic file and made another (EDEADLK)");
+    }
+    fail(error.errno())
+}
+
+/// The kernel's `rw_verify_area`.
+#[inline]
+pub(super) fn area(offset: i64, count: usize) -> Result<()> {
+    if offset < 0 || count as i64 > i64::MAX - offset || count as isize <= -1 {
+        return Err(Error::new(libc::EINVAL));
+    }
+    Ok(())
+}
+
+/// How many of `count` bytes at `offset` the file system can hold: `EFBIG` for none.
+#[inline]
+pub(super) fn room(fd: RawFd, offset: u64, count: usize) -> Result<usize> {
+    if offset.saturating_add(count as u64) <= SURE { Ok(count) } else { ask_room(fd, offset, count) }
+}
+
+#[cold]
+fn ask_room(fd: RawFd, offset: u64, count: usize) -> Result<usize> {
+    if count == 0 {
+        return Ok(0);
+    }
+    let (mut fits, mut too_many) = (0, count + 1);
+    while too_many - fits > 1 {
+        // The first question is for all of it, which is nearly always the answer.
+        let middle = if too_many > count { count } else { fits + (too_many - fits) / 2 };
+        if offset_fits(fd, offset.saturating_add(middle as u64)) {
+            fits = middle;
+        } else {
+            too_many = middle;
+        }
+    }
+    if fits == 0 { Err(Error::new(libc::EFBIG)) } else { Ok(fits) }
+}
+
+/// Whether the file system has this offset. The kernel's own position of a file of ours means nothing, so it may move.
+pub(super) fn offset_fits(fd: RawFd, offset: u64) -> bool {
+    if offset <= SURE {
+        return true;
+    }
+    // SAFETY: no memory is passed.
+    offset <= i64::MAX as u64 && unsafe { raw!(SYS_lseek, fd, offset, libc::SEEK_SET) } >= 0
+}
