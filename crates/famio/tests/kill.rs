@@ -153,6 +153,14 @@ fn every_kill_leaves_an_epoch() {
 }
 
 #[test]
+fn every_kill_leaves_an_epoch_on_disk() {
+    if std::env::var("FAMIO_KILL_FILE").is_ok() {
+        return;
+    }
+    campaign(Scratch::on_disk("kill").path(), "records", kills(), false);
+}
+
+#[test]
 fn without_famio_the_same_harness_finds_damage() {
     if std::env::var("FAMIO_KILL_FILE").is_ok() {
         return;

@@ -33,13 +33,16 @@ impl Session {
         if !quiet && !self.engine.is_pressed(cx) {
             return Ok(Left::ForLater);
         }
-        let _inside = shared.gate.enter(&shared.slots[self.me as usize])?;
-        if self.check(cx).is_err() {
-            return Ok(Left::Nothing);
-        }
-        let moved = self.engine.settle_some(cx)?;
-        let now = crate::sys::coarse_now();
-        shared.touched.store(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64, Ordering::Release);
+        let moved = {
+            let _inside = shared.gate.enter(&shared.slots[self.me as usize])?;
+            if self.check(cx).is_err() {
+                return Ok(Left::Nothing);
+            }
+            let moved = self.engine.settle_some(cx)?;
+            let now = crate::sys::coarse_now();
+            shared.touched.store(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64, Ordering::Release);
+            moved
+        } | self.engine.finish_settling(cx)?;
         Ok(match (moved, quiet) {
             (true, _) => Left::More,
             // All that is left is of the open epoch: its SYNC is the next event.

@@ -94,6 +94,9 @@ pub(crate) trait Engine: Send + Sync {
     /// Moves some committed blocks to the file. Inside the gate; takes only locks that are free. Whether it moved any.
     fn settle_some(&self, cx: Context<'_>) -> Result<bool>;
 
+    /// What a round of settling leaves to be done outside the gate, since it may take long. Whether there was anything.
+    fn finish_settling(&self, cx: Context<'_>) -> Result<bool>;
+
     /// Moves all to the file, cuts the file to its size, and takes the journal away. The gate is closed, the epoch
     /// committed.
     fn retire(&self, cx: Context<'_>) -> Result<()>;

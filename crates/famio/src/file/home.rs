@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::index::Shared;
 use crate::map::{Mapping, guard};
 use crate::pmem::{Domain, Medium};
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use rustix::fs::FallocateFlags;
 use std::sync::Mutex;
 
@@ -25,21 +25,23 @@ pub(crate) struct Home {
     medium: &'static dyn Medium,
     /// The file has holes: blocks are allocated one at a time before a store.
     sparse: AtomicBool,
+    /// Below this, blocks of the file are allocated or reserved.
+    reserved: AtomicU64,
 }
 
 impl Home {
     /// Maps the file. `writable`: stores go through the mapping, as on every domain but page-cache.
     pub fn new(fds: &Descriptors, domain: Domain, writable: bool, medium: &'static dyn Medium) -> Result<Self> {
-        let (map, sparse) = fds.with(writable, |fd| {
+        let (map, sparse, size) = fds.with(writable, |fd| {
             let stat = rustix::fs::fstat(fd)?;
             let sparse = (stat.st_blocks as u64) * 512 < stat.st_size as u64;
             let size = stat.st_size as u64;
             let map = Mapping::reserve(fd, domain, size, writable, crate::map::RESERVATION)?;
-            Ok((Box::new(map), sparse))
+            Ok((Box::new(map), sparse, size))
         })?;
         let current = AtomicPtr::new(core::ptr::from_ref(&*map).cast_mut());
-        let sparse = AtomicBool::new(sparse);
-        Ok(Self { current, maps: Mutex::new(vec![map]), domain, writable, medium, sparse })
+        let (sparse, reserved) = (AtomicBool::new(sparse), AtomicU64::new(size));
+        Ok(Self { current, maps: Mutex::new(vec![map]), domain, writable, medium, sparse, reserved })
     }
 
     #[inline]
@@ -81,6 +83,60 @@ impl Home {
         Ok(())
     }
 
+    /// Reserves blocks of the file for `start..end`, without a change of its size: what is written to it later, by system
+    /// calls, finds room. `ENOSPC`, `EDQUOT`, `EFBIG` come from here.
+    #[inline]
+    pub fn reserve(&self, fds: &Descriptors, start: u64, end: u64) -> Result<()> {
+        if end <= self.reserved.load(Ordering::Acquire) && !self.sparse.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.reserve_more(fds, start, end)
+    }
+
+    #[cold]
+    fn reserve_more(&self, fds: &Descriptors, start: u64, end: u64) -> Result<()> {
+        let have = self.reserved.load(Ordering::Acquire);
+        if end <= have {
+            return fds.with(true, |fd| allocate(fd, start, end));
+        }
+        if start > have + STEP_MAX {
+            // A far write leaves a hole.
+            self.sparse.store(true, Ordering::Relaxed);
+            return fds.with(true, |fd| allocate(fd, start, end));
+        }
+        let want = (end + (have / 8).clamp(STEP_MIN, STEP_MAX)).min(size_limit()).max(end);
+        let got = fds.with(true, |fd| match allocate(fd, have, want) {
+            Ok(()) => Ok(want),
+            Err(_) => allocate(fd, have, end).map(|()| end),
+        })?;
+        self.reserved.fetch_max(got, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// The file was cut: what was reserved above its end is gone.
+    pub fn forget_reserved(&self, size: u64) {
+        self.reserved.store(size, Ordering::Release);
+    }
+
+    /// Sees that the mapping reaches `end`, after the file has grown by a system call.
+    pub fn cover(&self, fds: &Descriptors, end: u64) -> Result<()> {
+        if end > self.map().reserved() as u64 {
+            let mut maps = self.maps.lock().unwrap_or_else(|poison| poison.into_inner());
+            self.remap(&mut maps, fds, end)?;
+        }
+        Ok(())
+    }
+
+    fn remap(&self, maps: &mut Vec<Box<Mapping>>, fds: &Descriptors, size: u64) -> Result<()> {
+        let map = fds.with(self.writable, |fd| {
+            Mapping::reserve(fd, self.domain, size, self.writable, crate::map::RESERVATION)
+        })?;
+        let map = Box::new(map);
+        self.current.store(core::ptr::from_ref(&*map).cast_mut(), Ordering::Release);
+        maps.push(map);
+        Ok(())
+    }
+
     #[cold]
     fn extend(&self, shared: &Shared, fds: &Descriptors, end: u64) -> Result<()> {
         let mut maps = self.maps.lock().unwrap_or_else(|poison| poison.into_inner());
@@ -114,13 +170,7 @@ impl Home {
             return Err(e);
         }
         if want > self.map().reserved() as u64 {
-            let map = fds.with(self.writable, |fd| {
-                Mapping::reserve(fd, self.domain, want, self.writable, crate::map::RESERVATION)
-            })?;
-            maps.push(Box::new(map));
-            if let Some(map) = maps.last() {
-                self.current.store(core::ptr::from_ref(&**map).cast_mut(), Ordering::Release);
-            }
+            self.remap(&mut maps, fds, want)?;
         }
         if near {
             // One call now instead of a fault a page later. Advice: a failure is no reason to stop.

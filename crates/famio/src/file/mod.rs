@@ -3,6 +3,7 @@
 mod atomic;
 mod attach;
 mod background;
+mod bits;
 mod buffers;
 mod close;
 mod context;

@@ -35,7 +35,7 @@ impl Session {
     /// As `read`.
     unsafe fn read_range(&self, cx: Context<'_>, offset: u64, dst: *mut u8, len: usize) -> (usize, Result<()>) {
         let index = cx.index();
-        let mut done = 0;
+        let (mut done, mut again) = (0, 8);
         while done < len {
             let at = offset + done as u64;
             let (block, start) = (at / BLOCK as u64, (at % BLOCK as u64) as usize);
@@ -54,10 +54,12 @@ impl Session {
                     (n, unsafe { self.home_read(cx, at, dst, n) })
                 }
             };
-            if result.is_err() {
-                return (done, result);
+            match result {
+                Ok(()) => done += n,
+                // The file was cut while we read, by settling: what lies above its end now is zeros.
+                Err(e) if e.errno() == libc::EIO && again > 0 && self.engine.readable(cx) < at + n as u64 => again -= 1,
+                Err(e) => return (done, Err(e)),
             }
-            done += n;
         }
         (done, Ok(()))
     }

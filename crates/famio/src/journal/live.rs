@@ -4,6 +4,7 @@ use super::header::{Header, Kind, State};
 use super::identity::Identity;
 use super::mark::{self, Mark};
 use super::pool::{Pool, journal_name};
+use super::records::Keeper;
 use crate::error::Result;
 use crate::pmem::{Domain, Medium};
 use crate::settings::{Durability, Settings};
@@ -126,5 +127,21 @@ impl Live {
     /// Its id.
     pub fn id(&self) -> super::JournalId {
         self.header.lock().unwrap_or_else(|poison| poison.into_inner()).journal_id
+    }
+}
+
+impl Keeper for Live {
+    fn journal(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    fn header(&self) -> Header {
+        self.header.lock().unwrap_or_else(|poison| poison.into_inner()).clone()
+    }
+
+    fn change(&self, journal: BorrowedFd<'_>, change: &mut dyn FnMut(&mut Header)) -> Result<()> {
+        let mut header = self.header.lock().unwrap_or_else(|poison| poison.into_inner());
+        change(&mut header);
+        header.store(journal, self.medium).map_err(|e| e.context(format_args!("journal {}", self.path.display())))
     }
 }

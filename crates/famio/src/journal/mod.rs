@@ -38,6 +38,7 @@ pub(crate) mod live;
 pub mod mark;
 mod place;
 pub mod pool;
+pub mod records;
 mod stamp;
 #[cfg(test)]
 pub(crate) mod testing;

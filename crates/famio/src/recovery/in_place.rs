@@ -52,7 +52,7 @@ pub(super) fn replay(
     }
     let moves = check_all(file, &log, last.epoch, last.size)?;
     let bytes = moves.iter().map(|m| u64::from(m.granules.count_ones()) * GRANULE as u64).sum();
-    let replayed = Replayed { epoch: last.epoch, size: last.size, bytes };
+    let replayed = Replayed { epoch: last.epoch, bytes };
     if options.dry_run {
         return Ok(replayed);
     }

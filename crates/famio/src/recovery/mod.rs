@@ -9,6 +9,7 @@ mod in_place;
 mod open;
 mod outsider;
 mod paths;
+mod records;
 mod survey;
 
 use crate::error::Error;

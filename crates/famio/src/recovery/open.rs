@@ -1,7 +1,7 @@
 //! Recovery of one file: when it is opened, or when somebody asks.
 
 use super::examine::{Examined, conflict, examine};
-use super::{Options, Outcome, Progress, Silent, Use, in_place};
+use super::{Options, Outcome, Progress, Silent, Use, in_place, records};
 use crate::error::{Error, Result};
 use crate::index::Claim;
 use crate::journal::header::Kind;
@@ -113,7 +113,6 @@ enum Act {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Replayed {
     pub epoch: u64,
-    pub size: u64,
     pub bytes: u64,
 }
 
@@ -135,7 +134,7 @@ fn replay(
     };
     match header.kind {
         Kind::InPlace => in_place::replay(file, journal, length, header, medium, options, progress, adopt),
-        Kind::Records => Err(Error::new(libc::EOPNOTSUPP)),
+        Kind::Records => records::replay(file, journal, header, medium, options, progress),
     }
 }
 

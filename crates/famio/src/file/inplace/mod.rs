@@ -24,37 +24,6 @@ pub(crate) struct InPlace {
     hand: AtomicU32,
 }
 
-/// The granule size of a 4 KiB block.
-const GRANULE: usize = BLOCK / crate::journal::inplace::GRANULES;
-
-/// Bits of the granules that `start..end` of a block touches.
-#[inline]
-fn touched(start: usize, end: usize) -> u64 {
-    debug_assert!(start < end && end <= BLOCK);
-    let (first, last) = (start / GRANULE, (end - 1) / GRANULE);
-    (u64::MAX >> (63 - (last - first))) << first
-}
-
-/// Bits of the granules of a block that lie wholly at or above `size`: no committed byte is there.
-#[inline]
-fn above(block: u64, size: u64) -> u64 {
-    let start = block * BLOCK as u64;
-    let granules = size.saturating_sub(start).div_ceil(GRANULE as u64);
-    if granules >= 64 { 0 } else { u64::MAX << granules }
-}
-
-/// Calls `each(first, count)` for each run of set bits.
-#[inline]
-fn runs(mut bits: u64, mut each: impl FnMut(usize, usize) -> Result<()>) -> Result<()> {
-    while bits != 0 {
-        let first = bits.trailing_zeros();
-        let count = (!(bits >> first)).trailing_zeros();
-        each(first as usize, count as usize)?;
-        bits &= if first + count == 64 { 0 } else { u64::MAX << (first + count) };
-    }
-    Ok(())
-}
-
 impl InPlace {
     pub fn new(log: Log, journal: Live, medium: &'static dyn Medium) -> Self {
         Self { log, journal, medium, hand: AtomicU32::new(0) }
@@ -102,6 +71,10 @@ impl Engine for InPlace {
         self.settle_round(cx)
     }
 
+    fn finish_settling(&self, _cx: Context<'_>) -> Result<bool> {
+        Ok(false)
+    }
+
     fn retire(&self, cx: Context<'_>) -> Result<()> {
         self.settle_all(cx)?;
         let size = cx.shared().committed_size.load(Ordering::Acquire);
@@ -127,36 +100,4 @@ impl Engine for InPlace {
 /// An offset or a number from shared memory that can't be right.
 fn inconsistent(what: &str) -> Error {
     Error::with(libc::EIO, format!("the shared index is damaged: {what}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn masks() {
-        assert_eq!(touched(0, 1), 1);
-        assert_eq!(touched(63, 65), 0b11);
-        assert_eq!(touched(0, 4096), u64::MAX);
-        assert_eq!(touched(4032, 4096), 1 << 63);
-        assert_eq!(above(0, 0), u64::MAX);
-        assert_eq!(above(0, 1), u64::MAX << 1);
-        assert_eq!(above(0, 4096), 0);
-        assert_eq!(above(1, 4096), u64::MAX);
-        assert_eq!(above(1, 4096 + 4033), 0);
-        let mut seen = Vec::new();
-        runs(0b1110_0101 | 1 << 63, |first, count| {
-            seen.push((first, count));
-            Ok(())
-        })
-        .unwrap();
-        assert_eq!(seen, [(0, 1), (2, 1), (5, 3), (63, 1)]);
-        seen.clear();
-        runs(u64::MAX, |first, count| {
-            seen.push((first, count));
-            Ok(())
-        })
-        .unwrap();
-        assert_eq!(seen, [(0, 64)]);
-    }
 }

@@ -5,7 +5,8 @@
 //! that will flush it before it leaves.
 
 use super::state::State;
-use super::{GRANULE, InPlace, runs};
+use super::InPlace;
+use crate::file::bits::{GRANULE, runs};
 use crate::error::Result;
 use crate::file::context::Context;
 use crate::index::{BLOCK, Cell, PENDING};

@@ -1,7 +1,8 @@
 //! Reading part of one block.
 
 use super::state::State;
-use super::{GRANULE, InPlace, inconsistent, runs, touched};
+use super::{InPlace, inconsistent};
+use crate::file::bits::{GRANULE, runs, touched};
 use crate::error::{Error, Result};
 use crate::file::context::Context;
 use crate::file::home::copy_out;

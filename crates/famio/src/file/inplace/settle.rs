@@ -2,7 +2,8 @@
 //! persistent in the file; then the cleared word persistent in the journal; then reuse.
 
 use super::state::State;
-use super::{GRANULE, InPlace, above, runs};
+use super::InPlace;
+use crate::file::bits::{GRANULE, above, runs};
 use crate::error::Result;
 use crate::file::context::Context;
 use crate::index::{BLOCK, Cell, Version};

@@ -1,7 +1,8 @@
 //! Writing part of one block, by each policy.
 
 use super::state::State;
-use super::{GRANULE, InPlace, above, runs, touched};
+use super::InPlace;
+use crate::file::bits::{GRANULE, above, runs, touched};
 use crate::error::{Error, Result};
 use crate::file::context::Context;
 use crate::file::home::copy_out;

@@ -1,17 +1,25 @@
-//! Journals in place, end to end on tmpfs: reads, writes, sizes, SYNC and clean close, by every policy, against a model.
+//! Reads, writes, sizes, SYNC and clean close, by every policy and both kinds of journal, against a model.
 
 mod common;
 
 use common::{Opened, Scratch, in_place_settings};
 
 #[test]
-fn random_writes_match_a_model_and_leave_nothing_behind() {
-    let dir = Scratch::on_tmpfs("model");
-    for (i, settings) in in_place_settings().into_iter().enumerate() {
+fn journals_in_place_match_a_model_and_leave_nothing_behind() {
+    random_writes(&Scratch::on_tmpfs("model"), &in_place_settings(), 3000);
+}
+
+#[test]
+fn journals_of_records_match_a_model_and_leave_nothing_behind() {
+    random_writes(&Scratch::on_disk("model"), &[famio::Settings::default()], 3000);
+}
+
+fn random_writes(dir: &Scratch, all: &[famio::Settings], steps: u64) {
+    for (i, settings) in all.iter().enumerate() {
         let path = dir.path().join(format!("file{i}"));
         std::fs::write(&path, vec![7u8; 10_000]).unwrap();
         let mut model = vec![7u8; 10_000];
-        let opened = Opened::new(&path, &settings);
+        let opened = Opened::new(&path, settings);
         let mut seed = 12345u64 + i as u64;
         let mut random = |n: u64| {
             seed ^= seed << 13;
@@ -19,7 +27,7 @@ fn random_writes_match_a_model_and_leave_nothing_behind() {
             seed ^= seed << 17;
             seed % n
         };
-        for step in 0..3000 {
+        for step in 0..steps {
             match random(20) {
                 0 => opened.atomic().sync().unwrap(),
                 1 => {

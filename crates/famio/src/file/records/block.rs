@@ -1,0 +1,267 @@
+//! One block with bytes in a buffer. Of its cell, version 0 says which granules the buffer holds (committed or not), and
+//! version 1 which of them the open epoch wrote.
+
+use super::{Records, buffers, full, lock, settle};
+use crate::error::{Error, Result};
+use crate::file::background;
+use crate::file::bits::{GRANULE, below, runs, touched};
+use crate::file::context::Context;
+use crate::file::home::{copy_out, zero_out};
+use crate::index::{BLOCK, Cell, Version};
+use crate::journal::records::RecordLog;
+use core::sync::atomic::Ordering;
+
+const HELD: usize = 0;
+const OPEN: usize = 1;
+/// Journal is reserved in steps of this many bytes.
+const RESERVE_STEP: u64 = 128 << 10;
+/// Optimistic tries before a reader queues up behind the writers.
+const TRIES: u32 = 64;
+
+/// A cell as this engine reads it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct State {
+    /// The buffer, if there is one.
+    pub buffer: Option<u32>,
+    /// Granules that live in it.
+    pub held: u64,
+    /// Those that the open epoch wrote.
+    pub open: u64,
+}
+
+impl State {
+    #[inline]
+    pub fn of(cell: &Cell, committed: u64) -> Self {
+        let buffer = cell.entry.load(Ordering::Relaxed).checked_sub(1);
+        let open = cell.version(OPEN);
+        Self {
+            buffer,
+            held: if buffer.is_some() { cell.version(HELD).granules } else { 0 },
+            open: if open.epoch == committed + 1 { open.granules } else { 0 },
+        }
+    }
+
+    pub fn set(cell: &Cell, committed: u64, held: u64, open: u64) {
+        cell.set_version(HELD, Version { epoch: 1, granules: held });
+        cell.set_version(OPEN, Version { epoch: committed + 1, granules: open });
+    }
+}
+
+/// A block of the epoch that is being committed; the gate is closed, so that it does not change.
+pub(super) struct Open {
+    pub number: u64,
+    pub granules: u64,
+    at: *const [u8; BLOCK],
+}
+
+impl Open {
+    /// `None`: a cut took it out of the epoch again.
+    pub fn of(cx: Context<'_>, cell: &Cell, number: u64) -> Option<Self> {
+        let state = State::of(cell, cx.shared().committed());
+        let at = buffers::address(cx, state.buffer?).ok()?;
+        (state.open != 0).then_some(Self { number, granules: state.open, at: at.cast() })
+    }
+
+    pub fn data(&self) -> &[u8; BLOCK] {
+        // SAFETY: a buffer in the arena, which is mapped; nobody writes to it while the gate is closed.
+        unsafe { &*self.at }
+    }
+}
+
+impl Records {
+    pub(super) fn write(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
+        if cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64 > settle::HARD {
+            // The background does not keep up: help it, as long as it helps.
+            self.settle_round(cx)?;
+        }
+        // Settling must not fail for want of room in the file, nor the commit for want of room in the journal.
+        cx.home.reserve(cx.fds, block * BLOCK as u64, block * BLOCK as u64 + end as u64)?;
+        let cell = cx.index().cell(block)?;
+        let _locked = cell.lock.lock(cx.me)?;
+        let committed = cx.shared().committed();
+        let state = State::of(cell, committed);
+        let bits = touched(start, end);
+        self.reserve(state.open == 0, (bits & !state.open).count_ones().into())?;
+        let (number, fresh) = match state.buffer {
+            Some(number) => (number, false),
+            None => (buffers::take(cx)?, true),
+        };
+        let filled = buffers::address(cx, number).and_then(|to| {
+            self.fill_edges(cx, block, start, end, to, &state)?;
+            Ok(to)
+        });
+        let to = match filled {
+            Ok(to) => to,
+            Err(e) => {
+                if fresh {
+                    buffers::give_back(cx, number);
+                }
+                return Err(e);
+            }
+        };
+        let _changing = cell.changing();
+        // SAFETY: both are buffers of ours of a whole block, and do not overlap.
+        unsafe { to.add(start).copy_from_nonoverlapping(buf.add(start), end - start) };
+        cell.entry.store(number + 1, Ordering::Relaxed);
+        State::set(cell, committed, state.held | bits, state.open | bits);
+        if state.open == 0 {
+            lock(&self.open).push(block);
+        }
+        if fresh && self.pressed(cx) {
+            background::wake();
+        }
+        Ok(())
+    }
+
+    fn pressed(&self, cx: Context<'_>) -> bool {
+        cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64 > settle::PRESSED
+    }
+
+    /// Journal for one more block, perhaps, and so many more granules of the open epoch.
+    fn reserve(&self, block: bool, granules: u64) -> Result<()> {
+        let blocks = self.blocks.fetch_add(block.into(), Ordering::Relaxed) + u64::from(block);
+        let granules = self.granules.fetch_add(granules, Ordering::Relaxed) + granules;
+        let cost = RecordLog::cost(blocks, granules);
+        if cost <= self.reserved.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut log = lock(&self.log);
+        let want = cost + RESERVE_STEP;
+        let reserved = match log.reserve(want) {
+            Ok(()) => want,
+            Err(e) if e.errno() == libc::ENOSPC => {
+                log.reserve(cost).map_err(full)?;
+                cost
+            }
+            Err(e) => return Err(e),
+        };
+        self.reserved.store(reserved, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Granules that the write covers in part, and that the buffer does not hold yet, come from the file.
+    fn fill_edges(
+        &self,
+        cx: Context<'_>,
+        block: u64,
+        start: usize,
+        end: usize,
+        to: *mut u8,
+        state: &State,
+    ) -> Result<()> {
+        let (first, last) = (start / GRANULE, (end - 1) / GRANULE);
+        let fill = |from: usize, until: usize| {
+            if from < until && state.held >> (from / GRANULE) & 1 == 0 {
+                let offset = block * BLOCK as u64 + from as u64;
+                // SAFETY: within a buffer of ours.
+                return unsafe { cx.home.read(offset, to.add(from), until - from, self.bounds(cx)) };
+            }
+            Ok(())
+        };
+        fill(first * GRANULE, start)?;
+        fill(end, (last + 1) * GRANULE)
+    }
+
+    /// File bytes at or above this are not to be seen: above the size, or cut off.
+    fn bounds(&self, cx: Context<'_>) -> u64 {
+        let shared = cx.shared();
+        shared.physical.load(Ordering::Acquire).min(self.low.load(Ordering::Acquire)).min(shared.size())
+    }
+
+    /// # Safety
+    /// `dst` is the caller's buffer; it may be bad.
+    pub(super) unsafe fn read(
+        &self,
+        cx: Context<'_>,
+        cell: &Cell,
+        block: u64,
+        start: usize,
+        dst: *mut u8,
+        len: usize,
+    ) -> Result<()> {
+        let mut tries = 0u32;
+        loop {
+            if let Some(seen) = cell.begin_read() {
+                if cx.shared().generation.load(Ordering::Acquire) != cx.generation {
+                    return Err(Error::new(libc::ESTALE)); // the cell is another journal's by now
+                }
+                // SAFETY: the caller's promise.
+                let copied = unsafe { self.copy_block(cx, cell, block, start, dst, len) };
+                if cell.still(seen) {
+                    return copied;
+                }
+            }
+            tries += 1;
+            if tries > 1 << 20 {
+                return Err(Error::new(libc::EAGAIN));
+            }
+            if tries > TRIES && crate::thread::current().locks_held.get() == 0 {
+                drop(cell.lock.lock(cx.me)?);
+            } else {
+                core::hint::spin_loop();
+            }
+        }
+    }
+
+    /// # Safety
+    /// As `read`.
+    unsafe fn copy_block(
+        &self,
+        cx: Context<'_>,
+        cell: &Cell,
+        block: u64,
+        start: usize,
+        dst: *mut u8,
+        len: usize,
+    ) -> Result<()> {
+        let state = State::of(cell, cx.shared().committed());
+        let end = start + len;
+        let wanted = touched(start, end);
+        let readable = cx.shared().physical.load(Ordering::Acquire).min(self.low.load(Ordering::Acquire));
+        let piece = |first: usize, count: usize| {
+            let (from, to) = ((first * GRANULE).max(start), ((first + count) * GRANULE).min(end));
+            (from, to, dst.wrapping_add(from - start))
+        };
+        if let Some(number) = state.buffer {
+            let held = buffers::address(cx, number)?;
+            runs(wanted & state.held, |first, count| {
+                let (from, to, at) = piece(first, count);
+                // SAFETY: the source is our buffer; `at` is in the caller's.
+                unsafe { copy_out(at, held.wrapping_add(from), to - from) }
+            })?;
+        }
+        runs(wanted & !state.held, |first, count| {
+            let (from, to, at) = piece(first, count);
+            // SAFETY: `at` is in the caller's buffer.
+            unsafe { cx.home.read(block * BLOCK as u64 + from as u64, at, to - from, readable) }
+        })
+    }
+
+    /// A cut: granules above `size` leave the buffers, and the bytes above it in its own granule become zeros. The gate is
+    /// closed.
+    pub(super) fn drop_above(&self, cx: Context<'_>, size: u64) -> Result<()> {
+        let committed = cx.shared().committed();
+        let first = size / BLOCK as u64;
+        let last = cx.shared().size().div_ceil(BLOCK as u64);
+        cx.index().for_each(first, last, |block, cell| {
+            let state = State::of(cell, committed);
+            let Some(number) = state.buffer else { return Ok(()) };
+            let _locked = cell.lock.lock(cx.me)?;
+            let _changing = cell.changing();
+            let keep = below(block, size);
+            State::set(cell, committed, state.held & keep, state.open & keep);
+            self.granules.fetch_sub((state.open & !keep).count_ones().into(), Ordering::Relaxed);
+            let inside = size.saturating_sub(block * BLOCK as u64).min(BLOCK as u64) as usize;
+            let tail = inside.next_multiple_of(GRANULE) - inside;
+            if tail > 0 {
+                // SAFETY: within a buffer of ours.
+                unsafe { zero_out(buffers::address(cx, number)?.wrapping_add(inside), tail) }?;
+            }
+            if state.held & keep == 0 {
+                cell.entry.store(0, Ordering::Relaxed);
+                buffers::give_back(cx, number);
+            }
+            Ok(())
+        })
+    }
+}

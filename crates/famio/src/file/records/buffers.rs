@@ -1,0 +1,59 @@
+//! Buffers in the arena: a block's worth of bytes each, on a free list when not in use.
+
+use crate::error::{Error, Result};
+use crate::file::context::Context;
+use crate::index::BLOCK;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// A buffer as the arena sees it.
+type Words = [AtomicU64; BLOCK / 8];
+
+/// Buffers begin at multiples of this: a cell names one by its offset divided by it.
+const UNIT: u64 = 64;
+
+fn words(cx: Context<'_>, number: u32) -> Option<&Words> {
+    cx.arena.at::<Words>(u64::from(number) * UNIT)
+}
+
+/// Where buffer `number` lies.
+pub(super) fn address(cx: Context<'_>, number: u32) -> Result<*mut u8> {
+    let words = words(cx, number).ok_or_else(|| Error::with(libc::EIO, "the shared index is damaged: no such buffer"))?;
+    Ok(words.as_ptr().cast_mut().cast())
+}
+
+/// Takes a buffer: its content is anything. `ENOSPC` when memory is short.
+pub(super) fn take(cx: Context<'_>) -> Result<u32> {
+    let shared = cx.shared();
+    loop {
+        // The lower half names the first free buffer, the upper counts changes.
+        let head = shared.free.load(Ordering::Acquire);
+        let number = if head as u32 == 0 {
+            let offset = cx.arena.allocate(BLOCK)?;
+            u32::try_from(offset / UNIT).map_err(|_| Error::new(libc::ENOSPC))?
+        } else {
+            let next = words(cx, head as u32).ok_or(Error::new(libc::EIO))?[0].load(Ordering::Relaxed);
+            let new = (head >> 32).wrapping_add(1) << 32 | u64::from(next as u32);
+            if shared.free.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+                continue;
+            }
+            head as u32
+        };
+        shared.used.fetch_add(1, Ordering::Relaxed);
+        return Ok(number);
+    }
+}
+
+/// Gives a buffer back; nobody reads it any more but optimistic readers, who will see that.
+pub(super) fn give_back(cx: Context<'_>, number: u32) {
+    let shared = cx.shared();
+    let Some(words) = words(cx, number) else { return };
+    shared.used.fetch_sub(1, Ordering::Relaxed);
+    loop {
+        let head = shared.free.load(Ordering::Acquire);
+        words[0].store(u64::from(head as u32), Ordering::Relaxed);
+        let new = (head >> 32).wrapping_add(1) << 32 | u64::from(number);
+        if shared.free.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            return;
+        }
+    }
+}

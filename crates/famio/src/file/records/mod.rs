@@ -1,0 +1,167 @@
+//! The engine for journals of records: what is not yet in the file lies in buffers in the arena; SYNC appends what the
+//! epoch wrote to the journal; settling writes committed granules to the file, through the page cache.
+
+mod attach;
+mod block;
+mod buffers;
+mod settle;
+
+pub(super) use attach::attach;
+
+use super::context::{Context, Engine, Sealed, restore_times};
+use crate::error::{Error, Result};
+use crate::index::{BLOCK, Cell};
+use crate::journal::live::Live;
+use crate::journal::records::{Batch, Block, RecordLog};
+use crate::pmem::Medium;
+use block::Open;
+use core::sync::atomic::{AtomicU64, Ordering};
+use settle::Settling;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A journal of records and the file that it protects.
+pub(crate) struct Records {
+    log: Mutex<RecordLog>,
+    live: Arc<Live>,
+    medium: &'static dyn Medium,
+    /// Bytes of journal that are reserved for the open epoch.
+    reserved: AtomicU64,
+    /// The open epoch's blocks and granules, for what it will cost.
+    blocks: AtomicU64,
+    granules: AtomicU64,
+    /// The lowest size of the open epoch so far.
+    cut: AtomicU64,
+    /// The lowest size since the file itself was last cut: file bytes above it are not the file's any more.
+    low: AtomicU64,
+    /// Blocks of the open epoch, each once.
+    open: Mutex<Vec<u64>>,
+    settling: Mutex<Settling>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Records {
+    fn new(log: RecordLog, live: Arc<Live>, size: u64, medium: &'static dyn Medium) -> Self {
+        Self {
+            log: Mutex::new(log),
+            live,
+            medium,
+            reserved: AtomicU64::new(0),
+            blocks: AtomicU64::new(0),
+            granules: AtomicU64::new(0),
+            cut: AtomicU64::new(size),
+            low: AtomicU64::new(u64::MAX),
+            open: Mutex::new(Vec::new()),
+            settling: Mutex::new(Settling::default()),
+        }
+    }
+
+    /// Whether the open epoch has made the file shorter: nothing is settled until that is committed.
+    fn is_cut(&self, cx: Context<'_>) -> bool {
+        self.cut.load(Ordering::Relaxed) < cx.shared().committed_size.load(Ordering::Relaxed)
+    }
+}
+
+impl Engine for Records {
+    fn readable(&self, cx: Context<'_>) -> u64 {
+        cx.shared().physical.load(Ordering::Acquire).min(self.low.load(Ordering::Acquire))
+    }
+
+    unsafe fn read_block(
+        &self,
+        cx: Context<'_>,
+        cell: &Cell,
+        block: u64,
+        start: usize,
+        dst: *mut u8,
+        len: usize,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.read(cx, cell, block, start, dst, len) }
+    }
+
+    fn write_block(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
+        self.write(cx, block, start, end, buf)
+    }
+
+    fn cut(&self, cx: Context<'_>, size: u64) -> Result<()> {
+        self.cut.fetch_min(size, Ordering::Relaxed);
+        self.low.fetch_min(size, Ordering::Release);
+        self.drop_above(cx, size)
+    }
+
+    /// One append and one `fdatasync` of the journal.
+    fn commit(&self, cx: Context<'_>, sealed: Sealed) -> Result<()> {
+        let mut open = std::mem::take(&mut *lock(&self.open));
+        open.sort_unstable();
+        open.dedup(); // a block that a cut took out may have come again
+        let index = cx.index();
+        let held: Vec<Open> = open.iter().filter_map(|&number| Open::of(cx, index.lookup(number)?, number)).collect();
+        let blocks: Vec<Block<'_>> =
+            held.iter().map(|open| Block { number: open.number, mask: open.granules, data: open.data() }).collect();
+        let mut log = lock(&self.log);
+        let batch = Batch {
+            epoch: log.committed() + 1,
+            size: sealed.size,
+            cut: self.cut.load(Ordering::Relaxed).min(sealed.size),
+            commit: true,
+            blocks: &blocks,
+        };
+        if let Err(e) = log.append(&batch) {
+            drop(log);
+            self.live.suspect();
+            return Err(e);
+        }
+        drop(log); // settling takes the two locks in the other order
+        if let Some(epoch) = self.note_commit(open) {
+            lock(&self.log).release(epoch);
+        }
+        self.cut.store(sealed.size, Ordering::Relaxed);
+        for counter in [&self.reserved, &self.blocks, &self.granules] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn settle_some(&self, cx: Context<'_>) -> Result<bool> {
+        self.settle_round(cx)
+    }
+
+    fn finish_settling(&self, cx: Context<'_>) -> Result<bool> {
+        let ended = self.end_pass(cx)?;
+        // Zeros for the next segment are written ahead of need.
+        let next = lock(&self.log).prepare_next();
+        match next {
+            Some(preparation) => preparation.run().map(|()| ended),
+            None => Ok(ended),
+        }
+    }
+
+    fn retire(&self, cx: Context<'_>) -> Result<()> {
+        self.settle_all(cx)?;
+        let size = cx.shared().committed_size.load(Ordering::Acquire);
+        cx.fds.with(true, |fd| {
+            // Cut also where the size is right: room that was made ahead goes.
+            self.medium.ftruncate(fd, size)?;
+            restore_times(cx.shared(), fd);
+            self.medium.fdatasync(fd)?;
+            rustix::fs::fsync(fd)?;
+            self.live.retire(fd)
+        })
+    }
+
+    fn is_waiting(&self, cx: Context<'_>) -> bool {
+        cx.shared().used.load(Ordering::Relaxed) > 0 || lock(&self.settling).is_waiting()
+    }
+
+    fn is_pressed(&self, cx: Context<'_>) -> bool {
+        cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64 > settle::PRESSED
+    }
+}
+
+/// The pages of the log can't take more: said once, where it can be helped.
+fn full(e: Error) -> Error {
+    if e.errno() == libc::ENOSPC { e.context("the journal") } else { e }
+}

@@ -1,0 +1,202 @@
+//! Settling: committed granules go from the buffers to the file, through the page cache; one `fdatasync` of the file ends a
+//! pass, and the journal up to where the pass began can be used again.
+
+use super::block::State;
+use super::{Records, buffers, lock};
+use crate::error::{Error, Result};
+use crate::file::bits::{GRANULE, runs};
+use crate::file::context::Context;
+use crate::index::BLOCK;
+use core::sync::atomic::Ordering;
+
+/// With so many bytes in buffers the background does not wait for a quiet moment.
+pub(super) const PRESSED: u64 = 16 << 20;
+/// With so many, writers help.
+pub(super) const HARD: u64 = 128 << 20;
+/// Blocks settled in one round.
+const ROUND: usize = 64;
+
+/// Where settling stands.
+#[derive(Default)]
+pub(super) struct Settling {
+    /// Committed blocks that no pass has taken up yet.
+    waiting: Vec<u64>,
+    /// Blocks of the pass that is under way.
+    queue: Vec<u64>,
+    /// The journal's epoch when the pass began.
+    target: u64,
+    /// Whether a pass is under way: it ends with an `fdatasync`.
+    under_way: bool,
+    /// That `fdatasync` is being done.
+    flushing: bool,
+    /// The pass left granules that the open epoch had overwritten: their committed copies are in the journal alone, until
+    /// that epoch is committed.
+    overwritten: bool,
+    /// A finished pass's target, which the next commit may release.
+    finished: Option<u64>,
+}
+
+impl Settling {
+    pub fn is_waiting(&self) -> bool {
+        self.under_way || !self.waiting.is_empty()
+    }
+}
+
+impl Records {
+    /// A commit of `blocks` is durable. Gives the epoch up to which the journal can be released.
+    pub(super) fn note_commit(&self, mut blocks: Vec<u64>) -> Option<u64> {
+        let mut settling = lock(&self.settling);
+        settling.waiting.append(&mut blocks);
+        settling.finished.take()
+    }
+
+    /// One round: some blocks of a pass. Whether anything was done.
+    pub(super) fn settle_round(&self, cx: Context<'_>) -> Result<bool> {
+        let Ok(mut settling) = self.settling.try_lock() else { return Ok(false) };
+        if self.is_cut(cx) {
+            return Ok(false); // committed granules above the cut must not come after it, and it is not committed
+        }
+        self.begin_pass(cx, &mut settling)?;
+        if settling.queue.is_empty() {
+            return Ok(false);
+        }
+        let from = settling.queue.len().saturating_sub(ROUND);
+        for block in settling.queue.split_off(from) {
+            self.settle_block(cx, block, &mut settling, false)?;
+        }
+        Ok(true)
+    }
+
+    fn begin_pass(&self, cx: Context<'_>, settling: &mut Settling) -> Result<()> {
+        let cut = self.low.load(Ordering::Acquire) != u64::MAX;
+        if settling.under_way || (settling.waiting.is_empty() && !cut) {
+            return Ok(());
+        }
+        settling.queue = core::mem::take(&mut settling.waiting);
+        settling.queue.sort_unstable_by(|a, b| b.cmp(a)); // taken from the end: in file order
+        settling.queue.dedup();
+        settling.target = lock(&self.log).committed();
+        settling.overwritten = false;
+        settling.under_way = true;
+        self.apply_cut(cx)
+    }
+
+    /// A committed cut reaches the file before anything is stored above it.
+    fn apply_cut(&self, cx: Context<'_>) -> Result<()> {
+        let low = self.low.load(Ordering::Acquire);
+        let shared = cx.shared();
+        if low == u64::MAX {
+            return Ok(());
+        }
+        if low < shared.physical.load(Ordering::Acquire) {
+            shared.physical_next.store(low, Ordering::Release);
+            cx.fds.with(true, |fd| self.medium.ftruncate(fd, low))?;
+            shared.physical.store(low, Ordering::Release);
+        }
+        cx.home.forget_reserved(shared.physical.load(Ordering::Acquire));
+        // A new cut may have come since: it stays.
+        let _ = self.low.compare_exchange(low, u64::MAX, Ordering::AcqRel, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn settle_block(&self, cx: Context<'_>, block: u64, settling: &mut Settling, all: bool) -> Result<()> {
+        let Some(cell) = cx.index().lookup(block) else { return Ok(()) };
+        let shared = cx.shared();
+        let _locked = if all {
+            cell.lock.lock(cx.me)?
+        } else {
+            match cell.lock.try_lock(cx.me) {
+                Some(locked) => locked,
+                None => {
+                    settling.waiting.push(block);
+                    settling.overwritten = true; // a writer is at it
+                    return Ok(());
+                }
+            }
+        };
+        let committed = shared.committed();
+        let state = State::of(cell, committed);
+        let Some(number) = state.buffer else { return Ok(()) };
+        let moving = state.held & !state.open;
+        settling.overwritten |= state.open != 0;
+        self.copy_to_file(cx, block, number, moving)?;
+        let _changing = cell.changing();
+        State::set(cell, committed, state.held & !moving, state.open);
+        if state.open == 0 {
+            cell.entry.store(0, Ordering::Relaxed);
+            buffers::give_back(cx, number);
+        }
+        Ok(())
+    }
+
+    /// Writes granules to the file, as far as they lie below its committed size.
+    fn copy_to_file(&self, cx: Context<'_>, block: u64, buffer: u32, granules: u64) -> Result<()> {
+        let shared = cx.shared();
+        let from = buffers::address(cx, buffer)?;
+        let size = shared.committed_size.load(Ordering::Acquire);
+        runs(granules, |first, count| {
+            let offset = block * BLOCK as u64 + (first * GRANULE) as u64;
+            let len = (count * GRANULE).min(size.saturating_sub(offset) as usize);
+            if len == 0 {
+                return Ok(());
+            }
+            let end = offset + len as u64;
+            let physical = shared.physical.load(Ordering::Acquire);
+            if end > physical {
+                shared.physical_next.store(end, Ordering::Release);
+            }
+            // SAFETY: within a buffer of ours; the block's lock keeps writers away.
+            let bytes = unsafe { core::slice::from_raw_parts(from.add(first * GRANULE), len) };
+            cx.fds.with(true, |fd| self.medium.pwritev(fd, &[bytes], offset))?;
+            if end > physical {
+                cx.home.cover(cx.fds, end)?;
+                shared.physical.fetch_max(end, Ordering::AcqRel);
+            }
+            Ok(())
+        })
+    }
+
+    /// Ends a pass whose blocks are all written: one `fdatasync` of the file, with no lock held and outside the gate, and
+    /// the journal up to the pass's beginning can go. Whether there was one to end.
+    pub(super) fn end_pass(&self, cx: Context<'_>) -> Result<bool> {
+        {
+            let mut settling = lock(&self.settling);
+            if !settling.under_way || settling.flushing || !settling.queue.is_empty() {
+                return Ok(false);
+            }
+            settling.flushing = true;
+        }
+        let flushed = cx.fds.with(true, |fd| self.medium.fdatasync(fd));
+        let mut settling = lock(&self.settling);
+        settling.flushing = false;
+        if let Err(e) = flushed {
+            // The kernel may have forgotten what it failed to write; the journal still has it, and keeps it.
+            cx.shared().poisoned.store(1, Ordering::Release);
+            self.live.suspect();
+            return Err(Error::with(libc::EIO, format!("settling failed ({e}): no more writes are taken")));
+        }
+        settling.under_way = false;
+        if settling.overwritten {
+            settling.finished = Some(settling.target);
+        } else {
+            lock(&self.log).release(settling.target);
+        }
+        Ok(true)
+    }
+
+    /// Settles everything; the gate is closed and the epoch committed. The file's own `fdatasync` is the caller's.
+    pub(super) fn settle_all(&self, cx: Context<'_>) -> Result<()> {
+        let mut settling = lock(&self.settling);
+        let mut blocks = core::mem::take(&mut settling.queue);
+        blocks.append(&mut settling.waiting);
+        blocks.sort_unstable();
+        blocks.dedup();
+        self.apply_cut(cx)?;
+        for block in blocks {
+            self.settle_block(cx, block, &mut settling, true)?;
+        }
+        settling.under_way = false;
+        debug_assert_eq!(cx.shared().used.load(Ordering::Relaxed), 0);
+        Ok(())
+    }
+}

@@ -1,0 +1,372 @@
+//! The writer: epochs are appended, segments recycled.
+
+use super::PAGE;
+use super::gather::{Batch, Block, Gather, fitting};
+use super::geometry::{Geometry, Place};
+use super::head::{Head, Kind};
+use super::segment::SegmentHead;
+use super::shared::{Keeper, Preparation, Shared};
+use super::{GRANULE, ZERO_PAGE};
+use crate::error::{Error, Result};
+use crate::journal::{Header, JournalId, State};
+use crate::pmem::Medium;
+use std::sync::Arc;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Segments that stay when nothing is pending.
+const RESTING: usize = 2;
+
+/// Pages of a segment that [`RecordLog::reserve`] does not count on: a block that does not fit at the end, and the head
+/// page and rounding of the record that the end of a segment splits off.
+const SLACK: u64 = 4;
+
+/// Pages at the end of a segment that only a note takes: with all else full, it says what can be used again.
+const FOR_NOTE: u64 = 1;
+
+/// One segment, as its writer knows it.
+struct Segment {
+    place: Place,
+    /// 0: never entered.
+    generation: u64,
+    /// The highest epoch of its records.
+    last_epoch: u64,
+    /// A check of every page as it lies on the medium.
+    checks: Vec<u64>,
+}
+
+/// The journal of one file, open for appending. One writer at a time.
+pub struct RecordLog {
+    shared: Arc<Shared>,
+    journal_id: JournalId,
+    segments: Vec<Segment>,
+    /// The segment that is appended to, and the page in it that comes next.
+    current: Option<(usize, u64)>,
+    generation: u64,
+    /// The hash of the last record.
+    previous: u128,
+    committed: u64,
+    /// Records of the epoch after `committed` have been written.
+    begun: bool,
+    size: u64,
+    /// Up to this epoch everything is in the file; and up to this one a durable record says so.
+    settled: u64,
+    tail: u64,
+    suspect: bool,
+    buffer: Vec<u8>,
+}
+
+impl RecordLog {
+    /// Begins the records of a journal that is in state *creating*, durably. `size`: the file's. `limit`: how many bytes
+    /// the journal may grow to.
+    pub fn create(
+        keeper: Arc<dyn Keeper>,
+        size: u64,
+        geometry: Geometry,
+        limit: u64,
+        medium: &'static dyn Medium,
+    ) -> Result<RecordLog> {
+        let journal_id = keeper.header().journal_id;
+        let shared = Shared::create(keeper, geometry, limit, medium)?;
+        let mut log = RecordLog {
+            shared: Arc::new(shared),
+            journal_id,
+            segments: Vec::new(),
+            current: None,
+            generation: 0,
+            previous: 0,
+            committed: 0,
+            begun: false,
+            size,
+            settled: 0,
+            tail: 0,
+            suspect: false,
+            buffer: Vec::new(),
+        };
+        log.adopt();
+        Ok(log)
+    }
+
+    /// The last committed epoch; 0 in a new journal.
+    pub fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    /// Whether a write or a flush failed: nothing is appended any more (rule 9).
+    pub fn is_suspect(&self) -> bool {
+        self.suspect || self.shared.has_failed()
+    }
+
+    /// The bytes of the journal's file.
+    pub fn len(&self) -> u64 {
+        self.shared.geometry.end(self.segments.len())
+    }
+
+    /// Whether nothing was ever appended.
+    pub fn is_empty(&self) -> bool {
+        self.current.is_none()
+    }
+
+    /// The header as it was last stored.
+    pub fn header(&self) -> Header {
+        self.shared.header()
+    }
+
+    /// Changes the header (state, stamp, arena), durably. After an error the log is suspect.
+    pub fn change_header(&self, mut change: impl FnMut(&mut Header)) -> Result<()> {
+        self.shared.change_header(&mut change)
+    }
+
+    /// The bytes of journal that an epoch with so many changed blocks, with so many changed granules in all, takes at most.
+    pub const fn cost(blocks: u64, granules: u64) -> u64 {
+        // A record holds at least 121 blocks, unless it ends with its epoch or its segment.
+        let records = blocks / 121 + 1;
+        (2 * records + (granules * GRANULE as u64).div_ceil(PAGE as u64)) * PAGE as u64
+    }
+
+    /// Sees that `bytes` can be appended (the [`cost`](Self::cost) of all that is not yet appended of the open epoch):
+    /// `ENOSPC`, `EDQUOT` come here, at the write, not at the commit. May write and flush.
+    pub fn reserve(&mut self, bytes: u64) -> Result<()> {
+        self.usable()?;
+        loop {
+            if self.room() >= bytes {
+                return Ok(());
+            }
+            self.adopt();
+            if self.room() >= bytes {
+                return Ok(());
+            }
+            if self.note_would_free() {
+                self.note()?;
+            } else {
+                self.shared.prepare(self.segments.len() + 1)?;
+            }
+        }
+    }
+
+    /// The next segment to prepare in the background, if none is free and there may be more.
+    pub fn prepare_next(&mut self) -> Option<Preparation> {
+        self.adopt();
+        let enough = (0..self.segments.len()).any(|index| self.is_free(index));
+        let count = self.segments.len();
+        if enough || self.is_suspect() || !self.shared.may_grow(count) {
+            return None;
+        }
+        Some(Preparation { shared: self.shared.clone(), count: count + 1 })
+    }
+
+    /// Appends a piece of the open epoch. With `commit` the epoch is durable on return. What was appended of the epoch
+    /// before must stay valid: a block that comes again replaces what it had, granule by granule.
+    ///
+    /// `ENOSPC` (less was reserved) and `EINVAL` come before anything is written. After any other error the log is suspect.
+    pub fn append(&mut self, batch: &Batch<'_>) -> Result<()> {
+        self.usable()?;
+        self.check(batch)?;
+        self.adopt();
+        let granules = batch.blocks.iter().map(|block| u64::from(block.mask.count_ones())).sum();
+        if self.room() < Self::cost(batch.blocks.len() as u64, granules) {
+            return Err(Error::with(libc::ENOSPC, "the journal is full: its space was not reserved"));
+        }
+        let (mut blocks, mut cut) = (batch.blocks, batch.cut);
+        let mut done = blocks.is_empty() && !batch.commit;
+        while !done {
+            done = self.extent(batch, &mut blocks, &mut cut)?;
+        }
+        if batch.commit {
+            self.flush(self.settled)?;
+            self.committed = batch.epoch;
+            self.begun = false;
+        }
+        self.size = batch.size;
+        Ok(())
+    }
+
+    /// Everything up to `epoch` is in the file, and the file was synced since. Segments become free as soon as a durable
+    /// record says so: the next commit, or a note when space is needed.
+    pub fn release(&mut self, epoch: u64) {
+        self.settled = self.settled.max(epoch.min(self.committed));
+    }
+
+    /// Gives back the space of free segments at the end, but for a small rest.
+    pub fn shrink(&mut self) -> Result<()> {
+        self.usable()?;
+        self.adopt();
+        if self.note_would_free() {
+            self.note()?;
+        }
+        let mut count = self.segments.len();
+        while count > RESTING && self.is_free(count - 1) {
+            count -= 1;
+        }
+        if count < self.segments.len() {
+            self.segments.truncate(count);
+            self.shared.shrink(count)?;
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(super) fn journal_for_test(&self) -> i32 {
+        std::os::fd::AsRawFd::as_raw_fd(&self.shared.journal().unwrap())
+    }
+
+    /// Takes up segments that were prepared.
+    fn adopt(&mut self) {
+        let have = self.segments.len();
+        for place in self.shared.geometry.places().take(self.shared.prepared()).skip(have) {
+            let checks = vec![xxh3_64(&ZERO_PAGE); (place.len / PAGE as u64) as usize];
+            self.segments.push(Segment { place, generation: 0, last_epoch: 0, checks });
+        }
+    }
+
+    fn usable(&self) -> Result<()> {
+        if self.is_suspect() {
+            return Err(Error::with(libc::EIO, "a flush of the journal failed earlier: it takes no more commits"));
+        }
+        Ok(())
+    }
+
+    fn check(&self, batch: &Batch<'_>) -> Result<()> {
+        let ascending = batch.blocks.windows(2).all(|pair| pair[0].number < pair[1].number);
+        let in_range = batch.blocks.iter().all(|block| block.mask != 0 && block.number < i64::MAX as u64 / PAGE as u64);
+        let sizes = batch.cut <= batch.size.min(self.size) && batch.size <= i64::MAX as u64;
+        if batch.epoch == self.committed + 1 && ascending && in_range && sizes {
+            return Ok(());
+        }
+        Err(Error::with(libc::EINVAL, format!("epoch {} with blocks or sizes out of order", batch.epoch)))
+    }
+
+    /// Appends as much as fits into the current segment, or into the next if that is full. Whether all was appended.
+    fn extent<'a>(&mut self, batch: &Batch<'a>, blocks: &mut &'a [Block<'a>], cut: &mut u64) -> Result<bool> {
+        let here = self.current.filter(|&(index, page)| fitting(blocks, self.room_in(index, page)).is_some());
+        let mut gather = Gather::new(core::mem::take(&mut self.buffer));
+        let (index, mut page) = match here {
+            Some(here) => here,
+            None => (self.enter(&mut gather)?, 1),
+        };
+        let first = if here.is_some() { page } else { 0 };
+        let mut done = false;
+        while let Some((count, pages)) = fitting(blocks, self.room_in(index, page)).filter(|_| !done) {
+            let (these, rest) = blocks.split_at(count);
+            done = rest.is_empty();
+            let kind = if done && batch.commit { Kind::Commit } else { Kind::Part };
+            self.record(&mut gather, (index, page), kind, (batch.epoch, batch.size, *cut), these, pages);
+            (*blocks, *cut) = (rest, batch.size);
+            page += pages as u64;
+            self.begun = true;
+        }
+        self.write(gather, index, first)?;
+        self.current = Some((index, page));
+        Ok(done)
+    }
+
+    /// The pages for records between `page` and the end of a segment.
+    fn room_in(&self, index: usize, page: u64) -> usize {
+        (self.segments[index].checks.len() as u64 - FOR_NOTE).saturating_sub(page) as usize
+    }
+
+    /// Begins the first free segment.
+    fn enter(&mut self, gather: &mut Gather<'_>) -> Result<usize> {
+        let free = (0..self.segments.len()).find(|&index| self.is_free(index));
+        let index = free.ok_or(Error::new(libc::ENOSPC))?;
+        self.generation += 1;
+        let segment = &mut self.segments[index];
+        segment.generation = self.generation;
+        let head = SegmentHead {
+            journal_id: self.journal_id,
+            position: segment.place.offset,
+            generation: self.generation,
+            committed: self.committed,
+            continues: self.begun,
+            previous: self.previous,
+            behind: segment.checks[1],
+        };
+        gather.segment(&head, &mut segment.checks);
+        Ok(index)
+    }
+
+    /// Adds one record at a page of a segment.
+    fn record<'a>(
+        &mut self,
+        gather: &mut Gather<'a>,
+        (index, page): (usize, u64),
+        kind: Kind,
+        (epoch, size, cut): (u64, u64, u64),
+        blocks: &[Block<'a>],
+        pages: usize,
+    ) {
+        let segment = &mut self.segments[index];
+        segment.last_epoch = segment.last_epoch.max(epoch);
+        let head = Head {
+            kind,
+            journal_id: self.journal_id,
+            generation: segment.generation,
+            epoch,
+            position: segment.place.offset + page * PAGE as u64,
+            committed: self.committed,
+            tail: self.settled,
+            size,
+            cut,
+            pages: pages as u32,
+            previous: self.previous,
+            behind: segment.checks.get(page as usize + pages).copied().unwrap_or(0),
+        };
+        self.previous = gather.record(&head, blocks, &mut segment.checks[page as usize..]);
+    }
+
+    fn write(&mut self, gather: Gather<'_>, index: usize, page: u64) -> Result<()> {
+        let offset = self.segments[index].place.offset + page * PAGE as u64;
+        let written = self.shared.journal().and_then(|journal| gather.write(journal, self.shared.medium, offset));
+        self.buffer = gather.into_buffer();
+        written.map_err(|e| self.fail(e))
+    }
+
+    /// Makes what was written durable; `tail` is what the last record of it says.
+    fn flush(&mut self, tail: u64) -> Result<()> {
+        let flushed = self.shared.journal().and_then(|journal| self.shared.medium.fdatasync(journal));
+        flushed.map_err(|e| self.fail(e))?;
+        // Another thread's flush may have been told of a failure that concerns this one.
+        self.usable()?;
+        self.tail = tail;
+        Ok(())
+    }
+
+    /// The kernel may have forgotten what it could not write: no later success counts (rule 9).
+    fn fail(&mut self, error: Error) -> Error {
+        self.suspect = true;
+        // If this fails too, recovery treats the last epoch as if it had succeeded.
+        let _ = self.shared.change_header(&mut |header| header.state = State::Suspect);
+        Error::with(libc::EIO, format!("the journal could not be written ({error}); it takes no more commits"))
+    }
+
+    /// Whether a segment can be entered: all its epochs are below the durable tail.
+    fn is_free(&self, index: usize) -> bool {
+        let segment = &self.segments[index];
+        let current = self.current.is_some_and(|(current, _)| current == index);
+        segment.generation == 0 || !current && segment.last_epoch <= self.tail
+    }
+
+    /// The bytes that can surely be appended.
+    fn room(&self) -> u64 {
+        let pages = |index: usize, page| (self.room_in(index, page) as u64).saturating_sub(SLACK);
+        let here = self.current.map_or(0, |(index, page)| pages(index, page));
+        let free: u64 = (0..self.segments.len()).filter(|&i| self.is_free(i)).map(|i| pages(i, 1)).sum();
+        (here + free) * PAGE as u64
+    }
+
+    /// Whether a note could be written, and free something.
+    fn note_would_free(&self) -> bool {
+        let fits = self.current.is_some_and(|(index, page)| (page as usize) < self.segments[index].checks.len());
+        let freed = |index: usize| !self.is_free(index) && self.segments[index].last_epoch <= self.settled;
+        fits && (0..self.segments.len()).any(|index| self.current.is_none_or(|(i, _)| i != index) && freed(index))
+    }
+
+    /// Says durably how far everything is settled.
+    fn note(&mut self) -> Result<()> {
+        let Some((index, page)) = self.current else { return Ok(()) };
+        let mut gather = Gather::new(core::mem::take(&mut self.buffer));
+        self.record(&mut gather, (index, page), Kind::Note, (self.committed, self.size, self.size), &[], 1);
+        self.write(gather, index, page)?;
+        self.current = Some((index, page + 1));
+        self.flush(self.settled)
+    }
+}

@@ -1,0 +1,46 @@
+//! Journals of records, for files whose data only `fdatasync` makes durable. `docs/format.md` has it byte by byte.
+//!
+//! Behind the header lie **segments**, written full of zeros before use, so that `fdatasync` of what is written into them
+//! later commits no metadata. A segment has a head page, and **records** that begin on pages and form a chain by their
+//! hashes. A SYNC appends the open epoch as a *commit* record, or, if it is large, as *part* records and a commit:
+//! one contiguous write and one `fdatasync`. An epoch that never got its commit record did not happen.
+//!
+//! A segment is used again, with a new generation, when all its epochs are settled in the file, durably, *and* a durable
+//! record says so (its **tail**): a reader that finds half of the old segment then knows that it needs none of it.
+//!
+//! What a crash can leave, and how the [`scan`](Scan) tells it from damage:
+//! - A power cut leaves any mixture of sectors of what was written since the last `fdatasync`: of one epoch, the last. A
+//!   record that is broken ends the chain, unless something in the journal was written after its epoch was durable.
+//! - A process that dies leaves a prefix, in pages, of its last write. In a journal of this boot, a page that is neither
+//!   what the record has there nor what lay there before is damage. This is why every write begins and ends on a page.
+
+mod gather;
+mod geometry;
+mod head;
+mod log;
+mod replay;
+mod scan;
+mod segment;
+mod shared;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+pub use gather::{Batch, Block};
+pub use geometry::Geometry;
+pub use log::RecordLog;
+pub use replay::{Replayed, replay};
+pub use scan::{Plan, Scan, scan};
+pub use shared::{Keeper, Preparation};
+
+/// A page: the unit of records, and of what a dying process leaves.
+const PAGE: usize = 4096;
+
+/// The bytes of a block of the file.
+pub const BLOCK: usize = 4096;
+
+/// The bytes of a granule; a block's mask has a bit for each.
+pub const GRANULE: usize = BLOCK / 64;
+
+/// A page of zeros.
+static ZERO_PAGE: [u8; PAGE] = [0; PAGE];

@@ -1,0 +1,175 @@
+//! What the log shares with those who prepare segments for it in the background: the journal's file and its header.
+
+use super::geometry::{Geometry, Place};
+use super::{PAGE, ZERO_PAGE};
+use crate::error::{Error, Result};
+use crate::journal::Header;
+use crate::pmem::Medium;
+use core::sync::atomic::{AtomicBool, Ordering};
+use rustix::fs::{CWD, Mode, OFlags};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The pages of zeros of one write.
+const ZEROS_AT_ONCE: usize = 48;
+
+/// Who keeps a journal's file open, and its header.
+pub trait Keeper: Send + Sync {
+    /// The journal's file.
+    fn journal(&self) -> BorrowedFd<'_>;
+    /// The header as it was last stored.
+    fn header(&self) -> Header;
+    /// Changes the header and stores it, durably, through `journal`: another descriptor of the same file.
+    fn change(&self, journal: BorrowedFd<'_>, change: &mut dyn FnMut(&mut Header)) -> Result<()>;
+}
+
+/// The journal's file.
+pub(super) struct Shared {
+    keeper: Arc<dyn Keeper>,
+    identity: (u64, u64),
+    pub medium: &'static dyn Medium,
+    pub geometry: Geometry,
+    /// The journal's file grows no further.
+    limit: u64,
+    /// The segments that are full of zeros and counted in the header. Held by who changes that.
+    prepared: Mutex<usize>,
+    /// A flush of the journal failed somewhere: what a commit covers may be lost although its own flush reports success.
+    failed: AtomicBool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// Begins a journal: its first segment, and that in its header, durably.
+    pub fn create(
+        keeper: Arc<dyn Keeper>,
+        geometry: Geometry,
+        limit: u64,
+        medium: &'static dyn Medium,
+    ) -> Result<Shared> {
+        geometry.check()?;
+        let stat = rustix::fs::fstat(keeper.journal())?;
+        let shared = Shared {
+            keeper,
+            identity: (stat.st_dev, stat.st_ino),
+            medium,
+            geometry,
+            // The last segment that was used must stay while another one is begun.
+            limit: limit.max(geometry.end(2)),
+            prepared: Mutex::new(0),
+            failed: AtomicBool::new(false),
+        };
+        shared.prepare(1)?;
+        Ok(shared)
+    }
+
+    /// The journal, if its descriptor is still ours: the program may have closed what it did not open.
+    pub fn journal(&self) -> Result<BorrowedFd<'_>> {
+        let journal = self.keeper.journal();
+        let stat = rustix::fs::fstat(journal)?;
+        if (stat.st_dev, stat.st_ino) != self.identity {
+            return Err(Error::with(libc::EBADF, "the journal's descriptor was closed by the program"));
+        }
+        Ok(journal)
+    }
+
+    /// An open file description of one's own: the kernel reports a failed write-back to each once, and the one of the
+    /// commits must see every failure. Without the right to open the journal again: the same, and `false`.
+    fn another(&self) -> Result<(OwnedFd, bool)> {
+        let journal = self.journal()?;
+        let link = format!("/proc/thread-self/fd/{}", journal.as_raw_fd());
+        match rustix::fs::openat(CWD, &link, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(fd) => Ok((fd, true)),
+            Err(_) => Ok((rustix::io::fcntl_dupfd_cloexec(journal, 0)?, false)),
+        }
+    }
+
+    /// Whether a flush failed.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// The header now.
+    pub fn header(&self) -> Header {
+        self.keeper.header()
+    }
+
+    /// Changes the header, durably. After an error either state may be on the medium.
+    pub fn change_header(&self, change: &mut dyn FnMut(&mut Header)) -> Result<()> {
+        let (fd, _) = self.another()?;
+        let changed = self.keeper.change(fd.as_fd(), change);
+        changed.inspect_err(|_| self.failed.store(true, Ordering::Release))
+    }
+
+    /// How many segments are prepared.
+    pub fn prepared(&self) -> usize {
+        *lock(&self.prepared)
+    }
+
+    /// Prepares segments until there are `count`. Off the log's lock; one at a time.
+    pub fn prepare(&self, count: usize) -> Result<()> {
+        let mut prepared = lock(&self.prepared);
+        while *prepared < count {
+            let Some(place) = self.geometry.places().nth(*prepared) else { return Ok(()) };
+            if place.end() > self.limit {
+                return Err(Error::with(
+                    libc::ENOSPC,
+                    format!("the journal has reached its limit of {} bytes", self.limit),
+                ));
+            }
+            let (fd, separate) = self.another()?;
+            if let Err(error) = zero(fd.as_fd(), self.medium, place).and_then(|()| self.medium.fdatasync(fd.as_fd())) {
+                self.failed.fetch_or(!separate, Ordering::AcqRel);
+                // A full disk gets back what it gave. Best effort: the header does not count the segment.
+                let _ = self.medium.ftruncate(fd.as_fd(), place.offset);
+                return Err(error.context("the journal cannot grow"));
+            }
+            self.change_header(&mut |header| self.geometry.put(*prepared + 1, &mut header.geometry))?;
+            *prepared += 1;
+        }
+        Ok(())
+    }
+
+    /// Gives back the space of all segments but the first `count`; they are not in use.
+    pub fn shrink(&self, count: usize) -> Result<()> {
+        let mut prepared = lock(&self.prepared);
+        if count < *prepared {
+            self.change_header(&mut |header| self.geometry.put(count, &mut header.geometry))?;
+            *prepared = count;
+            self.medium.ftruncate(self.journal()?, self.geometry.end(count))?;
+        }
+        Ok(())
+    }
+
+    /// Whether a segment more is within the limit.
+    pub fn may_grow(&self, count: usize) -> bool {
+        self.geometry.end(count + 1) <= self.limit
+    }
+}
+
+/// Writes a segment full of zeros.
+fn zero(journal: BorrowedFd<'_>, medium: &dyn Medium, place: Place) -> Result<()> {
+    let bufs = [&ZERO_PAGE[..]; ZEROS_AT_ONCE];
+    let mut at = place.offset;
+    while at < place.end() {
+        let pages = ((place.end() - at) / PAGE as u64).min(ZEROS_AT_ONCE as u64);
+        medium.pwritev(journal, &bufs[..pages as usize], at)?;
+        at += pages * PAGE as u64;
+    }
+    Ok(())
+}
+
+/// A segment to be prepared, by any thread, while the log goes on.
+pub struct Preparation {
+    pub(super) shared: Arc<Shared>,
+    pub(super) count: usize,
+}
+
+impl Preparation {
+    /// Writes the segment full of zeros and adds it to the journal. The log takes it up by itself.
+    pub fn run(self) -> Result<()> {
+        self.shared.prepare(self.count)
+    }
+}

@@ -1,0 +1,1 @@
+//! Crashes at any point.

@@ -1,0 +1,6 @@
+//! Journals of records, written, broken and replayed.
+
+mod crash;
+mod hostile;
+mod lab;
+mod life;

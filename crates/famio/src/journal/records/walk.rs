@@ -1,0 +1,171 @@
+//! Reading one record after the other, trusting none of it.
+
+use super::geometry::Place;
+use super::head::{Kind, Parsed, parse};
+use super::{PAGE, ZERO_PAGE};
+use crate::error::{Error, Result};
+use crate::journal::JournalId;
+use rustix::io::Errno;
+use std::os::fd::BorrowedFd;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// What is read at once.
+const READ_AHEAD: usize = 512 << 10;
+
+/// A record that is whole.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub kind: Kind,
+    pub position: u64,
+    pub pages: u32,
+    pub epoch: u64,
+    pub committed: u64,
+    pub tail: u64,
+    pub size: u64,
+    pub cut: u64,
+    /// Bytes of data.
+    pub data: u64,
+    pub hash: u128,
+    pub behind: u64,
+}
+
+/// Why there is no record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Break {
+    /// The segment ends.
+    End,
+    /// What lay there before lies there, or zeros.
+    Absent,
+    /// A first part of a record, and what lay there before.
+    Prefix,
+    /// Something else.
+    Broken,
+}
+
+/// What the chain says about the next record.
+#[derive(Clone, Copy)]
+pub(super) struct Expected {
+    pub place: Place,
+    pub generation: u64,
+    pub position: u64,
+    pub previous: u128,
+    pub behind: u64,
+}
+
+/// A journal's file, read forwards.
+pub(super) struct Reader<'a> {
+    fd: BorrowedFd<'a>,
+    journal_id: JournalId,
+    end: u64,
+    window: Vec<u8>,
+    window_at: u64,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads up to `end`; the file is at least as long.
+    pub fn new(fd: BorrowedFd<'a>, journal_id: JournalId, end: u64) -> Self {
+        Reader { fd, journal_id, end, window: Vec::new(), window_at: 0 }
+    }
+
+    /// `len` bytes at `at`; they end before `end`.
+    pub fn bytes(&mut self, at: u64, len: usize) -> Result<&[u8]> {
+        let inside = at >= self.window_at && at + len as u64 <= self.window_at + self.window.len() as u64;
+        if !inside {
+            let wanted = (len.max(READ_AHEAD) as u64).min(self.end.saturating_sub(at)) as usize;
+            if wanted < len {
+                return Err(Error::with(libc::EIO, format!("the journal ends before byte {}", at + len as u64)));
+            }
+            self.window.resize(wanted, 0);
+            self.window_at = at;
+            if let Err(error) = read_exactly(self.fd, &mut self.window, at) {
+                self.window.clear();
+                return Err(error);
+            }
+        }
+        let start = (at - self.window_at) as usize;
+        Ok(&self.window[start..start + len])
+    }
+
+    /// The record that the chain expects, or why it is not there. An error: it is there, and no Famio wrote it so.
+    pub fn next(&mut self, expected: &Expected) -> Result<core::result::Result<Found, Break>> {
+        let Expected { place, position, .. } = *expected;
+        if position + PAGE as u64 > place.end() {
+            return Ok(Err(Break::End));
+        }
+        let id = self.journal_id;
+        let here = |e: Error| e.context(format_args!("at byte {position}"));
+        let page = self.bytes(position, PAGE)?;
+        let pages = match parse(page).map_err(here)? {
+            Some(parsed) if is_expected(&parsed, id, expected) => parsed.head.pages as usize,
+            _ if xxh3_64(page) == expected.behind || page == ZERO_PAGE => return Ok(Err(Break::Absent)),
+            _ => return Ok(Err(Break::Broken)),
+        };
+        if position + (pages * PAGE) as u64 > place.end() {
+            return Err(here(Error::with(libc::EIO, format!("a record has {pages} pages, more than its segment"))));
+        }
+        let bytes = self.bytes(position, pages * PAGE)?;
+        let Some(parsed) = parse(&bytes[..PAGE]).map_err(here)? else { return Ok(Err(Break::Broken)) };
+        let state = (1..pages).map(|page| {
+            let check = xxh3_64(&bytes[page * PAGE..(page + 1) * PAGE]);
+            let (new, old) = parsed.checks(page);
+            (check == new, check == old)
+        });
+        let (mut whole, mut prefix) = (true, true);
+        for (new, old) in state {
+            prefix &= if whole { new || old } else { old };
+            whole &= new;
+        }
+        if !whole {
+            return Ok(Err(if prefix { Break::Prefix } else { Break::Broken }));
+        }
+        let head = parsed.head;
+        Ok(Ok(Found {
+            kind: head.kind,
+            position,
+            pages: head.pages,
+            epoch: head.epoch,
+            committed: head.committed,
+            tail: head.tail,
+            size: head.size,
+            cut: head.cut,
+            data: parsed.data_len(),
+            hash: parsed.hash,
+            behind: head.behind,
+        }))
+    }
+
+    /// Whether a record lies in `from..to` that was written when `epoch` was durable. The number of the epoch that it
+    /// knew to be.
+    pub fn proof(&mut self, from: u64, to: u64, epoch: u64) -> Result<Option<u64>> {
+        let id = self.journal_id;
+        for position in (from..to).step_by(PAGE) {
+            if let Ok(Some(parsed)) = parse(self.bytes(position, PAGE)?) {
+                let head = parsed.head;
+                if head.journal_id == id && head.position == position && head.committed >= epoch {
+                    return Ok(Some(head.committed));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn is_expected(parsed: &Parsed<'_>, id: JournalId, expected: &Expected) -> bool {
+    let head = &parsed.head;
+    (head.journal_id, head.generation) == (id, expected.generation)
+        && (head.position, head.previous) == (expected.position, expected.previous)
+}
+
+/// Fills `to` from a file.
+pub(super) fn read_exactly(fd: BorrowedFd<'_>, to: &mut [u8], at: u64) -> Result<()> {
+    let mut done = 0;
+    while done < to.len() {
+        match rustix::io::pread(fd, &mut to[done..], at + done as u64) {
+            Ok(0) => return Err(Error::with(libc::EIO, format!("the journal ends at byte {}", at + done as u64))),
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(Error::from(e).context(format_args!("reading the journal at byte {at}"))),
+        }
+    }
+    Ok(())
+}

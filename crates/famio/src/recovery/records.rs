@@ -1,0 +1,30 @@
+//! Recovery of a journal of records: its chain of committed epochs goes into the file.
+
+use super::open::Replayed;
+use super::{Options, Progress};
+use crate::error::Result;
+use crate::journal::records::{replay as replay_records, scan};
+use crate::journal::Header;
+use crate::pmem::Medium;
+use std::os::fd::BorrowedFd;
+
+/// See [`replay_records`]; a dry run only reads the journal through.
+pub(super) fn replay(
+    file: BorrowedFd<'_>,
+    journal: BorrowedFd<'_>,
+    header: &Header,
+    medium: &dyn Medium,
+    options: Options,
+    progress: &dyn Progress,
+) -> Result<Replayed> {
+    let plan = scan(journal, header)?.plan();
+    if options.dry_run {
+        return Ok(Replayed { epoch: plan.epoch, bytes: plan.bytes });
+    }
+    let cores = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count() as usize);
+    let threads = if options.threads > 0 { options.threads } else { cores };
+    progress.begin(plan.bytes);
+    let done = replay_records(journal, &mut header.clone(), file, medium, threads, &|bytes| progress.advance(bytes))?;
+    progress.end();
+    Ok(Replayed { epoch: done.epoch, bytes: done.bytes })
+}
