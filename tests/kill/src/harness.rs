@@ -130,11 +130,13 @@ pub fn run(launcher: &Launcher, folder: &Path, plan: &Plan) -> Result<Tally, Str
 
 /// `famio recover`, now and then killed itself and run again. Whether it says that all is well.
 fn recover(launcher: &Launcher, database: &Path, random: &mut Random, tally: &mut Tally) -> Result<bool, String> {
-    let Some(famio) = &launcher.famio else { return Ok(true) };
+    // Killed so early that there is no file yet: nothing to recover.
+    let Some(famio) = launcher.famio.as_ref().filter(|_| database.exists()) else { return Ok(true) };
     let mut command = Command::new(&famio.binary);
     command.arg("recover").arg(database).stdout(Stdio::piped()).stderr(Stdio::piped());
     let failed = |error| format!("{}: {error}", famio.binary.display());
-    if random.below(2) == 0 {
+    let killed_before = random.below(2) == 0;
+    if killed_before {
         let mut child = command.spawn().map_err(failed)?;
         std::thread::sleep(random.time_up_to(Duration::from_millis(6)));
         child.kill().and_then(|()| child.wait()).map_err(failed)?;
@@ -143,7 +145,8 @@ fn recover(launcher: &Launcher, database: &Path, random: &mut Random, tally: &mu
     if !output.status.success() {
         tally.failed += 1;
         let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).trim().replace('\n', "; ");
-        tally.note(format!("famio recover ({}): {text}", output.status));
+        let before = if killed_before { ", after one that was killed" } else { "" };
+        tally.note(format!("famio recover{before} ({}): {text}", output.status));
     }
     Ok(output.status.success())
 }
@@ -248,7 +251,12 @@ fn judge_error(ended: &Ended, tally: &mut Tally) {
 }
 
 fn remove(database: &Path) -> Result<(), String> {
-    std::fs::remove_file(database).map_err(|error| format!("{}: {error}", database.display()))?;
+    match std::fs::remove_file(database) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(format!("{}: {error}", database.display()));
+        }
+        _ => {}
+    }
     // Its journal would now be one without a file.
     let journals = database.with_file_name(".famio");
     if journals.exists() {
