@@ -91,10 +91,14 @@ pub fn start() {
     }
 }
 
-/// Starts with this configuration instead of the environment's: for a program that calls this module itself.
+/// Starts with this configuration instead of the environment's, or goes on with it: for a program that calls this
+/// module itself. Files that are open keep their settings.
 pub fn start_with(config: Config) {
-    if STATE.compare_exchange(UNINIT, STARTING, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-        begin(config);
+    match STATE.compare_exchange(UNINIT, STARTING, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => begin(config),
+        // A reader may still have the one before: it is never freed.
+        Err(ON) => CONFIG.store(Box::into_raw(Box::new(config)), Ordering::Release),
+        Err(_) => {}
     }
 }
 
