@@ -115,8 +115,7 @@ fn call() -> impl Strategy<Value = Call> {
 struct Side {
     path: CString,
     fds: [i32; SLOTS],
-    /// tmpfs has habits of its own: its `fallocate` writes no zeros (an atomic file's does), and a write that fails
-    /// with `EFAULT` beyond the end grows the file.
+    /// Its `fallocate` writes no zeros; an atomic file's does.
     tmpfs: bool,
 }
 
@@ -248,10 +247,11 @@ impl Side {
                 &Call::BadPointer { slot, write, vector } => {
                     let bad = 8 as *mut u8;
                     let bufs = [UserBuf { base: bad, len: 10 }];
-                    plain(match (write && !self.tmpfs, vector) {
-                        (true, false) => posix::write(fds[slot], bad, 10),
+                    // At 0: a write that fails beyond the end grows a plain file.
+                    plain(match (write, vector) {
+                        (true, false) => posix::pwrite(fds[slot], bad, 10, 0),
                         (false, false) => posix::read(fds[slot], bad, 10),
-                        (true, true) => posix::writev(fds[slot], bufs.as_ptr(), 1),
+                        (true, true) => posix::pwritev(fds[slot], bufs.as_ptr(), 1, 0),
                         (false, true) => posix::readv(fds[slot], bad.cast(), 1),
                     })
                 }
@@ -370,6 +370,11 @@ fn tmpfs_alternate() {
 #[test]
 fn tmpfs_emulated() {
     differential(&tmpfs(), &settings(PolicyChoice::Auto, Durability::Power, true), calls(20_000));
+}
+
+#[test]
+fn disk_power() {
+    differential(&disk(), &settings(PolicyChoice::Auto, Durability::Power, false), calls(2_000));
 }
 
 #[test]
