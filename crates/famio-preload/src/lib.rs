@@ -9,6 +9,7 @@ mod next;
 mod old_stat;
 mod outcome;
 mod programs;
+mod signals;
 mod start;
 mod stdio;
 mod temporary;

@@ -7,8 +7,14 @@ use std::os::fd::RawFd;
 const PIECE: usize = 64 << 10;
 
 fn stat(fd: RawFd) -> Result<libc::stat, Ret> {
-    // SAFETY: an empty path with this flag is the descriptor itself.
-    unsafe { super::open::stat_at(fd, c"".as_ptr(), libc::AT_EMPTY_PATH) }.map_err(fail)
+    // SAFETY: all-zero bytes are a valid stat; it is filled in.
+    unsafe {
+        let mut stat: libc::stat = core::mem::zeroed();
+        match super::fstat(fd, &mut stat) {
+            0 => Ok(stat),
+            error => Err(error),
+        }
+    }
 }
 
 /// The access mode and `O_APPEND` as the program knows them.
@@ -38,7 +44,11 @@ impl Side {
             // SAFETY: any bytes are a number.
             unsafe { user::get(given) }.map_err(|error| fail(error.errno()))?
         };
-        if at < 0 { Err(fail(libc::EINVAL)) } else { Ok(Side { fd, given, at }) }
+        Ok(Side { fd, given, at })
+    }
+
+    fn check(&self) -> Result<(), Ret> {
+        if self.at < 0 { Err(fail(libc::EINVAL)) } else { Ok(()) }
     }
 
     fn finish(self, moved: usize) -> Result<(), Ret> {
@@ -99,6 +109,7 @@ pub unsafe fn sendfile(out: RawFd, source: RawFd, offset: *mut i64, count: usize
             return Err(fail(libc::EINVAL));
         }
         let from = Side::new(source, offset)?;
+        from.check()?;
         // SAFETY: the piece is alive and as long as it says.
         let moved =
             pump(&from, count.min(user::MOST), |piece, _| unsafe { io::write(out, piece.as_ptr(), piece.len()) })?;
@@ -143,7 +154,14 @@ pub unsafe fn copy_file_range(
             return Err(fail(libc::EBADF));
         }
         let (from, to) = (Side::new(source, source_offset)?, Side::new(out, out_offset)?);
-        let count = count.min(user::MOST);
+        if [&from, &to].iter().any(|side| (side.at as u64).checked_add(count as u64).is_none()) {
+            return Err(fail(libc::EOVERFLOW));
+        }
+        from.check()?;
+        to.check()?;
+        // As the kernel: what lies behind the end of the source does not count.
+        let left = stat(source)?.st_size.saturating_sub(from.at).max(0);
+        let count = count.min(user::MOST).min(left as usize);
         let same = (from_stat.st_dev, from_stat.st_ino) == (to_stat.st_dev, to_stat.st_ino);
         if same && from.at < to.at.saturating_add(count as i64) && to.at < from.at.saturating_add(count as i64) {
             return Err(fail(libc::EINVAL));

@@ -238,7 +238,10 @@ impl Handle {
     #[cold]
     fn disowned(&self) -> Error {
         if process::say_once(process::Once::Forked) {
-            process::say(self.path(), "opened before fork(2): it stays with the parent; open it again in this process");
+            process::say(
+                self.path(),
+                "an atomic file belongs to the process that opened it; in a child of fork(2) its descriptor is EBUSY",
+            );
         }
         Error::new(libc::EBUSY)
     }

@@ -24,7 +24,7 @@ impl Lock {
     /// Waits for the lock. Only after [`not_reentered`] has been asked at the entry of the call.
     #[inline]
     pub(super) fn lock(&self) -> Guard<'_> {
-        let held = &current().locks_held;
+        let held = &current().posix_locks;
         held.set(held.get() + 1);
         if self.0.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
             self.wait();
@@ -55,7 +55,7 @@ impl Drop for Guard<'_> {
             // SAFETY: waking touches no memory.
             unsafe { raw!(SYS_futex, word, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1) };
         }
-        let held = &current().locks_held;
+        let held = &current().posix_locks;
         held.set(held.get() - 1);
     }
 }
@@ -64,7 +64,8 @@ impl Drop for Guard<'_> {
 /// would wait for ourselves.
 #[inline]
 pub(super) fn not_reentered() -> Result<()> {
-    if current().locks_held.get() == 0 { Ok(()) } else { Err(reentered()) }
+    let thread = current();
+    if thread.posix_locks.get() == 0 && thread.locks_held.get() == 0 { Ok(()) } else { Err(reentered()) }
 }
 
 #[cold]

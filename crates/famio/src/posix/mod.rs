@@ -42,6 +42,7 @@ pub use io::{pread, pwrite, read, write};
 pub use limits::{prlimit, setrlimit};
 pub use names::truncate;
 pub use open::{adopt, openat};
+pub use policy::Globs;
 pub use route::{ROUTED, syscall};
 pub use seek::lseek;
 pub use size::{fallocate, ftruncate};

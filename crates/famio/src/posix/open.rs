@@ -127,11 +127,7 @@ unsafe fn open_atomic(config: &Config, dirfd: RawFd, path: *const c_char, flags:
 }
 
 fn refused(path: &CStr, error: &Error) -> Ret {
-    if let Some(detail) = error.detail()
-        && process::say_detail(detail)
-    {
-        process::say(path, detail);
-    }
+    process::say_error(path, error);
     fail(error.errno())
 }
 

@@ -53,7 +53,7 @@ fn change<T>(act: impl FnOnce(&mut MutexGuard<'static, Vec<Entry>>) -> T) -> T {
     value
 }
 
-fn entry<'a>(entries: &'a mut Vec<Entry>, file: Identity) -> &'a mut Entry {
+fn entry(entries: &mut Vec<Entry>, file: Identity) -> &mut Entry {
     let index = entries.iter().position(|entry| entry.file == file).unwrap_or_else(|| {
         entries.push(Entry { file, for_good: false, streams: Vec::new() });
         entries.len() - 1

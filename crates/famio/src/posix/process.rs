@@ -91,10 +91,14 @@ pub fn start() {
     }
 }
 
-/// Starts with this configuration instead of the environment's: for a program that calls this module itself.
+/// Starts with this configuration instead of the environment's, or goes on with it: for a program that calls this
+/// module itself. Files that are open keep their settings.
 pub fn start_with(config: Config) {
-    if STATE.compare_exchange(UNINIT, STARTING, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-        begin(config);
+    match STATE.compare_exchange(UNINIT, STARTING, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => begin(config),
+        // A reader may still have the one before: it is never freed.
+        Err(ON) => CONFIG.store(Box::into_raw(Box::new(config)), Ordering::Release),
+        Err(_) => {}
     }
 }
 
@@ -157,6 +161,7 @@ pub(super) fn enter_child() {
         LATEST.store(next, Ordering::Relaxed);
         PID.store(pid(), Ordering::Relaxed);
         SAID.store(0, Ordering::Relaxed);
+        crate::thread::current().posix_locks.set(0);
         crate::thread::current().locks_held.set(0);
         description::forget_free();
         file::disown_all();
@@ -190,14 +195,21 @@ pub fn end() {
         return;
     }
     STATE.store(OFF, Ordering::Release);
-    file::close_all();
+    close_all();
     // Threads that still run find their files handed back; what they wrote in between is committed by the second round.
     table::for_each(0, u32::MAX, |fd, handle| {
         if handle.is_ours() {
             handle.hand_back(fd);
         }
     });
-    file::close_all();
+    close_all();
+    file::release_all();
+}
+
+fn close_all() {
+    if let Err(error) = file::close_all() {
+        sys::notice(&format!("{error}; what was written since its last SYNC may be gone"));
+    }
 }
 
 /// Before `exec`: files are closed clean, and descriptors that pass through show the kernel's view. What has to be
@@ -213,7 +225,7 @@ pub fn before_exec() -> Passing {
     let mut own = false;
     table::for_each(0, u32::MAX, |_, handle| own |= handle.is_ours());
     if own && super::lock::not_reentered().is_ok() {
-        file::close_all();
+        close_all();
         each_inherited(|fd, handle| {
             if handle.is_ours() && !handle.is_handed_back() {
                 handle.show_kernel(fd);
@@ -291,11 +303,19 @@ pub(super) fn say(path: &CStr, what: &str) {
     sys::notice(&format!("{}: {what}", String::from_utf8_lossy(path.to_bytes())));
 }
 
-/// Whether this sentence of an error is to be said: not the one that was said last, so that a loop says it once.
-pub(super) fn say_detail(detail: &str) -> bool {
+/// Says an error's sentence, unless it is the one that was said last: a loop says it once.
+pub(super) fn say_error(path: &CStr, error: &crate::Error) {
     static LAST: AtomicUsize = AtomicUsize::new(0);
+    let Some(detail) = error.detail() else { return };
     let hash = detail.bytes().fold(1usize, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte as usize)) | 1;
-    LAST.swap(hash, Ordering::Relaxed) != hash
+    if LAST.swap(hash, Ordering::Relaxed) == hash {
+        return;
+    }
+    if detail.contains(&*path.to_string_lossy()) {
+        sys::notice(detail);
+    } else {
+        say(path, detail);
+    }
 }
 
 /// Whether files are managed.

@@ -48,6 +48,10 @@ pub fn fallocate(fd: RawFd, mode: i32, offset: i64, length: i64) -> Ret {
         Some(handle) if offset >= 0 && length > 0 => handle,
         _ => return kernel(),
     };
+    // The kernel looks at the mode before it looks at the descriptor.
+    if mode & !libc::FALLOC_FL_KEEP_SIZE == libc::FALLOC_FL_PUNCH_HOLE && mode & libc::FALLOC_FL_KEEP_SIZE == 0 {
+        return fail(libc::EOPNOTSUPP);
+    }
     if !handle.may_write() {
         return fail(libc::EBADF);
     }

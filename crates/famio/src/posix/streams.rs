@@ -61,9 +61,7 @@ pub unsafe fn stream_opening(path: *const c_char, writes: bool, why: &str) -> Re
         match done {
             Ok(()) => 1,
             Err(error) => {
-                if let Some(detail) = error.detail() {
-                    process::say(&real, detail);
-                }
+                process::say_error(&real, &error);
                 fail(error.errno())
             }
         }

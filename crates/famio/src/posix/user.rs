@@ -131,17 +131,19 @@ impl Vectors {
 mod tests {
     use super::*;
 
+    const BAD: usize = 8;
+
     #[test]
     fn bad_pointers_are_an_error() {
         // SAFETY: any bytes are a u64.
         unsafe {
-            assert_eq!(get(8 as *const u64).unwrap_err().errno(), libc::EFAULT);
+            assert_eq!(get(BAD as *const u64).unwrap_err().errno(), libc::EFAULT);
             let good = MOST;
             assert_eq!(get(&raw const good).unwrap(), MOST);
-            assert_eq!(Vectors::copy(8 as *const UserBuf, 1).err().unwrap().errno(), libc::EFAULT);
-            assert_eq!(Vectors::copy(8 as *const UserBuf, 1025).err().unwrap().errno(), libc::EINVAL);
+            assert_eq!(Vectors::copy(BAD as *const UserBuf, 1).err().unwrap().errno(), libc::EFAULT);
+            assert_eq!(Vectors::copy(BAD as *const UserBuf, 1025).err().unwrap().errno(), libc::EINVAL);
         }
-        assert_eq!(put(8 as *mut u64, &1).unwrap_err().errno(), libc::EFAULT);
+        assert_eq!(put(BAD as *mut u64, &1).unwrap_err().errno(), libc::EFAULT);
     }
 
     #[test]

@@ -45,11 +45,8 @@ pub(super) fn answer(fd: RawFd, handle: &Handle, act: impl FnOnce() -> Result<us
 /// An error as a result; its sentence goes to stderr.
 #[cold]
 pub(super) fn failed(handle: &Handle, error: &Error) -> Ret {
-    if let Some(detail) = error.detail() {
-        if process::say_detail(detail) {
-            process::say(handle.path(), detail);
-        }
-    } else if error.errno() == libc::EDEADLK && process::say_once(process::Once::Reentered) {
+    process::say_error(handle.path(), error);
+    if error.detail().is_none() && error.errno() == libc::EDEADLK && process::say_once(process::Once::Reentered) {
         process::say(handle.path(), "a signal handler interrupted a call on an atomic file and made another (EDEADLK)");
     }
     fail(error.errno())

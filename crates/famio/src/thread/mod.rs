@@ -15,7 +15,9 @@ pub struct ThreadBlock {
     pub(crate) tid: Cell<u64>,
     /// Not zero: this thread lets the signals of a bad address through (see `map::guard`).
     pub(crate) guard_ready: Cell<u64>,
-    spare: [Cell<u64>; 4],
+    /// How many locks of `posix` this thread holds: of descriptions and of the table.
+    pub(crate) posix_locks: Cell<u64>,
+    spare: [Cell<u64>; 3],
     not_sync: PhantomData<*mut ()>,
 }
 

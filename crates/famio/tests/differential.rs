@@ -1,0 +1,383 @@
+//! Random calls on an atomic file and on a plain one: the same results, bytes, errnos and sizes, and in the end the same
+//! file. `FAMIO_DIFFERENTIAL_CALLS` says how many calls each configuration makes.
+
+use famio::file::UserBuf;
+use famio::posix::{self, Config, Globs, Ret, process};
+use famio::{Durability, PolicyChoice, Settings};
+use proptest::prelude::*;
+use proptest::test_runner::{Config as Runs, TestError, TestRunner};
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// Calls in one history.
+const LENGTH: usize = 60;
+/// Descriptors that a history juggles.
+const SLOTS: usize = 5;
+/// A number that is never open.
+const CLOSED: i32 = 1 << 20;
+
+#[derive(Clone, Debug)]
+enum Call {
+    Open { slot: usize, access: i32, flags: i32 },
+    Close(usize),
+    CloseAll,
+    Dup { from: usize, to: usize },
+    Dup2 { from: usize, to: usize },
+    Read { slot: usize, len: usize },
+    Write { slot: usize, len: usize, seed: u8 },
+    Pread { slot: usize, at: i64, len: usize },
+    Pwrite { slot: usize, at: i64, len: usize, seed: u8 },
+    Readv { slot: usize, at: Option<i64>, lens: Vec<usize> },
+    Writev { slot: usize, at: Option<i64>, lens: Vec<usize>, flags: i32, seed: u8 },
+    Seek { slot: usize, to: i64, whence: i32 },
+    Truncate { slot: usize, size: i64 },
+    TruncatePath { size: i64 },
+    Fallocate { slot: usize, mode: i32, at: i64, len: i64 },
+    Sync { slot: usize, data: bool },
+    Stat { slot: usize },
+    StatPath,
+    GetFlags(usize),
+    SetAppend { slot: usize, on: bool },
+    BadPointer { slot: usize, write: bool, vector: bool },
+    BadCount { slot: usize, write: bool, count: usize },
+    Copy { from: usize, to: usize, from_at: Option<i64>, to_at: Option<i64>, len: usize },
+}
+
+fn offset() -> impl Strategy<Value = i64> {
+    prop_oneof![
+        6 => 0i64..20_000,
+        3 => (0i64..12, -3i64..4).prop_map(|(block, near)| block * 4096 + near),
+        1 => 0i64..600_000,
+        1 => prop_oneof![Just(-1i64), Just(i64::MIN), Just(-4096)],
+    ]
+}
+
+fn size() -> impl Strategy<Value = i64> {
+    prop_oneof![4 => 0i64..20_000, 2 => (0i64..10).prop_map(|blocks| blocks * 4096), 1 => 0i64..500_000, 1 => Just(0), 1 => Just(-1)]
+}
+
+fn length() -> impl Strategy<Value = usize> {
+    prop_oneof![4 => 0usize..200, 4 => 0usize..9000, 2 => (1usize..5).prop_map(|blocks| blocks * 4096), 1 => 0usize..150_000]
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    let slot = || 0..SLOTS;
+    let flags = prop_oneof![
+        6 => Just(libc::O_CREAT),
+        2 => Just(libc::O_CREAT | libc::O_APPEND),
+        2 => Just(libc::O_CREAT | libc::O_TRUNC),
+        1 => Just(libc::O_CREAT | libc::O_SYNC),
+        1 => Just(libc::O_CREAT | libc::O_DSYNC | libc::O_APPEND),
+        1 => Just(0),
+        1 => Just(libc::O_CREAT | libc::O_EXCL),
+        1 => Just(libc::O_DIRECTORY),
+    ];
+    let access = prop_oneof![6 => Just(libc::O_RDWR), 2 => Just(libc::O_WRONLY), 1 => Just(libc::O_RDONLY)];
+    let at = || prop_oneof![Just(None), offset().prop_map(Some)];
+    let lens = || proptest::collection::vec(0usize..6000, 0..6);
+    let rwf = prop_oneof![8 => Just(0), 1 => Just(2), 1 => Just(4), 2 => Just(16), 1 => Just(1 << 20)];
+    let mode = prop_oneof![4 => Just(0), 2 => Just(1), 2 => Just(3), 2 => Just(16), 1 => Just(17), 1 => Just(2)];
+    prop_oneof![
+        6 => (slot(), access, flags).prop_map(|(slot, access, flags)| Call::Open { slot, access, flags }),
+        2 => slot().prop_map(Call::Close),
+        1 => Just(Call::CloseAll),
+        2 => (slot(), slot()).prop_map(|(from, to)| Call::Dup { from, to }),
+        1 => (slot(), slot()).prop_map(|(from, to)| Call::Dup2 { from, to }),
+        6 => (slot(), length()).prop_map(|(slot, len)| Call::Read { slot, len }),
+        8 => (slot(), length(), any::<u8>()).prop_map(|(slot, len, seed)| Call::Write { slot, len, seed }),
+        6 => (slot(), offset(), length()).prop_map(|(slot, at, len)| Call::Pread { slot, at, len }),
+        8 => (slot(), offset(), length(), any::<u8>())
+            .prop_map(|(slot, at, len, seed)| Call::Pwrite { slot, at, len, seed }),
+        3 => (slot(), at(), lens()).prop_map(|(slot, at, lens)| Call::Readv { slot, at, lens }),
+        4 => (slot(), at(), lens(), rwf, any::<u8>())
+            .prop_map(|(slot, at, lens, flags, seed)| Call::Writev { slot, at, lens, flags, seed }),
+        5 => (slot(), offset(), 0..4i32).prop_map(|(slot, to, whence)| Call::Seek { slot, to, whence }),
+        5 => (slot(), size()).prop_map(|(slot, size)| Call::Truncate { slot, size }),
+        1 => size().prop_map(|size| Call::TruncatePath { size }),
+        2 => (slot(), mode, offset(), size()).prop_map(|(slot, mode, at, len)| Call::Fallocate { slot, mode, at, len }),
+        4 => (slot(), any::<bool>()).prop_map(|(slot, data)| Call::Sync { slot, data }),
+        3 => slot().prop_map(|slot| Call::Stat { slot }),
+        1 => Just(Call::StatPath),
+        1 => slot().prop_map(Call::GetFlags),
+        1 => (slot(), any::<bool>()).prop_map(|(slot, on)| Call::SetAppend { slot, on }),
+        1 => (slot(), any::<bool>(), any::<bool>())
+            .prop_map(|(slot, write, vector)| Call::BadPointer { slot, write, vector }),
+        1 => (slot(), any::<bool>(), prop_oneof![Just(usize::MAX), Just(1 << 63), Just(0)])
+            .prop_map(|(slot, write, count)| Call::BadCount { slot, write, count }),
+        1 => (slot(), slot(), at(), at(), length())
+            .prop_map(|(from, to, from_at, to_at, len)| Call::Copy { from, to, from_at, to_at, len }),
+    ]
+}
+
+/// One of the two files, with its descriptors.
+struct Side {
+    path: CString,
+    fds: [i32; SLOTS],
+    /// Its `fallocate` writes no zeros; an atomic file's does.
+    tmpfs: bool,
+}
+
+/// What a call gave: the result, what was read, and offsets that it moved.
+type Seen = (Ret, Vec<u8>, Vec<i64>);
+
+fn bytes(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|i| seed.wrapping_add((i % 251) as u8).wrapping_mul(3) | 1).collect()
+}
+
+impl Side {
+    fn new(path: &Path) -> Self {
+        let folder = std::fs::File::open(path.parent().unwrap()).unwrap();
+        let tmpfs = rustix::fs::fstatfs(folder).unwrap().f_type == libc::TMPFS_MAGIC;
+        Side { path: CString::new(path.as_os_str().as_bytes()).unwrap(), fds: [CLOSED; SLOTS], tmpfs }
+    }
+
+    fn put(&mut self, slot: usize, fd: Ret) -> Ret {
+        if fd < 0 {
+            return fd;
+        }
+        let old = std::mem::replace(&mut self.fds[slot], fd as i32);
+        if old != CLOSED {
+            assert_eq!(posix::close(old), 0);
+        }
+        0
+    }
+
+    fn close_all(&mut self) -> Ret {
+        let results: Vec<Ret> = self
+            .fds
+            .iter_mut()
+            .filter(|fd| **fd != CLOSED)
+            .map(|fd| posix::close(std::mem::replace(fd, CLOSED)))
+            .collect();
+        results.into_iter().find(|&result| result < 0).unwrap_or(0)
+    }
+
+    fn run(&mut self, call: &Call) -> Seen {
+        let plain = |result: Ret| (result, Vec::new(), Vec::new());
+        let fds = self.fds;
+        // SAFETY: buffers are alive and as long as they are said to be, or deliberately bad.
+        unsafe {
+            match call {
+                &Call::Open { slot, access, flags } => {
+                    let fd = posix::openat(libc::AT_FDCWD, self.path.as_ptr(), access | flags | libc::O_CLOEXEC, 0o640);
+                    plain(self.put(slot, fd))
+                }
+                &Call::Close(slot) => plain(posix::close(std::mem::replace(&mut self.fds[slot], CLOSED))),
+                Call::CloseAll => plain(self.close_all()),
+                &Call::Dup { from, to } => {
+                    let fd = posix::dup(fds[from]);
+                    plain(self.put(to, fd))
+                }
+                &Call::Dup2 { from, to } => {
+                    let result = posix::dup2(fds[from], fds[to]);
+                    plain(if result == fds[to] as Ret { 0 } else { result })
+                }
+                &Call::Read { slot, len } => {
+                    let mut buffer = vec![0xee; len];
+                    (posix::read(fds[slot], buffer.as_mut_ptr(), len), buffer, Vec::new())
+                }
+                &Call::Write { slot, len, seed } => plain(posix::write(fds[slot], bytes(len, seed).as_ptr(), len)),
+                &Call::Pread { slot, at, len } => {
+                    let mut buffer = vec![0xee; len];
+                    (posix::pread(fds[slot], buffer.as_mut_ptr(), len, at), buffer, Vec::new())
+                }
+                &Call::Pwrite { slot, at, len, seed } => {
+                    plain(posix::pwrite(fds[slot], bytes(len, seed).as_ptr(), len, at))
+                }
+                Call::Readv { slot, at, lens } => {
+                    let mut pieces: Vec<Vec<u8>> = lens.iter().map(|&len| vec![0xee; len]).collect();
+                    let bufs: Vec<UserBuf> =
+                        pieces.iter_mut().map(|piece| UserBuf { base: piece.as_mut_ptr(), len: piece.len() }).collect();
+                    let result = match at {
+                        None => posix::readv(fds[*slot], bufs.as_ptr(), bufs.len()),
+                        Some(at) => posix::preadv(fds[*slot], bufs.as_ptr(), bufs.len(), *at),
+                    };
+                    (result, pieces.concat(), Vec::new())
+                }
+                Call::Writev { slot, at, lens, flags, seed } => {
+                    let pieces: Vec<Vec<u8>> = lens.iter().map(|&len| bytes(len, *seed)).collect();
+                    let bufs: Vec<UserBuf> = pieces
+                        .iter()
+                        .map(|piece| UserBuf { base: piece.as_ptr().cast_mut(), len: piece.len() })
+                        .collect();
+                    let (fd, bufs, count) = (fds[*slot], bufs.as_ptr(), bufs.len());
+                    plain(match (at, flags) {
+                        (None, 0) => posix::writev(fd, bufs, count),
+                        (None, flags) => posix::pwritev2(fd, bufs, count, -1, *flags),
+                        (Some(at), 0) => posix::pwritev(fd, bufs, count, *at),
+                        (Some(at), flags) => posix::pwritev2(fd, bufs, count, *at, *flags),
+                    })
+                }
+                &Call::Seek { slot, to, whence } => {
+                    // Holes differ, and may: 3 stands for a whence that does not exist.
+                    plain(posix::lseek(fds[slot], to, if whence == 3 { 77 } else { whence }))
+                }
+                &Call::Truncate { slot, size } => plain(posix::ftruncate(fds[slot], size)),
+                &Call::TruncatePath { size } => {
+                    // Open for reading only, the atomic file answers EBUSY where the plain one is cut.
+                    plain(if self.readable_only() { 0 } else { posix::truncate(self.path.as_ptr(), size) })
+                }
+                &Call::Fallocate { slot, mode, at, len } => {
+                    let mode = if mode & libc::FALLOC_FL_ZERO_RANGE != 0 && self.tmpfs { 3 } else { mode };
+                    plain(posix::fallocate(fds[slot], mode, at, len))
+                }
+                &Call::Sync { slot, data } => {
+                    plain(if data { posix::fdatasync(fds[slot]) } else { posix::fsync(fds[slot]) })
+                }
+                &Call::Stat { slot } => {
+                    let mut stat: libc::stat = std::mem::zeroed();
+                    let result = posix::fstat(fds[slot], &mut stat);
+                    (result, Vec::new(), vec![stat.st_size, i64::from(stat.st_mode), stat.st_nlink as i64])
+                }
+                Call::StatPath => {
+                    let mut stat: libc::stat = std::mem::zeroed();
+                    let result = posix::fstatat(libc::AT_FDCWD, self.path.as_ptr(), &mut stat, 0);
+                    let mut more: libc::statx = std::mem::zeroed();
+                    let again = posix::statx(libc::AT_FDCWD, self.path.as_ptr(), 0, libc::STATX_SIZE, &mut more);
+                    assert_eq!(result, again);
+                    assert_eq!(stat.st_size as u64, more.stx_size);
+                    (result, Vec::new(), vec![stat.st_size, i64::from(stat.st_mode)])
+                }
+                &Call::GetFlags(slot) => plain(posix::fcntl(fds[slot], libc::F_GETFL, 0)),
+                &Call::SetAppend { slot, on } => {
+                    plain(posix::fcntl(fds[slot], libc::F_SETFL, if on { libc::O_APPEND as usize } else { 0 }))
+                }
+                &Call::BadPointer { slot, write, vector } => {
+                    let bad = 8 as *mut u8;
+                    let bufs = [UserBuf { base: bad, len: 10 }];
+                    // At 0: a write that fails beyond the end grows a plain file.
+                    plain(match (write, vector) {
+                        (true, false) => posix::pwrite(fds[slot], bad, 10, 0),
+                        (false, false) => posix::read(fds[slot], bad, 10),
+                        (true, true) => posix::pwritev(fds[slot], bufs.as_ptr(), 1, 0),
+                        (false, true) => posix::readv(fds[slot], bad.cast(), 1),
+                    })
+                }
+                &Call::BadCount { slot, write, count } => {
+                    let bad = 8 as *mut u8;
+                    plain(if write { posix::write(fds[slot], bad, count) } else { posix::read(fds[slot], bad, count) })
+                }
+                &Call::Copy { from, to, from_at, to_at, len } => {
+                    let (mut a, mut b) = (from_at.unwrap_or(0), to_at.unwrap_or(0));
+                    let from_at = from_at.map_or(std::ptr::null_mut(), |_| &raw mut a);
+                    let to_at = to_at.map_or(std::ptr::null_mut(), |_| &raw mut b);
+                    let result = posix::copy_file_range(fds[from], from_at, fds[to], to_at, len, 0);
+                    (result, Vec::new(), vec![a, b])
+                }
+            }
+        }
+    }
+
+    fn readable_only(&self) -> bool {
+        let access = |fd: &i32| {
+            // SAFETY: no memory is passed.
+            unsafe { posix::fcntl(*fd, libc::F_GETFL, 0) as i32 & libc::O_ACCMODE }
+        };
+        let open: Vec<i32> = self.fds.iter().filter(|fd| **fd != CLOSED).map(access).collect();
+        !open.is_empty() && open.iter().all(|&access| access == libc::O_RDONLY)
+    }
+}
+
+fn history(folder: &Path, calls: &[Call]) -> Result<(), TestCaseError> {
+    let paths = [folder.join("file.atomic"), folder.join("file.plain")];
+    for path in &paths {
+        let _ = std::fs::remove_file(path);
+    }
+    let mut sides = paths.each_ref().map(|path| Side::new(path));
+    let mut outcome = Ok(());
+    for (step, call) in calls.iter().enumerate() {
+        let [atomic, plain] = sides.each_mut().map(|side| side.run(call));
+        if atomic != plain {
+            let first = atomic.1.iter().zip(&plain.1).position(|(a, b)| a != b);
+            outcome = Err(TestCaseError::fail(format!(
+                "call {step}: {call:?}: atomic {} {:?}, plain {} {:?}, first byte that differs {first:?}",
+                atomic.0, atomic.2, plain.0, plain.2
+            )));
+            break;
+        }
+    }
+    let closed = sides.each_mut().map(Side::close_all);
+    outcome?;
+    prop_assert_eq!(closed[0], closed[1]);
+    let [atomic, plain] = paths.each_ref().map(|path| std::fs::read(path).ok());
+    prop_assert_eq!(atomic.as_ref().map(Vec::len), plain.as_ref().map(Vec::len), "sizes after close");
+    prop_assert!(atomic == plain, "bytes after close");
+    let left: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    prop_assert!(left.iter().all(|name| name == "file.atomic" || name == "file.plain"), "left behind: {:?}", left);
+    Ok(())
+}
+
+/// Runs about `calls` random calls with files in a new folder below `parent`.
+fn differential(parent: &Path, settings: &Settings, calls: usize) {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = parent.join(format!("famio-differential-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let globs = Globs::new(b"*.atomic", b"/", None).unwrap();
+    process::start_with(Config { globs, settings: settings.clone() });
+    let runs = Runs {
+        cases: (calls / LENGTH).max(1) as u32,
+        failure_persistence: None,
+        max_shrink_iters: 4000,
+        ..Runs::default()
+    };
+    let result =
+        TestRunner::new(runs).run(&proptest::collection::vec(call(), 1..2 * LENGTH), |calls| history(&folder, &calls));
+    let _ = std::fs::remove_dir_all(&folder);
+    match result {
+        Ok(()) => {}
+        Err(TestError::Fail(why, calls)) => {
+            let calls: Vec<String> = calls.iter().map(|call| format!("  {call:?}")).collect();
+            panic!("{settings:?}\n{}\n{why}", calls.join("\n"));
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+fn calls(default: usize) -> usize {
+    std::env::var("FAMIO_DIFFERENTIAL_CALLS").map_or(default, |text| text.parse().expect("a number of calls"))
+}
+
+fn tmpfs() -> PathBuf {
+    PathBuf::from("/dev/shm")
+}
+
+fn disk() -> PathBuf {
+    std::env::current_exe().unwrap().parent().unwrap().to_owned()
+}
+
+fn settings(policy: PolicyChoice, durability: Durability, emulated: bool) -> Settings {
+    Settings { policy, durability, emulated, ..Settings::default() }
+}
+
+#[test]
+fn tmpfs_undo() {
+    differential(&tmpfs(), &settings(PolicyChoice::Undo, Durability::Power, false), calls(20_000));
+}
+
+#[test]
+fn tmpfs_redo() {
+    differential(&tmpfs(), &settings(PolicyChoice::Redo, Durability::Power, false), calls(20_000));
+}
+
+#[test]
+fn tmpfs_alternate() {
+    differential(&tmpfs(), &settings(PolicyChoice::Alternate, Durability::Power, false), calls(20_000));
+}
+
+#[test]
+fn tmpfs_emulated() {
+    differential(&tmpfs(), &settings(PolicyChoice::Auto, Durability::Power, true), calls(20_000));
+}
+
+#[test]
+fn disk_power() {
+    differential(&disk(), &settings(PolicyChoice::Auto, Durability::Power, false), calls(2_000));
+}
+
+#[test]
+fn disk_process() {
+    differential(&disk(), &settings(PolicyChoice::Auto, Durability::Process, false), calls(10_000));
+}
