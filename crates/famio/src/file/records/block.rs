@@ -5,7 +5,7 @@ use super::{Records, buffers, full, lock, settle};
 use crate::error::{Error, Result};
 use crate::file::background;
 use crate::file::bits::{GRANULE, below, runs, touched};
-use crate::file::context::Context;
+use crate::file::context::{BlockBuf, Context};
 use crate::file::home::{copy_out, zero_out};
 use crate::index::{BLOCK, Cell, Version};
 use crate::journal::records::RecordLog;
@@ -80,7 +80,10 @@ impl Records {
         let _locked = cell.lock.lock(cx.me)?;
         let committed = cx.shared().committed();
         let state = State::of(cell, committed);
-        let bits = touched(start, end);
+        let bits = self.changed(cx, block, start, end, buf, &state)?;
+        if bits == 0 {
+            return Ok(());
+        }
         self.reserve(state.open == 0, (bits & !state.open).count_ones().into())?;
         let (number, fresh) = match state.buffer {
             Some(number) => (number, false),
@@ -100,8 +103,12 @@ impl Records {
             }
         };
         let _changing = cell.changing();
-        // SAFETY: both are buffers of ours of a whole block, and do not overlap.
-        unsafe { to.add(start).copy_from_nonoverlapping(buf.add(start), end - start) };
+        runs(bits, |first, count| {
+            let (from, until) = ((first * GRANULE).max(start), ((first + count) * GRANULE).min(end));
+            // SAFETY: both are buffers of ours of a whole block, and do not overlap.
+            unsafe { to.add(from).copy_from_nonoverlapping(buf.add(from), until - from) };
+            Ok(())
+        })?;
         cell.entry.store(number + 1, Ordering::Relaxed);
         State::set(cell, committed, state.held | bits, state.open | bits);
         if state.open == 0 {
@@ -160,6 +167,47 @@ impl Records {
         };
         fill(first * GRANULE, start)?;
         fill(end, (last + 1) * GRANULE)
+    }
+
+    /// Granules that the write changes. Programs write whole pages of which little is new: what stays the same needs no
+    /// journal. Compared as far as the block is in memory.
+    fn changed(
+        &self,
+        cx: Context<'_>,
+        block: u64,
+        start: usize,
+        end: usize,
+        buf: *mut u8,
+        state: &State,
+    ) -> Result<u64> {
+        let bits = touched(start, end);
+        let mut live = BlockBuf::new();
+        let live = live.as_mut_ptr().cast::<u8>();
+        if bits & !state.held != 0 {
+            // SAFETY: within a buffer of ours.
+            unsafe {
+                cx.home.read(block * BLOCK as u64 + start as u64, live.add(start), end - start, self.bounds(cx))?;
+            }
+        }
+        let held = match state.buffer {
+            Some(number) => buffers::address(cx, number)?,
+            None => live,
+        };
+        let size = cx.shared().size();
+        let mut changed = 0;
+        for granule in start / GRANULE..=(end - 1) / GRANULE {
+            let (from, until) = ((granule * GRANULE).max(start), ((granule + 1) * GRANULE).min(end));
+            let source = if state.held >> granule & 1 == 1 { held } else { live };
+            // SAFETY: both are buffers of ours of a whole block; nobody writes to them while the block's lock is held.
+            let same = unsafe {
+                core::slice::from_raw_parts(buf.add(from), until - from)
+                    == core::slice::from_raw_parts(source.add(from), until - from)
+            };
+            // Above the size nothing is the same: zeros that are written there are the file's from now on.
+            let above = block * BLOCK as u64 + until as u64 > size;
+            changed |= u64::from(!same || above) << granule;
+        }
+        Ok(changed)
     }
 
     /// File bytes at or above this are not to be seen: above the size, or cut off.
