@@ -61,6 +61,11 @@ impl Claim {
         self.lock.as_fd()
     }
 
+    /// The arena of the dead owner no longer says how the file was: recovery is about to change it.
+    pub fn forget_arena(&self) -> Result<()> {
+        Ok(rustix::fs::ftruncate(&self.lock, 0)?)
+    }
+
     /// Gives the claim up, and removes its name if nobody else shares it.
     pub fn release(mut self) {
         if self.upgrade().is_ok() {

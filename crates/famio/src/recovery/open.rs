@@ -29,7 +29,7 @@ pub(crate) fn at_open(fd: BorrowedFd<'_>, is_writable: bool, claim: &mut Claim, 
         own.as_fd()
     };
     let examined = examine(fd, claim, settings, true)?;
-    match recover(fd, &examined, settings, Options::default(), &Silent)?.0 {
+    match recover(fd, &examined, claim, settings, Options::default(), &Silent)?.0 {
         Outcome::Conflict(text) => Err(conflict(&text)),
         Outcome::Failed(e) => Err(e),
         _ => Ok(()),
@@ -61,6 +61,7 @@ pub(super) fn writable(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
 pub(super) fn recover(
     file: BorrowedFd<'_>,
     examined: &Examined,
+    claim: &Claim,
     settings: &Settings,
     options: Options,
     progress: &dyn Progress,
@@ -91,7 +92,7 @@ pub(super) fn recover(
             let (Some(header), Some((journal, length))) = (own, journal) else {
                 return Err(Error::with(libc::EIO, "the journal is gone"));
             };
-            let replayed = replay(file, journal.as_fd(), *length, header, options, progress).map_err(|e| {
+            let replayed = replay(file, claim, journal.as_fd(), *length, header, options, progress).map_err(|e| {
                 let (file, journal) = (examined.file_path.display(), examined.journal_path.display());
                 e.context(format_args!("file {file}, journal {journal}: not recovered, both are kept"))
             })?;
@@ -118,6 +119,7 @@ pub(super) struct Replayed {
 
 fn replay(
     file: BorrowedFd<'_>,
+    claim: &Claim,
     journal: BorrowedFd<'_>,
     length: u64,
     header: &Header,
@@ -127,6 +129,7 @@ fn replay(
     let medium = medium(header.file_domain, false);
     let adopt = || -> Result<()> {
         // From here on the file's changes are ours, in this boot: a crash of recovery is no outsider's change.
+        claim.forget_arena()?;
         let mut header = header.clone();
         header.boot_id = BootId::current()?;
         header.stamp = None;
@@ -134,7 +137,7 @@ fn replay(
     };
     match header.kind {
         Kind::InPlace => in_place::replay(file, journal, length, header, medium, options, progress, adopt),
-        Kind::Records => records::replay(file, journal, header, medium, options, progress),
+        Kind::Records => records::replay(file, claim, journal, header, medium, options, progress),
     }
 }
 

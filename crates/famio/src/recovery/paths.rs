@@ -112,7 +112,7 @@ fn with_file(
     };
     let done = examine(file.as_fd(), &claim, settings, !options.dry_run).and_then(|examined| {
         report.journal.clone_from(&examined.journal_path);
-        recover(file.as_fd(), &examined, settings, options, progress)
+        recover(file.as_fd(), &examined, &claim, settings, options, progress)
     });
     match &done {
         // A dry run and a conflict leave the arena as it is: it knows when the last writer left.

@@ -4,6 +4,7 @@ use super::open::Replayed;
 use super::{Options, Progress};
 use crate::error::Result;
 use crate::journal::records::{replay as replay_records, scan};
+use crate::index::Claim;
 use crate::journal::Header;
 use crate::pmem::Medium;
 use std::os::fd::BorrowedFd;
@@ -11,6 +12,7 @@ use std::os::fd::BorrowedFd;
 /// See [`replay_records`]; a dry run only reads the journal through.
 pub(super) fn replay(
     file: BorrowedFd<'_>,
+    claim: &Claim,
     journal: BorrowedFd<'_>,
     header: &Header,
     medium: &dyn Medium,
@@ -21,6 +23,8 @@ pub(super) fn replay(
     if options.dry_run {
         return Ok(Replayed { epoch: plan.epoch, bytes: plan.bytes });
     }
+    // Read through and found sound: from here on the file's changes are ours.
+    claim.forget_arena()?;
     let cores = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count() as usize);
     let threads = if options.threads > 0 { options.threads } else { cores };
     progress.begin(plan.bytes);
