@@ -12,7 +12,7 @@ fn main() {
     let buf = vec![9u8; 4096];
     let mut out = vec![0u8; 4096];
     let n = 60_000u64;
-    let rnd = |i: u64| (i.wrapping_mul(0x9E3779B97F4A7C15) >> 20) % (size / 4096) * 4096;
+    let span: u64 = std::env::var("SPAN").ok().map_or(size, |s| s.parse::<u64>().unwrap() << 20); let seq = std::env::var("SEQ").is_ok(); let rnd = move |i: u64| if seq { i * 4096 % span } else { (i.wrapping_mul(0x9E3779B97F4A7C15) >> 20) % (span / 4096) * 4096 };
     let t = Instant::now();
     for i in 0..n { file.write_all_at(&buf, rnd(i)).unwrap(); if i % 10 == 9 { file.sync_all().unwrap(); } }
     let kw = t.elapsed().as_nanos() as f64 / n as f64;
