@@ -19,7 +19,8 @@ static int in_child(int fd) {
   if (write(fd, "child", 5) != -1 || errno != EBUSY) return 1;
   if (read(fd, buffer, 4) != -1 || errno != EBUSY) return 2;
   struct stat st;
-  if (fstat(fd, &st) != 0 || stat("atomic", &st) != 0) return 3;
+  if (fstat(fd, &st) != 0 || stat("atomic", &st) != 0 || st.st_size < 6) return 3;
+  if (open("atomic", O_RDWR) != -1 || errno != EBUSY) return 6;
   if (close(fd) != 0) return 4;
   int ends[2];
   if (pipe(ends) != 0 || write(ends[1], "x", 1) != 1) return 5;
@@ -29,7 +30,7 @@ static int in_child(int fd) {
 int main(int argc, char **argv) {
   CHECK(argc >= 2);
   int fd = open(argv[1], O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  CHECK(fd >= 0 && write(fd, "parent", 6) == 6);
+  CHECK(fd >= 0 && write(fd, "parent", 6) == 6 && fsync(fd) == 0);
 
   pid_t child = fork();
   if (child == 0) _exit(in_child(fd));
@@ -66,6 +67,9 @@ int main(int argc, char **argv) {
   FAILS(execl("/nowhere", "x", (char *)NULL), ENOENT);
   FAILS(execlp("famio-nowhere", "x", (char *)NULL), ENOENT);
   CHECK(pwrite(fd, "R", 1, 0) == 1 && pwrite(fd, "?", 1, 14) == 1);
+
+  /* What children did has not given the file away: another process is still kept out. */
+  CHECK(system("exec 2>/dev/null; : >> atomic") != 0);
 
   if (argc < 3) return 0;
   if (!strcmp(argv[2], "exit")) exit(0);
