@@ -373,6 +373,7 @@ fn tmpfs_emulated() {
 }
 
 #[test]
+#[ignore = "journals of records are being built"]
 fn disk_power() {
     differential(&disk(), &settings(PolicyChoice::Auto, Durability::Power, false), calls(2_000));
 }

@@ -84,11 +84,15 @@ pub(super) unsafe fn stat_at(dirfd: RawFd, path: *const c_char, flags: i32) -> c
 /// # Safety
 /// `path` is a C string.
 unsafe fn open_atomic(config: &Config, dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Ret {
-    if lock::not_reentered().is_err() || process::in_vfork_child() {
-        return fail(libc::EDEADLK);
-    }
     // SAFETY: the caller's promise.
     let said = unsafe { CStr::from_ptr(path) };
+    if lock::not_reentered().is_err() {
+        return fail(libc::EDEADLK);
+    }
+    if process::in_vfork_child() {
+        process::say(said, "refused (EBUSY): an atomic file cannot be opened between vfork(2) and exec(3)");
+        return fail(libc::EBUSY);
+    }
     let asked = flags & libc::O_ACCMODE;
     let cut = flags & libc::O_TRUNC != 0;
     // Both writing (a granule is filled from the file) and cutting need a descriptor for both.

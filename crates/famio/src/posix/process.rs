@@ -151,6 +151,11 @@ pub fn after_fork_in_child() {
     }
 }
 
+/// Whether this process was forked after the library's start, and has its parent's files in its memory.
+pub(super) fn is_forked() -> bool {
+    generation() != 1
+}
+
 /// A forked child takes its own identity: what the parent opened stays the parent's.
 #[cold]
 pub(super) fn enter_child() {
@@ -203,7 +208,16 @@ pub fn end() {
         }
     });
     close_all();
-    file::release_all();
+    if !is_forked() {
+        file::release_all();
+        return;
+    }
+    // In a forked child some claims are the parent's, whose lock is shared with it.
+    table::for_each(0, u32::MAX, |fd, handle| {
+        if handle.is_ours() {
+            let _ = handle.file().remove_descriptor(fd);
+        }
+    });
 }
 
 fn close_all() {

@@ -24,7 +24,9 @@ const OLD: [c_long; 5] = [libc::SYS_open, libc::SYS_creat, libc::SYS_stat, libc:
 #[cfg(not(target_arch = "x86_64"))]
 const OLD: [c_long; 0] = [];
 
-const NEW: [c_long; 41] = [
+const NEW: [c_long; 43] = [
+    libc::SYS_open_by_handle_at,
+    libc::SYS_pidfd_getfd,
     libc::SYS_openat,
     libc::SYS_openat2,
     libc::SYS_close,
@@ -106,6 +108,10 @@ pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> Ret {
         match number {
             libc::SYS_openat => super::openat(fd, path_at, a[2] as i32, a[3] as u32),
             libc::SYS_openat2 => openat2(fd, path_at, a[2] as *const [u64; 3], a[3]),
+            libc::SYS_open_by_handle_at | libc::SYS_pidfd_getfd => match sys::syscall(number, a) {
+                fd if fd >= 0 => super::adopt(fd as RawFd, core::ptr::null()),
+                error => error,
+            },
             libc::SYS_close => super::close(fd),
             libc::SYS_close_range => super::close_range(a[0] as u32, a[1] as u32, a[2] as u32),
             libc::SYS_read => super::read(fd, a[1] as *mut u8, a[2]),

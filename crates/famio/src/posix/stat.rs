@@ -1,7 +1,7 @@
 //! The stat family: size and times of an atomic file are the logical ones. A file is found by its identity, so every
 //! path to it and every descriptor of it shows the same.
 
-use super::{Ret, raw, table};
+use super::{Ret, process, raw, table};
 use crate::file::AtomicFile;
 use core::ffi::c_char;
 use libc::{stat as Stat, statx as Statx};
@@ -14,7 +14,14 @@ fn find(dev: u64, ino: u64) -> Option<Arc<AtomicFile>> {
     if super::lock::not_reentered().is_err() {
         return None;
     }
-    AtomicFile::find(dev, ino).filter(|file| !file.is_demoted())
+    AtomicFile::find(dev, ino).filter(|file| !file.is_demoted() && (!process::is_forked() || is_ours(file)))
+}
+
+/// A forked child still has its parent's files in its memory: of them it sees what the kernel has.
+fn is_ours(file: &Arc<AtomicFile>) -> bool {
+    let mut ours = false;
+    table::for_each(0, u32::MAX, |_, handle| ours |= handle.is_ours() && Arc::ptr_eq(handle.file(), file));
+    ours
 }
 
 /// Shows the logical state in what the kernel has just filled in. `fd`: whose table entry is checked on the way.

@@ -16,6 +16,8 @@ type Slot = AtomicPtr<Description>;
 type Leaf = [Slot; LEAF];
 
 static ROOT: [AtomicPtr<Leaf>; LEAVES] = [const { AtomicPtr::new(ptr::null_mut()) }; LEAVES];
+/// The highest descriptor that was ever in the table: scans end there.
+static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 /// Slots in use; zero in a program that never opened an atomic file.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
@@ -75,6 +77,7 @@ pub fn get(fd: RawFd) -> Option<Handle> {
 /// Puts a description under a number that the kernel has just handed out. What the table still held there was closed
 /// behind our back.
 pub(super) fn install(fd: RawFd, handle: Handle) {
+    HIGHEST.fetch_max(fd as usize, Ordering::Relaxed);
     let old = slot_or_new(fd).swap(handle.into_raw(), Ordering::AcqRel);
     if old.is_null() {
         USED.fetch_add(1, Ordering::Relaxed);
@@ -125,7 +128,7 @@ pub(super) fn for_each(first: u32, last: u32, mut visit: impl FnMut(RawFd, &Hand
     if !any() {
         return;
     }
-    let last = last.min(i32::MAX as u32);
+    let last = last.min(HIGHEST.load(Ordering::Relaxed) as u32);
     let mut fd = first;
     while fd <= last {
         if ROOT[fd as usize >> LEAF_BITS].load(Ordering::Acquire).is_null() {

@@ -1,0 +1,91 @@
+//! C programs, one per family of calls: first on a plain file, then on an atomic one.
+
+mod common;
+
+use common::{Folder, build, only, same, succeed, under};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+
+#[test]
+fn open_family() {
+    assert_eq!(same("open"), "");
+}
+
+#[test]
+fn reads_writes_sizes_and_stat() {
+    assert_eq!(same("io"), "");
+}
+
+#[test]
+fn duplicates_ranges_and_locks() {
+    same("dup");
+}
+
+#[test]
+fn demotion_is_said_and_right() {
+    let said = same("demote");
+    for why in ["mmap(2)", "fdopen(3)", "fopen(3)", "splice(2)", "aio(7)"] {
+        assert!(said.contains(&format!("handed back to the kernel because of {why}")), "{why}: {said}");
+    }
+}
+
+#[test]
+fn threads_cancellation_and_signals() {
+    same("threads");
+}
+
+#[test]
+fn a_checked_read_ends_the_program() {
+    let program = build("overflow");
+    let folder = Folder::new("overflow");
+    let done = under(&folder, &program).arg("atomic").output().unwrap();
+    assert_eq!(done.status.signal(), Some(libc::SIGABRT));
+    let _ = std::fs::remove_file(program);
+}
+
+#[test]
+fn children_and_every_way_to_end() {
+    let program = build("process");
+    for end in ["return", "exit", "_exit", "quick_exit", "exit_group", "exec", "execle", "pass"] {
+        let folder = Folder::new(&format!("process-{end}"));
+        let mut command = under(&folder, &program);
+        command.arg("atomic");
+        if end != "return" {
+            command.arg(end);
+        }
+        let (_, said) = succeed(&mut command);
+        assert!(said.contains("EBUSY"), "{end}: {said}");
+        assert_eq!(folder.names(), ["atomic"], "{end}");
+        let wanted = if end == "pass" { "Rarent goes on? passed" } else { "Rarent goes on?" };
+        assert_eq!(String::from_utf8(folder.read("atomic")).unwrap(), wanted, "{end}");
+    }
+    // A kill is back to the last SYNC, for the next who opens the file.
+    let folder = Folder::new("process-kill");
+    let done = under(&folder, &program).args(["atomic", "kill"]).output().unwrap();
+    assert_eq!(done.status.signal(), Some(libc::SIGKILL));
+    let (out, _) = succeed(under(&folder, "cat").arg("atomic"));
+    assert_eq!(out, "Rarent goes on?");
+    assert_eq!(folder.names(), ["atomic"]);
+    let _ = std::fs::remove_file(program);
+}
+
+#[test]
+fn a_stream_finds_a_file_recovered() {
+    let program = build("process");
+    let folder = Folder::new("stream-kill");
+    under(&folder, &program).args(["atomic", "kill"]).output().unwrap();
+    // fopen, as libc does it for the shell's `.`-less tools: sort reads with streams.
+    let (out, _) = succeed(under(&folder, "sort").arg("atomic"));
+    assert_eq!(out.trim_end(), "Rarent goes on?");
+    let _ = std::fs::remove_file(program);
+}
+
+#[test]
+fn nothing_is_managed_without_being_asked() {
+    let program = build("io");
+    let folder = Folder::new("unasked");
+    succeed(under(&folder, &program).arg("plain").env_remove("FAMIO_ATOMIC"));
+    succeed(under(&folder, &program).arg("plain"));
+    succeed(Command::new(&program).arg("plain").current_dir(folder.path()));
+    let _ = (std::fs::remove_file(program), only as fn(&str) -> _);
+}

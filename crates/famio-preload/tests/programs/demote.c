@@ -1,0 +1,97 @@
+/* What the library cannot see makes an ordinary file of it: bytes, positions and flags stay right. */
+#include "check.h"
+#include <aio.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+
+static int start(const char *path, int flags) {
+  unlink(path);
+  int fd = open(path, O_RDWR | O_CREAT | O_EXCL | flags, 0600);
+  CHECK(fd >= 0 && write(fd, "0123456789", 10) == 10 && lseek(fd, 4, SEEK_SET) == 4);
+  return fd;
+}
+
+int main(int argc, char **argv) {
+  CHECK(argc == 2);
+  const char *path = argv[1];
+  char buffer[16];
+
+  /* mmap. */
+  int fd = start(path, 0);
+  int appending = open(path, O_WRONLY | O_APPEND);
+  int writing = open(path, O_WRONLY);
+  CHECK(appending >= 0 && mmap(NULL, 10, PROT_READ, MAP_SHARED, writing, 0) == MAP_FAILED && errno == EACCES);
+  char *map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  CHECK(map != MAP_FAILED && memcmp(map, "0123456789", 10) == 0);
+  map[5] = 'm';
+  CHECK(read(fd, buffer, 3) == 3 && memcmp(buffer, "4m6", 3) == 0);
+  CHECK(write(appending, "+", 1) == 1 && map[10] == '+' && lseek(fd, 0, SEEK_END) == 11);
+  FAILS(read(writing, buffer, 1), EBADF);
+  CHECK((fcntl(writing, F_GETFL) & O_ACCMODE) == O_WRONLY && (fcntl(appending, F_GETFL) & O_APPEND));
+  int again = open(path, O_RDWR);
+  CHECK(pwrite(again, "a", 1, 0) == 1 && map[0] == 'a');
+  close(again), close(writing), close(appending), close(fd);
+  CHECK(munmap(map, 4096) == 0 && has(path, "a1234m6789+"));
+
+  /* A stream of a descriptor. */
+  fd = start(path, 0);
+  FILE *stream = fdopen(fd, "r+");
+  CHECK(stream && fgetc(stream) == '4' && fseek(stream, 0, SEEK_END) == 0 && fputs("stream", stream) >= 0);
+  CHECK(fclose(stream) == 0 && has(path, "0123456789stream"));
+
+  /* A stream of the path, while a descriptor is open. */
+  fd = start(path, 0);
+  CHECK((stream = fopen(path, "r")) && fgets(buffer, 16, stream) && strcmp(buffer, "0123456789") == 0);
+  CHECK(fclose(stream) == 0 && read(fd, buffer, 1) == 1 && buffer[0] == '4');
+  close(fd);
+
+  /* A stream of the path, closed again: it leaves no trace. */
+  unlink(path);
+  close(start(path, 0));
+  CHECK((stream = fopen(path, "r+")) && fputs("f", stream) >= 0 && fclose(stream) == 0);
+  CHECK((fd = open(path, O_RDWR)) >= 0 && read(fd, buffer, 2) == 2 && memcmp(buffer, "f1", 2) == 0);
+  CHECK(strcmp(path, "atomic") != 0 || kernel_position(fd) == 0);
+  close(fd);
+
+  /* splice. */
+  int ends[2];
+  fd = start(path, 0);
+  CHECK(pipe(ends) == 0 && splice(fd, NULL, ends[1], NULL, 3, 0) == 3);
+  CHECK(read(ends[0], buffer, 16) == 3 && memcmp(buffer, "456", 3) == 0 && lseek(fd, 0, SEEK_CUR) == 7);
+  close(fd);
+
+  /* aio. */
+  fd = start(path, 0);
+  struct aiocb block = {.aio_fildes = fd, .aio_buf = buffer, .aio_nbytes = 3, .aio_offset = 1};
+  CHECK(aio_read(&block) == 0);
+  const struct aiocb *list[] = {&block};
+  while (aio_error(&block) == EINPROGRESS) aio_suspend(list, 1, NULL);
+  CHECK(aio_return(&block) == 3 && memcmp(buffer, "123", 3) == 0);
+  close(fd);
+
+  /* Copies inside the kernel are done by the library. */
+  fd = start(path, 0);
+  int plain = open("copy", O_RDWR | O_CREAT | O_TRUNC, 0600);
+  CHECK(sendfile(plain, fd, NULL, 100) == 6 && lseek(fd, 0, SEEK_CUR) == 10);
+  off_t from = 1;
+  CHECK(sendfile(plain, fd, &from, 2) == 2 && from == 3 && has("copy", "45678912"));
+  loff_t in = 6, out = 0;
+  CHECK(copy_file_range(plain, &in, fd, &out, 2, 0) == 2 && in == 8 && out == 2 && has(path, "1223456789"));
+  CHECK(lseek(fd, 0, SEEK_SET) == 0 && copy_file_range(fd, NULL, plain, NULL, 100, 0) == 10);
+  FAILS(copy_file_range(fd, NULL, plain, NULL, 1, 7), EINVAL);
+  CHECK(ioctl(plain, 0x40049409 /* FICLONE */, fd) == -1 && (errno == EOPNOTSUPP || errno == EINVAL));
+  CHECK(has("copy", "456789121223456789"));
+  close(plain), close(fd);
+
+  /* A new file by a template. */
+  char template[64];
+  snprintf(template, sizeof template, "%s-XXXXXX", path);
+  CHECK((fd = mkstemp(template)) >= 0 && write(fd, "temporary", 9) == 9);
+  CHECK(strcmp(path, "atomic") != 0 || kernel_position(fd) == 0);
+  close(fd);
+  CHECK(has(template, "temporary"));
+  unlink(template);
+  unlink("copy");
+  return 0;
+}

@@ -1,0 +1,96 @@
+/* The open family: flags that the library acts out, modes, errors. */
+#include "check.h"
+
+int main(int argc, char **argv) {
+  CHECK(argc == 2);
+  const char *path = argv[1];
+  struct stat st;
+  char buffer[64];
+
+  FAILS(open(path, O_RDWR), ENOENT);
+  FAILS(open((const char *)8, O_RDWR), EFAULT);
+  FAILS(open("", O_RDWR), ENOENT);
+  umask(027);
+  int fd;
+  WORKS(fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0666));
+  CHECK(fstat(fd, &st) == 0 && (st.st_mode & 07777) == 0640);
+  FAILS(open(path, O_RDWR | O_CREAT | O_EXCL, 0666), EEXIST);
+  FAILS(open(path, O_RDWR | O_DIRECTORY), ENOTDIR);
+  CHECK(fcntl(fd, F_GETFD) == 0);
+  WORKS(write(fd, "hello world", 11));
+  close(fd);
+
+  /* O_TRUNC, with and without write access. */
+  CHECK((fd = open(path, O_RDWR | O_TRUNC | O_CLOEXEC)) >= 0);
+  CHECK(fcntl(fd, F_GETFD) == FD_CLOEXEC);
+  CHECK(fstat(fd, &st) == 0 && st.st_size == 0);
+  CHECK(write(fd, "abc", 3) == 3);
+  int other = open(path, O_RDONLY | O_TRUNC);
+  CHECK(other >= 0 && fstat(fd, &st) == 0 && st.st_size == 0);
+  FAILS(write(other, "x", 1), EBADF);
+  CHECK(write(fd, "d", 1) == 1);
+  CHECK(read(other, buffer, sizeof buffer) == 4 && memcmp(buffer, "\0\0\0d", 4) == 0);
+  close(other);
+  close(fd);
+
+  /* O_WRONLY: no reading. */
+  CHECK((fd = creat(path, 0600)) >= 0);
+  FAILS(read(fd, buffer, 1), EBADF);
+  FAILS(pread(fd, buffer, 1, 0), EBADF);
+  CHECK((fcntl(fd, F_GETFL) & O_ACCMODE) == O_WRONLY);
+  struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+  FAILS(fcntl(fd, F_SETLK, &lock), EBADF);
+  lock.l_type = F_WRLCK;
+  CHECK(fcntl(fd, F_SETLK, &lock) == 0);
+  CHECK(write(fd, "12345", 5) == 5);
+  close(fd);
+
+  /* O_APPEND, in two descriptions, and pwrite that appends as Linux does. */
+  CHECK((fd = open(path, O_RDWR | O_APPEND)) >= 0);
+  CHECK((other = open(path, O_WRONLY | O_APPEND)) >= 0);
+  CHECK(fcntl(fd, F_GETFL) & O_APPEND);
+  CHECK(write(fd, "6", 1) == 1 && write(other, "7", 1) == 1 && write(fd, "8", 1) == 1);
+  CHECK(lseek(fd, 0, SEEK_CUR) == 8 && lseek(other, 0, SEEK_CUR) == 7);
+  CHECK(pwrite(fd, "9", 1, 0) == 1 && lseek(fd, 0, SEEK_CUR) == 8);
+  CHECK(fcntl(fd, F_SETFL, 0) == 0 && !(fcntl(fd, F_GETFL) & O_APPEND));
+  CHECK(pwrite(fd, "A", 1, 0) == 1);
+  close(fd);
+  close(other);
+  CHECK(has(path, "A23456789"));
+
+  /* O_SYNC shows, and each write is committed. */
+  CHECK((fd = open(path, O_RDWR | O_SYNC)) >= 0);
+  CHECK((fcntl(fd, F_GETFL) & O_SYNC) == O_SYNC);
+  CHECK(pwrite(fd, "B", 1, 0) == 1);
+  close(fd);
+  CHECK((fd = open(path, O_RDWR | O_DSYNC)) >= 0);
+  CHECK((fcntl(fd, F_GETFL) & O_SYNC) == O_DSYNC);
+  close(fd);
+
+  /* openat, links, O_NOFOLLOW. */
+  int folder = open(".", O_RDONLY | O_DIRECTORY);
+  CHECK((fd = openat(folder, path, O_RDWR)) >= 0);
+  CHECK(write(fd, "C", 1) == 1);
+  unlink("link");
+  CHECK(symlink(path, "link") == 0);
+  CHECK((other = openat(folder, "link", O_RDONLY)) >= 0);
+  CHECK(read(other, buffer, 1) == 1 && buffer[0] == 'C');
+  FAILS(openat(folder, "link", O_RDWR | O_NOFOLLOW), ELOOP);
+  CHECK(close(other) == 0 && close(fd) == 0);
+  FAILS(close(fd), EBADF);
+  unlink("hard");
+  CHECK((fd = open(path, O_RDWR)) >= 0 && link(path, "hard") == 0);
+  CHECK(write(fd, "D", 1) == 1);
+  CHECK((other = open("hard", O_RDONLY)) >= 0);
+  CHECK(read(other, buffer, 1) == 1 && buffer[0] == 'D');
+  close(other);
+  /* O_TRUNC by the other name is seen by the first. */
+  CHECK((other = open("hard", O_WRONLY | O_TRUNC)) >= 0);
+  CHECK(fstat(fd, &st) == 0 && st.st_size == 0);
+  close(other);
+  close(fd);
+  unlink("hard");
+  unlink("link");
+  close(folder);
+  return 0;
+}
