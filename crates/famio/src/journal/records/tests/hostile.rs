@@ -112,7 +112,9 @@ fn segments_of_another_journal_are_not_ours() {
     for from in &places {
         for to in &places {
             for source in [&good, &foreign] {
-                if from == to && core::ptr::eq(source, &good) {
+                // A head page that is lost to zeros looks like one that was never written.
+                let head = from.offset as usize..from.offset as usize + PAGE;
+                if from == to && core::ptr::eq(source, &good) || source[head] == [0; PAGE] {
                     continue;
                 }
                 let mut bad = good.clone();
