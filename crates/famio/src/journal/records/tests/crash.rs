@@ -91,7 +91,11 @@ fn recovers_to_last_or_next(lab: &Lab, journal: &std::path::Path, what: &str) {
 /// The journal after a power cut: of what was not flushed, only some sectors.
 fn power_cut(lab: &Lab, seed: u64) -> Vec<u8> {
     let now = fs::read(lab.journal_path()).unwrap();
-    let mut image = lab.medium.durable.lock().unwrap().clone();
+    some_sectors(&now, lab.medium.durable.lock().unwrap().clone(), seed)
+}
+
+/// Of what is `now` in the cache, some sectors over what is durable.
+fn some_sectors(now: &[u8], mut image: Vec<u8>, seed: u64) -> Vec<u8> {
     let mut random = seed | 1;
     image.resize(now.len().max(image.len()), 0);
     // Some seeds keep nearly all, some nearly nothing.
@@ -105,12 +109,20 @@ fn power_cut(lab: &Lab, seed: u64) -> Vec<u8> {
     image
 }
 
-/// Cuts recovery at its first writes to the journal, and lets it begin again.
-fn cut_recovery(lab: &Lab, journal: &std::path::Path, bytes: i64) {
-    let file = File::options().read(true).write(true).open(journal).unwrap();
+/// Cuts recovery within its writes to the journal, or to the file, by the end of the process or by a power cut.
+fn cut_recovery(lab: &Lab, journal: &std::path::Path, seed: u64, bytes: i64) {
+    let watched = if seed % 2 == 0 { journal.to_path_buf() } else { lab.dir.path("data") };
+    let file = File::options().read(true).write(true).open(&watched).unwrap();
     let dying = super::lab::Failing::new(&file);
+    let before = contents(file.as_fd());
+    dying.durable.lock().unwrap().clone_from(&before);
     dying.bytes_to_live.store(bytes, Ordering::Relaxed);
     let _ = recover(journal, &lab.data, dying);
+    if seed % 5 == 0 {
+        let image = some_sectors(&contents(file.as_fd()), dying.durable.lock().unwrap().clone(), seed);
+        file.set_len(image.len() as u64).unwrap();
+        file.write_all_at(&image, 0).unwrap();
+    }
 }
 
 fn cases() -> ProptestConfig {
@@ -150,7 +162,7 @@ proptest! {
             lab.data.set_len(0).unwrap();
             lab.data.write_all_at(&found, 0).unwrap();
             if seed % 3 == 0 {
-                cut_recovery(&lab, &path, recovery);
+                cut_recovery(&lab, &path, seed / 3, recovery);
             }
             recovers_to_last_or_next(&lab, &path, "power cut");
         }
