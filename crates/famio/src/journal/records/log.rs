@@ -41,6 +41,8 @@ pub struct RecordLog {
     segments: Vec<Segment>,
     /// The segment that is appended to, and the page in it that comes next.
     current: Option<(usize, u64)>,
+    /// The segment with the last durable commit or note: what is committed, and the tail, is known from there.
+    anchor: Option<usize>,
     generation: u64,
     /// The hash of the last record.
     previous: u128,
@@ -72,6 +74,7 @@ impl RecordLog {
             journal_id,
             segments: Vec::new(),
             current: None,
+            anchor: None,
             generation: 0,
             previous: 0,
             committed: 0,
@@ -327,6 +330,7 @@ impl RecordLog {
         // Another thread's flush may have been told of a failure that concerns this one.
         self.usable()?;
         self.tail = tail;
+        self.anchor = self.current.map(|(index, _)| index);
         Ok(())
     }
 
@@ -338,11 +342,11 @@ impl RecordLog {
         Error::with(libc::EIO, format!("the journal could not be written ({error}); it takes no more commits"))
     }
 
-    /// Whether a segment can be entered: all its epochs are below the durable tail.
+    /// Whether a segment can be entered: all its epochs are below the durable tail, and the tail is told elsewhere.
     fn is_free(&self, index: usize) -> bool {
         let segment = &self.segments[index];
-        let current = self.current.is_some_and(|(current, _)| current == index);
-        segment.generation == 0 || !current && segment.last_epoch <= self.tail
+        let needed = self.anchor == Some(index) || self.current.is_some_and(|(current, _)| current == index);
+        segment.generation == 0 || !needed && segment.last_epoch <= self.tail
     }
 
     /// The bytes that can surely be appended.

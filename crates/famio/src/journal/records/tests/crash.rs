@@ -1,1 +1,194 @@
-//! Crashes at any point.
+//! Crashes at any point: random histories, cut at random, recovered, and recovery itself cut.
+
+use super::super::scan::scan_as;
+use super::lab::{Lab, MIDDLE, SMALL, contents, recover, rewrite};
+use crate::journal::Header;
+use crate::journal::testing::KERNEL;
+use core::sync::atomic::Ordering;
+use proptest::prelude::*;
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+
+/// What a program does.
+#[derive(Clone, Debug)]
+enum Step {
+    Write {
+        at: usize,
+        len: usize,
+        byte: u8,
+    },
+    Truncate {
+        to: usize,
+    },
+    Part,
+    Commit,
+    /// Everything up to this many epochs before the last goes to the file.
+    Settle {
+        behind: u64,
+    },
+    Shrink,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..40_000usize, 1..9000usize, 1..=255u8).prop_map(|(at, len, byte)| Step::Write { at, len, byte }),
+        1 => (0..45_000usize).prop_map(|to| Step::Truncate { to }),
+        1 => Just(Step::Part),
+        5 => Just(Step::Commit),
+        2 => (0..4u64).prop_map(|behind| Step::Settle { behind }),
+        1 => Just(Step::Shrink),
+    ]
+}
+
+/// Does the steps until one fails. Whether the process died, rather than ran to the end.
+fn run(lab: &mut Lab, steps: &[Step]) -> bool {
+    for step in steps {
+        let result = match step {
+            Step::Write { at, len, byte } => {
+                lab.write(*at, &vec![*byte; *len]);
+                Ok(())
+            }
+            Step::Truncate { to } => {
+                lab.truncate(*to);
+                Ok(())
+            }
+            Step::Part => lab.append(false),
+            Step::Commit => lab.commit(),
+            Step::Settle { behind } => {
+                let epoch = lab.log.committed().saturating_sub(*behind);
+                if epoch >= lab.settled {
+                    lab.settle(epoch);
+                }
+                Ok(())
+            }
+            Step::Shrink => lab.log.shrink(),
+        };
+        if let Err(error) = result {
+            assert_eq!(error.errno(), libc::EIO, "{error}");
+            return true;
+        }
+    }
+    false
+}
+
+/// The epochs that may be found: the last that returned, and the one whose commit was on its way.
+fn recovers_to_last_or_next(lab: &Lab, journal: &std::path::Path, what: &str) {
+    let committed = lab.log.committed() as usize;
+    let replayed = recover(journal, &lab.data, &KERNEL).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let found = replayed.epoch as usize;
+    assert!(found == committed || found == committed + 1, "{what}: epoch {found}, {committed} was acknowledged");
+    let right = if found == committed { &lab.states[committed] } else { &lab.now };
+    assert!(lab.file() == *right, "{what}: epoch {found} is torn");
+    // What recovery has shown stays, whatever the boot.
+    for same_boot in [true, false] {
+        rewrite(journal, fs::read(journal).unwrap(), same_boot);
+        assert_eq!(recover(journal, &lab.data, &KERNEL).unwrap().epoch as usize, found, "{what}: again");
+        assert!(lab.file() == *right);
+    }
+}
+
+/// The journal after a power cut: of what was not flushed, only some sectors.
+fn power_cut(lab: &Lab, seed: u64) -> Vec<u8> {
+    let now = fs::read(lab.journal_path()).unwrap();
+    some_sectors(&now, lab.medium.durable.lock().unwrap().clone(), seed)
+}
+
+/// Of what is `now` in the cache, some sectors over what is durable.
+fn some_sectors(now: &[u8], mut image: Vec<u8>, seed: u64) -> Vec<u8> {
+    let mut random = seed | 1;
+    image.resize(now.len().max(image.len()), 0);
+    // Some seeds keep nearly all, some nearly nothing.
+    let odds = seed % 7 + 1;
+    for (sector, new) in now.chunks(512).enumerate() {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        if (random >> 33) % 8 < odds {
+            image[sector * 512..sector * 512 + new.len()].copy_from_slice(new);
+        }
+    }
+    image
+}
+
+/// Cuts recovery within its writes to the journal, or to the file, by the end of the process or by a power cut.
+fn cut_recovery(lab: &Lab, journal: &std::path::Path, seed: u64, bytes: i64) {
+    let watched = if seed % 2 == 0 { journal.to_path_buf() } else { lab.dir.path("data") };
+    let file = File::options().read(true).write(true).open(&watched).unwrap();
+    let dying = super::lab::Failing::new(&file);
+    let before = contents(file.as_fd());
+    dying.durable.lock().unwrap().clone_from(&before);
+    dying.bytes_to_live.store(bytes, Ordering::Relaxed);
+    let _ = recover(journal, &lab.data, dying);
+    if seed % 5 == 0 {
+        let image = some_sectors(&contents(file.as_fd()), dying.durable.lock().unwrap().clone(), seed);
+        file.set_len(image.len() as u64).unwrap();
+        file.write_all_at(&image, 0).unwrap();
+    }
+}
+
+fn cases() -> ProptestConfig {
+    let cases = std::env::var("FAMIO_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(150);
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    /// The process dies within a write of the journal, at any page.
+    #[test]
+    fn a_dead_process(steps in prop::collection::vec(step(), 1..60), live in 0..900_000i64, small: bool) {
+        let mut lab = Lab::with(if small { SMALL } else { MIDDLE }, 1 << 30, true);
+        lab.medium.bytes_to_live.store(live, Ordering::Relaxed);
+        run(&mut lab, &steps);
+        let copy = lab.copy();
+        recovers_to_last_or_next(&lab, &copy, "killed");
+    }
+
+    /// The power fails, at once or after the process died, or while what came after a kill is recovered.
+    #[test]
+    fn a_power_cut(
+        steps in prop::collection::vec(step(), 1..60),
+        live in 0..900_000i64,
+        seeds in prop::collection::vec(any::<u64>(), 4),
+        recovery in 0..40_000i64,
+        small: bool,
+    ) {
+        let mut lab = Lab::with(if small { SMALL } else { MIDDLE }, 1 << 30, false);
+        lab.medium.bytes_to_live.store(live, Ordering::Relaxed);
+        run(&mut lab, &steps);
+        let found = lab.file();
+        for seed in seeds {
+            let path = lab.dir.path("cut");
+            rewrite(&path, power_cut(&lab, seed), false);
+            lab.data.set_len(0).unwrap();
+            lab.data.write_all_at(&found, 0).unwrap();
+            if seed % 3 == 0 {
+                cut_recovery(&lab, &path, seed / 3, recovery);
+            }
+            recovers_to_last_or_next(&lab, &path, "power cut");
+        }
+    }
+
+    /// The file is partly ahead of what the journal says is settled, as settling leaves it.
+    #[test]
+    fn a_file_that_is_ahead(steps in prop::collection::vec(step(), 1..50), ahead in any::<u64>()) {
+        let mut lab = Lab::new();
+        run(&mut lab, &steps);
+        let committed = lab.log.committed();
+        for epoch in lab.settled..=committed {
+            // Granules of any later epoch may lie in the file, below every cut since.
+            let state = &lab.states[epoch as usize];
+            let low = lab.states[lab.settled as usize..].iter().map(Vec::len).min().unwrap_or(0).min(lab.low);
+            for granule in (0..low / 64).filter(|g| (ahead >> (g % 61)) & 1 == epoch & 1) {
+                lab.data.write_all_at(&state[granule * 64..granule * 64 + 64], granule as u64 * 64).unwrap();
+            }
+        }
+        if ahead % 2 == 0 && lab.states[committed as usize].len() > contents(lab.data.as_fd()).len() {
+            lab.data.set_len(lab.states[committed as usize].len() as u64).unwrap();
+        }
+        let copy = lab.copy();
+        recovers_to_last_or_next(&lab, &copy, "ahead");
+        let file = File::open(&copy).unwrap();
+        let (header, _) = Header::load(file.as_fd()).unwrap();
+        prop_assert_eq!(scan_as(file.as_fd(), &header, true).unwrap().committed, committed);
+    }
+}

@@ -47,7 +47,7 @@ fn every_flipped_byte_is_told_or_does_not_matter() {
     assert_eq!(right.0, 14);
     let (mut told, mut dropped) = (0, 0);
     // The bytes of heads one by one, others with a stride.
-    let interesting = |at: &usize| at % PAGE < 300 || at % 7 == 0;
+    let interesting = |at: &usize| at % PAGE < 300 || at.is_multiple_of(7);
     for at in (0..good.len()).filter(interesting) {
         file.write_all_at(&[good[at] ^ 0x40], at as u64).unwrap();
         match scan_bytes(&file, true) {
@@ -112,7 +112,9 @@ fn segments_of_another_journal_are_not_ours() {
     for from in &places {
         for to in &places {
             for source in [&good, &foreign] {
-                if from == to && core::ptr::eq(source, &good) {
+                // A head page that is lost to zeros looks like one that was never written.
+                let head = from.offset as usize..from.offset as usize + PAGE;
+                if from == to && core::ptr::eq(source, &good) || source[head] == [0; PAGE] {
                     continue;
                 }
                 let mut bad = good.clone();

@@ -137,6 +137,9 @@ pub struct Lab {
     /// What the open epoch wrote and did not append.
     dirty: BTreeMap<u64, u64>,
     cut: u64,
+    pub settled: u64,
+    /// The lowest size ever.
+    pub low: usize,
 }
 
 impl Lab {
@@ -161,7 +164,18 @@ impl Lab {
         let keeper = Arc::new(JournalFile { file: journal, header: Mutex::new(header), medium });
         let log = RecordLog::create(keeper, first.len() as u64, geometry, limit, medium).unwrap();
         let cut = first.len() as u64;
-        Lab { dir, data, log, medium, states: vec![first.clone()], now: first, dirty: BTreeMap::new(), cut }
+        Lab {
+            dir,
+            data,
+            log,
+            medium,
+            states: vec![first.clone()],
+            now: first,
+            dirty: BTreeMap::new(),
+            cut,
+            settled: 0,
+            low: cut as usize,
+        }
     }
 
     pub fn journal_path(&self) -> PathBuf {
@@ -187,6 +201,7 @@ impl Lab {
         }
         self.now.truncate(size);
         self.cut = self.cut.min(size as u64);
+        self.low = self.low.min(size);
         for granule in size.div_ceil(GRANULE)..(size + 1000).div_ceil(BLOCK) * 64 {
             if let Some(mask) = self.dirty.get_mut(&((granule / 64) as u64)) {
                 *mask &= !(1 << (granule % 64));
@@ -228,6 +243,7 @@ impl Lab {
         self.data.set_len(state.len() as u64).unwrap();
         self.data.write_all_at(state, 0).unwrap();
         self.log.release(epoch);
+        self.settled = epoch;
     }
 
     /// A copy of the journal, as a recovery would find it.
