@@ -85,7 +85,7 @@ pub(super) fn attach(
             super::records::attach(fds, arena.shared(), (plan.journal.domain, plan.file.domain), settings)?
         }
     };
-    Ok(Session { arena, home, engine, me: 0, generation, choice: settings.policy })
+    Ok(Session { arena, home, engine, me: 0, solo_possible: crate::index::gate::prepare_process(), generation, choice: settings.policy })
 }
 
 /// The shared state of a file without a journal. Gives the session's generation.
@@ -103,6 +103,7 @@ fn prepare(shared: &Shared, fds: &Descriptors, settings: &Settings) -> Result<u6
     for word in [&shared.dirty, &shared.poisoned] {
         word.store(0, Ordering::Release);
     }
+    shared.gate.reset();
     // The first slot holds the size: the file may grow before the first SYNC.
     shared.committed.store(1, Ordering::Release);
     next_epoch(shared, settings.policy);

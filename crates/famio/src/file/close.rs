@@ -34,7 +34,7 @@ impl Session {
             return Ok(Left::ForLater);
         }
         let moved = {
-            let _inside = shared.gate.enter(&shared.slots[self.me as usize])?;
+            let _inside = shared.gate.enter(self.me, &shared.slots[self.me as usize])?;
             if self.check(cx).is_err() {
                 return Ok(Left::Nothing);
             }

@@ -1,8 +1,8 @@
 //! What an engine works with.
 
 use super::{Descriptors, Home};
-use crate::error::Result;
-use crate::index::{Arena, BLOCK, Cell, Index, Shared};
+use crate::error::{Error, Result};
+use crate::index::{Arena, BLOCK, Cell, Index, Locked, Shared, SharedLock};
 use core::sync::atomic::Ordering;
 use rustix::fs::{Timespec, Timestamps};
 use std::os::fd::BorrowedFd;
@@ -15,6 +15,8 @@ pub(crate) struct Context<'a> {
     pub fds: &'a Descriptors,
     /// This process's slot.
     pub me: u32,
+    /// This thread has the file alone: no locks of blocks are needed, and fences only at SYNC.
+    pub solo: bool,
     /// Which of the sessions of its arena this is.
     pub generation: u64,
 }
@@ -28,6 +30,41 @@ impl<'a> Context<'a> {
     #[inline]
     pub fn index(&self) -> Index<'a> {
         Index::new(self.arena)
+    }
+
+    /// The lock of a block, unless this thread has the file alone.
+    #[inline]
+    pub fn lock<'c>(&self, cell: &'c Cell) -> Result<Option<Locked<'c>>> {
+        if self.solo { Ok(None) } else { cell.lock.lock(self.me).map(Some) }
+    }
+
+    /// Another lock, unless this thread has the file alone.
+    #[inline]
+    pub fn solo_or<'c>(&self, lock: &'c SharedLock) -> Result<Option<Locked<'c>>> {
+        if self.solo { Ok(None) } else { lock.lock(self.me).map(Some) }
+    }
+
+    /// The same, if nobody has it: `None` if somebody has.
+    #[inline]
+    pub fn try_lock<'c>(&self, cell: &'c Cell) -> Option<Option<Locked<'c>>> {
+        if self.solo { Some(None) } else { cell.lock.try_lock(self.me).map(Some) }
+    }
+
+    /// A reader found a writer at the block for the `attempt`-th time: spins, then queues up behind it. The caller's memory
+    /// is not touched under the lock. An error when the writer does not end: it is stopped, or we interrupted it.
+    #[cold]
+    pub fn wait_for_writer(&self, cell: &Cell, attempt: u32) -> Result<()> {
+        let interrupted = crate::thread::current().locks_held.get() > 0;
+        if attempt > if interrupted { 1 << 12 } else { 1 << 26 } {
+            return Err(Error::new(libc::EDEADLK));
+        }
+        if attempt > 64 && !interrupted {
+            drop(cell.lock.lock(self.me)?);
+            rustix::thread::sched_yield(); // a writer that has the file alone holds no lock
+        } else {
+            core::hint::spin_loop();
+        }
+        Ok(())
     }
 
     /// Room in the file for a whole block.

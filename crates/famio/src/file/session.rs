@@ -13,6 +13,8 @@ pub(crate) struct Session {
     pub engine: Box<dyn Engine>,
     /// This process's slot.
     pub me: u32,
+    /// Whether a thread may have the file alone.
+    pub solo_possible: bool,
     /// Which of the sessions of its arena this is.
     pub generation: u64,
     pub choice: PolicyChoice,
@@ -24,6 +26,6 @@ pub(crate) const CALL_MAX: usize = 0x7fff_f000;
 impl Session {
     #[inline]
     pub fn context<'a>(&'a self, fds: &'a Descriptors) -> Context<'a> {
-        Context { arena: &self.arena, home: &self.home, fds, me: self.me, generation: self.generation }
+        Context { arena: &self.arena, home: &self.home, fds, me: self.me, solo: false, generation: self.generation }
     }
 }

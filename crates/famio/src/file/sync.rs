@@ -39,6 +39,7 @@ impl Session {
         shared.committed.store(sealed.epoch, Ordering::Release);
         shared.dirty.store(0, Ordering::SeqCst);
         next_epoch(shared, self.choice);
+        shared.gate.grant(self.me, self.solo_possible);
         super::background::notify();
         Ok(())
     }

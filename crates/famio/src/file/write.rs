@@ -52,10 +52,11 @@ impl Session {
     /// # Safety
     /// The buffers are the caller's to be read; they may be bad.
     pub unsafe fn write(&self, fds: &Descriptors, at: Position, bufs: &[UserBuf]) -> Result<(u64, usize)> {
-        let cx = self.context(fds);
+        let mut cx = self.context(fds);
         let shared = cx.shared();
         let total = bufs.iter().fold(0usize, |sum, buf| sum.saturating_add(buf.len)).min(CALL_MAX);
-        let _inside = shared.gate.enter(&shared.slots[cx.me as usize])?;
+        let inside = shared.gate.enter(cx.me, &shared.slots[cx.me as usize])?;
+        cx.solo = inside.solo;
         self.check(cx)?;
 
         // Who makes the file longer does so alone; the size is looked at again once nobody else can.
@@ -63,11 +64,11 @@ impl Session {
         let offset = match at {
             Position::At(offset) if offset.saturating_add(total as u64) <= shared.size() => offset,
             Position::At(offset) => {
-                extending = Some(shared.extending.lock(cx.me)?);
+                extending = Some(cx.solo_or(&shared.extending)?);
                 offset
             }
             Position::End => {
-                extending = Some(shared.extending.lock(cx.me)?);
+                extending = Some(cx.solo_or(&shared.extending)?);
                 shared.size()
             }
         };

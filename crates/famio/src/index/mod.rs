@@ -5,7 +5,7 @@
 mod arena;
 mod cell;
 mod claim;
-mod gate;
+pub(crate) mod gate;
 mod lock;
 mod radix;
 mod shared;
@@ -13,5 +13,6 @@ mod shared;
 pub(crate) use arena::Arena;
 pub(crate) use cell::{Cell, Version};
 pub(crate) use claim::{Claim, owner};
+pub(crate) use lock::{Locked, SharedLock};
 pub(crate) use radix::{BLOCK, BLOCKS_MAX, Index};
 pub(crate) use shared::{MAGIC as ARENA_MAGIC, PENDING, Shared};

@@ -24,6 +24,13 @@ pub unsafe trait Medium: Send + Sync + 'static {
     /// `dst` is valid for `len` bytes.
     unsafe fn zero(&self, dst: *mut u8, len: usize);
 
+    /// Copies by ordinary stores: persistent only after [`flush`](Self::flush) of the range and a fence. For what will be
+    /// stored to again soon, so that one write-back serves several.
+    ///
+    /// # Safety
+    /// As [`copy`](Self::copy).
+    unsafe fn stage(&self, dst: *mut u8, src: *const u8, len: usize);
+
     /// An ordinary release store of a word: 8-byte atomic, in order with other words of its cache line. Persistent only
     /// after [`flush`](Self::flush) and [`fence`](Self::fence), but may be persistent at any time before.
     fn store(&self, word: &AtomicU64, value: u64);

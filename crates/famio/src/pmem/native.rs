@@ -37,6 +37,11 @@ unsafe impl Medium for Pmem {
         unsafe { ops::copy(dst, src, len) }
     }
 
+    unsafe fn stage(&self, dst: *mut u8, src: *const u8, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { dst.copy_from_nonoverlapping(src, len) }
+    }
+
     unsafe fn zero(&self, dst: *mut u8, len: usize) {
         // SAFETY: the caller's promise.
         unsafe { ops::zero(dst, len) }
@@ -74,6 +79,11 @@ macro_rules! ordinary_stores {
         // SAFETY: ordinary stores of the asked bytes.
         unsafe impl Medium for $medium {
             unsafe fn copy(&self, dst: *mut u8, src: *const u8, len: usize) {
+                // SAFETY: the caller's promise.
+                unsafe { dst.copy_from_nonoverlapping(src, len) }
+            }
+
+            unsafe fn stage(&self, dst: *mut u8, src: *const u8, len: usize) {
                 // SAFETY: the caller's promise.
                 unsafe { dst.copy_from_nonoverlapping(src, len) }
             }

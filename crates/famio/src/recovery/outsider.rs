@@ -31,7 +31,8 @@ pub(super) fn changed(file: BorrowedFd<'_>, claim: &Claim) -> Result<Option<&'st
     if size != word(offset_of!(Shared, physical)) && size != word(offset_of!(Shared, physical_next)) {
         return Ok(Some("the size of the file was changed by somebody else after the crash"));
     }
-    let busy = half(offset_of!(Shared, gate)) != 0 || half(offset_of!(Shared, slots)) != 0;
+    let inside = [offset_of!(Shared, gate.closed), offset_of!(Shared, gate.solo_inside), offset_of!(Shared, slots)];
+    let busy = inside.into_iter().any(|at| half(at) != 0);
     let touched = word(offset_of!(Shared, touched));
     let changed = stat.st_ctime as u64 * 1_000_000_000 + stat.st_ctime_nsec as u64;
     if !busy && touched != 0 && changed > touched + SLACK {

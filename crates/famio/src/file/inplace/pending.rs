@@ -38,7 +38,14 @@ impl InPlace {
         if pending.load(Ordering::Relaxed) == block + 1 {
             return Ok(None);
         }
-        match pending.swap(block + 1, Ordering::AcqRel) {
+        let before = if cx.solo {
+            let before = pending.load(Ordering::Relaxed);
+            pending.store(block + 1, Ordering::Relaxed);
+            before
+        } else {
+            pending.swap(block + 1, Ordering::AcqRel)
+        };
+        match before {
             0 => Ok(None),
             before => self.take_over(cx, before - 1),
         }
@@ -46,7 +53,7 @@ impl InPlace {
 
     fn take_over(&self, cx: Context<'_>, block: u64) -> Result<Option<Dirty>> {
         let Some(cell) = cx.index().lookup(block) else { return Ok(None) };
-        let _locked = cell.lock.lock(cx.me)?;
+        let _locked = cx.lock(cell)?;
         self.take_dirty(cx, cell, block).map(Some)
     }
 

@@ -9,9 +9,6 @@ use crate::file::home::copy_out;
 use crate::index::{BLOCK, Cell};
 use core::sync::atomic::Ordering;
 
-/// Optimistic tries before a reader queues up behind the writers.
-const TRIES: u32 = 64;
-
 impl InPlace {
     /// See [`Engine::read_block`](crate::file::context::Engine::read_block).
     ///
@@ -38,15 +35,7 @@ impl InPlace {
                     return copied;
                 }
             }
-            if attempt >= TRIES && crate::thread::current().locks_held.get() == 0 {
-                // Wait for the writer by its lock, then try again: the caller's memory is not touched under it.
-                drop(cell.lock.lock(cx.me)?);
-            } else {
-                core::hint::spin_loop();
-            }
-            if attempt > 1 << 20 {
-                return Err(Error::new(libc::EAGAIN));
-            }
+            cx.wait_for_writer(cell, attempt)?;
         }
         unreachable!("the loop above returns")
     }

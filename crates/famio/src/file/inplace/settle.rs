@@ -92,9 +92,9 @@ impl InPlace {
         let block = used.constants.block;
         let Some(cell) = cx.index().lookup(block) else { return Ok(false) };
         let _locked = if wait {
-            cell.lock.lock(cx.me)?
+            cx.lock(cell)?
         } else {
-            match cell.lock.try_lock(cx.me) {
+            match cx.try_lock(cell) {
                 Some(locked) => locked,
                 None => return Ok(false),
             }

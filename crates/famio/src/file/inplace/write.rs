@@ -40,7 +40,7 @@ impl InPlace {
         let shared = cx.shared();
         let cell = cx.index().cell(block)?;
         let before = self.turn_to(cx, block)?;
-        let _locked = cell.lock.lock(cx.me)?;
+        let _locked = cx.lock(cell)?;
         // Flushed now, fenced at the end: the write-back goes on while this block is copied.
         before.iter().for_each(|dirty| self.flush_dirty(dirty));
         let owed = before.is_some();
@@ -86,8 +86,10 @@ impl InPlace {
     #[inline]
     fn put(&self, piece: &Piece<'_>, dst: *mut u8, src: *const u8, len: usize) -> Result<()> {
         if piece.small {
+            let medium = self.medium;
             // SAFETY: as in `store`.
-            return unsafe { guard::copy(dst, src, len) }.map_err(|_| Error::new(libc::EIO));
+            return unsafe { guard::run_on(dst, len, || medium.stage(dst, src, len)) }
+                .map_err(|_| Error::new(libc::EIO));
         }
         self.store(dst, src, len)
     }
@@ -98,7 +100,7 @@ impl InPlace {
     fn conclude(&self, piece: &Piece<'_>, owed: bool) -> Result<()> {
         let dirty = if piece.small { piece.bits } else { 0 };
         let flushed = self.leave_dirty(piece.cx, piece.cell, piece.block, dirty)?;
-        if owed || flushed || !piece.small {
+        if (owed || flushed || !piece.small) && !piece.cx.solo {
             self.medium.fence();
         }
         Ok(())

@@ -15,8 +15,6 @@ const HELD: usize = 0;
 const OPEN: usize = 1;
 /// Journal is reserved in steps of this many bytes.
 const RESERVE_STEP: u64 = 128 << 10;
-/// Optimistic tries before a reader queues up behind the writers.
-const TRIES: u32 = 64;
 
 /// A cell as this engine reads it.
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +75,7 @@ impl Records {
         // Settling must not fail for want of room in the file, nor the commit for want of room in the journal.
         cx.home.reserve(cx.fds, block * BLOCK as u64, block * BLOCK as u64 + end as u64)?;
         let cell = cx.index().cell(block)?;
-        let _locked = cell.lock.lock(cx.me)?;
+        let _locked = cx.lock(cell)?;
         let committed = cx.shared().committed();
         let state = State::of(cell, committed);
         let bits = self.changed(cx, block, start, end, buf, &state)?;
@@ -240,14 +238,7 @@ impl Records {
                 }
             }
             tries += 1;
-            if tries > 1 << 20 {
-                return Err(Error::new(libc::EAGAIN));
-            }
-            if tries > TRIES && crate::thread::current().locks_held.get() == 0 {
-                drop(cell.lock.lock(cx.me)?);
-            } else {
-                core::hint::spin_loop();
-            }
+            cx.wait_for_writer(cell, tries)?;
         }
     }
 
@@ -294,7 +285,7 @@ impl Records {
         cx.index().for_each(first, last, |block, cell| {
             let state = State::of(cell, committed);
             let Some(number) = state.buffer else { return Ok(()) };
-            let _locked = cell.lock.lock(cx.me)?;
+            let _locked = cx.lock(cell)?;
             let _changing = cell.changing();
             let keep = below(block, size);
             State::set(cell, committed, state.held & keep, state.open & keep);

@@ -103,9 +103,9 @@ impl Records {
         let Some(cell) = cx.index().lookup(block) else { return Ok(()) };
         let shared = cx.shared();
         let _locked = if all {
-            cell.lock.lock(cx.me)?
+            cx.lock(cell)?
         } else {
-            match cell.lock.try_lock(cx.me) {
+            match cx.try_lock(cell) {
                 Some(locked) => locked,
                 None => {
                     settling.waiting.push(block);

@@ -41,6 +41,7 @@ pub enum Call {
 enum Op {
     Watch { object: ObjectId, bytes: Vec<u8>, is_file: bool },
     Copy { object: ObjectId, at: u64, bytes: Vec<u8> },
+    Stage { object: ObjectId, at: u64, bytes: Vec<u8> },
     Store { object: ObjectId, at: u64, value: u64 },
     Flush { object: ObjectId, at: u64, len: usize },
     Fence,
@@ -217,6 +218,20 @@ unsafe impl Medium for Recorder {
         // SAFETY: the caller's promise.
         unsafe { self.real.zero(dst, len) };
         state.push(Op::Copy { object, at, bytes: vec![0; len] });
+    }
+
+    unsafe fn stage(&self, dst: *mut u8, src: *const u8, len: usize) {
+        if len == 0 {
+            return;
+        }
+        let mut state = self.lock();
+        let (object, at) = state.find(dst, len);
+        // SAFETY: the caller's promise.
+        let bytes = unsafe {
+            self.real.stage(dst, src, len);
+            core::slice::from_raw_parts(src, len).to_vec()
+        };
+        state.push(Op::Stage { object, at, bytes });
     }
 
     fn store(&self, word: &AtomicU64, value: u64) {

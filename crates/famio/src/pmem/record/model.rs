@@ -151,6 +151,17 @@ impl Model {
                     from += len;
                 }
             }
+            Op::Stage { object, at, bytes } => {
+                // Ordinary stores, of a word at most, upwards. Nothing may rely on that order.
+                let ordered = self.domain != Domain::PageCache;
+                let mut from = 0;
+                while from < bytes.len() {
+                    let start = at + from as u64;
+                    let len = (8 - start as usize % 8).min(bytes.len() - from);
+                    self.write_line(seq, thread, *object, start, &bytes[from..from + len], ordered);
+                    from += len;
+                }
+            }
             Op::Store { object, at, value } => {
                 let ordered = self.domain != Domain::PageCache;
                 self.write_line(seq, thread, *object, *at, &value.to_ne_bytes(), ordered);
