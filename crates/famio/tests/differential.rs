@@ -373,7 +373,6 @@ fn tmpfs_emulated() {
 }
 
 #[test]
-#[ignore = "journals of records are being built"]
 fn disk_power() {
     differential(&disk(), &settings(PolicyChoice::Auto, Durability::Power, false), calls(2_000));
 }
