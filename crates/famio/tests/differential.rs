@@ -354,31 +354,30 @@ fn settings(policy: PolicyChoice, durability: Durability, emulated: bool) -> Set
 
 #[test]
 fn tmpfs_undo() {
-    differential(&tmpfs(), &settings(PolicyChoice::Undo, Durability::Power, false), calls(20_000));
+    differential(&tmpfs(), &settings(PolicyChoice::Undo, Durability::Power, false), calls(4_000));
 }
 
 #[test]
 fn tmpfs_redo() {
-    differential(&tmpfs(), &settings(PolicyChoice::Redo, Durability::Power, false), calls(20_000));
+    differential(&tmpfs(), &settings(PolicyChoice::Redo, Durability::Power, false), calls(4_000));
 }
 
 #[test]
 fn tmpfs_alternate() {
-    differential(&tmpfs(), &settings(PolicyChoice::Alternate, Durability::Power, false), calls(20_000));
+    differential(&tmpfs(), &settings(PolicyChoice::Alternate, Durability::Power, false), calls(4_000));
 }
 
 #[test]
 fn tmpfs_emulated() {
-    differential(&tmpfs(), &settings(PolicyChoice::Auto, Durability::Power, true), calls(20_000));
+    differential(&tmpfs(), &settings(PolicyChoice::Auto, Durability::Power, true), calls(4_000));
 }
 
 #[test]
-#[ignore = "journals of records are being built"]
 fn disk_power() {
-    differential(&disk(), &settings(PolicyChoice::Auto, Durability::Power, false), calls(2_000));
+    differential(&disk(), &settings(PolicyChoice::Auto, Durability::Power, false), calls(1_000));
 }
 
 #[test]
 fn disk_process() {
-    differential(&disk(), &settings(PolicyChoice::Auto, Durability::Process, false), calls(10_000));
+    differential(&disk(), &settings(PolicyChoice::Auto, Durability::Process, false), calls(3_000));
 }
