@@ -1,7 +1,8 @@
 //! The atomic file as a caller has it: opened, attached at its first write, closed clean or handed back to the kernel.
 
 use super::background::Left;
-use super::registry::{files, files_after_fork};
+use super::plain::PlainReads;
+use super::registry::{files, inherited};
 use super::session::Session;
 use super::{Access, Descriptors, Position, UserBuf, attach};
 use crate::error::{Error, Result};
@@ -36,6 +37,7 @@ pub struct AtomicFile {
     state: AtomicU8,
     session: AtomicPtr<Session>,
     inner: Mutex<Inner>,
+    plain: PlainReads,
 }
 
 struct Inner {
@@ -79,6 +81,7 @@ impl AtomicFile {
             state: AtomicU8::new(PLAIN),
             session: AtomicPtr::new(core::ptr::null_mut()),
             inner: Mutex::new(Inner { sessions: Vec::new(), claim: Some(claim) }),
+            plain: PlainReads::default(),
         });
         file.fds.add(fd.as_raw_fd(), access);
         files.push(file.clone());
@@ -169,8 +172,15 @@ impl AtomicFile {
     fn attach(&self) -> Result<&Session> {
         let mut inner = self.inner();
         if self.state.load(Ordering::Acquire) == PLAIN {
+            // Given up before an exec that failed: taken again, with an arena of its own.
+            let mut arena = None;
+            if inner.claim.is_none() {
+                let take = |fd: BorrowedFd<'_>| Claim::take(fd, self.device, self.inode, true);
+                inner.claim = Some(self.fds.with(true, take).map_err(|e| e.context(self.path.to_string_lossy()))?);
+            } else {
+                arena = inner.sessions.last().map(|session| session.arena.clone());
+            }
             let Some(claim) = &inner.claim else { return Err(Error::new(libc::EBADF)) };
-            let arena = inner.sessions.last().map(|session| session.arena.clone());
             let session = attach::attach(&self.fds, claim, &self.settings, arena)
                 .map_err(|e| e.context(self.path.to_string_lossy()))?;
             let session = Box::new(session);
@@ -224,6 +234,12 @@ impl AtomicFile {
         }
         if self.state.load(Ordering::Acquire) == DISOWNED {
             return Err(disowned());
+        }
+        if self.state.load(Ordering::Acquire) == PLAIN
+            // SAFETY: the caller's promise.
+            && let Some(read) = unsafe { self.plain.read(&self.fds, offset, bufs) }
+        {
+            return Ok(read);
         }
         self.fds.with(false, |fd| {
             // SAFETY: the kernel checks the buffers.
@@ -331,6 +347,7 @@ impl AtomicFile {
         {
             Self::may_lock()?;
             session.close(&self.fds).map_err(|e| e.context(self.path.to_string_lossy()))?;
+            self.plain.forget_size();
             self.session.store(core::ptr::null_mut(), Ordering::Release);
         }
         if state != DISOWNED {
@@ -381,7 +398,8 @@ pub fn close_all() -> Result<()> {
     result
 }
 
-/// Gives every claim up as well: nothing of ours is left in `/dev/shm`. For the end of the process.
+/// Gives every claim up as well, after [`close_all`]: nothing of ours is left in `/dev/shm`. For the end of the process, and
+/// before `exec`.
 pub fn release_all() {
     for file in files().iter() {
         if let Some(claim) = file.inner().claim.take() {
@@ -390,12 +408,16 @@ pub fn release_all() {
     }
 }
 
-/// In a forked child: every file answers `EBUSY` from now on, and nothing of the parent's is touched.
+/// In a forked child: every file that the parent had open answers `EBUSY` from now on, and nothing of the parent's is
+/// touched. The child may open them itself once the parent has closed them.
 pub fn disown_all() {
-    if let Some(files) = files_after_fork() {
-        for file in files.iter() {
-            file.state.store(DISOWNED, Ordering::Release);
-            file.fds.forget();
+    for file in inherited() {
+        file.state.store(DISOWNED, Ordering::Release);
+        file.fds.forget();
+        // Closing our copies leaves the parent's lock alone; keeping them would outlive the parent.
+        if let Ok(mut inner) = file.inner.try_lock() {
+            inner.claim = None;
+            inner.sessions.iter().for_each(|session| session.arena.forget_file());
         }
     }
 }

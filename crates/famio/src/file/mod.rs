@@ -10,6 +10,7 @@ mod context;
 mod descriptors;
 mod home;
 mod inplace;
+mod plain;
 mod policy;
 mod read;
 mod records;

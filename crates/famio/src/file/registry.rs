@@ -1,16 +1,30 @@
 //! The atomic files of this process, by device and inode.
 
 use super::AtomicFile;
-use std::sync::{Arc, Mutex, MutexGuard};
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-static FILES: Mutex<Vec<Arc<AtomicFile>>> = Mutex::new(Vec::new());
+type List = Vec<Arc<AtomicFile>>;
+
+static FILES: Mutex<List> = Mutex::new(Vec::new());
+/// Used by a child whose parent was changing the list at the fork: that one stays locked for ever.
+static FILES_OF_CHILD: Mutex<List> = Mutex::new(Vec::new());
+static ORPHANED: AtomicBool = AtomicBool::new(false);
 
 /// Locks the list. Few files are atomic: a list is enough.
-pub(super) fn files() -> MutexGuard<'static, Vec<Arc<AtomicFile>>> {
-    FILES.lock().unwrap_or_else(|poison| poison.into_inner())
+pub(super) fn files() -> MutexGuard<'static, List> {
+    let list = if ORPHANED.load(Ordering::Acquire) { &FILES_OF_CHILD } else { &FILES };
+    list.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// In a forked child: the list, unless another thread of the parent had it locked at the fork.
-pub(super) fn files_after_fork() -> Option<MutexGuard<'static, Vec<Arc<AtomicFile>>>> {
-    FILES.try_lock().ok()
+/// In a forked child: the parent's files, which are the child's no longer. Empty where another thread of the parent was at
+/// the list.
+pub(super) fn inherited() -> List {
+    match FILES.try_lock() {
+        Ok(mut list) => core::mem::take(&mut *list),
+        Err(_) => {
+            ORPHANED.store(true, Ordering::Release);
+            Vec::new()
+        }
+    }
 }

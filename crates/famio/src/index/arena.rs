@@ -7,7 +7,8 @@ use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 use rustix::fs::FallocateFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
 
 /// Address space set aside for an arena: it bounds the index, not memory, which is taken as it grows.
 const RESERVED: usize = 64 << 30;
@@ -20,7 +21,8 @@ const STEP_MAX: u64 = 16 << 20;
 pub(crate) struct Arena {
     base: NonNull<u8>,
     reserved: usize,
-    file: OwnedFd,
+    /// To grow by; `None` in a forked child, which must not keep the parent's lock on it.
+    file: Mutex<Option<OwnedFd>>,
 }
 
 // SAFETY: all that lies in the arena is atomic, and the mapping lives as long as the value.
@@ -53,7 +55,7 @@ impl Arena {
             }
         };
         let base = NonNull::new(base.cast::<u8>()).ok_or(Error::new(libc::ENOMEM))?;
-        let arena = Self { base, reserved, file };
+        let arena = Self { base, reserved, file: Mutex::new(Some(file)) };
         let shared = arena.shared();
         shared.next.store(4096, Ordering::Relaxed);
         shared.allocated.store(FIRST, Ordering::Relaxed);
@@ -107,7 +109,9 @@ impl Arena {
             return Err(Error::with(libc::ENOSPC, "the index of an atomic file is full"));
         }
         // Memory first, then the use of it: a full /dev/shm is an error here, not a SIGBUS later.
-        rustix::fs::fallocate(&self.file, FallocateFlags::empty(), have, want - have)
+        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = file.as_ref().ok_or(Error::new(libc::EBUSY))?;
+        rustix::fs::fallocate(file, FallocateFlags::empty(), have, want - have)
             .map_err(|e| Error::from(e).context("growing an arena in /dev/shm"))?;
         // SAFETY: the range lies in our mapping and has memory behind it. One call now instead of a fault a page later;
         // where the kernel lacks it, faults do.
@@ -122,9 +126,11 @@ impl Arena {
         Ok(())
     }
 
-    /// A descriptor of the arena's file.
-    pub fn file(&self) -> impl AsFd + '_ {
-        &self.file
+    /// In a forked child: closes the arena's file, whose lock is the parent's.
+    pub fn forget_file(&self) {
+        if let Ok(mut file) = self.file.try_lock() {
+            *file = None;
+        }
     }
 
     #[cfg(test)]

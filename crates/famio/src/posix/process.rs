@@ -208,16 +208,7 @@ pub fn end() {
         }
     });
     close_all();
-    if !is_forked() {
-        file::release_all();
-        return;
-    }
-    // In a forked child some claims are the parent's, whose lock is shared with it.
-    table::for_each(0, u32::MAX, |fd, handle| {
-        if handle.is_ours() {
-            let _ = handle.file().remove_descriptor(fd);
-        }
-    });
+    file::release_all();
 }
 
 fn close_all() {
@@ -240,6 +231,7 @@ pub fn before_exec() -> Passing {
     table::for_each(0, u32::MAX, |_, handle| own |= handle.is_ours());
     if own && super::lock::not_reentered().is_ok() {
         close_all();
+        file::release_all();
         each_inherited(|fd, handle| {
             if handle.is_ours() && !handle.is_handed_back() {
                 handle.show_kernel(fd);
