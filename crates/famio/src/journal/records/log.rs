@@ -160,15 +160,14 @@ impl RecordLog {
     /// Appends a piece of the open epoch. With `commit` the epoch is durable on return. What was appended of the epoch
     /// before must stay valid: a block that comes again replaces what it had, granule by granule.
     ///
-    /// `ENOSPC` (less was reserved) and `EINVAL` come before anything is written. After any other error the log is suspect.
+    /// `ENOSPC` (less was reserved, and there is no more) and `EINVAL` come before anything is written. After any other
+    /// error the log is suspect.
     pub fn append(&mut self, batch: &Batch<'_>) -> Result<()> {
         self.usable()?;
         self.check(batch)?;
         self.adopt();
         let granules = batch.blocks.iter().map(|block| u64::from(block.mask.count_ones())).sum();
-        if self.room() < Self::cost(batch.blocks.len() as u64, granules) {
-            return Err(Error::with(libc::ENOSPC, "the journal is full: its space was not reserved"));
-        }
+        self.reserve(Self::cost(batch.blocks.len() as u64, granules))?;
         let (mut blocks, mut cut) = (batch.blocks, batch.cut);
         let mut done = blocks.is_empty() && !batch.commit;
         while !done {

@@ -111,6 +111,12 @@ pub struct JournalFile {
     medium: &'static dyn Medium,
 }
 
+impl JournalFile {
+    pub fn new(file: File, header: Header, medium: &'static dyn Medium) -> Self {
+        JournalFile { file, header: Mutex::new(header), medium }
+    }
+}
+
 impl Keeper for JournalFile {
     fn journal(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
@@ -161,7 +167,7 @@ impl Lab {
         header.boot_id.0[0] ^= u8::from(!same_boot);
         let medium = Failing::new(&journal);
         header.store(journal.as_fd(), medium).unwrap();
-        let keeper = Arc::new(JournalFile { file: journal, header: Mutex::new(header), medium });
+        let keeper = Arc::new(JournalFile::new(journal, header, medium));
         let log = RecordLog::create(keeper, first.len() as u64, geometry, limit, medium).unwrap();
         let cut = first.len() as u64;
         Lab {

@@ -4,3 +4,4 @@ mod crash;
 mod hostile;
 mod lab;
 mod life;
+mod speed;
