@@ -41,7 +41,8 @@ lint: ## Formatting and clippy, warnings denied
 bench: build need-sqlite3 ## File calls and SQLite, under Famio and plain
 	$(RELEASE)/famio bench io --folder /dev/shm --domain emulated
 	$(RELEASE)/famio bench io --folder $(TARGET)
-	$(RELEASE)/famio-demo --table
+	$(RELEASE)/famio bench sqlite --folder /dev/shm
+	$(RELEASE)/famio bench sqlite --folder $(TARGET)
 
 test-install: build need-sqlite3 ## Install into a folder of its own, and use the result
 	scripts/test-install

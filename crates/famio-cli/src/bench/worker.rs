@@ -50,7 +50,7 @@ impl Workload {
     }
 }
 
-/// Fills the file with data, on the medium, before a measurement.
+/// Fills the file with data, on the medium, before the measurements; none of them changes its size.
 pub fn prepare(path: &Path, size: u64) -> std::io::Result<()> {
     let mut file = File::create(path)?;
     let block = [0x5a; 1 << 20];
@@ -70,6 +70,8 @@ pub fn main(args: &Args) -> Result<(), String> {
     // Caches and the journal's first segment are warm afterwards.
     state.run(args.workload, whole / 5).map_err(|error| format!("{shown}: {error}"))?;
     let nanoseconds = state.run(args.workload, whole).map_err(|error| format!("{shown}: {error}"))?;
+    // What is still dirty is not to disturb the measurement that comes next.
+    state.fsync().map_err(|error| format!("{shown}: {error}"))?;
     println!("{nanoseconds}");
     Ok(())
 }

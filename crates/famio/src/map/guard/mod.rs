@@ -1,7 +1,7 @@
 //! Copies that a bad address cannot kill the process with: a mapping cut by somebody else (SIGBUS), a bad pointer of
 //! the caller's (SIGSEGV).
 //!
-//! A guarded call keeps a [`Frame`] on its stack, and the thread's block points to the innermost one. The signal handler
+//! A guarded call keeps a `Frame` on its stack, and the thread's block points to the innermost one. The signal handler
 //! takes a fault for ours only while there is a frame and the address is one that the frame names; it then makes the
 //! call return "faulted". Everything else goes to whoever had the signal before us (see [`host`](host_action)).
 

@@ -1,0 +1,78 @@
+//! The benches run and show every row, with so little work that the numbers mean nothing.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The preload library that cargo has built with this test (`--workspace`) or beside the command.
+fn library() -> Option<PathBuf> {
+    let beside = |path: &Path| path.with_file_name("libfamio_preload.so");
+    let tests = std::env::current_exe().unwrap();
+    let found = [beside(&tests), beside(Path::new(env!("CARGO_BIN_EXE_famio")))].into_iter().find(|path| path.exists());
+    if found.is_none() {
+        eprintln!("libfamio_preload.so is not built: skipped");
+    }
+    found
+}
+
+/// Rows of the table that `famio bench` prints, without the head and the closing line.
+fn rows(library: &Path, folder: &Path, args: &[&str]) -> Vec<String> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_famio"));
+    command.arg("bench").args(args).arg("--folder").arg(folder);
+    command.env("FAMIO_PRELOAD", library).env("HOME", folder);
+    for name in ["ATOMIC", "POOL", "DURABILITY", "DOMAIN", "POLICY", "JOURNAL_LIMIT"] {
+        command.env_remove(format!("FAMIO_{name}"));
+    }
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{args:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
+    let left: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.is_empty(), "{args:?} left {left:?}");
+    let lines: Vec<String> = text.lines().map(String::from).collect();
+    lines[1..lines.len() - 1].to_vec()
+}
+
+#[track_caller]
+fn whole(rows: &[String], firsts: &[&str], ratios: usize) {
+    assert_eq!(rows.len(), firsts.len(), "{rows:?}");
+    for (row, first) in rows.iter().zip(firsts) {
+        assert!(row.trim_start().starts_with(first), "{row}");
+        assert_eq!(row.split_whitespace().filter(|word| is_ratio(word)).count(), ratios, "{row}");
+    }
+}
+
+fn is_ratio(word: &str) -> bool {
+    word.strip_suffix('x').is_some_and(|number| number.parse::<f64>().is_ok())
+}
+
+#[test]
+fn io_shows_every_workload() {
+    let Some(library) = library() else { return };
+    let firsts = [
+        "random 4 KiB pwrite",
+        "sequential 4 KiB pread",
+        "sequential 128 B write",
+        "4 KiB pwrite",
+        "the same, each with fsync",
+        "so the fsync alone",
+    ];
+    let tiny = ["io", "--size", "1", "--rounds", "1", "--seconds", "0.005"];
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    for more in [&["--domain", "emulated"][..], &["--domain", "emulated", "--policy", "alternate"], &[]] {
+        whole(&rows(&library, memory.path(), &[&tiny[..], more].concat()), &firsts, 1);
+    }
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    whole(&rows(&library, disk.path(), &tiny), &firsts, 1);
+}
+
+#[test]
+fn sqlite_shows_both_sizes_of_transaction() {
+    let Some(library) = library() else { return };
+    if Command::new("sqlite3").arg("--version").output().is_err() {
+        eprintln!("sqlite3 is not installed: skipped");
+        return;
+    }
+    for parent in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
+        let folder = tempfile::tempdir_in(parent).unwrap();
+        whole(&rows(&library, folder.path(), &["sqlite", "--rows", "20", "--rounds", "1"]), &["1", "50"], 2);
+    }
+}
