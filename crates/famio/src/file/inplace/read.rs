@@ -2,8 +2,8 @@
 
 use super::state::State;
 use super::{InPlace, inconsistent};
-use crate::error::{Error, Result};
 use crate::file::bits::{GRANULE, runs, touched};
+use crate::error::{Error, Result};
 use crate::file::context::Context;
 use crate::file::home::copy_out;
 use crate::index::{BLOCK, Cell};
