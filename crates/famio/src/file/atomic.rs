@@ -69,7 +69,7 @@ impl AtomicFile {
         crate::map::guard::install()?;
         let mut claim = Claim::take(fd, device, inode, access == Access::Write).map_err(named)?;
         if let Err(e) = recovery::at_open(fd, access == Access::Write, &mut claim, settings) {
-            claim.release();
+            claim.leave();
             return Err(named(e));
         }
         let file = Arc::new(Self {

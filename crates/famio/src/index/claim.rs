@@ -66,6 +66,17 @@ impl Claim {
         Ok(rustix::fs::ftruncate(&self.lock, 0)?)
     }
 
+    /// Gives the claim up and leaves the arena, if there is one: it knows what a recovery that was refused has to know when
+    /// it is tried again.
+    pub fn leave(self) {
+        match rustix::fs::fstat(&self.lock) {
+            Ok(stat) if stat.st_size > 0 => {
+                let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
+            }
+            _ => self.release(),
+        }
+    }
+
     /// Gives the claim up, and removes its name if nobody else shares it.
     pub fn release(mut self) {
         if self.upgrade().is_ok() {

@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 pub(super) struct Examined {
     pub identity: Identity,
     pub mark: Option<Mark>,
+    /// Whether the file has a mark, be it a damaged one.
+    pub is_marked: bool,
     /// The journal under the file's name, if there is one, with its length.
     pub journal: Option<(OwnedFd, u64)>,
     /// Its header, if that is valid.
@@ -46,7 +48,11 @@ fn pool_of<'a>(mark: Option<&'a Mark>, settings: &'a Settings) -> Option<&'a Pat
 
 /// Looks at a file, whose claim the caller holds; changes nothing. `writable`: the journal is opened to be recovered.
 pub(super) fn examine(file: BorrowedFd<'_>, claim: &Claim, settings: &Settings, writable: bool) -> Result<Examined> {
-    let mark = mark::get(file)?;
+    let (mark, damaged) = match mark::get(file) {
+        Err(e) if e.errno() == libc::EIO => (None, Some(e)),
+        mark => (mark?, None),
+    };
+    let is_marked = mark.is_some() || damaged.is_some();
     let identity = Identity::of_fd(file)?;
     let name = journal_name(&identity);
     let pool = match Pool::find(file, pool_of(mark.as_ref(), settings)) {
@@ -101,15 +107,22 @@ pub(super) fn examine(file: BorrowedFd<'_>, claim: &Claim, settings: &Settings, 
         boot_id: BootId::current()?,
         boot_started: boot::started(),
     });
+    if let Some(what) = damaged {
+        decided = stopped(&what, &file_path, &journal_path);
+    }
     if decided == Verdict::Recover
         && let Some(what) = outsider::changed(file, claim)?
     {
-        let (file, journal) = (file_path.display(), journal_path.display());
-        decided = Verdict::Conflict(format!(
-            "{what} (file {file}, journal {journal}); both are kept: famio recover --use=journal or --use=file decides"
-        ));
+        decided = stopped(what, &file_path, &journal_path);
     }
-    Ok(Examined { identity, mark, journal, header, file_path, journal_path, verdict: decided })
+    Ok(Examined { identity, mark, is_marked, journal, header, file_path, journal_path, verdict: decided })
+}
+
+fn stopped(what: impl core::fmt::Display, file: &Path, journal: &Path) -> Verdict {
+    let (file, journal) = (file.display(), journal.display());
+    Verdict::Conflict(format!(
+        "{what} (file {file}, journal {journal}); both are kept: famio recover --use=journal or --use=file decides"
+    ))
 }
 
 /// The error that a conflict is to whoever opens the file.

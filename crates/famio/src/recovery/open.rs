@@ -38,8 +38,8 @@ pub(crate) fn at_open(fd: BorrowedFd<'_>, is_writable: bool, claim: &mut Claim, 
 
 /// Whether a file has neither mark nor journal, by the cheapest look.
 fn is_ordinary(fd: BorrowedFd<'_>, settings: &Settings) -> Result<bool> {
-    if mark::get(fd)?.is_some() {
-        return Ok(false);
+    if !matches!(mark::get(fd), Ok(None)) {
+        return Ok(false); // a damaged one is looked at with the journal
     }
     // Without a mark there is at most a leftover, or a journal whose mark was lost: in a pool, which may not be there.
     match crate::journal::Pool::find(fd, settings.pool.as_deref())? {
@@ -171,7 +171,7 @@ fn discard(
 }
 
 fn end(file: BorrowedFd<'_>, examined: &Examined, settings: &Settings, durability: Durability) -> Result<()> {
-    if examined.mark.is_some() {
+    if examined.is_marked {
         mark::remove(file)?;
         mark::persist(file, durability)?;
     }

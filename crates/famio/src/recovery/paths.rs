@@ -116,8 +116,8 @@ fn with_file(
     });
     match &done {
         // A dry run and a conflict leave the arena as it is: it knows when the last writer left.
-        _ if options.dry_run => drop(claim),
-        Ok((Outcome::Conflict(_), ..)) | Err(_) => drop(claim),
+        _ if options.dry_run => claim.leave(),
+        Ok((Outcome::Conflict(_), ..)) | Err(_) => claim.leave(),
         Ok(_) => claim.release(),
     }
     let (outcome, epoch, bytes) = done?;

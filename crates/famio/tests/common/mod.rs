@@ -62,6 +62,13 @@ impl Opened {
         self.atomic.as_ref().unwrap()
     }
 
+    /// Closes it; an error is none of the caller's.
+    pub fn close_anyhow(mut self) {
+        if let Some(atomic) = self.atomic.take() {
+            let _ = atomic.remove_descriptor(self.file.as_raw_fd());
+        }
+    }
+
     pub fn file(&self) -> &File {
         &self.file
     }

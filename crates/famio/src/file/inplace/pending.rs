@@ -4,12 +4,13 @@
 //! Invariant: a block with unflushed lines is named by one of the `pending` words, or is held by a thread inside the gate
 //! that will flush it before it leaves.
 
-use super::state::State;
 use super::InPlace;
+use super::state::State;
+use crate::error::{Error, Result};
 use crate::file::bits::{GRANULE, runs};
-use crate::error::Result;
 use crate::file::context::Context;
 use crate::index::{BLOCK, Cell, PENDING};
+use crate::map::guard;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Dirty lines of one block, taken over to be flushed.
@@ -74,20 +75,24 @@ impl InPlace {
 
     /// Starts the write-back of what was taken over. No lock of that block is needed: it has stores of the open epoch, so
     /// that its homes stay what they are until the gate is closed, and that waits for this thread.
+    /// A file that somebody else has cut takes stored bytes with it: no more writes then, and `EIO`.
     #[inline]
-    pub(super) fn flush_dirty(&self, dirty: &Dirty) {
+    pub(super) fn flush_dirty(&self, cx: Context<'_>, dirty: &Dirty) -> Result<()> {
         let flush = |bits: u64, at: *mut u8| {
-            let _ = runs(bits, |first, count| {
-                // SAFETY: lines of a mapped block that were just stored to.
-                unsafe { self.medium.flush(at.wrapping_add(first * GRANULE), count * GRANULE) };
-                Ok(())
-            });
+            runs(bits, |first, count| {
+                let (medium, at) = (self.medium, at.wrapping_add(first * GRANULE));
+                // SAFETY: lines of a mapped block that were just stored to; a fault is the guard's. The closure owns nothing.
+                unsafe { guard::run(|| medium.flush(at, count * GRANULE)) }.map_err(|_| {
+                    cx.shared().poisoned.store(1, Ordering::Release);
+                    Error::with(libc::EIO, "the file was cut by somebody else while it was written")
+                })
+            })
         };
         if let Some(entry) = dirty.entry {
-            flush(dirty.in_log, self.log.block(entry));
+            flush(dirty.in_log, self.log.block(entry))?;
             self.log.entry(entry).flush();
         }
-        flush(dirty.in_file, dirty.home);
+        flush(dirty.in_file, dirty.home)
     }
 
     /// A write to `block` stored `granules` by ordinary stores, or changed its entry: they stay dirty, if the thread's
@@ -101,7 +106,7 @@ impl InPlace {
             return Ok(false);
         }
         let dirty = self.take_dirty(cx, cell, block)?;
-        self.flush_dirty(&dirty);
+        self.flush_dirty(cx, &dirty)?;
         Ok(true)
     }
 
@@ -113,7 +118,7 @@ impl InPlace {
                     0 => {}
                     block => {
                         if let Some(dirty) = self.take_over(cx, block - 1)? {
-                            self.flush_dirty(&dirty);
+                            self.flush_dirty(cx, &dirty)?;
                         }
                     }
                 }

@@ -1,9 +1,9 @@
 //! Writing part of one block, by each policy.
 
-use super::state::State;
 use super::InPlace;
-use crate::file::bits::{GRANULE, above, runs, touched};
+use super::state::State;
 use crate::error::{Error, Result};
+use crate::file::bits::{GRANULE, above, runs, touched};
 use crate::file::context::Context;
 use crate::file::home::copy_out;
 use crate::file::policy::Policy;
@@ -42,7 +42,9 @@ impl InPlace {
         let before = self.turn_to(cx, block)?;
         let _locked = cx.lock(cell)?;
         // Flushed now, fenced at the end: the write-back goes on while this block is copied.
-        before.iter().for_each(|dirty| self.flush_dirty(dirty));
+        if let Some(dirty) = &before {
+            self.flush_dirty(cx, dirty)?;
+        }
         let owed = before.is_some();
         let bits = touched(start, end);
         let fresh = above(block, shared.committed_size.load(Ordering::Relaxed));

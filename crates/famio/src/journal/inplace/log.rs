@@ -2,7 +2,7 @@
 
 use super::segment::{CLASS, Geometry, SEGMENTS_MAX, SEGMENTS_START};
 use super::slot::{SLOTS, STRIDE};
-use super::{Constants, Entry, Key, Slots};
+use super::{Constants, Entry, Extent, Key, Slots, extent};
 use crate::error::{Error, Result};
 use crate::index::Arena;
 use crate::journal::header::LEN as HEADER_LEN;
@@ -45,7 +45,9 @@ impl Log {
         let reservation = (limit.max(SEGMENTS_START) as usize).next_multiple_of(4096);
         let map = Mapping::reserve(file, domain, SEGMENTS_START, true, reservation)?;
         let sync_growth = domain == Domain::Pmem;
-        Ok(Self::new(high_duplicate(file)?, map, medium, key, limit, sync_growth))
+        let log = Self::new(high_duplicate(file)?, map, medium, key, limit, sync_growth);
+        log.extent().store(0);
+        Ok(log)
     }
 
     /// Over the journal in `file`, whose header is valid (or about to be) and whose segments are as found.
@@ -106,6 +108,11 @@ impl Log {
         Slots::new(lines, self.medium, self.key)
     }
 
+    /// How many segments there are.
+    fn extent(&self) -> Extent<'_> {
+        Extent::new(self.line(extent::OFFSET), self.medium, self.key)
+    }
+
     /// Entry `number`, which this journal handed out or found.
     #[inline]
     pub fn entry(&self, number: u32) -> Entry<'_> {
@@ -138,19 +145,22 @@ impl Log {
 
     /// Finds the segments of a journal that is `length` bytes long. An error names what is wrong; nothing is changed.
     pub fn find_segments(&self, length: u64) -> Result<()> {
-        for index in 0..SEGMENTS_MAX {
+        let damaged = |what: String| Err(Error::with(libc::EIO, what));
+        let Some(count) = self.extent().read().filter(|&count| count <= SEGMENTS_MAX as u64) else {
+            return damaged("the number of its segments is damaged".into());
+        };
+        for index in 0..count as usize {
             let geometry = Geometry::of(index);
             if geometry.end() > length {
-                break;
+                let end = geometry.end();
+                return damaged(format!(
+                    "the journal is {length} bytes long, segment {index} ends at {end}: it was cut short"
+                ));
             }
-            match geometry.check_header(self.line(geometry.start), self.key) {
-                Some(true) => self.add(geometry),
-                Some(false) => break,
-                None => {
-                    let what = format!("segment {index}, at byte {}: its header is damaged", geometry.start);
-                    return Err(Error::with(libc::EIO, what));
-                }
+            if !geometry.check_header(self.line(geometry.start), self.key) {
+                return damaged(format!("segment {index}, at byte {}: its header is damaged", geometry.start));
             }
+            self.add(geometry);
         }
         Ok(())
     }
@@ -179,6 +189,9 @@ impl Log {
         if self.sync_growth {
             rustix::fs::fsync(&self.file)?;
         }
+        // Durable last: what it counts is then there.
+        self.extent().store(index as u64 + 1);
+        self.medium.fence();
         // Chain the new entries, lowest first, then hang the chain before the list in one step.
         for number in geometry.first as u32..(geometry.first + geometry.count - 1) as u32 {
             let link = self.link(arena, number).ok_or(Error::new(libc::EIO))?;

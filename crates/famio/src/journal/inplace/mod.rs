@@ -2,11 +2,13 @@
 //! `docs/format.md` has it byte by byte.
 
 mod entry;
+mod extent;
 mod log;
 mod segment;
 mod slot;
 
 pub(crate) use entry::{Constants, Entry, Kind, Stored, Used};
+pub(crate) use extent::Extent;
 pub(crate) use log::Log;
 pub(crate) use segment::SEGMENTS_START;
 pub(crate) use slot::{Commit, Slots};

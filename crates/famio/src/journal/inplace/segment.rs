@@ -95,14 +95,10 @@ impl Geometry {
         unsafe { medium.flush(line.as_ptr().cast(), 64) };
     }
 
-    /// Whether the segment's header is there (`Some(true)`), was never finished (`Some(false)`), or is damaged.
-    pub fn check_header(&self, line: &[AtomicU64; 8], key: Key) -> Option<bool> {
-        let check = line[4].load(Ordering::Acquire);
-        if check == 0 {
-            return Some(false);
-        }
+    /// Whether the segment's header is there, and sound.
+    pub fn check_header(&self, line: &[AtomicU64; 8], key: Key) -> bool {
         let stored: [u64; 4] = core::array::from_fn(|i| line[i].load(Ordering::Acquire));
-        (stored == self.words() && check == key.check(self.start, &stored)).then_some(true)
+        stored == self.words() && line[4].load(Ordering::Acquire) == key.check(self.start, &stored)
     }
 }
 

@@ -1,0 +1,366 @@
+//! A process that is killed with a history behind it, and what it leaves: to be damaged, moved, and recovered.
+//!
+//! A test that uses this has a test `crash_child` that calls [`child`]: the test binary runs itself for it.
+#![allow(dead_code)] // each test uses a part
+
+use super::common::{Opened, Scratch};
+use famio::recovery::{Options, Outcome, Report, Silent, Use, recover_path};
+use famio::{Durability, PolicyChoice, Settings};
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// One step of a history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Writes so many of a byte.
+    Write { at: u64, len: usize, byte: u8 },
+    /// Sets the size.
+    Size(u64),
+    /// SYNC.
+    Sync,
+    /// Waits a while: the background settles.
+    Rest,
+    /// Says that it is there, and waits to be killed.
+    Hold,
+}
+
+pub use Step::{Hold, Rest, Size, Sync};
+
+pub fn write(at: u64, len: usize, byte: u8) -> Step {
+    Step::Write { at, len, byte }
+}
+
+/// What the steps leave: (with all of them, up to the last SYNC).
+pub fn model(initial: &[u8], steps: &[Step]) -> (Vec<u8>, Vec<u8>) {
+    let (mut now, mut committed) = (initial.to_vec(), initial.to_vec());
+    for step in steps {
+        match *step {
+            Step::Write { at, len, byte } => {
+                let end = at as usize + len;
+                if now.len() < end {
+                    now.resize(end, 0);
+                }
+                now[at as usize..end].fill(byte);
+            }
+            Size(size) => now.resize(size as usize, 0),
+            Sync => committed.clone_from(&now),
+            Rest | Hold => {}
+        }
+    }
+    (now, committed)
+}
+
+fn encode(steps: &[Step]) -> String {
+    let one = |step: &Step| match step {
+        Step::Write { at, len, byte } => format!("w {at} {len} {byte}"),
+        Size(size) => format!("t {size}"),
+        Sync => "s".into(),
+        Rest => "r".into(),
+        Hold => "h".into(),
+    };
+    steps.iter().map(one).collect::<Vec<_>>().join(";")
+}
+
+fn decode(text: &str) -> Vec<Step> {
+    let one = |step: &str| {
+        let words: Vec<&str> = step.split(' ').collect();
+        match words[..] {
+            ["w", at, len, byte] => write(at.parse().unwrap(), len.parse().unwrap(), byte.parse().unwrap()),
+            ["t", size] => Size(size.parse().unwrap()),
+            ["s"] => Sync,
+            ["r"] => Rest,
+            ["h"] => Hold,
+            _ => panic!("{step}"),
+        }
+    };
+    text.split(';').filter(|step| !step.is_empty()).map(one).collect()
+}
+
+const FILE: &str = "FAMIO_CRASH_FILE";
+const STEPS: &str = "FAMIO_CRASH_STEPS";
+const SETTINGS: &str = "FAMIO_CRASH_SETTINGS";
+const MAPS: &str = "FAMIO_CRASH_MAPS";
+
+fn settings_text(settings: &Settings) -> String {
+    let Settings { pool, durability, emulated, policy, journal_limit } = settings;
+    let pool = pool.as_ref().map_or(String::new(), |pool| pool.display().to_string());
+    format!("{policy:?},{emulated},{journal_limit},{durability:?},{pool}")
+}
+
+fn settings_of(text: &str) -> Settings {
+    let words: Vec<&str> = text.splitn(5, ',').collect();
+    let policy = match words[0] {
+        "Undo" => PolicyChoice::Undo,
+        "Redo" => PolicyChoice::Redo,
+        "Alternate" => PolicyChoice::Alternate,
+        _ => PolicyChoice::Auto,
+    };
+    Settings {
+        policy,
+        emulated: words[1] == "true",
+        journal_limit: words[2].parse().unwrap(),
+        durability: if words[3] == "Power" { Durability::Power } else { Durability::Process },
+        pool: (!words[4].is_empty()).then(|| PathBuf::from(words[4])),
+    }
+}
+
+/// The killed process's part; does nothing in the others.
+pub fn child() {
+    let Ok(path) = std::env::var(FILE) else { return };
+    let settings = settings_of(&std::env::var(SETTINGS).unwrap());
+    let opened = Opened::new(Path::new(&path), &settings);
+    for step in decode(&std::env::var(STEPS).unwrap()) {
+        match step {
+            Step::Write { at, len, byte } => opened.write(at, &vec![byte; len]),
+            Size(size) => opened.atomic().set_size(size).unwrap(),
+            Sync => opened.atomic().sync().unwrap(),
+            Rest => std::thread::sleep(std::time::Duration::from_millis(800)),
+            Hold => {
+                std::io::stderr().write_all(b"ready\n").unwrap();
+                std::thread::sleep(std::time::Duration::from_secs(120));
+            }
+        }
+    }
+    if let Ok(path) = std::env::var(MAPS) {
+        fs::copy("/proc/self/maps", path).unwrap();
+    }
+    // SAFETY: the end of this process, as sudden as it gets.
+    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+}
+
+fn command(path: &Path, settings: &Settings, steps: &[Step]) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "crash_child", "--nocapture"]).stdout(Stdio::null());
+    command.env(FILE, path).env(SETTINGS, settings_text(settings)).env(STEPS, encode(steps));
+    command
+}
+
+/// Runs the steps in a process that is then killed.
+pub fn crash(path: &Path, settings: &Settings, steps: &[Step]) {
+    let status = command(path, settings, steps).env(MAPS, path.with_extension("maps")).status().unwrap();
+    assert_eq!(status.signal(), Some(libc::SIGKILL), "{status}");
+}
+
+/// Runs the steps in a process that then stays.
+pub fn hold(path: &Path, settings: &Settings, steps: &[Step]) -> Child {
+    let steps: Vec<Step> = steps.iter().copied().chain([Hold]).collect();
+    let mut child = command(path, settings, &steps).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == "ready"));
+    child
+}
+
+/// Runs the steps in a process that can't; what it says.
+pub fn fails(path: &Path, settings: &Settings, steps: &[Step]) -> String {
+    let output = command(path, settings, steps).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(output.status.code(), Some(101), "{output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A file whose process was killed, with everything that is needed to have it again.
+pub struct Crashed {
+    pub dir: Scratch,
+    pub path: PathBuf,
+    pub settings: Settings,
+    /// As of the last SYNC.
+    pub committed: Vec<u8>,
+    /// The file as the kill left it.
+    pub raw: Vec<u8>,
+    pub mark: Vec<u8>,
+    pub journal_path: PathBuf,
+    pub journal: Vec<u8>,
+}
+
+/// A history with commits, sizes both ways, writes over what is committed, and an open epoch with all of that.
+pub fn history() -> Vec<Step> {
+    vec![
+        write(0, 9000, 1),
+        write(12_000, 100, 2),
+        Sync,
+        write(50, 300, 3),
+        write(20_000, 3000, 4),
+        write(4096, 64, 5),
+        Sync,
+        Size(21_000),
+        write(12_010, 5000, 6),
+        Sync,
+        write(40, 8000, 7),
+        write(20_990, 2000, 8),
+        write(12_000, 10, 9),
+        Size(22_000),
+    ]
+}
+
+/// What a file holds before its history.
+pub fn initial() -> Vec<u8> {
+    (0..16_000u32).map(|i| (i % 251) as u8).collect()
+}
+
+impl Crashed {
+    pub fn new(dir: Scratch, settings: &Settings, steps: &[Step]) -> Self {
+        let path = dir.path().join("app.db");
+        fs::write(&path, initial()).unwrap();
+        crash(&path, settings, steps);
+        let (_, committed) = model(&initial(), steps);
+        let pool = settings.pool.clone().unwrap_or_else(|| dir.path().join(".famio"));
+        let (raw, mark) = (fs::read(&path).unwrap(), get_mark(&path).expect("the crashed file has a mark"));
+        let journal_path = journals(&pool).pop().expect("the crashed file has a journal");
+        let journal = fs::read(&journal_path).unwrap();
+        Self { dir, path, settings: settings.clone(), committed, raw, mark, journal_path, journal }
+    }
+
+    /// With the usual history.
+    pub fn usual(dir: Scratch, settings: &Settings) -> Self {
+        Self::new(dir, settings, &history())
+    }
+
+    /// As the kill left it, but for the arena, which knows when the last writer left: as after the end of a boot that the
+    /// journal survives.
+    pub fn restore(&self) {
+        if fs::read(&self.path).unwrap() != self.raw {
+            fs::write(&self.path, &self.raw).unwrap();
+        }
+        set_mark(&self.path, &self.mark);
+        self.put_journal(&self.journal);
+        self.forget_arena();
+    }
+
+    /// Puts something under the journal's name.
+    pub fn put_journal(&self, bytes: &[u8]) {
+        let pool = self.journal_path.parent().unwrap();
+        if !pool.exists() {
+            use std::os::unix::fs::DirBuilderExt;
+            fs::DirBuilder::new().mode(0o700).create(pool).unwrap();
+        }
+        if !self.journal_path.exists() {
+            use std::os::unix::fs::OpenOptionsExt;
+            File::options().write(true).create_new(true).mode(0o600).open(&self.journal_path).unwrap();
+        }
+        let file = File::options().write(true).open(&self.journal_path).unwrap();
+        file.write_all_at(bytes, 0).unwrap();
+        file.set_len(bytes.len() as u64).unwrap();
+    }
+
+    pub fn forget_arena(&self) {
+        let _ = fs::remove_file(arena(&self.path));
+    }
+
+    /// Opens it: an error, which must be one that leaves all as it is, or the right contents. Whether it was right.
+    pub fn is_told_or_right(&self, journal: &[u8], what: &str) -> bool {
+        let opened = Opened::try_new(&self.path, &self.settings);
+        match opened {
+            Ok(opened) => {
+                let read = opened.read(0, self.committed.len() + 5000);
+                assert!(read == self.committed, "{what}: opened, with wrong bytes");
+                drop(opened);
+                assert!(fs::read(&self.path).unwrap() == self.committed, "{what}: recovered to wrong bytes");
+                assert!(get_mark(&self.path).is_none() && !self.journal_path.exists(), "{what}: leftovers");
+                true
+            }
+            Err(e) => {
+                assert_eq!(e.errno(), libc::EIO, "{what}: {e}");
+                let text = e.to_string();
+                let journal_path = self.journal_path.display().to_string();
+                assert!(text.contains(self.path.to_str().unwrap()), "{what}: no file in: {text}");
+                assert!(text.contains(&journal_path), "{what}: no journal in: {text}");
+                assert!(fs::read(&self.path).unwrap() == self.raw, "{what}: the file was touched: {text}");
+                // All of it would take most of a test's time.
+                let mut found = vec![0; journal.len().min(16384)];
+                let kept = File::open(&self.journal_path).unwrap();
+                kept.read_exact_at(&mut found, 0).unwrap();
+                let length = kept.metadata().unwrap().len() as usize;
+                let same = length == journal.len() && found == journal[..found.len()];
+                assert!(same, "{what}: the journal was touched: {text}");
+                assert_eq!(get_mark(&self.path).as_deref(), Some(&self.mark[..]), "{what}: the mark was touched");
+                false
+            }
+        }
+    }
+
+    /// `famio recover FILE`.
+    pub fn recover(&self, on_conflict: Use) -> Report {
+        recover(&self.path, &self.settings, on_conflict)
+    }
+
+    pub fn assert_recovered(&self) {
+        assert!(fs::read(&self.path).unwrap() == self.committed, "{:?}", self.settings);
+        assert!(get_mark(&self.path).is_none() && !self.journal_path.exists());
+    }
+}
+
+impl Drop for Crashed {
+    fn drop(&mut self) {
+        if self.path.exists() {
+            self.forget_arena();
+        }
+    }
+}
+
+/// `famio recover PATH`, of one file.
+pub fn recover(path: &Path, settings: &Settings, on_conflict: Use) -> Report {
+    let options = Options { on_conflict, ..Options::default() };
+    let mut reports = recover_path(path, settings, &options, &Silent).unwrap();
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    reports.remove(0)
+}
+
+pub fn is_stopped(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Conflict(_) | Outcome::Failed(_))
+}
+
+pub fn journals(pool: &Path) -> Vec<PathBuf> {
+    fs::read_dir(pool).map_or(Vec::new(), |entries| entries.map(|entry| entry.unwrap().path()).collect())
+}
+
+pub fn arena(path: &Path) -> PathBuf {
+    let stat = fs::metadata(path).unwrap();
+    PathBuf::from(format!("/dev/shm/famio-{:x}-{:x}.arena", stat.dev(), stat.ino()))
+}
+
+fn c_path(path: &Path) -> CString {
+    CString::new(path.as_os_str().as_bytes()).unwrap()
+}
+
+pub fn get_mark(path: &Path) -> Option<Vec<u8>> {
+    let mut bytes = vec![0u8; 4096];
+    let path = c_path(path);
+    // SAFETY: two strings and a buffer with its length.
+    let n = unsafe { libc::getxattr(path.as_ptr(), c"user.famio".as_ptr(), bytes.as_mut_ptr().cast(), bytes.len()) };
+    (n >= 0).then(|| {
+        bytes.truncate(n as usize);
+        bytes
+    })
+}
+
+pub fn set_mark(path: &Path, bytes: &[u8]) {
+    let path = c_path(path);
+    // SAFETY: two strings and a buffer with its length.
+    let done = unsafe { libc::setxattr(path.as_ptr(), c"user.famio".as_ptr(), bytes.as_ptr().cast(), bytes.len(), 0) };
+    assert_eq!(done, 0);
+}
+
+pub fn remove_mark(path: &Path) {
+    let path = c_path(path);
+    // SAFETY: two strings.
+    unsafe { libc::removexattr(path.as_ptr(), c"user.famio".as_ptr()) };
+}
+
+/// The policies that are one, on tmpfs, with and without flushes and fences.
+pub fn in_place() -> Vec<Settings> {
+    let plain = super::common::in_place_settings();
+    plain.into_iter().filter(|settings| settings.policy != PolicyChoice::Auto).collect()
+}
+
+/// A crash under each of them.
+pub fn everywhere(name: &str, mut with: impl FnMut(Crashed)) {
+    for (i, settings) in in_place().into_iter().enumerate() {
+        with(Crashed::usual(Scratch::on_tmpfs(&format!("{name}{i}")), &settings));
+    }
+    with(Crashed::usual(Scratch::on_disk(name), &Settings::default()));
+}

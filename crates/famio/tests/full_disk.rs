@@ -1,0 +1,294 @@
+//! No room: in the file's file system, in the pool's, in the journal. It is the write that says so, never the SYNC; what is
+//! committed stays; and with room again, writing goes on.
+
+mod common;
+#[path = "common/crash.rs"]
+mod crash;
+
+use common::{Opened, Scratch, in_place_settings};
+use crash::in_place;
+use famio::{Durability, Settings};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+#[test]
+fn crash_child() {
+    crash::child();
+}
+
+/// A small file system, mounted as long as the test runs.
+struct Small {
+    dir: Scratch,
+}
+
+impl Small {
+    /// `None`, said loudly, where this process may not mount.
+    fn new(name: &str, on_tmpfs: bool, megabytes: usize) -> Option<Self> {
+        let dir = Scratch::on_disk(name);
+        let point = dir.path().join("mnt");
+        fs::create_dir(&point).unwrap();
+        let done = if on_tmpfs {
+            let size = format!("size={megabytes}m");
+            run("mount", &["-t", "tmpfs", "-o", &size, "famio-test", point.to_str().unwrap()])
+        } else {
+            let image = dir.path().join("image");
+            File::create(&image).unwrap().set_len((megabytes as u64) << 20).unwrap();
+            let image = image.to_str().unwrap();
+            run("mkfs.ext4", &["-q", "-F", "-m", "0", image])
+                .and_then(|()| run("mount", &["-o", "loop", image, point.to_str().unwrap()]))
+        };
+        if let Err(e) = done {
+            eprintln!("NOT TESTED: {name} takes a small file system of its own, and to mount one failed: {e}");
+            return None;
+        }
+        Some(Self { dir })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("mnt")
+    }
+
+    /// Takes all the room but so many bytes.
+    fn fill(&self, leave: u64) -> PathBuf {
+        let path = self.path().join("filler");
+        let file = File::create(&path).unwrap();
+        let mut step = 8 << 20;
+        let mut size = 0u64;
+        while step >= 4096 {
+            use std::os::fd::AsRawFd;
+            // SAFETY: a descriptor and numbers.
+            if unsafe { libc::fallocate(file.as_raw_fd(), 0, size as i64, step as i64) } == 0 {
+                size += step;
+            } else {
+                step /= 2;
+            }
+        }
+        file.set_len(size.saturating_sub(leave)).unwrap();
+        path
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = run("umount", &["-l", self.path().to_str().unwrap()]);
+    }
+}
+
+fn run(program: &str, args: &[&str]) -> Result<(), String> {
+    let output = Command::new(program).args(args).output().map_err(|e| format!("{program}: {e}"))?;
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+}
+
+/// An atomic file and what it should hold.
+struct Checked {
+    opened: Opened,
+    model: Vec<u8>,
+}
+
+impl Checked {
+    fn new(path: &Path, size: usize, settings: &Settings) -> Self {
+        fs::write(path, vec![1; size]).unwrap();
+        Self { opened: Opened::new(path, settings), model: vec![1; size] }
+    }
+
+    /// Writes as far as it goes: the errno if nothing went.
+    fn write(&mut self, at: usize, len: usize, byte: u8) -> Result<usize, i32> {
+        let n = self.opened.try_write(at as u64, &vec![byte; len]).map_err(|e| e.errno())?;
+        if self.model.len() < at + n {
+            self.model.resize(at + n, 0);
+        }
+        self.model[at..at + n].fill(byte);
+        Ok(n)
+    }
+
+    fn check(&self) {
+        assert_eq!(self.opened.atomic().size(), self.model.len() as u64);
+        assert!(self.opened.read(0, self.model.len() + 10) == self.model);
+    }
+
+    fn close(self, path: &Path) {
+        drop(self.opened);
+        assert!(fs::read(path).unwrap() == self.model);
+        assert!(crash::get_mark(path).is_none());
+    }
+}
+
+/// Appends until there is no room; a SYNC now and then never fails.
+fn fill_up(file: &mut Checked, what: &str) {
+    for round in 0..2000 {
+        let at = file.model.len();
+        match file.write(at, 30_000, round as u8 | 1) {
+            Ok(n) => assert!(n > 0),
+            Err(errno) => {
+                assert_eq!(errno, libc::ENOSPC, "{what}");
+                return;
+            }
+        }
+        if round % 4 == 0 {
+            file.opened.atomic().sync().unwrap_or_else(|e| panic!("{what}: SYNC: {e}"));
+        }
+    }
+    panic!("{what}: never full");
+}
+
+/// Where the file lies: its own settings, in a small file system with the pool beside it or elsewhere.
+fn settings(on_tmpfs: bool) -> Vec<Settings> {
+    if on_tmpfs {
+        return in_place_settings();
+    }
+    let in_place = in_place().into_iter().filter(|settings| !settings.emulated);
+    let in_place = in_place.map(|settings| Settings { durability: Durability::Process, ..settings });
+    [Settings::default()].into_iter().chain(in_place).collect()
+}
+
+fn a_full_file_system(on_tmpfs: bool) {
+    let name = if on_tmpfs { "full-tmpfs" } else { "full-ext4" };
+    let Some(small) = Small::new(name, on_tmpfs, if on_tmpfs { 8 } else { 24 }) else { return };
+    for settings in settings(on_tmpfs) {
+        let what = format!("{name}, {settings:?}");
+        let path = small.path().join("file");
+        let filler = small.path().join("filler");
+        fs::write(&filler, vec![0; 3 << 20]).unwrap();
+        let mut file = Checked::new(&path, 100_000, &settings);
+        fill_up(&mut file, &what);
+        file.opened.atomic().sync().unwrap_or_else(|e| panic!("{what}: SYNC when full: {e}"));
+        file.check();
+        // What has room may be written over and over; each write says if it has none.
+        for round in 0..20 {
+            if let Err(errno) = file.write(round * 4000, 5000, 99) {
+                assert_eq!(errno, libc::ENOSPC, "{what}");
+            }
+            file.opened.atomic().sync().unwrap_or_else(|e| panic!("{what}: SYNC over: {e}"));
+        }
+        file.check();
+        fs::remove_file(&filler).unwrap();
+        let at = file.model.len();
+        assert_eq!(file.write(at, 500_000, 77), Ok(500_000), "{what}: with room again");
+        file.opened.atomic().sync().unwrap();
+        file.check();
+        // Closing with no room left for anything.
+        let filler = small.fill(0);
+        if let Err(errno) = file.write(10, 9000, 55) {
+            assert_eq!(errno, libc::ENOSPC, "{what}");
+        }
+        file.close(&path);
+        for path in [filler, path] {
+            fs::remove_file(path).unwrap();
+        }
+        assert_eq!(fs::read_dir(small.path()).unwrap().filter(|e| !is_lost_and_found(e)).count(), 0, "{what}");
+    }
+}
+
+fn is_lost_and_found(entry: &std::io::Result<fs::DirEntry>) -> bool {
+    entry.as_ref().unwrap().file_name() == "lost+found"
+}
+
+#[test]
+fn a_full_tmpfs() {
+    a_full_file_system(true);
+}
+
+#[test]
+fn a_full_ext4() {
+    a_full_file_system(false);
+}
+
+/// The writes go where the file has no blocks.
+#[test]
+fn holes_of_a_file_on_a_full_file_system() {
+    for on_tmpfs in [true, false] {
+        let name = format!("holes-{on_tmpfs}");
+        let Some(small) = Small::new(&name, on_tmpfs, 24) else { return };
+        for settings in settings(on_tmpfs) {
+            let path = small.path().join("file");
+            File::create(&path).unwrap().set_len(4 << 20).unwrap();
+            let mut file = Checked { opened: Opened::new(&path, &settings), model: vec![0; 4 << 20] };
+            file.write(0, 5000, 3).unwrap();
+            file.opened.atomic().sync().unwrap();
+            let filler = small.fill(700 << 10);
+            let mut full = false;
+            for at in (0..4 << 20).step_by(64 << 10) {
+                match file.write(at + 100, 60_000, 9) {
+                    Ok(n) => full |= n < 60_000,
+                    Err(errno) => {
+                        assert_eq!(errno, libc::ENOSPC, "{name}, {settings:?}");
+                        full = true;
+                    }
+                }
+                file.opened.atomic().sync().unwrap_or_else(|e| panic!("{name}, {settings:?}: SYNC: {e}"));
+            }
+            assert!(full, "{name}, {settings:?}: 4 MiB went into 700 KiB");
+            file.check();
+            fs::remove_file(filler).unwrap();
+            assert_eq!(file.write(3 << 20, 60_000, 5), Ok(60_000), "{name}, {settings:?}: with room again");
+            file.close(&path);
+            fs::remove_file(path).unwrap();
+        }
+    }
+}
+
+/// The pool is full, the file's own file system is not.
+#[test]
+fn a_full_pool() {
+    let Some(small) = Small::new("full-pool", true, 8) else { return };
+    let dir = Scratch::on_tmpfs("full-pool-file");
+    let pool = small.path().join("pool");
+    fs::create_dir(&pool).unwrap();
+    for settings in in_place_settings() {
+        let settings = Settings { pool: Some(pool.clone()), ..settings };
+        let path = dir.path().join("file");
+        let mut file = Checked::new(&path, 6 << 20, &settings);
+        // No room for a journal at all.
+        let filler = small.fill(0);
+        assert_eq!(file.write(0, 100, 9), Err(libc::ENOSPC), "{settings:?}: no room for the journal");
+        file.check();
+        fs::remove_file(&filler).unwrap();
+        file.write(0, 100, 9).unwrap();
+        file.opened.atomic().sync().unwrap();
+        let filler = small.fill(0);
+        let mut full = false;
+        for at in (0..6 << 20).step_by(64 << 10) {
+            match file.write(at, 60_000, 4) {
+                Ok(n) => full |= n < 60_000,
+                Err(errno) => {
+                    assert_eq!(errno, libc::ENOSPC, "{settings:?}");
+                    full = true;
+                }
+            }
+        }
+        assert!(full, "{settings:?}: an epoch of 6 MiB went into a full pool");
+        file.opened.atomic().sync().unwrap();
+        file.check();
+        fs::remove_file(filler).unwrap();
+        for at in (0..4 << 20).step_by(64 << 10) {
+            assert_eq!(file.write(at, 60_000, 8), Ok(60_000), "{settings:?}: with room again");
+        }
+        file.opened.atomic().sync().unwrap();
+        file.close(&path);
+        fs::remove_file(path).unwrap();
+    }
+}
+
+/// Killed when full: the committed state is recovered, with no room for anything.
+#[test]
+fn a_kill_on_a_full_file_system() {
+    for on_tmpfs in [true, false] {
+        let name = format!("killed-full-{on_tmpfs}");
+        let Some(small) = Small::new(&name, on_tmpfs, 24) else { return };
+        for settings in settings(on_tmpfs) {
+            let path = small.path().join("file");
+            fs::write(&path, crash::initial()).unwrap();
+            let steps = crash::history();
+            crash::crash(&path, &settings, &steps);
+            let _ = fs::remove_file(path.with_extension("maps"));
+            let filler = small.fill(0);
+            let (_, committed) = crash::model(&crash::initial(), &steps);
+            drop(Opened::new(&path, &settings));
+            assert!(fs::read(&path).unwrap() == committed, "{name}, {settings:?}");
+            for path in [filler, path] {
+                fs::remove_file(path).unwrap();
+            }
+        }
+    }
+}
