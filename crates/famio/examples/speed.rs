@@ -1,6 +1,6 @@
 use famio::file::*; use famio::*; use std::os::fd::*; use std::time::Instant;
 fn main() {
-    let path = "/dev/shm/famio-speed"; let size: u64 = 256 << 20;
+    let path = "/dev/shm/famio-speed"; let size: u64 = std::env::var("SIZE").ok().map_or(256, |s| s.parse().unwrap()) << 20;
     let args: Vec<String> = std::env::args().collect();
     let policy = match args.get(1).map(|s| s.as_str()) { Some("undo") => PolicyChoice::Undo, Some("redo") => PolicyChoice::Redo, Some("alternate") => PolicyChoice::Alternate, _ => PolicyChoice::Auto };
     let emulated = args.get(2).is_some();

@@ -122,6 +122,10 @@ pub(crate) trait Engine: Send + Sync {
     /// granules. The caller is inside the gate, and has no lock.
     fn write_block(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()>;
 
+    /// Whether `write_block` may be given the caller's memory itself, for whole granules: it is touched by guarded copies
+    /// only, then. For a thread that has the file alone, and so holds no lock.
+    fn takes_callers_memory(&self) -> bool;
+
     /// A smaller size in the open epoch: what lies above it is gone. The gate is closed.
     fn cut(&self, cx: Context<'_>, size: u64) -> Result<()>;
 

@@ -32,7 +32,10 @@ impl PlainReads {
     pub unsafe fn read(&self, fds: &Descriptors, offset: u64, bufs: &[UserBuf]) -> Option<usize> {
         let total = bufs.iter().fold(0usize, |sum, buf| sum.saturating_add(buf.len));
         let end = offset.checked_add(total as u64)?;
-        if end > self.size.load(Ordering::Acquire) || total > LARGE {
+        if total > LARGE {
+            return None;
+        }
+        if end > self.size.load(Ordering::Acquire) {
             // Whoever wrote more to it since: what lies there is looked at before the size is believed again.
             self.look(fds, end)?;
         }

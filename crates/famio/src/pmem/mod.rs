@@ -19,6 +19,18 @@ pub use lines::LINE;
 pub use medium::Medium;
 pub use native::medium;
 
+/// Tells the CPU that the line at `address` is about to be written. Any address will do: nothing is accessed.
+#[inline]
+pub(crate) fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint; it faults on no address.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(address.cast())
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
 /// A file without a name in `folder`, for tests.
 #[cfg(test)]
 pub(crate) fn test_file(folder: &str, size: u64) -> std::fs::File {

@@ -52,6 +52,10 @@ impl Engine for InPlace {
         self.write(cx, block, start, end, buf)
     }
 
+    fn takes_callers_memory(&self) -> bool {
+        true
+    }
+
     /// Nothing moves: bytes above the size are not read, and growing again writes zeros over them.
     fn cut(&self, _cx: Context<'_>, _size: u64) -> Result<()> {
         Ok(())

@@ -32,13 +32,16 @@ impl InPlace {
         &cx.shared().pending[stripe % PENDING]
     }
 
-    /// The thread turns to `block`: what it left dirty of the block before, to be flushed. No lock is held.
+    /// Whether the thread's last write was to `block`, too.
+    #[inline]
+    pub(super) fn is_at(&self, cx: Context<'_>, block: u64) -> bool {
+        self.pending(cx).load(Ordering::Relaxed) == block + 1
+    }
+
+    /// The thread turns to `block` from another: what it left dirty of that one, to be flushed. No lock is held.
     #[inline]
     pub(super) fn turn_to(&self, cx: Context<'_>, block: u64) -> Result<Option<Dirty>> {
         let pending = self.pending(cx);
-        if pending.load(Ordering::Relaxed) == block + 1 {
-            return Ok(None);
-        }
         let before = if cx.solo {
             let before = pending.load(Ordering::Relaxed);
             pending.store(block + 1, Ordering::Relaxed);

@@ -10,10 +10,11 @@ use crate::file::policy::Policy;
 use crate::index::{BLOCK, Cell};
 use crate::journal::inplace::Kind;
 use crate::map::guard;
+use crate::pmem::prefetch;
 use core::sync::atomic::Ordering;
 
-/// Up to so many bytes go through the cache: below, a write-back that is shared with later writes to the block is cheaper
-/// than a fence for each.
+/// Up to so many bytes, and any further ones to the same block, go through the cache: a write-back that is shared with later
+/// writes to the block is cheaper than one for each.
 const SMALL: usize = 1024;
 
 /// A write to one block, its lock held.
@@ -39,7 +40,8 @@ impl InPlace {
     pub(super) fn write(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
         let shared = cx.shared();
         let cell = cx.index().cell(block)?;
-        let before = self.turn_to(cx, block)?;
+        let again = self.is_at(cx, block);
+        let before = if again { None } else { self.turn_to(cx, block)? };
         let _locked = cx.lock(cell)?;
         // Flushed now, fenced at the end: the write-back goes on while this block is copied.
         if let Some(dirty) = &before {
@@ -53,13 +55,14 @@ impl InPlace {
         let policy = Policy::from_number(shared.policy.load(Ordering::Relaxed));
         let mut state = State::of(cell, shared.committed());
         if let Some(s) = state {
+            self.prefetch(cx, block, start, s.entry);
             // An entry changes what its bits mean only when it is settled; one with a version of the open epoch can't be.
             if s.kind != policy.kind() && s.open.is_none() && bits & !fresh != 0 {
                 self.settle_block(cx, cell, block, s)?;
                 state = None;
             }
         }
-        let piece = Piece { cx, cell, block, start, end, buf, bits, fresh, small: end - start <= SMALL };
+        let piece = Piece { cx, cell, block, start, end, buf, bits, fresh, small: again || end - start <= SMALL };
         if bits & !fresh == 0 && state.is_none_or(|s| s.in_log() & bits == 0) {
             // Above C's size in the file: recovery cuts it off, no copy is needed.
             return self.store_in_file(&piece, owed);
@@ -74,6 +77,16 @@ impl InPlace {
         }
     }
 
+    /// Lets the misses begin that are sure to come: the entry's line, and the pages of the homes.
+    #[inline]
+    fn prefetch(&self, cx: Context<'_>, block: u64, start: usize, entry: u32) {
+        prefetch(self.log.entry_address(entry));
+        prefetch(self.log.block(entry).wrapping_add(start));
+        if let Ok(home) = cx.home.ptr(block * BLOCK as u64, BLOCK) {
+            prefetch(home.wrapping_add(start));
+        }
+    }
+
     /// Stores in place. The home's old bytes are nobody's, or logged.
     fn store_in_file(&self, piece: &Piece<'_>, owed: bool) -> Result<()> {
         let Piece { cx, cell, block, start, end, buf, .. } = *piece;
@@ -84,16 +97,18 @@ impl InPlace {
         self.conclude(piece, owed)
     }
 
-    /// Small pieces by ordinary stores, to be flushed later; large ones around the cache.
+    /// Small pieces by ordinary stores, to be flushed later; large ones around the cache. The source may be the caller's
+    /// memory, and bad: `EFAULT`.
     #[inline]
     fn put(&self, piece: &Piece<'_>, dst: *mut u8, src: *const u8, len: usize) -> Result<()> {
-        if piece.small {
-            let medium = self.medium;
-            // SAFETY: as in `store`.
-            return unsafe { guard::run_on(dst, len, || medium.stage(dst, src, len)) }
-                .map_err(|_| Error::new(libc::EIO));
-        }
-        self.store(dst, src, len)
+        let (medium, small) = (self.medium, piece.small);
+        // SAFETY: `dst` as in `store`; whatever `src` is, the guard returns a fault there. The closure owns nothing.
+        let put = unsafe { guard::run(|| if small { medium.stage(dst, src, len) } else { medium.copy(dst, src, len) }) };
+        put.map_err(|fault| {
+            // Some of it may be stored: it is dirty like what was stored whole.
+            let _ = self.leave_dirty(piece.cx, piece.cell, piece.block, piece.bits);
+            Error::new(if fault.is_in(src, len) { libc::EFAULT } else { libc::EIO })
+        })
     }
 
     /// The piece is stored, its entry changed: what is dirty is noted, and what this thread flushed or stored around the
@@ -124,7 +139,11 @@ impl InPlace {
         let home = cx.home.ptr(block * BLOCK as u64, BLOCK)?;
         let log = self.log.block(state.entry);
         let logged = state.open.map_or(0, |(_, version)| version.granules);
-        let missing = bits & !fresh & !logged;
+        let mut missing = bits & !fresh & !logged;
+        if missing != 0 && logged != 0 {
+            // A second small write to the block: more are likely, and two fences do for all of its granules.
+            missing = !fresh & !logged;
+        }
         if missing != 0 {
             runs(missing, |first, count| {
                 let at = first * GRANULE;
@@ -152,8 +171,9 @@ impl InPlace {
         let to_log = bits & !to_file;
         self.fill_edges(cx, block, start, end, buf, &state)?;
         if to_log & committed_in_log != 0 {
-            self.checkpoint_granules(cx, cell, block, &mut state, to_log & committed_in_log)?;
-            committed_in_log &= !to_log;
+            // All of the block's: more small writes to it are likely, and this costs two fences however many they are.
+            self.checkpoint_granules(cx, cell, block, &mut state, committed_in_log)?;
+            committed_in_log = 0;
         }
         // For the file home now, or for settling, which must not fail for want of room.
         cx.room_for(block)?;

@@ -86,6 +86,10 @@ impl Engine for Records {
         self.write(cx, block, start, end, buf)
     }
 
+    fn takes_callers_memory(&self) -> bool {
+        false // it compares what it is given
+    }
+
     fn cut(&self, cx: Context<'_>, size: u64) -> Result<()> {
         self.cut.fetch_min(size, Ordering::Relaxed);
         self.low.fetch_min(size, Ordering::Release);

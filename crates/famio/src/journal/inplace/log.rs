@@ -122,6 +122,14 @@ impl Log {
         Entry::new(self.line(start + 64 + 64 * i), self.medium)
     }
 
+    /// Where entry `number` lies.
+    #[inline]
+    pub fn entry_address(&self, number: u32) -> *const u8 {
+        let (segment, i) = Geometry::place(number);
+        let start = self.starts[segment].load(Ordering::Relaxed);
+        self.map.base().wrapping_add((start + 64 + 64 * i) as usize)
+    }
+
     /// Log block `number`.
     #[inline]
     pub fn block(&self, number: u32) -> *mut u8 {
