@@ -50,6 +50,8 @@ pub struct RecordLog {
     /// Records of the epoch after `committed` have been written.
     begun: bool,
     size: u64,
+    /// The lowest size since the last record.
+    cut: u64,
     /// Up to this epoch everything is in the file; and up to this one a durable record says so.
     settled: u64,
     tail: u64,
@@ -80,6 +82,7 @@ impl RecordLog {
             committed: 0,
             begun: false,
             size,
+            cut: size,
             settled: 0,
             tail: 0,
             suspect: false,
@@ -168,10 +171,11 @@ impl RecordLog {
         self.adopt();
         let granules = batch.blocks.iter().map(|block| u64::from(block.mask.count_ones())).sum();
         self.reserve(Self::cost(batch.blocks.len() as u64, granules))?;
-        let (mut blocks, mut cut) = (batch.blocks, batch.cut);
+        self.cut = self.cut.min(batch.cut);
+        let mut blocks = batch.blocks;
         let mut done = blocks.is_empty() && !batch.commit;
         while !done {
-            done = self.extent(batch, &mut blocks, &mut cut)?;
+            done = self.extent(batch, &mut blocks)?;
         }
         if batch.commit {
             self.flush(self.settled)?;
@@ -238,7 +242,7 @@ impl RecordLog {
     }
 
     /// Appends as much as fits into the current segment, or into the next if that is full. Whether all was appended.
-    fn extent<'a>(&mut self, batch: &Batch<'a>, blocks: &mut &'a [Block<'a>], cut: &mut u64) -> Result<bool> {
+    fn extent<'a>(&mut self, batch: &Batch<'a>, blocks: &mut &'a [Block<'a>]) -> Result<bool> {
         let here = self.current.filter(|&(index, page)| fitting(blocks, self.room_in(index, page)).is_some());
         let mut gather = Gather::new(core::mem::take(&mut self.buffer));
         let (index, mut page) = match here {
@@ -251,8 +255,8 @@ impl RecordLog {
             let (these, rest) = blocks.split_at(count);
             done = rest.is_empty();
             let kind = if done && batch.commit { Kind::Commit } else { Kind::Part };
-            self.record(&mut gather, (index, page), kind, (batch.epoch, batch.size, *cut), these, pages);
-            (*blocks, *cut) = (rest, batch.size);
+            self.record(&mut gather, (index, page), kind, (batch.epoch, batch.size, self.cut), these, pages);
+            (*blocks, self.cut) = (rest, batch.size);
             page += pages as u64;
             self.begun = true;
         }

@@ -189,8 +189,8 @@ impl Lab {
     }
 
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
-        // A gap is written as zeros: what lies there in the file may be older.
-        let (from, to) = (offset.min(self.now.len()), offset + bytes.len());
+        // A gap need not be written as zeros: replay cuts the file before it grows.
+        let (from, to) = (offset, offset + bytes.len());
         if self.now.len() < to {
             self.now.resize(to, 0);
         }

@@ -5,7 +5,7 @@ use super::super::scan::scan_as;
 use super::super::{Batch, Block, Geometry, RecordLog, scan};
 use super::lab::{Lab, MIDDLE, SMALL, recover};
 use crate::journal::testing::KERNEL;
-use crate::journal::{Header, State};
+use crate::journal::{BootId, Header, Stamp, State};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -260,6 +260,35 @@ fn only_pending_journals_of_this_file_are_replayed() {
     lab.log.change_header(|header| header.state = State::Clean).unwrap();
     assert!(recover(&lab.copy(), &lab.data, &KERNEL).unwrap_err().to_string().contains("clean"));
     assert_eq!(lab.file(), lab.states[0]);
+}
+
+#[test]
+fn the_segment_that_tells_the_tail_stays() {
+    let mut lab = Lab::new();
+    for i in 0..30u64 {
+        lab.write(0, &vec![i as u8; 1 + i as usize * 500]);
+        lab.commit().unwrap();
+        lab.settle(i + 1);
+        lab.log.shrink().unwrap();
+        // Parts only, in whatever segments are free now: what is committed must not go for them.
+        for part in 0..i % 6 {
+            lab.write(part as usize * 5000, &[part as u8; 5000]);
+            lab.append(false).unwrap();
+            lab.log.shrink().unwrap();
+            lab.recovers_to(i as usize + 1);
+        }
+    }
+}
+
+#[test]
+fn recovery_says_that_it_is_at_it() {
+    let mut lab = Lab::with(SMALL, 1 << 30, false);
+    lab.write(0, b"one");
+    lab.commit().unwrap();
+    lab.log.change_header(|header| header.stamp = Some(Stamp::default())).unwrap();
+    lab.recovers_to(1);
+    let (header, _) = Header::load(File::open(lab.dir.path("copy")).unwrap().as_fd()).unwrap();
+    assert_eq!((header.boot_id, header.stamp), (BootId::current().unwrap(), None));
 }
 
 #[test]
