@@ -55,6 +55,10 @@ unsafe impl Medium for Failing {
         // SAFETY: the caller's promise.
         unsafe { KERNEL.copy(dst, src, len) }
     }
+    unsafe fn stage(&self, dst: *mut u8, src: *const u8, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { KERNEL.stage(dst, src, len) }
+    }
     unsafe fn zero(&self, dst: *mut u8, len: usize) {
         // SAFETY: the caller's promise.
         unsafe { KERNEL.zero(dst, len) }
