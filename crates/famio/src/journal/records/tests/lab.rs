@@ -243,6 +243,16 @@ impl Lab {
         Ok(())
     }
 
+    /// Commits a change of size alone.
+    pub fn append_unreserved(&mut self) -> Result<()> {
+        let epoch = self.log.committed() + 1;
+        let size = self.now.len() as u64;
+        self.log.append(&Batch { epoch, size, cut: self.cut, commit: true, blocks: &[] })?;
+        self.cut = size;
+        self.states.push(self.now.clone());
+        Ok(())
+    }
+
     pub fn commit(&mut self) -> Result<()> {
         self.append(true)
     }
