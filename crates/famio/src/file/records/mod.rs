@@ -105,6 +105,12 @@ impl Engine for Records {
         let held: Vec<Open> = open.iter().filter_map(|&number| Open::of(cx, index.lookup(number)?, number)).collect();
         let blocks: Vec<Block<'_>> =
             held.iter().map(|open| Block { number: open.number, mask: open.granules, data: open.data() }).collect();
+        if blocks.is_empty()
+            && !self.is_cut(cx)
+            && sealed.size == cx.shared().committed_size.load(Ordering::Relaxed)
+        {
+            return Ok(()); // a write that had no room: nothing to append, and perhaps no room for that either
+        }
         let mut log = lock(&self.log);
         let batch = Batch {
             epoch: log.committed() + 1,

@@ -50,6 +50,8 @@ pub struct RecordLog {
     /// Records of the epoch after `committed` have been written.
     begun: bool,
     size: u64,
+    /// The lowest size since the last record.
+    cut: u64,
     /// Up to this epoch everything is in the file; and up to this one a durable record says so.
     settled: u64,
     tail: u64,
@@ -80,6 +82,7 @@ impl RecordLog {
             committed: 0,
             begun: false,
             size,
+            cut: size,
             settled: 0,
             tail: 0,
             suspect: false,
@@ -167,11 +170,14 @@ impl RecordLog {
         self.check(batch)?;
         self.adopt();
         let granules = batch.blocks.iter().map(|block| u64::from(block.mask.count_ones())).sum();
-        self.reserve(Self::cost(batch.blocks.len() as u64, granules))?;
-        let (mut blocks, mut cut) = (batch.blocks, batch.cut);
+        if !batch.blocks.is_empty() || !self.has_page() {
+            self.reserve(Self::cost(batch.blocks.len() as u64, granules))?;
+        }
+        self.cut = self.cut.min(batch.cut);
+        let mut blocks = batch.blocks;
         let mut done = blocks.is_empty() && !batch.commit;
         while !done {
-            done = self.extent(batch, &mut blocks, &mut cut)?;
+            done = self.extent(batch, &mut blocks)?;
         }
         if batch.commit {
             self.flush(self.settled)?;
@@ -238,8 +244,10 @@ impl RecordLog {
     }
 
     /// Appends as much as fits into the current segment, or into the next if that is full. Whether all was appended.
-    fn extent<'a>(&mut self, batch: &Batch<'a>, blocks: &mut &'a [Block<'a>], cut: &mut u64) -> Result<bool> {
-        let here = self.current.filter(|&(index, page)| fitting(blocks, self.room_in(index, page)).is_some());
+    fn extent<'a>(&mut self, batch: &Batch<'a>, blocks: &mut &'a [Block<'a>]) -> Result<bool> {
+        // A commit without blocks is as good as a note.
+        let keep = if blocks.is_empty() && self.free().is_none() { 0 } else { FOR_NOTE };
+        let here = self.current.filter(|&(index, page)| fitting(blocks, self.room_in(index, page, keep)).is_some());
         let mut gather = Gather::new(core::mem::take(&mut self.buffer));
         let (index, mut page) = match here {
             Some(here) => here,
@@ -247,12 +255,12 @@ impl RecordLog {
         };
         let first = if here.is_some() { page } else { 0 };
         let mut done = false;
-        while let Some((count, pages)) = fitting(blocks, self.room_in(index, page)).filter(|_| !done) {
+        while let Some((count, pages)) = fitting(blocks, self.room_in(index, page, keep)).filter(|_| !done) {
             let (these, rest) = blocks.split_at(count);
             done = rest.is_empty();
             let kind = if done && batch.commit { Kind::Commit } else { Kind::Part };
-            self.record(&mut gather, (index, page), kind, (batch.epoch, batch.size, *cut), these, pages);
-            (*blocks, *cut) = (rest, batch.size);
+            self.record(&mut gather, (index, page), kind, (batch.epoch, batch.size, self.cut), these, pages);
+            (*blocks, self.cut) = (rest, batch.size);
             page += pages as u64;
             self.begun = true;
         }
@@ -261,15 +269,24 @@ impl RecordLog {
         Ok(done)
     }
 
-    /// The pages for records between `page` and the end of a segment.
-    fn room_in(&self, index: usize, page: u64) -> usize {
-        (self.segments[index].checks.len() as u64 - FOR_NOTE).saturating_sub(page) as usize
+    /// The pages between `page` and the end of a segment, less those that are kept.
+    fn room_in(&self, index: usize, page: u64, keep: u64) -> usize {
+        (self.segments[index].checks.len() as u64 - keep).saturating_sub(page) as usize
+    }
+
+    /// The first segment that can be entered.
+    fn free(&self) -> Option<usize> {
+        (0..self.segments.len()).find(|&index| self.is_free(index))
+    }
+
+    /// Whether a record of one page surely fits, be it in the page for a note.
+    fn has_page(&self) -> bool {
+        self.current.is_some_and(|(index, page)| self.room_in(index, page, 0) > 0) || self.free().is_some()
     }
 
     /// Begins the first free segment.
     fn enter(&mut self, gather: &mut Gather<'_>) -> Result<usize> {
-        let free = (0..self.segments.len()).find(|&index| self.is_free(index));
-        let index = free.ok_or(Error::new(libc::ENOSPC))?;
+        let index = self.free().ok_or(Error::new(libc::ENOSPC))?;
         self.generation += 1;
         let segment = &mut self.segments[index];
         segment.generation = self.generation;
@@ -350,7 +367,7 @@ impl RecordLog {
 
     /// The bytes that can surely be appended.
     fn room(&self) -> u64 {
-        let pages = |index: usize, page| (self.room_in(index, page) as u64).saturating_sub(SLACK);
+        let pages = |index: usize, page| (self.room_in(index, page, FOR_NOTE) as u64).saturating_sub(SLACK);
         let here = self.current.map_or(0, |(index, page)| pages(index, page));
         let free: u64 = (0..self.segments.len()).filter(|&i| self.is_free(i)).map(|i| pages(i, 1)).sum();
         (here + free) * PAGE as u64
@@ -358,7 +375,7 @@ impl RecordLog {
 
     /// Whether a note could be written, and free something.
     fn note_would_free(&self) -> bool {
-        let fits = self.current.is_some_and(|(index, page)| (page as usize) < self.segments[index].checks.len());
+        let fits = self.current.is_some_and(|(index, page)| self.room_in(index, page, 0) > 0);
         let freed = |index: usize| !self.is_free(index) && self.segments[index].last_epoch <= self.settled;
         fits && (0..self.segments.len()).any(|index| self.current.is_none_or(|(i, _)| i != index) && freed(index))
     }

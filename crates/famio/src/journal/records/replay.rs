@@ -66,9 +66,9 @@ fn settle_journal(journal: BorrowedFd<'_>, header: &mut Header, scan: &Scan, med
     for &position in &scan.erase {
         medium.pwritev(journal, &[&ZERO_PAGE], position)?;
     }
-    medium.fdatasync(journal)?;
     header.boot_id = BootId::current()?;
     header.stamp = None;
+    // Flushes all of it. The header may come first: after a power cut, its boot is over in any case.
     header.store(journal, medium)
 }
 

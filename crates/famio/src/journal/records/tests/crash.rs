@@ -97,7 +97,8 @@ fn power_cut(lab: &Lab, seed: u64) -> Vec<u8> {
 /// Of what is `now` in the cache, some sectors over what is durable.
 fn some_sectors(now: &[u8], mut image: Vec<u8>, seed: u64) -> Vec<u8> {
     let mut random = seed | 1;
-    image.resize(now.len().max(image.len()), 0);
+    let durable = image.len();
+    image.resize(now.len().max(durable), 0);
     // Some seeds keep nearly all, some nearly nothing.
     let odds = seed % 7 + 1;
     for (sector, new) in now.chunks(512).enumerate() {
@@ -106,19 +107,22 @@ fn some_sectors(now: &[u8], mut image: Vec<u8>, seed: u64) -> Vec<u8> {
             image[sector * 512..sector * 512 + new.len()].copy_from_slice(new);
         }
     }
+    if seed & 256 == 0 {
+        image.truncate(durable); // the size, too
+    }
     image
 }
 
 /// Cuts recovery within its writes to the journal, or to the file, by the end of the process or by a power cut.
 fn cut_recovery(lab: &Lab, journal: &std::path::Path, seed: u64, bytes: i64) {
-    let watched = if seed % 2 == 0 { journal.to_path_buf() } else { lab.dir.path("data") };
+    let watched = if seed.is_multiple_of(2) { journal.to_path_buf() } else { lab.dir.path("data") };
     let file = File::options().read(true).write(true).open(&watched).unwrap();
     let dying = super::lab::Failing::new(&file);
     let before = contents(file.as_fd());
     dying.durable.lock().unwrap().clone_from(&before);
     dying.bytes_to_live.store(bytes, Ordering::Relaxed);
     let _ = recover(journal, &lab.data, dying);
-    if seed % 5 == 0 {
+    if seed.is_multiple_of(5) {
         let image = some_sectors(&contents(file.as_fd()), dying.durable.lock().unwrap().clone(), seed);
         file.set_len(image.len() as u64).unwrap();
         file.write_all_at(&image, 0).unwrap();
@@ -161,7 +165,7 @@ proptest! {
             rewrite(&path, power_cut(&lab, seed), false);
             lab.data.set_len(0).unwrap();
             lab.data.write_all_at(&found, 0).unwrap();
-            if seed % 3 == 0 {
+            if seed.is_multiple_of(3) {
                 cut_recovery(&lab, &path, seed / 3, recovery);
             }
             recovers_to_last_or_next(&lab, &path, "power cut");
@@ -182,8 +186,9 @@ proptest! {
                 lab.data.write_all_at(&state[granule * 64..granule * 64 + 64], granule as u64 * 64).unwrap();
             }
         }
-        if ahead % 2 == 0 && lab.states[committed as usize].len() > contents(lab.data.as_fd()).len() {
-            lab.data.set_len(lab.states[committed as usize].len() as u64).unwrap();
+        if ahead.is_multiple_of(2) && committed > 0 {
+            let end = contents(lab.data.as_fd()).len();
+            lab.data.write_all_at(&vec![b'?'; (ahead % 50_000) as usize], end as u64).unwrap();
         }
         let copy = lab.copy();
         recovers_to_last_or_next(&lab, &copy, "ahead");

@@ -55,6 +55,10 @@ unsafe impl Medium for Failing {
         // SAFETY: the caller's promise.
         unsafe { KERNEL.copy(dst, src, len) }
     }
+    unsafe fn stage(&self, dst: *mut u8, src: *const u8, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { KERNEL.stage(dst, src, len) }
+    }
     unsafe fn zero(&self, dst: *mut u8, len: usize) {
         // SAFETY: the caller's promise.
         unsafe { KERNEL.zero(dst, len) }
@@ -189,8 +193,8 @@ impl Lab {
     }
 
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
-        // A gap is written as zeros: what lies there in the file may be older.
-        let (from, to) = (offset.min(self.now.len()), offset + bytes.len());
+        // A gap need not be written as zeros: replay cuts the file before it grows.
+        let (from, to) = (offset, offset + bytes.len());
         if self.now.len() < to {
             self.now.resize(to, 0);
         }
@@ -236,6 +240,16 @@ impl Lab {
         if commit {
             self.states.push(self.now.clone());
         }
+        Ok(())
+    }
+
+    /// Commits a change of size alone.
+    pub fn append_unreserved(&mut self) -> Result<()> {
+        let epoch = self.log.committed() + 1;
+        let size = self.now.len() as u64;
+        self.log.append(&Batch { epoch, size, cut: self.cut, commit: true, blocks: &[] })?;
+        self.cut = size;
+        self.states.push(self.now.clone());
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use super::super::scan::scan_as;
 use super::super::{Batch, Block, Geometry, RecordLog, scan};
 use super::lab::{Lab, MIDDLE, SMALL, recover};
 use crate::journal::testing::KERNEL;
-use crate::journal::{Header, State};
+use crate::journal::{BootId, Header, Stamp, State};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -126,6 +126,18 @@ fn space_is_reserved_or_refused() {
     }
     assert!(refused > 5);
     lab.recovers_to(200);
+    // A change of size alone finds its place in a full journal, and makes room.
+    while lab.log.reserve(RecordLog::cost(1, 64)).is_ok() {
+        lab.write(0, &[1; 4096]);
+        lab.commit().unwrap();
+    }
+    let full = lab.log.committed();
+    lab.settle(full);
+    lab.truncate(1000);
+    lab.append_unreserved().unwrap();
+    lab.recovers_to(full as usize + 1);
+    lab.write(0, &[1; 4096]);
+    lab.commit().unwrap();
     // What was never reserved is refused whole, and can be tried again.
     let committed = lab.log.committed();
     let data = [1; 4096];
@@ -133,11 +145,11 @@ fn space_is_reserved_or_refused() {
     let size = lab.now.len() as u64;
     let batch = Batch { epoch: committed + 1, size, cut: size, commit: true, blocks: &blocks };
     assert_eq!(lab.log.append(&batch).unwrap_err().errno(), libc::ENOSPC);
-    lab.recovers_to(200);
-    lab.settle(200);
+    lab.recovers_to(committed as usize);
+    lab.settle(committed);
     lab.write(7, b"again");
     lab.commit().unwrap();
-    lab.recovers_to(201);
+    lab.recovers_to(committed as usize + 1);
 }
 
 #[test]
@@ -260,6 +272,35 @@ fn only_pending_journals_of_this_file_are_replayed() {
     lab.log.change_header(|header| header.state = State::Clean).unwrap();
     assert!(recover(&lab.copy(), &lab.data, &KERNEL).unwrap_err().to_string().contains("clean"));
     assert_eq!(lab.file(), lab.states[0]);
+}
+
+#[test]
+fn the_segment_that_tells_the_tail_stays() {
+    let mut lab = Lab::new();
+    for i in 0..30u64 {
+        lab.write(0, &vec![i as u8; 1 + i as usize * 500]);
+        lab.commit().unwrap();
+        lab.settle(i + 1);
+        lab.log.shrink().unwrap();
+        // Parts only, in whatever segments are free now: what is committed must not go for them.
+        for part in 0..i % 6 {
+            lab.write(part as usize * 5000, &[part as u8; 5000]);
+            lab.append(false).unwrap();
+            lab.log.shrink().unwrap();
+            lab.recovers_to(i as usize + 1);
+        }
+    }
+}
+
+#[test]
+fn recovery_says_that_it_is_at_it() {
+    let mut lab = Lab::with(SMALL, 1 << 30, false);
+    lab.write(0, b"one");
+    lab.commit().unwrap();
+    lab.log.change_header(|header| header.stamp = Some(Stamp::default())).unwrap();
+    lab.recovers_to(1);
+    let (header, _) = Header::load(File::open(lab.dir.path("copy")).unwrap().as_fd()).unwrap();
+    assert_eq!((header.boot_id, header.stamp), (BootId::current().unwrap(), None));
 }
 
 #[test]
