@@ -208,7 +208,7 @@ impl InPlace {
         } else {
             let physical = cx.shared().physical.load(Ordering::Acquire);
             // SAFETY: the buffer is ours.
-            unsafe { cx.home.read(offset, at, below, physical) }?;
+            unsafe { cx.read_home(offset, at, below, physical) }?;
         }
         // SAFETY: within the buffer, which is a whole block.
         unsafe { at.wrapping_add(below).write_bytes(0, len - below) };

@@ -86,6 +86,13 @@ impl Engine for Records {
         self.write(cx, block, start, end, buf)
     }
 
+    fn room_for_size(&self, cx: Context<'_>) -> Result<()> {
+        match self.reserve(false, 0) {
+            Err(e) if e.errno() == libc::ENOSPC && self.make_room(cx)? => self.reserve(false, 0),
+            reserved => reserved,
+        }
+    }
+
     fn cut(&self, cx: Context<'_>, size: u64) -> Result<()> {
         self.cut.fetch_min(size, Ordering::Relaxed);
         self.low.fetch_min(size, Ordering::Release);
@@ -94,7 +101,11 @@ impl Engine for Records {
 
     /// One append and one `fdatasync` of the journal.
     fn commit(&self, cx: Context<'_>, sealed: Sealed) -> Result<()> {
+        let cut = self.cut.load(Ordering::Relaxed).min(sealed.size);
         let mut open = std::mem::take(&mut *lock(&self.open));
+        if open.is_empty() && sealed.size == cut && cut == cx.shared().committed_size.load(Ordering::Relaxed) {
+            return Ok(()); // writes that found no room: nothing to say, and perhaps no space to say it in
+        }
         open.sort_unstable();
         open.dedup(); // a block that a cut took out may have come again
         let index = cx.index();
@@ -105,7 +116,7 @@ impl Engine for Records {
         let batch = Batch {
             epoch: log.committed() + 1,
             size: sealed.size,
-            cut: self.cut.load(Ordering::Relaxed).min(sealed.size),
+            cut,
             commit: true,
             blocks: &blocks,
         };
