@@ -104,7 +104,14 @@ impl Checked {
 
     fn check(&self) {
         assert_eq!(self.opened.atomic().size(), self.model.len() as u64);
-        assert!(self.opened.read(0, self.model.len() + 10) == self.model);
+        let found = self.opened.read(0, self.model.len() + 10);
+        let differs = found.iter().zip(&self.model).position(|(a, b)| a != b);
+        assert_eq!(
+            (differs, found.len()),
+            (None, self.model.len()),
+            "found {:?}",
+            differs.map(|i| (found[i], self.model[i]))
+        );
     }
 
     fn close(self, path: &Path) {

@@ -145,7 +145,9 @@ fn every_kill_leaves_an_epoch() {
         return;
     }
     let dir = Scratch::on_tmpfs("kill");
-    for settings in ["undo", "redo", "alternate", "undo-emulated", "redo-emulated", "alternate-emulated", "auto-emulated"] {
+    for settings in
+        ["undo", "redo", "alternate", "undo-emulated", "redo-emulated", "alternate-emulated", "auto-emulated"]
+    {
         let folder = dir.path().join(format!("d-{settings}"));
         std::fs::create_dir(&folder).unwrap();
         campaign(&folder, settings, kills(), false);

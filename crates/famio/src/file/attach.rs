@@ -85,7 +85,15 @@ pub(super) fn attach(
             super::records::attach(fds, arena.shared(), (plan.journal.domain, plan.file.domain), settings)?
         }
     };
-    Ok(Session { arena, home, engine, me: 0, solo_possible: crate::index::gate::prepare_process(), generation, choice: settings.policy })
+    Ok(Session {
+        arena,
+        home,
+        engine,
+        me: 0,
+        solo_possible: crate::index::gate::prepare_process(),
+        generation,
+        choice: settings.policy,
+    })
 }
 
 /// The shared state of a file without a journal. Gives the session's generation.

@@ -3,9 +3,10 @@
 use super::{Descriptors, Home};
 use crate::error::{Error, Result};
 use crate::index::{Arena, BLOCK, Cell, Index, Locked, Shared, SharedLock};
+use crate::sys::{check, syscall};
 use core::sync::atomic::Ordering;
 use rustix::fs::{Timespec, Timestamps};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// One file attached by one process: its arena, its home, its descriptors.
 #[derive(Clone, Copy)]
@@ -67,6 +68,40 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
+    /// Reads from the file as [`Home::read`] does. What can't be read through the mapping the kernel may still have: a hole
+    /// of a file on a full tmpfs, where to map a page of it takes room.
+    ///
+    /// # Safety
+    /// As [`Home::read`].
+    #[inline]
+    pub unsafe fn read_home(&self, offset: u64, dst: *mut u8, len: usize, readable: u64) -> Result<()> {
+        // SAFETY: the caller's promise.
+        match unsafe { self.home.read(offset, dst, len, readable) } {
+            // SAFETY: the caller's promise.
+            Err(e) if e.errno() == libc::EIO => unsafe { self.pread_home(offset, dst, len, readable) }.map_err(|_| e),
+            read => read,
+        }
+    }
+
+    #[cold]
+    unsafe fn pread_home(&self, offset: u64, dst: *mut u8, len: usize, readable: u64) -> Result<()> {
+        let there = len.min(readable.saturating_sub(offset) as usize);
+        let mut done = 0;
+        while done < there {
+            let n = self.fds.with(false, |fd| {
+                let (to, at) = (dst.wrapping_add(done) as usize, offset as usize + done);
+                // SAFETY: the caller's buffer; the kernel checks it.
+                check(unsafe { syscall(libc::SYS_pread64, [fd.as_raw_fd() as usize, to, there - done, at, 0, 0]) })
+            })?;
+            if n == 0 {
+                return Err(Error::new(libc::EIO)); // cut by somebody else
+            }
+            done += n;
+        }
+        // SAFETY: the rest of the caller's buffer.
+        unsafe { super::home::zero_out(dst.wrapping_add(there), len - there) }
+    }
+
     /// Room in the file for a whole block.
     #[inline]
     pub fn room_for(&self, block: u64) -> Result<()> {
@@ -125,6 +160,11 @@ pub(crate) trait Engine: Send + Sync {
     /// Whether `write_block` may be given the caller's memory itself, for whole granules: it is touched by guarded copies
     /// only, then. For a thread that has the file alone, and so holds no lock.
     fn takes_callers_memory(&self) -> bool;
+
+    /// Sees that a commit of a new size finds room: `ENOSPC` comes here. The gate is closed.
+    fn room_for_size(&self, _cx: Context<'_>) -> Result<()> {
+        Ok(())
+    }
 
     /// A smaller size in the open epoch: what lies above it is gone. The gate is closed.
     fn cut(&self, cx: Context<'_>, size: u64) -> Result<()>;

@@ -68,6 +68,6 @@ impl Session {
     /// As `read`.
     unsafe fn home_read(&self, cx: Context<'_>, at: u64, dst: *mut u8, len: usize) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { cx.home.read(at, dst, len, self.engine.readable(cx)) }
+        unsafe { cx.read_home(at, dst, len, self.engine.readable(cx)) }
     }
 }

@@ -21,6 +21,7 @@ impl Session {
         if size == old {
             return Ok(());
         }
+        self.engine.room_for_size(cx)?;
         shared.dirty.store(1, Ordering::Release);
         if size < old {
             self.engine.cut(cx, size)?;

@@ -119,8 +119,7 @@ impl Gate {
             if solo == 0 {
                 return Ok(());
             }
-            if solo != BETWEEN
-                && self.solo.compare_exchange(solo, BETWEEN, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+            if solo != BETWEEN && self.solo.compare_exchange(solo, BETWEEN, Ordering::SeqCst, Ordering::SeqCst).is_ok()
             {
                 // From here on the owner sees the word if we do not see it inside, and its flushes so far are fenced; an
                 // owner that is inside sees the word when it leaves, and fences what it flushed later.
@@ -180,8 +179,7 @@ impl Gate {
             return;
         }
         let waited = closer | WAITERS;
-        if closer == waited
-            || self.closed.compare_exchange(closer, waited, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        if closer == waited || self.closed.compare_exchange(closer, waited, Ordering::SeqCst, Ordering::Relaxed).is_ok()
         {
             let _ = futex::wait(&self.closed, futex::Flags::empty(), waited, Some(&PATIENCE));
         }

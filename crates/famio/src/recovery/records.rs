@@ -3,9 +3,9 @@
 use super::open::Replayed;
 use super::{Options, Progress};
 use crate::error::Result;
-use crate::journal::records::{replay as replay_records, scan};
 use crate::index::Claim;
 use crate::journal::Header;
+use crate::journal::records::{replay as replay_records, scan};
 use crate::pmem::Medium;
 use std::os::fd::BorrowedFd;
 

@@ -2,8 +2,8 @@
 
 use super::state::State;
 use super::{InPlace, inconsistent};
-use crate::file::bits::{GRANULE, runs, touched};
 use crate::error::{Error, Result};
+use crate::file::bits::{GRANULE, runs, touched};
 use crate::file::context::Context;
 use crate::file::home::copy_out;
 use crate::index::{BLOCK, Cell};
@@ -59,7 +59,7 @@ impl InPlace {
         let in_log = state.map_or(0, |s| s.in_log()) & wanted;
         if in_log == 0 {
             // SAFETY: the caller's promise.
-            return unsafe { cx.home.read(offset, dst, len, physical) };
+            return unsafe { cx.read_home(offset, dst, len, physical) };
         }
         let entry = state.map_or(0, |s| s.entry);
         if entry >= self.log.entries() {
@@ -80,7 +80,7 @@ impl InPlace {
         runs(wanted & !in_log, |first, count| {
             let (from, to, at) = piece(first, count);
             // SAFETY: `at` is in the caller's buffer.
-            unsafe { cx.home.read(block * BLOCK as u64 + from as u64, at, to - from, physical) }
+            unsafe { cx.read_home(block * BLOCK as u64 + from as u64, at, to - from, physical) }
         })
     }
 }

@@ -1,10 +1,10 @@
 //! Settling: committed granules move from the log to the file, and their entry becomes free, in three steps: data
 //! persistent in the file; then the cleared word persistent in the journal; then reuse.
 
-use super::state::State;
 use super::InPlace;
-use crate::file::bits::{GRANULE, above, runs};
+use super::state::State;
 use crate::error::Result;
+use crate::file::bits::{GRANULE, above, runs};
 use crate::file::context::Context;
 use crate::index::{BLOCK, Cell, Version};
 use crate::journal::inplace::Stored;

@@ -103,7 +103,8 @@ impl InPlace {
     fn put(&self, piece: &Piece<'_>, dst: *mut u8, src: *const u8, len: usize) -> Result<()> {
         let (medium, small) = (self.medium, piece.small);
         // SAFETY: `dst` as in `store`; whatever `src` is, the guard returns a fault there. The closure owns nothing.
-        let put = unsafe { guard::run(|| if small { medium.stage(dst, src, len) } else { medium.copy(dst, src, len) }) };
+        let put =
+            unsafe { guard::run(|| if small { medium.stage(dst, src, len) } else { medium.copy(dst, src, len) }) };
         put.map_err(|fault| {
             // Some of it may be stored: it is dirty like what was stored whole.
             let _ = self.leave_dirty(piece.cx, piece.cell, piece.block, piece.bits);
@@ -228,7 +229,7 @@ impl InPlace {
         } else {
             let physical = cx.shared().physical.load(Ordering::Acquire);
             // SAFETY: the buffer is ours.
-            unsafe { cx.home.read(offset, at, below, physical) }?;
+            unsafe { cx.read_home(offset, at, below, physical) }?;
         }
         // SAFETY: within the buffer, which is a whole block.
         unsafe { at.wrapping_add(below).write_bytes(0, len - below) };

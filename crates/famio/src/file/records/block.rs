@@ -68,6 +68,14 @@ impl Open {
 
 impl Records {
     pub(super) fn write(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
+        match self.write_once(cx, block, start, end, buf) {
+            // The journal is full of what is committed: once that is in the file, durably, it can be used again.
+            Err(e) if e.errno() == libc::ENOSPC && self.make_room(cx)? => self.write_once(cx, block, start, end, buf),
+            written => written,
+        }
+    }
+
+    fn write_once(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
         if cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64 > settle::HARD {
             // The background does not keep up: help it, as long as it helps.
             self.settle_round(cx)?;
@@ -122,11 +130,21 @@ impl Records {
         cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64 > settle::PRESSED
     }
 
-    /// Journal for one more block, perhaps, and so many more granules of the open epoch.
-    fn reserve(&self, block: bool, granules: u64) -> Result<()> {
-        let blocks = self.blocks.fetch_add(block.into(), Ordering::Relaxed) + u64::from(block);
-        let granules = self.granules.fetch_add(granules, Ordering::Relaxed) + granules;
-        let cost = RecordLog::cost(blocks, granules);
+    /// Journal for one more block, perhaps, and so many more granules of the open epoch; for none of either, what a commit
+    /// of a size takes.
+    pub(super) fn reserve(&self, block: bool, granules: u64) -> Result<()> {
+        let block = u64::from(block);
+        let blocks = self.blocks.fetch_add(block, Ordering::Relaxed) + block;
+        let all = self.granules.fetch_add(granules, Ordering::Relaxed) + granules;
+        let reserved = self.reserve_for(RecordLog::cost(blocks, all));
+        if reserved.is_err() {
+            self.blocks.fetch_sub(block, Ordering::Relaxed);
+            self.granules.fetch_sub(granules, Ordering::Relaxed);
+        }
+        reserved
+    }
+
+    fn reserve_for(&self, cost: u64) -> Result<()> {
         if cost <= self.reserved.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -159,7 +177,7 @@ impl Records {
             if from < until && state.held >> (from / GRANULE) & 1 == 0 {
                 let offset = block * BLOCK as u64 + from as u64;
                 // SAFETY: within a buffer of ours.
-                return unsafe { cx.home.read(offset, to.add(from), until - from, self.bounds(cx)) };
+                return unsafe { cx.read_home(offset, to.add(from), until - from, self.bounds(cx)) };
             }
             Ok(())
         };
@@ -184,7 +202,7 @@ impl Records {
         if bits & !state.held != 0 {
             // SAFETY: within a buffer of ours.
             unsafe {
-                cx.home.read(block * BLOCK as u64 + start as u64, live.add(start), end - start, self.bounds(cx))?;
+                cx.read_home(block * BLOCK as u64 + start as u64, live.add(start), end - start, self.bounds(cx))?;
             }
         }
         let held = match state.buffer {
@@ -272,7 +290,7 @@ impl Records {
         runs(wanted & !state.held, |first, count| {
             let (from, to, at) = piece(first, count);
             // SAFETY: `at` is in the caller's buffer.
-            unsafe { cx.home.read(block * BLOCK as u64 + from as u64, at, to - from, readable) }
+            unsafe { cx.read_home(block * BLOCK as u64 + from as u64, at, to - from, readable) }
         })
     }
 

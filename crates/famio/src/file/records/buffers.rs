@@ -17,7 +17,8 @@ fn words(cx: Context<'_>, number: u32) -> Option<&Words> {
 
 /// Where buffer `number` lies.
 pub(super) fn address(cx: Context<'_>, number: u32) -> Result<*mut u8> {
-    let words = words(cx, number).ok_or_else(|| Error::with(libc::EIO, "the shared index is damaged: no such buffer"))?;
+    let words =
+        words(cx, number).ok_or_else(|| Error::with(libc::EIO, "the shared index is damaged: no such buffer"))?;
     Ok(words.as_ptr().cast_mut().cast())
 }
 

@@ -90,6 +90,13 @@ impl Engine for Records {
         false // it compares what it is given
     }
 
+    fn room_for_size(&self, cx: Context<'_>) -> Result<()> {
+        match self.reserve(false, 0) {
+            Err(e) if e.errno() == libc::ENOSPC && self.make_room(cx)? => self.reserve(false, 0),
+            reserved => reserved,
+        }
+    }
+
     fn cut(&self, cx: Context<'_>, size: u64) -> Result<()> {
         self.cut.fetch_min(size, Ordering::Relaxed);
         self.low.fetch_min(size, Ordering::Release);
@@ -98,27 +105,22 @@ impl Engine for Records {
 
     /// One append and one `fdatasync` of the journal.
     fn commit(&self, cx: Context<'_>, sealed: Sealed) -> Result<()> {
+        let cut = self.cut.load(Ordering::Relaxed).min(sealed.size);
         let mut open = std::mem::take(&mut *lock(&self.open));
+        if open.is_empty() && sealed.size == cut && cut == cx.shared().committed_size.load(Ordering::Relaxed) {
+            return Ok(()); // writes that found no room: nothing to say, and perhaps no space to say it in
+        }
         open.sort_unstable();
         open.dedup(); // a block that a cut took out may have come again
         let index = cx.index();
         let held: Vec<Open> = open.iter().filter_map(|&number| Open::of(cx, index.lookup(number)?, number)).collect();
         let blocks: Vec<Block<'_>> =
             held.iter().map(|open| Block { number: open.number, mask: open.granules, data: open.data() }).collect();
-        if blocks.is_empty()
-            && !self.is_cut(cx)
-            && sealed.size == cx.shared().committed_size.load(Ordering::Relaxed)
-        {
+        if blocks.is_empty() && !self.is_cut(cx) && sealed.size == cx.shared().committed_size.load(Ordering::Relaxed) {
             return Ok(()); // a write that had no room: nothing to append, and perhaps no room for that either
         }
         let mut log = lock(&self.log);
-        let batch = Batch {
-            epoch: log.committed() + 1,
-            size: sealed.size,
-            cut: self.cut.load(Ordering::Relaxed).min(sealed.size),
-            commit: true,
-            blocks: &blocks,
-        };
+        let batch = Batch { epoch: log.committed() + 1, size: sealed.size, cut, commit: true, blocks: &blocks };
         if let Err(e) = log.append(&batch) {
             drop(log);
             self.live.suspect();

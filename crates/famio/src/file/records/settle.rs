@@ -67,6 +67,18 @@ impl Records {
         Ok(true)
     }
 
+    /// The journal is full: settles all that can be settled, so that space in it becomes free. Whether there was any. No
+    /// lock of a block is held.
+    pub(super) fn make_room(&self, cx: Context<'_>) -> Result<bool> {
+        let mut any = false;
+        // A pass may have been under way; what came since takes another. Blocks that others write are left to them.
+        for _ in 0..2 {
+            while self.settle_round(cx)? {}
+            any |= self.end_pass(cx)?;
+        }
+        Ok(any)
+    }
+
     fn begin_pass(&self, cx: Context<'_>, settling: &mut Settling) -> Result<()> {
         let cut = self.low.load(Ordering::Acquire) != u64::MAX;
         if settling.under_way || (settling.waiting.is_empty() && !cut) {
