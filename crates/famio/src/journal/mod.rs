@@ -24,9 +24,10 @@
 //! | yes | of another boot, in a domain that does not survive one | conflict |
 //! | yes | the file was changed by somebody else since | conflict |
 //!
-//! Recovery, before it stores anything in the file, erases from the journal what was not committed, and then stores the
-//! header with this boot's id and without a stamp: a crash of recovery itself is then no outsider's change, and what a
-//! power cut tore is not looked at again by the stricter rules for a journal of this boot.
+//! Recovery, before it stores anything in the file, stores the header with this boot's id and without a stamp: a crash of
+//! recovery itself is then no outsider's change. Of a journal of records it first erases what was not committed, so that
+//! what a power cut tore is not looked at again by the stricter rules for a journal of this boot; a journal in place is
+//! only read, and ends with its recovery.
 
 mod access;
 pub mod boot;
