@@ -159,7 +159,7 @@ fn a_file_in_use_is_said_to_be_with_the_process() {
         fs::write(&path, vec![1; 10_000]).unwrap();
         let mut owner = hold(&path, &settings, &[write(0, 100, 2), Sync, write(50, 100, 3)]);
         for access in [Access::Write, Access::Read] {
-            let error = open(&path, access, &settings).err().expect("two at one file");
+            let error = open(&path, access, &settings).expect_err("two at one file");
             assert_eq!(error.errno(), libc::EBUSY, "{error}");
             let text = error.to_string();
             assert!(
@@ -194,7 +194,7 @@ fn a_reader_keeps_writers_out_and_not_readers() {
         fs::write(&path, vec![1; 10_000]).unwrap();
         // Nothing written: but open for writing, as `hold` does.
         let mut owner = hold(&path, &settings, &[]);
-        let error = open(&path, Access::Write, &settings).err().expect("two at one file");
+        let error = open(&path, Access::Write, &settings).expect_err("two at one file");
         assert_eq!(error.errno(), libc::EBUSY);
         assert!(error.to_string().contains(&format!("process {}", owner.id())), "{error}");
         owner.kill().unwrap();

@@ -42,6 +42,7 @@ pub struct AtomicFile {
 
 struct Inner {
     /// All sessions that this file has had, the current one last: calls may still be inside an older one.
+    #[allow(clippy::vec_box, reason = "calls hold pointers to them")]
     sessions: Vec<Box<Session>>,
     claim: Option<Claim>,
 }
@@ -92,10 +93,10 @@ impl AtomicFile {
         if self.state.load(Ordering::Acquire) == DISOWNED {
             return Err(disowned());
         }
-        if access == Access::Write {
-            if let Some(claim) = &mut self.inner().claim {
-                claim.upgrade()?;
-            }
+        if access == Access::Write
+            && let Some(claim) = &mut self.inner().claim
+        {
+            claim.upgrade()?;
         }
         self.fds.add(fd.as_raw_fd(), access);
         Ok(())

@@ -50,6 +50,7 @@ impl Descriptors {
     }
 
     /// Whether the program has none left.
+    #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.list().open.is_empty()
     }

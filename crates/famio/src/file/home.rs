@@ -19,6 +19,7 @@ const STEP_MAX: u64 = 16 << 20;
 pub(crate) struct Home {
     current: AtomicPtr<Mapping>,
     /// All mappings ever made, the current one last: readers may still be in an older one.
+    #[allow(clippy::vec_box, reason = "readers hold pointers to them")]
     maps: Mutex<Vec<Box<Mapping>>>,
     domain: Domain,
     writable: bool,
@@ -78,7 +79,7 @@ impl Home {
             self.extend(shared, fds, end)?;
         }
         if self.sparse.load(Ordering::Relaxed) {
-            fds.with(true, |fd| Ok(allocate(fd, start, end)?))?;
+            fds.with(true, |fd| allocate(fd, start, end))?;
         }
         Ok(())
     }
@@ -127,6 +128,7 @@ impl Home {
         Ok(())
     }
 
+    #[allow(clippy::vec_box, reason = "readers hold pointers to them")]
     fn remap(&self, maps: &mut Vec<Box<Mapping>>, fds: &Descriptors, size: u64) -> Result<()> {
         let map = fds.with(self.writable, |fd| {
             Mapping::reserve(fd, self.domain, size, self.writable, crate::map::RESERVATION)

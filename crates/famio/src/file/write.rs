@@ -139,8 +139,8 @@ impl Session {
             let (block, start) = (at / BLOCK as u64, (at % BLOCK as u64) as usize);
             let want = (total - done).min(BLOCK - start);
             if cx.solo
-                && start % GRANULE == 0
-                && want % GRANULE == 0
+                && start.is_multiple_of(GRANULE)
+                && want.is_multiple_of(GRANULE)
                 && self.engine.takes_callers_memory()
                 && let Some(direct) = source.whole(want)
             {

@@ -85,19 +85,20 @@ pub(super) fn recover(
     let domain = header.as_ref().map_or(Domain::PageCache, |header| header.file_domain);
     match act {
         Act::Clean if options.dry_run => Ok((Outcome::Clean, 0, 0)),
-        Act::Clean => finish(file, examined, settings, domain).map(|()| (Outcome::Clean, 0, 0)),
+        Act::Clean => finish(file, examined, own.cloned(), settings, domain).map(|()| (Outcome::Clean, 0, 0)),
         Act::Discard if options.dry_run => Ok((Outcome::Discarded, 0, 0)),
-        Act::Discard => discard(file, examined, settings, own, domain).map(|()| (Outcome::Discarded, 0, 0)),
+        Act::Discard => finish(file, examined, own.cloned(), settings, domain).map(|()| (Outcome::Discarded, 0, 0)),
         Act::Replay => {
-            let (Some(header), Some((journal, length))) = (own, journal) else {
+            let (Some(mut header), Some((journal, length))) = (own.cloned(), journal) else {
                 return Err(Error::with(libc::EIO, "the journal is gone"));
             };
-            let replayed = replay(file, claim, journal.as_fd(), *length, header, options, progress).map_err(|e| {
-                let (file, journal) = (examined.file_path.display(), examined.journal_path.display());
-                e.context(format_args!("file {file}, journal {journal}: not recovered, both are kept"))
-            })?;
+            let replayed =
+                replay(file, claim, journal.as_fd(), *length, &mut header, options, progress).map_err(|e| {
+                    let (file, journal) = (examined.file_path.display(), examined.journal_path.display());
+                    e.context(format_args!("file {file}, journal {journal}: not recovered, both are kept"))
+                })?;
             if !options.dry_run {
-                finish(file, examined, settings, domain)?;
+                finish(file, examined, Some(header), settings, domain)?;
             }
             Ok((Outcome::Recovered, replayed.epoch, replayed.bytes))
         }
@@ -122,48 +123,37 @@ fn replay(
     claim: &Claim,
     journal: BorrowedFd<'_>,
     length: u64,
-    header: &Header,
+    header: &mut Header,
     options: Options,
     progress: &dyn Progress,
 ) -> Result<Replayed> {
     let medium = medium(header.file_domain, false);
+    let found = header.clone();
     let adopt = || -> Result<()> {
         // From here on the file's changes are ours, in this boot: a crash of recovery is no outsider's change.
         claim.forget_arena()?;
-        let mut header = header.clone();
         header.boot_id = BootId::current()?;
         header.stamp = None;
         header.store(journal, medium)
     };
-    match header.kind {
-        Kind::InPlace => in_place::replay(file, journal, length, header, medium, options, progress, adopt),
+    match found.kind {
+        Kind::InPlace => in_place::replay(file, journal, length, &found, medium, options, progress, adopt),
         Kind::Records => records::replay(file, claim, journal, header, medium, options, progress),
     }
 }
 
-/// The file has everything: *clean*, then the mark goes, then the journal.
-fn finish(file: BorrowedFd<'_>, examined: &Examined, settings: &Settings, domain: Domain) -> Result<()> {
-    if let (Some((journal, _)), Some(header)) = (&examined.journal, &examined.header)
-        && header.state != State::Clean
-        && header.identity == examined.identity
-    {
-        let mut header = header.clone();
-        header.state = State::Clean;
-        header.store(journal.as_fd(), medium(domain, false))?;
-    }
-    end(file, examined, settings, durability_of(domain))
-}
-
-/// The journal goes though the file may lack what it holds.
-fn discard(
+/// The file has everything, or is to be taken as it is: *clean*, then the mark goes, then the journal. `header`: of a
+/// journal of this very file.
+fn finish(
     file: BorrowedFd<'_>,
     examined: &Examined,
+    header: Option<Header>,
     settings: &Settings,
-    own: Option<&Header>,
     domain: Domain,
 ) -> Result<()> {
-    if let (Some(header), Some((journal, _))) = (own, &examined.journal) {
-        let mut header = header.clone();
+    if let (Some((journal, _)), Some(mut header)) = (&examined.journal, header)
+        && header.state != State::Clean
+    {
         header.state = State::Clean;
         header.store(journal.as_fd(), medium(domain, false))?;
     }

@@ -14,7 +14,7 @@ pub(super) fn replay(
     file: BorrowedFd<'_>,
     claim: &Claim,
     journal: BorrowedFd<'_>,
-    header: &Header,
+    header: &mut Header,
     medium: &dyn Medium,
     options: Options,
     progress: &dyn Progress,
@@ -28,7 +28,7 @@ pub(super) fn replay(
     let cores = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count() as usize);
     let threads = if options.threads > 0 { options.threads } else { cores };
     progress.begin(plan.bytes);
-    let done = replay_records(journal, &mut header.clone(), file, medium, threads, &|bytes| progress.advance(bytes))?;
+    let done = replay_records(journal, header, file, medium, threads, &|bytes| progress.advance(bytes))?;
     progress.end();
     Ok(Replayed { epoch: done.epoch, bytes: done.bytes })
 }

@@ -146,7 +146,11 @@ impl Engine for Records {
         // Zeros for the next segment are written ahead of need.
         let next = lock(&self.log).prepare_next();
         match next {
-            Some(preparation) => preparation.run().map(|()| ended),
+            // A full disk is told to the write that needs the room.
+            Some(preparation) => match preparation.run() {
+                Err(e) if e.errno() != libc::ENOSPC => Err(e),
+                _ => Ok(ended),
+            },
             None => Ok(ended),
         }
     }

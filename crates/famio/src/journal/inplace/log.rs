@@ -11,7 +11,7 @@ use crate::pmem::{Domain, Medium};
 use crate::sys::high_duplicate;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::fs::FallocateFlags;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
 /// No entry.
@@ -74,27 +74,14 @@ impl Log {
         self.key
     }
 
-    /// Its file.
-    pub fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
-    }
-
     /// Bytes that the journal may have.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Bytes that the journal has now.
-    pub fn length(&self) -> u64 {
-        match self.segments.load(Ordering::Acquire) {
-            0 => SEGMENTS_START,
-            n => Geometry::of(n as usize - 1).end(),
-        }
-    }
-
     /// One line of words at `offset`.
     fn line(&self, offset: u64) -> &[AtomicU64; 8] {
-        debug_assert!(offset % 64 == 0);
+        debug_assert!(offset.is_multiple_of(64));
         let at = self.map.base().wrapping_add(offset as usize);
         // SAFETY: every caller stays below the end of the slots' page or of a segment that is known to be in the file; the
         // map reaches beyond, lives as long as `self`, and atomic words take any bytes.
@@ -233,7 +220,7 @@ impl Log {
         let (segment, i) = Geometry::place(number);
         let links = self.directory(arena).ok()?[segment].load(Ordering::Acquire);
         // Arena offsets are aligned to 64: take the line, then the word in it.
-        let line = arena.at::<[AtomicU32; 16]>(links + (i * 4 & !63))?;
+        let line = arena.at::<[AtomicU32; 16]>(links + ((i * 4) & !63))?;
         Some(&line[i as usize % 16])
     }
 

@@ -58,11 +58,13 @@ impl Geometry {
     }
 
     /// Offset of entry `i` of the segment.
+    #[cfg(test)]
     pub fn entry(&self, i: u64) -> u64 {
         self.start + 64 + 64 * i
     }
 
     /// Offset of log block `i` of the segment.
+    #[cfg(test)]
     pub fn block(&self, i: u64) -> u64 {
         self.start + Self::blocks_from(self.count) + (i << CLASS)
     }
