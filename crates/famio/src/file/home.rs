@@ -38,6 +38,7 @@ impl Home {
             let sparse = (stat.st_blocks as u64) * 512 < stat.st_size as u64;
             let size = stat.st_size as u64;
             let map = Mapping::reserve(fd, domain, size, writable, crate::map::RESERVATION)?;
+            medium.watch(fd, map.base(), map.reserved());
             Ok((Box::new(map), sparse, size))
         })?;
         let current = AtomicPtr::new(core::ptr::from_ref(&*map).cast_mut());
@@ -131,7 +132,9 @@ impl Home {
     #[allow(clippy::vec_box, reason = "readers hold pointers to them")]
     fn remap(&self, maps: &mut Vec<Box<Mapping>>, fds: &Descriptors, size: u64) -> Result<()> {
         let map = fds.with(self.writable, |fd| {
-            Mapping::reserve(fd, self.domain, size, self.writable, crate::map::RESERVATION)
+            let map = Mapping::reserve(fd, self.domain, size, self.writable, crate::map::RESERVATION)?;
+            self.medium.watch(fd, map.base(), map.reserved());
+            Ok(map)
         })?;
         let map = Box::new(map);
         self.current.store(core::ptr::from_ref(&*map).cast_mut(), Ordering::Release);

@@ -9,9 +9,13 @@ use crate::error::{Error, Result};
 use crate::sys::{check, syscall};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Mutex;
 
 /// The medium of a domain. `eadr`: on pmem, the platform flushes its caches itself (see [`super::Detected`]).
 pub fn medium(domain: Domain, eadr: bool) -> &'static dyn Medium {
+    if let Some(medium) = *STAND_IN.lock().unwrap_or_else(|poison| poison.into_inner()) {
+        return medium;
+    }
     match domain {
         Domain::Pmem if eadr => &PmemFlushedByPlatform,
         // Flushes and fences are executed in both; they differ in what they survive.
@@ -19,6 +23,15 @@ pub fn medium(domain: Domain, eadr: bool) -> &'static dyn Medium {
         Domain::Process => &Process,
         Domain::PageCache => &PageCache,
     }
+}
+
+static STAND_IN: Mutex<Option<&'static dyn Medium>> = Mutex::new(None);
+
+/// For tests: what [`medium`] gives from now on in this process, whatever it is asked for. A recorder records what files do
+/// that are attached, or recovered, while it stands in.
+#[doc(hidden)]
+pub fn stand_in(medium: Option<&'static dyn Medium>) {
+    *STAND_IN.lock().unwrap_or_else(|poison| poison.into_inner()) = medium;
 }
 
 /// Flush and fence.

@@ -89,6 +89,6 @@ fn epoch_of(header: &Header, fd: &OwnedFd, size: u64) -> Option<u64> {
     }
     let map = Mapping::reserve(fd.as_fd(), header.domain, size, false, size as usize).ok()?;
     let medium = medium(header.domain, false);
-    let log = Log::new(high_duplicate(fd.as_fd()).ok()?, map, medium, Key::of(header.journal_id), size, false);
+    let log = Log::new(high_duplicate(fd.as_fd()).ok()?, map, medium, Key::of(header.journal_id), size);
     log.slots().last().map(|commit| commit.epoch)
 }

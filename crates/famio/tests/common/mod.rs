@@ -22,6 +22,11 @@ impl Scratch {
         Self::below(Path::new(env!("CARGO_TARGET_TMPDIR")), name)
     }
 
+    /// None of its own.
+    pub fn none() -> Self {
+        Self(PathBuf::new())
+    }
+
     fn below(parent: &Path, name: &str) -> Self {
         let path = parent.join(format!("famio-test-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
@@ -36,7 +41,9 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        if !self.0.as_os_str().is_empty() {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::pmem::{Domain, Medium};
 use crate::sys::high_duplicate;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::fs::FallocateFlags;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
 /// No entry.
@@ -25,11 +25,16 @@ pub(crate) struct Log {
     key: Key,
     /// Bytes that the journal may have.
     limit: u64,
-    /// After growing, the file's own metadata must be synced: on a medium that outlives the boot.
-    sync_growth: bool,
     segments: AtomicU32,
     starts: Box<[AtomicU64; SEGMENTS_MAX]>,
     growing: Mutex<()>,
+}
+
+/// Space for `start..end` of a journal, durably: the medium's part of it is the size.
+fn make_room(file: BorrowedFd<'_>, medium: &dyn Medium, start: u64, end: u64) -> Result<()> {
+    rustix::fs::fallocate(file, FallocateFlags::empty(), start, end - start)?;
+    medium.ftruncate(file, end)?;
+    medium.fdatasync(file)
 }
 
 impl Log {
@@ -41,11 +46,11 @@ impl Log {
         key: Key,
         limit: u64,
     ) -> Result<Self> {
-        rustix::fs::fallocate(file, FallocateFlags::empty(), 0, SEGMENTS_START)?;
+        make_room(file, medium, 0, SEGMENTS_START)?;
         let reservation = (limit.max(SEGMENTS_START) as usize).next_multiple_of(4096);
         let map = Mapping::reserve(file, domain, SEGMENTS_START, true, reservation)?;
-        let sync_growth = domain == Domain::Pmem;
-        let log = Self::new(high_duplicate(file)?, map, medium, key, limit, sync_growth);
+        medium.watch(file, map.base(), map.reserved());
+        let log = Self::new(high_duplicate(file)?, map, medium, key, limit);
         log.extent().store(0);
         Ok(log)
     }
@@ -57,11 +62,10 @@ impl Log {
         medium: &'static dyn Medium,
         key: Key,
         limit: u64,
-        sync_growth: bool,
     ) -> Self {
         let starts = Box::new([const { AtomicU64::new(0) }; SEGMENTS_MAX]);
         let (segments, growing) = (AtomicU32::new(0), Mutex::new(()));
-        Self { map, file, medium, key, limit, sync_growth, segments, starts, growing }
+        Self { map, file, medium, key, limit, segments, starts, growing }
     }
 
     /// The medium of its stores.
@@ -178,12 +182,9 @@ impl Log {
             return Err(Error::new(libc::ENOSPC));
         }
         self.make_links(arena, geometry)?;
-        rustix::fs::fallocate(&self.file, FallocateFlags::empty(), geometry.start, geometry.end() - geometry.start)?;
+        make_room(self.file.as_fd(), self.medium, geometry.start, geometry.end())?;
         geometry.store_header(self.line(geometry.start), self.medium, self.key);
         self.medium.fence();
-        if self.sync_growth {
-            rustix::fs::fsync(&self.file)?;
-        }
         // Durable last: what it counts is then there.
         self.extent().store(index as u64 + 1);
         self.medium.fence();
