@@ -13,7 +13,8 @@ use crate::sys::{check, syscall};
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-use std::sync::{Arc, Mutex};
+use crate::thread::{Guard, Mutex};
+use std::sync::Arc;
 
 /// Nothing was written yet: no journal, no index; reads go to the kernel.
 const PLAIN: u8 = 0;
@@ -102,8 +103,8 @@ impl AtomicFile {
         Ok(())
     }
 
-    fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(|poison| poison.into_inner())
+    fn inner(&self) -> Guard<'_, Inner> {
+        self.inner.lock()
     }
 
     /// The atomic file of this process with that device and inode, if it is open.
@@ -416,7 +417,7 @@ pub fn disown_all() {
         file.state.store(DISOWNED, Ordering::Release);
         file.fds.forget();
         // Closing our copies leaves the parent's lock alone; keeping them would outlive the parent.
-        if let Ok(mut inner) = file.inner.try_lock() {
+        if let Some(mut inner) = file.inner.try_lock() {
             inner.claim = None;
             inner.sessions.iter().for_each(|session| session.arena.forget_file());
         }

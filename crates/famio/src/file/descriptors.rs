@@ -4,8 +4,8 @@
 use super::Access;
 use crate::error::{Error, Result};
 use crate::sys::high_duplicate;
+use crate::thread::{Guard, Mutex};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::{Mutex, MutexGuard};
 
 /// The program's descriptors of one file, and one of ours where it has closed its last writable one.
 #[derive(Default)]
@@ -18,8 +18,8 @@ struct List {
 }
 
 impl Descriptors {
-    fn list(&self) -> MutexGuard<'_, List> {
-        self.0.lock().unwrap_or_else(|poison| poison.into_inner())
+    fn list(&self) -> Guard<'_, List> {
+        self.0.lock()
     }
 
     /// The program has one more.
@@ -72,7 +72,7 @@ impl Descriptors {
 
     /// Forgets all, in a forked child: they are the parent's.
     pub fn forget(&self) {
-        if let Ok(mut list) = self.0.try_lock() {
+        if let Some(mut list) = self.0.try_lock() {
             list.parked = None;
         }
     }

@@ -2,7 +2,8 @@
 
 use super::AtomicFile;
 use core::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::thread::{Guard, Mutex};
+use std::sync::Arc;
 
 type List = Vec<Arc<AtomicFile>>;
 
@@ -12,17 +13,17 @@ static FILES_OF_CHILD: Mutex<List> = Mutex::new(Vec::new());
 static ORPHANED: AtomicBool = AtomicBool::new(false);
 
 /// Locks the list. Few files are atomic: a list is enough.
-pub(super) fn files() -> MutexGuard<'static, List> {
+pub(super) fn files() -> Guard<'static, List> {
     let list = if ORPHANED.load(Ordering::Acquire) { &FILES_OF_CHILD } else { &FILES };
-    list.lock().unwrap_or_else(PoisonError::into_inner)
+    list.lock()
 }
 
 /// In a forked child: the parent's files, which are the child's no longer. Empty where another thread of the parent was at
 /// the list.
 pub(super) fn inherited() -> List {
     match FILES.try_lock() {
-        Ok(mut list) => core::mem::take(&mut *list),
-        Err(_) => {
+        Some(mut list) => core::mem::take(&mut *list),
+        None => {
             ORPHANED.store(true, Ordering::Release);
             Vec::new()
         }

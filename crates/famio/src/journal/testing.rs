@@ -42,15 +42,11 @@ unsafe impl Medium for Kernel {
         // SAFETY: the caller's promise.
         unsafe { core::ptr::copy_nonoverlapping(src, dst, len) }
     }
-    unsafe fn stage(&self, dst: *mut u8, src: *const u8, len: usize) {
-        // SAFETY: the caller's promise.
-        unsafe { core::ptr::copy_nonoverlapping(src, dst, len) }
-    }
     unsafe fn zero(&self, dst: *mut u8, len: usize) {
         // SAFETY: the caller's promise.
         unsafe { core::ptr::write_bytes(dst, 0, len) }
     }
-    unsafe fn stage(&self, dst: *mut u8, src: *const u8, len: usize) {
+    unsafe fn stage(&self, dst: *mut u8, src: *const u8, len: usize, _hot: bool) {
         // SAFETY: the caller's promise.
         unsafe { core::ptr::copy_nonoverlapping(src, dst, len) }
     }

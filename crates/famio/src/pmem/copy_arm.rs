@@ -17,6 +17,16 @@ pub(super) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
+/// Copies by ordinary stores; the lines are still to be flushed.
+///
+/// # Safety
+/// As [`core::ptr::copy_nonoverlapping`] of bytes.
+#[inline]
+pub(super) unsafe fn stage(dst: *mut u8, src: *const u8, len: usize, _hot: bool) {
+    // SAFETY: the caller's promise. Later stores that publish are release stores.
+    unsafe { dst.copy_from_nonoverlapping(src, len) }
+}
+
 /// Stores zeros so that they are persistent after the next [`fence`] of this thread.
 ///
 /// # Safety

@@ -23,6 +23,10 @@ const fn small(cpu: CpuFeatures) -> usize {
     }
 }
 
+/// Pieces from here on are staged around the cache: they are not written to again soon, and reading their lines first would
+/// cost more than the fence.
+const STAGE_SMALL: usize = 2048;
+
 /// Copies so that the bytes are persistent after the next [`fence`] of this thread.
 ///
 /// # Safety
@@ -31,6 +35,30 @@ const fn small(cpu: CpuFeatures) -> usize {
 pub(super) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: the caller's promise; `features` tells what the CPU has.
     unsafe { copy_by(features(), dst, src, len) }
+}
+
+/// Copies so that later stores of this thread are seen after the bytes: ordinary stores, or non-temporal ones and a fence.
+/// The lines are still to be flushed. `hot`: they are in the cache, or will be stored to again.
+///
+/// # Safety
+/// As [`core::ptr::copy_nonoverlapping`] of bytes.
+#[inline]
+pub(super) unsafe fn stage(dst: *mut u8, src: *const u8, len: usize, hot: bool) {
+    let cpu = features();
+    let parts = lines::split(dst as usize, len);
+    if hot || len < STAGE_SMALL || parts.head + parts.tail > 0 || cpu.copy == CopyOp::Ordinary {
+        // SAFETY: the caller's promise.
+        return unsafe { dst.copy_from_nonoverlapping(src, len) };
+    }
+    // SAFETY: the caller's promise; whole lines, and `cpu` is what there is.
+    unsafe {
+        match cpu.copy {
+            CopyOp::Avx512 => stream_avx512(dst, src, len),
+            CopyOp::Avx => stream_avx(dst, src, len),
+            _ => stream_sse2(dst, src, len),
+        }
+    }
+    fence();
 }
 
 /// Stores zeros so that they are persistent after the next [`fence`] of this thread.

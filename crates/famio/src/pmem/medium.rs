@@ -24,12 +24,12 @@ pub unsafe trait Medium: Send + Sync + 'static {
     /// `dst` is valid for `len` bytes.
     unsafe fn zero(&self, dst: *mut u8, len: usize);
 
-    /// Copies by ordinary stores: persistent only after [`flush`](Self::flush) of the range and a fence. For what will be
+    /// Copies so that other threads see the bytes before anything that this one stores later. Persistent only after [`flush`](Self::flush) of the range and a fence. For what will be
     /// stored to again soon, so that one write-back serves several.
     ///
     /// # Safety
-    /// As [`copy`](Self::copy).
-    unsafe fn stage(&self, dst: *mut u8, src: *const u8, len: usize);
+    /// As [`copy`](Self::copy). `hot` is a hint: the lines are in the cache, or will be stored to again.
+    unsafe fn stage(&self, dst: *mut u8, src: *const u8, len: usize, hot: bool);
 
     /// An ordinary release store of a word: 8-byte atomic, in order with other words of its cache line. Persistent only
     /// after [`flush`](Self::flush) and [`fence`](Self::fence), but may be persistent at any time before.

@@ -50,9 +50,9 @@ unsafe impl Medium for Pmem {
         unsafe { ops::copy(dst, src, len) }
     }
 
-    unsafe fn stage(&self, dst: *mut u8, src: *const u8, len: usize) {
+    unsafe fn stage(&self, dst: *mut u8, src: *const u8, len: usize, hot: bool) {
         // SAFETY: the caller's promise.
-        unsafe { dst.copy_from_nonoverlapping(src, len) }
+        unsafe { ops::stage(dst, src, len, hot) }
     }
 
     unsafe fn zero(&self, dst: *mut u8, len: usize) {
@@ -96,7 +96,7 @@ macro_rules! ordinary_stores {
                 unsafe { dst.copy_from_nonoverlapping(src, len) }
             }
 
-            unsafe fn stage(&self, dst: *mut u8, src: *const u8, len: usize) {
+            unsafe fn stage(&self, dst: *mut u8, src: *const u8, len: usize, _hot: bool) {
                 // SAFETY: the caller's promise.
                 unsafe { dst.copy_from_nonoverlapping(src, len) }
             }

@@ -32,7 +32,10 @@ struct Piece<'a> {
     bits: u64,
     /// Granules of the block that hold no committed byte.
     fresh: u64,
-    small: bool,
+    /// The thread's last write was to this block, too.
+    hot: bool,
+    /// Flushed later: when the thread turns to another block, or by SYNC.
+    staged: bool,
 }
 
 impl InPlace {
@@ -62,7 +65,7 @@ impl InPlace {
                 state = None;
             }
         }
-        let piece = Piece { cx, cell, block, start, end, buf, bits, fresh, small: again || end - start <= SMALL };
+        let piece = Piece { cx, cell, block, start, end, buf, bits, fresh, hot: again, staged: again || cx.solo || end - start <= SMALL };
         if bits & !fresh == 0 && state.is_none_or(|s| s.in_log() & bits == 0) {
             // Above C's size in the file: recovery cuts it off, no copy is needed.
             return self.store_in_file(&piece, owed);
@@ -101,10 +104,12 @@ impl InPlace {
     /// memory, and bad: `EFAULT`.
     #[inline]
     fn put(&self, piece: &Piece<'_>, dst: *mut u8, src: *const u8, len: usize) -> Result<()> {
-        let (medium, small) = (self.medium, piece.small);
+        let (medium, staged, hot) = (self.medium, piece.staged, piece.hot);
         // SAFETY: `dst` as in `store`; whatever `src` is, the guard returns a fault there. The closure owns nothing.
         let put =
-            unsafe { guard::run(|| if small { medium.stage(dst, src, len) } else { medium.copy(dst, src, len) }) };
+            unsafe { guard::run(|| {
+                if staged { medium.stage(dst, src, len, hot) } else { medium.copy(dst, src, len) }
+            }) };
         put.map_err(|fault| {
             // Some of it may be stored: it is dirty like what was stored whole.
             let _ = self.leave_dirty(piece.cx, piece.cell, piece.block, piece.bits);
@@ -116,9 +121,9 @@ impl InPlace {
     /// cache is fenced.
     #[inline]
     fn conclude(&self, piece: &Piece<'_>, owed: bool) -> Result<()> {
-        let dirty = if piece.small { piece.bits } else { 0 };
+        let dirty = if piece.staged { piece.bits } else { 0 };
         let flushed = self.leave_dirty(piece.cx, piece.cell, piece.block, dirty)?;
-        if (owed || flushed || !piece.small) && !piece.cx.solo {
+        if (owed || flushed || !piece.staged) && !piece.cx.solo {
             self.medium.fence();
         }
         Ok(())

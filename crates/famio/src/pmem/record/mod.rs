@@ -220,7 +220,7 @@ unsafe impl Medium for Recorder {
         state.push(Op::Copy { object, at, bytes: vec![0; len] });
     }
 
-    unsafe fn stage(&self, dst: *mut u8, src: *const u8, len: usize) {
+    unsafe fn stage(&self, dst: *mut u8, src: *const u8, len: usize, hot: bool) {
         if len == 0 {
             return;
         }
@@ -228,7 +228,7 @@ unsafe impl Medium for Recorder {
         let (object, at) = state.find(dst, len);
         // SAFETY: the caller's promise.
         let bytes = unsafe {
-            self.real.stage(dst, src, len);
+            self.real.stage(dst, src, len, hot);
             core::slice::from_raw_parts(src, len).to_vec()
         };
         state.push(Op::Stage { object, at, bytes });

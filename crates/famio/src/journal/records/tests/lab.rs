@@ -55,17 +55,13 @@ unsafe impl Medium for Failing {
         // SAFETY: the caller's promise.
         unsafe { KERNEL.copy(dst, src, len) }
     }
-    unsafe fn stage(&self, dst: *mut u8, src: *const u8, len: usize) {
-        // SAFETY: the caller's promise.
-        unsafe { KERNEL.stage(dst, src, len) }
-    }
     unsafe fn zero(&self, dst: *mut u8, len: usize) {
         // SAFETY: the caller's promise.
         unsafe { KERNEL.zero(dst, len) }
     }
-    unsafe fn stage(&self, dst: *mut u8, src: *const u8, len: usize) {
+    unsafe fn stage(&self, dst: *mut u8, src: *const u8, len: usize, hot: bool) {
         // SAFETY: the caller's promise.
-        unsafe { KERNEL.stage(dst, src, len) }
+        unsafe { KERNEL.stage(dst, src, len, hot) }
     }
     fn store(&self, word: &AtomicU64, value: u64) {
         KERNEL.store(word, value);

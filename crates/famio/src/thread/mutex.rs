@@ -1,0 +1,83 @@
+//! A mutex that a signal handler can see is held by the thread that it interrupted.
+
+use super::current;
+use core::ops::{Deref, DerefMut};
+use std::sync::{MutexGuard, PoisonError};
+
+/// A mutex of the process. While a thread holds it (or waits for it) its block says so, and a call that a signal handler
+/// makes on that thread is refused at its entry instead of waiting for what it interrupted.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+
+/// Holds a [`Mutex`] until it is dropped.
+pub(crate) struct Guard<'a, T> {
+    inner: MutexGuard<'a, T>,
+    _counted: Counted,
+}
+
+/// One more lock of this thread, until it is dropped.
+struct Counted;
+
+impl Counted {
+    fn new() -> Self {
+        let held = &current().posix_locks;
+        held.set(held.get() + 1);
+        Self
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let held = &current().posix_locks;
+        held.set(held.get() - 1);
+    }
+}
+
+impl<T> Mutex<T> {
+    pub const fn new(value: T) -> Self {
+        Self(std::sync::Mutex::new(value))
+    }
+
+    /// Waits for the lock. What a thread that panicked left is used as it is.
+    pub fn lock(&self) -> Guard<'_, T> {
+        let counted = Counted::new();
+        Guard { inner: self.0.lock().unwrap_or_else(PoisonError::into_inner), _counted: counted }
+    }
+
+    /// Takes the lock if nobody has it.
+    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        let counted = Counted::new();
+        self.0.try_lock().ok().map(|inner| Guard { inner, _counted: counted })
+    }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_thread_says_what_it_holds() {
+        let (a, b) = (Mutex::new(1), Mutex::new(2));
+        let before = current().posix_locks.get();
+        let held = a.lock();
+        assert!(a.try_lock().is_none());
+        assert_eq!(current().posix_locks.get(), before + 1);
+        *b.lock() += *held;
+        drop(held);
+        assert_eq!((current().posix_locks.get(), *b.lock()), (before, 3));
+    }
+}
