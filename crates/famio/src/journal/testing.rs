@@ -50,10 +50,6 @@ unsafe impl Medium for Kernel {
         // SAFETY: the caller's promise.
         unsafe { core::ptr::write_bytes(dst, 0, len) }
     }
-    unsafe fn stage(&self, dst: *mut u8, src: *const u8, len: usize) {
-        // SAFETY: the caller's promise.
-        unsafe { core::ptr::copy_nonoverlapping(src, dst, len) }
-    }
     fn store(&self, word: &AtomicU64, value: u64) {
         word.store(value, Ordering::Release);
     }

@@ -63,10 +63,6 @@ unsafe impl Medium for Failing {
         // SAFETY: the caller's promise.
         unsafe { KERNEL.zero(dst, len) }
     }
-    unsafe fn stage(&self, dst: *mut u8, src: *const u8, len: usize) {
-        // SAFETY: the caller's promise.
-        unsafe { KERNEL.stage(dst, src, len) }
-    }
     fn store(&self, word: &AtomicU64, value: u64) {
         KERNEL.store(word, value);
     }
