@@ -17,9 +17,9 @@ pub use detect::{Detected, detect};
 pub use domain::Domain;
 pub use lines::LINE;
 pub use medium::Medium;
+pub use native::medium;
 #[doc(hidden)]
 pub use native::stand_in;
-pub use native::medium;
 
 /// Tells the CPU that the line at `address` is about to be written. Any address will do: nothing is accessed.
 #[inline]

@@ -42,7 +42,22 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if !self.0.as_os_str().is_empty() {
+            forget_arenas(&self.0);
             let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+/// What killed processes left in shared memory for the files below a folder.
+fn forget_arenas(folder: &Path) {
+    use std::os::unix::fs::MetadataExt;
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        match entry.metadata() {
+            Ok(stat) if stat.is_dir() => forget_arenas(&entry.path()),
+            Ok(stat) => {
+                let _ = std::fs::remove_file(format!("/dev/shm/famio-{:x}-{:x}.arena", stat.dev(), stat.ino()));
+            }
+            Err(_) => {}
         }
     }
 }
@@ -107,7 +122,8 @@ impl Opened {
 impl Drop for Opened {
     fn drop(&mut self) {
         if let Some(atomic) = self.atomic.take() {
-            atomic.remove_descriptor(self.file.as_raw_fd()).unwrap();
+            let closed = atomic.remove_descriptor(self.file.as_raw_fd());
+            assert!(closed.is_ok() || std::thread::panicking(), "{closed:?}");
         }
     }
 }

@@ -56,13 +56,7 @@ impl Log {
     }
 
     /// Over the journal in `file`, whose header is valid (or about to be) and whose segments are as found.
-    pub fn new(
-        file: OwnedFd,
-        map: Mapping,
-        medium: &'static dyn Medium,
-        key: Key,
-        limit: u64,
-    ) -> Self {
+    pub fn new(file: OwnedFd, map: Mapping, medium: &'static dyn Medium, key: Key, limit: u64) -> Self {
         let starts = Box::new([const { AtomicU64::new(0) }; SEGMENTS_MAX]);
         let (segments, growing) = (AtomicU32::new(0), Mutex::new(()));
         Self { map, file, medium, key, limit, segments, starts, growing }
