@@ -166,14 +166,19 @@ impl AtomicFile {
             DEMOTED => Ok(None),
             DISOWNED => Err(disowned()),
             ATTACHED if let Some(session) = self.session() => Ok(Some(session)),
-            _ => self.attach().map(Some),
+            _ => self.attach(),
         }
     }
 
     #[cold]
-    fn attach(&self) -> Result<&Session> {
+    fn attach(&self) -> Result<Option<&Session>> {
         let mut inner = self.inner();
         if self.state.load(Ordering::Acquire) == PLAIN {
+            if self.fds.with(true, |fd| Ok(rustix::fs::fstat(fd)?.st_nlink == 0))? {
+                // A file without a name does not outlive a crash: there is nothing to protect.
+                self.state.store(DEMOTED, Ordering::Release);
+                return Ok(None);
+            }
             // Given up before an exec that failed: taken again, with an arena of its own.
             let mut arena = None;
             if inner.claim.is_none() {
@@ -192,7 +197,10 @@ impl AtomicFile {
             super::background::start();
         }
         drop(inner);
-        self.session().ok_or(Error::new(libc::ESTALE))
+        match self.session() {
+            None if !self.is_demoted() => Err(Error::new(libc::ESTALE)),
+            session => Ok(session),
+        }
     }
 
     /// No locks of ours may be held by this thread: a signal handler that interrupted a call of ours must not wait for it.
@@ -334,6 +342,14 @@ impl AtomicFile {
     /// Whether the file was handed back.
     pub fn is_demoted(&self) -> bool {
         self.state.load(Ordering::Acquire) == DEMOTED
+    }
+
+    /// Commits, settles and closes the journal clean, as before a change of the file's name; the next write attaches anew.
+    ///
+    /// # Errors
+    /// Those of the commit; the file stays as it is then.
+    pub fn settle(&self) -> Result<()> {
+        self.close_session()
     }
 
     /// Commits, settles and closes the journal clean; the next write attaches anew.

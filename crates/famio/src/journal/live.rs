@@ -90,22 +90,31 @@ impl Live {
         self.store(State::Clean)?;
         mark::remove(file)?;
         mark::persist(file, self.durability)?;
-        // By the file's folder of now: it may have been moved.
-        if let Some(pool) = Pool::find(file, self.pool.as_deref())? {
-            pool.remove(&self.name)?;
-            pool.remove_if_empty();
-            // Not synced: a clean journal that comes back after a power cut is a leftover, and never replayed.
+        self.remove(file)
+        // Not synced: a clean journal that comes back after a power cut is a leftover, and never replayed.
+    }
+
+    /// Removes the journal from where it was made, or else from where the file's pool is now: folders may have been moved.
+    fn remove(&self, file: BorrowedFd<'_>) -> Result<()> {
+        let own = rustix::fs::fstat(&self.file)?;
+        let made = self.path.parent().and_then(|folder| Pool::at(folder, None).ok());
+        let now = || Pool::find(file, self.pool.as_deref()).ok().flatten();
+        for pool in made.into_iter().chain(now()) {
+            let found = pool.open_read_only(&self.name, None).ok().flatten();
+            let found = found.and_then(|journal| rustix::fs::fstat(journal).ok());
+            if found.is_some_and(|found| (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino)) {
+                pool.remove(&self.name)?;
+                pool.remove_if_empty();
+                return Ok(());
+            }
         }
-        Ok(())
+        Ok(()) // clean, and out of reach: a leftover
     }
 
     /// Undoes a creation that failed before the file was changed: no mark, no journal.
     pub fn abandon(&self, file: BorrowedFd<'_>) {
         let _ = mark::remove(file);
-        if let Ok(Some(pool)) = Pool::find(file, self.pool.as_deref()) {
-            let _ = pool.remove(&self.name);
-            pool.remove_if_empty();
-        }
+        let _ = self.remove(file);
     }
 
     /// The journal takes no more commits: a flush of it failed.

@@ -40,7 +40,7 @@ pub use demote::{demote_descriptor, demote_for_stream, mmap};
 pub use dup::{dup, dup2, dup3};
 pub use io::{pread, pwrite, read, write};
 pub use limits::{prlimit, setrlimit};
-pub use names::truncate;
+pub use names::{linkat, remove, renameat2, truncate, unlinkat};
 pub use open::{adopt, openat};
 pub use policy::Globs;
 pub use route::{ROUTED, syscall};

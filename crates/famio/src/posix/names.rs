@@ -1,6 +1,7 @@
-//! What happens to a file by its name. `unlink`, `rename` and `link` need nothing: mark and journal follow the inode.
+//! What happens to a file by its name. A journal may lie beside its file: before the file gets another name it is settled,
+//! and before it loses its last one it is left to the kernel, since it will not outlive a crash.
 
-use super::{Ret, close, fail, openat, process, raw, size, table, verify};
+use super::{Ret, close, fail, lock, openat, process, raw, size, table, verify};
 use crate::file::AtomicFile;
 use core::ffi::c_char;
 use std::sync::Arc;
@@ -51,5 +52,93 @@ pub unsafe fn truncate(path: *const c_char, length: i64) -> Ret {
                 if done < 0 { done } else { closed }
             }
         }
+    }
+}
+
+/// What a call is about to do to the file that a name leads to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Change {
+    /// It gets another name.
+    Moves,
+    /// It loses this one.
+    Goes,
+}
+
+/// Prepares the atomic file behind a name, if it is one that is open here. The call itself follows in any case.
+///
+/// # Safety
+/// `path` is a C string, or a pointer that the kernel refuses.
+unsafe fn prepare(dirfd: i32, path: *const c_char, change: Change) {
+    if process::config().is_none() || !table::any() || process::in_vfork_child() || lock::not_reentered().is_err() {
+        return;
+    }
+    // SAFETY: the caller's promise; the kernel reads the path.
+    let Ok(stat) = (unsafe { super::open::stat_at(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) }) else { return };
+    if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
+        return;
+    }
+    let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino) else { return };
+    let done = if change == Change::Goes && stat.st_nlink == 1 { file.demote() } else { file.settle() };
+    if let Err(error) = done {
+        process::say(file.path(), &format!("{error}; its journal stays where it is"));
+        return;
+    }
+    if file.is_demoted() {
+        table::for_each(0, u32::MAX, |fd, handle| {
+            if Arc::ptr_eq(handle.file(), &file) {
+                handle.hand_back(fd);
+            }
+        });
+    }
+}
+
+/// `unlinkat(2)`, and with `AT_FDCWD` `unlink`.
+///
+/// # Safety
+/// As the system call.
+pub unsafe fn unlinkat(dirfd: i32, path: *const c_char, flags: i32) -> Ret {
+    // SAFETY: the caller's promise.
+    unsafe {
+        prepare(dirfd, path, Change::Goes);
+        raw!(SYS_unlinkat, dirfd, path, flags)
+    }
+}
+
+/// `remove(3)`.
+///
+/// # Safety
+/// As `unlink(2)`.
+pub unsafe fn remove(path: *const c_char) -> Ret {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match unlinkat(libc::AT_FDCWD, path, 0) {
+            error if error == -(libc::EISDIR as Ret) => raw!(SYS_unlinkat, libc::AT_FDCWD, path, libc::AT_REMOVEDIR),
+            done => done,
+        }
+    }
+}
+
+/// `renameat2(2)`, and with less `rename` and `renameat`.
+///
+/// # Safety
+/// As the system call.
+pub unsafe fn renameat2(from: i32, old: *const c_char, to: i32, new: *const c_char, flags: u32) -> Ret {
+    // SAFETY: the caller's promise.
+    unsafe {
+        prepare(from, old, Change::Moves);
+        prepare(to, new, if flags & libc::RENAME_EXCHANGE != 0 { Change::Moves } else { Change::Goes });
+        raw!(SYS_renameat2, from, old, to, new, flags)
+    }
+}
+
+/// `linkat(2)`, and with less `link`.
+///
+/// # Safety
+/// As the system call.
+pub unsafe fn linkat(from: i32, old: *const c_char, to: i32, new: *const c_char, flags: i32) -> Ret {
+    // SAFETY: the caller's promise.
+    unsafe {
+        prepare(from, old, Change::Moves);
+        raw!(SYS_linkat, from, old, to, new, flags)
     }
 }

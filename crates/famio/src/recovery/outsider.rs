@@ -34,7 +34,7 @@ pub(super) fn changed(file: BorrowedFd<'_>, claim: &Claim) -> Result<Option<&'st
     let inside = [offset_of!(Shared, gate.closed), offset_of!(Shared, gate.solo_inside), offset_of!(Shared, slots)];
     let busy = inside.into_iter().any(|at| half(at) != 0);
     let touched = word(offset_of!(Shared, touched));
-    let changed = stat.st_ctime as u64 * 1_000_000_000 + stat.st_ctime_nsec as u64;
+    let changed = stat.st_mtime as u64 * 1_000_000_000 + stat.st_mtime_nsec as u64;
     if !busy && touched != 0 && changed > touched + SLACK {
         return Ok(Some("the file was changed by somebody else after the crash"));
     }
