@@ -63,7 +63,6 @@ fn cut_while_open_is_no_sigbus() {
 
 /// As above, of the journal.
 #[test]
-#[ignore = "open: stores to the journal's entries and slots are not guarded"]
 fn a_journal_that_is_cut_while_in_use_is_no_sigbus() {
     for (settings, dir) in all("a-journal-that") {
         let path = dir.path().join("file");

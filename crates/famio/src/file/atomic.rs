@@ -10,10 +10,10 @@ use crate::index::Claim;
 use crate::recovery;
 use crate::settings::Settings;
 use crate::sys::{check, syscall};
+use crate::thread::{Guard, Mutex};
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-use crate::thread::{Guard, Mutex};
 use std::sync::Arc;
 
 /// Nothing was written yet: no journal, no index; reads go to the kernel.

@@ -26,7 +26,7 @@ impl Session {
     pub fn settle_some(&self, fds: &Descriptors) -> Result<Left> {
         let cx = self.context(fds);
         let shared = cx.shared();
-        if !self.engine.is_waiting(cx) {
+        if !self.engine.is_waiting(cx) && !self.engine.can_shrink(cx) {
             return Ok(Left::Nothing);
         }
         let quiet = is_quiet(shared);
@@ -43,6 +43,12 @@ impl Session {
             shared.touched.store(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64, Ordering::Release);
             moved
         } | self.engine.finish_settling(cx)?;
+        if quiet && !moved && self.engine.can_shrink(cx) {
+            let _closed = shared.gate.close(self.me, &shared.slots)?;
+            if self.check(cx).is_ok() && shared.dirty.load(Ordering::Acquire) == 0 {
+                self.engine.shrink(cx)?;
+            }
+        }
         Ok(match (moved, quiet) {
             (true, _) => Left::More,
             // All that is left is of the open epoch: its SYNC is the next event.

@@ -178,6 +178,12 @@ pub(crate) trait Engine: Send + Sync {
     /// What a round of settling leaves to be done outside the gate, since it may take long. Whether there was anything.
     fn finish_settling(&self, cx: Context<'_>) -> Result<bool>;
 
+    /// Whether the journal is larger than it need be, and nothing is in it.
+    fn can_shrink(&self, cx: Context<'_>) -> bool;
+
+    /// Gives back what the journal took, but for a small rest. The gate is closed.
+    fn shrink(&self, cx: Context<'_>) -> Result<()>;
+
     /// Moves all to the file, cuts the file to its size, and takes the journal away. The gate is closed, the epoch
     /// committed.
     fn retire(&self, cx: Context<'_>) -> Result<()>;

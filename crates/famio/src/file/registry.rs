@@ -1,8 +1,8 @@
 //! The atomic files of this process, by device and inode.
 
 use super::AtomicFile;
-use core::sync::atomic::{AtomicBool, Ordering};
 use crate::thread::{Guard, Mutex};
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 type List = Vec<Arc<AtomicFile>>;

@@ -66,7 +66,8 @@ impl Engine for InPlace {
         // Writers fenced what they stored non-temporally or flushed; what they left dirty is flushed here.
         self.flush_pending(cx)?;
         self.log.medium().fence();
-        self.log.slots().store(Commit { epoch: sealed.epoch, size: sealed.size });
+        let slots = self.log.slots();
+        self.on_journal(cx, || slots.store(Commit { epoch: sealed.epoch, size: sealed.size }))?;
         self.log.medium().fence();
         Ok(())
     }
@@ -77,6 +78,14 @@ impl Engine for InPlace {
 
     fn finish_settling(&self, _cx: Context<'_>) -> Result<bool> {
         Ok(false)
+    }
+
+    fn can_shrink(&self, cx: Context<'_>) -> bool {
+        cx.shared().used.load(Ordering::Relaxed) == 0 && self.log.can_shrink()
+    }
+
+    fn shrink(&self, cx: Context<'_>) -> Result<()> {
+        if self.can_shrink(cx) { self.log.shrink(cx.arena) } else { Ok(()) }
     }
 
     fn retire(&self, cx: Context<'_>) -> Result<()> {

@@ -93,7 +93,7 @@ impl InPlace {
         };
         if let Some(entry) = dirty.entry {
             flush(dirty.in_log, self.log.block(entry))?;
-            self.log.entry(entry).flush();
+            self.on_journal(cx, || self.log.entry(entry).flush())?;
         }
         flush(dirty.in_file, dirty.home)
     }

@@ -23,7 +23,7 @@ impl InPlace {
             self.copy_to_file(cx, block, state.entry, moving)?;
         }
         let _changing = cell.changing();
-        self.log.entry(state.entry).free();
+        self.on_journal(cx, || self.log.entry(state.entry).free())?;
         self.log.medium().fence();
         cell.entry.store(0, Ordering::Relaxed);
         cell.set_version(0, Version::default());
@@ -59,8 +59,10 @@ impl InPlace {
         self.copy_to_file(cx, block, state.entry, granules)?;
         let left = Version { granules: version.granules & !granules, ..version };
         let entry = self.log.entry(state.entry);
-        entry.set_granules(which, left.granules);
-        entry.flush();
+        self.on_journal(cx, || {
+            entry.set_granules(which, left.granules);
+            entry.flush();
+        })?;
         self.log.medium().fence();
         let _changing = cell.changing();
         cell.set_version(which, left);
@@ -88,8 +90,12 @@ impl InPlace {
 
     /// Settles the block that entry `number` is of. `wait`: for its lock, too. Whether it is free now.
     fn settle_entry(&self, cx: Context<'_>, number: u32, wait: bool) -> Result<bool> {
-        let Stored::Used(used) = self.log.entry(number).read(self.log.key(), number) else { return Ok(false) };
-        let block = used.constants.block;
+        let (entry, key) = (self.log.entry(number), self.log.key());
+        let block = self.on_journal(cx, || match entry.read(key, number) {
+            Stored::Used(used) => Some(used.constants.block),
+            Stored::Free | Stored::Damaged(_) => None,
+        })?;
+        let Some(block) = block else { return Ok(false) };
         let Some(cell) = cx.index().lookup(block) else { return Ok(false) };
         let _locked = if wait {
             cx.lock(cell)?

@@ -1,11 +1,12 @@
 //! What a cell says, and the same on the medium: both change together.
 
 use super::InPlace;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file::background;
 use crate::file::context::{Context, Engine};
 use crate::index::{Cell, Version};
 use crate::journal::inplace::Kind;
+use crate::map::guard;
 use core::sync::atomic::Ordering;
 
 /// A block's entry as its cell has it. The cell's lock is held.
@@ -63,7 +64,9 @@ impl InPlace {
         if self.is_pressed(cx) {
             background::wake();
         }
-        self.log.assign(entry, block);
+        self.on_journal(cx, || {
+            self.log.assign(entry, block);
+        })?;
         cell.set_version(0, Version::default());
         cell.set_version(1, Version::default());
         cell.kind.store(kind as u32, Ordering::Relaxed);
@@ -73,25 +76,44 @@ impl InPlace {
 
     /// Sets the granules of the open version, which is begun where there is none yet. Not flushed.
     #[inline]
-    pub(super) fn set_open(&self, cell: &Cell, state: &mut State, epoch: u64, granules: u64) {
+    pub(super) fn set_open(
+        &self,
+        cx: Context<'_>,
+        cell: &Cell,
+        state: &mut State,
+        epoch: u64,
+        granules: u64,
+    ) -> Result<()> {
         let entry = self.log.entry(state.entry);
         let version = Version { epoch, granules };
-        let which = match state.open {
-            Some((_, old)) if old.granules == granules => return,
-            Some((which, _)) => {
-                entry.set_granules(which, granules);
-                which
-            }
-            None => {
-                let which = match state.committed {
-                    Some((committed, _)) => 1 - committed,
-                    None => 0,
-                };
-                entry.begin(which, state.kind, version);
-                which
-            }
+        let which = match (state.open, state.committed) {
+            (Some((_, old)), _) if old.granules == granules => return Ok(()),
+            (Some((which, _)), _) => which,
+            (None, Some((committed, _))) => 1 - committed,
+            (None, None) => 0,
         };
+        let (kind, begun) = (state.kind, state.open.is_some());
+        self.on_journal(cx, || {
+            if begun {
+                entry.set_granules(which, granules);
+            } else {
+                entry.begin(which, kind, version);
+            }
+        })?;
         cell.set_version(which, version);
         state.open = Some((which, version));
+        Ok(())
+    }
+
+    /// Runs `work`, which stores to the mapped journal: one that somebody else has cut is an error, and no more writes are
+    /// taken. `work` owns nothing, takes no lock and does not panic.
+    #[inline]
+    pub(super) fn on_journal<R: Copy>(&self, cx: Context<'_>, work: impl FnOnce() -> R) -> Result<R> {
+        // SAFETY: the closure may be left anywhere: it owns nothing. The guard was installed when the file was opened.
+        unsafe { guard::run(work) }.map_err(|_| {
+            cx.shared().poisoned.store(1, Ordering::Release);
+            let journal = self.journal.path().display();
+            Error::with(libc::EIO, format!("the journal {journal} was cut by somebody else: no more writes are taken"))
+        })
     }
 }

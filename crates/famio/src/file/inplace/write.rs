@@ -65,7 +65,18 @@ impl InPlace {
                 state = None;
             }
         }
-        let piece = Piece { cx, cell, block, start, end, buf, bits, fresh, hot: again, staged: again || cx.solo || end - start <= SMALL };
+        let piece = Piece {
+            cx,
+            cell,
+            block,
+            start,
+            end,
+            buf,
+            bits,
+            fresh,
+            hot: again,
+            staged: again || cx.solo || end - start <= SMALL,
+        };
         if bits & !fresh == 0 && state.is_none_or(|s| s.in_log() & bits == 0) {
             // Above C's size in the file: recovery cuts it off, no copy is needed.
             return self.store_in_file(&piece, owed);
@@ -106,10 +117,9 @@ impl InPlace {
     fn put(&self, piece: &Piece<'_>, dst: *mut u8, src: *const u8, len: usize) -> Result<()> {
         let (medium, staged, hot) = (self.medium, piece.staged, piece.hot);
         // SAFETY: `dst` as in `store`; whatever `src` is, the guard returns a fault there. The closure owns nothing.
-        let put =
-            unsafe { guard::run(|| {
-                if staged { medium.stage(dst, src, len, hot) } else { medium.copy(dst, src, len) }
-            }) };
+        let put = unsafe {
+            guard::run(|| if staged { medium.stage(dst, src, len, hot) } else { medium.copy(dst, src, len) })
+        };
         put.map_err(|fault| {
             // Some of it may be stored: it is dirty like what was stored whole.
             let _ = self.leave_dirty(piece.cx, piece.cell, piece.block, piece.bits);
@@ -157,8 +167,8 @@ impl InPlace {
             })?;
             self.log.medium().fence();
             let epoch = cx.shared().committed() + 1;
-            self.set_open(cell, &mut state, epoch, logged | missing);
-            self.log.entry(state.entry).flush();
+            self.set_open(cx, cell, &mut state, epoch, logged | missing)?;
+            self.on_journal(cx, || self.log.entry(state.entry).flush())?;
             self.log.medium().fence();
         }
         let _changing = cell.changing();
@@ -199,7 +209,7 @@ impl InPlace {
         };
         put_all(to_log, log)?;
         put_all(to_file, home)?;
-        self.set_open(cell, &mut state, cx.shared().committed() + 1, base & !to_file | to_log);
+        self.set_open(cx, cell, &mut state, cx.shared().committed() + 1, base & !to_file | to_log)?;
         self.conclude(piece, owed)
     }
 

@@ -38,6 +38,9 @@ pub(crate) struct Records {
     settling: Mutex<Settling>,
 }
 
+/// A journal up to so long is not worth shrinking: about its first two segments.
+const RESTING: u64 = 2 << 20;
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -153,6 +156,14 @@ impl Engine for Records {
             },
             None => Ok(ended),
         }
+    }
+
+    fn can_shrink(&self, cx: Context<'_>) -> bool {
+        !self.is_waiting(cx) && lock(&self.log).len() > RESTING
+    }
+
+    fn shrink(&self, cx: Context<'_>) -> Result<()> {
+        if self.can_shrink(cx) { lock(&self.log).shrink() } else { Ok(()) }
     }
 
     fn retire(&self, cx: Context<'_>) -> Result<()> {

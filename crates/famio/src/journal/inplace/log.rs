@@ -192,6 +192,29 @@ impl Log {
         Ok(())
     }
 
+    /// Whether there is more than the first segment.
+    pub fn can_shrink(&self) -> bool {
+        self.segments.load(Ordering::Acquire) > 1
+    }
+
+    /// Takes the journal back to its first segment. No entry is in use, and nobody takes one meanwhile.
+    pub fn shrink(&self, arena: &Arena) -> Result<()> {
+        let _growing = self.growing.lock().map_err(|_| Error::new(libc::EIO))?;
+        let first = Geometry::of(0);
+        // The number of segments first: what it no longer counts may go.
+        self.extent().store(1);
+        self.medium.fence();
+        self.segments.store(1, Ordering::Release);
+        for number in 0..first.count as u32 {
+            let link = self.link(arena, number).ok_or(Error::new(libc::EIO))?;
+            link.store(if u64::from(number) + 1 < first.count { number + 2 } else { NIL }, Ordering::Relaxed);
+        }
+        let free = &arena.shared().free;
+        let changes = (free.load(Ordering::Acquire) >> 32).wrapping_add(1);
+        free.store(changes << 32 | 1, Ordering::Release);
+        self.medium.ftruncate(self.file.as_fd(), first.end())
+    }
+
     /// Memory in the arena for the links of a segment's entries.
     fn make_links(&self, arena: &Arena, geometry: Geometry) -> Result<()> {
         let place = &self.directory(arena)?[geometry.index];

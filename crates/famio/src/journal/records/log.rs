@@ -201,6 +201,7 @@ impl RecordLog {
         if self.note_would_free() {
             self.note()?;
         }
+        self.step_down()?;
         let mut count = self.segments.len();
         while count > RESTING && self.is_free(count - 1) {
             count -= 1;
@@ -378,6 +379,21 @@ impl RecordLog {
         let fits = self.current.is_some_and(|(index, page)| self.room_in(index, page, 0) > 0);
         let freed = |index: usize| !self.is_free(index) && self.segments[index].last_epoch <= self.settled;
         fits && (0..self.segments.len()).any(|index| self.current.is_none_or(|(i, _)| i != index) && freed(index))
+    }
+
+    /// With everything settled, goes on in a free segment nearer to the front, so that those at the end are free.
+    fn step_down(&mut self) -> Result<()> {
+        let Some((current, _)) = self.current else { return Ok(()) };
+        let lower = self.free().is_some_and(|free| free < current);
+        if !lower || self.begun || self.settled < self.committed {
+            return Ok(());
+        }
+        let mut gather = Gather::new(core::mem::take(&mut self.buffer));
+        let index = self.enter(&mut gather)?;
+        self.record(&mut gather, (index, 1), Kind::Note, (self.committed, self.size, self.size), &[], 1);
+        self.write(gather, index, 0)?;
+        self.current = Some((index, 2));
+        self.flush(self.settled)
     }
 
     /// Says durably how far everything is settled.

@@ -1,0 +1,54 @@
+//! A journal that has grown gives its space back when all is settled, while the file stays open.
+
+mod common;
+
+use common::{Opened, Scratch, in_place_settings};
+use famio::Settings;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Bytes of the journals in a folder.
+fn journals(dir: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(dir.join(".famio")) else { return 0 };
+    entries.map(|entry| entry.unwrap().metadata().unwrap().len()).sum()
+}
+
+/// Looks until it is so; the background settles when nobody has written for a while.
+fn eventually(what: &str, mut so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !so() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}: not within a minute");
+        std::thread::yield_now();
+    }
+}
+
+fn grows_and_shrinks(dir: &Scratch, settings: &Settings) {
+    let path = dir.path().join("file");
+    std::fs::write(&path, vec![1u8; 6 << 20]).unwrap();
+    let opened = Opened::new(&path, settings);
+    for round in 2..4u8 {
+        opened.write(0, &vec![round; 6 << 20]);
+        opened.atomic().sync().unwrap();
+        let large = journals(dir.path());
+        assert!(large > 4 << 20, "{large} bytes: {settings:?}");
+        eventually("shrinking", || journals(dir.path()) <= 2 << 20);
+        assert!(opened.read(0, 6 << 20) == vec![round; 6 << 20]);
+    }
+    opened.write(5, b"after");
+    opened.atomic().sync().unwrap();
+    drop(opened);
+    assert_eq!(&std::fs::read(&path).unwrap()[3..12], b"\x03\x03after\x03\x03");
+    assert_eq!(journals(dir.path()), 0);
+}
+
+#[test]
+fn journals_in_place_give_their_space_back() {
+    for (i, settings) in in_place_settings().iter().enumerate() {
+        grows_and_shrinks(&Scratch::on_tmpfs(&format!("shrink{i}")), settings);
+    }
+}
+
+#[test]
+fn journals_of_records_give_their_space_back() {
+    grows_and_shrinks(&Scratch::on_disk("shrink"), &Settings::default());
+}
