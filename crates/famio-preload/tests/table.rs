@@ -81,10 +81,16 @@ fn a_mistake_in_the_configuration_stops_the_program() {
 #[test]
 fn weaker_durability_is_said_once() {
     let folder = Folder::new("weaker");
-    let (_, said) = succeed(under(&folder, "true").env("FAMIO_DURABILITY", "process"));
-    assert_eq!(said.lines().count(), 1, "{said}");
-    let (_, said) = succeed(under(&folder, "true").env("FAMIO_DOMAIN", "emulated"));
-    assert_eq!(said.lines().count(), 1, "{said}");
+    let file = folder.path().join("weaker.db");
+    for (name, value) in [("FAMIO_DURABILITY", "process"), ("FAMIO_DOMAIN", "emulated")] {
+        // Opened twice by one process.
+        let script = format!("echo a > {0}; echo b >> {0}", file.display());
+        let (_, said) = succeed(under(&folder, "sh").args(["-c", &script]).env("FAMIO_ATOMIC", "*.db").env(name, value));
+        assert_eq!(said.lines().filter(|line| line.contains(name)).count(), 1, "{said}");
+        // By none: nothing to say.
+        let (_, said) = succeed(under(&folder, "true").env(name, value));
+        assert_eq!(said, "");
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// What weakens durability, to be said once.
+    /// What weakens durability, to be said once, when a process first opens an atomic file.
     pub(super) fn warning(&self) -> Option<String> {
         if self.settings.emulated {
             Some(

@@ -137,6 +137,11 @@ fn refused(path: &CStr, error: &Error) -> Ret {
 
 /// Makes `fd` a descriptor of an atomic file.
 fn attach(config: &Config, fd: RawFd, said: &CStr, flags: i32, kernel_access: i32, position: u64) -> Result<Handle> {
+    if let Some(warning) = config.warning()
+        && process::say_once(process::Once::Weakened)
+    {
+        crate::sys::notice(&warning);
+    }
     let path = policy::path_of(fd, said);
     // SAFETY: the descriptor is open, and stays so during the call.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };

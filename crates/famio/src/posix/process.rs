@@ -103,9 +103,6 @@ pub fn start_with(config: Config) {
 }
 
 fn begin(config: Config) {
-    if let Some(warning) = config.warning() {
-        sys::notice(&warning);
-    }
     PID.store(pid(), Ordering::Relaxed);
     watch_forks();
     super::limits::read();
@@ -295,6 +292,7 @@ pub(super) enum Once {
     WriteOnly = 4,
     Ring = 8,
     Reentered = 16,
+    Weakened = 32,
 }
 
 static SAID: AtomicU8 = AtomicU8::new(0);
