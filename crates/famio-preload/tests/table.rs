@@ -85,7 +85,8 @@ fn weaker_durability_is_said_once() {
     for (name, value) in [("FAMIO_DURABILITY", "process"), ("FAMIO_DOMAIN", "emulated")] {
         // Opened twice by one process.
         let script = format!("echo a > {0}; echo b >> {0}", file.display());
-        let (_, said) = succeed(under(&folder, "sh").args(["-c", &script]).env("FAMIO_ATOMIC", "*.db").env(name, value));
+        let (_, said) =
+            succeed(under(&folder, "sh").args(["-c", &script]).env("FAMIO_ATOMIC", "*.db").env(name, value));
         assert_eq!(said.lines().filter(|line| line.contains(name)).count(), 1, "{said}");
         // By none: nothing to say.
         let (_, said) = succeed(under(&folder, "true").env(name, value));

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::index::Claim;
 use crate::journal::header::Kind;
 use crate::journal::live::durability_of;
-use crate::journal::{BootId, Header, State, Verdict, mark};
+use crate::journal::{BootId, Header, State, Verdict, mark, path_of};
 use crate::pmem::{Domain, medium};
 use crate::settings::{Durability, Settings};
 use rustix::fs::{CWD, Mode, OFlags};
@@ -40,6 +40,13 @@ pub(crate) fn at_open(fd: BorrowedFd<'_>, is_writable: bool, claim: &mut Claim, 
 fn is_ordinary(fd: BorrowedFd<'_>, settings: &Settings) -> Result<bool> {
     if !matches!(mark::get(fd), Ok(None)) {
         return Ok(false); // a damaged one is looked at with the journal
+    }
+    if settings.pool.is_none() {
+        // No `.famio/` beside it: two system calls tell, where to look for the journal by its name takes ten.
+        let beside = path_of(fd)?.with_file_name(crate::journal::pool::BESIDE);
+        if matches!(rustix::fs::lstat(&beside), Err(rustix::io::Errno::NOENT)) {
+            return Ok(true);
+        }
     }
     // Without a mark there is at most a leftover, or a journal whose mark was lost: in a pool, which may not be there.
     match crate::journal::Pool::find(fd, settings.pool.as_deref())? {
