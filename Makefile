@@ -27,7 +27,7 @@ test: build need-sqlite3 ## All tests, the kill test in its short form
 	@echo "make test: all passed"
 
 test-long: build need-sqlite3 ## All tests, with those that take long: more than 300 kills, a million calls
-	$(CARGO) test --release --workspace -- --include-ignored
+	FAMIO_DIFFERENTIAL_CALLS=200000 FAMIO_KILLS=100 $(CARGO) test --release --workspace -- --include-ignored
 	$(RELEASE)/famio-kill --without-famio --kills 60
 	$(RELEASE)/famio-kill --kills 420
 	$(RELEASE)/famio-kill --kills 90 --on tmpfs --emulated

@@ -113,6 +113,11 @@ fn choose(natural: Domain, reason: String, settings: &Settings) -> Result<(Domai
 /// touched, so that an empty file will do.
 fn maps_sync(fd: BorrowedFd<'_>) -> Result<bool> {
     use rustix::io::Errno;
+    // A folder refuses MAP_SYNC in the same words as a file that is not on DAX: ask a file in it.
+    let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode);
+    if kind == rustix::fs::FileType::Directory {
+        return maps_sync(unnamed_file_in(fd)?.as_fd());
+    }
     let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
     // SAFETY: a new mapping where the kernel likes; nothing is replaced.
     match unsafe { rustix::mm::mmap(core::ptr::null_mut(), PAGE, ProtFlags::READ, flags, fd, 0) } {
@@ -123,7 +128,6 @@ fn maps_sync(fd: BorrowedFd<'_>) -> Result<bool> {
         }
         // EINVAL: a kernel before 4.15, which knows no MAP_SHARED_VALIDATE.
         Err(Errno::OPNOTSUPP | Errno::INVAL) => Ok(false),
-        Err(Errno::NODEV) => maps_sync(unnamed_file_in(fd)?.as_fd()),
         Err(errno) => Err(Error::from(errno).context("trial mapping")),
     }
 }
