@@ -84,6 +84,23 @@ fn child() {
     }
 }
 
+/// After a power cut of the machine that ran `child`: the file is an epoch's, not before `FAMIO_KILL_ACKED`. Runs only when
+/// told to.
+#[test]
+fn check_after_power_cut() {
+    let Ok(acked) = std::env::var("FAMIO_KILL_ACKED") else { return };
+    let acked: u64 = acked.parse().unwrap();
+    let path = std::env::var("FAMIO_KILL_FILE").unwrap();
+    let settings = settings_of(&std::env::var("FAMIO_KILL_SETTINGS").unwrap());
+    drop(Opened::new(Path::new(&path), &settings));
+    let found = std::fs::read(&path).unwrap();
+    // The machine may have gone on for a while after the line was seen.
+    let epoch = (acked..acked + 3000).find(|&epoch| found == model_of(epoch));
+    println!("epoch {epoch:?}, acknowledged {acked}");
+    assert!(epoch.is_some(), "the file is no epoch's from {acked} on");
+    assert!(!Path::new(&path).with_file_name(".famio").exists());
+}
+
 /// Kills the child `kills` times; gives how often the file was no epoch's.
 fn campaign(dir: &Path, settings: &str, kills: u64, bare: bool) -> u64 {
     let path = dir.join(settings);
