@@ -42,11 +42,35 @@ pub(crate) struct Inside<'a> {
     slot: &'a Slot,
     /// The thread has the file alone.
     pub solo: bool,
+    _held: Held,
 }
 
 /// The gate is closed and nobody is inside; opens when dropped.
 pub(crate) struct Closed<'a> {
     gate: &'a Gate,
+    _held: Held,
+}
+
+/// One more lock of this thread, from before it is taken until after it is let go.
+struct Held;
+
+impl Held {
+    #[inline]
+    fn new() -> Self {
+        let held = &thread::current().locks_held;
+        held.set(held.get() + 1);
+        compiler_fence(Ordering::SeqCst);
+        Self
+    }
+}
+
+impl Drop for Held {
+    #[inline]
+    fn drop(&mut self) {
+        compiler_fence(Ordering::SeqCst);
+        let held = &thread::current().locks_held;
+        held.set(held.get() - 1);
+    }
 }
 
 /// A number that no other living thread has: where its block of state lies, and its process's slot.
@@ -73,21 +97,20 @@ impl Gate {
     /// Goes in, together with other writers. Waits while the gate is closed.
     #[inline]
     pub fn enter<'a>(&'a self, me: u32, slot: &'a Slot) -> Result<Inside<'a>> {
-        let held = &thread::current().locks_held;
+        // Counted first: a signal handler that comes from here on is refused, and does not go in and out in between.
+        let held = Held::new();
         let token = token(me);
         if self.solo.load(Ordering::Relaxed) == token {
             self.solo_inside.store(1, Ordering::Relaxed);
             // The hardware's side of this fence is the membarrier of who revokes.
             compiler_fence(Ordering::SeqCst);
             if self.solo.load(Ordering::Relaxed) == token && self.closed.load(Ordering::Relaxed) == 0 {
-                held.set(held.get() + 1);
-                return Ok(Inside { gate: self, slot, solo: true });
+                return Ok(Inside { gate: self, slot, solo: true, _held: held });
             }
             self.solo_inside.store(0, Ordering::SeqCst);
         }
         self.enter_together(token, slot)?;
-        held.set(held.get() + 1);
-        Ok(Inside { gate: self, slot, solo: false })
+        Ok(Inside { gate: self, slot, solo: false, _held: held })
     }
 
     fn enter_together(&self, token: u64, slot: &Slot) -> Result<()> {
@@ -143,13 +166,25 @@ impl Gate {
     pub fn grant(&self, me: u32, possible: bool) {
         let token = token(me);
         let writer = self.writer.swap(0, Ordering::AcqRel);
-        let alone = writer == token || (writer == 0 && self.solo.load(Ordering::Acquire) == token);
-        self.solo.store(if alone && possible { token } else { 0 }, Ordering::SeqCst);
+        // Never a plain store: a thread that came to the open gate may be revoking, which it ends by storing 0. If the word
+        // named the owner again before that, the owner could go in and the other behind it.
+        let solo = self.solo.load(Ordering::Acquire);
+        if solo == BETWEEN {
+            return;
+        }
+        let alone = possible && (writer == token || (writer == 0 && solo == token));
+        let next = if alone { token } else { 0 };
+        if solo != next {
+            let _ = self.solo.compare_exchange(solo, next, Ordering::SeqCst, Ordering::SeqCst);
+        }
     }
 
     /// As at the beginning: for a new session.
     pub fn reset(&self) {
-        self.solo.store(0, Ordering::SeqCst);
+        let solo = self.solo.load(Ordering::SeqCst);
+        if solo != BETWEEN {
+            let _ = self.solo.compare_exchange(solo, 0, Ordering::SeqCst, Ordering::SeqCst);
+        }
         self.writer.store(0, Ordering::SeqCst);
     }
 
@@ -194,6 +229,7 @@ impl Gate {
 
     /// Closes the gate for the process in slot number `me`, and waits until nobody of `slots` is inside.
     pub fn close<'a>(&'a self, me: u32, slots: &[Slot]) -> Result<Closed<'a>> {
+        let held = Held::new();
         let mut rounds = 0;
         while self.closed.compare_exchange(0, me + 1, Ordering::SeqCst, Ordering::SeqCst).is_err() {
             rounds += 1;
@@ -206,9 +242,7 @@ impl Gate {
                 self.sleep_while_closed();
             }
         }
-        let held = &thread::current().locks_held;
-        held.set(held.get() + 1);
-        let closed = Closed { gate: self };
+        let closed = Closed { gate: self, _held: held };
         let solo = self.solo.load(Ordering::SeqCst);
         if solo != 0 && solo != token(me) {
             self.revoke()?;
@@ -247,8 +281,6 @@ impl Drop for Inside<'_> {
         } else {
             self.gate.step_out(self.slot);
         }
-        let held = &thread::current().locks_held;
-        held.set(held.get() - 1);
     }
 }
 
@@ -257,8 +289,6 @@ impl Drop for Closed<'_> {
         if self.gate.closed.swap(0, Ordering::SeqCst) & WAITERS != 0 {
             let _ = futex::wake(&self.gate.closed, futex::Flags::empty(), i32::MAX as u32);
         }
-        let held = &thread::current().locks_held;
-        held.set(held.get() - 1);
     }
 }
 
@@ -334,5 +364,26 @@ mod tests {
         // SAFETY: the threads are gone.
         assert_eq!(unsafe { *count.0.get() }, 2 * rounds);
         assert!(granted.load(Ordering::Relaxed) > 0, "nobody ever had it alone");
+    }
+
+    #[test]
+    fn a_grant_leaves_a_revocation_under_way_alone() {
+        let gate = gate();
+        for writer in [0, token(0), BETWEEN] {
+            gate.writer.store(writer, Ordering::SeqCst);
+            gate.solo.store(BETWEEN, Ordering::SeqCst);
+            gate.grant(0, true);
+            assert_eq!(gate.solo.load(Ordering::SeqCst), BETWEEN);
+        }
+        gate.reset();
+        assert_eq!(gate.solo.load(Ordering::SeqCst), BETWEEN);
+        gate.solo.store(0, Ordering::SeqCst);
+        gate.writer.store(token(0), Ordering::SeqCst);
+        gate.grant(0, true);
+        assert_eq!(gate.solo.load(Ordering::SeqCst), token(0));
+        gate.grant(0, true);
+        assert_eq!(gate.solo.load(Ordering::SeqCst), token(0));
+        gate.grant(0, false);
+        assert_eq!(gate.solo.load(Ordering::SeqCst), 0);
     }
 }
