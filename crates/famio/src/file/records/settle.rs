@@ -32,6 +32,11 @@ pub(super) struct Settling {
     /// The pass left granules that the open epoch had overwritten: their committed copies are in the journal alone, until
     /// that epoch is committed.
     overwritten: bool,
+    /// The pass left a block to a writer that was at it. Of its granules the next commit need not write any: the journal
+    /// has to stay until another pass has settled them.
+    skipped: bool,
+    /// The file was cut since the last pass began: that takes a pass, too, before its record can go.
+    was_cut: bool,
     /// A finished pass's target, which the next commit may release.
     finished: Option<u64>,
 }
@@ -56,13 +61,18 @@ impl Records {
         if self.is_cut(cx) {
             return Ok(false); // committed granules above the cut must not come after it, and it is not committed
         }
-        self.begin_pass(cx, &mut settling)?;
+        // Also in the middle of a pass: a cut may have been committed since it began, and what comes above it now must
+        // find the file cut already.
+        settling.was_cut |= self.apply_cut(cx)?;
+        self.begin_pass(&mut settling);
         if settling.queue.is_empty() {
             return Ok(false);
         }
-        let from = settling.queue.len().saturating_sub(ROUND);
-        for block in settling.queue.split_off(from) {
+        for _ in 0..ROUND {
+            let Some(&block) = settling.queue.last() else { break };
+            // A block that could not be written stays: a pass without it would release its journal.
             self.settle_block(cx, block, &mut settling, false)?;
+            settling.queue.pop();
         }
         Ok(true)
     }
@@ -79,26 +89,26 @@ impl Records {
         Ok(any)
     }
 
-    fn begin_pass(&self, cx: Context<'_>, settling: &mut Settling) -> Result<()> {
-        let cut = self.low.load(Ordering::Acquire) != u64::MAX;
-        if settling.under_way || (settling.waiting.is_empty() && !cut) {
-            return Ok(());
+    fn begin_pass(&self, settling: &mut Settling) {
+        if settling.under_way || (settling.waiting.is_empty() && !settling.was_cut) {
+            return;
         }
         settling.queue = core::mem::take(&mut settling.waiting);
         settling.queue.sort_unstable_by(|a, b| b.cmp(a)); // taken from the end: in file order
         settling.queue.dedup();
         settling.target = lock(&self.log).committed();
         settling.overwritten = false;
+        settling.skipped = false;
+        settling.was_cut = false;
         settling.under_way = true;
-        self.apply_cut(cx)
     }
 
-    /// A committed cut reaches the file before anything is stored above it.
-    fn apply_cut(&self, cx: Context<'_>) -> Result<()> {
+    /// A committed cut reaches the file before anything is stored above it. Whether there was one.
+    fn apply_cut(&self, cx: Context<'_>) -> Result<bool> {
         let low = self.low.load(Ordering::Acquire);
         let shared = cx.shared();
         if low == u64::MAX {
-            return Ok(());
+            return Ok(false);
         }
         if low < shared.physical.load(Ordering::Acquire) {
             shared.physical_next.store(low, Ordering::Release);
@@ -108,7 +118,7 @@ impl Records {
         cx.home.forget_reserved(shared.physical.load(Ordering::Acquire));
         // A new cut may have come since: it stays.
         let _ = self.low.compare_exchange(low, u64::MAX, Ordering::AcqRel, Ordering::Relaxed);
-        Ok(())
+        Ok(true)
     }
 
     fn settle_block(&self, cx: Context<'_>, block: u64, settling: &mut Settling, all: bool) -> Result<()> {
@@ -121,7 +131,7 @@ impl Records {
                 Some(locked) => locked,
                 None => {
                     settling.waiting.push(block);
-                    settling.overwritten = true; // a writer is at it
+                    settling.skipped = true; // a writer is at it
                     return Ok(());
                 }
             }
@@ -188,7 +198,9 @@ impl Records {
             return Err(Error::with(libc::EIO, format!("settling failed ({e}): no more writes are taken")));
         }
         settling.under_way = false;
-        if settling.overwritten {
+        if settling.skipped {
+            // The pass that takes up what is waiting now releases more.
+        } else if settling.overwritten {
             settling.finished = Some(settling.target);
         } else {
             lock(&self.log).release(settling.target);
@@ -199,13 +211,18 @@ impl Records {
     /// Settles everything; the gate is closed and the epoch committed. The file's own `fdatasync` is the caller's.
     pub(super) fn settle_all(&self, cx: Context<'_>) -> Result<()> {
         let mut settling = lock(&self.settling);
+        self.apply_cut(cx)?;
         let mut blocks = core::mem::take(&mut settling.queue);
         blocks.append(&mut settling.waiting);
         blocks.sort_unstable();
         blocks.dedup();
-        self.apply_cut(cx)?;
-        for block in blocks {
-            self.settle_block(cx, block, &mut settling, true)?;
+        for (done, &block) in blocks.iter().enumerate() {
+            if let Err(e) = self.settle_block(cx, block, &mut settling, true) {
+                // The file stays attached: what is not in it yet is still to be settled, and so the journal is needed.
+                settling.waiting = blocks.split_off(done);
+                settling.skipped = true;
+                return Err(e);
+            }
         }
         settling.under_way = false;
         debug_assert_eq!(cx.shared().used.load(Ordering::Relaxed), 0);

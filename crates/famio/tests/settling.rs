@@ -1,0 +1,75 @@
+//! Settling of files on disks, with what comes between: cuts while a pass is under way, calls that fail.
+
+mod common;
+
+use common::{Opened, Scratch};
+
+use famio::Settings;
+use famio::pmem::record::{Call, Recorder};
+use famio::pmem::{Domain, stand_in};
+use std::sync::Mutex;
+
+/// The stand-in is the whole process's.
+static ALONE: Mutex<()> = Mutex::new(());
+
+const BLOCK: u64 = 4096;
+
+/// What was written above a cut while a pass was under way is not cut off with what was there before.
+#[test]
+fn a_cut_in_the_middle_of_a_pass() {
+    let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());
+    let dir = Scratch::on_disk("cut-in-a-pass");
+    for delay in [1, 4, 12] {
+        let path = dir.path().join(format!("file-{delay}"));
+        {
+            let opened = Opened::new(&path, &Settings::default());
+            let blocks = (48 << 20) / BLOCK;
+            for block in (0..blocks).step_by(256) {
+                opened.write(block * BLOCK, &vec![1; 256 * BLOCK as usize]);
+            }
+            opened.atomic().sync().unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(delay));
+            // The background is at it, in file order.
+            opened.atomic().set_size(0).unwrap();
+            for block in (0..blocks).step_by(7) {
+                opened.write(block * BLOCK, &[2; 100]);
+            }
+            opened.atomic().sync().unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(500));
+            for block in (0..blocks).step_by(7) {
+                assert!(opened.read(block * BLOCK, 100) == [2; 100], "block {block}, {delay} ms");
+            }
+        }
+        let data = std::fs::read(&path).unwrap();
+        for at in (0..data.len()).step_by(7 * BLOCK as usize) {
+            assert!(data[at..at + 100] == [2; 100], "closed: byte {at}, {delay} ms");
+        }
+    }
+}
+
+/// A close that failed in the middle leaves all that is not in the file yet to the next one.
+#[test]
+fn a_close_that_failed_is_done_again_whole() {
+    let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());
+    let dir = Scratch::on_disk("close-again");
+    for nth in 1..=3 {
+        let path = dir.path().join(format!("file-{nth}"));
+        let recorder = Recorder::new(Domain::PageCache);
+        stand_in(Some(recorder));
+        let opened = Opened::new(&path, &Settings::default());
+        for block in 0..5 {
+            opened.write(block * BLOCK, &[block as u8 + 1; BLOCK as usize]);
+        }
+        opened.atomic().sync().unwrap();
+        recorder.fail(Call::Pwritev, nth, libc::ENOSPC);
+        assert_eq!(opened.atomic().settle().unwrap_err().errno(), libc::ENOSPC);
+        opened.atomic().settle().unwrap();
+        stand_in(None);
+        let data = std::fs::read(&path).unwrap();
+        drop(opened);
+        for (block, data) in data.chunks(BLOCK as usize).enumerate() {
+            assert!(data.iter().all(|&byte| byte == block as u8 + 1), "block {block}, call {nth}");
+        }
+        assert_eq!(data.len(), 5 * BLOCK as usize);
+    }
+}
