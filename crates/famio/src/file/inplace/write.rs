@@ -41,16 +41,37 @@ struct Piece<'a> {
 impl InPlace {
     /// See [`Engine::write_block`](crate::file::context::Engine::write_block).
     pub(super) fn write(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
-        let shared = cx.shared();
         let cell = cx.index().cell(block)?;
         let again = self.is_at(cx, block);
         let before = if again { None } else { self.turn_to(cx, block)? };
-        let _locked = cx.lock(cell)?;
-        // Flushed now, fenced at the end: the write-back goes on while this block is copied.
-        if let Some(dirty) = &before {
-            self.flush_dirty(cx, dirty)?;
-        }
+        let locked = cx.lock(cell);
+        // Flushed now, fenced at the end: the write-back goes on while this block is copied. Also where this write ends with
+        // an error: nobody else knows of these lines any more.
         let owed = before.is_some();
+        let flushed = before.map_or(Ok(()), |dirty| self.flush_dirty(cx, &dirty));
+        let written = locked.and_then(|_locked| {
+            flushed?;
+            self.write_locked(cx, cell, block, (start, end), buf, (again, owed))
+        });
+        if written.is_err() && owed {
+            self.medium.fence();
+        }
+        written
+    }
+
+    /// The rest of `write`, with the block's lock held. `again`: the thread's last write was to this block, too; `owed`: it
+    /// has flushed what it has to fence.
+    #[inline]
+    fn write_locked(
+        &self,
+        cx: Context<'_>,
+        cell: &Cell,
+        block: u64,
+        (start, end): (usize, usize),
+        buf: *mut u8,
+        (again, owed): (bool, bool),
+    ) -> Result<()> {
+        let shared = cx.shared();
         let bits = touched(start, end);
         let fresh = above(block, shared.committed_size.load(Ordering::Relaxed));
         shared.raise_stale_end((block * BLOCK as u64) + end.next_multiple_of(GRANULE) as u64);
