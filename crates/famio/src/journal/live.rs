@@ -85,7 +85,8 @@ impl Live {
         self.store(State::Active)
     }
 
-    /// Everything is in the file, durably: says *clean*, takes the mark off the file, removes the journal.
+    /// Everything is in the file, durably: says *clean*, takes the mark off the file, removes the journal. After an error the
+    /// journal may say *clean* already, and takes no more commits: recovery would not replay them.
     pub fn retire(&self, file: BorrowedFd<'_>) -> Result<()> {
         self.store(State::Clean)?;
         mark::remove(file)?;

@@ -97,7 +97,8 @@ impl Engine for InPlace {
             }
             restore_times(cx.shared(), fd);
             self.medium.fdatasync(fd)?;
-            self.journal.retire(fd)
+            // A journal that says clean is never replayed: if its end fails there, nothing may be committed to it.
+            self.journal.retire(fd).inspect_err(|_| cx.shared().poisoned.store(1, Ordering::Release))
         })
     }
 

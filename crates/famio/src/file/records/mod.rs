@@ -175,7 +175,8 @@ impl Engine for Records {
             restore_times(cx.shared(), fd);
             self.medium.fdatasync(fd)?;
             rustix::fs::fsync(fd)?;
-            self.live.retire(fd)
+            // A journal that says clean is never replayed: if its end fails there, nothing may be committed to it.
+            self.live.retire(fd).inspect_err(|_| cx.shared().poisoned.store(1, Ordering::Release))
         })
     }
 
