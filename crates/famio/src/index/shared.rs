@@ -75,6 +75,8 @@ pub(crate) struct Shared {
     pub skip: AtomicU64,
     /// Free entries of a journal in place: number of the first plus one, and a count of changes above it.
     pub free: AtomicU64,
+    /// Free buffers of journals of records, as `free`. They stay from one session to the next: an arena takes nothing back.
+    pub buffers: AtomicU64,
     /// Offset of the directory of the links between free entries.
     pub links: AtomicU64,
     /// Entries in use.

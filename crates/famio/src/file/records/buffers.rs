@@ -27,14 +27,14 @@ pub(super) fn take(cx: Context<'_>) -> Result<u32> {
     let shared = cx.shared();
     loop {
         // The lower half names the first free buffer, the upper counts changes.
-        let head = shared.free.load(Ordering::Acquire);
+        let head = shared.buffers.load(Ordering::Acquire);
         let number = if head as u32 == 0 {
             let offset = cx.arena.allocate(BLOCK)?;
             u32::try_from(offset / UNIT).map_err(|_| Error::new(libc::ENOSPC))?
         } else {
             let next = words(cx, head as u32).ok_or(Error::new(libc::EIO))?[0].load(Ordering::Relaxed);
             let new = (head >> 32).wrapping_add(1) << 32 | u64::from(next as u32);
-            if shared.free.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            if shared.buffers.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 continue;
             }
             head as u32
@@ -50,10 +50,10 @@ pub(super) fn give_back(cx: Context<'_>, number: u32) {
     let Some(words) = words(cx, number) else { return };
     shared.used.fetch_sub(1, Ordering::Relaxed);
     loop {
-        let head = shared.free.load(Ordering::Acquire);
+        let head = shared.buffers.load(Ordering::Acquire);
         words[0].store(u64::from(head as u32), Ordering::Relaxed);
         let new = (head >> 32).wrapping_add(1) << 32 | u64::from(number);
-        if shared.free.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        if shared.buffers.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             return;
         }
     }
