@@ -7,7 +7,7 @@
 use super::shared::Slot;
 use crate::error::{Error, Result};
 use crate::sys::{check, syscall};
-use crate::thread;
+use crate::thread::{self, Held};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 use rustix::thread::{futex, sched_yield};
 use rustix::time::Timespec;
@@ -51,28 +51,6 @@ pub(crate) struct Closed<'a> {
     _held: Held,
 }
 
-/// One more lock of this thread, from before it is taken until after it is let go.
-struct Held;
-
-impl Held {
-    #[inline]
-    fn new() -> Self {
-        let held = &thread::current().locks_held;
-        held.set(held.get() + 1);
-        compiler_fence(Ordering::SeqCst);
-        Self
-    }
-}
-
-impl Drop for Held {
-    #[inline]
-    fn drop(&mut self) {
-        compiler_fence(Ordering::SeqCst);
-        let held = &thread::current().locks_held;
-        held.set(held.get() - 1);
-    }
-}
-
 /// A number that no other living thread has: where its block of state lies, and its process's slot.
 fn token(me: u32) -> u64 {
     core::ptr::from_ref(thread::current()) as u64 & !63 | u64::from(me) | 2
@@ -98,7 +76,7 @@ impl Gate {
     #[inline]
     pub fn enter<'a>(&'a self, me: u32, slot: &'a Slot) -> Result<Inside<'a>> {
         // Counted first: a signal handler that comes from here on is refused, and does not go in and out in between.
-        let held = Held::new();
+        let held = Held::of_file();
         let token = token(me);
         if self.solo.load(Ordering::Relaxed) == token {
             self.solo_inside.store(1, Ordering::Relaxed);
@@ -229,7 +207,7 @@ impl Gate {
 
     /// Closes the gate for the process in slot number `me`, and waits until nobody of `slots` is inside.
     pub fn close<'a>(&'a self, me: u32, slots: &[Slot]) -> Result<Closed<'a>> {
-        let held = Held::new();
+        let held = Held::of_file();
         let mut rounds = 0;
         while self.closed.compare_exchange(0, me + 1, Ordering::SeqCst, Ordering::SeqCst).is_err() {
             rounds += 1;

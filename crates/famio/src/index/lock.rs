@@ -1,7 +1,7 @@
 //! A lock in shared memory that names its holder.
 
 use crate::error::{Error, Result};
-use crate::thread;
+use crate::thread::Held;
 use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::thread::futex;
 use rustix::time::Timespec;
@@ -21,29 +21,28 @@ const ROUNDS: u32 = 60;
 pub(crate) struct SharedLock(AtomicU32);
 
 /// The lock is held until this is dropped.
-pub(crate) struct Locked<'a>(&'a SharedLock);
+pub(crate) struct Locked<'a> {
+    lock: &'a SharedLock,
+    _held: Held,
+}
 
 impl SharedLock {
     /// Takes the lock for the process in `slot`. `EDEADLK` after a minute: the holder is stuck or stopped.
     #[inline]
     pub fn lock(&self, slot: u32) -> Result<Locked<'_>> {
+        let held = Held::of_file();
         if self.0.compare_exchange(0, slot + 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             self.lock_slow(slot)?;
         }
-        Ok(self.taken())
+        Ok(Locked { lock: self, _held: held })
     }
 
     /// Takes the lock if nobody has it.
     #[inline]
     pub fn try_lock(&self, slot: u32) -> Option<Locked<'_>> {
-        self.0.compare_exchange(0, slot + 1, Ordering::Acquire, Ordering::Relaxed).ok().map(|_| self.taken())
-    }
-
-    #[inline]
-    fn taken(&self) -> Locked<'_> {
-        let held = &thread::current().locks_held;
-        held.set(held.get() + 1);
-        Locked(self)
+        let held = Held::of_file();
+        let taken = self.0.compare_exchange(0, slot + 1, Ordering::Acquire, Ordering::Relaxed);
+        taken.ok().map(|_| Locked { lock: self, _held: held })
     }
 
     #[cold]
@@ -73,17 +72,17 @@ impl Drop for Locked<'_> {
     #[inline]
     fn drop(&mut self) {
         // A swap, not a store: on x86 a locked instruction also drains what the holder stored non-temporally.
-        if self.0.0.swap(0, Ordering::Release) & WAITERS != 0 {
-            let _ = futex::wake(&self.0.0, futex::Flags::empty(), 1);
+        let word = &self.lock.0;
+        if word.swap(0, Ordering::Release) & WAITERS != 0 {
+            let _ = futex::wake(word, futex::Flags::empty(), 1);
         }
-        let held = &thread::current().locks_held;
-        held.set(held.get() - 1);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::thread;
     use core::sync::atomic::AtomicU64;
 
     #[test]

@@ -3,6 +3,7 @@
 use super::description::Handle;
 use super::{Ret, fail, lock, process, raw, table};
 use crate::file::AtomicFile;
+use crate::thread::Held;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
@@ -23,6 +24,8 @@ pub fn close(fd: RawFd) -> Ret {
 
 /// Takes `fd` out of the table and from its file, before the kernel closes it.
 pub(super) fn release(fd: RawFd) -> Ret {
+    // It frees memory: a handler in between that did so too would wait for the allocator's lock.
+    let _held = Held::of_process();
     let Some(handle) = table::take(fd) else { return 0 };
     if !handle.is_ours() {
         return 0;

@@ -3,7 +3,7 @@
 
 use super::raw;
 use crate::error::{Error, Result};
-use crate::thread::current;
+use crate::thread::{Held, current};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 const FREE: u32 = 0;
@@ -14,7 +14,10 @@ const AWAITED: u32 = 2;
 pub(super) struct Lock(AtomicU32);
 
 /// Holds a [`Lock`] until it is dropped.
-pub(super) struct Guard<'a>(&'a Lock);
+pub(super) struct Guard<'a> {
+    lock: &'a Lock,
+    _held: Held,
+}
 
 impl Lock {
     pub(super) const fn new() -> Self {
@@ -24,12 +27,11 @@ impl Lock {
     /// Waits for the lock. Only after [`not_reentered`] has been asked at the entry of the call.
     #[inline]
     pub(super) fn lock(&self) -> Guard<'_> {
-        let held = &current().posix_locks;
-        held.set(held.get() + 1);
+        let held = Held::of_process();
         if self.0.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
             self.wait();
         }
-        Guard(self)
+        Guard { lock: self, _held: held }
     }
 
     #[cold]
@@ -50,13 +52,12 @@ impl Lock {
 impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.0.0.swap(FREE, Ordering::Release) == AWAITED {
-            let word = self.0.0.as_ptr();
+        let word = &self.lock.0;
+        if word.swap(FREE, Ordering::Release) == AWAITED {
+            let word = word.as_ptr();
             // SAFETY: waking touches no memory.
             unsafe { raw!(SYS_futex, word, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1) };
         }
-        let held = &current().posix_locks;
-        held.set(held.get() - 1);
     }
 }
 

@@ -5,6 +5,7 @@ use super::description::{EMULATED, Handle};
 use super::{Ret, demote, fail, lock, ordinary, policy, process, raw, table};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
+use crate::thread::Held;
 use core::ffi::c_char;
 use libc::stat as Stat;
 use std::ffi::CStr;
@@ -137,6 +138,8 @@ fn refused(path: &CStr, error: &Error) -> Ret {
 
 /// Makes `fd` a descriptor of an atomic file.
 fn attach(config: &Config, fd: RawFd, said: &CStr, flags: i32, kernel_access: i32, position: u64) -> Result<Handle> {
+    // It allocates: a handler in between that did so too would wait for the allocator's lock.
+    let _held = Held::of_process();
     if let Some(warning) = config.warning()
         && process::say_once(process::Once::Weakened)
     {

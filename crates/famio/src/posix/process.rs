@@ -302,9 +302,9 @@ pub(super) fn say_once(what: Once) -> bool {
     SAID.fetch_or(what as u8, Ordering::Relaxed) & what as u8 == 0
 }
 
-/// A notice about a file.
+/// A notice about a file. Allocates nothing: it may come from a signal handler.
 pub(super) fn say(path: &CStr, what: &str) {
-    sys::notice(&format!("{}: {what}", String::from_utf8_lossy(path.to_bytes())));
+    sys::notice_parts(&[path.to_bytes(), b": ", what.as_bytes()]);
 }
 
 /// Says an error's sentence, unless it is the one that was said last: a loop says it once.

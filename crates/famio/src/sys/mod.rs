@@ -13,12 +13,18 @@ use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
 /// Writes one line to stderr by a bare system call: nothing of ours is re-entered, errors are ignored.
 pub fn notice(line: &str) {
-    let mut text = String::with_capacity(line.len() + 8);
-    text.push_str("famio: ");
-    text.push_str(line);
-    text.push('\n');
-    // SAFETY: the buffer is alive during the call.
-    unsafe { syscall(libc::SYS_write, [2, text.as_ptr() as usize, text.len(), 0, 0, 0]) };
+    notice_parts(&[line.as_bytes()]);
+}
+
+/// As [`notice`], of up to six pieces that make one line. Allocates nothing: it may come from a signal handler.
+pub(crate) fn notice_parts(parts: &[&[u8]]) {
+    debug_assert!(parts.len() <= 6);
+    let mut all: [&[u8]; 8] = [b""; 8];
+    all[0] = b"famio: ";
+    all[1..].iter_mut().zip(parts.iter().copied().chain([&b"\n"[..]])).for_each(|(to, part)| *to = part);
+    let vector = all.map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
+    // SAFETY: the pieces are alive during the call, which reads them.
+    unsafe { syscall(libc::SYS_writev, [2, vector.as_ptr() as usize, vector.len(), 0, 0, 0]) };
 }
 
 /// The time of day as the kernel stamps files with, a few milliseconds coarse. From the vDSO: no system call.

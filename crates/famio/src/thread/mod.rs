@@ -1,8 +1,10 @@
 //! The state of one thread: a small block of words that needs no destructor, so that it works before the first
 //! constructor, after the last destructor and in a signal handler.
 
+mod held;
 mod mutex;
 
+pub(crate) use held::Held;
 pub(crate) use mutex::{Guard, Mutex};
 
 use core::cell::Cell;

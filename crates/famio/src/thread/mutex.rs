@@ -1,6 +1,6 @@
 //! A mutex that a signal handler can see is held by the thread that it interrupted.
 
-use super::current;
+use super::Held;
 use core::ops::{Deref, DerefMut};
 use std::sync::{MutexGuard, PoisonError};
 
@@ -12,25 +12,7 @@ pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
 /// Holds a [`Mutex`] until it is dropped.
 pub(crate) struct Guard<'a, T> {
     inner: MutexGuard<'a, T>,
-    _counted: Counted,
-}
-
-/// One more lock of this thread, until it is dropped.
-struct Counted;
-
-impl Counted {
-    fn new() -> Self {
-        let held = &current().posix_locks;
-        held.set(held.get() + 1);
-        Self
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        let held = &current().posix_locks;
-        held.set(held.get() - 1);
-    }
+    _held: Held,
 }
 
 impl<T> Mutex<T> {
@@ -40,14 +22,14 @@ impl<T> Mutex<T> {
 
     /// Waits for the lock. What a thread that panicked left is used as it is.
     pub fn lock(&self) -> Guard<'_, T> {
-        let counted = Counted::new();
-        Guard { inner: self.0.lock().unwrap_or_else(PoisonError::into_inner), _counted: counted }
+        let held = Held::of_process();
+        Guard { inner: self.0.lock().unwrap_or_else(PoisonError::into_inner), _held: held }
     }
 
     /// Takes the lock if nobody has it.
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
-        let counted = Counted::new();
-        self.0.try_lock().ok().map(|inner| Guard { inner, _counted: counted })
+        let held = Held::of_process();
+        self.0.try_lock().ok().map(|inner| Guard { inner, _held: held })
     }
 }
 
@@ -67,6 +49,7 @@ impl<T> DerefMut for Guard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::current;
     use super::*;
 
     #[test]
