@@ -7,6 +7,7 @@ use super::session::Session;
 use super::{Access, Descriptors, Position, UserBuf, attach};
 use crate::error::{Error, Result};
 use crate::index::Claim;
+use crate::journal::has_lost_its_name;
 use crate::recovery;
 use crate::settings::Settings;
 use crate::sys::{check, syscall};
@@ -24,6 +25,9 @@ const ATTACHED: u8 = 1;
 const DEMOTED: u8 = 2;
 /// The process forked, and this is the child: the file is the parent's.
 const DISOWNED: u8 = 3;
+
+const LOST: &[u8] =
+    b": handed back to the kernel because the name that it was opened by is gone; open it by its other name";
 
 /// One file of this process. Everything written to it between two SYNCs is durable as a whole or, after a crash, gone as a
 /// whole; what a SYNC survives depends on the domain (`docs/guarantees.md`).
@@ -188,8 +192,15 @@ impl AtomicFile {
                 arena = inner.sessions.last().map(|session| session.arena.clone());
             }
             let Some(claim) = &inner.claim else { return Err(Error::new(libc::EBADF)) };
-            let session = attach::attach(&self.fds, claim, &self.settings, arena)
-                .map_err(|e| e.context(self.path.to_string_lossy()))?;
+            let session = match attach::attach(&self.fds, claim, &self.settings, arena) {
+                Err(e) if e.errno() == libc::ESTALE && self.fds.with(true, |fd| Ok(has_lost_its_name(fd)))? => {
+                    // Its other names are not known: there is no folder to find a journal by after a crash.
+                    crate::sys::notice_parts(&[self.path.to_bytes(), LOST]);
+                    self.state.store(DEMOTED, Ordering::Release);
+                    return Ok(None);
+                }
+                result => result.map_err(|e| e.context(self.path.to_string_lossy()))?,
+            };
             let session = Box::new(session);
             self.session.store(core::ptr::from_ref(&*session).cast_mut(), Ordering::Release);
             inner.sessions.push(session);

@@ -50,7 +50,7 @@ pub use boot::BootId;
 pub use header::{Header, Kind, State};
 pub use identity::{HANDLE_MAX, Identity};
 pub use mark::{JournalId, Mark};
-pub use place::{folder_of, path_of};
+pub use place::{folder_of, has_lost_its_name, path_of};
 pub use pool::{Pool, journal_name, sync_dir};
 pub use stamp::Stamp;
 pub use verdict::{Facts, Journal, Verdict, verdict};

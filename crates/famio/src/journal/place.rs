@@ -41,6 +41,12 @@ pub fn folder_of(file: BorrowedFd<'_>) -> Result<(OwnedFd, PathBuf)> {
     }
 }
 
+/// Whether the name that an open file was opened by is gone. It may have others: the kernel does not tell which.
+pub fn has_lost_its_name(file: BorrowedFd<'_>) -> bool {
+    path_of(file).is_ok_and(|path| path.as_os_str().as_bytes().ends_with(b" (deleted)"))
+        && folder_of(file).is_err_and(|e| e.errno() == libc::ESTALE)
+}
+
 /// Opens a folder for what is done in it. One that may not be listed can still be gone through, but not synced.
 pub(super) fn open_folder(path: &Path) -> Result<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -79,6 +85,8 @@ mod tests {
         fs::remove_file(dir.path("a")).unwrap();
         File::create(dir.path("a (deleted)")).unwrap();
         assert_eq!(folder_of(file.as_fd()).unwrap_err().errno(), libc::ESTALE);
+        assert!(has_lost_its_name(file.as_fd()));
+        assert!(!has_lost_its_name(File::open(dir.path("a (deleted)")).unwrap().as_fd()));
     }
 
     #[test]
