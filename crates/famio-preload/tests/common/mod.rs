@@ -13,12 +13,22 @@ pub fn library() -> PathBuf {
     library
 }
 
-/// A folder on tmpfs, removed with the value.
+/// A folder on tmpfs or on disk, removed with the value.
 pub struct Folder(PathBuf);
 
 impl Folder {
+    /// On tmpfs.
     pub fn new(name: &str) -> Self {
-        let path = PathBuf::from(format!("/dev/shm/famio-test-{name}-{}", std::process::id()));
+        Self::below("/dev/shm", name)
+    }
+
+    /// On the file system of the build folder.
+    pub fn on_disk(name: &str) -> Self {
+        Self::below(env!("CARGO_TARGET_TMPDIR"), name)
+    }
+
+    fn below(parent: &str, name: &str) -> Self {
+        let path = Path::new(parent).join(format!("famio-test-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
         Folder(path)

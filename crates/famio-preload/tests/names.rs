@@ -1,0 +1,178 @@
+//! An atomic file that gets another name, another file's name, or loses its last one, while it is open: its contents are
+//! right, and nothing of ours is left behind.
+
+mod common;
+
+use common::{Folder, build, succeed, under};
+use famio::Settings;
+use famio::recovery::{Options, Outcome, Silent, recover_path};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The program, removed with the value.
+struct Program(PathBuf);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// A folder with the file and another folder; on tmpfs, or where the tests are built.
+fn place(what: &str, on_disk: bool) -> Folder {
+    let name = format!("names-{what}");
+    let folder = if on_disk { Folder::on_disk(&name) } else { Folder::new(&name) };
+    for name in ["atomic", "plain", "atomic-other", "plain-other"] {
+        fs::write(folder.path().join(name), "old").unwrap();
+    }
+    fs::create_dir(folder.path().join("folder")).unwrap();
+    folder
+}
+
+/// Every file below, with what it holds. The other file that a program did not touch is as it was.
+fn contents(folder: &Path) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            all.extend(contents(&entry.path()).into_iter().map(|(below, text)| (format!("{name}/{below}"), text)));
+            assert_ne!(name, ".famio");
+        } else {
+            all.insert(name, fs::read_to_string(entry.path()).unwrap());
+        }
+    }
+    all
+}
+
+/// Where the claim of a file is kept while it is open.
+fn arena(path: &Path) -> PathBuf {
+    let stat = fs::metadata(path).unwrap();
+    format!("/dev/shm/famio-{:x}-{:x}.arena", stat.dev(), stat.ino()).into()
+}
+
+fn marked(path: &Path) -> bool {
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
+    // SAFETY: two C strings; no buffer is asked for.
+    unsafe { libc::getxattr(path.as_ptr(), c"user.famio".as_ptr(), std::ptr::null_mut(), 0) >= 0 }
+}
+
+/// No journal, no mark; nothing for recovery to do.
+fn nothing_left(folder: &Folder, arenas: &[PathBuf], what: &str) {
+    for name in contents(folder.path()).keys() {
+        assert!(!name.contains("famio"), "{what}: {name}");
+        let path = folder.path().join(name);
+        assert!(!marked(&path), "{what}: {name} is marked");
+        assert!(!arena(&path).exists(), "{what}: {name} has an arena");
+    }
+    for arena in arenas {
+        assert!(!arena.exists(), "{what}: {} is left", arena.display());
+    }
+    let reports = recover_path(folder.path(), &Settings::default(), &Options::default(), &Silent).unwrap();
+    assert!(reports.iter().all(|r| matches!(r.outcome, Outcome::NothingToDo)), "{what}: {reports:?}");
+}
+
+/// What there is in the end: names with `_` for the file's own name, and what each holds.
+type End = &'static [(&'static str, &'static str)];
+
+fn check_end(folder: &Folder, name: &str, end: End, what: &str) {
+    let mut found = contents(folder.path());
+    let others: &str = if name == "plain" { "atomic" } else { "plain" };
+    found.retain(|found, _| !found.trim_start_matches("folder/").starts_with(others));
+    let end: BTreeMap<String, String> =
+        end.iter().map(|(at, text)| (at.replace('_', name), text.to_string())).collect();
+    assert_eq!(found, end, "{what}");
+}
+
+fn arenas(folder: &Folder) -> Vec<PathBuf> {
+    ["atomic", "atomic-other"].map(|name| arena(&folder.path().join(name))).into()
+}
+
+#[test]
+fn names_change_under_an_open_file() {
+    let cases: [(&str, End); 11] = [
+        ("dirty", &[("_-other", "old"), ("folder/_", "first, then")]),
+        ("clean", &[("_-other", "old"), ("folder/_", "first, then")]),
+        ("same", &[("_-other", "first, then")]),
+        ("over", &[("_-other", "from here")]),
+        ("exchange", &[("_", "that there"), ("_-other", "from here")]),
+        ("unlink", &[("_", "other"), ("_-other", "old")]),
+        ("unlink-clean", &[("_", "other"), ("_-other", "old")]),
+        ("unlink-first", &[("_-other", "old")]),
+        ("link", &[("_", "first, then"), ("_-other", "first, then")]),
+        ("link-unlink", &[("_-other", "FIRST, then")]),
+        ("failed", &[("_", "first, then"), ("_-other", "old")]),
+    ];
+    let program = Program(build("names"));
+    for on_disk in [false, true] {
+        for (what, end) in cases {
+            let folder = place(what, on_disk);
+            let arenas = arenas(&folder);
+            if what.starts_with("link") {
+                for name in ["atomic-other", "plain-other"] {
+                    fs::remove_file(folder.path().join(name)).unwrap();
+                }
+            }
+            succeed(Command::new(&program.0).args(["plain", what]).current_dir(folder.path()).env_remove("LD_PRELOAD"));
+            check_end(&folder, "plain", end, what);
+            succeed(under(&folder, &program.0).args(["atomic", what]));
+            check_end(&folder, "atomic", end, what);
+            nothing_left(&folder, &arenas, what);
+        }
+    }
+}
+
+/// The journal goes with the file, or is where the next who opens it finds it.
+#[test]
+fn killed_after_a_new_name() {
+    let program = Program(build("names"));
+    for on_disk in [false, true] {
+        for (what, text) in [("killed", "first"), ("killed-later", "first, then")] {
+            for by_recover in [false, true] {
+                let folder = place(what, on_disk);
+                let arenas = arenas(&folder);
+                let done = under(&folder, &program.0).args(["atomic", what]).output().unwrap();
+                assert_eq!(done.status.signal(), Some(libc::SIGKILL), "{what}: {done:?}");
+                if by_recover {
+                    let reports = recover_path(folder.path(), &Settings::default(), &Options::default(), &Silent);
+                    let sound = |o: &Outcome| matches!(o, Outcome::NothingToDo | Outcome::Clean | Outcome::Recovered);
+                    assert!(reports.as_ref().is_ok_and(|all| all.iter().all(|r| sound(&r.outcome))), "{reports:?}");
+                    assert_eq!(folder.read("folder/atomic"), text.as_bytes(), "{what}");
+                }
+                let (out, _) = succeed(under(&folder, "cat").arg("folder/atomic"));
+                assert_eq!(out, text, "{what}");
+                assert!(!folder.path().join("atomic").exists(), "{what}");
+                nothing_left(&folder, &arenas, what);
+            }
+        }
+    }
+}
+
+/// A program without Famio (this test) gives the open file another name: the close finds its journal all the same.
+#[test]
+fn an_outsider_renames_an_open_file() {
+    let program = Program(build("names"));
+    for on_disk in [false, true] {
+        for what in ["outsider", "outsider-clean"] {
+            let folder = place(what, on_disk);
+            let arenas = arenas(&folder);
+            let mut command = under(&folder, &program.0);
+            command.args(["atomic", what]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            let mut byte = [0];
+            child.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
+            fs::rename(folder.path().join("atomic"), folder.path().join("folder/atomic")).unwrap();
+            child.stdin.as_mut().unwrap().write_all(&byte).unwrap();
+            let done = child.wait_with_output().unwrap();
+            assert!(done.status.success(), "{what}: {done:?}");
+            check_end(&folder, "atomic", &[("_-other", "old"), ("folder/_", "first, then")], what);
+            nothing_left(&folder, &arenas, what);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+/* Names that change while the file is open. Usage: names FILE WHAT. The file holds "old"; what is to be there in the end is
+ * in the test. */
+#include "check.h"
+#include <signal.h>
+
+static const char *path;
+
+static int opened(const char *name) {
+  int fd = open(name, O_RDWR | O_CREAT, 0600);
+  CHECK(fd >= 0);
+  return fd;
+}
+static void put(int fd, const char *text, off_t at) { CHECK(pwrite(fd, text, strlen(text), at) == (ssize_t)strlen(text)); }
+static bool holds(int fd, const char *text) {
+  char seen[64];
+  ssize_t n = pread(fd, seen, sizeof seen, 0);
+  return n == (ssize_t)strlen(text) && memcmp(seen, text, (size_t)n) == 0;
+}
+static const char *beside(const char *name) {
+  static char names[4][64];
+  static int next;
+  char *to = names[next++ % 4];
+  snprintf(to, sizeof names[0], "%s%s", path, name);
+  return to;
+}
+static const char *elsewhere(void) {
+  static char name[64];
+  snprintf(name, sizeof name, "folder/%s", path);
+  return name;
+}
+/* The test does its part. */
+static void your_turn(void) {
+  char byte;
+  CHECK(write(1, "\n", 1) == 1 && read(0, &byte, 1) == 1);
+}
+
+int main(int argc, char **argv) {
+  CHECK(argc == 3);
+  path = argv[1];
+  const char *what = argv[2];
+#define IS(name) (strcmp(what, name) == 0)
+  if (IS("over") || IS("exchange")) {
+    const char *other = beside("-other");
+    int a = opened(path), b = opened(other);
+    put(a, "from", 0);
+    put(b, "that", 0);
+    CHECK((IS("over") ? rename(path, other) : renameat2(AT_FDCWD, path, AT_FDCWD, other, RENAME_EXCHANGE)) == 0);
+    CHECK(holds(a, "from") && holds(b, "that"));
+    put(a, " here", 4);
+    put(b, " there", 4);
+    CHECK(fsync(a) == 0 && fsync(b) == 0);
+    CHECK(holds(a, "from here") && holds(b, "that there"));
+    CHECK(close(a) == 0 && close(b) == 0);
+    return 0;
+  }
+  int fd = opened(path);
+  struct stat st;
+  if (IS("unlink-first")) {
+    CHECK(unlink(path) == 0);
+    put(fd, "anew", 0);
+    CHECK(fsync(fd) == 0 && holds(fd, "anew") && fstat(fd, &st) == 0 && st.st_nlink == 0 && st.st_size == 4);
+    CHECK(close(fd) == 0);
+    return 0;
+  }
+  put(fd, "first", 0);
+  if (IS("dirty")) {
+    CHECK(rename(path, elsewhere()) == 0);
+  } else if (IS("clean")) {
+    CHECK(fsync(fd) == 0 && rename(path, elsewhere()) == 0);
+  } else if (IS("same")) {
+    CHECK(rename(path, beside("-other")) == 0);
+  } else if (IS("link")) {
+    CHECK(link(path, beside("-other")) == 0);
+  } else if (IS("link-unlink")) {
+    CHECK(link(path, beside("-other")) == 0);
+    put(fd, "FIRST", 0);
+    CHECK(unlink(path) == 0);
+  } else if (IS("failed")) {
+    /* The call fails: nothing may be different. */
+    FAILS(rename(path, "no such folder/name"), ENOENT);
+    FAILS(link(path, path), EEXIST);
+    FAILS(unlinkat(AT_FDCWD, path, AT_REMOVEDIR), ENOTDIR);
+  } else if (IS("unlink") || IS("unlink-clean")) {
+    if (IS("unlink-clean")) CHECK(fsync(fd) == 0);
+    CHECK(unlink(path) == 0 && holds(fd, "first"));
+    /* A new file by the same name is another one. */
+    int other = opened(path);
+    put(other, "other", 0);
+    put(fd, ", then", 5);
+    CHECK(holds(other, "other") && holds(fd, "first, then"));
+    CHECK(fsync(other) == 0 && fsync(fd) == 0 && ftruncate(fd, 5) == 0 && holds(fd, "first"));
+    CHECK(close(other) == 0);
+    put(fd, " again", 5);
+    CHECK(holds(fd, "first again"));
+  } else if (IS("killed")) {
+    CHECK(rename(path, elsewhere()) == 0);
+    raise(SIGKILL);
+  } else if (IS("killed-later")) {
+    CHECK(rename(path, elsewhere()) == 0);
+    put(fd, ", then", 5);
+    CHECK(fsync(fd) == 0);
+    put(fd, "never committed", 0);
+    raise(SIGKILL);
+  } else if (IS("outsider") || IS("outsider-clean")) {
+    if (IS("outsider-clean")) CHECK(fsync(fd) == 0);
+    your_turn();
+  } else {
+    CHECK(!"known");
+  }
+  if (!IS("unlink") && !IS("unlink-clean")) {
+    put(fd, ", then", 5);
+    CHECK(holds(fd, IS("link-unlink") ? "FIRST, then" : "first, then"));
+    CHECK(fstat(fd, &st) == 0 && st.st_size == 11);
+  }
+  CHECK(close(fd) == 0);
+  return 0;
+}
