@@ -138,12 +138,13 @@ pub(crate) trait Engine: Send + Sync {
     /// Bytes of the file home that hold what the file logically has there, below this offset; zeros above.
     fn readable(&self, cx: Context<'_>) -> u64;
 
-    /// Reads `len` bytes at `start` of a block that has a cell, into the caller's memory. Takes no lock unless a writer
-    /// keeps it waiting.
+    /// Copies `len` bytes at `start` of a block that has a cell into the caller's memory, from where the cell says that they
+    /// live. The caller checks by the cell's sequence that nothing changed meanwhile; if something did, neither the bytes
+    /// nor an error mean anything.
     ///
     /// # Safety
     /// `dst` is the caller's buffer; it may be bad.
-    unsafe fn read_block(
+    unsafe fn copy_block(
         &self,
         cx: Context<'_>,
         cell: &Cell,

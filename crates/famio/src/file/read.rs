@@ -3,8 +3,9 @@
 use super::context::{Context, count};
 use super::session::{CALL_MAX, Session};
 use super::{Descriptors, UserBuf};
-use crate::error::Result;
-use crate::index::BLOCK;
+use crate::error::{Error, Result};
+use crate::index::{BLOCK, Cell};
+use core::sync::atomic::Ordering;
 
 impl Session {
     /// Reads into the caller's buffers at `offset`: fewer bytes at the end of the file, or where a buffer is bad.
@@ -45,7 +46,7 @@ impl Session {
                 Some(cell) => {
                     let n = left.min(BLOCK - start);
                     // SAFETY: the caller's promise.
-                    (n, unsafe { self.engine.read_block(cx, cell, block, start, dst, n) })
+                    (n, unsafe { self.read_block(cx, cell, block, start, dst, n) })
                 }
                 None => {
                     let blocks = (start + left).div_ceil(BLOCK) as u64;
@@ -62,6 +63,36 @@ impl Session {
             }
         }
         (done, Ok(()))
+    }
+
+    /// Reads from one block, with no lock: until no writer came in between.
+    ///
+    /// # Safety
+    /// As `read`.
+    unsafe fn read_block(
+        &self,
+        cx: Context<'_>,
+        cell: &Cell,
+        block: u64,
+        start: usize,
+        dst: *mut u8,
+        len: usize,
+    ) -> Result<()> {
+        let mut attempt = 0;
+        loop {
+            if let Some(seen) = cell.begin_read() {
+                if cx.shared().generation.load(Ordering::Acquire) != cx.generation {
+                    return Err(Error::new(libc::ESTALE)); // the cell is another journal's by now
+                }
+                // SAFETY: the caller's promise.
+                let copied = unsafe { self.engine.copy_block(cx, cell, block, start, dst, len) };
+                if cell.still(seen) {
+                    return copied;
+                }
+            }
+            attempt += 1;
+            cx.wait_for_writer(cell, attempt)?;
+        }
     }
 
     /// # Safety

@@ -35,7 +35,7 @@ impl Engine for InPlace {
         cx.shared().physical.load(Ordering::Acquire)
     }
 
-    unsafe fn read_block(
+    unsafe fn copy_block(
         &self,
         cx: Context<'_>,
         cell: &Cell,
@@ -45,7 +45,7 @@ impl Engine for InPlace {
         len: usize,
     ) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.read(cx, cell, block, start, dst, len) }
+        unsafe { self.copy_from_homes(cx, cell, block, start, dst, len) }
     }
 
     fn write_block(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use super::state::State;
 use super::{InPlace, inconsistent};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::file::bits::{GRANULE, runs, touched};
 use crate::file::context::Context;
 use crate::file::home::copy_out;
@@ -10,39 +10,11 @@ use crate::index::{BLOCK, Cell};
 use core::sync::atomic::Ordering;
 
 impl InPlace {
-    /// See [`Engine::read_block`](crate::file::context::Engine::read_block).
+    /// See [`Engine::copy_block`](crate::file::context::Engine::copy_block).
     ///
     /// # Safety
     /// `dst` is the caller's buffer; it may be bad.
-    pub(super) unsafe fn read(
-        &self,
-        cx: Context<'_>,
-        cell: &Cell,
-        block: u64,
-        start: usize,
-        dst: *mut u8,
-        len: usize,
-    ) -> Result<()> {
-        for attempt in 0.. {
-            if let Some(seen) = cell.begin_read() {
-                if cx.shared().generation.load(Ordering::Acquire) != cx.generation {
-                    // The cell is another journal's by now.
-                    return Err(Error::new(libc::ESTALE));
-                }
-                // SAFETY: the caller's promise.
-                let copied = unsafe { self.copy_out(cx, cell, block, start, dst, len) };
-                if cell.still(seen) {
-                    return copied;
-                }
-            }
-            cx.wait_for_writer(cell, attempt)?;
-        }
-        unreachable!("the loop above returns")
-    }
-
-    /// # Safety
-    /// `dst` is the caller's buffer; it may be bad.
-    unsafe fn copy_out(
+    pub(super) unsafe fn copy_from_homes(
         &self,
         cx: Context<'_>,
         cell: &Cell,

@@ -2,7 +2,7 @@
 //! version 1 which of them the open epoch wrote.
 
 use super::{Records, buffers, full, lock, settle};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::file::background;
 use crate::file::bits::{GRANULE, below, runs, touched};
 use crate::file::context::{BlockBuf, Context};
@@ -232,37 +232,11 @@ impl Records {
         shared.physical.load(Ordering::Acquire).min(self.low.load(Ordering::Acquire)).min(shared.size())
     }
 
+    /// See [`Engine::copy_block`](crate::file::context::Engine::copy_block).
+    ///
     /// # Safety
     /// `dst` is the caller's buffer; it may be bad.
-    pub(super) unsafe fn read(
-        &self,
-        cx: Context<'_>,
-        cell: &Cell,
-        block: u64,
-        start: usize,
-        dst: *mut u8,
-        len: usize,
-    ) -> Result<()> {
-        let mut tries = 0u32;
-        loop {
-            if let Some(seen) = cell.begin_read() {
-                if cx.shared().generation.load(Ordering::Acquire) != cx.generation {
-                    return Err(Error::new(libc::ESTALE)); // the cell is another journal's by now
-                }
-                // SAFETY: the caller's promise.
-                let copied = unsafe { self.copy_block(cx, cell, block, start, dst, len) };
-                if cell.still(seen) {
-                    return copied;
-                }
-            }
-            tries += 1;
-            cx.wait_for_writer(cell, tries)?;
-        }
-    }
-
-    /// # Safety
-    /// As `read`.
-    unsafe fn copy_block(
+    pub(super) unsafe fn copy_from_homes(
         &self,
         cx: Context<'_>,
         cell: &Cell,

@@ -72,7 +72,7 @@ impl Engine for Records {
         cx.shared().physical.load(Ordering::Acquire).min(self.low.load(Ordering::Acquire))
     }
 
-    unsafe fn read_block(
+    unsafe fn copy_block(
         &self,
         cx: Context<'_>,
         cell: &Cell,
@@ -82,7 +82,7 @@ impl Engine for Records {
         len: usize,
     ) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.read(cx, cell, block, start, dst, len) }
+        unsafe { self.copy_from_homes(cx, cell, block, start, dst, len) }
     }
 
     fn write_block(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {

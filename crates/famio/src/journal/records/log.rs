@@ -50,6 +50,8 @@ pub struct RecordLog {
     /// Records of the epoch after `committed` have been written.
     begun: bool,
     size: u64,
+    /// The file's size as of the last commit: what a note says.
+    committed_size: u64,
     /// The lowest size since the last record.
     cut: u64,
     /// Up to this epoch everything is in the file; and up to this one a durable record says so.
@@ -82,6 +84,7 @@ impl RecordLog {
             committed: 0,
             begun: false,
             size,
+            committed_size: size,
             cut: size,
             settled: 0,
             tail: 0,
@@ -182,6 +185,7 @@ impl RecordLog {
         if batch.commit {
             self.flush(self.settled)?;
             self.committed = batch.epoch;
+            self.committed_size = batch.size;
             self.begun = false;
         }
         self.size = batch.size;
@@ -390,7 +394,7 @@ impl RecordLog {
         }
         let mut gather = Gather::new(core::mem::take(&mut self.buffer));
         let index = self.enter(&mut gather)?;
-        self.record(&mut gather, (index, 1), Kind::Note, (self.committed, self.size, self.size), &[], 1);
+        self.record(&mut gather, (index, 1), Kind::Note, (self.committed, self.committed_size, self.committed_size), &[], 1);
         self.write(gather, index, 0)?;
         self.current = Some((index, 2));
         self.flush(self.settled)
@@ -400,7 +404,7 @@ impl RecordLog {
     fn note(&mut self) -> Result<()> {
         let Some((index, page)) = self.current else { return Ok(()) };
         let mut gather = Gather::new(core::mem::take(&mut self.buffer));
-        self.record(&mut gather, (index, page), Kind::Note, (self.committed, self.size, self.size), &[], 1);
+        self.record(&mut gather, (index, page), Kind::Note, (self.committed, self.committed_size, self.committed_size), &[], 1);
         self.write(gather, index, page)?;
         self.current = Some((index, page + 1));
         self.flush(self.settled)

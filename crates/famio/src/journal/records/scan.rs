@@ -275,7 +275,8 @@ impl Chain {
         self.records.push(record);
         match record.kind {
             Kind::Part => return Ok(()),
-            Kind::Note => {}
+            // All commits may have been released: the note has the size of the last.
+            Kind::Note => self.size = Some(record.size),
             Kind::Commit => {
                 self.committed = record.epoch;
                 self.size = Some(record.size);
