@@ -142,6 +142,12 @@ impl AtomicFile {
             if self.fds.is_last(fd) {
                 files.retain(|f| !core::ptr::eq(&**f, self));
                 let closed = self.close_session();
+                if closed.is_err()
+                    && let Some(session) = self.session()
+                {
+                    // Who claims the file next recovers it: nothing of ours, the background least, may touch it then.
+                    session.arena.shared().closed.store(1, Ordering::Release);
+                }
                 if let Some(claim) = self.inner().claim.take() {
                     claim.release();
                 }

@@ -169,7 +169,11 @@ impl Records {
             }
             // SAFETY: within a buffer of ours; the block's lock keeps writers away.
             let bytes = unsafe { core::slice::from_raw_parts(from.add(first * GRANULE), len) };
-            cx.fds.with(true, |fd| self.medium.pwritev(fd, &[bytes], offset))?;
+            cx.fds.with(true, |fd| self.medium.pwritev(fd, &[bytes], offset)).inspect_err(|e| {
+                if ![libc::ENOSPC, libc::EDQUOT, libc::EFBIG].contains(&e.errno()) {
+                    cx.shared().poisoned.store(1, Ordering::Release); // a medium that fails
+                }
+            })?;
             if end > physical {
                 cx.home.cover(cx.fds, end)?;
                 shared.physical.fetch_max(end, Ordering::AcqRel);

@@ -394,7 +394,14 @@ impl RecordLog {
         }
         let mut gather = Gather::new(core::mem::take(&mut self.buffer));
         let index = self.enter(&mut gather)?;
-        self.record(&mut gather, (index, 1), Kind::Note, (self.committed, self.committed_size, self.committed_size), &[], 1);
+        self.record(
+            &mut gather,
+            (index, 1),
+            Kind::Note,
+            (self.committed, self.committed_size, self.committed_size),
+            &[],
+            1,
+        );
         self.write(gather, index, 0)?;
         self.current = Some((index, 2));
         self.flush(self.settled)
@@ -404,7 +411,14 @@ impl RecordLog {
     fn note(&mut self) -> Result<()> {
         let Some((index, page)) = self.current else { return Ok(()) };
         let mut gather = Gather::new(core::mem::take(&mut self.buffer));
-        self.record(&mut gather, (index, page), Kind::Note, (self.committed, self.committed_size, self.committed_size), &[], 1);
+        self.record(
+            &mut gather,
+            (index, page),
+            Kind::Note,
+            (self.committed, self.committed_size, self.committed_size),
+            &[],
+            1,
+        );
         self.write(gather, index, page)?;
         self.current = Some((index, page + 1));
         self.flush(self.settled)
