@@ -351,7 +351,7 @@ impl AtomicFile {
     /// Commits, settles, closes the journal clean, and leaves the file to the kernel: from here on it is an ordinary file.
     ///
     /// # Errors
-    /// Those of the commit; the file stays atomic then.
+    /// Those of the commit or of the journal's end; the file stays atomic then, and may take no more writes.
     pub fn demote(&self) -> Result<()> {
         self.leave(DEMOTED)
     }
@@ -364,7 +364,7 @@ impl AtomicFile {
     /// Commits, settles and closes the journal clean, as before a change of the file's name; the next write attaches anew.
     ///
     /// # Errors
-    /// Those of the commit; the file stays as it is then.
+    /// Those of the commit or of the journal's end; the journal stays then, and the file may take no more writes.
     pub fn settle(&self) -> Result<()> {
         self.close_session()
     }
