@@ -39,8 +39,7 @@ impl Session {
                 return Ok(Left::Nothing);
             }
             let moved = self.engine.settle_some(cx)?;
-            let now = crate::sys::coarse_now();
-            shared.touched.store(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64, Ordering::Release);
+            shared.leave_at(crate::sys::coarse_now());
             moved
         } | self.engine.finish_settling(cx)?;
         if quiet && !moved && self.engine.can_shrink(cx) {

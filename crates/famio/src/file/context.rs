@@ -1,5 +1,7 @@
 //! What an engine works with.
 
+use super::bits::{GRANULE, runs, touched};
+use super::home::copy_out;
 use super::{Descriptors, Home};
 use crate::error::{Error, Result};
 use crate::index::{Arena, BLOCK, Cell, Index, Locked, Shared, SharedLock};
@@ -100,6 +102,43 @@ impl<'a> Context<'a> {
         }
         // SAFETY: the rest of the caller's buffer.
         unsafe { super::home::zero_out(dst.wrapping_add(there), len - there) }
+    }
+
+    /// Copies `len` bytes at `start` of a block to the caller's memory: the granules in `aside` from the block's worth of
+    /// bytes beside them there, the others from the file, as far as that is `readable`.
+    ///
+    /// # Safety
+    /// `dst` is the caller's buffer, and may be bad; what is aside is a mapped block of ours.
+    pub unsafe fn copy_merged(
+        &self,
+        block: u64,
+        start: usize,
+        dst: *mut u8,
+        len: usize,
+        aside: Option<(u64, *mut u8)>,
+        readable: u64,
+    ) -> Result<()> {
+        let offset = block * BLOCK as u64;
+        let Some((bits, from_aside)) = aside else {
+            // SAFETY: the caller's promise.
+            return unsafe { self.read_home(offset + start as u64, dst, len, readable) };
+        };
+        let end = start + len;
+        let wanted = touched(start, end);
+        let piece = |first: usize, count: usize| {
+            let (from, to) = ((first * GRANULE).max(start), ((first + count) * GRANULE).min(end));
+            (from, to, dst.wrapping_add(from - start))
+        };
+        runs(wanted & bits, |first, count| {
+            let (from, to, at) = piece(first, count);
+            // SAFETY: the source is ours; `at` is in the caller's buffer.
+            unsafe { copy_out(at, from_aside.wrapping_add(from), to - from) }
+        })?;
+        runs(wanted & !bits, |first, count| {
+            let (from, to, at) = piece(first, count);
+            // SAFETY: `at` is in the caller's buffer.
+            unsafe { self.read_home(offset + from as u64, at, to - from, readable) }
+        })
     }
 
     /// Room in the file for a whole block.

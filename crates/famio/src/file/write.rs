@@ -203,6 +203,6 @@ impl Session {
         let shared = cx.shared();
         shared.modified[0].store(now.tv_sec as u64, Ordering::Relaxed);
         shared.modified[1].store(now.tv_nsec as u64, Ordering::Relaxed);
-        shared.touched.store(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64, Ordering::Release);
+        shared.leave_at(now);
     }
 }

@@ -105,6 +105,12 @@ impl Shared {
         self.size.load(Ordering::Acquire)
     }
 
+    /// A writer leaves: what changes the inode later than now is not us.
+    #[inline]
+    pub fn leave_at(&self, now: libc::timespec) {
+        self.touched.store(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64, Ordering::Release);
+    }
+
     /// Remembers that bytes below `end` may have been stored to.
     #[inline]
     pub fn raise_stale_end(&self, end: u64) {

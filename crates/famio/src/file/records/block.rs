@@ -5,8 +5,8 @@ use super::{Records, buffers, full, lock, settle};
 use crate::error::Result;
 use crate::file::background;
 use crate::file::bits::{GRANULE, below, runs, touched};
-use crate::file::context::{BlockBuf, Context};
-use crate::file::home::{copy_out, zero_out};
+use crate::file::context::{BlockBuf, Context, Engine};
+use crate::file::home::zero_out;
 use crate::index::{BLOCK, Cell, Version};
 use crate::journal::records::RecordLog;
 use core::sync::atomic::Ordering;
@@ -120,14 +120,10 @@ impl Records {
         if state.open == 0 {
             lock(&self.open).push(block);
         }
-        if fresh && self.pressed(cx) {
+        if fresh && self.is_pressed(cx) {
             background::wake();
         }
         Ok(())
-    }
-
-    fn pressed(&self, cx: Context<'_>) -> bool {
-        cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64 > settle::PRESSED
     }
 
     /// Journal for one more block, perhaps, and so many more granules of the open epoch; for none of either, what a commit
@@ -246,26 +242,13 @@ impl Records {
         len: usize,
     ) -> Result<()> {
         let state = State::of(cell, cx.shared().committed());
-        let end = start + len;
-        let wanted = touched(start, end);
-        let readable = cx.shared().physical.load(Ordering::Acquire).min(self.low.load(Ordering::Acquire));
-        let piece = |first: usize, count: usize| {
-            let (from, to) = ((first * GRANULE).max(start), ((first + count) * GRANULE).min(end));
-            (from, to, dst.wrapping_add(from - start))
+        let readable = self.readable(cx);
+        let aside = match state.buffer {
+            Some(number) => Some((state.held, buffers::address(cx, number)?)),
+            None => None,
         };
-        if let Some(number) = state.buffer {
-            let held = buffers::address(cx, number)?;
-            runs(wanted & state.held, |first, count| {
-                let (from, to, at) = piece(first, count);
-                // SAFETY: the source is our buffer; `at` is in the caller's.
-                unsafe { copy_out(at, held.wrapping_add(from), to - from) }
-            })?;
-        }
-        runs(wanted & !state.held, |first, count| {
-            let (from, to, at) = piece(first, count);
-            // SAFETY: `at` is in the caller's buffer.
-            unsafe { cx.read_home(block * BLOCK as u64 + from as u64, at, to - from, readable) }
-        })
+        // SAFETY: the caller's promise; a buffer of ours is a whole block.
+        unsafe { cx.copy_merged(block, start, dst, len, aside, readable) }
     }
 
     /// A cut: granules above `size` leave the buffers, and the bytes above it in its own granule become zeros. The gate is

@@ -110,9 +110,6 @@ impl Engine for Records {
     fn commit(&self, cx: Context<'_>, sealed: Sealed) -> Result<()> {
         let cut = self.cut.load(Ordering::Relaxed).min(sealed.size);
         let mut open = std::mem::take(&mut *lock(&self.open));
-        if open.is_empty() && sealed.size == cut && cut == cx.shared().committed_size.load(Ordering::Relaxed) {
-            return Ok(()); // writes that found no room: nothing to say, and perhaps no space to say it in
-        }
         open.sort_unstable();
         open.dedup(); // a block that a cut took out may have come again
         let index = cx.index();
