@@ -1,17 +1,19 @@
 //! The atomic file as a caller has it: opened, attached at its first write, closed clean or handed back to the kernel.
 
 use super::background::Left;
+use super::calls::{self, Call};
 use super::plain::PlainReads;
 use super::registry::{files, inherited};
-use super::session::Session;
+use super::session::{OldSession, Session};
 use super::{Access, Descriptors, Position, UserBuf, attach};
 use crate::error::{Error, Result};
-use crate::index::Claim;
+use crate::index::{Arena, Claim};
 use crate::journal::has_lost_its_name;
 use crate::recovery;
 use crate::settings::Settings;
 use crate::sys::{check, syscall};
 use crate::thread::{Guard, Mutex};
+use core::ops::Deref;
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -46,10 +48,28 @@ pub struct AtomicFile {
 }
 
 struct Inner {
-    /// All sessions that this file has had, the current one last: calls may still be inside an older one.
-    #[allow(clippy::vec_box, reason = "calls hold pointers to them")]
-    sessions: Vec<Box<Session>>,
+    /// What `AtomicFile::session` points to.
+    session: Option<Box<Session>>,
+    /// Sessions that have ended, in which calls may still be.
+    old: Vec<OldSession>,
+    /// The arena of the claim, from the first session on.
+    arena: Option<Arc<Arena>>,
     claim: Option<Claim>,
+}
+
+/// A session that a call uses: it stays meanwhile.
+struct InUse<'a> {
+    session: &'a Session,
+    _call: Call,
+}
+
+impl Deref for InUse<'_> {
+    type Target = Session;
+
+    #[inline]
+    fn deref(&self) -> &Session {
+        self.session
+    }
 }
 
 impl AtomicFile {
@@ -86,7 +106,7 @@ impl AtomicFile {
             fds: Descriptors::default(),
             state: AtomicU8::new(PLAIN),
             session: AtomicPtr::new(core::ptr::null_mut()),
-            inner: Mutex::new(Inner { sessions: Vec::new(), claim: Some(claim) }),
+            inner: Mutex::new(Inner { session: None, old: Vec::new(), arena: None, claim: Some(claim) }),
             plain: PlainReads::default(),
         });
         file.fds.add(fd.as_raw_fd(), access);
@@ -164,14 +184,17 @@ impl AtomicFile {
 
     /// The session, if there is one.
     #[inline]
-    fn session(&self) -> Option<&Session> {
-        // SAFETY: points to a box in `inner.sessions`, which is only emptied with the file.
-        unsafe { self.session.load(Ordering::Acquire).as_ref() }
+    fn session(&self) -> Option<InUse<'_>> {
+        let call = Call::begin();
+        // SAFETY: points to a box in `inner.session`. It goes to `inner.old` only after the pointer was taken away, and from
+        // there only when no call that was begun before is inside any more.
+        let session = unsafe { self.session.load(Ordering::Acquire).as_ref() }?;
+        Some(InUse { session, _call: call })
     }
 
     /// The session for a write; made at the first.
     #[inline]
-    fn session_for_write(&self) -> Result<Option<&Session>> {
+    fn session_for_write(&self) -> Result<Option<InUse<'_>>> {
         match self.state.load(Ordering::Acquire) {
             DEMOTED => Ok(None),
             DISOWNED => Err(disowned()),
@@ -181,7 +204,7 @@ impl AtomicFile {
     }
 
     #[cold]
-    fn attach(&self) -> Result<Option<&Session>> {
+    fn attach(&self) -> Result<Option<InUse<'_>>> {
         let mut inner = self.inner();
         if self.state.load(Ordering::Acquire) == PLAIN {
             if self.fds.with(true, |fd| Ok(rustix::fs::fstat(fd)?.st_nlink == 0))? {
@@ -190,15 +213,13 @@ impl AtomicFile {
                 return Ok(None);
             }
             // Given up before an exec that failed: taken again, with an arena of its own.
-            let mut arena = None;
             if inner.claim.is_none() {
+                inner.arena = None;
                 let take = |fd: BorrowedFd<'_>| Claim::take(fd, self.device, self.inode, true);
                 inner.claim = Some(self.fds.with(true, take).map_err(|e| e.context(self.path.to_string_lossy()))?);
-            } else {
-                arena = inner.sessions.last().map(|session| session.arena.clone());
             }
             let Some(claim) = &inner.claim else { return Err(Error::new(libc::EBADF)) };
-            let session = match attach::attach(&self.fds, claim, &self.settings, arena) {
+            let session = match attach::attach(&self.fds, claim, &self.settings, inner.arena.clone()) {
                 Err(e) if e.errno() == libc::ESTALE && self.fds.with(true, |fd| Ok(has_lost_its_name(fd)))? => {
                     // Its other names are not known: there is no folder to find a journal by after a crash.
                     crate::sys::notice_parts(&[self.path.to_bytes(), LOST]);
@@ -209,7 +230,9 @@ impl AtomicFile {
             };
             let session = Box::new(session);
             self.session.store(core::ptr::from_ref(&*session).cast_mut(), Ordering::Release);
-            inner.sessions.push(session);
+            inner.arena = Some(session.arena.clone());
+            inner.session = Some(session);
+            inner.old.retain_mut(|old| !old.is_left());
             self.state.store(ATTACHED, Ordering::Release);
             super::background::start();
         }
@@ -233,7 +256,7 @@ impl AtomicFile {
         loop {
             match self.session_for_write()? {
                 None => return kernel(),
-                Some(session) => match work(session) {
+                Some(session) => match work(&session) {
                     Err(e) if e.errno() == libc::ESTALE => core::hint::spin_loop(),
                     result => return result,
                 },
@@ -249,15 +272,15 @@ impl AtomicFile {
     /// # Safety
     /// The buffers may be overwritten; bad ones are an error, not a crash.
     pub unsafe fn read(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
-        if let (ATTACHED, Some(session)) = (self.state.load(Ordering::Acquire), self.session()) {
+        while self.state.load(Ordering::Acquire) == ATTACHED
+            && let Some(session) = self.session()
+        {
             // SAFETY: the caller's promise.
             match unsafe { session.read(&self.fds, offset, bufs) } {
                 // Closed and attached again meanwhile.
                 Err(e) if e.errno() == libc::ESTALE => {}
                 result => return result,
             }
-            // SAFETY: the caller's promise.
-            return unsafe { self.read(offset, bufs) };
         }
         if self.state.load(Ordering::Acquire) == DISOWNED {
             return Err(disowned());
@@ -375,19 +398,23 @@ impl AtomicFile {
     }
 
     fn leave(&self, to: u8) -> Result<()> {
-        let inner = self.inner();
+        let mut inner = self.inner();
         let state = self.state.load(Ordering::Acquire);
+        let mut ended = None;
         if state == ATTACHED
-            && let Some(session) = self.session()
+            && let Some(session) = &inner.session
         {
             Self::may_lock()?;
             session.close(&self.fds).map_err(|e| e.context(self.path.to_string_lossy()))?;
             self.plain.forget_size();
-            self.session.store(core::ptr::null_mut(), Ordering::Release);
+            self.session.store(core::ptr::null_mut(), Ordering::SeqCst);
+            ended = inner.session.take();
         }
         if state != DISOWNED {
             self.state.store(to, Ordering::Release);
         }
+        inner.old.extend(ended.map(OldSession::new));
+        inner.old.retain_mut(|old| !old.is_left());
         drop(inner);
         Ok(())
     }
@@ -452,7 +479,9 @@ pub fn disown_all() {
         // Closing our copies leaves the parent's lock alone; keeping them would outlive the parent.
         if let Some(mut inner) = file.inner.try_lock() {
             inner.claim = None;
-            inner.sessions.iter().for_each(|session| session.arena.forget_file());
+            let old = inner.old.iter().map(|old| &old.session.arena);
+            old.chain(&inner.arena).for_each(|arena| arena.forget_file());
         }
     }
+    calls::forget_all();
 }

@@ -5,6 +5,7 @@ mod attach;
 mod background;
 mod bits;
 mod buffers;
+mod calls;
 mod close;
 mod context;
 mod descriptors;

@@ -1,5 +1,6 @@
 //! A file between its first write and its clean close: arena, home, engine.
 
+use super::calls::Inside;
 use super::context::{Context, Engine};
 use super::{Descriptors, Home};
 use crate::index::Arena;
@@ -27,5 +28,39 @@ impl Session {
     #[inline]
     pub fn context<'a>(&'a self, fds: &'a Descriptors) -> Context<'a> {
         Context { arena: &self.arena, home: &self.home, fds, me: self.me, solo: false, generation: self.generation }
+    }
+}
+
+/// A session that has ended, until no call can be inside it any more. With it go its descriptors and maps.
+pub(super) struct OldSession {
+    pub session: Box<Session>,
+    /// Calls that were inside when it had ended; `None`: not known yet.
+    inside: Option<Inside>,
+}
+
+/// Times that other threads are let run, before it is left to the next change.
+const YIELDS: usize = 64;
+
+impl OldSession {
+    /// Nobody finds it any more; calls may be inside.
+    pub fn new(session: Box<Session>) -> Self {
+        Self { session, inside: None }
+    }
+
+    /// Whether nobody is inside. Waits for a moment: calls are short.
+    pub fn is_left(&mut self) -> bool {
+        for _ in 0..YIELDS {
+            self.inside = self.inside.take().or_else(Inside::now);
+            match &mut self.inside {
+                None => return false,
+                Some(inside) => {
+                    if inside.have_left() {
+                        return true;
+                    }
+                }
+            }
+            rustix::thread::sched_yield();
+        }
+        false
     }
 }

@@ -6,7 +6,7 @@
 
 use super::shared::Slot;
 use crate::error::{Error, Result};
-use crate::sys::{check, syscall};
+use crate::sys::membarrier;
 use crate::thread::{self, Held};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 use rustix::thread::{futex, sched_yield};
@@ -56,19 +56,10 @@ fn token(me: u32) -> u64 {
     core::ptr::from_ref(thread::current()) as u64 & !63 | u64::from(me) | 2
 }
 
-/// Makes every running thread of the process execute a full barrier. False where the kernel can't.
-fn membarrier(command: usize) -> bool {
-    // SAFETY: touches no memory.
-    check(unsafe { syscall(libc::SYS_membarrier, [command, 0, 0, 0, 0, 0]) }).is_ok()
-}
-
-const PRIVATE_EXPEDITED: usize = 1 << 3;
-const REGISTER_PRIVATE_EXPEDITED: usize = 1 << 4;
-
 /// Tells the kernel that this process will use `membarrier`. Whether it can; elsewhere nobody ever has a file alone.
 pub(crate) fn prepare_process() -> bool {
     // On Arm a barrier of the other thread is not the one that flushes need.
-    cfg!(target_arch = "x86_64") && membarrier(REGISTER_PRIVATE_EXPEDITED)
+    cfg!(target_arch = "x86_64") && membarrier::register()
 }
 
 impl Gate {
@@ -124,7 +115,7 @@ impl Gate {
             {
                 // From here on the owner sees the word if we do not see it inside, and its flushes so far are fenced; an
                 // owner that is inside sees the word when it leaves, and fences what it flushed later.
-                membarrier(PRIVATE_EXPEDITED);
+                let _ = membarrier::on_all_threads();
                 for _ in 0..YIELDS {
                     if self.solo_inside.load(Ordering::SeqCst) == 0 {
                         self.solo.store(0, Ordering::SeqCst);

@@ -1,5 +1,6 @@
 //! Raw system calls that rustix has no safe form for, and the clock.
 
+pub(crate) mod membarrier;
 mod raw;
 mod signal;
 

@@ -23,7 +23,9 @@ pub struct ThreadBlock {
     pub(crate) guard_ready: Cell<u64>,
     /// How many locks of `posix` this thread holds: of descriptions and of the table.
     pub(crate) posix_locks: Cell<u64>,
-    spare: [Cell<u64>; 3],
+    /// Which place in the list of calls is this thread's (see `file::calls`); zero before its first call.
+    pub(crate) calls: Cell<u64>,
+    spare: [Cell<u64>; 2],
     not_sync: PhantomData<*mut ()>,
 }
 

@@ -1,0 +1,240 @@
+//! Which threads are inside a call on an atomic file: what calls may still know (an old session, with its descriptors and
+//! maps) is let go when none of them is inside any more.
+//!
+//! A call says so in a word of its thread's own, by two plain stores. The fence that this lacks is the `membarrier` of who
+//! lets go: that comes once a session, calls come all the time.
+
+use crate::sys::membarrier;
+use crate::thread;
+use core::marker::PhantomData;
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
+
+/// Threads that have a place of their own. Those beyond share one, and pay for it.
+const PLACES: usize = 512;
+/// In a place's word: how deep its thread is inside (a signal handler may call within a call). Above it counts a number that
+/// changes with every call.
+const DEPTH: u64 = 0xffff;
+const ONE_CALL: u64 = DEPTH + 1;
+
+/// Where one thread says that it is inside.
+#[repr(align(64))]
+struct Place {
+    /// The kernel's id of the thread; 0: nobody's.
+    owner: AtomicU32,
+    /// See [`DEPTH`]. Changed by the owner alone.
+    word: AtomicU64,
+}
+
+static ALL: [Place; PLACES] = [const { Place { owner: AtomicU32::new(0), word: AtomicU64::new(0) } }; PLACES];
+/// How many calls are inside of threads without a place.
+static CROWD: AtomicU64 = AtomicU64::new(0);
+/// Instead of the number of a place: of the crowd.
+const IN_CROWD: u64 = u64::MAX;
+
+/// Whether `membarrier` was there when the first call came: `UNKNOWN`, or for good `YES` or `NO`. Without it every call
+/// fences for itself.
+static BARRIER: AtomicU8 = AtomicU8::new(UNKNOWN);
+const UNKNOWN: u8 = 0;
+const YES: u8 = 1;
+const NO: u8 = 2;
+
+/// This thread is inside a call, until it is dropped.
+pub(super) struct Call {
+    /// `None`: of the crowd.
+    place: Option<&'static Place>,
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl Call {
+    /// What is loaded after this, and was there to be found, stays until the call ends.
+    #[inline]
+    pub fn begin() -> Self {
+        let number = thread::current().calls.get();
+        let place = match ALL.get((number as usize).wrapping_sub(1)) {
+            Some(place) => Some(place),
+            None => settle_in(number),
+        };
+        match place {
+            Some(place) => {
+                // A handler that comes between the two leaves the depth as it was.
+                let word = place.word.load(Ordering::Relaxed);
+                place.word.store(word.wrapping_add(ONE_CALL + 1), Ordering::Relaxed);
+                compiler_fence(Ordering::SeqCst);
+                if BARRIER.load(Ordering::Relaxed) != YES {
+                    fence(Ordering::SeqCst);
+                }
+            }
+            None => {
+                CROWD.fetch_add(1, Ordering::SeqCst);
+                fence(Ordering::SeqCst);
+            }
+        }
+        Self { place, _of_this_thread: PhantomData }
+    }
+}
+
+impl Drop for Call {
+    #[inline]
+    fn drop(&mut self) {
+        match self.place {
+            Some(place) => {
+                let word = place.word.load(Ordering::Relaxed);
+                // Zero in a child that was forked inside the call: it began anew.
+                if word & DEPTH != 0 {
+                    place.word.store(word - 1, Ordering::Release);
+                }
+            }
+            None => {
+                let _ = CROWD.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |inside| inside.checked_sub(1));
+            }
+        }
+    }
+}
+
+/// The thread's first call: takes a place.
+#[cold]
+fn settle_in(number: u64) -> Option<&'static Place> {
+    if number == IN_CROWD {
+        return None;
+    }
+    if BARRIER.load(Ordering::Relaxed) == UNKNOWN {
+        let answer = if membarrier::register() { YES } else { NO };
+        let _ = BARRIER.compare_exchange(UNKNOWN, answer, Ordering::SeqCst, Ordering::SeqCst);
+    }
+    let me = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+    let taken =
+        |place: &Place, from: u32| place.owner.compare_exchange(from, me, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    let free = ALL.iter().position(|place| place.owner.load(Ordering::Relaxed) == 0 && taken(place, 0));
+    let at = free.or_else(|| {
+        ALL.iter().position(|place| {
+            let owner = place.owner.load(Ordering::Relaxed);
+            (owner == me || is_gone(owner)) && taken(place, owner)
+        })
+    });
+    thread::current().calls.set(at.map_or(IN_CROWD, |at| at as u64 + 1));
+    let place = &ALL[at?];
+    // A thread that ended inside a call is inside no more.
+    let word = place.word.load(Ordering::Relaxed);
+    place.word.store((word & !DEPTH).wrapping_add(ONE_CALL), Ordering::Release);
+    Some(place)
+}
+
+/// Whether there is no such thread on the machine.
+fn is_gone(thread: u32) -> bool {
+    // SAFETY: signal 0 is none, it only asks.
+    let asked = unsafe { crate::sys::syscall(libc::SYS_tkill, [thread as usize, 0, 0, 0, 0, 0]) };
+    asked == -(libc::ESRCH as isize)
+}
+
+/// Calls that were inside at some moment, and have not been seen outside since.
+pub(super) struct Inside {
+    places: Vec<(usize, u64)>,
+    crowd: bool,
+}
+
+impl Inside {
+    /// Those that are inside now. Who comes later does not find what was taken out of reach before. `None`: it can't be
+    /// known; try again later.
+    pub fn now() -> Option<Self> {
+        fence(Ordering::SeqCst);
+        if BARRIER.load(Ordering::SeqCst) == YES && !membarrier::on_all_threads() {
+            return None;
+        }
+        let words = ALL.iter().map(|place| place.word.load(Ordering::Acquire)).enumerate();
+        let places = words.filter(|(_, word)| word & DEPTH != 0).collect();
+        Some(Self { places, crowd: CROWD.load(Ordering::SeqCst) != 0 })
+    }
+
+    /// Whether all of them have left.
+    pub fn have_left(&mut self) -> bool {
+        self.places.retain(|&(at, word)| ALL[at].word.load(Ordering::Acquire) == word);
+        self.crowd &= CROWD.load(Ordering::SeqCst) != 0;
+        self.places.is_empty() && !self.crowd
+    }
+}
+
+/// In a forked child: the parent's threads are not here.
+pub(super) fn forget_all() {
+    for place in &ALL {
+        place.word.store(0, Ordering::Relaxed);
+        place.owner.store(0, Ordering::Release);
+    }
+    CROWD.store(0, Ordering::Relaxed);
+    thread::current().calls.set(0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    fn here(inside: &Inside) -> bool {
+        let number = thread::current().calls.get() as usize;
+        inside.places.iter().any(|&(at, _)| at + 1 == number)
+    }
+
+    #[test]
+    fn a_call_within_a_call_keeps_the_thread_inside() {
+        let outer = Call::begin();
+        drop(Call::begin());
+        assert!(here(&Inside::now().unwrap()));
+        drop(outer);
+        assert!(!here(&Inside::now().unwrap()));
+    }
+
+    #[test]
+    fn who_was_inside_has_left_though_the_thread_came_back() {
+        let (to_thread, commands) = channel::<()>();
+        let (to_test, answers) = channel();
+        let thread = std::thread::spawn(move || {
+            let mut call = None;
+            for () in commands {
+                drop(call.take()); // first out, then in again
+                call = Some(Call::begin());
+                to_test.send(thread::current().calls.get() as usize - 1).unwrap();
+            }
+        });
+        to_thread.send(()).unwrap();
+        let at = answers.recv().unwrap();
+        let mut inside = Inside::now().unwrap();
+        inside.places.retain(|&(place, _)| place == at); // other tests come and go
+        inside.crowd = false;
+        assert_eq!(inside.places.len(), 1);
+        assert!(!inside.have_left());
+        to_thread.send(()).unwrap();
+        answers.recv().unwrap();
+        assert!(inside.have_left());
+        drop(to_thread);
+        thread.join().unwrap();
+    }
+
+    /// The kernel knows a thread for a moment after it was joined: more threads than places, until one reuses a place.
+    #[test]
+    fn places_of_threads_that_ended_are_used_again() {
+        let number = || {
+            std::thread::spawn(|| {
+                drop(Call::begin());
+                thread::current().calls.get()
+            })
+        };
+        let numbers: Vec<u64> = (0..4 * PLACES).map(|_| number().join().unwrap()).collect();
+        assert!(numbers[2 * PLACES..].iter().any(|&number| number != IN_CROWD), "all in the crowd");
+    }
+
+    #[test]
+    fn threads_without_a_place_count_too() {
+        std::thread::spawn(|| {
+            thread::current().calls.set(IN_CROWD);
+            let call = Call::begin();
+            let mut inside = Inside::now().unwrap();
+            inside.places.clear();
+            assert!(!inside.have_left());
+            drop(call);
+            while !inside.have_left() {
+                std::thread::yield_now(); // others may be in the crowd for a moment
+            }
+        })
+        .join()
+        .unwrap();
+    }
+}
