@@ -2,13 +2,14 @@
 //!
 //! A file that one thread alone writes is *its* file: that thread goes in and out by ordinary stores, and takes no lock of a
 //! block either. On x86 a locked instruction waits for every flush under way, so that without them an epoch's flushes
-//! overlap, and the one fence is SYNC's. Whoever else comes first revokes that: `membarrier` is the owner's missing fence.
+//! overlap, and the one fence is SYNC's. Whoever else comes first revokes that: `membarrier` is the owner's missing fence;
+//! where that is refused, whoever revokes waits until the owner has passed a fence by itself.
 
 use super::shared::Slot;
 use crate::error::{Error, Result};
 use crate::sys::membarrier;
-use crate::thread::{self, Held};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
+use crate::thread::{self, Held, Passage};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
 use rustix::thread::{futex, sched_yield};
 use rustix::time::Timespec;
 
@@ -17,6 +18,9 @@ const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 const ROUNDS: u32 = 60;
 /// Yields before a wait for an owner that does not come out is given up.
 const YIELDS: u32 = 50_000_000;
+/// Sleeps before a wait for an owner that cannot be sent a barrier is given up, and how long each is.
+const SLEEPS: u32 = 60_000;
+const SLEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// In `closed`: somebody sleeps on it.
 const WAITERS: u32 = 1 << 31;
 /// In `solo`: being revoked. In `writer`: several.
@@ -34,6 +38,10 @@ pub(crate) struct Gate {
     solo: AtomicU64,
     /// The thread that has written since the last grant; `BETWEEN`: several have.
     writer: AtomicU64,
+    /// The kernel's id of the thread that `solo` names; 0 once it knows that it is being revoked, and has fenced.
+    owner: AtomicU32,
+    /// 1: there was no `membarrier` to revoke with. Nobody gets the file alone any more.
+    refused: AtomicU32,
 }
 
 /// A writer inside the gate; leaves when dropped.
@@ -54,6 +62,11 @@ pub(crate) struct Closed<'a> {
 /// A number that no other living thread has: where its block of state lies, and its process's slot.
 fn token(me: u32) -> u64 {
     core::ptr::from_ref(thread::current()) as u64 & !63 | u64::from(me) | 2
+}
+
+/// The kernel's id of this thread.
+fn own_id() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get() as u32
 }
 
 /// Tells the kernel that this process will use `membarrier`. Whether it can; elsewhere nobody ever has a file alone.
@@ -115,20 +128,50 @@ impl Gate {
             {
                 // From here on the owner sees the word if we do not see it inside, and its flushes so far are fenced; an
                 // owner that is inside sees the word when it leaves, and fences what it flushed later.
-                let _ = membarrier::on_all_threads();
-                for _ in 0..YIELDS {
-                    if self.solo_inside.load(Ordering::SeqCst) == 0 {
-                        self.solo.store(0, Ordering::SeqCst);
-                        return Ok(());
+                if membarrier::on_all_threads() || self.wait_for_owner() {
+                    for _ in 0..YIELDS {
+                        if self.solo_inside.load(Ordering::SeqCst) == 0 {
+                            self.solo.store(0, Ordering::SeqCst);
+                            return Ok(());
+                        }
+                        sched_yield();
                     }
-                    sched_yield();
                 }
                 self.solo.store(solo, Ordering::SeqCst);
                 return Err(Error::new(libc::EDEADLK));
             }
+            self.answer();
             sched_yield();
         }
         Err(Error::new(libc::EDEADLK))
+    }
+
+    /// Somebody revokes, and has no `membarrier`: if it is this thread that is waited for, it says that it has fenced.
+    fn answer(&self) {
+        if self.owner.load(Ordering::Relaxed) == own_id() {
+            fence(Ordering::SeqCst);
+            self.owner.store(0, Ordering::Release);
+        }
+    }
+
+    /// Revoking without `membarrier`, which a sandbox may have forbidden since the file was attached: waits until the owner
+    /// answers, or was off its processor. Either is the fence that is missing. False if neither comes.
+    #[cold]
+    fn wait_for_owner(&self) -> bool {
+        self.refused.store(1, Ordering::SeqCst);
+        let owner = self.owner.load(Ordering::SeqCst);
+        if owner == 0 || owner == own_id() {
+            return true;
+        }
+        let passage = Passage::of(owner);
+        for _ in 0..SLEEPS {
+            if self.owner.load(Ordering::SeqCst) != owner || passage.has_passed() {
+                fence(Ordering::SeqCst);
+                return true;
+            }
+            let _ = rustix::thread::nanosleep(&SLEEP);
+        }
+        false
     }
 
     /// With the gate closed by this thread, at the end of an epoch: if it alone has written, it has the file alone.
@@ -141,9 +184,13 @@ impl Gate {
         if solo == BETWEEN {
             return;
         }
+        let possible = possible && self.refused.load(Ordering::Relaxed) == 0;
         let alone = possible && (writer == token || (writer == 0 && solo == token));
         let next = if alone { token } else { 0 };
         if solo != next {
+            if solo == 0 {
+                self.owner.store(own_id(), Ordering::Relaxed); // nobody revokes
+            }
             let _ = self.solo.compare_exchange(solo, next, Ordering::SeqCst, Ordering::SeqCst);
         }
     }
@@ -244,7 +291,8 @@ impl Drop for Inside<'_> {
         if self.solo {
             if self.gate.solo.load(Ordering::Relaxed) == BETWEEN {
                 // Somebody waits, and its membarrier may have come before our last flushes. On x86 this orders them.
-                core::sync::atomic::fence(Ordering::SeqCst);
+                fence(Ordering::SeqCst);
+                self.gate.owner.store(0, Ordering::Release);
             }
             self.gate.solo_inside.store(0, Ordering::Release);
         } else {
@@ -296,11 +344,94 @@ mod tests {
         assert_eq!(thread::current().locks_held.get(), 0);
     }
 
+    /// As a sandbox that a program enters in the middle of its life: this thread's `membarrier` fails from now on.
+    fn forbid_membarrier() {
+        let word = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
+        let (load, jump, end) = (0x20, 0x15, 0x06);
+        let mut filter = [
+            word(load, 0), // the call's number
+            libc::sock_filter { jf: 1, ..word(jump, libc::SYS_membarrier as u32) },
+            word(end, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+            word(end, libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+        // SAFETY: the program is alive during the calls; it allows all but one call.
+        unsafe {
+            assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+            assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
+        }
+        assert!(!membarrier::on_all_threads());
+    }
+
+    /// Gives the file to this thread alone.
+    fn have_it_alone(gate: &Gate, slots: &[Slot]) {
+        drop(gate.enter(0, &slots[0]).unwrap());
+        let closed = gate.close(0, slots).unwrap();
+        gate.grant(0, true);
+        drop(closed);
+        assert!(gate.enter(0, &slots[0]).unwrap().solo);
+    }
+
+    #[test]
+    fn without_membarrier_an_owner_that_is_inside_is_waited_for() {
+        if !prepare_process() {
+            return;
+        }
+        let (gate, slots, done) = (gate(), [Slot::default()], AtomicU32::new(0));
+        have_it_alone(&gate, &slots);
+        std::thread::scope(|scope| {
+            let inside = gate.enter(0, &slots[0]).unwrap();
+            assert!(inside.solo);
+            let (gate, slots, done) = (&gate, &slots, &done);
+            scope.spawn(move || {
+                forbid_membarrier();
+                drop(gate.close(0, slots).unwrap());
+                done.store(1, Ordering::SeqCst);
+            });
+            while gate.solo.load(Ordering::SeqCst) != BETWEEN {
+                sched_yield();
+            }
+            assert_eq!(done.load(Ordering::SeqCst), 0);
+            drop(inside);
+        });
+        // From now on nobody has it alone: the next revocation would have to wait, too.
+        drop(gate.enter(0, &slots[0]).unwrap());
+        let closed = gate.close(0, &slots).unwrap();
+        gate.grant(0, true);
+        drop(closed);
+        assert!(!gate.enter(0, &slots[0]).unwrap().solo);
+    }
+
+    #[test]
+    fn without_membarrier_an_owner_that_does_not_come_again_is_no_hindrance() {
+        if !prepare_process() {
+            return;
+        }
+        let (gate, slots) = (gate(), [Slot::default()]);
+        have_it_alone(&gate, &slots);
+        std::thread::scope(|scope| {
+            // This thread sleeps meanwhile.
+            let revoked = scope.spawn(|| {
+                forbid_membarrier();
+                gate.enter(0, &slots[0]).map(|inside| inside.solo)
+            });
+            assert!(!revoked.join().unwrap().unwrap());
+        });
+        assert_eq!((gate.solo.load(Ordering::SeqCst), gate.refused.load(Ordering::SeqCst)), (0, 1));
+    }
+
     #[test]
     fn who_has_it_alone_is_never_inside_with_another() {
         if !prepare_process() {
             return; // nobody ever has it alone here
         }
+        for forbidden in [false, true] {
+            two_writers(forbidden);
+        }
+    }
+
+    /// `forbidden`: one of them cannot send the other a barrier.
+    fn two_writers(forbidden: bool) {
         let gate = gate();
         let slots = [Slot::default()];
         // Not atomic on purpose: two writers at a time would lose counts.
@@ -310,10 +441,13 @@ mod tests {
         let (count, lock) = (Plain(0.into()), std::sync::Mutex::new(()));
         let (granted, rounds) = (AtomicU64::new(0), 20_000u64);
         std::thread::scope(|scope| {
-            for _ in 0..2 {
+            for writer in 0..2 {
                 let (gate, slots, count, lock, granted) = (&gate, &slots, &count, &lock, &granted);
                 scope.spawn(move || {
                     let count = count;
+                    if forbidden && writer == 0 {
+                        forbid_membarrier();
+                    }
                     for round in 0..rounds {
                         {
                             let inside = gate.enter(0, &slots[0]).unwrap();
@@ -332,7 +466,7 @@ mod tests {
         });
         // SAFETY: the threads are gone.
         assert_eq!(unsafe { *count.0.get() }, 2 * rounds);
-        assert!(granted.load(Ordering::Relaxed) > 0, "nobody ever had it alone");
+        assert!(forbidden || granted.load(Ordering::Relaxed) > 0, "nobody ever had it alone");
     }
 
     #[test]

@@ -3,9 +3,11 @@
 
 mod held;
 mod mutex;
+mod passage;
 
 pub(crate) use held::Held;
 pub(crate) use mutex::{Guard, Mutex};
+pub(crate) use passage::Passage;
 
 use core::cell::Cell;
 use core::marker::PhantomData;
