@@ -9,6 +9,7 @@ use common::{Opened, Scratch, in_place_settings};
 use crash::in_place;
 use famio::{Durability, Settings};
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -282,6 +283,42 @@ fn a_full_pool() {
         file.close(&path);
         fs::remove_file(path).unwrap();
     }
+}
+
+/// Whether the thread that settles has nothing to do.
+fn background_sleeps() -> bool {
+    let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let status = tasks.filter_map(|task| fs::read_to_string(task.join("status")).ok());
+    status.filter(|status| status.starts_with("Name:\tfamio\n")).all(|status| status.contains("State:\tS"))
+}
+
+/// What was written above a cut was promised room, and keeps it when the cut reaches the file.
+#[test]
+fn a_cut_takes_no_room_from_what_came_after_it() {
+    let Some(small) = Small::new("cut-when-full", false, 24) else { return };
+    let path = small.path().join("file");
+    let mut file = Checked::new(&path, 4 << 20, &Settings::default());
+    let rewrite = |file: &mut Checked, byte| {
+        for at in (0..4 << 20).step_by(64 << 10) {
+            assert_eq!(file.write(at, 64 << 10, byte), Ok(64 << 10));
+        }
+    };
+    rewrite(&mut file, 2);
+    file.opened.atomic().sync().unwrap();
+    file.opened.atomic().set_size(0).unwrap();
+    file.model.clear();
+    rewrite(&mut file, 3);
+    file.opened.atomic().sync().unwrap();
+    // Of the open epoch, too: the pass that cuts the file leaves all of it where it is.
+    rewrite(&mut file, 4);
+    let stat = || fs::metadata(&path).unwrap();
+    // The size goes first: the cut is whole when the background sleeps again.
+    assert!(common::comes_true(|| stat().len() == 0 && background_sleeps()), "the cut did not reach the file");
+    let filler = small.fill(0);
+    file.opened.atomic().sync().unwrap();
+    file.check();
+    file.close(&path);
+    fs::remove_file(filler).unwrap();
 }
 
 /// Killed when full: the committed state is recovered, with no room for anything.

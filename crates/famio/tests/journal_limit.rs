@@ -119,3 +119,19 @@ fn a_limit_with_room_for_nothing() {
         }
     }
 }
+
+/// What an epoch cuts off and writes again is in the journal once.
+#[test]
+fn cutting_and_writing_again_takes_no_journal() {
+    let dir = Scratch::on_disk("cut-again");
+    let settings = Settings { journal_limit: 4 << 20, ..Settings::default() };
+    let opened = Opened::new(&dir.path().join("file"), &settings);
+    for round in 0..1000u32 {
+        opened.atomic().set_size(0).unwrap();
+        for block in 0..200 {
+            opened.write(block * 4096, &round.to_le_bytes());
+        }
+    }
+    opened.atomic().sync().unwrap();
+    assert_eq!(opened.read(199 * 4096, 4), 999u32.to_le_bytes());
+}

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::index::Shared;
 use crate::map::{Mapping, guard};
 use crate::pmem::{Domain, Medium};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
 use rustix::fs::FallocateFlags;
 use std::sync::Mutex;
 
@@ -28,6 +28,8 @@ pub(crate) struct Home {
     sparse: AtomicBool,
     /// Below this, blocks of the file are allocated or reserved.
     reserved: AtomicU64,
+    /// No block at or above this one was ever reserved.
+    top: AtomicU64,
 }
 
 impl Home {
@@ -42,8 +44,8 @@ impl Home {
             Ok((Box::new(map), sparse, size))
         })?;
         let current = AtomicPtr::new(core::ptr::from_ref(&*map).cast_mut());
-        let (sparse, reserved) = (AtomicBool::new(sparse), AtomicU64::new(size));
-        Ok(Self { current, maps: Mutex::new(vec![map]), domain, writable, medium, sparse, reserved })
+        let (sparse, reserved, top) = (AtomicBool::new(sparse), AtomicU64::new(size), AtomicU64::new(size));
+        Ok(Self { current, maps: Mutex::new(vec![map]), domain, writable, medium, sparse, reserved, top })
     }
 
     #[inline]
@@ -89,6 +91,10 @@ impl Home {
     /// calls, finds room. `ENOSPC`, `EDQUOT`, `EFBIG` come from here.
     #[inline]
     pub fn reserve(&self, fds: &Descriptors, start: u64, end: u64) -> Result<()> {
+        // The other side of the fence in `forget_reserved`: on x86 the lock of the block was one.
+        if cfg!(not(target_arch = "x86_64")) {
+            fence(Ordering::SeqCst);
+        }
         if end <= self.reserved.load(Ordering::Acquire) && !self.sparse.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -98,6 +104,7 @@ impl Home {
     #[cold]
     fn reserve_more(&self, fds: &Descriptors, start: u64, end: u64) -> Result<()> {
         let have = self.reserved.load(Ordering::Acquire);
+        self.top.fetch_max(end, Ordering::SeqCst);
         if end <= have {
             return fds.with(true, |fd| allocate(fd, start, end));
         }
@@ -115,9 +122,18 @@ impl Home {
         Ok(())
     }
 
-    /// The file was cut: what was reserved above its end is gone.
-    pub fn forget_reserved(&self, size: u64) {
-        self.reserved.store(size, Ordering::Release);
+    /// The file was cut: what was reserved above its end is gone. Blocks that wait to be written there are then to be
+    /// [reserved anew](Self::reserve_again); a writer that is not seen there yet sees this. Gives the end of the last block
+    /// that could be there.
+    pub fn forget_reserved(&self, size: u64) -> u64 {
+        self.reserved.store(size, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.top.load(Ordering::SeqCst)
+    }
+
+    /// Reserves one block's worth that was reserved before the file was cut, and no more.
+    pub fn reserve_again(&self, fds: &Descriptors, start: u64, end: u64) -> Result<()> {
+        fds.with(true, |fd| allocate(fd, start, end))
     }
 
     /// Sees that the mapping reaches `end`, after the file has grown by a system call.

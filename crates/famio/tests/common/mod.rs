@@ -128,6 +128,20 @@ impl Drop for Opened {
     }
 }
 
+/// Waits until something that another thread or process does is done; false if it is not in ten seconds.
+pub fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    loop {
+        if condition() {
+            return true;
+        }
+        if std::time::Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1)); // between two looks
+    }
+}
+
 /// Every policy on tmpfs, with and without flushes and fences.
 pub fn in_place_settings() -> Vec<Settings> {
     let mut all = Vec::new();

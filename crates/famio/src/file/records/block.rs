@@ -80,10 +80,11 @@ impl Records {
             // The background does not keep up: help it, as long as it helps.
             self.settle_round(cx)?;
         }
-        // Settling must not fail for want of room in the file, nor the commit for want of room in the journal.
-        cx.home.reserve(cx.fds, block * BLOCK as u64, block * BLOCK as u64 + end as u64)?;
         let cell = cx.index().cell(block)?;
         let _locked = cx.lock(cell)?;
+        // Settling must not fail for want of room in the file, nor the commit for want of room in the journal. Under the
+        // lock: a cut that reaches the file meanwhile takes what was reserved, and reserves anew for blocks that it finds.
+        cx.home.reserve(cx.fds, block * BLOCK as u64, block * BLOCK as u64 + end as u64)?;
         let committed = cx.shared().committed();
         let state = State::of(cell, committed);
         let bits = self.changed(cx, block, start, end, buf, &state)?;
@@ -265,6 +266,8 @@ impl Records {
             let keep = below(block, size);
             State::set(cell, committed, state.held & keep, state.open & keep);
             self.granules.fetch_sub((state.open & !keep).count_ones().into(), Ordering::Relaxed);
+            // Written again it counts again.
+            self.blocks.fetch_sub(u64::from(state.open != 0 && state.open & keep == 0), Ordering::Relaxed);
             let inside = size.saturating_sub(block * BLOCK as u64).min(BLOCK as u64) as usize;
             let tail = inside.next_multiple_of(GRANULE) - inside;
             if tail > 0 {

@@ -61,6 +61,14 @@ impl Records {
         }
     }
 
+    /// The file has `size` bytes, and nothing is written or reserved yet.
+    fn begin_epoch(&self, size: u64) {
+        self.cut.store(size, Ordering::Relaxed);
+        for counter in [&self.reserved, &self.blocks, &self.granules] {
+            counter.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Whether the open epoch has made the file shorter: nothing is settled until that is committed.
     fn is_cut(&self, cx: Context<'_>) -> bool {
         self.cut.load(Ordering::Relaxed) < cx.shared().committed_size.load(Ordering::Relaxed)
@@ -117,7 +125,9 @@ impl Engine for Records {
         let blocks: Vec<Block<'_>> =
             held.iter().map(|open| Block { number: open.number, mask: open.granules, data: open.data() }).collect();
         if blocks.is_empty() && !self.is_cut(cx) && sealed.size == cx.shared().committed_size.load(Ordering::Relaxed) {
-            return Ok(()); // a write that had no room: nothing to append, and perhaps no room for that either
+            // A write that had no room: nothing to append, and perhaps no room for that either.
+            self.begin_epoch(sealed.size);
+            return Ok(());
         }
         let mut log = lock(&self.log);
         let batch = Batch { epoch: log.committed() + 1, size: sealed.size, cut, commit: true, blocks: &blocks };
@@ -130,10 +140,7 @@ impl Engine for Records {
         if let Some(epoch) = self.note_commit(open) {
             lock(&self.log).release(epoch);
         }
-        self.cut.store(sealed.size, Ordering::Relaxed);
-        for counter in [&self.reserved, &self.blocks, &self.granules] {
-            counter.store(0, Ordering::Relaxed);
-        }
+        self.begin_epoch(sealed.size);
         Ok(())
     }
 

@@ -115,10 +115,25 @@ impl Records {
             cx.fds.with(true, |fd| self.medium.ftruncate(fd, low))?;
             shared.physical.store(low, Ordering::Release);
         }
-        cx.home.forget_reserved(shared.physical.load(Ordering::Acquire));
+        let top = cx.home.forget_reserved(shared.physical.load(Ordering::Acquire));
+        self.reserve_waiting(cx, low, top)?;
         // A new cut may have come since: it stays.
         let _ = self.low.compare_exchange(low, u64::MAX, Ordering::AcqRel, Ordering::Relaxed);
         Ok(true)
+    }
+
+    /// The file was cut at `low`, and what was reserved above went with it. Blocks that were written there since have been
+    /// promised room: it is reserved anew. After an error the cut is to be done again.
+    fn reserve_waiting(&self, cx: Context<'_>, low: u64, top: u64) -> Result<()> {
+        cx.index().for_each(low / BLOCK as u64, top / BLOCK as u64, |block, cell| {
+            // A writer that is at the block has reserved for it, before the cut or after.
+            let _locked = cx.lock(cell)?;
+            let start = block * BLOCK as u64;
+            match State::of(cell, cx.shared().committed()).buffer {
+                Some(_) => cx.home.reserve_again(cx.fds, start, start + BLOCK as u64),
+                None => Ok(()),
+            }
+        })
     }
 
     fn settle_block(&self, cx: Context<'_>, block: u64, settling: &mut Settling, all: bool) -> Result<()> {
