@@ -1,21 +1,54 @@
 //! Which kernel descriptors of the file may be used: the program's own. Closing one of ours would drop the record locks
-//! that the process holds on the file, so we open none.
+//! that the process holds on the file. So ours are closed only when the program closes one itself, which drops them as well.
 
 use super::Access;
 use crate::error::{Error, Result};
 use crate::sys::high_duplicate;
 use crate::thread::{Guard, Mutex};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use rustix::time::Timespec;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
-/// The program's descriptors of one file, and one of ours where it has closed its last writable one.
+/// The program's descriptors of one file, and one of ours where it has closed its last writable one, or where work on the
+/// file takes long.
 #[derive(Default)]
 pub(crate) struct Descriptors(Mutex<List>);
 
 #[derive(Default)]
 struct List {
     open: Vec<(RawFd, Access)>,
-    parked: Option<OwnedFd>,
+    /// A writable duplicate. Shared with calls that use it: those are begun under the lock of the list.
+    parked: Option<Arc<OwnedFd>>,
+    /// Parked before, and in use when the program closed a descriptor: to be closed when it closes another.
+    leftover: Vec<Arc<OwnedFd>>,
 }
+
+fn is_used(fd: &Arc<OwnedFd>) -> bool {
+    Arc::strong_count(fd) > 1
+}
+
+impl List {
+    fn writable(&self) -> Option<RawFd> {
+        self.open.iter().find(|&&(_, access)| access == Access::Write).map(|&(fd, _)| fd)
+    }
+
+    /// Parks a duplicate of `fd`, which is open.
+    fn park(&mut self, fd: RawFd) {
+        // SAFETY: the caller's promise.
+        self.parked = high_duplicate(unsafe { BorrowedFd::borrow_raw(fd) }).ok().map(Arc::new);
+    }
+
+    /// The program closes a descriptor, and its record locks go: the moment to close ours. It also ends what `flock` holds
+    /// by them, as the program expects.
+    fn let_go(&mut self) {
+        self.leftover.extend(self.parked.take());
+        self.leftover.retain(is_used);
+    }
+}
+
+/// Sleeps before the program's last close is done although a descriptor of ours is still in use, and how long each is.
+const SLEEPS: u32 = 60_000;
+const SLEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 impl Descriptors {
     fn list(&self) -> Guard<'_, List> {
@@ -39,13 +72,22 @@ impl Descriptors {
         let mut list = self.list();
         let was_writable = list.open.contains(&(fd, Access::Write));
         list.open.retain(|&(known, _)| known != fd);
-        let none_writable = list.open.iter().all(|&(_, access)| access == Access::Read);
-        if keep_writable && was_writable && none_writable && list.parked.is_none() {
-            // SAFETY: the caller closes it only after this.
-            list.parked = high_duplicate(unsafe { BorrowedFd::borrow_raw(fd) }).ok();
+        if list.open.is_empty() || !keep_writable || list.writable().is_some() {
+            list.let_go();
+        } else if was_writable && list.parked.is_none() {
+            list.park(fd);
         }
-        if list.open.is_empty() {
-            list.parked = None;
+        let is_last = list.open.is_empty();
+        drop(list);
+        // Closed after this one it might drop locks that the program takes when it opens the file again.
+        for _ in 0..if is_last { SLEEPS } else { 0 } {
+            let mut list = self.list();
+            list.let_go();
+            if list.leftover.is_empty() {
+                return;
+            }
+            drop(list);
+            let _ = rustix::thread::nanosleep(&SLEEP);
         }
     }
 
@@ -65,15 +107,33 @@ impl Descriptors {
     pub fn with<T>(&self, writable: bool, work: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
         let list = self.list();
         let open = list.open.iter().find(|&&(_, access)| access == Access::Write || !writable).map(|&(fd, _)| fd);
-        let fd = open.or(list.parked.as_ref().map(|fd| fd.as_raw_fd())).ok_or(Error::new(libc::EBADF))?;
+        let fd = open.or(list.parked.as_deref().map(AsRawFd::as_raw_fd)).ok_or(Error::new(libc::EBADF))?;
         // SAFETY: a descriptor leaves the list, under its lock, before it is closed.
         work(unsafe { BorrowedFd::borrow_raw(fd) })
+    }
+
+    /// As [`with`](Self::with), a writable one, for what takes long: the program may open and close its own meanwhile.
+    pub fn with_lasting<T>(&self, work: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
+        let lasting = {
+            let mut list = self.list();
+            if list.parked.is_none()
+                && let Some(fd) = list.writable()
+            {
+                list.park(fd);
+            }
+            list.parked.clone()
+        };
+        match lasting {
+            Some(fd) => work(fd.as_fd()),
+            None => self.with(true, work), // no more descriptors are to be had
+        }
     }
 
     /// Forgets all, in a forked child: they are the parent's.
     pub fn forget(&self) {
         if let Some(mut list) = self.0.try_lock() {
             list.parked = None;
+            list.leftover.clear();
         }
     }
 }
@@ -87,6 +147,35 @@ mod tests {
         let file = rustix::fs::memfd_create("famio-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let second = rustix::io::dup(&file).unwrap().into_raw_fd();
         (file, second)
+    }
+
+    /// Record locks of this process on a file, as the kernel lists them.
+    fn record_locks(file: &OwnedFd) -> usize {
+        let inode = format!(":{} ", rustix::fs::fstat(file).unwrap().st_ino);
+        let locks = std::fs::read_to_string("/proc/locks").unwrap();
+        locks.lines().filter(|line| line.contains("POSIX") && line.contains(&inode)).count()
+    }
+
+    #[test]
+    fn long_work_keeps_nobody_from_opening_and_closing_and_drops_no_locks() {
+        let (file, second) = pair();
+        let fds = Descriptors::default();
+        fds.add(file.as_raw_fd(), Access::Write);
+        fds.add(second, Access::Write);
+        fds.with_lasting(|fd| {
+            // Somebody else would wait here for the end of it.
+            assert!(fds.0.try_lock().is_some());
+            fds.remove(second, true);
+            // SAFETY: opened above, closed once.
+            drop(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(second) });
+            rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+            Ok(rustix::fs::ftruncate(fd, 10)?)
+        })
+        .unwrap();
+        assert_eq!(record_locks(&file), 1, "the end of the work dropped the lock");
+        assert_eq!(fds.0.lock().leftover.len(), 1);
+        fds.remove(file.as_raw_fd(), true);
+        assert!(fds.is_empty() && fds.0.lock().leftover.is_empty());
     }
 
     #[test]

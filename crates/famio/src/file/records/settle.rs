@@ -184,7 +184,7 @@ impl Records {
             }
             // SAFETY: within a buffer of ours; the block's lock keeps writers away.
             let bytes = unsafe { core::slice::from_raw_parts(from.add(first * GRANULE), len) };
-            cx.fds.with(true, |fd| self.medium.pwritev(fd, &[bytes], offset)).inspect_err(|e| {
+            cx.fds.with_lasting(|fd| self.medium.pwritev(fd, &[bytes], offset)).inspect_err(|e| {
                 if ![libc::ENOSPC, libc::EDQUOT, libc::EFBIG].contains(&e.errno()) {
                     cx.shared().poisoned.store(1, Ordering::Release); // a medium that fails
                 }
@@ -207,7 +207,7 @@ impl Records {
             }
             settling.flushing = true;
         }
-        let flushed = cx.fds.with(true, |fd| self.medium.fdatasync(fd));
+        let flushed = cx.fds.with_lasting(|fd| self.medium.fdatasync(fd));
         let mut settling = lock(&self.settling);
         settling.flushing = false;
         if let Err(e) = flushed {
