@@ -5,7 +5,7 @@ use super::session::{CALL_MAX, Session};
 use super::{Descriptors, UserBuf};
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, Cell};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, fence};
 
 impl Session {
     /// Reads into the caller's buffers at `offset`: fewer bytes at the end of the file, or where a buffer is bad.
@@ -24,7 +24,8 @@ impl Session {
             done += read;
             room -= read;
             match result {
-                Err(e) if done == 0 => return Err(e),
+                // A session that has ended: all of it is read again in the next.
+                Err(e) if done == 0 || e.errno() == libc::ESTALE => return Err(e),
                 Err(_) => break,
                 Ok(()) => {}
             }
@@ -81,9 +82,7 @@ impl Session {
         let mut attempt = 0;
         loop {
             if let Some(seen) = cell.begin_read() {
-                if cx.shared().generation.load(Ordering::Acquire) != cx.generation {
-                    return Err(Error::new(libc::ESTALE)); // the cell is another journal's by now
-                }
+                is_current(cx)?; // or the cell is another journal's by now
                 // SAFETY: the caller's promise.
                 let copied = unsafe { self.engine.copy_block(cx, cell, block, start, dst, len) };
                 if cell.still(seen) {
@@ -99,6 +98,16 @@ impl Session {
     /// As `read`.
     unsafe fn home_read(&self, cx: Context<'_>, at: u64, dst: *mut u8, len: usize) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { cx.read_home(at, dst, len, self.engine.readable(cx)) }
+        let read = unsafe { cx.read_home(at, dst, len, self.engine.readable(cx)) };
+        fence(Ordering::Acquire);
+        // How far the file counts is what this session's engine knew: it may have been cut in a later one.
+        is_current(cx).and(read)
     }
+}
+
+/// Whether the arena is still this session's. `ESTALE`: another one has begun.
+#[inline]
+fn is_current(cx: Context<'_>) -> Result<()> {
+    let same = cx.shared().generation.load(Ordering::Acquire) == cx.generation;
+    if same { Ok(()) } else { Err(Error::new(libc::ESTALE)) }
 }

@@ -118,10 +118,15 @@ impl Live {
         let _ = self.remove(file);
     }
 
-    /// The journal takes no more commits: a flush of it failed.
+    /// The journal takes no more commits: a flush of it failed. One that has ended stays clean: it would be replayed over
+    /// what came later.
     pub fn suspect(&self) {
         // Best effort: where even this fails, what the header says is still right, as nothing more is committed.
-        let _ = self.store(State::Suspect);
+        let _ = self.change(self.file.as_fd(), &mut |header| {
+            if header.state != State::Clean {
+                header.state = State::Suspect;
+            }
+        });
     }
 
     /// The journal's file.
@@ -153,5 +158,33 @@ impl Keeper for Live {
         let mut header = self.header.lock().unwrap_or_else(|poison| poison.into_inner());
         change(&mut header);
         header.store(journal, self.medium).map_err(|e| e.context(format_args!("journal {}", self.path.display())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::header::first_bytes;
+    use super::super::testing::Scratch;
+    use super::*;
+    use crate::pmem::medium;
+
+    #[test]
+    fn a_journal_that_has_ended_stays_clean() {
+        let dir = Scratch::new();
+        let path = dir.path("file");
+        std::fs::write(&path, b"x").unwrap();
+        let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        let medium = medium(Domain::PageCache, false);
+        let domains = (Domain::PageCache, Domain::PageCache);
+        let live = Live::create(file.as_fd(), &Settings::default(), Kind::Records, domains, medium).unwrap();
+        live.activate(file.as_fd()).unwrap();
+        let state = || {
+            let (bytes, length) = first_bytes(live.file()).unwrap();
+            Header::read(&bytes[..length]).unwrap().0.state
+        };
+        assert_eq!(state(), State::Active);
+        live.retire(file.as_fd()).unwrap();
+        live.suspect();
+        assert_eq!(state(), State::Clean);
     }
 }

@@ -104,12 +104,14 @@ fn pending_verdict(facts: &Facts<'_>, header: &Header) -> Verdict {
     if !same_boot && (volatile(header.domain) || volatile(header.file_domain)) {
         return facts.conflict("the journal was not made to survive the end of its boot, which has ended");
     }
-    // While a settle was under way (no stamp), the file's times are ours. In another boot they may be older than the
-    // stamp, since fdatasync does not write them; but in this boot nobody of us has touched the file.
-    let changed = match header.stamp {
-        Some(stamp) if same_boot => stamp != facts.stamp,
+    // While a settle was under way (no stamp), the file's times are ours; what the arena knows is weighed later. In another
+    // boot they may be older than the stamp, since fdatasync does not write them; but in this boot nobody of us has touched
+    // the file. By the time of its contents, as in the same boot: another name, owner or mode is no change.
+    let content = |stamp: Stamp| (stamp.size, stamp.mtime);
+    let changed = match header.stamp.map(content) {
+        Some(stamp) if same_boot => stamp != content(facts.stamp),
         None if same_boot => false,
-        stamp => facts.stamp.ctime >= facts.boot_started && stamp != Some(facts.stamp),
+        stamp => facts.stamp.mtime >= facts.boot_started && stamp != Some(content(facts.stamp)),
     };
     if changed {
         return facts.conflict("the file was changed by somebody else after the crash");
@@ -134,6 +136,8 @@ mod tests {
 
     const BEFORE: Stamp = Stamp { size: 1, mtime: (90, 0), ctime: (90, 5) };
     const BOOT: (i64, u32) = (100, 0);
+    /// Another name or mode since.
+    const RENAMED: Stamp = Stamp { size: 1, mtime: (90, 0), ctime: (110, 5) };
     const AFTER: Stamp = Stamp { size: 1, mtime: (110, 0), ctime: (110, 5) };
 
     /// What of `N`, `L`, `R` or the words in a conflict's message is expected.
@@ -171,6 +175,9 @@ mod tests {
             (make(Active, Pmem, false, None), BEFORE, [lost, "R", copy, other]),
             (make(Active, Pmem, false, None), AFTER, [lost, "changed by somebody", copy, other]),
             (make(Active, Pmem, false, Some(AFTER)), AFTER, [lost, "R", copy, other]),
+            (make(Active, Pmem, false, None), RENAMED, [lost, "R", copy, other]),
+            (make(Active, PageCache, false, Some(BEFORE)), RENAMED, [lost, "R", copy, other]),
+            (make(Active, PageCache, true, Some(BEFORE)), RENAMED, [lost, "R", copy, other]),
             (make(Suspect, PageCache, true, None), BEFORE, [lost, "R", copy, other]),
             (make(Active, Process, true, None), AFTER, [lost, "R", copy, other]),
             (make(Active, Process, false, None), BEFORE, [lost, "end of its boot", copy, other]),

@@ -36,6 +36,8 @@ pub(crate) struct Records {
     /// Blocks of the open epoch, each once.
     open: Mutex<Vec<u64>>,
     settling: Mutex<Settling>,
+    /// Held by what is done outside the gate, and by the journal's end; whether that has come.
+    ended: Mutex<bool>,
 }
 
 /// A journal up to so long is not worth shrinking: about its first two segments.
@@ -58,6 +60,7 @@ impl Records {
             low: AtomicU64::new(u64::MAX),
             open: Mutex::new(Vec::new()),
             settling: Mutex::new(Settling::default()),
+            ended: Mutex::new(false),
         }
     }
 
@@ -149,6 +152,10 @@ impl Engine for Records {
     }
 
     fn finish_settling(&self, cx: Context<'_>) -> Result<bool> {
+        let over = lock(&self.ended);
+        if *over {
+            return Ok(false); // the journal says clean, and may be gone
+        }
         let ended = self.end_pass(cx)?;
         // Zeros for the next segment are written ahead of need.
         let next = lock(&self.log).prepare_next();
@@ -171,6 +178,11 @@ impl Engine for Records {
     }
 
     fn retire(&self, cx: Context<'_>) -> Result<()> {
+        // The background may be flushing the file outside the gate. If that fails, it alone is told.
+        let mut ended = lock(&self.ended);
+        if cx.shared().poisoned.load(Ordering::Acquire) != 0 {
+            return Err(Error::new(libc::EIO));
+        }
         self.settle_all(cx)?;
         let size = cx.shared().committed_size.load(Ordering::Acquire);
         cx.fds.with(true, |fd| {
@@ -179,6 +191,7 @@ impl Engine for Records {
             restore_times(cx.shared(), fd);
             self.medium.fdatasync(fd)?;
             rustix::fs::fsync(fd)?;
+            *ended = true;
             // A journal that says clean is never replayed: if its end fails there, nothing may be committed to it.
             self.live.retire(fd).inspect_err(|_| cx.shared().poisoned.store(1, Ordering::Release))
         })
