@@ -103,6 +103,18 @@ fn an_outsider_reads_along() {
     }
 }
 
+/// Waits until what is changed in a folder gets a time that cannot be taken for that of a write before.
+fn time_passes(folder: &Path) {
+    let probe = folder.join("probe");
+    let touched = || {
+        fs::write(&probe, b"now").unwrap();
+        fs::metadata(&probe).unwrap().modified().unwrap()
+    };
+    let later = touched() + Duration::from_millis(40);
+    assert!(common::comes_true(|| touched() > later));
+    fs::remove_file(&probe).unwrap();
+}
+
 /// Edited, cut or made longer between the crash and the recovery.
 #[test]
 fn changed_after_the_crash() {
@@ -114,7 +126,7 @@ fn changed_after_the_crash() {
     ];
     for (what, change) in changes {
         everywhere("changed", |crashed| {
-            std::thread::sleep(Duration::from_millis(60));
+            time_passes(crashed.path.parent().unwrap());
             change(&crashed.path);
             let changed = fs::read(&crashed.path).unwrap();
             let arena = fs::read(crash::arena(&crashed.path)).unwrap();

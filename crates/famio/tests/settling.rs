@@ -19,30 +19,31 @@ const BLOCK: u64 = 4096;
 fn a_cut_in_the_middle_of_a_pass() {
     let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());
     let dir = Scratch::on_disk("cut-in-a-pass");
-    for delay in [1, 4, 12] {
-        let path = dir.path().join(format!("file-{delay}"));
+    let blocks = (48 << 20) / BLOCK;
+    for settled in [1, blocks / 4, blocks / 2] {
+        let path = dir.path().join(format!("file-{settled}"));
+        let length = || std::fs::metadata(&path).unwrap().len();
         {
             let opened = Opened::new(&path, &Settings::default());
-            let blocks = (48 << 20) / BLOCK;
             for block in (0..blocks).step_by(256) {
                 opened.write(block * BLOCK, &vec![1; 256 * BLOCK as usize]);
             }
             opened.atomic().sync().unwrap();
-            std::thread::sleep(std::time::Duration::from_millis(delay));
             // The background is at it, in file order.
+            assert!(common::comes_true(|| length() >= settled * BLOCK));
             opened.atomic().set_size(0).unwrap();
             for block in (0..blocks).step_by(7) {
                 opened.write(block * BLOCK, &[2; 100]);
             }
             opened.atomic().sync().unwrap();
-            std::thread::sleep(std::time::Duration::from_millis(500));
+            assert!(common::comes_true(|| length() == (blocks - 1) / 7 * 7 * BLOCK + 100));
             for block in (0..blocks).step_by(7) {
-                assert!(opened.read(block * BLOCK, 100) == [2; 100], "block {block}, {delay} ms");
+                assert!(opened.read(block * BLOCK, 100) == [2; 100], "block {block}, {settled} settled");
             }
         }
         let data = std::fs::read(&path).unwrap();
         for at in (0..data.len()).step_by(7 * BLOCK as usize) {
-            assert!(data[at..at + 100] == [2; 100], "closed: byte {at}, {delay} ms");
+            assert!(data[at..at + 100] == [2; 100], "closed: byte {at}, {settled} settled");
         }
     }
 }
