@@ -8,7 +8,7 @@ use common::{Opened, Scratch, in_place_settings};
 use crash::{Sync, everywhere, hold, is_stopped, write};
 use famio::Settings;
 use famio::file::{Access, AtomicFile};
-use famio::recovery::{Outcome, Use};
+use famio::recovery::{Options, Outcome, Silent, Use, recover_path};
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -101,6 +101,46 @@ fn an_outsider_reads_along() {
         drop(opened);
         assert!(fs::read(&path).unwrap() == model);
     }
+}
+
+/// The memory of a killed process goes once its file can't come back; not while it may, and never under a process's feet.
+#[test]
+fn arenas_that_nobody_asks_for_again_are_swept() {
+    let dir = Scratch::on_tmpfs("swept");
+    let settings = Settings::default();
+    let crashed = |name: &str| {
+        let folder = dir.path().join(name);
+        fs::create_dir(&folder).unwrap();
+        let path = folder.join("file");
+        crash::crash(&path, &settings, &[write(0, 5000, 2), Sync, write(0, 100, 3)]);
+        let arena = crash::arena(&path);
+        assert!(arena.exists());
+        (folder, path, arena)
+    };
+    let (folder, _, with_folder) = crashed("folder-deleted");
+    fs::remove_dir_all(folder).unwrap();
+    let (_, path, with_file) = crashed("file-deleted");
+    fs::remove_file(path).unwrap();
+    let (folder, path, renamed) = crashed("file-renamed");
+    fs::rename(path, folder.join("other")).unwrap();
+    // Only looked at: `recover` would bring it to its end.
+    let (_, _, there) = crashed("there");
+    let held = dir.path().join("held");
+    let mut child = hold(&held, &settings, &[write(0, 5000, 2), Sync]);
+    let in_use = crash::arena(&held);
+    fs::remove_file(&held).unwrap();
+    fs::remove_dir_all(dir.path().join(".famio")).unwrap();
+
+    let nowhere = dir.path().join("nowhere");
+    fs::create_dir(&nowhere).unwrap();
+    let swept = recover_path(&nowhere, &settings, &Options::default(), &Silent).unwrap();
+    assert!(swept.is_empty());
+    assert!(!with_folder.exists() && !with_file.exists());
+    assert!(renamed.exists() && there.exists() && in_use.exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    recover_path(&nowhere, &settings, &Options::default(), &Silent).unwrap();
+    assert!(!in_use.exists());
 }
 
 /// Waits until what is changed in a folder gets a time that cannot be taken for that of a write before.

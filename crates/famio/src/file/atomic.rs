@@ -235,6 +235,7 @@ impl AtomicFile {
             inner.old.retain_mut(|old| !old.is_left());
             self.state.store(ATTACHED, Ordering::Release);
             super::background::start();
+            crate::index::sweep_once();
         }
         drop(inner);
         match self.session() {

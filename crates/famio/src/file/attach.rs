@@ -7,15 +7,17 @@ use super::session::Session;
 use super::sync::next_epoch;
 use crate::error::{Error, Result};
 use crate::index::{Arena, Claim, Shared};
-use crate::journal::folder_of;
 use crate::journal::header::Kind;
 use crate::journal::inplace::{Commit, Key, Log};
 use crate::journal::live::{Live, durability_of};
+use crate::journal::pool::BESIDE;
+use crate::journal::{Identity, folder_of, journal_name, path_of};
 use crate::pmem::{Detected, Domain, Medium, detect, medium};
 use crate::settings::{Durability, Settings};
 use crate::sys::high_duplicate;
 use core::sync::atomic::Ordering;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 /// The domains of file and journal, and the format that follows from them.
@@ -68,6 +70,7 @@ pub(super) fn attach(
     let generation = prepare(arena.shared(), fds, settings)?;
     let durability = durability_of(plan.file.domain);
     fds.with(true, |fd| {
+        leave_hints(fd, arena.shared(), settings)?;
         // Whoever wrote the file may not have synced it: from here on a crash takes it back to this.
         if durability == Durability::Power {
             rustix::fs::fsync(fd)?;
@@ -94,6 +97,17 @@ pub(super) fn attach(
         generation,
         choice: settings.policy,
     })
+}
+
+/// In the arena, where the file is and its journal will be.
+fn leave_hints(fd: BorrowedFd<'_>, shared: &Shared, settings: &Settings) -> Result<()> {
+    let (file, name) = (path_of(fd)?, journal_name(&Identity::of_fd(fd)?));
+    let journal = match &settings.pool {
+        Some(pool) => pool.join(name),
+        None => file.with_file_name(BESIDE).join(name),
+    };
+    shared.set_hints(file.as_os_str().as_bytes(), journal.as_os_str().as_bytes());
+    Ok(())
 }
 
 /// The shared state of a file without a journal. Gives the session's generation.

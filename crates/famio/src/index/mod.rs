@@ -9,6 +9,7 @@ pub(crate) mod gate;
 mod lock;
 mod radix;
 mod shared;
+mod sweep;
 
 pub(crate) use arena::Arena;
 pub(crate) use cell::{Cell, Version};
@@ -16,3 +17,4 @@ pub(crate) use claim::{Claim, owner};
 pub(crate) use lock::{Locked, SharedLock};
 pub(crate) use radix::{BLOCK, BLOCKS_MAX, Index};
 pub(crate) use shared::{MAGIC as ARENA_MAGIC, PENDING, Shared};
+pub(crate) use sweep::{sweep, sweep_once};

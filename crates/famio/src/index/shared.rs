@@ -2,7 +2,7 @@
 
 use super::gate::Gate;
 use super::lock::SharedLock;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Processes that may have one file open at a time.
 pub(crate) const SLOTS: usize = 16;
@@ -83,14 +83,20 @@ pub(crate) struct Shared {
     pub used: AtomicU64,
     /// Blocks (plus one) that may have unflushed lines: the last of each group of threads.
     pub pending: [AtomicU64; PENDING],
+    /// Where the file and its journal were at the last attach: two absolute paths with a zero behind each, or nothing. For
+    /// who finds the arena of a process that is gone.
+    pub hints: [AtomicU8; HINTS],
     /// The processes.
     pub slots: [Slot; SLOTS],
 }
 
+/// Bytes for the two paths.
+pub(crate) const HINTS: usize = 2048;
+
 const _: () = assert!(size_of::<Shared>() <= 4096);
 
-/// "FAMIOAR1".
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOAR1");
+/// "FAMIOAR2".
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOAR2");
 
 impl Shared {
     /// *C*.
@@ -109,6 +115,14 @@ impl Shared {
     #[inline]
     pub fn leave_at(&self, now: libc::timespec) {
         self.touched.store(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64, Ordering::Release);
+    }
+
+    /// Leaves word of where file and journal are; of neither, where their paths are too long.
+    pub fn set_hints(&self, file: &[u8], journal: &[u8]) {
+        let fits = file.len() + journal.len() + 2 <= HINTS && !file.contains(&0) && !journal.contains(&0);
+        let text = file.iter().chain(&[0]).chain(journal).copied().take(if fits { HINTS } else { 0 });
+        let bytes = text.chain(core::iter::repeat(0));
+        self.hints.iter().zip(bytes).for_each(|(to, byte)| to.store(byte, Ordering::Relaxed));
     }
 
     /// Remembers that bytes below `end` may have been stored to.

@@ -33,6 +33,9 @@ pub fn recover_path(
         }
         _ => reports.push(one_file(path, settings, *options, progress)),
     }
+    if !options.dry_run {
+        crate::index::sweep();
+    }
     Ok(reports)
 }
 
