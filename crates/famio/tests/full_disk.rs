@@ -9,7 +9,6 @@ use common::{Opened, Scratch, in_place_settings};
 use crash::in_place;
 use famio::{Durability, Settings};
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -1,75 +1,53 @@
-//! The atomic file as a caller has it: opened, attached at its first write, closed clean or handed back to the kernel.
+//! The atomic file as a caller has it: opened, found, with the program's descriptors.
 
-use super::background::Left;
-use super::calls::{self, Call};
 use super::plain::PlainReads;
-use super::registry::{files, inherited};
+use super::process::disowned;
+use super::registry::files;
 use super::session::{OldSession, Session};
-use super::{Access, Descriptors, Position, UserBuf, attach};
+use super::{Access, Descriptors};
 use crate::error::{Error, Result};
 use crate::index::{Arena, Claim};
-use crate::journal::has_lost_its_name;
 use crate::recovery;
 use crate::settings::Settings;
-use crate::sys::{check, syscall};
 use crate::thread::{Guard, Mutex};
-use core::ops::Deref;
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
 /// Nothing was written yet: no journal, no index; reads go to the kernel.
-const PLAIN: u8 = 0;
+pub(super) const PLAIN: u8 = 0;
 /// There is a session.
-const ATTACHED: u8 = 1;
+pub(super) const ATTACHED: u8 = 1;
 /// Handed back: every call goes to the kernel.
-const DEMOTED: u8 = 2;
+pub(super) const DEMOTED: u8 = 2;
 /// The process forked, and this is the child: the file is the parent's.
-const DISOWNED: u8 = 3;
-
-const LOST: &[u8] =
-    b": handed back to the kernel because the name that it was opened by is gone; open it by its other name";
+pub(super) const DISOWNED: u8 = 3;
 
 /// One file of this process. Everything written to it between two SYNCs is durable as a whole or, after a crash, gone as a
 /// whole; what a SYNC survives depends on the domain (`docs/guarantees.md`).
 ///
 /// All calls take `&self` and may be made from any thread.
 pub struct AtomicFile {
-    device: u64,
-    inode: u64,
-    path: CString,
+    pub(super) device: u64,
+    pub(super) inode: u64,
+    pub(super) path: CString,
     pub(super) settings: Settings,
     pub(super) fds: Descriptors,
-    state: AtomicU8,
-    session: AtomicPtr<Session>,
-    inner: Mutex<Inner>,
-    plain: PlainReads,
+    pub(super) state: AtomicU8,
+    pub(super) session: AtomicPtr<Session>,
+    pub(super) inner: Mutex<Inner>,
+    pub(super) plain: PlainReads,
 }
 
-struct Inner {
+pub(super) struct Inner {
     /// What `AtomicFile::session` points to.
-    session: Option<Box<Session>>,
+    pub session: Option<Box<Session>>,
     /// Sessions that have ended, in which calls may still be.
-    old: Vec<OldSession>,
+    pub old: Vec<OldSession>,
     /// The arena of the claim, from the first session on.
-    arena: Option<Arc<Arena>>,
-    claim: Option<Claim>,
-}
-
-/// A session that a call uses: it stays meanwhile.
-struct InUse<'a> {
-    session: &'a Session,
-    _call: Call,
-}
-
-impl Deref for InUse<'_> {
-    type Target = Session;
-
-    #[inline]
-    fn deref(&self) -> &Session {
-        self.session
-    }
+    pub arena: Option<Arc<Arena>>,
+    pub claim: Option<Claim>,
 }
 
 impl AtomicFile {
@@ -127,7 +105,7 @@ impl AtomicFile {
         Ok(())
     }
 
-    fn inner(&self) -> Guard<'_, Inner> {
+    pub(super) fn inner(&self) -> Guard<'_, Inner> {
         self.inner.lock()
     }
 
@@ -181,308 +159,10 @@ impl AtomicFile {
         self.fds.remove(fd, self.state.load(Ordering::Acquire) == ATTACHED);
         result
     }
-
-    /// The session, if there is one.
-    #[inline]
-    fn session(&self) -> Option<InUse<'_>> {
-        let call = Call::begin();
-        // SAFETY: points to a box in `inner.session`. It goes to `inner.old` only after the pointer was taken away, and from
-        // there only when no call that was begun before is inside any more.
-        let session = unsafe { self.session.load(Ordering::Acquire).as_ref() }?;
-        Some(InUse { session, _call: call })
-    }
-
-    /// The session for a write; made at the first.
-    #[inline]
-    fn session_for_write(&self) -> Result<Option<InUse<'_>>> {
-        match self.state.load(Ordering::Acquire) {
-            DEMOTED => Ok(None),
-            DISOWNED => Err(disowned()),
-            ATTACHED if let Some(session) = self.session() => Ok(Some(session)),
-            _ => self.attach(),
-        }
-    }
-
-    #[cold]
-    fn attach(&self) -> Result<Option<InUse<'_>>> {
-        let mut inner = self.inner();
-        if self.state.load(Ordering::Acquire) == PLAIN {
-            if self.fds.with(true, |fd| Ok(rustix::fs::fstat(fd)?.st_nlink == 0))? {
-                // A file without a name does not outlive a crash: there is nothing to protect.
-                self.state.store(DEMOTED, Ordering::Release);
-                return Ok(None);
-            }
-            // Given up before an exec that failed: taken again, with an arena of its own.
-            if inner.claim.is_none() {
-                inner.arena = None;
-                let take = |fd: BorrowedFd<'_>| Claim::take(fd, self.device, self.inode, true);
-                inner.claim = Some(self.fds.with(true, take).map_err(|e| e.context(self.path.to_string_lossy()))?);
-            }
-            let Some(claim) = &inner.claim else { return Err(Error::new(libc::EBADF)) };
-            let session = match attach::attach(&self.fds, claim, &self.settings, inner.arena.clone()) {
-                Err(e) if e.errno() == libc::ESTALE && self.fds.with(true, |fd| Ok(has_lost_its_name(fd)))? => {
-                    // Its other names are not known: there is no folder to find a journal by after a crash.
-                    crate::sys::notice_parts(&[self.path.to_bytes(), LOST]);
-                    self.state.store(DEMOTED, Ordering::Release);
-                    return Ok(None);
-                }
-                result => result.map_err(|e| e.context(self.path.to_string_lossy()))?,
-            };
-            let session = Box::new(session);
-            self.session.store(core::ptr::from_ref(&*session).cast_mut(), Ordering::Release);
-            inner.arena = Some(session.arena.clone());
-            inner.session = Some(session);
-            inner.old.retain_mut(|old| !old.is_left());
-            self.state.store(ATTACHED, Ordering::Release);
-            super::background::start();
-            crate::index::sweep_once();
-        }
-        drop(inner);
-        match self.session() {
-            None if !self.is_demoted() => Err(Error::new(libc::ESTALE)),
-            session => Ok(session),
-        }
-    }
-
-    /// No locks of ours may be held by this thread: a signal handler that interrupted a call of ours must not wait for it.
-    #[inline]
-    fn may_lock() -> Result<()> {
-        if crate::thread::current().locks_held.get() == 0 { Ok(()) } else { Err(Error::new(libc::EDEADLK)) }
-    }
-
-    /// Calls `work` with the session, anew if the journal was closed meanwhile; `kernel` when the file is handed back.
-    #[inline]
-    fn writing<T>(&self, mut work: impl FnMut(&Session) -> Result<T>, kernel: impl FnOnce() -> Result<T>) -> Result<T> {
-        Self::may_lock()?;
-        loop {
-            match self.session_for_write()? {
-                None => return kernel(),
-                Some(session) => match work(&session) {
-                    Err(e) if e.errno() == libc::ESTALE => core::hint::spin_loop(),
-                    result => return result,
-                },
-            }
-        }
-    }
-
-    /// Reads into `bufs` from `offset`; fewer bytes at the end of the file.
-    ///
-    /// # Errors
-    /// `EFAULT`: a bad buffer. `EIO`: the file was cut by somebody else, or its medium is bad. Else the kernel's.
-    ///
-    /// # Safety
-    /// The buffers may be overwritten; bad ones are an error, not a crash.
-    pub unsafe fn read(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
-        while self.state.load(Ordering::Acquire) == ATTACHED
-            && let Some(session) = self.session()
-        {
-            // SAFETY: the caller's promise.
-            match unsafe { session.read(&self.fds, offset, bufs) } {
-                // Closed and attached again meanwhile.
-                Err(e) if e.errno() == libc::ESTALE => {}
-                result => return result,
-            }
-        }
-        if self.state.load(Ordering::Acquire) == DISOWNED {
-            return Err(disowned());
-        }
-        if self.state.load(Ordering::Acquire) == PLAIN
-            // SAFETY: the caller's promise.
-            && let Some(read) = unsafe { self.plain.read(&self.fds, offset, bufs) }
-        {
-            return Ok(read);
-        }
-        self.fds.with(false, |fd| {
-            // SAFETY: the kernel checks the buffers.
-            check(unsafe { syscall(libc::SYS_preadv, vector(fd, bufs, offset)) })
-        })
-    }
-
-    /// Writes `bufs`; part of the open epoch until the next [`sync`](Self::sync). Gives where it wrote, and how much.
-    ///
-    /// # Errors
-    /// `ENOSPC`, `EDQUOT`: no room in the file system or the journal; what was committed is intact. `EFBIG`. `EFAULT`: a
-    /// bad buffer. `EIO`: an earlier flush failed.
-    ///
-    /// # Safety
-    /// The buffers may be read; bad ones are an error, not a crash.
-    pub unsafe fn write(&self, at: Position, bufs: &[UserBuf]) -> Result<(u64, usize)> {
-        self.writing(
-            // SAFETY: the caller's promise.
-            |session| unsafe { session.write(&self.fds, at, bufs) },
-            || {
-                let offset = match at {
-                    Position::At(offset) => offset,
-                    Position::End => self.size(),
-                };
-                self.fds.with(true, |fd| {
-                    // SAFETY: the kernel checks the buffers.
-                    let n = check(unsafe { syscall(libc::SYS_pwritev, vector(fd, bufs, offset)) })?;
-                    Ok((offset, n))
-                })
-            },
-        )
-    }
-
-    /// The logical size in bytes, with what was not committed yet.
-    pub fn size(&self) -> u64 {
-        match (self.state.load(Ordering::Acquire), self.session()) {
-            (ATTACHED, Some(session)) => session.arena.shared().size(),
-            _ => self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64)).unwrap_or(0),
-        }
-    }
-
-    /// Sets the size; part of the open epoch. Growing shows zeros.
-    ///
-    /// # Errors
-    /// As [`write`](Self::write).
-    pub fn set_size(&self, size: u64) -> Result<()> {
-        self.writing(
-            |session| session.set_size(&self.fds, size),
-            || self.fds.with(true, |fd| Ok(rustix::fs::ftruncate(fd, size)?)),
-        )
-    }
-
-    /// SYNC: everything written before the call is durable when it returns, as a whole.
-    ///
-    /// # Errors
-    /// `EIO`: the flush failed; nothing of the epoch is durable, no more writes are taken.
-    pub fn sync(&self) -> Result<()> {
-        match self.state.load(Ordering::Acquire) {
-            PLAIN | DEMOTED => self.fds.with(false, |fd| Ok(rustix::fs::fdatasync(fd)?)),
-            DISOWNED => Err(disowned()),
-            _ => {
-                Self::may_lock()?;
-                match self.session() {
-                    // Closed meanwhile: closing commits.
-                    Some(session) => match session.sync(&self.fds) {
-                        Err(e) if e.errno() == libc::ESTALE => Ok(()),
-                        result => result,
-                    },
-                    None => Ok(()),
-                }
-            }
-        }
-    }
-
-    /// When the file was last changed, where that is not yet on its inode.
-    pub fn modified(&self) -> Option<libc::timespec> {
-        let session = (self.state.load(Ordering::Acquire) == ATTACHED).then(|| self.session()).flatten()?;
-        let [seconds, nanos] = session.arena.shared().modified.each_ref().map(|word| word.load(Ordering::Relaxed));
-        (seconds != 0).then_some(libc::timespec { tv_sec: seconds as i64, tv_nsec: nanos as i64 })
-    }
-
-    /// Commits, settles, closes the journal clean, and leaves the file to the kernel: from here on it is an ordinary file.
-    ///
-    /// # Errors
-    /// Those of the commit or of the journal's end; the file stays atomic then, and may take no more writes.
-    pub fn demote(&self) -> Result<()> {
-        self.leave(DEMOTED)
-    }
-
-    /// Whether the file was handed back.
-    pub fn is_demoted(&self) -> bool {
-        self.state.load(Ordering::Acquire) == DEMOTED
-    }
-
-    /// Commits, settles and closes the journal clean, as before a change of the file's name; the next write attaches anew.
-    ///
-    /// # Errors
-    /// Those of the commit or of the journal's end; the journal stays then, and the file may take no more writes.
-    pub fn settle(&self) -> Result<()> {
-        self.close_session()
-    }
-
-    /// Commits, settles and closes the journal clean; the next write attaches anew.
-    pub(super) fn close_session(&self) -> Result<()> {
-        self.leave(PLAIN)
-    }
-
-    fn leave(&self, to: u8) -> Result<()> {
-        let mut inner = self.inner();
-        let state = self.state.load(Ordering::Acquire);
-        let mut ended = None;
-        if state == ATTACHED
-            && let Some(session) = &inner.session
-        {
-            Self::may_lock()?;
-            session.close(&self.fds).map_err(|e| e.context(self.path.to_string_lossy()))?;
-            self.plain.forget_size();
-            self.session.store(core::ptr::null_mut(), Ordering::SeqCst);
-            ended = inner.session.take();
-        }
-        if state != DISOWNED {
-            self.state.store(to, Ordering::Release);
-        }
-        inner.old.extend(ended.map(OldSession::new));
-        inner.old.retain_mut(|old| !old.is_left());
-        drop(inner);
-        Ok(())
-    }
-
-    /// One round of settling, by the background.
-    pub(super) fn settle_some(&self) -> Result<Left> {
-        match self.session() {
-            Some(session) if self.state.load(Ordering::Acquire) == ATTACHED => session.settle_some(&self.fds),
-            _ => Ok(Left::Nothing),
-        }
-    }
 }
 
 impl core::fmt::Debug for AtomicFile {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("AtomicFile").field("path", &self.path).finish_non_exhaustive()
     }
-}
-
-/// The arguments of `preadv` and `pwritev`: on 64-bit Linux the offset is one word, the next is ignored.
-fn vector(fd: BorrowedFd<'_>, bufs: &[UserBuf], offset: u64) -> [usize; 6] {
-    [fd.as_raw_fd() as usize, bufs.as_ptr() as usize, bufs.len(), offset as usize, 0, 0]
-}
-
-fn disowned() -> Error {
-    Error::with(
-        libc::EBUSY,
-        "an atomic file belongs to the process that opened it; a forked child has to open it itself",
-    )
-}
-
-/// Closes every file of the process clean: commits, settles, takes the journals away. For a clean exit and before `exec`; a
-/// later write attaches again. Gives the first error; the other files are closed all the same.
-pub fn close_all() -> Result<()> {
-    let all: Vec<_> = files().clone();
-    let mut result = Ok(());
-    for file in all {
-        let closed = file.close_session();
-        if result.is_ok() {
-            result = closed;
-        }
-    }
-    result
-}
-
-/// Gives every claim up as well, after [`close_all`]: nothing of ours is left in `/dev/shm`. For the end of the process, and
-/// before `exec`.
-pub fn release_all() {
-    for file in files().iter() {
-        if let Some(claim) = file.inner().claim.take() {
-            claim.release();
-        }
-    }
-}
-
-/// In a forked child: every file that the parent had open answers `EBUSY` from now on, and nothing of the parent's is
-/// touched. The child may open them itself once the parent has closed them.
-pub fn disown_all() {
-    for file in inherited() {
-        file.state.store(DISOWNED, Ordering::Release);
-        file.fds.forget();
-        // Closing our copies leaves the parent's lock alone; keeping them would outlive the parent.
-        if let Some(mut inner) = file.inner.try_lock() {
-            inner.claim = None;
-            let old = inner.old.iter().map(|old| &old.session.arena);
-            old.chain(&inner.arena).for_each(|arena| arena.forget_file());
-        }
-    }
-    calls::forget_all();
 }

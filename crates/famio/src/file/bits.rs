@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::index::BLOCK;
+use core::ops::Range;
 
 /// The granule size of a 4 KiB block.
 pub(super) const GRANULE: usize = BLOCK / 64;
@@ -12,6 +13,13 @@ pub(super) fn touched(start: usize, end: usize) -> u64 {
     debug_assert!(start < end && end <= BLOCK);
     let (first, last) = (start / GRANULE, (end - 1) / GRANULE);
     (u64::MAX >> (63 - (last - first))) << first
+}
+
+/// What `start..end` leaves of the granules that it covers in part: before it, and behind it.
+#[inline]
+pub(super) fn edges(start: usize, end: usize) -> impl Iterator<Item = Range<usize>> {
+    let (first, last) = (start / GRANULE * GRANULE, end.next_multiple_of(GRANULE));
+    [first..start, end..last].into_iter().filter(|edge| !edge.is_empty())
 }
 
 /// Bits of the granules of a block that lie wholly at or above `size`: no committed byte is there.
@@ -50,6 +58,9 @@ mod tests {
         assert_eq!(touched(63, 65), 0b11);
         assert_eq!(touched(0, 4096), u64::MAX);
         assert_eq!(touched(4032, 4096), 1 << 63);
+        assert_eq!(edges(64, 128).count(), 0);
+        assert_eq!(edges(70, 100).collect::<Vec<_>>(), [64..70, 100..128]);
+        assert_eq!(edges(0, 4095).collect::<Vec<_>>(), [4095..4096]);
         assert_eq!(above(0, 0), u64::MAX);
         assert_eq!(above(0, 1), u64::MAX << 1);
         assert_eq!(above(0, 4096), 0);

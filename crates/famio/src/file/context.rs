@@ -104,20 +104,13 @@ impl<'a> Context<'a> {
         unsafe { super::home::zero_out(dst.wrapping_add(there), len - there) }
     }
 
-    /// Copies `len` bytes at `start` of a block to the caller's memory: the granules in `aside` from the block's worth of
-    /// bytes beside them there, the others from the file, as far as that is `readable`.
+    /// Copies part of a block to the caller's memory: the granules in `aside` from the block's worth of bytes beside them
+    /// there, the others from the file, as far as that is `readable`.
     ///
     /// # Safety
-    /// `dst` is the caller's buffer, and may be bad; what is aside is a mapped block of ours.
-    pub unsafe fn copy_merged(
-        &self,
-        block: u64,
-        start: usize,
-        dst: *mut u8,
-        len: usize,
-        aside: Option<(u64, *mut u8)>,
-        readable: u64,
-    ) -> Result<()> {
+    /// The destination is the caller's buffer, and may be bad; what is aside is a mapped block of ours.
+    pub unsafe fn copy_merged(&self, part: Part, aside: Option<(u64, *mut u8)>, readable: u64) -> Result<()> {
+        let Part { block, start, dst, len } = part;
         let offset = block * BLOCK as u64;
         let Some((bits, from_aside)) = aside else {
             // SAFETY: the caller's promise.
@@ -149,6 +142,17 @@ impl<'a> Context<'a> {
     }
 }
 
+/// Part of one block, and where the caller wants it.
+#[derive(Clone, Copy)]
+pub(crate) struct Part {
+    pub block: u64,
+    /// The first byte of it, in the block.
+    pub start: usize,
+    /// The caller's buffer; it may be bad.
+    pub dst: *mut u8,
+    pub len: usize,
+}
+
 /// A block's worth of bytes on the way into a file: the caller's bytes are copied here with no lock held.
 #[repr(C, align(64))]
 pub(crate) struct BlockBuf(pub [u8; BLOCK]);
@@ -177,21 +181,13 @@ pub(crate) trait Engine: Send + Sync {
     /// Bytes of the file home that hold what the file logically has there, below this offset; zeros above.
     fn readable(&self, cx: Context<'_>) -> u64;
 
-    /// Copies `len` bytes at `start` of a block that has a cell into the caller's memory, from where the cell says that they
-    /// live. The caller checks by the cell's sequence that nothing changed meanwhile; if something did, neither the bytes
-    /// nor an error mean anything.
+    /// Copies part of a block that has a cell into the caller's memory, from where the cell says that it lives. The caller
+    /// checks by the cell's sequence that nothing changed meanwhile; if something did, neither the bytes nor an error mean
+    /// anything.
     ///
     /// # Safety
-    /// `dst` is the caller's buffer; it may be bad.
-    unsafe fn copy_block(
-        &self,
-        cx: Context<'_>,
-        cell: &Cell,
-        block: u64,
-        start: usize,
-        dst: *mut u8,
-        len: usize,
-    ) -> Result<()>;
+    /// The destination is the caller's buffer; it may be bad.
+    unsafe fn copy_block(&self, cx: Context<'_>, cell: &Cell, part: Part) -> Result<()>;
 
     /// Writes bytes `start..end` of a block, which lie at the same places of `buf`; the rest of `buf` is room to fill up
     /// granules. The caller is inside the gate, and has no lock.

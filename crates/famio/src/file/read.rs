@@ -1,6 +1,6 @@
 //! Reading an attached file: blocks that were written, by their cells; the rest, straight from the file's mapping.
 
-use super::context::{Context, count};
+use super::context::{Context, Part, count};
 use super::session::{CALL_MAX, Session};
 use super::{Descriptors, UserBuf};
 use crate::error::{Error, Result};
@@ -47,7 +47,7 @@ impl Session {
                 Some(cell) => {
                     let n = left.min(BLOCK - start);
                     // SAFETY: the caller's promise.
-                    (n, unsafe { self.read_block(cx, cell, block, start, dst, n) })
+                    (n, unsafe { self.read_block(cx, cell, Part { block, start, dst, len: n }) })
                 }
                 None => {
                     let blocks = (start + left).div_ceil(BLOCK) as u64;
@@ -70,21 +70,13 @@ impl Session {
     ///
     /// # Safety
     /// As `read`.
-    unsafe fn read_block(
-        &self,
-        cx: Context<'_>,
-        cell: &Cell,
-        block: u64,
-        start: usize,
-        dst: *mut u8,
-        len: usize,
-    ) -> Result<()> {
+    unsafe fn read_block(&self, cx: Context<'_>, cell: &Cell, part: Part) -> Result<()> {
         let mut attempt = 0;
         loop {
             if let Some(seen) = cell.begin_read() {
                 is_current(cx)?; // or the cell is another journal's by now
                 // SAFETY: the caller's promise.
-                let copied = unsafe { self.engine.copy_block(cx, cell, block, start, dst, len) };
+                let copied = unsafe { self.engine.copy_block(cx, cell, part) };
                 if cell.still(seen) {
                     return copied;
                 }

@@ -6,7 +6,7 @@ mod settle;
 mod state;
 mod write;
 
-use super::context::{Context, Engine, Sealed, restore_times};
+use super::context::{Context, Engine, Part, Sealed, restore_times};
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, Cell};
 use crate::journal::inplace::{Commit, Log};
@@ -35,17 +35,9 @@ impl Engine for InPlace {
         cx.shared().physical.load(Ordering::Acquire)
     }
 
-    unsafe fn copy_block(
-        &self,
-        cx: Context<'_>,
-        cell: &Cell,
-        block: u64,
-        start: usize,
-        dst: *mut u8,
-        len: usize,
-    ) -> Result<()> {
+    unsafe fn copy_block(&self, cx: Context<'_>, cell: &Cell, part: Part) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.copy_from_homes(cx, cell, block, start, dst, len) }
+        unsafe { self.copy_from_homes(cx, cell, part) }
     }
 
     fn write_block(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {

@@ -4,7 +4,7 @@ use super::state::State;
 use super::{InPlace, inconsistent};
 use crate::error::Result;
 use crate::file::bits::touched;
-use crate::file::context::Context;
+use crate::file::context::{Context, Part};
 use crate::index::Cell;
 use core::sync::atomic::Ordering;
 
@@ -12,20 +12,12 @@ impl InPlace {
     /// See [`Engine::copy_block`](crate::file::context::Engine::copy_block).
     ///
     /// # Safety
-    /// `dst` is the caller's buffer; it may be bad.
-    pub(super) unsafe fn copy_from_homes(
-        &self,
-        cx: Context<'_>,
-        cell: &Cell,
-        block: u64,
-        start: usize,
-        dst: *mut u8,
-        len: usize,
-    ) -> Result<()> {
+    /// The destination is the caller's buffer; it may be bad.
+    pub(super) unsafe fn copy_from_homes(&self, cx: Context<'_>, cell: &Cell, part: Part) -> Result<()> {
         let shared = cx.shared();
         let physical = shared.physical.load(Ordering::Acquire);
         let aside = match State::of(cell, shared.committed()) {
-            Some(state) if state.in_log() & touched(start, start + len) != 0 => {
+            Some(state) if state.in_log() & touched(part.start, part.start + part.len) != 0 => {
                 if state.entry >= self.log.entries() {
                     return Err(inconsistent("a cell names an entry that is not there"));
                 }
@@ -34,6 +26,6 @@ impl InPlace {
             _ => None,
         };
         // SAFETY: the caller's promise; a log block is a whole block.
-        unsafe { cx.copy_merged(block, start, dst, len, aside, physical) }
+        unsafe { cx.copy_merged(part, aside, physical) }
     }
 }

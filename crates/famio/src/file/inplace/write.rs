@@ -3,7 +3,7 @@
 use super::InPlace;
 use super::state::State;
 use crate::error::{Error, Result};
-use crate::file::bits::{GRANULE, above, runs, touched};
+use crate::file::bits::{GRANULE, above, edges, runs, touched};
 use crate::file::context::Context;
 use crate::file::home::copy_out;
 use crate::file::policy::Policy;
@@ -244,14 +244,7 @@ impl InPlace {
         buf: *mut u8,
         state: &State,
     ) -> Result<()> {
-        let (from, to) = (start / GRANULE * GRANULE, end.next_multiple_of(GRANULE));
-        if from < start {
-            self.fill(cx, block, from, start, buf, state)?;
-        }
-        if end < to {
-            self.fill(cx, block, end, to, buf, state)?;
-        }
-        Ok(())
+        edges(start, end).try_for_each(|edge| self.fill(cx, block, edge.start, edge.end, buf, state))
     }
 
     /// Bytes `from..to`, all of one granule.

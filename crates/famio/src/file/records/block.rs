@@ -1,70 +1,14 @@
-//! One block with bytes in a buffer. Of its cell, version 0 says which granules the buffer holds (committed or not), and
-//! version 1 which of them the open epoch wrote.
+//! Writing, reading and cutting one block, with bytes in a buffer.
 
-use super::{Records, buffers, full, lock, settle};
+use super::state::State;
+use super::{Records, buffers, lock, settle};
 use crate::error::Result;
 use crate::file::background;
-use crate::file::bits::{GRANULE, below, runs, touched};
-use crate::file::context::{BlockBuf, Context, Engine};
+use crate::file::bits::{GRANULE, below, edges, runs, touched};
+use crate::file::context::{BlockBuf, Context, Engine, Part};
 use crate::file::home::zero_out;
-use crate::index::{BLOCK, Cell, Version};
-use crate::journal::records::RecordLog;
+use crate::index::{BLOCK, Cell};
 use core::sync::atomic::Ordering;
-
-const HELD: usize = 0;
-const OPEN: usize = 1;
-/// Journal is reserved in steps of this many bytes.
-const RESERVE_STEP: u64 = 128 << 10;
-
-/// A cell as this engine reads it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct State {
-    /// The buffer, if there is one.
-    pub buffer: Option<u32>,
-    /// Granules that live in it.
-    pub held: u64,
-    /// Those that the open epoch wrote.
-    pub open: u64,
-}
-
-impl State {
-    #[inline]
-    pub fn of(cell: &Cell, committed: u64) -> Self {
-        let buffer = cell.entry.load(Ordering::Relaxed).checked_sub(1);
-        let open = cell.version(OPEN);
-        Self {
-            buffer,
-            held: if buffer.is_some() { cell.version(HELD).granules } else { 0 },
-            open: if open.epoch == committed + 1 { open.granules } else { 0 },
-        }
-    }
-
-    pub fn set(cell: &Cell, committed: u64, held: u64, open: u64) {
-        cell.set_version(HELD, Version { epoch: 1, granules: held });
-        cell.set_version(OPEN, Version { epoch: committed + 1, granules: open });
-    }
-}
-
-/// A block of the epoch that is being committed; the gate is closed, so that it does not change.
-pub(super) struct Open {
-    pub number: u64,
-    pub granules: u64,
-    at: *const [u8; BLOCK],
-}
-
-impl Open {
-    /// `None`: a cut took it out of the epoch again.
-    pub fn of(cx: Context<'_>, cell: &Cell, number: u64) -> Option<Self> {
-        let state = State::of(cell, cx.shared().committed());
-        let at = buffers::address(cx, state.buffer?).ok()?;
-        (state.open != 0).then_some(Self { number, granules: state.open, at: at.cast() })
-    }
-
-    pub fn data(&self) -> &[u8; BLOCK] {
-        // SAFETY: a buffer in the arena, which is mapped; nobody writes to it while the gate is closed.
-        unsafe { &*self.at }
-    }
-}
 
 impl Records {
     pub(super) fn write(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
@@ -127,38 +71,6 @@ impl Records {
         Ok(())
     }
 
-    /// Journal for one more block, perhaps, and so many more granules of the open epoch; for none of either, what a commit
-    /// of a size takes.
-    pub(super) fn reserve(&self, block: bool, granules: u64) -> Result<()> {
-        let block = u64::from(block);
-        let blocks = self.blocks.fetch_add(block, Ordering::Relaxed) + block;
-        let all = self.granules.fetch_add(granules, Ordering::Relaxed) + granules;
-        let reserved = self.reserve_for(RecordLog::cost(blocks, all));
-        if reserved.is_err() {
-            self.blocks.fetch_sub(block, Ordering::Relaxed);
-            self.granules.fetch_sub(granules, Ordering::Relaxed);
-        }
-        reserved
-    }
-
-    fn reserve_for(&self, cost: u64) -> Result<()> {
-        if cost <= self.reserved.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        let mut log = lock(&self.log);
-        let want = cost + RESERVE_STEP;
-        let reserved = match log.reserve(want) {
-            Ok(()) => want,
-            Err(e) if e.errno() == libc::ENOSPC => {
-                log.reserve(cost).map_err(full)?;
-                cost
-            }
-            Err(e) => return Err(e),
-        };
-        self.reserved.store(reserved, Ordering::Relaxed);
-        Ok(())
-    }
-
     /// Granules that the write covers in part, and that the buffer does not hold yet, come from the file.
     fn fill_edges(
         &self,
@@ -169,17 +81,12 @@ impl Records {
         to: *mut u8,
         state: &State,
     ) -> Result<()> {
-        let (first, last) = (start / GRANULE, (end - 1) / GRANULE);
-        let fill = |from: usize, until: usize| {
-            if from < until && state.held >> (from / GRANULE) & 1 == 0 {
-                let offset = block * BLOCK as u64 + from as u64;
-                // SAFETY: within a buffer of ours.
-                return unsafe { cx.read_home(offset, to.add(from), until - from, self.bounds(cx)) };
-            }
-            Ok(())
-        };
-        fill(first * GRANULE, start)?;
-        fill(end, (last + 1) * GRANULE)
+        for edge in edges(start, end).filter(|edge| state.held >> (edge.start / GRANULE) & 1 == 0) {
+            let offset = block * BLOCK as u64 + edge.start as u64;
+            // SAFETY: within a buffer of ours.
+            unsafe { cx.read_home(offset, to.add(edge.start), edge.len(), self.bounds(cx)) }?;
+        }
+        Ok(())
     }
 
     /// Granules that the write changes. Programs write whole pages of which little is new: what stays the same needs no
@@ -232,16 +139,8 @@ impl Records {
     /// See [`Engine::copy_block`](crate::file::context::Engine::copy_block).
     ///
     /// # Safety
-    /// `dst` is the caller's buffer; it may be bad.
-    pub(super) unsafe fn copy_from_homes(
-        &self,
-        cx: Context<'_>,
-        cell: &Cell,
-        block: u64,
-        start: usize,
-        dst: *mut u8,
-        len: usize,
-    ) -> Result<()> {
+    /// The destination is the caller's buffer; it may be bad.
+    pub(super) unsafe fn copy_from_homes(&self, cx: Context<'_>, cell: &Cell, part: Part) -> Result<()> {
         let state = State::of(cell, cx.shared().committed());
         let readable = self.readable(cx);
         let aside = match state.buffer {
@@ -249,7 +148,7 @@ impl Records {
             None => None,
         };
         // SAFETY: the caller's promise; a buffer of ours is a whole block.
-        unsafe { cx.copy_merged(block, start, dst, len, aside, readable) }
+        unsafe { cx.copy_merged(part, aside, readable) }
     }
 
     /// A cut: granules above `size` leave the buffers, and the bytes above it in its own granule become zeros. The gate is

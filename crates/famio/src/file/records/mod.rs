@@ -4,19 +4,21 @@
 mod attach;
 mod block;
 mod buffers;
+mod reserve;
 mod settle;
+mod state;
 
 pub(super) use attach::attach;
 
-use super::context::{Context, Engine, Sealed, restore_times};
+use super::context::{Context, Engine, Part, Sealed, restore_times};
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, Cell};
 use crate::journal::live::Live;
 use crate::journal::records::{Batch, Block, RecordLog};
 use crate::pmem::Medium;
-use block::Open;
 use core::sync::atomic::{AtomicU64, Ordering};
 use settle::Settling;
+use state::Open;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A journal of records and the file that it protects.
@@ -83,17 +85,9 @@ impl Engine for Records {
         cx.shared().physical.load(Ordering::Acquire).min(self.low.load(Ordering::Acquire))
     }
 
-    unsafe fn copy_block(
-        &self,
-        cx: Context<'_>,
-        cell: &Cell,
-        block: u64,
-        start: usize,
-        dst: *mut u8,
-        len: usize,
-    ) -> Result<()> {
+    unsafe fn copy_block(&self, cx: Context<'_>, cell: &Cell, part: Part) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.copy_from_homes(cx, cell, block, start, dst, len) }
+        unsafe { self.copy_from_homes(cx, cell, part) }
     }
 
     fn write_block(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Settling: committed granules go from the buffers to the file, through the page cache; one `fdatasync` of the file ends a
 //! pass, and the journal up to where the pass began can be used again.
 
-use super::block::State;
+use super::state::State;
 use super::{Records, buffers, lock};
 use crate::error::{Error, Result};
 use crate::file::bits::{GRANULE, runs};

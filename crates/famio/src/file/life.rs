@@ -1,0 +1,152 @@
+//! From one session of a file to the next: attached at a write, closed clean or handed back to the kernel.
+
+use super::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, PLAIN};
+use super::attach;
+use super::background::Left;
+use super::calls::Call;
+use super::process::disowned;
+use super::session::{OldSession, Session};
+use crate::error::{Error, Result};
+use crate::index::Claim;
+use crate::journal::has_lost_its_name;
+use core::ops::Deref;
+use core::sync::atomic::Ordering;
+use std::os::fd::BorrowedFd;
+
+const LOST: &[u8] =
+    b": handed back to the kernel because the name that it was opened by is gone; open it by its other name";
+
+/// A session that a call uses: it stays meanwhile.
+pub(super) struct InUse<'a> {
+    session: &'a Session,
+    _call: Call,
+}
+
+impl Deref for InUse<'_> {
+    type Target = Session;
+
+    #[inline]
+    fn deref(&self) -> &Session {
+        self.session
+    }
+}
+
+impl AtomicFile {
+    /// The session, if there is one.
+    #[inline]
+    pub(super) fn session(&self) -> Option<InUse<'_>> {
+        let call = Call::begin();
+        // SAFETY: points to a box in `inner.session`. It goes to `inner.old` only after the pointer was taken away, and from
+        // there only when no call that was begun before is inside any more.
+        let session = unsafe { self.session.load(Ordering::Acquire).as_ref() }?;
+        Some(InUse { session, _call: call })
+    }
+
+    /// The session for a write; made at the first.
+    #[inline]
+    pub(super) fn session_for_write(&self) -> Result<Option<InUse<'_>>> {
+        match self.state.load(Ordering::Acquire) {
+            DEMOTED => Ok(None),
+            DISOWNED => Err(disowned()),
+            ATTACHED if let Some(session) = self.session() => Ok(Some(session)),
+            _ => self.attach(),
+        }
+    }
+
+    #[cold]
+    fn attach(&self) -> Result<Option<InUse<'_>>> {
+        let mut inner = self.inner();
+        if self.state.load(Ordering::Acquire) == PLAIN {
+            if self.fds.with(true, |fd| Ok(rustix::fs::fstat(fd)?.st_nlink == 0))? {
+                // A file without a name does not outlive a crash: there is nothing to protect.
+                self.state.store(DEMOTED, Ordering::Release);
+                return Ok(None);
+            }
+            // Given up before an exec that failed: taken again, with an arena of its own.
+            if inner.claim.is_none() {
+                inner.arena = None;
+                let take = |fd: BorrowedFd<'_>| Claim::take(fd, self.device, self.inode, true);
+                inner.claim = Some(self.fds.with(true, take).map_err(|e| e.context(self.path.to_string_lossy()))?);
+            }
+            let Some(claim) = &inner.claim else { return Err(Error::new(libc::EBADF)) };
+            let session = match attach::attach(&self.fds, claim, &self.settings, inner.arena.clone()) {
+                Err(e) if e.errno() == libc::ESTALE && self.fds.with(true, |fd| Ok(has_lost_its_name(fd)))? => {
+                    // Its other names are not known: there is no folder to find a journal by after a crash.
+                    crate::sys::notice_parts(&[self.path.to_bytes(), LOST]);
+                    self.state.store(DEMOTED, Ordering::Release);
+                    return Ok(None);
+                }
+                result => result.map_err(|e| e.context(self.path.to_string_lossy()))?,
+            };
+            let session = Box::new(session);
+            self.session.store(core::ptr::from_ref(&*session).cast_mut(), Ordering::Release);
+            inner.arena = Some(session.arena.clone());
+            inner.session = Some(session);
+            inner.old.retain_mut(|old| !old.is_left());
+            self.state.store(ATTACHED, Ordering::Release);
+            super::background::start();
+            crate::index::sweep_once();
+        }
+        drop(inner);
+        match self.session() {
+            None if !self.is_demoted() => Err(Error::new(libc::ESTALE)),
+            session => Ok(session),
+        }
+    }
+
+    /// Commits, settles, closes the journal clean, and leaves the file to the kernel: from here on it is an ordinary file.
+    ///
+    /// # Errors
+    /// Those of the commit or of the journal's end; the file stays atomic then, and may take no more writes.
+    pub fn demote(&self) -> Result<()> {
+        self.leave(DEMOTED)
+    }
+
+    /// Whether the file was handed back.
+    pub fn is_demoted(&self) -> bool {
+        self.state.load(Ordering::Acquire) == DEMOTED
+    }
+
+    /// Commits, settles and closes the journal clean, as before a change of the file's name; the next write attaches anew.
+    ///
+    /// # Errors
+    /// Those of the commit or of the journal's end; the journal stays then, and the file may take no more writes.
+    pub fn settle(&self) -> Result<()> {
+        self.close_session()
+    }
+
+    /// Commits, settles and closes the journal clean; the next write attaches anew.
+    pub(super) fn close_session(&self) -> Result<()> {
+        self.leave(PLAIN)
+    }
+
+    fn leave(&self, to: u8) -> Result<()> {
+        let mut inner = self.inner();
+        let state = self.state.load(Ordering::Acquire);
+        let mut ended = None;
+        if state == ATTACHED
+            && let Some(session) = &inner.session
+        {
+            Self::may_lock()?;
+            session.close(&self.fds).map_err(|e| e.context(self.path.to_string_lossy()))?;
+            self.plain.forget_size();
+            self.session.store(core::ptr::null_mut(), Ordering::SeqCst);
+            ended = inner.session.take();
+        }
+        if state != DISOWNED {
+            self.state.store(to, Ordering::Release);
+        }
+        inner.old.extend(ended.map(OldSession::new));
+        inner.old.retain_mut(|old| !old.is_left());
+        drop(inner);
+        Ok(())
+    }
+
+    /// One round of settling, by the background.
+    pub(super) fn settle_some(&self) -> Result<Left> {
+        match self.session() {
+            Some(session) if self.state.load(Ordering::Acquire) == ATTACHED => session.settle_some(&self.fds),
+            _ => Ok(Left::Nothing),
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! All atomic files of the process: at its end, before an exec, and in a forked child.
+
+use super::atomic::DISOWNED;
+use super::calls;
+use super::registry::{files, inherited};
+use crate::error::{Error, Result};
+use core::sync::atomic::Ordering;
+
+pub(super) fn disowned() -> Error {
+    Error::with(
+        libc::EBUSY,
+        "an atomic file belongs to the process that opened it; a forked child has to open it itself",
+    )
+}
+
+/// Closes every file of the process clean: commits, settles, takes the journals away. For a clean exit and before `exec`; a
+/// later write attaches again. Gives the first error; the other files are closed all the same.
+pub fn close_all() -> Result<()> {
+    let all: Vec<_> = files().clone();
+    let mut result = Ok(());
+    for file in all {
+        let closed = file.close_session();
+        if result.is_ok() {
+            result = closed;
+        }
+    }
+    result
+}
+
+/// Gives every claim up as well, after [`close_all`]: nothing of ours is left in `/dev/shm`. For the end of the process, and
+/// before `exec`.
+pub fn release_all() {
+    for file in files().iter() {
+        if let Some(claim) = file.inner().claim.take() {
+            claim.release();
+        }
+    }
+}
+
+/// In a forked child: every file that the parent had open answers `EBUSY` from now on, and nothing of the parent's is
+/// touched. The child may open them itself once the parent has closed them.
+pub fn disown_all() {
+    for file in inherited() {
+        file.state.store(DISOWNED, Ordering::Release);
+        file.fds.forget();
+        // Closing our copies leaves the parent's lock alone; keeping them would outlive the parent.
+        if let Some(mut inner) = file.inner.try_lock() {
+            inner.claim = None;
+            let old = inner.old.iter().map(|old| &old.session.arena);
+            old.chain(&inner.arena).for_each(|arena| arena.forget_file());
+        }
+    }
+    calls::forget_all();
+}

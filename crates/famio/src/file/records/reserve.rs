@@ -1,0 +1,43 @@
+//! Room in the journal for the open epoch, taken at the write: a commit finds it.
+
+use super::{Records, full, lock};
+use crate::error::Result;
+use crate::journal::records::RecordLog;
+use core::sync::atomic::Ordering;
+
+/// Journal is reserved in steps of this many bytes.
+const RESERVE_STEP: u64 = 128 << 10;
+
+impl Records {
+    /// Journal for one more block, perhaps, and so many more granules of the open epoch; for none of either, what a commit
+    /// of a size takes.
+    pub(super) fn reserve(&self, block: bool, granules: u64) -> Result<()> {
+        let block = u64::from(block);
+        let blocks = self.blocks.fetch_add(block, Ordering::Relaxed) + block;
+        let all = self.granules.fetch_add(granules, Ordering::Relaxed) + granules;
+        let reserved = self.reserve_for(RecordLog::cost(blocks, all));
+        if reserved.is_err() {
+            self.blocks.fetch_sub(block, Ordering::Relaxed);
+            self.granules.fetch_sub(granules, Ordering::Relaxed);
+        }
+        reserved
+    }
+
+    fn reserve_for(&self, cost: u64) -> Result<()> {
+        if cost <= self.reserved.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut log = lock(&self.log);
+        let want = cost + RESERVE_STEP;
+        let reserved = match log.reserve(want) {
+            Ok(()) => want,
+            Err(e) if e.errno() == libc::ENOSPC => {
+                log.reserve(cost).map_err(full)?;
+                cost
+            }
+            Err(e) => return Err(e),
+        };
+        self.reserved.store(reserved, Ordering::Relaxed);
+        Ok(())
+    }
+}

@@ -1,0 +1,60 @@
+//! What a block's cell says: version 0, which granules the buffer holds (committed or not), and version 1, which of them the
+//! open epoch wrote.
+
+use super::buffers;
+use crate::file::context::Context;
+use crate::index::{BLOCK, Cell, Version};
+use core::sync::atomic::Ordering;
+
+const HELD: usize = 0;
+const OPEN: usize = 1;
+
+/// A cell as this engine reads it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct State {
+    /// The buffer, if there is one.
+    pub buffer: Option<u32>,
+    /// Granules that live in it.
+    pub held: u64,
+    /// Those that the open epoch wrote.
+    pub open: u64,
+}
+
+impl State {
+    #[inline]
+    pub fn of(cell: &Cell, committed: u64) -> Self {
+        let buffer = cell.entry.load(Ordering::Relaxed).checked_sub(1);
+        let open = cell.version(OPEN);
+        Self {
+            buffer,
+            held: if buffer.is_some() { cell.version(HELD).granules } else { 0 },
+            open: if open.epoch == committed + 1 { open.granules } else { 0 },
+        }
+    }
+
+    pub fn set(cell: &Cell, committed: u64, held: u64, open: u64) {
+        cell.set_version(HELD, Version { epoch: 1, granules: held });
+        cell.set_version(OPEN, Version { epoch: committed + 1, granules: open });
+    }
+}
+
+/// A block of the epoch that is being committed; the gate is closed, so that it does not change.
+pub(super) struct Open {
+    pub number: u64,
+    pub granules: u64,
+    at: *const [u8; BLOCK],
+}
+
+impl Open {
+    /// `None`: a cut took it out of the epoch again.
+    pub fn of(cx: Context<'_>, cell: &Cell, number: u64) -> Option<Self> {
+        let state = State::of(cell, cx.shared().committed());
+        let at = buffers::address(cx, state.buffer?).ok()?;
+        (state.open != 0).then_some(Self { number, granules: state.open, at: at.cast() })
+    }
+
+    pub fn data(&self) -> &[u8; BLOCK] {
+        // SAFETY: a buffer in the arena, which is mapped; nobody writes to it while the gate is closed.
+        unsafe { &*self.at }
+    }
+}

@@ -1,0 +1,145 @@
+//! The calls that move a file's bytes: to its session, or to the kernel where it has none.
+
+use super::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, PLAIN};
+use super::process::disowned;
+use super::session::Session;
+use super::{Position, UserBuf};
+use crate::error::{Error, Result};
+use crate::sys::{check, syscall};
+use core::sync::atomic::Ordering;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+impl AtomicFile {
+    /// No locks of ours may be held by this thread: a signal handler that interrupted a call of ours must not wait for it.
+    #[inline]
+    pub(super) fn may_lock() -> Result<()> {
+        if crate::thread::current().locks_held.get() == 0 { Ok(()) } else { Err(Error::new(libc::EDEADLK)) }
+    }
+
+    /// Calls `work` with the session, anew if the journal was closed meanwhile; `kernel` when the file is handed back.
+    #[inline]
+    fn writing<T>(&self, mut work: impl FnMut(&Session) -> Result<T>, kernel: impl FnOnce() -> Result<T>) -> Result<T> {
+        Self::may_lock()?;
+        loop {
+            match self.session_for_write()? {
+                None => return kernel(),
+                Some(session) => match work(&session) {
+                    Err(e) if e.errno() == libc::ESTALE => core::hint::spin_loop(),
+                    result => return result,
+                },
+            }
+        }
+    }
+
+    /// Reads into `bufs` from `offset`; fewer bytes at the end of the file.
+    ///
+    /// # Errors
+    /// `EFAULT`: a bad buffer. `EIO`: the file was cut by somebody else, or its medium is bad. Else the kernel's.
+    ///
+    /// # Safety
+    /// The buffers may be overwritten; bad ones are an error, not a crash.
+    pub unsafe fn read(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+        while self.state.load(Ordering::Acquire) == ATTACHED
+            && let Some(session) = self.session()
+        {
+            // SAFETY: the caller's promise.
+            match unsafe { session.read(&self.fds, offset, bufs) } {
+                // Closed and attached again meanwhile.
+                Err(e) if e.errno() == libc::ESTALE => {}
+                result => return result,
+            }
+        }
+        if self.state.load(Ordering::Acquire) == DISOWNED {
+            return Err(disowned());
+        }
+        if self.state.load(Ordering::Acquire) == PLAIN
+            // SAFETY: the caller's promise.
+            && let Some(read) = unsafe { self.plain.read(&self.fds, offset, bufs) }
+        {
+            return Ok(read);
+        }
+        self.fds.with(false, |fd| {
+            // SAFETY: the kernel checks the buffers.
+            check(unsafe { syscall(libc::SYS_preadv, vector(fd, bufs, offset)) })
+        })
+    }
+
+    /// Writes `bufs`; part of the open epoch until the next [`sync`](Self::sync). Gives where it wrote, and how much.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EDQUOT`: no room in the file system or the journal; what was committed is intact. `EFBIG`. `EFAULT`: a
+    /// bad buffer. `EIO`: an earlier flush failed.
+    ///
+    /// # Safety
+    /// The buffers may be read; bad ones are an error, not a crash.
+    pub unsafe fn write(&self, at: Position, bufs: &[UserBuf]) -> Result<(u64, usize)> {
+        self.writing(
+            // SAFETY: the caller's promise.
+            |session| unsafe { session.write(&self.fds, at, bufs) },
+            || {
+                let offset = match at {
+                    Position::At(offset) => offset,
+                    Position::End => self.size(),
+                };
+                self.fds.with(true, |fd| {
+                    // SAFETY: the kernel checks the buffers.
+                    let n = check(unsafe { syscall(libc::SYS_pwritev, vector(fd, bufs, offset)) })?;
+                    Ok((offset, n))
+                })
+            },
+        )
+    }
+
+    /// The logical size in bytes, with what was not committed yet.
+    pub fn size(&self) -> u64 {
+        match (self.state.load(Ordering::Acquire), self.session()) {
+            (ATTACHED, Some(session)) => session.arena.shared().size(),
+            _ => self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64)).unwrap_or(0),
+        }
+    }
+
+    /// Sets the size; part of the open epoch. Growing shows zeros.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn set_size(&self, size: u64) -> Result<()> {
+        self.writing(
+            |session| session.set_size(&self.fds, size),
+            || self.fds.with(true, |fd| Ok(rustix::fs::ftruncate(fd, size)?)),
+        )
+    }
+
+    /// SYNC: everything written before the call is durable when it returns, as a whole.
+    ///
+    /// # Errors
+    /// `EIO`: the flush failed; nothing of the epoch is durable, no more writes are taken.
+    pub fn sync(&self) -> Result<()> {
+        match self.state.load(Ordering::Acquire) {
+            PLAIN | DEMOTED => self.fds.with(false, |fd| Ok(rustix::fs::fdatasync(fd)?)),
+            DISOWNED => Err(disowned()),
+            _ => {
+                Self::may_lock()?;
+                match self.session() {
+                    // Closed meanwhile: closing commits.
+                    Some(session) => match session.sync(&self.fds) {
+                        Err(e) if e.errno() == libc::ESTALE => Ok(()),
+                        result => result,
+                    },
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// When the file was last changed, where that is not yet on its inode.
+    pub fn modified(&self) -> Option<libc::timespec> {
+        let session = (self.state.load(Ordering::Acquire) == ATTACHED).then(|| self.session()).flatten()?;
+        let [seconds, nanos] = session.arena.shared().modified.each_ref().map(|word| word.load(Ordering::Relaxed));
+        (seconds != 0).then_some(libc::timespec { tv_sec: seconds as i64, tv_nsec: nanos as i64 })
+    }
+}
+
+/// The arguments of `preadv` and `pwritev`: on 64-bit Linux the offset is one word, the next is ignored.
+fn vector(fd: BorrowedFd<'_>, bufs: &[UserBuf], offset: u64) -> [usize; 6] {
+    [fd.as_raw_fd() as usize, bufs.as_ptr() as usize, bufs.len(), offset as usize, 0, 0]
+}
