@@ -96,6 +96,7 @@ pub(super) fn attach(
         solo_possible: crate::index::gate::prepare_process(),
         generation,
         choice: settings.policy,
+        gathered: Default::default(),
     })
 }
 

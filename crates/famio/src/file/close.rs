@@ -29,9 +29,10 @@ impl Session {
         if !self.engine.is_waiting(cx) && !self.engine.can_shrink(cx) {
             return Ok(Left::Nothing);
         }
+        let gathering = self.gather_pages(cx);
         let quiet = is_quiet(shared);
         if !quiet && !self.engine.is_pressed(cx) {
-            return Ok(Left::ForLater);
+            return Ok(if gathering { Left::More } else { Left::ForLater });
         }
         let moved = {
             let _inside = shared.gate.enter(self.me, &shared.slots[self.me as usize])?;

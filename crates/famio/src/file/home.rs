@@ -87,6 +87,17 @@ impl Home {
         Ok(())
     }
 
+    /// Whether its pages may be gathered to huge ones: those of a file in memory that has memory everywhere. A hole would take some.
+    pub fn may_gather(&self) -> bool {
+        let in_memory = matches!(self.domain, Domain::Process | Domain::Emulated);
+        in_memory && self.writable && !self.sparse.load(Ordering::Relaxed)
+    }
+
+    /// See [`Mapping::gather`]; the range lies below the physical size.
+    pub fn gather(&self, start: u64, end: u64) -> bool {
+        self.map().gather(start, end)
+    }
+
     /// Reserves blocks of the file for `start..end`, without a change of its size: what is written to it later, by system
     /// calls, finds room. `ENOSPC`, `EDQUOT`, `EFBIG` come from here.
     #[inline]

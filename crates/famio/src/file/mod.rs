@@ -9,6 +9,7 @@ mod calls;
 mod close;
 mod context;
 mod descriptors;
+mod gather;
 mod home;
 mod inplace;
 mod life;

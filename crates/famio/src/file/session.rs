@@ -2,6 +2,7 @@
 
 use super::calls::Inside;
 use super::context::{Context, Engine};
+use super::gather::Gathered;
 use super::{Descriptors, Home};
 use crate::index::Arena;
 use crate::settings::PolicyChoice;
@@ -19,6 +20,7 @@ pub(crate) struct Session {
     /// Which of the sessions of its arena this is.
     pub generation: u64,
     pub choice: PolicyChoice,
+    pub(super) gathered: Gathered,
 }
 
 /// Most bytes that one call moves, as in the kernel.

@@ -3,6 +3,7 @@
 
 use super::shared::{MAGIC, Shared};
 use crate::error::{Error, Result};
+use crate::map::huge;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 use rustix::fs::FallocateFlags;
@@ -14,6 +15,7 @@ use std::sync::{Mutex, PoisonError};
 const RESERVED: usize = 64 << 30;
 /// First allocation of memory: the shared state, the radix tree of a small file.
 const FIRST: u64 = 64 << 10;
+const HUGE: u64 = huge::HUGE as u64;
 /// Memory is taken in steps of a quarter of what there is, at most this.
 const STEP_MAX: u64 = 16 << 20;
 
@@ -37,24 +39,14 @@ impl Arena {
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, FIRST)?;
         let mut reserved = RESERVED;
         let base = loop {
-            // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
-            let mapped = unsafe {
-                rustix::mm::mmap(
-                    core::ptr::null_mut(),
-                    reserved,
-                    ProtFlags::READ | ProtFlags::WRITE,
-                    MapFlags::SHARED | MapFlags::NORESERVE,
-                    &file,
-                    0,
-                )
-            };
-            match mapped {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            match huge::aligned(&file, reserved, protection, MapFlags::SHARED | MapFlags::NORESERVE) {
                 Ok(base) => break base,
                 Err(e) if reserved <= 64 << 20 => return Err(Error::from(e).context("mapping an arena")),
                 Err(_) => reserved /= 4, // a limit on address space
             }
         };
-        let base = NonNull::new(base.cast::<u8>()).ok_or(Error::new(libc::ENOMEM))?;
+        let base = NonNull::new(base).ok_or(Error::new(libc::ENOMEM))?;
         let arena = Self { base, reserved, file: Mutex::new(Some(file)) };
         let shared = arena.shared();
         shared.next.store(4096, Ordering::Relaxed);
@@ -112,7 +104,10 @@ impl Arena {
         if end <= have {
             return Ok(());
         }
-        let want = end.max(have + (have / 4).clamp(FIRST, STEP_MAX)).next_multiple_of(4096);
+        let mut want = end.max(have + (have / 4).clamp(FIRST, STEP_MAX)).next_multiple_of(4096);
+        if have >= HUGE {
+            want = want.next_multiple_of(HUGE);
+        }
         if want > self.reserved as u64 {
             return Err(Error::with(libc::ENOSPC, "the index of an atomic file is full"));
         }
@@ -121,15 +116,15 @@ impl Arena {
         let file = file.as_ref().ok_or(Error::new(libc::EBUSY))?;
         rustix::fs::fallocate(file, FallocateFlags::empty(), have, want - have)
             .map_err(|e| Error::from(e).context("growing an arena in /dev/shm"))?;
-        // SAFETY: the range lies in our mapping and has memory behind it. One call now instead of a fault a page later;
-        // where the kernel lacks it, faults do.
-        let _ = unsafe {
-            rustix::mm::madvise(
-                self.base.add(have as usize).as_ptr().cast(),
-                (want - have) as usize,
-                Advice::LinuxPopulateWrite,
-            )
-        };
+        // One call now instead of a fault a page later; where the kernel lacks it, faults do. From the huge page on that the
+        // old end lies in.
+        let from = if want / HUGE > have / HUGE { have / HUGE * HUGE } else { want };
+        // SAFETY: all in our mapping, with memory behind it.
+        let (new, at) = unsafe { (self.base.add(have as usize).as_ptr(), self.base.add(from as usize).as_ptr()) };
+        if !(from < want && huge::gather(at, (want - from) as usize)) {
+            // SAFETY: in our mapping.
+            let _ = unsafe { rustix::mm::madvise(new.cast(), (want - have) as usize, Advice::LinuxPopulateWrite) };
+        }
         shared.allocated.store(want, Ordering::Release);
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! One mapping a file, far beyond its end, so that growth moves nothing and needs no system call.
 
+use super::huge;
 use crate::error::{Error, Result};
 use crate::pmem::Domain;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -49,9 +50,10 @@ impl Mapping {
         flags |= if domain == Domain::Pmem { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED };
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         loop {
-            // SAFETY: a new mapping where the kernel likes; nothing is replaced.
-            match unsafe { rustix::mm::mmap(core::ptr::null_mut(), len, protection, flags, fd, 0) } {
-                Ok(base) => return Ok(Self { base: base.cast(), len, writable }),
+            // What is only read may be opened for a few calls: it does without the two calls more.
+            let mapped = if writable { huge::aligned(fd, len, protection, flags) } else { anywhere(fd, len, protection, flags) };
+            match mapped {
+                Ok(base) => return Ok(Self { base, len, writable }),
                 // EOVERFLOW: beyond the largest file that this file system knows.
                 Err(rustix::io::Errno::NOMEM | rustix::io::Errno::OVERFLOW) if len > least => {
                     len = (len / 2).next_multiple_of(PAGE).max(least);
@@ -95,6 +97,15 @@ impl Mapping {
         (offset < self.len).then_some(offset as u64)
     }
 
+    /// Puts the whole huge pages of `start..end` of the file, which has memory there, into huge pages. Advice: see
+    /// [`huge::gather`]. Whether it is worth while to ask for more.
+    pub fn gather(&self, start: u64, end: u64) -> bool {
+        match self.ptr(start, end.saturating_sub(start) as usize) {
+            Some(at) => huge::gather(at, (end - start) as usize),
+            None => false,
+        }
+    }
+
     /// Builds the page tables of `offset..offset + len`, rounded out to pages, before they are touched; for writing,
     /// also the pages' own copies or blocks. `EFAULT` or `EFBIG` where the file ends before; `EINVAL` on kernels before
     /// 5.14. To be taken as advice: a failure is no reason to stop.
@@ -109,6 +120,12 @@ impl Mapping {
         // SAFETY: within our mapping; populating changes no byte.
         Ok(unsafe { rustix::mm::madvise(address.cast(), length.next_multiple_of(PAGE), advice) }?)
     }
+}
+
+/// Maps the file where the kernel likes.
+fn anywhere(fd: BorrowedFd<'_>, len: usize, protection: ProtFlags, flags: MapFlags) -> rustix::io::Result<*mut u8> {
+    // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
+    Ok(unsafe { rustix::mm::mmap(core::ptr::null_mut(), len, protection, flags, fd, 0) }?.cast())
 }
 
 impl Drop for Mapping {

@@ -14,6 +14,8 @@ use rustix::fs::FallocateFlags;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
+const HUGE: u64 = crate::map::huge::HUGE as u64;
+
 /// No entry.
 const NIL: u32 = 0;
 
@@ -177,6 +179,8 @@ impl Log {
         }
         self.make_links(arena, geometry)?;
         make_room(self.file.as_fd(), self.medium, geometry.start, geometry.end())?;
+        // Costs what the faults would at each page's first use. From the huge page on that the last segment ended in.
+        self.map.gather(geometry.start / HUGE * HUGE, geometry.end());
         geometry.store_header(self.line(geometry.start), self.medium, self.key);
         self.medium.fence();
         // Durable last: what it counts is then there.

@@ -1,0 +1,67 @@
+//! Huge pages for a file that much is written to at random, gathered in the background while it is in use.
+
+use super::context::Context;
+use super::home::Home;
+use super::session::Session;
+use crate::index::BLOCK;
+use crate::map::huge::HUGE;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Blocks in the journal from which on it is worth while: smaller working sets the processor's TLB covers as they are.
+const WORTH_BLOCKS: u64 = (16 << 20) / BLOCK as u64;
+/// Huge pages gathered in one round: some milliseconds.
+const ROUND: u64 = 8;
+/// In `next`: the kernel can't.
+const NEVER: u64 = u64::MAX;
+
+/// How far the file's pages were gathered. Changed by the background alone.
+#[derive(Default)]
+pub(super) struct Gathered {
+    /// The next huge page to look at.
+    next: AtomicU64,
+    /// The size of the arena when the pass began: when it has grown since, there are blocks that were not written before.
+    arena: AtomicU64,
+}
+
+impl Session {
+    /// One round: puts what the index knows of into huge pages. Whether there is more to do at once.
+    pub(super) fn gather_pages(&self, cx: Context<'_>) -> bool {
+        let shared = cx.shared();
+        let Gathered { next, arena } = &self.gathered;
+        let mut at = next.load(Ordering::Relaxed);
+        if at == NEVER || shared.used.load(Ordering::Relaxed) < WORTH_BLOCKS || !cx.home.may_gather() {
+            return false;
+        }
+        let pages = shared.physical.load(Ordering::Acquire) / HUGE as u64;
+        if at >= pages {
+            let now = shared.next.load(Ordering::Relaxed);
+            if arena.swap(now, Ordering::Relaxed) == now {
+                return false;
+            }
+            at = 0;
+        }
+        for _ in 0..ROUND {
+            at += skip(cx, at, pages);
+            if at >= pages {
+                break;
+            }
+            if !gather(cx.home, at) {
+                next.store(NEVER, Ordering::Relaxed);
+                return false;
+            }
+            at += 1;
+        }
+        next.store(at, Ordering::Relaxed);
+        at < pages
+    }
+}
+
+/// How many huge pages from `page` on hold no block that was ever written.
+fn skip(cx: Context<'_>, page: u64, pages: u64) -> u64 {
+    let blocks = (HUGE / BLOCK) as u64;
+    cx.index().absent_run(page * blocks, pages.saturating_sub(page) * blocks) / blocks
+}
+
+fn gather(home: &Home, page: u64) -> bool {
+    home.gather(page * HUGE as u64, (page + 1) * HUGE as u64)
+}

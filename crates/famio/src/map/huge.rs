@@ -1,0 +1,87 @@
+//! Huge pages: random access to more memory than the processor's TLB covers costs two walks of page tables a line in a
+//! virtual machine, and tmpfs gives no huge pages by itself.
+
+use core::ptr::{null_mut, without_provenance_mut};
+use rustix::io::{Errno, Result};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use std::os::fd::AsFd;
+
+/// Bytes of a huge page.
+pub(crate) const HUGE: usize = 2 << 20;
+
+/// Maps the front of a file so that its huge pages and those of the address space are the same.
+pub(crate) fn aligned(fd: impl AsFd, len: usize, protection: ProtFlags, flags: MapFlags) -> Result<*mut u8> {
+    let room = len.checked_add(HUGE).ok_or(Errno::NOMEM)?;
+    // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
+    let start = unsafe { mmap_anonymous(null_mut(), room, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE) }?;
+    let (start, end) = (start as usize, start as usize + room);
+    let base = start.next_multiple_of(HUGE);
+    let give_back = |from: usize, to: usize| {
+        if from < to {
+            // SAFETY: a part of the room that nothing else uses.
+            let _ = unsafe { munmap(without_provenance_mut(from), to - from) };
+        }
+    };
+    // SAFETY: replaces a part of the room, which is ours.
+    let mapped = unsafe { mmap(without_provenance_mut(base), len, protection, flags | MapFlags::FIXED, fd, 0) };
+    match mapped {
+        Ok(mapped) => {
+            give_back(start, base);
+            give_back(base + len, end);
+            Ok(mapped.cast())
+        }
+        Err(errno) => {
+            give_back(start, end);
+            Err(errno)
+        }
+    }
+}
+
+/// `MADV_COLLAPSE` (Linux 6.1): copies what lies in small pages to a huge one, and maps that, whatever the system's
+/// settings say of huge pages by default.
+const COLLAPSE: usize = 25;
+
+/// Puts the whole huge pages of `at..at + len` into huge pages. The bytes stay what they are, also while others use them.
+/// Advice: false where the kernel or the file system can't, or memory is short; nothing is lost then. The range has memory
+/// behind it: for holes it would be taken.
+pub(crate) fn gather(at: *mut u8, len: usize) -> bool {
+    let start = (at as usize).next_multiple_of(HUGE);
+    let end = (at as usize + len) & !(HUGE - 1);
+    // SAFETY: the caller's mapping; the kernel moves the bytes to other pages, and back under the same addresses.
+    start >= end || crate::sys::check(unsafe { crate::sys::syscall(libc::SYS_madvise, [start, end - start, COLLAPSE, 0, 0, 0]) }).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pmem::test_file;
+
+    fn map(len: usize) -> *mut u8 {
+        let file = test_file("/dev/shm", len as u64);
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        aligned(&file, len, protection, MapFlags::SHARED | MapFlags::NORESERVE).unwrap()
+    }
+
+    #[test]
+    fn bytes_stay_what_they_are_in_huge_pages() {
+        let len = 3 * HUGE + 4096;
+        let at = map(len);
+        assert!((at as usize).is_multiple_of(HUGE));
+        // SAFETY: the mapping and the file are that long.
+        let bytes = unsafe { core::slice::from_raw_parts_mut(at, len) };
+        bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i / 4096 + i) as u8);
+        // Where the kernel can't, nothing is lost either.
+        let _ = gather(at.wrapping_add(4096), len - 4096);
+        assert!(bytes.iter().enumerate().all(|(i, byte)| *byte == (i / 4096 + i) as u8));
+        // SAFETY: ours, and used no more.
+        unsafe { munmap(at.cast(), len) }.unwrap();
+    }
+
+    #[test]
+    fn less_than_a_huge_page_is_left_alone() {
+        let at = map(HUGE);
+        assert!(gather(at.wrapping_add(4096), HUGE - 4096));
+        // SAFETY: ours, and used no more.
+        unsafe { munmap(at.cast(), HUGE) }.unwrap();
+    }
+}
