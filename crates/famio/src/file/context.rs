@@ -191,7 +191,7 @@ pub(crate) trait Engine: Send + Sync {
 
     /// Writes bytes `start..end` of a block, which lie at the same places of `buf`; the rest of `buf` is room to fill up
     /// granules. The caller is inside the gate, and has no lock.
-    fn write_block(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()>;
+    fn write_block(&self, cx: &Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()>;
 
     /// Whether `write_block` may be given the caller's memory itself, for whole granules: it is touched by guarded copies
     /// only, then. For a thread that has the file alone, and so holds no lock.

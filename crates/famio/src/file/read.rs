@@ -14,6 +14,7 @@ impl Session {
     /// The buffers are the caller's to be overwritten; they may be bad.
     pub unsafe fn read(&self, fds: &Descriptors, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
         let cx = self.context(fds);
+        cx.shared().gate.join(cx.me)?;
         count(&cx.shared().epoch_reads, 1);
         let mut room = CALL_MAX.min(cx.shared().size().saturating_sub(offset).min(CALL_MAX as u64) as usize);
         let mut done = 0;
@@ -77,8 +78,12 @@ impl Session {
                 is_current(cx)?; // or the cell is another journal's by now
                 // SAFETY: the caller's promise.
                 let copied = unsafe { self.engine.copy_block(cx, cell, part) };
-                if cell.still(seen) {
+                let joined = cx.shared().gate.is_joined(cx.me);
+                if joined && cell.still(seen) {
                     return copied;
+                }
+                if !joined {
+                    cx.shared().gate.join(cx.me)?;
                 }
             }
             attempt += 1;

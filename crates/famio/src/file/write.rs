@@ -107,7 +107,7 @@ impl Session {
         }
         let mut source = Source { bufs, used: 0 };
         // SAFETY: the caller's promise.
-        let (done, result) = unsafe { self.write_blocks(cx, offset, total, &mut source) };
+        let (done, result) = unsafe { self.write_blocks(&cx, offset, total, &mut source) };
         if done > 0 {
             if extending.is_some() {
                 shared.size.fetch_max(offset + done as u64, Ordering::AcqRel);
@@ -126,7 +126,7 @@ impl Session {
     /// As `write`.
     unsafe fn write_blocks(
         &self,
-        cx: Context<'_>,
+        cx: &Context<'_>,
         offset: u64,
         total: usize,
         source: &mut Source<'_>,
@@ -177,7 +177,7 @@ impl Session {
             let len = (BLOCK - start).min((to - at) as usize);
             // SAFETY: within the buffer; it has to be zeroed each time, since the engine may fill up granules in it.
             unsafe { buf.wrapping_add(start).write_bytes(0, len) };
-            self.engine.write_block(cx, block, start, start + len, buf)?;
+            self.engine.write_block(&cx, block, start, start + len, buf)?;
             at += len as u64;
         }
         Ok(())

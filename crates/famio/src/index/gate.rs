@@ -2,8 +2,9 @@
 //!
 //! A file that one thread alone writes is *its* file: that thread goes in and out by ordinary stores, and takes no lock of a
 //! block either. On x86 a locked instruction waits for every flush under way, so that without them an epoch's flushes
-//! overlap, and the one fence is SYNC's. Whoever else comes first revokes that: `membarrier` is the owner's missing fence;
-//! where that is refused, whoever revokes waits until the owner has passed a fence by itself.
+//! overlap, and the one fence is SYNC's; what it stored around the cache it does not fence either. Whoever else comes, to
+//! write or to read, first revokes that: `membarrier` is the owner's missing fence; where that is refused, whoever revokes
+//! waits until the owner has passed a fence by itself.
 
 use super::shared::Slot;
 use crate::error::{Error, Result};
@@ -21,6 +22,8 @@ const YIELDS: u32 = 50_000_000;
 /// Sleeps before a wait for an owner that cannot be sent a barrier is given up, and how long each is.
 const SLEEPS: u32 = 60_000;
 const SLEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+/// The longest pause is two to this.
+const STRIKES_MAX: u32 = 12;
 /// In `closed`: somebody sleeps on it.
 const WAITERS: u32 = 1 << 31;
 /// In `solo`: being revoked. In `writer`: several.
@@ -42,6 +45,10 @@ pub(crate) struct Gate {
     owner: AtomicU32,
     /// 1: there was no `membarrier` to revoke with. Nobody gets the file alone any more.
     refused: AtomicU32,
+    /// Epochs for which nobody is given the file alone; doubled by each revocation, as long as they come often.
+    pause: AtomicU32,
+    /// Logarithm of the next pause.
+    strikes: AtomicU32,
 }
 
 /// A writer inside the gate; leaves when dropped.
@@ -95,6 +102,23 @@ impl Gate {
         Ok(Inside { gate: self, slot, solo: false, _held: held })
     }
 
+    /// A thread that only reads comes: if another thread has the file alone, it has it no longer.
+    #[inline]
+    pub fn join(&self, me: u32) -> Result<()> {
+        let solo = self.solo.load(Ordering::SeqCst);
+        if solo == 0 || solo == token(me) { Ok(()) } else { self.revoke() }
+    }
+
+    /// Whether no other thread has had the file alone since this one came by [`join`](Self::join), as far as what was read
+    /// until now can tell. To be asked before the sequence of what was read.
+    #[inline]
+    pub fn is_joined(&self, me: u32) -> bool {
+        // Who is given the file alone says so before it stores anything: what was read of that is older than this load.
+        fence(Ordering::Acquire);
+        let solo = self.solo.load(Ordering::Acquire);
+        solo == 0 || solo == token(me)
+    }
+
     fn enter_together(&self, token: u64, slot: &Slot) -> Result<()> {
         loop {
             // Both sides store, then load the other's word: sequentially consistent, or both could pass.
@@ -129,6 +153,9 @@ impl Gate {
                 // From here on the owner sees the word if we do not see it inside, and its flushes so far are fenced; an
                 // owner that is inside sees the word when it leaves, and fences what it flushed later.
                 if membarrier::on_all_threads() || self.wait_for_owner() {
+                    let strikes = self.strikes.load(Ordering::Relaxed).min(STRIKES_MAX);
+                    self.pause.store(1 << strikes, Ordering::Relaxed);
+                    self.strikes.store(strikes + 1, Ordering::Relaxed);
                     for _ in 0..YIELDS {
                         if self.solo_inside.load(Ordering::SeqCst) == 0 {
                             self.solo.store(0, Ordering::SeqCst);
@@ -185,7 +212,15 @@ impl Gate {
             return;
         }
         let possible = possible && self.refused.load(Ordering::Relaxed) == 0;
-        let alone = possible && (writer == token || (writer == 0 && solo == token));
+        let keeps = writer == 0 && solo == token;
+        let pause = self.pause.load(Ordering::Relaxed);
+        if keeps {
+            let strikes = self.strikes.load(Ordering::Relaxed);
+            self.strikes.store(strikes.saturating_sub(1), Ordering::Relaxed);
+        } else if pause > 0 {
+            self.pause.store(pause - 1, Ordering::Relaxed);
+        }
+        let alone = possible && (keeps || writer == token && pause == 0);
         let next = if alone { token } else { 0 };
         if solo != next {
             if solo == 0 {
@@ -202,6 +237,8 @@ impl Gate {
             let _ = self.solo.compare_exchange(solo, 0, Ordering::SeqCst, Ordering::SeqCst);
         }
         self.writer.store(0, Ordering::SeqCst);
+        self.pause.store(0, Ordering::Relaxed);
+        self.strikes.store(0, Ordering::Relaxed);
     }
 
     #[cold]
@@ -467,6 +504,86 @@ mod tests {
         // SAFETY: the threads are gone.
         assert_eq!(unsafe { *count.0.get() }, 2 * rounds);
         assert!(forbidden || granted.load(Ordering::Relaxed) > 0, "nobody ever had it alone");
+    }
+
+    #[test]
+    fn who_reads_sees_all_that_another_wrote_alone() {
+        if !prepare_process() {
+            return; // nobody ever has it alone here
+        }
+        let gate = gate();
+        let slots = [Slot::default()];
+        // Not atomic on purpose, and no fence: two words that are equal outside the gate.
+        struct Plain(core::cell::UnsafeCell<[u64; 16]>);
+        // SAFETY: what the test shows: a reader looks only after it was let in, and throws away what may be torn.
+        unsafe impl Sync for Plain {}
+        let (words, sequence) = (Plain([0; 16].into()), AtomicU64::new(0));
+        let (done, read, alone) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            let (gate, slots, words, sequence) = (&gate, &slots, &words, &sequence);
+            let (done, read, alone) = (&done, &read, &alone);
+            scope.spawn(move || {
+                let words = words;
+                while read.load(Ordering::Relaxed) < 2000 {
+                    for _ in 0..8 {
+                        let inside = gate.enter(0, &slots[0]).unwrap();
+                        alone.fetch_add(inside.solo.into(), Ordering::Relaxed);
+                        sequence.store(sequence.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                        fence(Ordering::Release);
+                        let at = words.0.get().cast::<u64>();
+                        // SAFETY: inside the array; this thread alone writes.
+                        unsafe {
+                            let next = at.read_volatile() + 1;
+                            (0..16).for_each(|i| at.add(i).write_volatile(next));
+                        }
+                        sequence.store(sequence.load(Ordering::Relaxed) + 1, Ordering::Release);
+                    }
+                    let _closed = gate.close(0, slots).unwrap();
+                    gate.grant(0, true);
+                }
+                done.store(1, Ordering::Relaxed);
+            });
+            scope.spawn(move || {
+                let words = words;
+                while done.load(Ordering::Relaxed) == 0 {
+                    gate.join(0).unwrap();
+                    let seen = sequence.load(Ordering::Acquire);
+                    let at = words.0.get().cast::<u64>();
+                    // SAFETY: inside the array.
+                    let all: [u64; 16] = core::array::from_fn(|i| unsafe { at.add(i).read_volatile() });
+                    let joined = gate.is_joined(0);
+                    fence(Ordering::Acquire);
+                    if joined && seen & 1 == 0 && sequence.load(Ordering::Relaxed) == seen {
+                        assert!(all.iter().all(|word| *word == all[0]));
+                        read.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        });
+        assert!(alone.load(Ordering::Relaxed) > 0, "nobody ever had it alone");
+    }
+
+    #[test]
+    fn revocations_that_come_often_make_the_pauses_longer() {
+        let gate = gate();
+        let mut epochs = [0; 5];
+        for count in &mut epochs {
+            while gate.solo.load(Ordering::SeqCst) == 0 {
+                gate.writer.store(token(0), Ordering::SeqCst);
+                gate.grant(0, true);
+                *count += 1;
+            }
+            gate.revoke().unwrap();
+        }
+        assert_eq!(epochs, [1, 2, 3, 5, 9]);
+        for _ in 0..40 {
+            gate.writer.store(token(0), Ordering::SeqCst);
+            gate.grant(0, true);
+        }
+        for _ in 0..10 {
+            gate.grant(0, true); // kept
+        }
+        assert!(gate.strikes.load(Ordering::SeqCst) == 0 && gate.solo.load(Ordering::SeqCst) == token(0));
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod shared;
 mod sweep;
 
 pub(crate) use arena::Arena;
-pub(crate) use cell::{Cell, Version};
+pub(crate) use cell::{Cell, Changing, Version};
 pub(crate) use claim::{Claim, owner};
 pub(crate) use lock::{Locked, SharedLock};
 pub(crate) use radix::{BLOCK, BLOCKS_MAX, Index};

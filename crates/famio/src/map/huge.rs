@@ -13,7 +13,8 @@ pub(crate) const HUGE: usize = 2 << 20;
 pub(crate) fn aligned(fd: impl AsFd, len: usize, protection: ProtFlags, flags: MapFlags) -> Result<*mut u8> {
     let room = len.checked_add(HUGE).ok_or(Errno::NOMEM)?;
     // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
-    let start = unsafe { mmap_anonymous(null_mut(), room, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE) }?;
+    let start =
+        unsafe { mmap_anonymous(null_mut(), room, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE) }?;
     let (start, end) = (start as usize, start as usize + room);
     let base = start.next_multiple_of(HUGE);
     let give_back = |from: usize, to: usize| {
@@ -48,7 +49,9 @@ pub(crate) fn gather(at: *mut u8, len: usize) -> bool {
     let start = (at as usize).next_multiple_of(HUGE);
     let end = (at as usize + len) & !(HUGE - 1);
     // SAFETY: the caller's mapping; the kernel moves the bytes to other pages, and back under the same addresses.
-    start >= end || crate::sys::check(unsafe { crate::sys::syscall(libc::SYS_madvise, [start, end - start, COLLAPSE, 0, 0, 0]) }).is_ok()
+    start >= end
+        || crate::sys::check(unsafe { crate::sys::syscall(libc::SYS_madvise, [start, end - start, COLLAPSE, 0, 0, 0]) })
+            .is_ok()
 }
 
 #[cfg(test)]

@@ -51,7 +51,8 @@ impl Mapping {
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         loop {
             // What is only read may be opened for a few calls: it does without the two calls more.
-            let mapped = if writable { huge::aligned(fd, len, protection, flags) } else { anywhere(fd, len, protection, flags) };
+            let mapped =
+                if writable { huge::aligned(fd, len, protection, flags) } else { anywhere(fd, len, protection, flags) };
             match mapped {
                 Ok(base) => return Ok(Self { base, len, writable }),
                 // EOVERFLOW: beyond the largest file that this file system knows.

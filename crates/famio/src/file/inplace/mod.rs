@@ -37,10 +37,10 @@ impl Engine for InPlace {
 
     unsafe fn copy_block(&self, cx: Context<'_>, cell: &Cell, part: Part) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.copy_from_homes(cx, cell, part) }
+        unsafe { self.copy_from_homes(&cx, cell, part) }
     }
 
-    fn write_block(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
+    fn write_block(&self, cx: &Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
         self.write(cx, block, start, end, buf)
     }
 
@@ -56,16 +56,16 @@ impl Engine for InPlace {
     /// Two fences, one cache line, and the last block of each thread: no walk over what was written.
     fn commit(&self, cx: Context<'_>, sealed: Sealed) -> Result<()> {
         // Writers fenced what they stored non-temporally or flushed; what they left dirty is flushed here.
-        self.flush_pending(cx)?;
+        self.flush_pending(&cx)?;
         self.log.medium().fence();
         let slots = self.log.slots();
-        self.on_journal(cx, || slots.store(Commit { epoch: sealed.epoch, size: sealed.size }))?;
+        self.on_journal(&cx, || slots.store(Commit { epoch: sealed.epoch, size: sealed.size }))?;
         self.log.medium().fence();
         Ok(())
     }
 
     fn settle_some(&self, cx: Context<'_>) -> Result<bool> {
-        self.settle_round(cx)
+        self.settle_round(&cx)
     }
 
     fn finish_settling(&self, _cx: Context<'_>) -> Result<bool> {
@@ -81,7 +81,7 @@ impl Engine for InPlace {
     }
 
     fn retire(&self, cx: Context<'_>) -> Result<()> {
-        self.settle_all(cx)?;
+        self.settle_all(&cx)?;
         let size = cx.shared().committed_size.load(Ordering::Acquire);
         cx.fds.with(true, |fd| {
             if rustix::fs::fstat(fd)?.st_size as u64 != size {

@@ -13,7 +13,7 @@ impl InPlace {
     ///
     /// # Safety
     /// The destination is the caller's buffer; it may be bad.
-    pub(super) unsafe fn copy_from_homes(&self, cx: Context<'_>, cell: &Cell, part: Part) -> Result<()> {
+    pub(super) unsafe fn copy_from_homes(&self, cx: &Context<'_>, cell: &Cell, part: Part) -> Result<()> {
         let shared = cx.shared();
         let physical = shared.physical.load(Ordering::Acquire);
         let aside = match State::of(cell, shared.committed()) {

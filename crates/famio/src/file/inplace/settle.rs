@@ -15,7 +15,7 @@ const ROUND: u32 = 256;
 
 impl InPlace {
     /// Settles a block that has no version of the open epoch; its lock is held.
-    pub(super) fn settle_block(&self, cx: Context<'_>, cell: &Cell, block: u64, state: State) -> Result<()> {
+    pub(super) fn settle_block(&self, cx: &Context<'_>, cell: &Cell, block: u64, state: State) -> Result<()> {
         debug_assert!(state.open.is_none());
         let size = cx.shared().committed_size.load(Ordering::Acquire);
         let moving = state.committed_in_log() & !above(block, size);
@@ -33,7 +33,7 @@ impl InPlace {
     }
 
     /// Copies granules from the log to the file, persistently.
-    fn copy_to_file(&self, cx: Context<'_>, block: u64, entry: u32, granules: u64) -> Result<()> {
+    fn copy_to_file(&self, cx: &Context<'_>, block: u64, entry: u32, granules: u64) -> Result<()> {
         cx.room_for(block)?;
         let home = cx.home.ptr(block * BLOCK as u64, BLOCK)?;
         let log = self.log.block(entry);
@@ -49,7 +49,7 @@ impl InPlace {
     /// only then may the log be overwritten.
     pub(super) fn checkpoint_granules(
         &self,
-        cx: Context<'_>,
+        cx: &Context<'_>,
         cell: &Cell,
         block: u64,
         state: &mut State,
@@ -71,7 +71,7 @@ impl InPlace {
     }
 
     /// One round: some entries, from where the last round stopped. Whether any was settled.
-    pub(super) fn settle_round(&self, cx: Context<'_>) -> Result<bool> {
+    pub(super) fn settle_round(&self, cx: &Context<'_>) -> Result<bool> {
         let entries = self.log.entries();
         if entries == 0 {
             return Ok(false);
@@ -89,7 +89,7 @@ impl InPlace {
     }
 
     /// Settles the block that entry `number` is of. `wait`: for its lock, too. Whether it is free now.
-    fn settle_entry(&self, cx: Context<'_>, number: u32, wait: bool) -> Result<bool> {
+    fn settle_entry(&self, cx: &Context<'_>, number: u32, wait: bool) -> Result<bool> {
         let (entry, key) = (self.log.entry(number), self.log.key());
         let block = self.on_journal(cx, || match entry.read(key, number) {
             Stored::Used(used) => Some(used.constants.block),
@@ -115,7 +115,7 @@ impl InPlace {
     }
 
     /// Settles everything; the gate is closed and the epoch committed.
-    pub(super) fn settle_all(&self, cx: Context<'_>) -> Result<()> {
+    pub(super) fn settle_all(&self, cx: &Context<'_>) -> Result<()> {
         for number in 0..self.log.entries() {
             self.settle_entry(cx, number, true)?;
         }

@@ -52,7 +52,7 @@ impl State {
 
 impl InPlace {
     /// Takes an entry for the block: no versions yet.
-    pub(super) fn give_entry(&self, cx: Context<'_>, cell: &Cell, block: u64, kind: Kind) -> Result<State> {
+    pub(super) fn give_entry(&self, cx: &Context<'_>, cell: &Cell, block: u64, kind: Kind) -> Result<State> {
         let entry = match self.log.take(cx.arena) {
             Err(e) if e.errno() == libc::ENOSPC => {
                 // The journal is as large as it may be: make room in it ourselves.
@@ -61,7 +61,7 @@ impl InPlace {
             }
             taken => taken?,
         };
-        if self.is_pressed(cx) {
+        if self.is_pressed(*cx) {
             background::wake();
         }
         self.on_journal(cx, || {
@@ -78,7 +78,7 @@ impl InPlace {
     #[inline]
     pub(super) fn set_open(
         &self,
-        cx: Context<'_>,
+        cx: &Context<'_>,
         cell: &Cell,
         state: &mut State,
         epoch: u64,
@@ -108,7 +108,7 @@ impl InPlace {
     /// Runs `work`, which stores to the mapped journal: one that somebody else has cut is an error, and no more writes are
     /// taken. `work` owns nothing, takes no lock and does not panic.
     #[inline]
-    pub(super) fn on_journal<R: Copy>(&self, cx: Context<'_>, work: impl FnOnce() -> R) -> Result<R> {
+    pub(super) fn on_journal<R: Copy>(&self, cx: &Context<'_>, work: impl FnOnce() -> R) -> Result<R> {
         // SAFETY: the closure may be left anywhere: it owns nothing. The guard was installed when the file was opened.
         unsafe { guard::run(work) }.map_err(|_| {
             cx.shared().poisoned.store(1, Ordering::Release);

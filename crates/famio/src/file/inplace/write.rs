@@ -7,7 +7,7 @@ use crate::file::bits::{GRANULE, above, edges, runs, touched};
 use crate::file::context::Context;
 use crate::file::home::copy_out;
 use crate::file::policy::Policy;
-use crate::index::{BLOCK, Cell};
+use crate::index::{BLOCK, Cell, Changing};
 use crate::journal::inplace::Kind;
 use crate::map::guard;
 use crate::pmem::prefetch;
@@ -20,7 +20,7 @@ const SMALL: usize = 1024;
 /// A write to one block, its lock held.
 #[derive(Clone, Copy)]
 struct Piece<'a> {
-    cx: Context<'a>,
+    cx: &'a Context<'a>,
     cell: &'a Cell,
     block: u64,
     /// Bytes `start..end` of the block.
@@ -40,7 +40,7 @@ struct Piece<'a> {
 
 impl InPlace {
     /// See [`Engine::write_block`](crate::file::context::Engine::write_block).
-    pub(super) fn write(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
+    pub(super) fn write(&self, cx: &Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
         let cell = cx.index().cell(block)?;
         let again = self.is_at(cx, block);
         let before = if again { None } else { self.turn_to(cx, block)? };
@@ -64,7 +64,7 @@ impl InPlace {
     #[inline]
     fn write_locked(
         &self,
-        cx: Context<'_>,
+        cx: &Context<'_>,
         cell: &Cell,
         block: u64,
         (start, end): (usize, usize),
@@ -79,28 +79,18 @@ impl InPlace {
         let policy = Policy::from_number(shared.policy.load(Ordering::Relaxed));
         let mut state = State::of(cell, shared.committed());
         if let Some(s) = state {
-            self.prefetch(cx, block, start, s.entry);
+            prefetch(self.log.entry_address(s.entry)); // a miss that is sure to come
             // An entry changes what its bits mean only when it is settled; one with a version of the open epoch can't be.
             if s.kind != policy.kind() && s.open.is_none() && bits & !fresh != 0 {
                 self.settle_block(cx, cell, block, s)?;
                 state = None;
             }
         }
-        let piece = Piece {
-            cx,
-            cell,
-            block,
-            start,
-            end,
-            buf,
-            bits,
-            fresh,
-            hot: again,
-            staged: again || cx.solo || end - start <= SMALL,
-        };
+        let piece =
+            Piece { cx, cell, block, start, end, buf, bits, fresh, hot: again, staged: again || end - start <= SMALL };
         if bits & !fresh == 0 && state.is_none_or(|s| s.in_log() & bits == 0) {
             // Above C's size in the file: recovery cuts it off, no copy is needed.
-            return self.store_in_file(&piece, owed);
+            return self.store_in_file(&piece, state.map(|s| s.entry), owed);
         }
         let state = match state {
             Some(state) => state,
@@ -112,24 +102,15 @@ impl InPlace {
         }
     }
 
-    /// Lets the misses begin that are sure to come: the entry's line, and the pages of the homes.
-    #[inline]
-    fn prefetch(&self, cx: Context<'_>, block: u64, start: usize, entry: u32) {
-        prefetch(self.log.entry_address(entry));
-        prefetch(self.log.block(entry).wrapping_add(start));
-        if let Ok(home) = cx.home.ptr(block * BLOCK as u64, BLOCK) {
-            prefetch(home.wrapping_add(start));
-        }
-    }
-
     /// Stores in place. The home's old bytes are nobody's, or logged.
-    fn store_in_file(&self, piece: &Piece<'_>, owed: bool) -> Result<()> {
-        let Piece { cx, cell, block, start, end, buf, .. } = *piece;
+    fn store_in_file(&self, piece: &Piece<'_>, entry: Option<u32>, owed: bool) -> Result<()> {
+        let Piece { cx, block, start, end, buf, .. } = *piece;
         cx.room_for(block)?;
         let home = cx.home.ptr(block * BLOCK as u64, BLOCK)?;
-        let _changing = cell.changing();
+        let _changing = self.changing(piece);
         self.put(piece, home.wrapping_add(start), buf.wrapping_add(start), end - start)?;
-        self.conclude(piece, owed)
+        // The block may have an entry that an earlier write left dirty.
+        self.conclude(piece, entry, owed)
     }
 
     /// Small pieces by ordinary stores, to be flushed later; large ones around the cache. The source may be the caller's
@@ -148,16 +129,33 @@ impl InPlace {
         })
     }
 
-    /// The piece is stored, its entry changed: what is dirty is noted, and what this thread flushed or stored around the
-    /// cache is fenced.
+    /// The piece is stored, and `entry` changed: what is dirty is noted or flushed, and what this thread flushed or stored
+    /// around the cache is fenced. Who has the file alone fences at SYNC.
     #[inline]
-    fn conclude(&self, piece: &Piece<'_>, owed: bool) -> Result<()> {
-        let dirty = if piece.staged { piece.bits } else { 0 };
-        let flushed = self.leave_dirty(piece.cx, piece.cell, piece.block, dirty)?;
-        if (owed || flushed || !piece.staged) && !piece.cx.solo {
+    fn conclude(&self, piece: &Piece<'_>, entry: Option<u32>, owed: bool) -> Result<()> {
+        let flushed = if piece.staged {
+            self.leave_dirty(piece.cx, piece.cell, piece.block, piece.bits)?
+        } else {
+            if let Some(entry) = entry {
+                self.on_journal(piece.cx, || self.log.entry(entry).flush())?;
+            }
+            self.leave_clean(piece.cx, piece.cell, piece.block);
+            true
+        };
+        if (owed || flushed) && !piece.cx.solo {
             self.medium.fence();
         }
         Ok(())
+    }
+
+    /// Tells readers that the block changes until the guard is dropped.
+    #[inline]
+    fn changing<'c>(&self, piece: &Piece<'c>) -> Changing<'c> {
+        let changing = piece.cell.changing();
+        if !piece.staged && !piece.cx.solo {
+            self.medium.fence(); // stores around the cache may be seen before earlier ordinary ones
+        }
+        changing
     }
 
     /// A guarded copy to a home; persistent after the next fence.
@@ -192,9 +190,9 @@ impl InPlace {
             self.on_journal(cx, || self.log.entry(state.entry).flush())?;
             self.log.medium().fence();
         }
-        let _changing = cell.changing();
+        let _changing = self.changing(piece);
         self.put(piece, home.wrapping_add(start), buf.wrapping_add(start), end - start)?;
-        self.conclude(piece, owed && missing == 0)
+        self.conclude(piece, Some(state.entry), owed && missing == 0)
     }
 
     /// Redo and alternate: to the log, or to whichever home does not hold the committed copy.
@@ -221,7 +219,7 @@ impl InPlace {
             Some((_, version)) => version.granules,
             None => committed_in_log,
         };
-        let _changing = cell.changing();
+        let _changing = self.changing(piece);
         let put_all = |bits: u64, to: *mut u8| {
             runs(bits, |first, count| {
                 let at = first * GRANULE;
@@ -231,13 +229,13 @@ impl InPlace {
         put_all(to_log, log)?;
         put_all(to_file, home)?;
         self.set_open(cx, cell, &mut state, cx.shared().committed() + 1, base & !to_file | to_log)?;
-        self.conclude(piece, owed)
+        self.conclude(piece, Some(state.entry), owed)
     }
 
     /// A write that covers part of a granule fills the rest from the live copy; above the size that is zeros.
     fn fill_edges(
         &self,
-        cx: Context<'_>,
+        cx: &Context<'_>,
         block: u64,
         start: usize,
         end: usize,
@@ -248,7 +246,7 @@ impl InPlace {
     }
 
     /// Bytes `from..to`, all of one granule.
-    fn fill(&self, cx: Context<'_>, block: u64, from: usize, to: usize, buf: *mut u8, state: &State) -> Result<()> {
+    fn fill(&self, cx: &Context<'_>, block: u64, from: usize, to: usize, buf: *mut u8, state: &State) -> Result<()> {
         let (at, len) = (buf.wrapping_add(from), to - from);
         let offset = block * BLOCK as u64 + from as u64;
         let below = cx.shared().size().saturating_sub(offset).min(len as u64) as usize;

@@ -90,8 +90,8 @@ impl Engine for Records {
         unsafe { self.copy_from_homes(cx, cell, part) }
     }
 
-    fn write_block(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
-        self.write(cx, block, start, end, buf)
+    fn write_block(&self, cx: &Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
+        self.write(*cx, block, start, end, buf)
     }
 
     fn takes_callers_memory(&self) -> bool {
