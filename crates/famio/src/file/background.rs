@@ -5,7 +5,7 @@ use super::registry::files;
 use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::thread::futex;
 use rustix::time::Timespec;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// 0: no thread. Else the process id of its process: a forked child has none.
 static OWNER: AtomicU32 = AtomicU32::new(0);
@@ -81,9 +81,10 @@ fn work() {
         ASLEEP.store(if pending { TIMED } else { DEEP }, Ordering::SeqCst);
         let _ = futex::wait(&EVENTS, futex::Flags::PRIVATE, seen, pending.then_some(&IDLE));
         ASLEEP.store(AWAKE, Ordering::SeqCst);
-        let all: Vec<Arc<super::AtomicFile>> = files().clone();
+        // Weak: a file that is closed meanwhile is to give its maps back at once, and not when this round is over.
+        let all: Vec<Weak<super::AtomicFile>> = files().iter().map(Arc::downgrade).collect();
         pending = false;
-        for file in &all {
+        for file in all.iter().filter_map(Weak::upgrade) {
             loop {
                 match file.settle_some() {
                     // What can't be settled now stays in the journal, where it is safe.
