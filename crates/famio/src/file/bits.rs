@@ -60,7 +60,7 @@ mod tests {
         assert_eq!(touched(4032, 4096), 1 << 63);
         assert_eq!(edges(64, 128).count(), 0);
         assert_eq!(edges(70, 100).collect::<Vec<_>>(), [64..70, 100..128]);
-        assert_eq!(edges(0, 4095).collect::<Vec<_>>(), [4095..4096]);
+        assert!(edges(0, 4095).eq(core::iter::once(4095..4096)));
         assert_eq!(above(0, 0), u64::MAX);
         assert_eq!(above(0, 1), u64::MAX << 1);
         assert_eq!(above(0, 4096), 0);
