@@ -94,7 +94,7 @@ impl Log {
     }
 
     /// How many segments there are.
-    fn extent(&self) -> Extent<'_> {
+    pub fn extent(&self) -> Extent<'_> {
         Extent::new(self.line(extent::OFFSET), self.medium, self.key)
     }
 
@@ -150,12 +150,20 @@ impl Log {
                     "the journal is {length} bytes long, segment {index} ends at {end}: it was cut short"
                 ));
             }
-            if !geometry.check_header(self.line(geometry.start), self.key) {
+            if !self.find_segment(geometry) {
                 return damaged(format!("segment {index}, at byte {}: its header is damaged", geometry.start));
             }
-            self.add(geometry);
         }
         Ok(())
+    }
+
+    /// Whether a segment, which lies within the journal, has a sound header; one that has is used from now on.
+    pub fn find_segment(&self, geometry: Geometry) -> bool {
+        let sound = geometry.check_header(self.line(geometry.start), self.key);
+        if sound {
+            self.add(geometry);
+        }
+        sound
     }
 
     fn add(&self, geometry: Geometry) {

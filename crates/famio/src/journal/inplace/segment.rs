@@ -82,6 +82,12 @@ impl Geometry {
         }
     }
 
+    /// Offset of entry `number` in the journal.
+    pub fn entry_at(number: u32) -> u64 {
+        let (segment, i) = Self::place(number);
+        Self::of(segment).start + 64 + 64 * i
+    }
+
     fn words(&self) -> [u64; 4] {
         [MAGIC, self.index as u64 | u64::from(CLASS) << 32, self.first, self.count]
     }
