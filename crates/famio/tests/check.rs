@@ -77,7 +77,8 @@ fn a_changed_byte_is_named_with_its_place() {
         // Where, and how many bytes: the last commit's first copy, its second's epoch, an older one, the first segment's
         // header, an entry's check and block.
         let last_at = SLOTS + (last % 8) as usize * 256;
-        let places = [(last_at, 32), (last_at + 32, 8), (SLOTS + 256, 64), (SEGMENT, 40), (entry, 16), (EXTENT + 40, 8)];
+        let places =
+            [(last_at, 32), (last_at + 32, 8), (SLOTS + 256, 64), (SEGMENT, 40), (entry, 16), (EXTENT + 40, 8)];
         for (start, len) in places {
             for at in start..start + len {
                 let mut bytes = crashed.journal.clone();

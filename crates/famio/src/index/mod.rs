@@ -13,6 +13,7 @@ mod shared;
 pub(crate) use arena::Arena;
 pub(crate) use cell::{Cell, Version};
 pub(crate) use claim::{Claim, owner};
+pub(crate) use gate::{ALONE, Alone};
 pub(crate) use lock::{Locked, SharedLock};
 pub(crate) use radix::{BLOCK, BLOCKS_MAX, Index};
 pub(crate) use shared::{MAGIC as ARENA_MAGIC, PENDING, Shared};

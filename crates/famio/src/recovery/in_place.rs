@@ -139,14 +139,7 @@ pub(super) fn wrong_with(
 /// bytes are the same in file and log (a pre-image whose granule was not stored to yet, a granule just checkpointed), as
 /// far as they lie below the committed `size`: the rest of its granule goes when a recovery cuts the file, perhaps before the
 /// file's new size is durable. In any other case, something was damaged.
-fn same_in_both(
-    file: BorrowedFd<'_>,
-    log: &Log,
-    entry: u32,
-    block: u64,
-    granules: u64,
-    size: u64,
-) -> Result<bool> {
+fn same_in_both(file: BorrowedFd<'_>, log: &Log, entry: u32, block: u64, granules: u64, size: u64) -> Result<bool> {
     let mut there = [0u8; GRANULE];
     for g in (0..GRANULES).filter(|g| granules >> g & 1 == 1) {
         let offset = block * BLOCK as u64 + (g * GRANULE) as u64;

@@ -86,7 +86,9 @@ fn one_file(path: &Path, settings: &Settings, options: Options, progress: &dyn P
         epoch: 0,
         bytes: 0,
     };
-    if let Err(e) = open_file(path, OFlags::RDWR).and_then(|file| with_file(&file, settings, options, progress, &mut report)) {
+    if let Err(e) =
+        open_file(path, OFlags::RDWR).and_then(|file| with_file(&file, settings, options, progress, &mut report))
+    {
         report.outcome = Outcome::Failed(e);
     }
     report

@@ -2,7 +2,7 @@
 
 use super::Key;
 use crate::pmem::Medium;
-use core::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 
 /// The first segment starts here: after the header's page and the slots' page.
 pub(crate) const SEGMENTS_START: u64 = 8192;

@@ -23,7 +23,8 @@ pub fn check_segments(journal: BorrowedFd<'_>, header: &Header) -> Result<Vec<(u
         let at = place.offset;
         if place.end() > length {
             let end = place.end();
-            problems.push((length, format!("the journal ends here, its segment at byte {at} at {end}: it was cut short")));
+            problems
+                .push((length, format!("the journal ends here, its segment at byte {at} at {end}: it was cut short")));
             break;
         }
         let page = reader.bytes(at, PAGE)?;

@@ -55,7 +55,10 @@ fn rest_of_slots(journal: BorrowedFd<'_>) -> Result<Vec<Problem>> {
     let extent = EXTENT_OFFSET as usize - HEADER_LEN;
     let used = |at: usize| at % STRIDE < LINE || (extent..extent + LINE / 2).contains(&at);
     let stray = (0..read).find(|&at| page[at] != 0 && !used(at));
-    Ok(stray.map(|at| Problem::at((HEADER_LEN + at) as u64, "a byte between the slots is not zero")).into_iter().collect())
+    Ok(stray
+        .map(|at| Problem::at((HEADER_LEN + at) as u64, "a byte between the slots is not zero"))
+        .into_iter()
+        .collect())
 }
 
 /// Every slot has the epoch that was last committed to it, twice; but for the next one, which may be torn. Gives *C*.

@@ -100,11 +100,7 @@ pub fn check_journal(journal: BorrowedFd<'_>, file: Option<BorrowedFd<'_>>) -> R
     structure(journal, file, &header)
 }
 
-fn structure(
-    journal: BorrowedFd<'_>,
-    file: Option<BorrowedFd<'_>>,
-    header: &Header,
-) -> Result<(u64, Vec<Problem>)> {
+fn structure(journal: BorrowedFd<'_>, file: Option<BorrowedFd<'_>>, header: &Header) -> Result<(u64, Vec<Problem>)> {
     match header.kind {
         Kind::InPlace => in_place::check(journal, file, header),
         Kind::Records => records::check(journal, header),
