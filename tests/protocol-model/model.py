@@ -18,9 +18,11 @@ from medium import CAPACITY, GRANULES, SEEN, Medium
 
 
 class Config:
-    def __init__(self, name, module, operations, policies=(None,), words=2, solo=True, depth=(3, 4), after=(1, 2)):
+    def __init__(self, name, module, operations, policies=(None,), words=2, solo=True, depth=(3, 4), after=(1, 2),
+                 prefix=""):
         self.name, self.module, self.policies, self.operations = name, module, policies, operations.split()
         self.words, self.solo = words, solo
+        self.prefix = prefix.split()                # done first, without crashes
         self.depth, self.after = depth, after       # operations: in all, after a crash; (quick, full)
         self.protocol = in_place.InPlace if module is in_place else records.Records
 
@@ -37,13 +39,13 @@ class Config:
 # w0 w1 w2: write granule (w2 is beyond the first block: it appends)   p1: right half of granule 1
 # v0 v2: the second thread writes   L0: around the cache   t1 t6: set the size   s z: SYNC, by the first or second thread
 # k0 k1: settle a block (in place)   U R A: SYNC, then switch policy   c: close and reopen   x: the process dies, reopen
-# k: settle all that a pass has   j: settle one block   e: end the pass   h: give back segments   f g: the SYNC, or the end
+# W: write granule 0 and SYNC   E: settle all, end the pass   k: settle all that a pass has   j: settle one block   e: end the pass   h: give back segments   f g: the SYNC, or the end
 # of a pass, with an fdatasync that fails (records)
 BASIC = "w0 w1 w2 p1 t1 t6 s k0 k1 c x"
 CONFIGS = [
-    Config("undo", in_place, BASIC, ["undo"], depth=(3, 5)),
-    Config("redo", in_place, BASIC, ["redo"], depth=(3, 5)),
-    Config("alternate", in_place, BASIC, ["alternate"], depth=(3, 5)),
+    Config("undo", in_place, BASIC, ["undo"], depth=(3, 5), after=(1, 1)),
+    Config("redo", in_place, BASIC, ["redo"], depth=(3, 5), after=(1, 1)),
+    Config("alternate", in_place, BASIC, ["alternate"], depth=(3, 5), after=(1, 1)),
     Config("switching", in_place, "w0 w2 s U R A k0 x", ["redo", "undo", "alternate"], depth=(4, 6)),
     Config("large writes, undo", in_place, "w0 w2 L0 L1 s k0 x", ["undo"], solo=False, depth=(3, 5)),
     Config("large writes, redo", in_place, "w0 w2 L0 L1 s k0 x", ["redo"], solo=False, depth=(3, 5)),
@@ -51,9 +53,10 @@ CONFIGS = [
     Config("two threads, redo", in_place, "w0 w2 v0 v2 s z k0", ["redo"], depth=(3, 5)),
     Config("two threads, alternate", in_place, "w0 w2 v0 v2 s z k0", ["alternate"], depth=(3, 5)),
     Config("two threads, one word", in_place, "w0 w2 v0 v2 s z k0", ["redo"], words=1, depth=(3, 5)),
-    Config("records", records, "w0 w1 w3 p1 t1 t6 s k e c x", depth=(3, 5)),
-    Config("records, small journal", records, "w0 w3 t1 s j k e h", depth=(4, 7), after=(0, 1)),
-    Config("records, failures", records, "w0 w3 t1 s k e f g", depth=(4, 5)),
+    Config("records", records, "w0 w1 w3 p1 t1 t6 s k e c x", depth=(3, 4), after=(1, 1)),
+    Config("records, reuse", records, "W w3 t1 s E h", depth=(2, 3), after=(0, 0), prefix="W W E W"),
+    Config("records, passes", records, "w0 w3 t1 s j e", depth=(3, 4), after=(0, 0)),
+    Config("records, failures", records, "w0 w3 t1 s k e f g", depth=(3, 4), after=(0, 1)),
 ]
 
 
@@ -71,7 +74,13 @@ class Search:
     def run(self):
         famio = self.config.protocol(self.config.first(), self.config, self.off)
         contents = (3,) * GRANULES * 2
-        self.perform(famio, "open", contents, contents, [], self.depth, self.after)
+        if not self.config.prefix:
+            self.perform(famio, "open", contents, contents, [], self.depth, self.after)
+            return self
+        for op in ["open"] + self.config.prefix:
+            contents = self.expected(op, contents)
+            self.apply(famio, op)
+        self.explore(famio, contents, contents, ["open"] + self.config.prefix, self.depth, self.after)
         return self
 
     # --- operations
@@ -107,9 +116,11 @@ class Search:
             return
         if done == "refused":               # ENOSPC
             state["current"] = current
+            if op == "W":
+                return
         if op == "x":
             state["current"] = committed
-        if op[0] in "szURAcx" or op == "open":
+        if op[0] in "szURAcxW" or op == "open":
             committed = state["current"]
         if famio.contents() != state["current"]:
             raise Counterexample(f"{' '.join(path)}: reads {famio.contents()}, not {state['current']}")
@@ -138,8 +149,8 @@ class Search:
         return start, int(op[1]) * 2 + 2, self.value(current, start)
 
     def expected(self, op, current):
-        if op[0] in "wpvL":
-            start, end, value = self.span(op, current)
+        if op[0] in "wpvLW":
+            start, end, value = self.span(op + "0", current)
             grown = current + (0,) * (start - len(current))
             return grown[:start] + (value,) * (end - start) + grown[end:]
         if op[0] == "t":
@@ -150,13 +161,14 @@ class Search:
         thread = 1 if op[0] in "vz" else 0
         if op == "open":
             famio.open()
-        elif op[0] in "wpvL":
-            return famio.put(*self.span(op, famio.contents()), thread=thread, large=op[0] == "L")
+        elif op[0] in "wpvLW":
+            done = famio.put(*self.span(op + "0", famio.contents()), thread=thread, large=op[0] == "L")
+            return famio.sync(thread) if op == "W" and not done else done
         elif op[0] == "t":
             return famio.resize(int(op[1]))
         elif op[0] == "k" and len(op) > 1:
             famio.settle(int(op[1]))
-        elif op in ("k", "j", "e", "h", "f", "g"):
+        elif op in ("k", "j", "e", "h", "f", "g", "E"):
             return famio.background(op)
         elif op in "szURA":
             famio.sync(thread)
@@ -321,7 +333,8 @@ def main():
             found, distinct, _ = report(jobs, pool)
             print(f"{found} counterexamples, {distinct} distinct crash states, {time.time() - start:.0f} s")
             return 1 if found else 0
-        used = {n: r[4] for n, r in zip(numbers, pool.map(attempt, [("", n, min(depth[n], 4), 0, frozenset()) for n in numbers]))}
+        pre = pool.map(attempt, [("", n, min(depth[n], 5), 0, frozenset()) for n in numbers])
+        used = {n: result[4] for n, result in zip(numbers, pre)}
         if options.holes is not None:
             names = options.holes or list(in_place.HOLES) + list(records.HOLES)
         else:

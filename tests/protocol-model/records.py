@@ -302,7 +302,9 @@ class Records(Protocol):
             self.settle_round()
         elif op == "j":
             self.settle_round(1)
-        elif op == "e":
+        elif op in "eE":
+            if op == "E":
+                self.settle_round()
             self.end_pass()
         elif op == "h":
             self.shrink()
@@ -493,7 +495,10 @@ class Scan:
 
     def proves(self, index, page, epoch):
         later = [head[1] for head in self.entered[index + 1:]]
-        return (any(head[3] >= epoch for head in self.entered[index + 1:])
+        # A segment that an epoch begins with follows a durable commit or note: one that is missing from the chain.
+        begins = self.famio.rule("scan.missing-note")
+        return (any(head[3] >= epoch or (begins and head[3] + 1 >= epoch and not head[4])
+                    for head in self.entered[index + 1:])
                 or self.proof(self.entered[index][1], page, epoch)
                 or any(self.proof(segment, 1, epoch) for segment in later)
                 or any(self.proof(segment, 0, epoch) for segment in self.unknown))
@@ -586,5 +591,6 @@ HOLES = {
     "settle.overwritten-waits": "a pass that left overwritten granules frees their journal",
     "shrink.header-first": "segments go before the header says so",
     "recover.writes-last": "recovery relies on what was read, not written again",
+    "scan.missing-note": "the chain ends where a note was overwritten",
     "recover.erases": "what did not happen stays",
 }

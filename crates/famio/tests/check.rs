@@ -121,7 +121,7 @@ fn what_recovery_stops_at_is_damage() {
 fn a_journal_that_was_cut_short() {
     everywhere("cut", |crashed| {
         crashed.forget_arena();
-        for length in [2000, 5000, 9000, crashed.journal.len() / 2 & !4095] {
+        for length in [2000, 5000, 9000, (crashed.journal.len() / 2) & !4095] {
             crashed.put_journal(&crashed.journal[..length]);
             let checked = check_one(&crashed.path, &crashed.settings);
             assert!(matches!(checked.condition, Condition::Damaged), "{:?}, {length}: {checked:?}", crashed.settings);
