@@ -39,8 +39,8 @@ class Config:
 # w0 w1 w2: write granule (w2 is beyond the first block: it appends)   p1: right half of granule 1
 # v0 v2: the second thread writes   L0: around the cache   t1 t6: set the size   s z: SYNC, by the first or second thread
 # k0 k1: settle a block (in place)   U R A: SYNC, then switch policy   c: close and reopen   x: the process dies, reopen
-# W: write granule 0 and SYNC   E: settle all, end the pass   k: settle all that a pass has   j: settle one block   e: end the pass   h: give back segments   f g: the SYNC, or the end
-# of a pass, with an fdatasync that fails (records)
+# Records: W: write granule 0 and SYNC   k: settle all that a pass has   j: settle one block   e: end the pass
+# E: settle all, end the pass   h: give back segments   f g: the SYNC, or the end of a pass, with an fdatasync that fails
 BASIC = "w0 w1 w2 p1 t1 t6 s k0 k1 c x"
 CONFIGS = [
     Config("undo", in_place, BASIC, ["undo"], depth=(3, 5), after=(1, 1)),
@@ -311,7 +311,7 @@ def replay(config, operations, off):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="shorter sequences: under a minute")
+    parser.add_argument("--quick", action="store_true", help="shorter sequences")
     parser.add_argument("--holes", nargs="*", metavar="NAME")
     parser.add_argument("--mutants", nargs="*", metavar="NAME")
     parser.add_argument("--depth", type=int, help="operations in a sequence")
@@ -328,7 +328,6 @@ def main():
     after = {n: CONFIGS[n].after[which] if options.after is None else options.after for n in numbers}
     with multiprocessing.Pool() as pool:
         if options.holes is None and options.mutants is None:
-            # Those that take longest first.
             jobs = [("protocol", n, depth[n], after[n], frozenset()) for n in numbers]
             found, distinct, _ = report(jobs, pool)
             print(f"{found} counterexamples, {distinct} distinct crash states, {time.time() - start:.0f} s")

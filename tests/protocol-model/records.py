@@ -574,7 +574,8 @@ class Scan:
                 segment, page = record.place
                 self.last += [(segment, page + i) for i in range(record.pages)] + [(segment, 0)]
             if record.kind != NOTE and self.tail < record.epoch <= self.committed:
-                self.replay.append((record, self.pages[record.place[0]][min(record.place[1] + 1, len(self.pages[record.place[0]]) - 1)]))
+                pages = self.pages[record.place[0]]
+                self.replay.append((record, pages[record.place[1] + 1] if record.pages == 2 else None))
 
 
 HOLES = {
