@@ -8,7 +8,7 @@ BIN := $(DESTDIR)$(PREFIX)/bin
 LIB := $(DESTDIR)$(PREFIX)/lib/famio
 DOC := $(DESTDIR)$(PREFIX)/share/doc/famio
 
-.PHONY: all build demo test test-long test-install lint bench install uninstall clean help
+.PHONY: all build demo test test-long test-install model model-long lint bench install uninstall clean help
 
 all: build
 
@@ -18,7 +18,7 @@ build: need-cc ## Release build of the command, the library and the test program
 demo: build need-sqlite3 ## Import this machine's package database into SQLite, with 20 kills, with and without Famio
 	$(RELEASE)/famio-demo
 
-test: build need-sqlite3 ## All tests, the kill test in its short form
+test: build need-sqlite3 model ## All tests, the kill test in its short form
 	$(CARGO) test --release --workspace
 	$(RELEASE)/famio-kill --without-famio --kills 30
 	$(RELEASE)/famio-kill --kills 42
@@ -26,13 +26,20 @@ test: build need-sqlite3 ## All tests, the kill test in its short form
 	scripts/test-install
 	@echo "make test: all passed"
 
-test-long: build need-sqlite3 ## All tests, with those that take long: more than 300 kills, a million calls
-	FAMIO_DIFFERENTIAL_CALLS=200000 FAMIO_KILLS=100 $(CARGO) test --release --workspace -- --include-ignored
+test-long: build need-sqlite3 model-long ## All tests, with those that take long: more than 300 kills, a million calls
+	FAMIO_DIFFERENTIAL_CALLS=200000 FAMIO_KILLS=100 FAMIO_INTERLEAVINGS=20 $(CARGO) test --release --workspace -- --include-ignored
 	$(RELEASE)/famio-kill --without-famio --kills 60
 	$(RELEASE)/famio-kill --kills 420
 	$(RELEASE)/famio-kill --kills 90 --on tmpfs --emulated
 	scripts/test-install
 	@echo "make test-long: all passed"
+
+model: need-python3 ## The protocols through every short sequence and every crash
+	tests/protocol-model/model.py --quick
+
+model-long: need-python3 ## The same, longer, and with each rule taken away
+	tests/protocol-model/model.py
+	tests/protocol-model/model.py --holes --quick
 
 lint: ## Formatting and clippy, warnings denied
 	$(CARGO) fmt --all --check
@@ -65,8 +72,10 @@ help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' Makefile | expand -t 16
 
 # What a fresh machine may lack.
-.PHONY: need-cc need-sqlite3
+.PHONY: need-cc need-sqlite3 need-python3
 need-cc:
 	@scripts/need cc=build-essential
 need-sqlite3:
 	@scripts/need sqlite3=sqlite3
+need-python3:
+	@scripts/need python3=python3

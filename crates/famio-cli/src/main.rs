@@ -3,6 +3,7 @@
 #![cfg_attr(not(test), no_main)]
 
 mod bench;
+mod check;
 mod doctor;
 mod failure;
 mod pool;
@@ -32,12 +33,14 @@ Examples:
   famio run --atomic app.db -- sqlite3 app.db     make app.db atomic for this sqlite3
   famio status .                                  journals that a crash left in this folder
   famio recover app.db                            bring app.db to its last SYNC
+  famio check .                                   whether those journals are sound
   famio doctor .                                  what this machine and this folder give";
 
 #[derive(Subcommand)]
 enum Command {
     Run(run::Args),
     Recover(recover::Args),
+    Check(check::Args),
     Status(status::Args),
     Doctor(doctor::Args),
     Bench(bench::Args),
@@ -61,6 +64,7 @@ fn start() -> i32 {
     let result = match command {
         Command::Run(args) => run::main(args),
         Command::Recover(args) => recover::main(args),
+        Command::Check(args) => check::main(args),
         Command::Status(args) => status::main(args),
         Command::Doctor(args) => doctor::main(args),
         Command::Bench(args) => bench::main(args),

@@ -150,3 +150,23 @@ fn a_path_that_is_not_there() {
         assert!(code == 1 && text.contains("none"), "{command}: {text}");
     }
 }
+
+#[test]
+fn check_says_what_is_wrong_and_where() {
+    let place = Place::crashed();
+    let (status, text) = place.famio(&["check"], &place.file());
+    assert_eq!(status, 0, "{text}");
+    assert!(text.contains("sound, at epoch 2"), "{text}");
+    let journal = std::fs::read_dir(place.folder.path().join(".famio")).unwrap().next().unwrap().unwrap().path();
+    let mut bytes = std::fs::read(&journal).unwrap();
+    bytes[4096 + 2 * 256] ^= 1; // slot 2: the last commit
+    std::fs::write(&journal, &bytes).unwrap();
+    let (status, text) = place.famio(&["check"], place.folder.path());
+    assert_eq!(status, 1, "{text}");
+    assert!(text.contains("damaged") && text.contains("at byte 4608: slot 2"), "{text}");
+    std::fs::remove_file(&journal).unwrap();
+    let (status, text) = place.famio(&["check"], &place.file());
+    assert_eq!(status, 1, "{text}");
+    assert!(text.contains("which is not there"), "{text}");
+    assert_eq!(place.famio(&["check"], &place.folder.path().join("none")).0, 3);
+}

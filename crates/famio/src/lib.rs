@@ -49,6 +49,7 @@ compile_error!("Famio is for 64-bit Linux");
 pub mod error;
 pub mod settings;
 
+pub(crate) mod sync;
 pub mod sys;
 pub mod thread;
 

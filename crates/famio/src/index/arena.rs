@@ -4,8 +4,8 @@
 use super::shared::{MAGIC, Shared};
 use crate::error::{Error, Result};
 use crate::map::huge;
+use crate::sync::Ordering;
 use core::ptr::NonNull;
-use core::sync::atomic::Ordering;
 use rustix::fs::FallocateFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::os::fd::OwnedFd;
@@ -172,7 +172,7 @@ mod tests {
             let at = arena.allocate(32 << 10).unwrap();
             assert!(at >= last);
             last = at + (32 << 10);
-            let words = arena.at::<[core::sync::atomic::AtomicU64; 4096]>(at).unwrap();
+            let words = arena.at::<[crate::sync::AtomicU64; 4096]>(at).unwrap();
             assert!(words.iter().all(|w| w.load(Ordering::Relaxed) == 0));
             words[4095].store(1, Ordering::Relaxed);
         }

@@ -1,7 +1,7 @@
 //! One block of the file: where its bytes live.
 
 use super::lock::SharedLock;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// A copy, in DRAM, of one version of a journal entry: which granules of the block live in the log block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -8,10 +8,9 @@
 
 use super::shared::Slot;
 use crate::error::{Error, Result};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, compiler_fence, fence, futex, sched_yield, spin_loop};
 use crate::sys::membarrier;
 use crate::thread::{self, Held, Passage};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
-use rustix::thread::{futex, sched_yield};
 use rustix::time::Timespec;
 
 const SPINS: u32 = 1000;
@@ -35,8 +34,7 @@ const BETWEEN: u64 = 1;
 pub(crate) struct Gate {
     /// 0 when open, else the closer's slot plus one, with a bit for waiters.
     pub closed: AtomicU32,
-    /// 1: the thread that has the file alone is inside.
-    pub solo_inside: AtomicU32,
+    spare: AtomicU32,
     /// The thread that has the file alone; 0: none.
     solo: AtomicU64,
     /// The thread that has written since the last grant; `BETWEEN`: several have.
@@ -49,11 +47,30 @@ pub(crate) struct Gate {
     pause: AtomicU32,
     /// Logarithm of the next pause.
     strikes: AtomicU32,
+    /// Whether the thread that has the file alone is inside; over these, threads are spread.
+    pub alone: [Alone; ALONE],
+}
+
+/// Words for threads that may have the file alone.
+pub(crate) const ALONE: usize = 8;
+
+/// Where one thread, and never another, says that it is inside alone. An owner that was stopped on its way in may store to
+/// its word at any later time, when another thread has the file alone already: in one word for all it would strike the other
+/// out (found by `tests/interleavings`).
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct Alone {
+    /// The thread whose word it is; 0: nobody's yet.
+    owner: AtomicU64,
+    /// 1: it is inside.
+    pub inside: AtomicU32,
+    spare: AtomicU32,
 }
 
 /// A writer inside the gate; leaves when dropped.
 pub(crate) struct Inside<'a> {
     gate: &'a Gate,
+    alone: &'a Alone,
     slot: &'a Slot,
     /// The thread has the file alone.
     pub solo: bool,
@@ -89,17 +106,35 @@ impl Gate {
         // Counted first: a signal handler that comes from here on is refused, and does not go in and out in between.
         let held = Held::of_file();
         let token = token(me);
+        let alone = self.alone(token);
         if self.solo.load(Ordering::Relaxed) == token {
-            self.solo_inside.store(1, Ordering::Relaxed);
+            alone.inside.store(1, Ordering::Relaxed);
             // The hardware's side of this fence is the membarrier of who revokes.
             compiler_fence(Ordering::SeqCst);
             if self.solo.load(Ordering::Relaxed) == token && self.closed.load(Ordering::Relaxed) == 0 {
-                return Ok(Inside { gate: self, slot, solo: true, _held: held });
+                return Ok(Inside { gate: self, alone, slot, solo: true, _held: held });
             }
-            self.solo_inside.store(0, Ordering::SeqCst);
+            alone.inside.store(0, Ordering::SeqCst);
         }
         self.enter_together(token, slot)?;
-        Ok(Inside { gate: self, slot, solo: false, _held: held })
+        Ok(Inside { gate: self, alone, slot, solo: false, _held: held })
+    }
+
+    /// The word of a thread, if it is that thread's.
+    #[inline]
+    fn alone(&self, token: u64) -> &Alone {
+        // Blocks of thread state lie a stack apart: the bits above a page tell threads apart.
+        let stripe = (token >> 6) ^ (token >> 12) ^ (token >> 23);
+        &self.alone[stripe as usize % ALONE]
+    }
+
+    /// Whether the thread has a word. For good: nobody can tell when a thread does not come any more. With the gate closed.
+    fn has_word(&self, token: u64) -> bool {
+        let owner = &self.alone(token).owner;
+        match owner.compare_exchange(0, token, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => true,
+            Err(theirs) => theirs == token,
+        }
     }
 
     /// A thread that only reads comes: if another thread has the file alone, it has it no longer.
@@ -157,7 +192,7 @@ impl Gate {
                     self.pause.store(1 << strikes, Ordering::Relaxed);
                     self.strikes.store(strikes + 1, Ordering::Relaxed);
                     for _ in 0..YIELDS {
-                        if self.solo_inside.load(Ordering::SeqCst) == 0 {
+                        if self.alone(solo).inside.load(Ordering::SeqCst) == 0 {
                             self.solo.store(0, Ordering::SeqCst);
                             return Ok(());
                         }
@@ -220,7 +255,7 @@ impl Gate {
         } else if pause > 0 {
             self.pause.store(pause - 1, Ordering::Relaxed);
         }
-        let alone = possible && (keeps || writer == token && pause == 0);
+        let alone = possible && (keeps || writer == token && pause == 0) && self.has_word(token);
         let next = if alone { token } else { 0 };
         if solo != next {
             if solo == 0 {
@@ -249,7 +284,7 @@ impl Gate {
                 if self.closed.load(Ordering::Relaxed) == 0 {
                     break;
                 }
-                core::hint::spin_loop();
+                spin_loop();
             }
             self.sleep_while_closed();
             slot.inside.fetch_add(1, Ordering::SeqCst);
@@ -290,7 +325,7 @@ impl Gate {
                 return Err(Error::new(libc::EDEADLK));
             }
             if rounds <= SPINS {
-                core::hint::spin_loop();
+                spin_loop();
             } else {
                 self.sleep_while_closed();
             }
@@ -312,7 +347,7 @@ impl Gate {
                     return Err(Error::new(libc::EDEADLK));
                 }
                 if rounds <= SPINS {
-                    core::hint::spin_loop();
+                    spin_loop();
                 } else {
                     let _ = futex::wait(&slot.inside, futex::Flags::empty(), inside, Some(&PATIENCE));
                 }
@@ -331,7 +366,7 @@ impl Drop for Inside<'_> {
                 fence(Ordering::SeqCst);
                 self.gate.owner.store(0, Ordering::Release);
             }
-            self.gate.solo_inside.store(0, Ordering::Release);
+            self.alone.inside.store(0, Ordering::Release);
         } else {
             self.gate.step_out(self.slot);
         }
@@ -367,7 +402,7 @@ mod tests {
                     while closings.load(Ordering::Relaxed) < 500 {
                         let _in = gate.enter(i as u32, &slots[i]).unwrap();
                         inside.fetch_add(1, Ordering::Relaxed);
-                        core::hint::spin_loop();
+                        spin_loop();
                         inside.fetch_sub(1, Ordering::Relaxed);
                     }
                 });

@@ -1,9 +1,8 @@
 //! A lock in shared memory that names its holder.
 
 use crate::error::{Error, Result};
+use crate::sync::{AtomicU32, Ordering, futex, spin_loop};
 use crate::thread::Held;
-use core::sync::atomic::{AtomicU32, Ordering};
-use rustix::thread::futex;
 use rustix::time::Timespec;
 
 /// Somebody waits; the holder wakes on release.
@@ -48,7 +47,7 @@ impl SharedLock {
     #[cold]
     fn lock_slow(&self, slot: u32) -> Result<()> {
         for _ in 0..SPINS {
-            core::hint::spin_loop();
+            spin_loop();
             if self.0.compare_exchange(0, slot + 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return Ok(());
             }
@@ -82,8 +81,8 @@ impl Drop for Locked<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sync::AtomicU64;
     use crate::thread;
-    use core::sync::atomic::AtomicU64;
 
     #[test]
     fn excludes_and_counts_what_the_thread_holds() {

@@ -14,6 +14,7 @@ mod sweep;
 pub(crate) use arena::Arena;
 pub(crate) use cell::{Cell, Changing, Version};
 pub(crate) use claim::{Claim, owner};
+pub(crate) use gate::{ALONE, Alone};
 pub(crate) use lock::{Locked, SharedLock};
 pub(crate) use radix::{BLOCK, BLOCKS_MAX, Index};
 pub(crate) use shared::{MAGIC as ARENA_MAGIC, PENDING, Shared};

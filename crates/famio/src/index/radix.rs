@@ -4,7 +4,7 @@
 use super::arena::Arena;
 use super::cell::Cell;
 use crate::error::{Error, Result};
-use core::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 
 /// Bytes of the file under one cell.
 pub(crate) const BLOCK: usize = 4096;

@@ -2,7 +2,7 @@
 
 use super::gate::Gate;
 use super::lock::SharedLock;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Processes that may have one file open at a time.
 pub(crate) const SLOTS: usize = 16;

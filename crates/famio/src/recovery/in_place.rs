@@ -92,19 +92,10 @@ fn check_all(file: BorrowedFd<'_>, log: &Log, committed: u64, size: u64) -> Resu
             Stored::Damaged(what) => return damaged(what),
         };
         let block = used.constants.block;
-        if block >= BLOCKS_MAX || used.constants.class != 12 {
-            return damaged("it names a block that can't be");
+        if let Some(what) = wrong_with(file, log, number, &used, committed, size)? {
+            return damaged(what);
         }
         blocks.push(block);
-        for &(kind, version, mirror) in used.versions.iter().flatten() {
-            if version.epoch > committed + 1 {
-                return damaged("it holds an epoch above the one that was open");
-            }
-            let counts = (kind == Kind::Undo) == (version.epoch > committed);
-            if counts && !same_in_both(file, log, number, block, version.granules ^ mirror)? {
-                return damaged("its granules do not fit their mirror");
-            }
-        }
         if let Some(granules) = to_move(&used, committed) {
             let below = below(block, size);
             if granules & below != 0 {
@@ -119,10 +110,36 @@ fn check_all(file: BorrowedFd<'_>, log: &Log, committed: u64, size: u64) -> Resu
     Ok(moves)
 }
 
+/// What is wrong with an entry in use, if anything is.
+pub(super) fn wrong_with(
+    file: BorrowedFd<'_>,
+    log: &Log,
+    number: u32,
+    used: &Used,
+    committed: u64,
+    size: u64,
+) -> Result<Option<&'static str>> {
+    let block = used.constants.block;
+    if block >= BLOCKS_MAX || used.constants.class != 12 {
+        return Ok(Some("it names a block that can't be"));
+    }
+    for &(kind, version, mirror) in used.versions.iter().flatten() {
+        if version.epoch > committed + 1 {
+            return Ok(Some("it holds an epoch above the one that was open"));
+        }
+        let counts = (kind == Kind::Undo) == (version.epoch > committed);
+        if counts && !same_in_both(file, log, number, block, version.granules ^ mirror, size)? {
+            return Ok(Some("its granules do not fit their mirror"));
+        }
+    }
+    Ok(None)
+}
+
 /// A crash between the stores of granules and mirror leaves bits that only one of them has. They mean nothing then: the
-/// bytes are the same in file and log (a pre-image whose granule was not stored to yet, a granule just checkpointed). In
-/// any other case, something was damaged.
-fn same_in_both(file: BorrowedFd<'_>, log: &Log, entry: u32, block: u64, granules: u64) -> Result<bool> {
+/// bytes are the same in file and log (a pre-image whose granule was not stored to yet, a granule just checkpointed), as
+/// far as they lie below the committed `size`: the rest of its granule goes when a recovery cuts the file, perhaps before the
+/// file's new size is durable. In any other case, something was damaged.
+fn same_in_both(file: BorrowedFd<'_>, log: &Log, entry: u32, block: u64, granules: u64, size: u64) -> Result<bool> {
     let mut there = [0u8; GRANULE];
     for g in (0..GRANULES).filter(|g| granules >> g & 1 == 1) {
         let offset = block * BLOCK as u64 + (g * GRANULE) as u64;
@@ -136,6 +153,7 @@ fn same_in_both(file: BorrowedFd<'_>, log: &Log, entry: u32, block: u64, granule
                 Err(e) => return Err(Error::from(e).context("reading the file")),
             }
         }
+        let done = done.min(size.saturating_sub(offset) as usize);
         if there[..done] != log_bytes(log, entry, g, 1)[..done] {
             return Ok(false);
         }

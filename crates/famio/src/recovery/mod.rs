@@ -4,6 +4,7 @@
 //! and running it again gives the same bytes. It touches nothing but the file that the journal names, and a journal that it
 //! cannot read stays as it is, with its file.
 
+mod check;
 mod examine;
 mod in_place;
 mod open;
@@ -15,6 +16,7 @@ mod survey;
 use crate::error::Error;
 use std::path::PathBuf;
 
+pub use check::{Checked, Condition, Problem, check, check_journal};
 pub(crate) use open::at_open;
 pub use paths::recover_path;
 pub use survey::{Found, survey};

@@ -158,9 +158,9 @@ fn finish(
     settings: &Settings,
     domain: Domain,
 ) -> Result<()> {
-    if let (Some((journal, _)), Some(mut header)) = (&examined.journal, header)
-        && header.state != State::Clean
-    {
+    if let (Some((journal, _)), Some(mut header)) = (&examined.journal, header) {
+        // Also where it says so already: that may be in the page cache only, and a power cut after the mark is gone must not
+        // bring an active journal back.
         header.state = State::Clean;
         header.store(journal.as_fd(), medium(domain, false))?;
     }

@@ -2,7 +2,7 @@
 //! boot, and knows when the last writer left and how long the file was.
 
 use crate::error::Result;
-use crate::index::{ARENA_MAGIC, Claim, Shared};
+use crate::index::{ALONE, ARENA_MAGIC, Alone, Claim, Shared};
 use core::mem::offset_of;
 use std::os::fd::BorrowedFd;
 
@@ -31,8 +31,10 @@ pub(super) fn changed(file: BorrowedFd<'_>, claim: &Claim) -> Result<Option<&'st
     if size != word(offset_of!(Shared, physical)) && size != word(offset_of!(Shared, physical_next)) {
         return Ok(Some("the size of the file was changed by somebody else after the crash"));
     }
-    let inside = [offset_of!(Shared, gate.closed), offset_of!(Shared, gate.solo_inside), offset_of!(Shared, slots)];
-    let busy = inside.into_iter().any(|at| half(at) != 0);
+    let alone = offset_of!(Shared, gate.alone) + offset_of!(Alone, inside);
+    let alone = (0..ALONE).map(|i| alone + i * size_of::<Alone>());
+    let inside = [offset_of!(Shared, gate.closed), offset_of!(Shared, slots)];
+    let busy = inside.into_iter().chain(alone).any(|at| half(at) != 0);
     let touched = word(offset_of!(Shared, touched));
     let changed = stat.st_mtime as u64 * 1_000_000_000 + stat.st_mtime_nsec as u64;
     if !busy && touched != 0 && changed > touched + SLACK {

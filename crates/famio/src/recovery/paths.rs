@@ -76,8 +76,8 @@ pub(super) fn journals_below(folder: &Path) -> Result<Vec<(PathBuf, String)>> {
     Ok(found)
 }
 
-fn open_file(path: &Path) -> Result<OwnedFd> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+pub(super) fn open_file(path: &Path, access: OFlags) -> Result<OwnedFd> {
+    let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
     rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(|e| Error::from(e).context(path.display()))
 }
 
@@ -89,7 +89,9 @@ fn one_file(path: &Path, settings: &Settings, options: Options, progress: &dyn P
         epoch: 0,
         bytes: 0,
     };
-    if let Err(e) = open_file(path).and_then(|file| with_file(&file, settings, options, progress, &mut report)) {
+    if let Err(e) =
+        open_file(path, OFlags::RDWR).and_then(|file| with_file(&file, settings, options, progress, &mut report))
+    {
         report.outcome = Outcome::Failed(e);
     }
     report
@@ -131,7 +133,7 @@ fn with_file(
 fn one_journal(pool: &Path, name: &str, settings: &Settings, options: Options, progress: &dyn Progress) -> Report {
     let journal = pool.join(name);
     let mut report = Report { journal: journal.clone(), file: None, outcome: Outcome::NothingToDo, epoch: 0, bytes: 0 };
-    let found = file_of(pool, name).and_then(|(path, file)| {
+    let found = file_of(pool, name, OFlags::RDWR).and_then(|(path, file)| {
         report.file = Some(path);
         let settings = Settings { pool: pool_setting(pool), ..settings.clone() };
         with_file(&file, &settings, options, progress, &mut report)
@@ -158,10 +160,10 @@ pub(super) fn header_of(pool: &Path, name: &str) -> Result<(Header, OwnedFd)> {
 
 /// The file that a journal names: by its path's hint, if the file there has the journal's identity; else, for a `.famio/`,
 /// by a look at the files beside it.
-fn file_of(pool: &Path, name: &str) -> Result<(PathBuf, OwnedFd)> {
+pub(super) fn file_of(pool: &Path, name: &str, access: OFlags) -> Result<(PathBuf, OwnedFd)> {
     let (header, _) = header_of(pool, name)?;
     let fits = |path: &Path| {
-        let file = open_file(path).ok()?;
+        let file = open_file(path, access).ok()?;
         (Identity::of_fd(file.as_fd()).ok()? == header.identity).then_some((path.to_path_buf(), file))
     };
     if let Some(found) = fits(&header.path_hint) {

@@ -35,13 +35,16 @@ impl<'a> Extent<'a> {
         unsafe { self.medium.flush(self.line.as_ptr().cast(), 64) }
     }
 
+    /// The number that one copy has, and whether that is sound.
+    pub fn copy(&self, copy: usize) -> (u64, bool) {
+        let word = |i: usize| self.line[i].load(Ordering::Acquire);
+        let number = word(copy * COPY);
+        (number, word(copy * COPY + 1) == self.key.check(NUMBER + copy as u64, &[number]))
+    }
+
     /// The number of segments that may be in use; `None` if both copies are damaged.
     pub fn read(&self) -> Option<u64> {
-        let word = |i: usize| self.line[i].load(Ordering::Acquire);
-        let copy = |copy: usize| {
-            let number = word(copy * COPY);
-            (word(copy * COPY + 1) == self.key.check(NUMBER + copy as u64, &[number])).then_some(number)
-        };
+        let copy = |copy: usize| Some(self.copy(copy)).filter(|(_, sound)| *sound).map(|(number, _)| number);
         copy(0).max(copy(1))
     }
 }

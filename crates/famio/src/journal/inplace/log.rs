@@ -2,7 +2,7 @@
 
 use super::segment::{CLASS, Geometry, SEGMENTS_MAX, SEGMENTS_START};
 use super::slot::{SLOTS, STRIDE};
-use super::{Constants, Entry, Extent, Key, Slots, extent};
+use super::{Constants, Entry, Extent, Free, Key, Slots, extent};
 use crate::error::{Error, Result};
 use crate::index::Arena;
 use crate::journal::header::LEN as HEADER_LEN;
@@ -15,9 +15,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
 const HUGE: u64 = crate::map::huge::HUGE as u64;
-
-/// No entry.
-const NIL: u32 = 0;
 
 /// A journal in place, mapped and in use by this process.
 pub(crate) struct Log {
@@ -96,7 +93,7 @@ impl Log {
     }
 
     /// How many segments there are.
-    fn extent(&self) -> Extent<'_> {
+    pub fn extent(&self) -> Extent<'_> {
         Extent::new(self.line(extent::OFFSET), self.medium, self.key)
     }
 
@@ -152,12 +149,20 @@ impl Log {
                     "the journal is {length} bytes long, segment {index} ends at {end}: it was cut short"
                 ));
             }
-            if !geometry.check_header(self.line(geometry.start), self.key) {
+            if !self.find_segment(geometry) {
                 return damaged(format!("segment {index}, at byte {}: its header is damaged", geometry.start));
             }
-            self.add(geometry);
         }
         Ok(())
+    }
+
+    /// Whether a segment, which lies within the journal, has a sound header; one that has is used from now on.
+    pub fn find_segment(&self, geometry: Geometry) -> bool {
+        let sound = geometry.check_header(self.line(geometry.start), self.key);
+        if sound {
+            self.add(geometry);
+        }
+        sound
     }
 
     fn add(&self, geometry: Geometry) {
@@ -168,8 +173,7 @@ impl Log {
     /// Adds a segment and puts its entries on the free list in `arena`. `ENOSPC` at the limit or on a full disk.
     pub fn grow(&self, arena: &Arena) -> Result<()> {
         let _growing = self.growing.lock().map_err(|_| Error::new(libc::EIO))?;
-        let shared = arena.shared();
-        if shared.free.load(Ordering::Acquire) as u32 != NIL {
+        if !Free::of(arena).is_empty() {
             return Ok(()); // another thread was first
         }
         let index = self.segments.load(Ordering::Acquire) as usize;
@@ -177,7 +181,7 @@ impl Log {
         if index >= SEGMENTS_MAX || geometry.end() > self.limit || geometry.end() > self.map.reserved() as u64 {
             return Err(Error::new(libc::ENOSPC));
         }
-        self.make_links(arena, geometry)?;
+        Free::of(arena).make_links(geometry)?;
         make_room(self.file.as_fd(), self.medium, geometry.start, geometry.end())?;
         // Costs what the faults would at each page's first use. From the huge page on that the last segment ended in.
         self.map.gather(geometry.start / HUGE * HUGE, geometry.end());
@@ -186,14 +190,8 @@ impl Log {
         // Durable last: what it counts is then there.
         self.extent().store(index as u64 + 1);
         self.medium.fence();
-        // Chain the new entries, lowest first, then hang the chain before the list in one step.
-        for number in geometry.first as u32..(geometry.first + geometry.count - 1) as u32 {
-            let link = self.link(arena, number).ok_or(Error::new(libc::EIO))?;
-            link.store(number + 2, Ordering::Relaxed);
-        }
         self.add(geometry);
-        self.push_chain(arena, geometry.first as u32, (geometry.first + geometry.count - 1) as u32);
-        Ok(())
+        Free::of(arena).add(geometry)
     }
 
     /// Whether there is more than the first segment.
@@ -209,80 +207,23 @@ impl Log {
         self.extent().store(1);
         self.medium.fence();
         self.segments.store(1, Ordering::Release);
-        for number in 0..first.count as u32 {
-            let link = self.link(arena, number).ok_or(Error::new(libc::EIO))?;
-            link.store(if u64::from(number) + 1 < first.count { number + 2 } else { NIL }, Ordering::Relaxed);
-        }
-        let free = &arena.shared().free;
-        let changes = (free.load(Ordering::Acquire) >> 32).wrapping_add(1);
-        free.store(changes << 32 | 1, Ordering::Release);
+        Free::of(arena).reset(first)?;
         self.medium.ftruncate(self.file.as_fd(), first.end())
-    }
-
-    /// Memory in the arena for the links of a segment's entries.
-    fn make_links(&self, arena: &Arena, geometry: Geometry) -> Result<()> {
-        let place = &self.directory(arena)?[geometry.index];
-        if place.load(Ordering::Acquire) == 0 {
-            place.store(arena.allocate(geometry.count as usize * 4)?, Ordering::Release);
-        }
-        Ok(())
-    }
-
-    fn directory<'a>(&self, arena: &'a Arena) -> Result<&'a [AtomicU64; SEGMENTS_MAX]> {
-        let shared = arena.shared();
-        if shared.links.load(Ordering::Acquire) == 0 {
-            let fresh = arena.allocate(SEGMENTS_MAX * 8)?;
-            let _ = shared.links.compare_exchange(0, fresh, Ordering::AcqRel, Ordering::Relaxed);
-        }
-        arena.at(shared.links.load(Ordering::Acquire)).ok_or(Error::new(libc::EIO))
-    }
-
-    /// The link of a free entry to the next.
-    fn link<'a>(&self, arena: &'a Arena, number: u32) -> Option<&'a AtomicU32> {
-        let (segment, i) = Geometry::place(number);
-        let links = self.directory(arena).ok()?[segment].load(Ordering::Acquire);
-        // Arena offsets are aligned to 64: take the line, then the word in it.
-        let line = arena.at::<[AtomicU32; 16]>(links + ((i * 4) & !63))?;
-        Some(&line[i as usize % 16])
     }
 
     /// Takes a free entry, growing the journal if need be. Lock-free but for growth.
     pub fn take(&self, arena: &Arena) -> Result<u32> {
-        let shared = arena.shared();
         loop {
-            let head = shared.free.load(Ordering::Acquire);
-            let first = head as u32;
-            if first == NIL {
-                self.grow(arena)?;
-                continue;
+            if let Some(number) = Free::of(arena).take()? {
+                return Ok(number);
             }
-            let next = self.link(arena, first - 1).ok_or(Error::new(libc::EIO))?.load(Ordering::Relaxed);
-            // The upper half counts: an entry taken and given back meanwhile does not look untouched.
-            let new = (head >> 32).wrapping_add(1) << 32 | u64::from(next);
-            if shared.free.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                shared.used.fetch_add(1, Ordering::Relaxed);
-                return Ok(first - 1);
-            }
+            self.grow(arena)?;
         }
     }
 
     /// Gives back an entry whose being free is persistent.
     pub fn give_back(&self, arena: &Arena, number: u32) {
-        arena.shared().used.fetch_sub(1, Ordering::Relaxed);
-        self.push_chain(arena, number, number);
-    }
-
-    fn push_chain(&self, arena: &Arena, first: u32, last: u32) {
-        let shared = arena.shared();
-        let Some(link) = self.link(arena, last) else { return };
-        loop {
-            let head = shared.free.load(Ordering::Acquire);
-            link.store(head as u32, Ordering::Relaxed);
-            let new = (head >> 32).wrapping_add(1) << 32 | u64::from(first + 1);
-            if shared.free.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                return;
-            }
-        }
+        Free::of(arena).give_back(number);
     }
 
     /// Gives entry `number` to `block`.

@@ -3,15 +3,17 @@
 
 mod entry;
 mod extent;
+mod free;
 mod log;
 mod segment;
 mod slot;
 
 pub(crate) use entry::{Constants, Entry, Kind, Stored, Used};
-pub(crate) use extent::Extent;
+pub(crate) use extent::{Extent, OFFSET as EXTENT_OFFSET};
+pub(crate) use free::Free;
 pub(crate) use log::Log;
-pub(crate) use segment::SEGMENTS_START;
-pub(crate) use slot::{Commit, Slots};
+pub(crate) use segment::{Geometry, SEGMENTS_MAX, SEGMENTS_START};
+pub(crate) use slot::{Commit, SLOTS, STRIDE, Slots};
 
 use super::JournalId;
 

@@ -2,7 +2,7 @@
 
 use super::Key;
 use crate::pmem::Medium;
-use core::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 
 /// The first segment starts here: after the header's page and the slots' page.
 pub(crate) const SEGMENTS_START: u64 = 8192;
@@ -80,6 +80,12 @@ impl Geometry {
             let beyond = n - DOUBLING_ENTRIES;
             ((DOUBLINGS + beyond / COUNT_MAX) as usize, beyond % COUNT_MAX)
         }
+    }
+
+    /// Offset of entry `number` in the journal.
+    pub fn entry_at(number: u32) -> u64 {
+        let (segment, i) = Self::place(number);
+        Self::of(segment).start + 64 + 64 * i
     }
 
     fn words(&self) -> [u64; 4] {

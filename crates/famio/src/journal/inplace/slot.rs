@@ -62,20 +62,19 @@ impl<'a> Slots<'a> {
         (0..SLOTS).for_each(|slot| self.flush(slot));
     }
 
+    /// The words of one copy, and its commit if they are sound.
+    pub fn copy(&self, slot: usize, copy: usize) -> ([u64; COPY], Option<Commit>) {
+        let words: [u64; COPY] = core::array::from_fn(|i| self.lines[slot][copy * COPY + i].load(Ordering::Acquire));
+        let [epoch, size, _, check] = words;
+        let sound =
+            check == self.key.check(Self::number(slot, copy), &words[..3]) && epoch % SLOTS as u64 == slot as u64;
+        (words, sound.then_some(Commit { epoch, size }))
+    }
+
     /// The last commit, if any slot is valid.
     pub fn last(&self) -> Option<Commit> {
-        let mut last: Option<Commit> = None;
-        for (slot, line) in self.lines.iter().enumerate() {
-            for copy in 0..2 {
-                let word = |i: usize| line[copy * COPY + i].load(Ordering::Acquire);
-                let (epoch, size, low) = (word(0), word(1), word(2));
-                let sound = word(3) == self.key.check(Self::number(slot, copy), &[epoch, size, low]);
-                if sound && epoch % SLOTS as u64 == slot as u64 && last.is_none_or(|l| l.epoch < epoch) {
-                    last = Some(Commit { epoch, size });
-                }
-            }
-        }
-        last
+        let copies = (0..SLOTS).flat_map(|slot| [self.copy(slot, 0).1, self.copy(slot, 1).1]);
+        copies.flatten().max_by_key(|commit| commit.epoch)
     }
 }
 

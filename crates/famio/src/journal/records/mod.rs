@@ -14,6 +14,7 @@
 //! - A process that dies leaves a prefix, in pages, of its last write. In a journal of this boot, a page that is neither
 //!   what the record has there nor what lay there before is damage. This is why every write begins and ends on a page.
 
+mod check;
 mod gather;
 mod geometry;
 mod head;
@@ -26,6 +27,7 @@ mod shared;
 mod tests;
 mod walk;
 
+pub use check::check_segments;
 pub use gather::{Batch, Block};
 pub use geometry::Geometry;
 pub use log::RecordLog;

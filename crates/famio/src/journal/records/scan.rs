@@ -207,6 +207,12 @@ impl Scanner<'_> {
                 self.proof = Some((at, self.entered[at].1.committed));
                 return Ok(true);
             }
+            // A segment that an epoch begins with, or a note, was entered when the record before it was durable: that one is
+            // missing from the chain. Where it was a note, it told of no later epoch.
+            let begins = |head: &SegmentHead| !head.continues && head.committed + 1 >= epoch;
+            if later.clone().any(|at| begins(&self.entered[at].1)) {
+                return Ok(true);
+            }
             if self.reader.proof(from, self.entered[index].0.end(), epoch)?.is_some() {
                 return Ok(true);
             }

@@ -4,4 +4,5 @@ mod crash;
 mod hostile;
 mod lab;
 mod life;
+mod notes;
 mod speed;

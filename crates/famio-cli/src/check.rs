@@ -1,0 +1,114 @@
+//! `famio check`: looks through journals for damage, and changes nothing.
+
+use crate::failure::Failure;
+use crate::settings::Options;
+use crate::text::whole;
+use famio::recovery::{self, Checked, Condition};
+use std::path::{Path, PathBuf};
+
+/// At least one journal is damaged, or contradicts its file.
+const DAMAGED: i32 = 1;
+/// At least one could not be read.
+const UNREAD: i32 = 3;
+/// At least one file is in use; its journal changes.
+const IN_USE: i32 = 4;
+
+/// Look through journals for damage, without changing anything
+///
+/// Reads all that a journal says about itself and its file: headers, checks and hashes, epochs, sizes, who owns which block.
+/// What it finds is printed with its offset in the journal. A sound journal is one that recovery can bring the file to its
+/// last SYNC with.
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    /// Files, folders (with everything below) or pools
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    #[command(flatten)]
+    options: Options,
+}
+
+const HELP: &str = "\
+Exit status: 0 if all journals are sound, or there are none; 1 if one is damaged or contradicts its file; 2 bad usage; 3 if
+something could not be read; 4 if a file is in use, and its journal was not checked.
+
+Examples:
+  famio check app.db
+  famio check /var/lib/app && famio recover /var/lib/app";
+
+/// Checks every path and says what was found.
+pub fn main(args: Args) -> Result<i32, Failure> {
+    let settings = args.options.gather().map_err(|error| Failure::new(2, error))?;
+    let mut statuses = Vec::new();
+    for path in &args.paths {
+        match recovery::check(&whole(path), &settings) {
+            Ok(all) if all.is_empty() => println!("{}: no journals", path.display()),
+            Ok(all) => {
+                for checked in &all {
+                    let (status, lines) = (status(&checked.condition), lines(checked, path));
+                    match status {
+                        0 => println!("{lines}"),
+                        _ => eprintln!("famio: {lines}"),
+                    }
+                    statuses.push(status);
+                }
+            }
+            Err(error) => {
+                eprintln!("famio: {}: {error}", path.display());
+                statuses.push(UNREAD);
+            }
+        }
+    }
+    Ok([DAMAGED, UNREAD, IN_USE].into_iter().find(|status| statuses.contains(status)).unwrap_or(0))
+}
+
+fn status(condition: &Condition) -> i32 {
+    match condition {
+        Condition::Ordinary | Condition::Sound { .. } => 0,
+        Condition::Damaged => DAMAGED,
+        Condition::Failed(_) => UNREAD,
+        Condition::InUse(_) => IN_USE,
+    }
+}
+
+/// One line for the journal, and one for each thing that is wrong or worth to know.
+fn lines(checked: &Checked, asked: &Path) -> String {
+    let file = checked.file.as_deref().unwrap_or(asked).display();
+    let journal = checked.journal.display();
+    let mut text = match &checked.condition {
+        Condition::Ordinary => format!("{file}: no journal"),
+        Condition::Sound { epoch: 0 } => format!("{file}: sound, nothing is pending (journal {journal})"),
+        Condition::Sound { epoch } => format!("{file}: sound, at epoch {epoch} (journal {journal})"),
+        Condition::Damaged => format!("{file}: damaged (journal {journal})"),
+        Condition::Failed(error) => format!("{file}: could not be checked: {error}"),
+        Condition::InUse(Some(pid)) => format!("{file}: in use by process {pid}, not checked"),
+        Condition::InUse(None) => format!("{file}: in use, not checked"),
+    };
+    let problems = checked.problems.iter().map(ToString::to_string);
+    for line in problems.chain(checked.remarks.iter().map(|remark| format!("note: {remark}"))) {
+        text += &format!("\n  {line}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use famio::recovery::Problem;
+
+    #[test]
+    fn every_problem_has_its_line() {
+        let checked = Checked {
+            journal: "/d/.famio/1".into(),
+            file: Some("/d/app.db".into()),
+            condition: Condition::Damaged,
+            problems: vec![
+                Problem { at: Some(4096), what: "slot 0: damaged".into() },
+                Problem { at: None, what: "no mark".into() },
+            ],
+            remarks: vec!["it is suspect".into()],
+        };
+        let text = "/d/app.db: damaged (journal /d/.famio/1)\n  at byte 4096: slot 0: damaged\n  no mark\n  note: it is suspect";
+        assert_eq!(lines(&checked, Path::new("/d")), text);
+    }
+}

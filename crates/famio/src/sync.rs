@@ -1,0 +1,6 @@
+//! What threads synchronise with, under one name: the crate `tests/interleavings` compiles the files that use it (`index/`,
+//! the list of free entries) against a model of weak memory instead.
+
+pub(crate) use core::hint::spin_loop;
+pub(crate) use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
+pub(crate) use rustix::thread::{futex, sched_yield};

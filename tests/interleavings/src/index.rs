@@ -1,0 +1,18 @@
+//! The library's own files.
+
+#[path = "../../../crates/famio/src/index/arena.rs"]
+mod arena;
+#[path = "../../../crates/famio/src/index/cell.rs"]
+mod cell;
+#[path = "../../../crates/famio/src/index/gate.rs"]
+pub(crate) mod gate;
+#[path = "../../../crates/famio/src/index/lock.rs"]
+mod lock;
+#[path = "../../../crates/famio/src/index/radix.rs"]
+mod radix;
+#[path = "../../../crates/famio/src/index/shared.rs"]
+mod shared;
+
+pub(crate) use arena::Arena;
+pub(crate) use cell::{Cell, Version};
+pub(crate) use radix::Index;

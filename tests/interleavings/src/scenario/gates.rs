@@ -1,0 +1,80 @@
+//! The gate: writers against SYNC, and the thread that has the file alone.
+
+use super::arena;
+use crate::index::gate::prepare_process;
+use crate::sync::{AtomicU64, Ordering, spawn};
+use std::sync::Arc;
+
+/// Nobody is inside while the gate is closed, and who closed it sees all that was done inside.
+pub fn together() {
+    let arena = arena();
+    let (begun, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let mut running = Vec::new();
+    for me in 0..2 {
+        let (arena, begun, ended) = (arena.clone(), begun.clone(), ended.clone());
+        running.push(spawn(move || {
+            let shared = arena.shared();
+            for _ in 0..2 {
+                let _inside = shared.gate.enter(me, &shared.slots[me as usize]).unwrap();
+                begun.fetch_add(1, Ordering::Relaxed);
+                ended.fetch_add(1, Ordering::Relaxed);
+            }
+        }));
+    }
+    for me in 0..2 {
+        let (arena, begun, ended) = (arena.clone(), begun.clone(), ended.clone());
+        running.push(spawn(move || {
+            let shared = arena.shared();
+            let _closed = shared.gate.close(me, &shared.slots).unwrap();
+            // The newest value of the one, and whatever is to be seen of the other.
+            let begun = begun.fetch_add(0, Ordering::Relaxed);
+            assert_eq!(ended.load(Ordering::Relaxed), begun, "somebody is inside, or was and is not seen");
+        }));
+    }
+    running.into_iter().for_each(crate::sync::Running::join);
+    let shared = arena.shared();
+    assert_eq!(ended.load(Ordering::Relaxed), 4);
+    assert!(shared.slots.iter().all(|slot| slot.inside.load(Ordering::Relaxed) == 0));
+}
+
+/// Who has the file alone goes in and out by plain stores, and changes what others change under a lock: no change is lost,
+/// through grants, revocations and SYNCs.
+pub fn one_alone() {
+    if !prepare_process() {
+        return; // nobody ever has it alone here
+    }
+    const ROUNDS: u64 = 4;
+    let arena = arena();
+    let (count, lock) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let running: Vec<_> = (0..2)
+        .map(|thread| {
+            let (arena, count, lock) = (arena.clone(), count.clone(), lock.clone());
+            spawn(move || {
+                let shared = arena.shared();
+                for round in 0..ROUNDS {
+                    {
+                        let inside = shared.gate.enter(0, &shared.slots[0]).unwrap();
+                        while !inside.solo && lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err()
+                        {
+                            crate::sync::spin_loop();
+                        }
+                        let before = count.load(Ordering::Relaxed);
+                        count.store(before + 1, Ordering::Relaxed);
+                        if !inside.solo {
+                            lock.store(0, Ordering::Release);
+                        }
+                    }
+                    if round == thread || round == 2 {
+                        let closed = shared.gate.close(0, &shared.slots).unwrap();
+                        let seen = count.load(Ordering::Relaxed);
+                        shared.gate.grant(0, true);
+                        assert_eq!(count.load(Ordering::Relaxed), seen, "somebody wrote while the gate was closed");
+                        drop(closed);
+                    }
+                }
+            })
+        })
+        .collect();
+    running.into_iter().for_each(crate::sync::Running::join);
+    assert_eq!(count.load(Ordering::Relaxed), 2 * ROUNDS, "two wrote at a time");
+}

@@ -1,0 +1,40 @@
+//! What threads do at the same time. Each function is one execution, with its assertions; `run` repeats it.
+
+mod blocks;
+mod cells;
+mod gates;
+mod lists;
+mod locks;
+mod trees;
+
+pub use blocks::{pending_words, settling};
+pub use cells::optimistic_reads;
+pub use gates::{one_alone, together};
+pub use lists::free_entries;
+pub use locks::mutual_exclusion;
+pub use trees::same_cells;
+
+use crate::index::Arena;
+use crate::sync;
+use std::sync::Arc;
+
+/// Runs a scenario so often: half of the executions with threads switched at random, half with a few switches placed by
+/// priorities (PCT), which finds what takes a rare but short order. `FAMIO_INTERLEAVINGS` multiplies.
+pub fn run(times: usize, scenario: fn()) {
+    let more = std::env::var("FAMIO_INTERLEAVINGS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let once = move || {
+        sync::reset();
+        scenario();
+    };
+    let mut config = shuttle::Config::new();
+    config.stack_size = 256 << 10;
+    config.max_steps = shuttle::MaxSteps::FailAfter(5_000_000);
+    let times = times * more / 2;
+    shuttle::Runner::new(shuttle::scheduler::RandomScheduler::new(times), config.clone()).run(once);
+    shuttle::Runner::new(shuttle::scheduler::PctScheduler::new(3, times), config).run(once);
+}
+
+fn arena() -> Arc<Arena> {
+    let file = rustix::fs::memfd_create("famio-interleavings", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    Arc::new(Arena::create(file).unwrap())
+}

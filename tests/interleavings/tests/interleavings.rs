@@ -1,0 +1,54 @@
+//! Bounded, with fresh seeds each time; a failure prints the schedule that replays it. `FAMIO_INTERLEAVINGS=20` looks longer.
+
+use famio_interleavings::scenario::{self, run};
+use famio_interleavings::sync::set_membarrier;
+
+#[test]
+fn threads_agree_on_cells() {
+    run(400, scenario::same_cells);
+}
+
+#[test]
+fn a_reader_sees_no_mix() {
+    run(3000, scenario::optimistic_reads);
+}
+
+#[test]
+fn locks_exclude_and_wake() {
+    run(3000, scenario::mutual_exclusion);
+}
+
+#[test]
+fn entries_are_in_one_hand() {
+    run(2000, scenario::free_entries);
+}
+
+#[test]
+fn nobody_is_inside_a_closed_gate() {
+    run(4000, scenario::together);
+}
+
+#[test]
+fn who_has_the_file_alone_is_alone() {
+    run(6000, scenario::one_alone);
+}
+
+#[test]
+fn settling_moves_under_writers_and_readers() {
+    run(3000, scenario::settling);
+}
+
+#[test]
+fn what_is_dirty_is_named_by_a_word() {
+    run(3000, scenario::pending_words);
+}
+
+/// The model finds what it is there for: without the barrier, the owner's plain store is not seen in time.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn without_membarrier_two_are_alone() {
+    set_membarrier(false);
+    let found = std::panic::catch_unwind(|| run(6000, scenario::one_alone));
+    set_membarrier(true);
+    assert!(found.is_err(), "nothing was found");
+}
