@@ -2,5 +2,5 @@
 //! the list of free entries) against a model of weak memory instead.
 
 pub(crate) use core::hint::spin_loop;
-pub(crate) use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
+pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
 pub(crate) use rustix::thread::{futex, sched_yield};

@@ -13,6 +13,8 @@
 pub mod scenario;
 pub mod sync;
 
+#[allow(dead_code, reason = "a part of each file is used here")]
+mod map;
 mod pmem;
 mod sys;
 #[allow(dead_code, reason = "a part of each file is used here")]

@@ -34,6 +34,11 @@ fn who_has_the_file_alone_is_alone() {
 }
 
 #[test]
+fn who_reads_what_another_wrote_alone_sees_no_mix() {
+    run(4000, scenario::read_alone);
+}
+
+#[test]
 fn settling_moves_under_writers_and_readers() {
     run(3000, scenario::settling);
 }
@@ -48,7 +53,8 @@ fn what_is_dirty_is_named_by_a_word() {
 #[test]
 fn without_membarrier_two_are_alone() {
     set_membarrier(false);
-    let found = std::panic::catch_unwind(|| run(6000, scenario::one_alone));
+    let writers = std::panic::catch_unwind(|| run(6000, scenario::one_alone));
+    let readers = std::panic::catch_unwind(|| run(6000, scenario::read_alone));
     set_membarrier(true);
-    assert!(found.is_err(), "nothing was found");
+    assert!(writers.is_err() && readers.is_err(), "nothing was found");
 }

@@ -262,6 +262,8 @@ impl Gate {
                 self.owner.store(own_id(), Ordering::Relaxed); // nobody revokes
             }
             let _ = self.solo.compare_exchange(solo, next, Ordering::SeqCst, Ordering::SeqCst);
+            // Before anything that the owner stores from here on: who reads that finds the owner named (see `is_joined`).
+            fence(Ordering::SeqCst);
         }
     }
 

@@ -2,7 +2,8 @@
 
 use super::gate::Gate;
 use super::lock::SharedLock;
-use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::AtomicU8;
 
 /// Processes that may have one file open at a time.
 pub(crate) const SLOTS: usize = 16;

@@ -2,7 +2,7 @@
 
 use super::arena;
 use crate::index::gate::prepare_process;
-use crate::sync::{AtomicU64, Ordering, spawn};
+use crate::sync::{AtomicU64, Ordering, fence, spawn};
 use std::sync::Arc;
 
 /// Nobody is inside while the gate is closed, and who closed it sees all that was done inside.
@@ -77,4 +77,64 @@ pub fn one_alone() {
         .collect();
     running.into_iter().for_each(crate::sync::Running::join);
     assert_eq!(count.load(Ordering::Relaxed), 2 * ROUNDS, "two wrote at a time");
+}
+
+/// Who has the file alone stores around the cache and fences nothing: its stores may be seen in any order. Who reads sees
+/// no mix all the same, and all that was written before it came.
+pub fn read_alone() {
+    if !prepare_process() {
+        return; // nobody ever has it alone here
+    }
+    let arena = arena();
+    let words: Arc<[AtomicU64; 3]> = Arc::default();
+    let told = Arc::new(AtomicU64::new(0));
+    let writer = {
+        let (arena, words, told) = (arena.clone(), words.clone(), told.clone());
+        spawn(move || {
+            let shared = arena.shared();
+            let [sequence, a, b] = &*words;
+            for round in 1..=4u64 {
+                {
+                    let inside = shared.gate.enter(0, &shared.slots[0]).unwrap();
+                    let fenced = || {
+                        if !inside.solo {
+                            fence(Ordering::SeqCst);
+                        }
+                    };
+                    sequence.store(2 * round - 1, Ordering::Relaxed);
+                    fenced();
+                    a.store(round, Ordering::Relaxed);
+                    b.store(round, Ordering::Relaxed);
+                    fenced();
+                    sequence.store(2 * round, Ordering::Relaxed);
+                }
+                told.store(round, Ordering::Release);
+                if round < 3 {
+                    let _closed = shared.gate.close(0, &shared.slots).unwrap();
+                    shared.gate.grant(0, true);
+                }
+            }
+        })
+    };
+    let reader = {
+        let (arena, words, told) = (arena.clone(), words.clone(), told.clone());
+        spawn(move || {
+            let gate = &arena.shared().gate;
+            let [sequence, a, b] = &*words;
+            for _ in 0..3 {
+                let before = told.load(Ordering::Acquire);
+                gate.join(0).unwrap();
+                let seen = sequence.load(Ordering::Acquire);
+                let read = (a.load(Ordering::Relaxed), b.load(Ordering::Relaxed));
+                let joined = gate.is_joined(0);
+                fence(Ordering::Acquire);
+                if joined && seen & 1 == 0 && sequence.load(Ordering::Relaxed) == seen {
+                    assert_eq!(read.0, read.1, "a mix");
+                    assert!(read.0 >= before, "what was written before is not seen");
+                }
+            }
+        })
+    };
+    writer.join();
+    reader.join();
 }

@@ -1,0 +1,4 @@
+//! The library's own files.
+
+#[path = "../../../crates/famio/src/map/huge.rs"]
+pub(crate) mod huge;
