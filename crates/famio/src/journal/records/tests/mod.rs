@@ -4,5 +4,4 @@ mod crash;
 mod hostile;
 mod lab;
 mod life;
-mod notes;
 mod speed;
