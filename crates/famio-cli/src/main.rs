@@ -12,6 +12,7 @@ mod run;
 mod settings;
 mod status;
 mod text;
+mod torture;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use failure::Failure;
@@ -32,7 +33,9 @@ Examples:
   famio run --atomic app.db -- sqlite3 app.db     make app.db atomic for this sqlite3
   famio status .                                  journals that a crash left in this folder
   famio recover app.db                            bring app.db to its last SYNC
-  famio doctor .                                  what this machine and this folder give";
+  famio doctor .                                  what this machine and this folder give
+  famio torture --atomic app.db --check './check' -- ./server
+                                                  kill ./server again and again, recover, and check";
 
 #[derive(Subcommand)]
 enum Command {
@@ -40,6 +43,7 @@ enum Command {
     Recover(recover::Args),
     Status(status::Args),
     Doctor(doctor::Args),
+    Torture(torture::Args),
     Bench(bench::Args),
 }
 
@@ -63,6 +67,7 @@ fn start() -> i32 {
         Command::Recover(args) => recover::main(args),
         Command::Status(args) => status::main(args),
         Command::Doctor(args) => doctor::main(args),
+        Command::Torture(args) => torture::main(args),
         Command::Bench(args) => bench::main(args),
     };
     match result {
