@@ -2,13 +2,14 @@
 PREFIX ?= /usr/local
 DESTDIR ?=
 CARGO ?= cargo
+FUZZ_SECONDS ?= 60
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 RELEASE := $(TARGET)/release
 BIN := $(DESTDIR)$(PREFIX)/bin
 LIB := $(DESTDIR)$(PREFIX)/lib/famio
 DOC := $(DESTDIR)$(PREFIX)/share/doc/famio
 
-.PHONY: all build demo test test-long test-install lint bench install uninstall clean help
+.PHONY: all build demo test test-long test-install fuzz lint bench install uninstall clean help
 
 all: build
 
@@ -31,8 +32,12 @@ test-long: build need-sqlite3 ## All tests, with those that take long: more than
 	$(RELEASE)/famio-kill --without-famio --kills 60
 	$(RELEASE)/famio-kill --kills 420
 	$(RELEASE)/famio-kill --kills 90 --on tmpfs --emulated
+	scripts/fuzz 600
 	scripts/test-install
 	@echo "make test-long: all passed"
+
+fuzz: need-cc ## Each fuzz target for FUZZ_SECONDS (60), on the nightly toolchain
+	scripts/fuzz $(FUZZ_SECONDS)
 
 lint: ## Formatting and clippy, warnings denied
 	$(CARGO) fmt --all --check
