@@ -9,7 +9,7 @@ BIN := $(DESTDIR)$(PREFIX)/bin
 LIB := $(DESTDIR)$(PREFIX)/lib/famio
 DOC := $(DESTDIR)$(PREFIX)/share/doc/famio
 
-.PHONY: all build demo test test-long test-install fuzz lint bench install uninstall clean help
+.PHONY: all build demo test test-long test-install fuzz power-cuts sanitize lint bench install uninstall clean help
 
 all: build
 
@@ -32,12 +32,25 @@ test-long: build need-sqlite3 ## All tests, with those that take long: more than
 	$(RELEASE)/famio-kill --without-famio --kills 60
 	$(RELEASE)/famio-kill --kills 420
 	$(RELEASE)/famio-kill --kills 90 --on tmpfs --emulated
+	$(RELEASE)/famio-power --cuts 50 --fs ext4
+	$(RELEASE)/famio-power --cuts 50 --fs xfs
+	$(RELEASE)/famio-power --cuts 12 --broken fence
+	$(RELEASE)/famio-power --cuts 8 --broken flush
+	$(RELEASE)/famio-power --cuts 8 --broken fdatasync
 	scripts/fuzz 600
+	scripts/sanitize
 	scripts/test-install
 	@echo "make test-long: all passed"
 
 fuzz: need-cc ## Each fuzz target for FUZZ_SECONDS (60), on the nightly toolchain
 	scripts/fuzz $(FUZZ_SECONDS)
+
+power-cuts: build need-sqlite3 ## A few power cuts of a virtual machine with persistent memory (needs dax-vm, see FAMIO_DAX_VM)
+	$(RELEASE)/famio-power --cuts 4 --fs ext4
+	$(RELEASE)/famio-power --cuts 2 --fs xfs
+
+sanitize: need-cc ## The library's tests under AddressSanitizer and ThreadSanitizer, the C code under UBSan (nightly toolchain)
+	scripts/sanitize
 
 lint: ## Formatting and clippy, warnings denied
 	$(CARGO) fmt --all --check

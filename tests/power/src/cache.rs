@@ -32,7 +32,7 @@ pub struct Cache {
     real: &'static dyn Medium,
     broken: Option<Broken>,
     lose: Lose,
-    /// Operations until the cut.
+    /// Operations until the cut; of a broken one, commits.
     left: AtomicU64,
     port: File,
     state: Mutex<State>,
@@ -44,6 +44,8 @@ struct State {
     mappings: Vec<Mapping>,
     /// Commit slots were written back, and the fence that this thread does next is theirs.
     slot_flushed: Option<ThreadId>,
+    /// Of a broken one: operations until the cut, after the last commit.
+    after_commit: Option<u64>,
     random: Option<Random>,
 }
 
@@ -90,10 +92,24 @@ impl Cache {
     /// Before every operation. The state stays locked until it is done, so that it is whole at a cut.
     fn begin(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+        let now = match &mut state.after_commit {
+            Some(left) => {
+                *left -= 1;
+                *left == 0
+            }
+            None => self.broken.is_none() && self.left.fetch_sub(1, Ordering::Relaxed) == 1,
+        };
+        if now {
             self.cut(&mut state);
         }
         state
+    }
+
+    /// A broken commit: what it lacks shows in the next few operations, so the cut comes there.
+    fn broken_commit(&self, state: &mut State) {
+        if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            state.after_commit = state.random.as_mut().map(|random| 1 + random.below(4));
+        }
     }
 
     fn cut(&self, state: &mut State) -> ! {
@@ -205,6 +221,7 @@ unsafe impl Medium for Cache {
         let address = addr as usize;
         if state.is_slot(address) {
             if self.broken == Some(Broken::Flush) {
+                self.broken_commit(&mut state);
                 return;
             }
             state.slot_flushed = Some(thread::current().id());
@@ -223,6 +240,7 @@ unsafe impl Medium for Cache {
         if state.slot_flushed == Some(thread::current().id()) {
             state.slot_flushed = None;
             if self.broken == Some(Broken::Fence) {
+                self.broken_commit(&mut state);
                 return;
             }
         }
@@ -236,10 +254,12 @@ unsafe impl Medium for Cache {
     }
 
     fn fdatasync(&self, fd: BorrowedFd<'_>) -> famio::Result<()> {
-        drop(self.begin());
+        let mut state = self.begin();
         if self.broken == Some(Broken::Fdatasync) && is_journal(fd) {
+            self.broken_commit(&mut state);
             return Ok(());
         }
+        drop(state);
         self.real.fdatasync(fd)
     }
 

@@ -1,12 +1,15 @@
 //! On the host: boot after boot, each ended by a cut, with what was acknowledged kept in between.
 
 use crate::vm::{self, Boot};
-use crate::{Args, names};
+use crate::{Args, Broken, names};
 use famio_kill::place::{self, Place};
 use famio_kill::random::Random;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// By which the clock of each boot is ahead of that of the one before: more than a boot takes.
+const BOOT_SECONDS: u64 = 1000;
 
 /// What was found, per file.
 #[derive(Default)]
@@ -25,6 +28,7 @@ struct Tally {
     in_recovery: u64,
     /// Boots that ended otherwise.
     missed: u64,
+    boots: u64,
     files: BTreeMap<String, Count>,
     damage: Vec<String>,
 }
@@ -107,6 +111,9 @@ fn one(
     let me = std::env::current_exe().map_err(|error| format!("/proc/self/exe: {error}"))?;
     let mut options = vec!["--state".into(), state.display().to_string(), "--fs".into(), args.fs.clone()];
     let mut command = vec![me.display().to_string(), "guest".into(), "--seed".into(), random.next_u64().to_string()];
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() + tally.boots * BOOT_SECONDS;
+    command.extend(["--clock".into(), clock.to_string()]);
+    tally.boots += 1;
     if !acked.is_empty() {
         let list: Vec<String> = acked.iter().map(|(name, number)| format!("{name}={number}")).collect();
         command.extend(["--acked".into(), list.join(",")]);
@@ -119,20 +126,33 @@ fn one(
         return vm::boot(dax_vm, &options, &command);
     }
     let name = names::STAMPED[random.below(names::STAMPED.len() as u64) as usize];
-    // A broken cache shows at exact cuts only.
-    let cut = match random.below(if args.broken.is_some() { 4 } else { 10 }) {
+    let broken = args.broken.map(|broken| {
+        // Where it is broken, soon after a commit.
+        let fits = |name: &&str| names::on_disk(name) == (broken == Broken::Fdatasync);
+        let names: Vec<_> = names::STAMPED.into_iter().filter(fits).collect();
+        Cut::Exact(names[random.below(names.len() as u64) as usize])
+    });
+    let cut = match random.below(10) {
         0..5 => Cut::Exact(name),
         5..7 => Cut::Acknowledgement,
         7 | 8 => Cut::Timed,
         _ => Cut::Recovery(name),
     };
+    let cut = broken.unwrap_or(cut);
     let lose = ["all", "some", "some", "nothing"][random.below(4) as usize];
     let mut exact = |at: String, most: u64, random: &mut Random| {
         let after = 1 + random.below(most);
         command.extend(["--cut".into(), at, "--after".into(), after.to_string(), "--lose".into(), lose.into()]);
     };
     match cut {
-        Cut::Exact(name) => exact(name.into(), if names::on_disk(name) { 60 } else { 2000 }, random),
+        Cut::Exact(name) => {
+            let most = match (args.broken, names::on_disk(name)) {
+                (Some(_), _) => 20, // commits
+                (None, true) => 60,
+                (None, false) => 2000,
+            };
+            exact(name.into(), most, random);
+        }
         Cut::Recovery(name) => {
             exact(format!("recover:{name}"), 30, random);
             // If it needs less.
