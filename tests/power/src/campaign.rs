@@ -159,13 +159,15 @@ fn one(
             options.extend(["--kill-after".into(), "8".into()]);
         }
         Cut::Acknowledgement => {
+            let all = [&names::STAMPED[..], &names::SQLITE[..]].concat();
+            let name = all[random.below(all.len() as u64) as usize];
             let known = acked.get(name).copied().unwrap_or(0);
-            let wanted = known + 1 + random.below(25);
+            let wanted = known + 1 + random.below(if names::SQLITE.contains(&name) { 4 } else { 25 });
             options.extend(["--kill-on".into(), format!("^ack {name} {wanted}$")]);
-            options.extend(["--kill-after".into(), "20".into()]);
+            options.extend(["--kill-after".into(), "30".into()]);
         }
         Cut::Timed => {
-            let time = 1.0 + random.below(7000) as f64 / 1000.0;
+            let time = 1.0 + random.below(14_000) as f64 / 1000.0;
             options.extend(["--kill-after".into(), format!("{time:.3}")]);
         }
     }

@@ -14,10 +14,14 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
 
 /// A cut should come long before.
 const LONGEST: Duration = Duration::from_secs(120);
+
+/// For SQLite, until it has acknowledged something.
+const HEAD_START: Duration = Duration::from_secs(15);
 
 /// What the host knows and wants.
 #[derive(clap::Args)]
@@ -72,6 +76,20 @@ pub fn main(args: &Args) -> Result<(), String> {
     if args.check_only {
         return Ok(());
     }
+    let (acknowledged, acknowledgements) = channel();
+    for name in names {
+        let launcher = launcher(name, &mut random)?;
+        let (seed, name, acknowledged) = (random.next_u64(), name.to_string(), acknowledged.clone());
+        std::thread::spawn(move || {
+            let why = feed(&launcher, &name, seed, &acknowledged);
+            say(&format!("damage {name} sqlite3 ended by itself: {why:?}"));
+        });
+    }
+    // The stamped writers are faster by far, and most cuts are in them: first SQLite gets to its work.
+    let until = Instant::now() + HEAD_START;
+    for _ in 0..names.len() as u64 * (1 + random.below(3)) {
+        let _ = acknowledgements.recv_timeout(until.saturating_duration_since(Instant::now()));
+    }
     let me = std::env::current_exe().map_err(|error| format!("/proc/self/exe: {error}"))?;
     for (name, epoch) in found {
         let cut_after = if args.cut.as_deref() == Some(name) { args.after } else { 0 };
@@ -83,15 +101,6 @@ pub fn main(args: &Args) -> Result<(), String> {
             command.arg("--broken").arg(format!("{broken:?}").to_lowercase());
         }
         command.spawn().map_err(|error| format!("{}: {error}", me.display()))?;
-    }
-    for name in names {
-        let launcher = launcher(name, &mut random)?;
-        let seed = random.next_u64();
-        let name = name.to_string();
-        std::thread::spawn(move || {
-            let why = feed(&launcher, &name, seed);
-            say(&format!("damage {name} sqlite3 ended by itself: {why:?}"));
-        });
     }
     std::thread::sleep(LONGEST);
     Err("nobody cut the power".into())
@@ -210,7 +219,7 @@ fn database(name: &str, acknowledged: u64, random: &mut Random) -> Result<(), St
 }
 
 /// Transactions without end; an acknowledgement goes on to the host when it comes.
-fn feed(launcher: &Launcher, name: &str, seed: u64) -> Result<String, String> {
+fn feed(launcher: &Launcher, name: &str, seed: u64, acknowledged: &Sender<()>) -> Result<String, String> {
     let mut command = launcher.command(&names::file(name));
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().map_err(|error| error.to_string())?;
@@ -227,6 +236,7 @@ fn feed(launcher: &Launcher, name: &str, seed: u64) -> Result<String, String> {
     for line in BufReader::new(output).lines().map_while(Result::ok) {
         if let Some(number) = line.strip_prefix("ack ") {
             say(&format!("ack {name} {number}"));
+            let _ = acknowledged.send(());
         }
     }
     child.wait().map(|status| status.to_string()).map_err(|error| error.to_string())
