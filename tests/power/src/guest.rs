@@ -106,9 +106,8 @@ pub fn main(args: &Args) -> Result<(), String> {
     Err("nobody cut the power".into())
 }
 
-/// The clock of an emulated machine runs up to a quarter too fast on a busy host, so that the next boot would be in the last
-/// one's past, and its writes look like somebody else's after the crash. A real machine is set by its network, or has a
-/// clock that runs on; here the host says what time it is.
+/// Left alone, the clock of an emulated machine on a busy host began up to five seconds in the last boot's past, whose writes
+/// then look like somebody else's after the crash. A real machine's clock is right, or runs on; here the host sets it.
 fn set_clock(seconds: i64) -> Result<(), String> {
     let time = libc::timespec { tv_sec: seconds, tv_nsec: 0 };
     // SAFETY: a valid time.
