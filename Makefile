@@ -38,7 +38,6 @@ test-long: build need-sqlite3 ## All tests, with those that take long: more than
 	$(RELEASE)/famio-power --cuts 8 --broken flush
 	$(RELEASE)/famio-power --cuts 8 --broken fdatasync
 	scripts/fuzz 600
-	scripts/sanitize
 	scripts/test-install
 	@echo "make test-long: all passed"
 
@@ -49,7 +48,7 @@ power-cuts: build need-sqlite3 ## A few power cuts of a virtual machine with per
 	$(RELEASE)/famio-power --cuts 4 --fs ext4
 	$(RELEASE)/famio-power --cuts 2 --fs xfs
 
-sanitize: need-cc ## The library's tests under AddressSanitizer and ThreadSanitizer, the C code under UBSan (nightly toolchain)
+sanitize: need-cc ## The library's tests under AddressSanitizer (nightly toolchain), the C code under UBSan
 	scripts/sanitize
 
 lint: ## Formatting and clippy, warnings denied
