@@ -2,13 +2,14 @@
 PREFIX ?= /usr/local
 DESTDIR ?=
 CARGO ?= cargo
+FUZZ_SECONDS ?= 60
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 RELEASE := $(TARGET)/release
 BIN := $(DESTDIR)$(PREFIX)/bin
 LIB := $(DESTDIR)$(PREFIX)/lib/famio
 DOC := $(DESTDIR)$(PREFIX)/share/doc/famio
 
-.PHONY: all build demo test test-long test-install model model-long lint bench install uninstall clean help
+.PHONY: all build demo test test-long test-install model model-long fuzz power-cuts sanitize lint bench install uninstall clean help
 
 all: build
 
@@ -31,6 +32,12 @@ test-long: build need-sqlite3 model-long ## All tests, with those that take long
 	$(RELEASE)/famio-kill --without-famio --kills 60
 	$(RELEASE)/famio-kill --kills 420
 	$(RELEASE)/famio-kill --kills 90 --on tmpfs --emulated
+	$(RELEASE)/famio-power --cuts 50 --fs ext4
+	$(RELEASE)/famio-power --cuts 50 --fs xfs
+	$(RELEASE)/famio-power --cuts 12 --broken fence
+	$(RELEASE)/famio-power --cuts 8 --broken flush
+	$(RELEASE)/famio-power --cuts 8 --broken fdatasync
+	scripts/fuzz 600
 	scripts/test-install
 	@echo "make test-long: all passed"
 
@@ -40,6 +47,16 @@ model: need-python3 ## The protocols through every short sequence and every cras
 model-long: need-python3 ## The same, longer, and with each rule taken away
 	tests/protocol-model/model.py
 	tests/protocol-model/model.py --holes --quick
+
+fuzz: need-cc ## Each fuzz target for FUZZ_SECONDS (60), on the nightly toolchain
+	scripts/fuzz $(FUZZ_SECONDS)
+
+power-cuts: build need-sqlite3 ## A few power cuts of a virtual machine with persistent memory (needs dax-vm, see FAMIO_DAX_VM)
+	$(RELEASE)/famio-power --cuts 4 --fs ext4
+	$(RELEASE)/famio-power --cuts 2 --fs xfs
+
+sanitize: need-cc ## The library's tests under AddressSanitizer (nightly toolchain), the C code under UBSan
+	scripts/sanitize
 
 lint: ## Formatting and clippy, warnings denied
 	$(CARGO) fmt --all --check

@@ -13,6 +13,7 @@ mod run;
 mod settings;
 mod status;
 mod text;
+mod torture;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use failure::Failure;
@@ -34,7 +35,9 @@ Examples:
   famio status .                                  journals that a crash left in this folder
   famio recover app.db                            bring app.db to its last SYNC
   famio check .                                   whether those journals are sound
-  famio doctor .                                  what this machine and this folder give";
+  famio doctor .                                  what this machine and this folder give
+  famio torture --atomic app.db --check './check' -- ./server
+                                                  kill ./server again and again, recover, and check";
 
 #[derive(Subcommand)]
 enum Command {
@@ -43,6 +46,7 @@ enum Command {
     Check(check::Args),
     Status(status::Args),
     Doctor(doctor::Args),
+    Torture(torture::Args),
     Bench(bench::Args),
 }
 
@@ -67,6 +71,7 @@ fn start() -> i32 {
         Command::Check(args) => check::main(args),
         Command::Status(args) => status::main(args),
         Command::Doctor(args) => doctor::main(args),
+        Command::Torture(args) => torture::main(args),
         Command::Bench(args) => bench::main(args),
     };
     match result {

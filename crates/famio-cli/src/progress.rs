@@ -1,4 +1,4 @@
-//! The progress bar of a long recovery: on a terminal only, and only if there is something to wait for.
+//! Progress bars, on a terminal only: of a recovery if there is something to wait for, and of kills.
 
 use famio::recovery::Progress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -14,6 +14,18 @@ impl Bar {
     pub fn new() -> Self {
         Self(ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()))
     }
+}
+
+/// A bar that counts kills up to `most`, or without an end.
+pub fn kills(most: Option<u64>) -> ProgressBar {
+    let (bar, template) = match most {
+        Some(most) => (ProgressBar::new(most), "{bar:40} {pos}/{len} kills {elapsed}, {eta} left"),
+        None => (ProgressBar::no_length(), "{pos} kills {elapsed}"),
+    };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
 }
 
 impl Progress for Bar {

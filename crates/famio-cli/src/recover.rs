@@ -97,7 +97,8 @@ fn worst(statuses: &[i32]) -> i32 {
     [FAILED, CONFLICT, IN_USE].into_iter().find(|status| statuses.contains(status)).unwrap_or(0)
 }
 
-fn status(outcome: &Outcome) -> i32 {
+/// What an outcome counts as.
+pub fn status(outcome: &Outcome) -> i32 {
     match outcome {
         Outcome::Failed(_) => FAILED,
         Outcome::Conflict(_) => CONFLICT,
@@ -107,7 +108,7 @@ fn status(outcome: &Outcome) -> i32 {
 }
 
 /// What happened to one journal, in one line.
-fn line(report: &Report, asked: &Path, dry_run: bool) -> String {
+pub fn line(report: &Report, asked: &Path, dry_run: bool) -> String {
     let file = report.file.as_deref().unwrap_or(asked).display();
     let journal = report.journal.display();
     let would = if dry_run { "would be " } else { "" };

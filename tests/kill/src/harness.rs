@@ -206,7 +206,7 @@ fn judge_work(ended: &Ended, last: &mut u64, tally: &mut Tally) -> bool {
 }
 
 /// The state must hold every acknowledged transaction, and perhaps the one that was under way.
-fn judge_check(ended: &Ended, last: u64, tally: &mut Tally) -> bool {
+pub fn judge_check(ended: &Ended, last: u64, tally: &mut Tally) -> bool {
     let lines = ended.text();
     if !ended.is_ok() || lines.last() != Some(&"checked") {
         // Killed so early that there are no tables yet: nothing was acknowledged.

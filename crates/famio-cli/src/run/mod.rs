@@ -9,6 +9,7 @@ mod search;
 use crate::failure::Failure;
 use crate::settings::{self, Layer, Options, PolicyName, Size};
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 /// Run a program with atomic files
 ///
@@ -18,21 +19,28 @@ use std::ffi::OsString;
 #[derive(clap::Args)]
 #[command(after_help = HELP, override_usage = "famio run [OPTIONS] -- <CMD>...")]
 pub struct Args {
+    #[command(flatten)]
+    protect: Protect,
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// What is protected and how: the options of every command that runs a program.
+#[derive(clap::Args)]
+pub struct Protect {
     /// Files to protect, may be given more than once: a name, which counts in every folder, or a path from the current
     /// folder on (./app.db: only here); with * ? [..] and, for any number of folders, **
     #[arg(long, value_name = "GLOB")]
     atomic: Vec<OsString>,
     #[command(flatten)]
-    options: Options,
+    pub options: Options,
     /// Where a write goes, for files whose journal is in place [default: auto]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "auto|undo|redo|alternate")]
     policy: Option<PolicyName>,
     /// How far the journal of one file may grow, for example 512MiB [default: 4GiB]
     #[arg(long, value_name = "SIZE")]
     journal_limit: Option<Size>,
-    /// The program and its arguments
-    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
-    command: Vec<OsString>,
 }
 
 const HELP: &str = "\
@@ -55,9 +63,24 @@ Examples:
   famio run --atomic 'data/**/*.db' --pool /mnt/pmem/pool -- ./server --port 80
   famio run --atomic app.db --durability process -- ./import   # safe from kills, not from power cuts";
 
+/// A program that may be run: every reason to refuse it was looked for.
+pub struct Checked {
+    /// The settings of all sources.
+    pub layer: Layer,
+    library: PathBuf,
+    path: PathBuf,
+}
+
 /// Runs the program; comes back only on failure.
 pub fn main(args: Args) -> Result<i32, Failure> {
-    let layer = gather(&args).map_err(Failure::refused)?;
+    let checked = check(&args.protect, &args.command)?;
+    let variables = checked.layer.variables();
+    Err(execute::become_program(&checked.path, &args.command, &variables, &checked.library))
+}
+
+/// Gathers the settings, and refuses what would run without protection.
+pub fn check(protect: &Protect, command: &[OsString]) -> Result<Checked, Failure> {
+    let layer = gather(protect).map_err(Failure::refused)?;
     if layer.atomic.is_empty() {
         return Err(Failure::refused(
             "nothing to protect: give --atomic GLOB, or set FAMIO_ATOMIC, or 'atomic' in famio.toml",
@@ -67,21 +90,20 @@ pub fn main(args: Args) -> Result<i32, Failure> {
         crate::pool::check(pool).map_err(Failure::refused)?;
     }
     let library = preload::find().map_err(Failure::refused)?;
-    let name = &args.command[0];
+    let name = command.first().ok_or_else(|| Failure::refused("no program given"))?;
     let path = search::find(name)?;
     program::check(&path)?;
-    let variables = layer.variables();
-    Err(execute::become_program(&path, &args.command, &variables, &library))
+    Ok(Checked { layer, library, path })
 }
 
 /// The settings of all sources.
-fn gather(args: &Args) -> Result<Layer, String> {
+fn gather(protect: &Protect) -> Result<Layer, String> {
     let here = std::env::current_dir().map_err(|error| format!("current folder: {error}"))?;
-    let mut top = args.options.layer()?;
-    for glob in &args.atomic {
+    let mut top = protect.options.layer()?;
+    for glob in &protect.atomic {
         top.atomic.push(settings::absolute(glob, &here).map_err(|error| format!("--atomic: {error}"))?);
     }
-    top.policy = args.policy;
-    top.journal_limit = args.journal_limit;
-    settings::gather(top, args.options.config.as_deref())
+    top.policy = protect.policy;
+    top.journal_limit = protect.journal_limit;
+    settings::gather(top, protect.options.config.as_deref())
 }

@@ -1,0 +1,231 @@
+//! `famio torture`: kills a program again and again, recovers its files, and runs the user's checker.
+
+mod check;
+mod evidence;
+mod interrupt;
+mod moment;
+mod places;
+mod program;
+mod tally;
+
+use crate::failure::{FAILED, Failure};
+use crate::progress::{self, Bar};
+use crate::recover;
+use crate::run::{self, Protect};
+use evidence::Evidence;
+use famio::Settings;
+use famio::recovery::{self, Outcome};
+use interrupt::Interrupts;
+use moment::Moments;
+use places::Places;
+use program::{Ended, Program};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+use tally::{Tally, seconds};
+
+/// Bad usage, or a run that tested nothing.
+const NOTHING: i32 = 2;
+
+/// Kill a program again and again, recover its files, and check them
+///
+/// Runs the program as 'famio run' does, sends SIGKILL to it and all that it started at a random moment, recovers as
+/// 'famio recover' does, and runs the checker. Then again, from the files as they are. One kill in four comes after the
+/// program was stopped (SIGSTOP) for a while. The first failure ends it, and what is needed to look into it is kept.
+#[derive(clap::Args)]
+#[command(after_help = HELP, override_usage = "famio torture [OPTIONS] --check <CHECK> -- <CMD>...")]
+pub struct Args {
+    /// A shell command that looks at the recovered files, without Famio; exit status 0: they are right
+    #[arg(long, value_name = "CHECK")]
+    check: OsString,
+    /// How many kills have to hit
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    kills: u64,
+    /// Go on until something fails, or Ctrl-C
+    #[arg(long, conflicts_with = "kills")]
+    until_failure: bool,
+    /// Longest time from the start to the kill [default: as long as the program runs, at most 2 s]
+    #[arg(long, value_name = "SECONDS", value_parser = moment::parse)]
+    within: Option<Duration>,
+    /// Repeat the decisions of a run that printed this seed [default: from the clock]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// A program that ends by itself may do so with any exit status
+    #[arg(long)]
+    may_fail: bool,
+    /// Files, folders (with everything below) or pools to recover after a kill, may be given more than once [default: the
+    /// pool; else the folders that --atomic names, and this one]
+    #[arg(long, value_name = "PATH")]
+    recover: Vec<PathBuf>,
+    #[command(flatten)]
+    protect: Protect,
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+const HELP: &str = "\
+The program goes on from what the last kill left, so it should be one that can. It is started again when it ends by
+itself. If its input is a file, every start reads it from the beginning; otherwise it has none. What it prints goes to a
+file, and FAMIO_TORTURE_OUTPUT tells the checker which: lines that are in it were printed before the kill.
+
+The seed repeats the decisions, not the scheduler's. While it runs, and after a failure, all that it keeps is in
+famio-torture-SEED/ in the current folder: the files and journals as the kill left them, what the program and the
+checker printed, and report.txt.
+
+Exit status: 0 if every check passed; 1 if one failed, or a recovery, or the program itself; 2 bad usage, or no kill
+found an atomic file in use, so that nothing was tested; 125, 126, 127 as famio run; 130 or 143 if interrupted.
+
+Examples:
+  famio torture --atomic app.db --check './check app.db' -- ./server
+  famio torture --atomic app.db --kills 1000 --check 'sqlite3 app.db \"PRAGMA integrity_check\" | grep -qx ok' \\
+      -- sqlite3 app.db < work.sql";
+
+/// How one round went wrong.
+struct Wrong {
+    what: String,
+    /// What was printed about it.
+    said: String,
+}
+
+/// All that a round needs.
+struct Torture<'a> {
+    args: &'a Args,
+    settings: Settings,
+    places: Places,
+    program: Program<'a>,
+    interrupts: Interrupts,
+    evidence: Evidence,
+    moments: Moments,
+    tally: Tally,
+}
+
+/// Rounds until there are enough kills, or a failure.
+pub fn main(args: Args) -> Result<i32, Failure> {
+    let checked = run::check(&args.protect, &args.command)?;
+    let usage = |error: String| Failure::new(NOTHING, error);
+    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..1_000_000_000));
+    let evidence = Evidence::new(seed).map_err(usage)?;
+    let interrupts = Interrupts::catch().map_err(usage)?;
+    let mut torture = Torture {
+        settings: checked.layer.settings(),
+        places: Places::new(&args.recover, &checked.layer).map_err(usage)?,
+        program: Program::new(&args.command, &args.protect, &checked.layer, evidence.folder()).map_err(usage)?,
+        interrupts,
+        evidence,
+        moments: Moments::new(seed, args.within),
+        tally: Tally::default(),
+        args: &args,
+    };
+    println!("seed {seed}");
+    let result = torture.all();
+    torture.conclude(result, seed)
+}
+
+impl Torture<'_> {
+    /// `Ok(None)`: all went well. `Err`: it could not go on, or was interrupted.
+    fn all(&mut self) -> Result<Option<Wrong>, Failure> {
+        let most = (!self.args.until_failure).then_some(self.args.kills);
+        let bar = progress::kills(most);
+        // A program that is over before it can be hit must not keep this going for ever.
+        let mut misses = 0;
+        while most.is_none_or(|most| self.tally.kills < most) {
+            let before = self.tally.kills;
+            if let Some(wrong) = self.round()? {
+                bar.finish_and_clear();
+                return Ok(Some(wrong));
+            }
+            bar.set_position(self.tally.kills);
+            misses = if self.tally.kills > before { 0 } else { misses + 1 };
+            if misses > 100 {
+                bar.finish_and_clear();
+                let text = "the program ended by itself 100 times in a row, before it could be killed; choose a shorter \
+                            --within, or give it more to do";
+                return Err(Failure::new(NOTHING, text));
+            }
+        }
+        bar.finish_and_clear();
+        Ok(None)
+    }
+
+    /// One life of the program, and what follows.
+    fn round(&mut self) -> Result<Option<Wrong>, Failure> {
+        let failed = |error: String| Failure::new(FAILED, error);
+        let moment = self.moments.next();
+        let ended = self.program.run(moment, &self.interrupts)?;
+        match ended {
+            Ended::Killed => self.tally.kill(moment),
+            Ended::Itself(status, after) => {
+                self.moments.ended_after(after);
+                self.tally.ended += 1;
+                if !status.success() && !self.args.may_fail {
+                    let what = format!("the program ended by itself ({status}); --may-fail lets it");
+                    return Ok(Some(Wrong { what, said: self.program.messages() }));
+                }
+            }
+        }
+        // Before anything touches them.
+        self.evidence.take(&self.places, &self.settings).map_err(failed)?;
+        if let Some(wrong) = self.recover()? {
+            return Ok(Some(wrong));
+        }
+        let output = self.program.output();
+        let verdict =
+            check::run(&self.args.check, &output, self.evidence.folder(), self.tally.kills, &self.interrupts)?;
+        self.tally.checks += 1;
+        Ok(verdict.map(|(status, said)| Wrong { what: format!("the check failed ({status})"), said }))
+    }
+
+    fn recover(&mut self) -> Result<Option<Wrong>, Failure> {
+        let mut lines = Vec::new();
+        let mut sound = true;
+        for place in self.places.all() {
+            let reports =
+                match recovery::recover_path(place, &self.settings, &recovery::Options::default(), &Bar::new()) {
+                    Ok(reports) => reports,
+                    Err(error) => return Err(Failure::new(FAILED, format!("recover {}: {error}", place.display()))),
+                };
+            for report in reports {
+                sound &= recover::status(&report.outcome) == 0;
+                self.tally.recovered += u64::from(matches!(report.outcome, Outcome::Recovered));
+                self.tally.found += u64::from(!matches!(report.outcome, Outcome::NothingToDo));
+                lines.push(recover::line(&report, place, false));
+            }
+        }
+        Ok((!sound).then(|| Wrong { what: "the recovery failed".into(), said: lines.join("\n") }))
+    }
+
+    /// Says how it went.
+    fn conclude(mut self, result: Result<Option<Wrong>, Failure>, seed: u64) -> Result<i32, Failure> {
+        let tally = &self.tally;
+        match result {
+            Err(failure) => {
+                println!("{tally}");
+                self.evidence.discard();
+                Err(failure)
+            }
+            Ok(None) if tally.found == 0 => {
+                println!("{tally}");
+                self.evidence.discard();
+                let text = "no kill found an atomic file in use, so nothing was tested: do the globs of --atomic match, does \
+                            the program write the files, and are they below the folders that were recovered (--recover)?";
+                Err(Failure::new(NOTHING, text))
+            }
+            Ok(None) => {
+                println!("{tally}: all passed");
+                self.evidence.discard();
+                Ok(0)
+            }
+            Ok(Some(wrong)) => {
+                let after =
+                    tally.last.map_or(String::new(), |moment| format!(", {} after the start", seconds(moment.after)));
+                let head = format!("kill {}{after}: {}", tally.kills, wrong.what);
+                let said: String = wrong.said.trim_end().lines().map(|line| format!("    {line}\n")).collect();
+                println!("{head}\n{said}{tally}: FAILED");
+                let kept = self.evidence.keep(&self.places, &format!("{head}\n{said}{tally}\nseed {seed}\n"));
+                println!("kept in {}; the decisions repeat with --seed {seed}", self.evidence.folder().display());
+                kept.map(|()| FAILED).map_err(|error| Failure::new(FAILED, error))
+            }
+        }
+    }
+}

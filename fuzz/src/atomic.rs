@@ -1,0 +1,57 @@
+//! An atomic file, as a program has it.
+
+use famio::Settings;
+use famio::file::{Access, AtomicFile, Position, UserBuf};
+use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::sync::Arc;
+
+/// An open atomic file.
+pub struct Opened {
+    file: File,
+    atomic: Arc<AtomicFile>,
+}
+
+impl Opened {
+    /// Opens it; a journal is recovered.
+    pub fn new(path: &Path, settings: &Settings) -> famio::Result<Self> {
+        let file = File::options().read(true).write(true).open(path).expect("the file");
+        let name = CString::new(path.to_str().expect("a path")).expect("no zero byte");
+        let atomic = AtomicFile::open(file.as_fd(), Access::Write, &name, settings)?;
+        Ok(Self { file, atomic })
+    }
+
+    /// Writes all of it, or fails.
+    pub fn write(&self, offset: u64, data: &[u8]) -> famio::Result<()> {
+        let buffer = [UserBuf { base: data.as_ptr().cast_mut(), len: data.len() }];
+        // SAFETY: a live buffer, which a write only reads.
+        let (_, written) = unsafe { self.atomic.write(Position::At(offset), &buffer) }?;
+        assert_eq!(written, data.len());
+        Ok(())
+    }
+
+    /// What it holds now.
+    pub fn read(&self, len: usize) -> famio::Result<Vec<u8>> {
+        let mut data = vec![0xEE; len];
+        let buffer = [UserBuf { base: data.as_mut_ptr(), len }];
+        // SAFETY: a live buffer.
+        let read = unsafe { self.atomic.read(0, &buffer) }?;
+        data.truncate(read);
+        Ok(data)
+    }
+
+    pub fn set_size(&self, size: u64) -> famio::Result<()> {
+        self.atomic.set_size(size)
+    }
+
+    pub fn sync(&self) -> famio::Result<()> {
+        self.atomic.sync()
+    }
+
+    /// Closes it.
+    pub fn close(self) -> famio::Result<()> {
+        self.atomic.remove_descriptor(self.file.as_raw_fd())
+    }
+}

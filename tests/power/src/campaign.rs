@@ -1,0 +1,254 @@
+//! On the host: boot after boot, each ended by a cut, with what was acknowledged kept in between.
+
+use crate::vm::{self, Boot};
+use crate::{Args, Broken, names};
+use famio_kill::place::{self, Place};
+use famio_kill::random::Random;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// By which the clock of each boot is ahead of that of the one before: more than a boot takes.
+const BOOT_SECONDS: u64 = 1000;
+
+/// What was found, per file.
+#[derive(Default)]
+struct Count {
+    checks: u64,
+    recoveries: u64,
+    acknowledged: u64,
+    damaged: u64,
+}
+
+#[derive(Default)]
+struct Tally {
+    exact: u64,
+    on_acknowledgement: u64,
+    timed: u64,
+    in_recovery: u64,
+    /// Boots that ended otherwise.
+    missed: u64,
+    boots: u64,
+    files: BTreeMap<String, Count>,
+    damage: Vec<String>,
+}
+
+impl Tally {
+    fn cuts(&self) -> u64 {
+        self.exact + self.on_acknowledgement + self.timed + self.in_recovery
+    }
+}
+
+/// How a boot is to end.
+enum Cut {
+    Exact(&'static str),
+    Acknowledgement,
+    Timed,
+    Recovery(&'static str),
+}
+
+/// Whether all is as expected.
+pub fn main(args: &Args) -> Result<bool, String> {
+    let Some(dax_vm) = vm::find() else {
+        eprintln!(
+            "famio-power: SKIPPED, no power was cut: dax-vm is not here (FAMIO_DAX_VM names it, or PATH, or it lies in \
+             ../shared/dax-vm beside the repository)"
+        );
+        return Ok(true);
+    };
+    if let Err(why) = probe(&dax_vm) {
+        eprintln!("famio-power: SKIPPED, no power was cut: {} gives no virtual machine here: {why}", dax_vm.display());
+        return Ok(true);
+    }
+    place::clean_up_on_interrupt();
+    let seed = args.seed.unwrap_or_else(Random::fresh_seed);
+    println!("seed {seed} (repeat with --seed {seed})");
+    let started = Instant::now();
+    let mut place = Place::new(&std::env::temp_dir(), "famio-power")?;
+    let state = args.state.clone().unwrap_or_else(|| place.path().join("state"));
+    let mut tally = Tally::default();
+    let mut acked = BTreeMap::new();
+    let mut random = Random::new(seed);
+    let mut last = false;
+    while !last {
+        // The last boot only looks.
+        last = tally.cuts() >= args.cuts;
+        let boot = one(args, &dax_vm, &state, &mut random, &acked, &mut tally, last)?;
+        count(&boot, &mut acked, &mut tally);
+        let as_planned = boot.was_cut() || (last && boot.status.success());
+        if !as_planned {
+            tally.missed += 1;
+            println!("  a boot ended with {}: {}", boot.status, boot.messages);
+            if tally.missed > 5 {
+                return Err("too many boots ended without a cut".into());
+            }
+            last = false;
+        }
+        if args.broken.is_none() && !tally.damage.is_empty() {
+            place.keep();
+            println!("  the disks are kept in {}", state.display());
+            break;
+        }
+    }
+    report(args, &tally, started);
+    Ok(tally.damage.is_empty() != args.broken.is_some())
+}
+
+/// Whether a machine boots at all; not for want of QEMU or its packages.
+fn probe(dax_vm: &Path) -> Result<(), String> {
+    let boot = vm::boot(dax_vm, &[], &["true".into()])?;
+    if boot.status.success() { Ok(()) } else { Err(format!("{}, {}", boot.status, boot.messages)) }
+}
+
+fn one(
+    args: &Args,
+    dax_vm: &Path,
+    state: &Path,
+    random: &mut Random,
+    acked: &BTreeMap<String, u64>,
+    tally: &mut Tally,
+    last: bool,
+) -> Result<Boot, String> {
+    let me = std::env::current_exe().map_err(|error| format!("/proc/self/exe: {error}"))?;
+    let mut options = vec!["--state".into(), state.display().to_string(), "--fs".into(), args.fs.clone()];
+    let mut command = vec![me.display().to_string(), "guest".into(), "--seed".into(), random.next_u64().to_string()];
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() + tally.boots * BOOT_SECONDS;
+    command.extend(["--clock".into(), clock.to_string()]);
+    tally.boots += 1;
+    if !acked.is_empty() {
+        let list: Vec<String> = acked.iter().map(|(name, number)| format!("{name}={number}")).collect();
+        command.extend(["--acked".into(), list.join(",")]);
+    }
+    if let Some(broken) = args.broken {
+        command.extend(["--broken".into(), format!("{broken:?}").to_lowercase()]);
+    }
+    if last {
+        command.push("--check-only".into());
+        return vm::boot(dax_vm, &options, &command);
+    }
+    let name = names::STAMPED[random.below(names::STAMPED.len() as u64) as usize];
+    let broken = args.broken.map(|broken| {
+        // Where it is broken, soon after a commit.
+        let fits = |name: &&str| names::on_disk(name) == (broken == Broken::Fdatasync);
+        let names: Vec<_> = names::STAMPED.into_iter().filter(fits).collect();
+        Cut::Exact(names[random.below(names.len() as u64) as usize])
+    });
+    let cut = match random.below(10) {
+        0..5 => Cut::Exact(name),
+        5..7 => Cut::Acknowledgement,
+        7 | 8 => Cut::Timed,
+        _ => Cut::Recovery(name),
+    };
+    let cut = broken.unwrap_or(cut);
+    let lose = ["all", "some", "some", "nothing"][random.below(4) as usize];
+    let mut exact = |at: String, most: u64, random: &mut Random| {
+        let after = 1 + random.below(most);
+        command.extend(["--cut".into(), at, "--after".into(), after.to_string(), "--lose".into(), lose.into()]);
+    };
+    match cut {
+        Cut::Exact(name) => {
+            let most = match (args.broken, names::on_disk(name)) {
+                (Some(_), _) => 20, // commits
+                (None, true) => 60,
+                (None, false) => 2000,
+            };
+            exact(name.into(), most, random);
+        }
+        Cut::Recovery(name) => {
+            exact(format!("recover:{name}"), 30, random);
+            // If it needs less.
+            options.extend(["--kill-after".into(), "8".into()]);
+        }
+        Cut::Acknowledgement => {
+            let all = [&names::STAMPED[..], &names::SQLITE[..]].concat();
+            let name = all[random.below(all.len() as u64) as usize];
+            let known = acked.get(name).copied().unwrap_or(0);
+            let wanted = known + 1 + random.below(if names::SQLITE.contains(&name) { 4 } else { 25 });
+            options.extend(["--kill-on".into(), format!("^ack {name} {wanted}$")]);
+            options.extend(["--kill-after".into(), "30".into()]);
+        }
+        Cut::Timed => {
+            let time = 1.0 + random.below(14_000) as f64 / 1000.0;
+            options.extend(["--kill-after".into(), format!("{time:.3}")]);
+        }
+    }
+    let boot = vm::boot(dax_vm, &options, &command)?;
+    if boot.was_cut() {
+        match cut {
+            Cut::Exact(_) => tally.exact += 1,
+            Cut::Acknowledgement => tally.on_acknowledgement += 1,
+            Cut::Timed => tally.timed += 1,
+            Cut::Recovery(name) if boot.lines.iter().any(|line| line.starts_with(&format!("found {name} "))) => {
+                tally.timed += 1
+            }
+            Cut::Recovery(_) => tally.in_recovery += 1,
+        }
+    }
+    Ok(boot)
+}
+
+/// Takes in what a boot said, in its order: first what it found, then what it acknowledged.
+fn count(boot: &Boot, acked: &mut BTreeMap<String, u64>, tally: &mut Tally) {
+    for line in &boot.lines {
+        let mut words = line.splitn(3, ' ');
+        let (Some(word), Some(name), rest) = (words.next(), words.next(), words.next().unwrap_or("")) else { continue };
+        let count = tally.files.entry(name.into()).or_default();
+        let number = rest.parse::<u64>();
+        match (word, number) {
+            ("ack", Ok(number)) => {
+                let before = acked.insert(name.into(), number);
+                if before.is_some_and(|before| number <= before) {
+                    count.damaged += 1;
+                    tally.damage.push(format!("{name}: {number} was acknowledged twice"));
+                }
+                count.acknowledged += 1;
+            }
+            ("found", Ok(number)) => {
+                count.checks += 1;
+                // One more may be there than was acknowledged.
+                acked.insert(name.into(), number);
+            }
+            ("recovered", _) => count.recoveries += 1,
+            ("anew", _) => {
+                acked.insert(name.into(), 0);
+            }
+            ("damage", _) => {
+                count.checks += 1;
+                count.damaged += 1;
+                tally.damage.push(format!("{name}: {rest}"));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn report(args: &Args, tally: &Tally, started: Instant) {
+    let Tally { exact, on_acknowledgement, timed, in_recovery, missed, .. } = tally;
+    for (name, count) in tally
+        .files
+        .iter()
+        .filter(|(name, _)| names::SQLITE.contains(&name.as_str()) || names::STAMPED.contains(&name.as_str()))
+    {
+        let Count { checks, recoveries, acknowledged, damaged } = count;
+        println!(
+            "  {name:15} {checks:4} checks, {recoveries:4} recoveries, {acknowledged:6} acknowledged, {damaged} damaged"
+        );
+    }
+    for what in tally.damage.iter().take(5) {
+        println!("    {what}");
+    }
+    let verdict = match (tally.damage.is_empty(), args.broken) {
+        (true, None) => "ok".into(),
+        (false, None) => "NOT OK".into(),
+        (false, Some(broken)) => format!("damage found, as expected without the commit's {broken:?}"),
+        (true, Some(broken)) => format!("NOT OK: without the commit's {broken:?} no damage was found"),
+    };
+    println!(
+        "total: {}-DAX and disk: {} power cuts ({exact} at an exact operation, {on_acknowledgement} at an acknowledgement, \
+         {timed} by time, {in_recovery} in a recovery; {missed} boots without one): {} damaged, in {:.0} s: {verdict}",
+        args.fs,
+        tally.cuts(),
+        tally.damage.len(),
+        started.elapsed().as_secs_f64()
+    );
+}

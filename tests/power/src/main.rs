@@ -1,0 +1,78 @@
+//! `famio-power`: power cuts in a virtual machine with real ext4-DAX, xfs-DAX and an ordinary ext4 disk.
+
+mod cache;
+mod campaign;
+mod guest;
+mod names;
+mod stamped;
+mod vm;
+mod writer;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Cut the power of a virtual machine while SQLite and a writer of stamped epochs run, and count what is torn or lost
+///
+/// In each boot, what the last cut left is recovered and checked, and then everything writes on, until the next cut: three
+/// stamped files on the DAX file system (one per policy) and one on the disk, and an SQLite database on each. Needs dax-vm:
+/// FAMIO_DAX_VM, or PATH, or ../shared/dax-vm/dax-vm. Without it nothing is tested, which is said on stderr.
+///
+/// Exit status: 0 if nothing is damaged (with --broken: if something is), 1 otherwise, 2 if it could not go on.
+#[derive(Parser)]
+struct Args {
+    #[command(subcommand)]
+    inside: Option<Inside>,
+    /// Power cuts
+    #[arg(long, default_value_t = 3)]
+    cuts: u64,
+    /// File system of the persistent memory
+    #[arg(long, default_value = "ext4", value_parser = ["ext4", "xfs"])]
+    fs: String,
+    /// Seed [default: from the clock; printed]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// A Famio whose commit lacks something, in the stamped writers: damage is expected
+    #[arg(long, value_enum)]
+    broken: Option<Broken>,
+    /// Keep the disks in this folder [default: a new one, which goes at the end]
+    #[arg(long)]
+    state: Option<PathBuf>,
+}
+
+/// What runs in the virtual machine.
+#[derive(Subcommand)]
+enum Inside {
+    #[command(hide = true)]
+    Guest(guest::Args),
+    #[command(hide = true)]
+    Write(writer::Args),
+}
+
+/// What is left out of each commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Broken {
+    /// On persistent memory: the fence behind the commit slot
+    Fence,
+    /// On persistent memory: the write-back of the commit slot
+    Flush,
+    /// On the disk: the fdatasync of the journal
+    Fdatasync,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let result = match &args.inside {
+        Some(Inside::Guest(guest)) => guest::main(guest).map(|()| true),
+        Some(Inside::Write(writer)) => writer::main(writer).map(|()| true),
+        None => campaign::main(&args),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("famio-power: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
