@@ -70,8 +70,9 @@ pub(super) fn attach(
     fds.with(true, |fd| {
         // Whoever wrote the file may not have synced it: from here on a crash takes it back to this.
         if durability == Durability::Power {
-            rustix::fs::fsync(fd)?;
-            rustix::fs::fsync(folder_of(fd)?.0)?;
+            let medium = medium(plan.file.domain, plan.file.eadr);
+            medium.fsync(fd)?;
+            medium.fsync(folder_of(fd)?.0.as_fd())?;
         }
         Ok(())
     })?;

@@ -300,6 +300,18 @@ impl Header {
         Ok(())
     }
 
+    /// Before a header that was read is acted upon, or stored anew: the copy that it was read from is written once more, and
+    /// flushed. It may be in a cache only, left there by a process that died, or by a flush that failed; a power cut while
+    /// the other copy is stored would take both.
+    pub fn secure(&self, journal: BorrowedFd<'_>, medium: &dyn Medium) -> Result<()> {
+        let read_from = match self.first {
+            Copy::Primary => Copy::Mirror,
+            Copy::Mirror => Copy::Primary,
+        };
+        medium.pwritev(journal, &[&self.encode()], (read_from as usize * COPY_LEN) as u64)?;
+        medium.fdatasync(journal)
+    }
+
     /// As [`store`](Self::store), in a mapped journal.
     ///
     /// # Safety

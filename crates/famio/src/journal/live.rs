@@ -55,7 +55,7 @@ impl Live {
             durability: durability_of(file_domain),
             medium,
         };
-        if let Err(e) = live.store(State::Creating).and_then(|()| pool.sync(live.durability)) {
+        if let Err(e) = live.store(State::Creating).and_then(|()| pool.sync(live.durability, medium)) {
             let _ = pool.remove(&live.name); // nobody refers to it yet
             return Err(e);
         }
@@ -78,10 +78,10 @@ impl Live {
             (header.journal_id, header.identity)
         };
         if self.durability == Durability::Power {
-            rustix::fs::fsync(&self.file)?;
+            self.medium.fsync(self.file.as_fd())?;
         }
         mark::set(file, &Mark::new(id, &identity, self.pool.as_deref())?)?;
-        mark::persist(file, self.durability)?;
+        mark::persist(file, self.durability, self.medium)?;
         self.store(State::Active)
     }
 
@@ -90,7 +90,7 @@ impl Live {
     pub fn retire(&self, file: BorrowedFd<'_>) -> Result<()> {
         self.store(State::Clean)?;
         mark::remove(file)?;
-        mark::persist(file, self.durability)?;
+        mark::persist(file, self.durability, self.medium)?;
         self.remove(file)
         // Not synced: a clean journal that comes back after a power cut is a leftover, and never replayed.
     }

@@ -1,0 +1,32 @@
+//! Histories in which one call fails: any write, any flush, any change of size, once.
+
+use crate::case::Case;
+use crate::explore::{Explorer, Failure};
+use famio::pmem::record::Call;
+
+/// Runs the history once for each call that it makes, up to `most` of each kind, with that call failing.
+pub fn each_call(explorer: &mut Explorer, case: &Case, most: usize) -> Result<(), Box<Failure>> {
+    let counts = explorer.explore(case, None)?;
+    for (call, count) in Call::ALL.into_iter().zip(counts) {
+        for nth in chosen(count, most) {
+            explorer.explore(case, Some((call, nth)))?;
+        }
+    }
+    Ok(())
+}
+
+/// Up to `most` of 1 to `count`, evenly.
+fn chosen(count: usize, most: usize) -> impl Iterator<Item = usize> {
+    (0..count.min(most)).map(move |i| 1 + i * count / count.min(most))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn all_calls_where_they_are_few_else_some_from_the_first_on() {
+        let chosen = |count, most| super::chosen(count, most).collect::<Vec<_>>();
+        assert_eq!(chosen(3, 5), [1, 2, 3]);
+        assert_eq!(chosen(10, 4), [1, 3, 6, 8]);
+        assert_eq!(chosen(0, 4), []);
+    }
+}

@@ -1,0 +1,93 @@
+//! `famio-simulate`: long campaigns, and one history again.
+
+use clap::{Parser, Subcommand};
+use famio::pmem::record::Call;
+use famio_simulate::campaign::{Scope, run};
+use famio_simulate::case::Case;
+use famio_simulate::explore::{Effort, Explorer};
+use famio_simulate::machine::Machine;
+use famio_simulate::minimal::minimal;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[derive(Parser)]
+#[command(about = "Recovers every state that a crash of Famio can leave, and compares with what was promised")]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Looks at histories until so many distinct states were recovered.
+    Run {
+        /// How many.
+        #[arg(long, env = "FAMIO_STATES", default_value_t = 100_000)]
+        states: u64,
+        /// On this machine only: pmem, eadr, page-cache, process or emulated.
+        #[arg(long)]
+        machine: Option<Machine>,
+        /// Of the choice of histories.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// One for each core by default.
+        #[arg(long)]
+        threads: Option<usize>,
+        /// Looks at more of each moment.
+        #[arg(long)]
+        thorough: bool,
+    },
+    /// Looks at one history, as a failure prints it.
+    Replay {
+        /// Such as 'pmem/u: w100+60 s t4000 s'.
+        history: Case,
+        /// A call that fails, such as Fdatasync:3.
+        #[arg(long, value_parser = call)]
+        fail: Option<(Call, usize)>,
+        /// Shortens it while it fails.
+        #[arg(long)]
+        minimal: bool,
+    },
+}
+
+fn call(text: &str) -> Result<(Call, usize), String> {
+    let wrong = || format!("{text}: not a call and its number, such as Fdatasync:3");
+    let (name, nth) = text.split_once(':').ok_or_else(wrong)?;
+    let call = Call::ALL.into_iter().find(|call| format!("{call:?}") == name).ok_or_else(wrong)?;
+    Ok((call, nth.parse().ok().filter(|&nth| nth > 0).ok_or_else(wrong)?))
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().what {
+        What::Run { states, machine, seed, threads, thorough } => {
+            let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+            let effort = if thorough { Effort::THOROUGH } else { Effort::QUICK };
+            let scope = Scope { machine, effort, states, threads: threads.unwrap_or(cores), seed };
+            let shown = AtomicU64::new(0);
+            let outcome = run(&scope, |counts, time| {
+                let minute = time.as_secs() / 30;
+                if shown.fetch_max(minute, Ordering::Relaxed) < minute {
+                    println!("{:>5} s: {counts}", time.as_secs());
+                }
+            });
+            println!("{}; {:.1} s", outcome.counts, outcome.time.as_secs_f64());
+            report(outcome.failure)
+        }
+        What::Replay { history, fail, minimal: shorten } => {
+            let mut explorer = Explorer::new(Effort::THOROUGH);
+            let failure = explorer.explore(&history, fail).err();
+            println!("{}", explorer.counts);
+            report(failure.map(|failure| if shorten { minimal(failure, Effort::THOROUGH) } else { failure }))
+        }
+    }
+}
+
+fn report(failure: Option<Box<famio_simulate::explore::Failure>>) -> ExitCode {
+    match failure {
+        Some(failure) => {
+            println!("FAILED: {failure}");
+            ExitCode::FAILURE
+        }
+        None => ExitCode::SUCCESS,
+    }
+}
