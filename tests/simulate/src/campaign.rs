@@ -8,8 +8,9 @@ use crate::minimal::minimal;
 use crate::random::Random;
 use crate::workload::{Kind, Maker, Op, Step, random, sequences};
 use famio::PolicyChoice;
+use std::ops::RangeInclusive;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// What is done with a history.
@@ -44,12 +45,12 @@ pub fn places(only: Option<Machine>) -> Vec<(Machine, PolicyChoice)> {
     machines.flat_map(|machine| policies(machine).iter().map(move |&policy| (machine, policy))).collect()
 }
 
-/// Every sequence of up to `most` operations, on every machine with every policy: as it is, and after a commit of data that
+/// Every sequence of so many operations, on every machine with every policy: as it is, and after a commit of data that
 /// lies in the journal. A SYNC and a close follow.
-pub fn exhaustive(only: Option<Machine>, most: usize) -> Vec<Case> {
+pub fn exhaustive(only: Option<Machine>, lengths: RangeInclusive<usize>) -> Vec<Case> {
     let mut cases = Vec::new();
     for (machine, policy) in places(only) {
-        for kinds in sequences(most) {
+        for kinds in sequences(lengths.clone()) {
             if !machine.has_policies() && kinds.contains(&Kind::Policy) {
                 continue;
             }
@@ -77,24 +78,19 @@ pub fn longer(only: Option<Machine>, seed: u64, number: u64) -> Case {
     Case { machine, policy, steps: random(choice.next_u64(), len) }
 }
 
-/// The histories of a scope: all pairs; then triples, longer ones and ones with failing calls, in turn, without end.
+/// The histories of a scope, without end: the exhaustive ones, pairs before triples, with longer ones and ones with failing
+/// calls in between.
 pub fn jobs(scope: &Scope) -> impl Iterator<Item = Job> + Send + use<> {
     let (only, seed) = (scope.machine, scope.seed);
-    let pairs = exhaustive(only, 2);
-    let mut triples: Vec<Case> = exhaustive(only, 3);
-    let known = pairs.len();
-    triples.retain(|case| case.steps.len() > 4);
+    let (mut pairs, mut triples) = (exhaustive(only, 1..=2), exhaustive(only, 3..=3));
+    shuffle(&mut pairs, seed);
     shuffle(&mut triples, seed);
-    let mut pairs_first = pairs;
-    shuffle(&mut pairs_first, seed);
-    let mut triples = triples.into_iter();
-    let rest = (0u64..).map(move |number| match number % 8 {
-        0 | 4 => Job::Crashes(longer(only, seed, number)),
-        1 => Job::FailedCalls(longer(only, seed, number), 3),
-        _ => triples.next().map_or_else(|| Job::Crashes(longer(only, seed, number)), Job::Crashes),
-    });
-    debug_assert_eq!(pairs_first.len(), known);
-    pairs_first.into_iter().map(Job::Crashes).chain(rest)
+    let mut short = pairs.into_iter().chain(triples);
+    (0u64..).map(move |number| match number % 16 {
+        1 | 9 => Job::Crashes(longer(only, seed, number)),
+        5 => Job::FailedCalls(longer(only, seed, number), 2),
+        _ => short.next().map_or_else(|| Job::Crashes(longer(only, seed, number)), Job::Crashes),
+    })
 }
 
 fn shuffle<T>(list: &mut [T], seed: u64) {
@@ -115,7 +111,7 @@ pub struct Outcome {
 pub fn run(scope: &Scope, progress: impl Fn(&Counts, Duration) + Sync) -> Outcome {
     let begin = Instant::now();
     let all = Mutex::new(jobs(scope));
-    let (stop, states, running) = (AtomicBool::new(false), AtomicU64::new(0), AtomicUsize::new(scope.threads));
+    let (stop, states) = (AtomicBool::new(false), AtomicU64::new(0));
     let total = Mutex::new((Counts::default(), None::<Box<Failure>>));
     let lock = || total.lock().unwrap_or_else(|poison| poison.into_inner());
     let work = || {
@@ -136,7 +132,6 @@ pub fn run(scope: &Scope, progress: impl Fn(&Counts, Duration) + Sync) -> Outcom
             }
             progress(&total.0, begin.elapsed());
         }
-        running.fetch_sub(1, Ordering::Relaxed);
     };
     std::thread::scope(|scope_| {
         for _ in 0..scope.threads.max(1) {

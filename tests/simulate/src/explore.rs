@@ -132,7 +132,16 @@ pub struct Explorer {
 impl Explorer {
     /// With a world of its own.
     pub fn new(effort: Effort) -> Self {
-        Self { world: World::new(), seen: HashSet::new(), counts: Counts::default(), effort }
+        Self::with(World::new(), effort)
+    }
+
+    /// The same, for [mutants](crate::mutants).
+    pub fn listing(effort: Effort) -> Self {
+        Self::with(World::listing(), effort)
+    }
+
+    fn with(world: World, effort: Effort) -> Self {
+        Self { world, seen: HashSet::new(), counts: Counts::default(), effort }
     }
 
     /// Runs a history and recovers what crashes of it can leave. `fail`: with a call that fails; how often each was made.

@@ -7,6 +7,7 @@ use famio_simulate::case::Case;
 use famio_simulate::explore::{Effort, Explorer};
 use famio_simulate::machine::Machine;
 use famio_simulate::minimal::minimal;
+use famio_simulate::mutants::run as run_mutants;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -36,6 +37,21 @@ enum What {
         /// Looks at more of each moment.
         #[arg(long)]
         thorough: bool,
+    },
+    /// Leaves out each flush, fence and sync of the library in turn: the histories have to find each.
+    Mutants {
+        /// A mutant that so many states did not find survives.
+        #[arg(long, env = "FAMIO_MUTANT_STATES", default_value_t = 60_000)]
+        states: u64,
+        /// On this machine only: pmem or page-cache.
+        #[arg(long)]
+        machine: Option<Machine>,
+        /// Of the choice of histories.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// One for each core by default.
+        #[arg(long)]
+        threads: Option<usize>,
     },
     /// Looks at one history, as a failure prints it.
     Replay {
@@ -72,6 +88,20 @@ fn main() -> ExitCode {
             });
             println!("{}; {:.1} s", outcome.counts, outcome.time.as_secs_f64());
             report(outcome.failure)
+        }
+        What::Mutants { states, machine, seed, threads } => {
+            let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+            let scope = Scope { machine, effort: Effort::QUICK, states, threads: threads.unwrap_or(cores), seed };
+            let mutants = run_mutants(&scope, 4000, |mutant| {
+                let fate = match &mutant.killed_by {
+                    Some(failure) => format!("found after {} states: {}", mutant.states, failure.case),
+                    None => format!("SURVIVED {} states", mutant.states),
+                };
+                println!("{:<10} {:<90} {fate}", mutant.machine.name(), mutant.site);
+            });
+            let survived = mutants.iter().filter(|mutant| mutant.killed_by.is_none()).count();
+            println!("{} mutants, {} found, {survived} survived", mutants.len(), mutants.len() - survived);
+            if survived == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         What::Replay { history, fail, minimal: shorten } => {
             let mut explorer = Explorer::new(Effort::THOROUGH);

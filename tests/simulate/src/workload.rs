@@ -3,6 +3,7 @@
 use crate::random::Random;
 use famio::PolicyChoice;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 /// One operation.
@@ -216,9 +217,9 @@ impl Maker {
     }
 }
 
-/// Every sequence of one to `most` kinds.
-pub fn sequences(most: usize) -> impl Iterator<Item = Vec<Kind>> {
-    (1..=most).flat_map(|len| {
+/// Every sequence of so many kinds.
+pub fn sequences(lengths: RangeInclusive<usize>) -> impl Iterator<Item = Vec<Kind>> {
+    lengths.flat_map(|len| {
         (0..Kind::ALL.len().pow(len as u32)).map(move |mut number| {
             let mut kinds = Vec::new();
             for _ in 0..len {
@@ -298,7 +299,7 @@ mod tests {
 
     #[test]
     fn there_are_as_many_sequences_as_there_should_be() {
-        assert_eq!(sequences(3).count(), 13 + 13 * 13 + 13 * 13 * 13);
+        assert_eq!(sequences(1..=3).count(), 13 + 13 * 13 + 13 * 13 * 13);
     }
 
     #[test]

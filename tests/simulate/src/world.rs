@@ -35,6 +35,8 @@ pub struct World {
     arena: PathBuf,
     file: File,
     recorders: HashMap<Machine, &'static Recorder>,
+    /// The recorders ask where each barrier was called.
+    lists_sites: bool,
 }
 
 /// What a history left: its recording, and what was promised meanwhile.
@@ -73,12 +75,26 @@ impl World {
         let journal = pool.join(journal_name(&identity));
         let stat = file.metadata().expect("a file's inode");
         let arena = PathBuf::from(format!("/dev/shm/famio-{:x}-{:x}.arena", stat.dev(), stat.ino()));
-        Self { folder, path, pool, journal, arena, file, recorders: HashMap::new() }
+        Self { folder, path, pool, journal, arena, file, recorders: HashMap::new(), lists_sites: false }
+    }
+
+    /// The same, and every barrier is [asked about](crate::sites).
+    pub fn listing() -> Self {
+        let mut world = Self::new();
+        world.lists_sites = true;
+        world
     }
 
     /// The recorder for a machine; one each for ever.
-    pub fn recorder(&mut self, machine: Machine) -> &'static Recorder {
-        self.recorders.entry(machine).or_insert_with(|| Recorder::behaving(machine.behaviour()))
+    fn recorder(&mut self, machine: Machine) -> &'static Recorder {
+        let lists_sites = self.lists_sites;
+        self.recorders.entry(machine).or_insert_with(|| {
+            let recorder = Recorder::behaving(machine.behaviour());
+            if lists_sites {
+                recorder.leave_out(Some(&crate::sites::is_left_out));
+            }
+            recorder
+        })
     }
 
     fn place(&self) -> Result<Place, String> {
