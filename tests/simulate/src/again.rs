@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 pub struct Again<'a> {
     pub machine: Machine,
     pub boot: u8,
-    pub legal: Legal<'a>,
+    pub legal: &'a Legal<'a>,
     pub seed: u64,
 }
 
@@ -73,7 +73,8 @@ impl Again<'_> {
         while replay.advance() {
             explorer.counts.moments += 1;
             let shown = (!replay.marks().is_empty()).then_some(recovery.found.as_ref().ok()).flatten();
-            let legal = shown.map_or(self.legal, |found| Legal::only(found));
+            let shown = shown.map(|found| Legal::only(found));
+            let legal = shown.as_ref().unwrap_or(self.legal);
             let (images, broken) = replay.crashes(&plan, |image| {
                 if explorer.is_new(image, legal, boot).is_none() {
                     return ControlFlow::Continue(());

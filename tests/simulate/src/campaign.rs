@@ -4,7 +4,6 @@ use crate::case::Case;
 use crate::explore::{Counts, Effort, Explorer, Failure};
 use crate::failure;
 use crate::machine::Machine;
-use crate::minimal::minimal;
 use crate::random::Random;
 use crate::workload::{Kind, Maker, Op, Step, random, sequences};
 use famio::PolicyChoice;
@@ -107,7 +106,7 @@ pub struct Outcome {
     pub failure: Option<Box<Failure>>,
 }
 
-/// Looks at a scope's histories until enough states were seen, or one is not legal: that is made minimal.
+/// Looks at a scope's histories until enough states were seen, or one is not legal.
 pub fn run(scope: &Scope, progress: impl Fn(&Counts, Duration) + Sync) -> Outcome {
     let begin = Instant::now();
     let all = Mutex::new(jobs(scope));
@@ -140,5 +139,5 @@ pub fn run(scope: &Scope, progress: impl Fn(&Counts, Duration) + Sync) -> Outcom
     });
     let time = begin.elapsed();
     let (counts, failure) = total.into_inner().unwrap_or_else(|poison| poison.into_inner());
-    Outcome { counts, time, failure: failure.map(|failure| minimal(failure, Effort::THOROUGH)) }
+    Outcome { counts, time, failure }
 }

@@ -111,13 +111,20 @@ pub struct Failure {
     pub what: String,
 }
 
+impl Failure {
+    /// Its history and the call that failed, in a line.
+    pub fn short(&self) -> String {
+        let fail = self.fail.map_or(String::new(), |(call, nth)| format!(" --fail {call:?}:{nth}"));
+        format!("'{}'{fail}", self.case)
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.what)?;
         writeln!(f, "history: {}", self.case)?;
         writeln!(f, "seed: {:#x}", self.case.seed())?;
-        let fail = self.fail.map_or(String::new(), |(call, nth)| format!(" --fail {call:?}:{nth}"));
-        write!(f, "again: cargo run --release -p famio-simulate -- replay '{}'{fail}", self.case)
+        write!(f, "again: cargo run --release -p famio-simulate -- replay {}", self.short())
     }
 }
 
@@ -167,7 +174,7 @@ impl Explorer {
         while replay.advance() {
             self.counts.moments += 1;
             let legal = run.oracle.legal(replay.marks());
-            let (images, broken) = replay.crashes(&plan, |image| match self.crash(case, image, legal, boot) {
+            let (images, broken) = replay.crashes(&plan, |image| match self.crash(case, image, &legal, boot) {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(what) => ControlFlow::Break(what),
             });
@@ -177,7 +184,7 @@ impl Explorer {
             }
             if case.machine.forgets()
                 && self.counts.moments.is_multiple_of(self.effort.kills)
-                && let Err(what) = self.kill(case, &replay, legal)
+                && let Err(what) = self.kill(case, &replay, &legal)
             {
                 return Err((what, replay));
             }
@@ -186,18 +193,21 @@ impl Explorer {
     }
 
     /// Whether this state was not looked at yet.
-    pub(crate) fn is_new(&mut self, image: &Image, legal: Legal<'_>, boot: u8) -> Option<u128> {
+    pub(crate) fn is_new(&mut self, image: &Image, legal: &Legal<'_>, boot: u8) -> Option<u128> {
         let mut hash = Xxh3::new();
         hash.update(&image.hash(FILE).to_le_bytes());
         hash.update(legal.kept);
-        hash.update(&[boot, u8::from(legal.open.is_some())]);
-        hash.update(legal.open.unwrap_or_default());
+        for open in &legal.open {
+            hash.update(b"open");
+            hash.update(open);
+        }
+        hash.update(&[boot]);
         let hash = hash.digest128();
         self.seen.insert(hash).then_some(hash)
     }
 
     /// A power cut, or for what loses nothing with the power the end of the process.
-    fn crash(&mut self, case: &Case, image: &Image, legal: Legal<'_>, boot: u8) -> Result<(), String> {
+    fn crash(&mut self, case: &Case, image: &Image, legal: &Legal<'_>, boot: u8) -> Result<(), String> {
         let Some(hash) = self.is_new(image, legal, boot) else { return Ok(()) };
         self.counts.states += 1;
         self.world.restore(image)?;
@@ -208,14 +218,14 @@ impl Explorer {
             self.world.is_usable(case.machine, boot, &found)?;
         }
         if ((hash >> 64) as u64).is_multiple_of(self.effort.again) {
-            let again = Again { machine: case.machine, boot, legal: Legal::only(&found), seed: hash as u64 };
+            let again = Again { machine: case.machine, boot, legal: &Legal::only(&found), seed: hash as u64 };
             again.crash_recovery_of(self, image).map_err(|e| format!("in the recovery: {e}"))?;
         }
         Ok(())
     }
 
     /// A kill, a recovery in the same boot, and power cuts in that.
-    fn kill(&mut self, case: &Case, replay: &Replay, legal: Legal<'_>) -> Result<(), String> {
+    fn kill(&mut self, case: &Case, replay: &Replay, legal: &Legal<'_>) -> Result<(), String> {
         let within = [1, 3, usize::MAX].into_iter().filter_map(|pages| replay.killed_within(pages));
         for (image, start) in within.chain([replay.killed()]).collect::<Vec<_>>() {
             let Some(hash) = self.is_new(&image, legal, 1) else { continue };

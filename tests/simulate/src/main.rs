@@ -4,12 +4,13 @@ use clap::{Parser, Subcommand};
 use famio::pmem::record::Call;
 use famio_simulate::campaign::{Scope, run};
 use famio_simulate::case::Case;
-use famio_simulate::explore::{Effort, Explorer};
+use famio_simulate::explore::{Effort, Explorer, Failure};
 use famio_simulate::machine::Machine;
 use famio_simulate::minimal::minimal;
 use famio_simulate::mutants::run as run_mutants;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 #[derive(Parser)]
 #[command(about = "Recovers every state that a crash of Famio can leave, and compares with what was promised")]
@@ -87,14 +88,14 @@ fn main() -> ExitCode {
                 }
             });
             println!("{}; {:.1} s", outcome.counts, outcome.time.as_secs_f64());
-            report(outcome.failure)
+            report(outcome.failure, true, effort)
         }
         What::Mutants { states, machine, seed, threads } => {
             let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
             let scope = Scope { machine, effort: Effort::QUICK, states, threads: threads.unwrap_or(cores), seed };
             let mutants = run_mutants(&scope, 4000, |mutant| {
                 let fate = match &mutant.killed_by {
-                    Some(failure) => format!("found after {} states: {}", mutant.states, failure.case),
+                    Some(failure) => format!("found after {} states: {}", mutant.states, failure.short()),
                     None => format!("SURVIVED {} states", mutant.states),
                 };
                 println!("{:<10} {:<90} {fate}", mutant.machine.name(), mutant.site);
@@ -107,17 +108,17 @@ fn main() -> ExitCode {
             let mut explorer = Explorer::new(Effort::THOROUGH);
             let failure = explorer.explore(&history, fail).err();
             println!("{}", explorer.counts);
-            report(failure.map(|failure| if shorten { minimal(failure, Effort::THOROUGH) } else { failure }))
+            report(failure, shorten, Effort::THOROUGH)
         }
     }
 }
 
-fn report(failure: Option<Box<famio_simulate::explore::Failure>>) -> ExitCode {
-    match failure {
-        Some(failure) => {
-            println!("FAILED: {failure}");
-            ExitCode::FAILURE
-        }
-        None => ExitCode::SUCCESS,
+fn report(failure: Option<Box<Failure>>, shorten: bool, effort: Effort) -> ExitCode {
+    let Some(failure) = failure else { return ExitCode::SUCCESS };
+    println!("FAILED: {failure}");
+    if shorten {
+        println!("making it shorter, for up to a minute…");
+        println!("FAILED: {}", minimal(failure, effort, Duration::from_secs(60)));
     }
+    ExitCode::FAILURE
 }

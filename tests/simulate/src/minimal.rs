@@ -2,11 +2,16 @@
 
 use crate::explore::{Effort, Explorer, Failure};
 use crate::workload::{Op, Step};
+use std::time::{Duration, Instant};
 
-/// Leaves out steps, and shortens what is written, as long as it still fails.
-pub fn minimal(mut failure: Box<Failure>, effort: Effort) -> Box<Failure> {
+/// Leaves out steps, and shortens what is written, as long as it still fails; for so long.
+pub fn minimal(mut failure: Box<Failure>, effort: Effort, most: Duration) -> Box<Failure> {
+    let begin = Instant::now();
     'again: loop {
         for steps in smaller(&failure.case.steps) {
+            if begin.elapsed() > most {
+                return failure;
+            }
             let mut case = failure.case.clone();
             case.steps = steps;
             if let Err(found) = Explorer::new(effort).explore(&case, failure.fail) {

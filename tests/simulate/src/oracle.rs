@@ -83,42 +83,47 @@ impl Oracle {
 
     /// What a crash may leave after these marks.
     pub fn legal(&self, marks: &[u64]) -> Legal<'_> {
-        let (mut kept, mut open) = (0, None);
+        let (mut kept, mut open) = (0, Vec::new());
         for &mark in marks {
             match Promise::of_mark(mark) {
-                Promise::Begun(state) | Promise::Failed(state) => open = Some(state),
-                Promise::Kept(state) => (kept, open) = (state, None),
+                Promise::Begun(state) => open.push(&self.states[state][..]),
+                Promise::Failed(_) => {}
+                Promise::Kept(state) => {
+                    kept = state;
+                    open.clear();
+                }
             }
         }
-        Legal { kept: &self.states[kept], open: open.map(|open| &self.states[open][..]) }
+        Legal { kept: &self.states[kept], open }
     }
 }
 
-/// The last acknowledged state, and the one whose SYNC was in flight.
-#[derive(Clone, Copy, Debug)]
+/// The last acknowledged state, and the one whose SYNC was in flight. Those whose SYNC has failed since may be there, too.
+#[derive(Clone, Debug)]
 pub struct Legal<'a> {
     /// What has to be there.
     pub kept: &'a [u8],
     /// What may be there instead.
-    pub open: Option<&'a [u8]>,
+    pub open: Vec<&'a [u8]>,
 }
 
 impl<'a> Legal<'a> {
     /// This state alone.
     pub fn only(kept: &'a [u8]) -> Self {
-        Self { kept, open: None }
+        Self { kept, open: Vec::new() }
     }
 
     /// Whether a file may be like that; if not, how it differs.
     pub fn check(&self, found: &[u8]) -> Result<(), String> {
-        if found == self.kept || Some(found) == self.open {
+        if found == self.kept || self.open.contains(&found) {
             return Ok(());
         }
         let differs = |state: &[u8]| {
             let at = state.iter().zip(found).position(|(a, b)| a != b).unwrap_or(state.len().min(found.len()));
             format!("{} bytes, differs at {at}", state.len())
         };
-        let open = self.open.map_or(String::new(), |open| format!("; the state whose SYNC was in flight: {}", differs(open)));
+        let open: String =
+            self.open.iter().map(|open| format!("; one whose SYNC was in flight: {}", differs(open))).collect();
         Err(format!("{} bytes of no epoch. The last that was acknowledged: {}{open}", found.len(), differs(self.kept)))
     }
 }
@@ -144,6 +149,7 @@ mod tests {
         assert_eq!(legal(&[Promise::Begun(one)]), [true, true, false]);
         assert_eq!(legal(&[Promise::Begun(one), Promise::Kept(one)]), [false, true, false]);
         assert_eq!(legal(&[Promise::Kept(one), Promise::Begun(two), Promise::Failed(two)]), [false, true, true]);
+        assert_eq!(legal(&[Promise::Begun(one), Promise::Failed(one), Promise::Begun(two)]), [true, true, true]);
         assert!(oracle.legal(&[]).check(&states[0][..5999]).is_err());
     }
 }

@@ -114,8 +114,15 @@ impl Live {
 
     /// Undoes a creation that failed before the file was changed: no mark, no journal.
     pub fn abandon(&self, file: BorrowedFd<'_>) {
-        let _ = mark::remove(file);
-        let _ = self.remove(file);
+        let was_creating = self.header().state == State::Creating;
+        // A header that may say *active* must not outlive the mark. Where it can't be taken back both stay, and the next
+        // open finds them: the file is as its first commit says.
+        if self.store(State::Clean).is_err() && !was_creating {
+            return;
+        }
+        if mark::remove(file).and_then(|()| mark::persist(file, self.durability, self.medium)).is_ok() {
+            let _ = self.remove(file);
+        }
     }
 
     /// The journal takes no more commits: a flush of it failed.

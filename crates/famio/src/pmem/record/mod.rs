@@ -112,6 +112,10 @@ impl Op {
             Op::Copy { object, at, bytes } => len("copy", object, at, bytes),
             Op::Stage { object, at, bytes } => len("stage", object, at, bytes),
             Op::Write { object, at, bytes } => len("pwritev", object, at, bytes),
+            Op::Names(names) => {
+                let is = |there: bool| if there { "there" } else { "gone" };
+                format!("mark {}, journal {}", is(names.mark.is_some()), is(names.journal.is_some()))
+            }
             other => format!("{other:?}"),
         }
     }
