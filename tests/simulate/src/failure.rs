@@ -15,6 +15,14 @@ pub fn each_call(explorer: &mut Explorer, case: &Case, most: usize) -> Result<()
     Ok(())
 }
 
+/// A call and its number, as text.
+pub fn parse(text: &str) -> Result<(Call, usize), String> {
+    let wrong = || format!("{text}: not a call and its number, such as Fdatasync:3");
+    let (name, nth) = text.split_once(':').ok_or_else(wrong)?;
+    let call = Call::ALL.into_iter().find(|call| format!("{call:?}") == name).ok_or_else(wrong)?;
+    Ok((call, nth.parse().ok().filter(|&nth| nth > 0).ok_or_else(wrong)?))
+}
+
 /// Up to `most` of 1 to `count`, evenly.
 fn chosen(count: usize, most: usize) -> impl Iterator<Item = usize> {
     (0..count.min(most)).map(move |i| 1 + i * count / count.min(most))

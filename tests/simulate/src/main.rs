@@ -5,6 +5,7 @@ use famio::pmem::record::Call;
 use famio_simulate::campaign::{Scope, run};
 use famio_simulate::case::Case;
 use famio_simulate::explore::{Effort, Explorer, Failure};
+use famio_simulate::failure;
 use famio_simulate::machine::Machine;
 use famio_simulate::minimal::minimal;
 use famio_simulate::mutants::run as run_mutants;
@@ -59,19 +60,12 @@ enum What {
         /// Such as 'pmem/u: w100+60 s t4000 s'.
         history: Case,
         /// A call that fails, such as Fdatasync:3.
-        #[arg(long, value_parser = call)]
+        #[arg(long, value_parser = failure::parse)]
         fail: Option<(Call, usize)>,
         /// Shortens it while it fails.
         #[arg(long)]
         minimal: bool,
     },
-}
-
-fn call(text: &str) -> Result<(Call, usize), String> {
-    let wrong = || format!("{text}: not a call and its number, such as Fdatasync:3");
-    let (name, nth) = text.split_once(':').ok_or_else(wrong)?;
-    let call = Call::ALL.into_iter().find(|call| format!("{call:?}") == name).ok_or_else(wrong)?;
-    Ok((call, nth.parse().ok().filter(|&nth| nth > 0).ok_or_else(wrong)?))
 }
 
 fn main() -> ExitCode {
