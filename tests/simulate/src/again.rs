@@ -50,8 +50,7 @@ impl Again<'_> {
         start: Start,
         fail: Option<(Call, usize)>,
     ) -> Result<Recovery, String> {
-        let recovery =
-            explorer.world.recover_recorded(self.machine, self.boot, (start, image.names.journal), fail)?;
+        let recovery = explorer.world.recover_recorded(self.machine, self.boot, (start, image.names.journal), fail)?;
         match &recovery.found {
             Ok(found) => self.legal.check(found)?,
             Err(e) if fail.is_none() => return Err(e.clone()),

@@ -40,12 +40,7 @@ impl Effort {
 
     /// Of a recovery's moments: fewer.
     pub(crate) fn again_plan(&self, seed: u64) -> Plan {
-        Plan {
-            exhaustive: self.exhaustive / 4,
-            deviations: self.deviations / 4,
-            random: self.random / 4,
-            seed,
-        }
+        Plan { exhaustive: self.exhaustive / 4, deviations: self.deviations / 4, random: self.random / 4, seed }
     }
 }
 

@@ -258,7 +258,9 @@ pub fn random(seed: u64, steps: usize) -> Vec<Step> {
             11 => Op::Size((size + random.below(5000)).min(20_000)),
             12..=15 => Op::Sync,
             16 => Op::Settle,
-            17 => Op::Policy([PolicyChoice::Undo, PolicyChoice::Redo, PolicyChoice::Alternate][random.below(3) as usize]),
+            17 => {
+                Op::Policy([PolicyChoice::Undo, PolicyChoice::Redo, PolicyChoice::Alternate][random.below(3) as usize])
+            }
             18 if two => Op::Both { first: (at, len.min(500)), second: (at + 500 + random.below(900), len.min(2000)) },
             18 => Op::Write { at, len },
             _ if random.below(2) == 0 => Op::Close,

@@ -38,7 +38,8 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    (any::<bool>(), op()).prop_map(|(other, op)| Step { other: other && !matches!(op, Op::Reopen | Op::Both { .. }), op })
+    (any::<bool>(), op())
+        .prop_map(|(other, op)| Step { other: other && !matches!(op, Op::Reopen | Op::Both { .. }), op })
 }
 
 fn case() -> impl Strategy<Value = Case> {

@@ -46,7 +46,11 @@ impl Mapping {
         let least = size.max(1).next_multiple_of(PAGE);
         let mut len = reservation.max(2 * size).next_multiple_of(PAGE);
         let mut flags = MapFlags::NORESERVE;
-        flags |= if domain == Domain::Pmem && Lab::current().domain.is_none() { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED };
+        flags |= if domain == Domain::Pmem && Lab::current().domain.is_none() {
+            MapFlags::SHARED_VALIDATE | MapFlags::SYNC
+        } else {
+            MapFlags::SHARED
+        };
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         loop {
             // SAFETY: a new mapping where the kernel likes; nothing is replaced.

@@ -2,8 +2,8 @@
 
 use super::PAGE;
 use crate::error::{Error, Result};
-use crate::pmem::Lab;
 use crate::journal::header::{self, GEOMETRY_WORDS};
+use crate::pmem::Lab;
 
 /// The words of the header's geometry.
 const FIRST: usize = 0;

@@ -1,10 +1,10 @@
 //! What is left open at a moment, in groups: each cache line, each sector, each large copy, each file's sizes, each name. A
 //! group has a few patterns: which of its pieces arrived. One pattern of every group makes an image.
 
+use super::Random;
 use super::crash::{Content, Image, Plan};
 use super::model::{Model, Object, SECTOR, WORD, Write, put, resize};
 use super::names::Versions;
-use super::Random;
 use crate::pmem::LINE;
 use core::ops::ControlFlow;
 use std::collections::{BTreeMap, HashSet};

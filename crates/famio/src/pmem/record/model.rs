@@ -131,12 +131,7 @@ pub(super) struct Model {
 
 impl Model {
     pub fn new(behaviour: Behaviour) -> Self {
-        Self {
-            behaviour,
-            objects: Vec::new(),
-            names: Versions::certain(&Names::default()),
-            waiting: HashMap::new(),
-        }
+        Self { behaviour, objects: Vec::new(), names: Versions::certain(&Names::default()), waiting: HashMap::new() }
     }
 
     /// A medium that holds what a crash left, durably.
