@@ -7,6 +7,7 @@ use famio_simulate::machine::Machine;
 use famio_simulate::mutants;
 
 #[test]
+#[ignore = "takes minutes"]
 fn a_library_without_its_fences_is_found_out() {
     let scope = Scope { machine: Some(Machine::Pmem), effort: Effort::QUICK, states: 20_000, threads: 2, seed: 1 };
     let mutants = mutants::run(&scope, 300, |_| {});
