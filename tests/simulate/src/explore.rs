@@ -162,7 +162,7 @@ impl Explorer {
         Ok(run.calls)
     }
 
-    fn all_moments(&mut self, case: &Case, run: &Run) -> Result<(), (String, Replay)> {
+    fn all_moments(&mut self, case: &Case, run: &Run) -> Result<(), (String, Box<Replay>)> {
         let mut replay = run.trace.replay();
         let plan = self.effort.plan(case.seed());
         let boot = if case.machine.loses_power() { 2 } else { 1 };
@@ -175,13 +175,13 @@ impl Explorer {
             });
             self.counts.images += images as u64;
             if let Some(what) = broken {
-                return Err((what, replay));
+                return Err((what, Box::new(replay)));
             }
             if case.machine.forgets()
                 && self.counts.moments.is_multiple_of(self.effort.kills)
                 && let Err(what) = self.kill(case, &replay, &legal)
             {
-                return Err((what, replay));
+                return Err((what, Box::new(replay)));
             }
         }
         Ok(())

@@ -62,6 +62,7 @@ fn text(e: impl std::fmt::Display) -> String {
 
 impl World {
     /// In a new folder on a tmpfs.
+    #[allow(clippy::new_without_default, reason = "it makes a folder")]
     pub fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
