@@ -9,7 +9,7 @@ BIN := $(DESTDIR)$(PREFIX)/bin
 LIB := $(DESTDIR)$(PREFIX)/lib/famio
 DOC := $(DESTDIR)$(PREFIX)/share/doc/famio
 
-.PHONY: all build demo test test-long test-install model model-long fuzz power-cuts sanitize lint bench install uninstall clean help
+.PHONY: all build demo test test-long test-install model model-long mutants fuzz power-cuts sanitize lint bench install uninstall clean help
 
 all: build
 
@@ -21,14 +21,20 @@ demo: build need-sqlite3 ## Import this machine's package database into SQLite, 
 
 test: build need-sqlite3 model ## All tests, the kill test in its short form
 	$(CARGO) test --release --workspace
+	$(RELEASE)/famio-simulate run --states 150000
 	$(RELEASE)/famio-kill --without-famio --kills 30
 	$(RELEASE)/famio-kill --kills 42
 	$(RELEASE)/famio-kill --kills 6 --on tmpfs --emulated
 	scripts/test-install
 	@echo "make test: all passed"
 
-test-long: build need-sqlite3 model-long ## All tests, with those that take long: more than 300 kills, a million calls
-	FAMIO_DIFFERENTIAL_CALLS=200000 FAMIO_KILLS=100 FAMIO_INTERLEAVINGS=20 $(CARGO) test --release --workspace -- --include-ignored
+mutants: build ## Leave out each flush, fence and sync of the library in turn: the crash simulator has to find each
+	$(RELEASE)/famio-simulate mutants
+
+test-long: build need-sqlite3 model-long ## All tests, with those that take long: more than 300 kills, a million calls, millions of crash states
+	FAMIO_DIFFERENTIAL_CALLS=200000 FAMIO_KILLS=100 FAMIO_INTERLEAVINGS=20 FAMIO_HISTORIES=600 $(CARGO) test --release --workspace -- --include-ignored
+	$(RELEASE)/famio-simulate run --states $(or $(FAMIO_STATES),4000000)
+	$(RELEASE)/famio-simulate mutants
 	$(RELEASE)/famio-kill --without-famio --kills 60
 	$(RELEASE)/famio-kill --kills 420
 	$(RELEASE)/famio-kill --kills 90 --on tmpfs --emulated

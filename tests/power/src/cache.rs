@@ -263,6 +263,11 @@ unsafe impl Medium for Cache {
         self.real.fdatasync(fd)
     }
 
+    fn fsync(&self, fd: BorrowedFd<'_>) -> famio::Result<()> {
+        drop(self.begin());
+        self.real.fsync(fd)
+    }
+
     fn ftruncate(&self, fd: BorrowedFd<'_>, size: u64) -> famio::Result<()> {
         let mut state = self.begin();
         if let Some(file) = identity(fd) {

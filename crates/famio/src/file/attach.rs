@@ -73,8 +73,9 @@ pub(super) fn attach(
         leave_hints(fd, arena.shared(), settings)?;
         // Whoever wrote the file may not have synced it: from here on a crash takes it back to this.
         if durability == Durability::Power {
-            rustix::fs::fsync(fd)?;
-            rustix::fs::fsync(folder_of(fd)?.0)?;
+            let medium = medium(plan.file.domain, plan.file.eadr);
+            medium.fsync(fd)?;
+            medium.fsync(folder_of(fd)?.0.as_fd())?;
         }
         Ok(())
     })?;

@@ -60,6 +60,9 @@ impl Session {
 
 /// Whether nobody has written for a while.
 fn is_quiet(shared: &Shared) -> bool {
+    if crate::pmem::Lab::current().still {
+        return true;
+    }
     let now = crate::sys::coarse_now();
     let [seconds, nanos] = shared.modified.each_ref().map(|word| word.load(Ordering::Relaxed) as i64);
     let since = (now.tv_sec - seconds).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec - nanos);

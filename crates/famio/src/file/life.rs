@@ -142,6 +142,12 @@ impl AtomicFile {
         Ok(())
     }
 
+    /// For tests: one round of settling, as the background does it. Whether there is more to settle.
+    #[doc(hidden)]
+    pub fn settle_round(&self) -> Result<bool> {
+        Ok(self.settle_some()? == Left::More)
+    }
+
     /// One round of settling, by the background.
     pub(super) fn settle_some(&self) -> Result<Left> {
         match self.session() {

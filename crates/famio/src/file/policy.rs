@@ -2,6 +2,7 @@
 
 use crate::index::Shared;
 use crate::journal::inplace::Kind;
+use crate::pmem::Lab;
 use crate::settings::PolicyChoice;
 use core::sync::atomic::Ordering;
 
@@ -39,7 +40,7 @@ const REDO_FROM_PERCENT: u64 = 40;
 
 /// The policy for the next epoch; called at SYNC with the gate closed, and at attach.
 pub(crate) fn choose(shared: &Shared, choice: PolicyChoice) -> Policy {
-    match choice {
+    match Lab::current().policy.unwrap_or(choice) {
         PolicyChoice::Undo => Policy::Undo,
         PolicyChoice::Redo => Policy::Redo,
         PolicyChoice::Alternate => Policy::Alternate,

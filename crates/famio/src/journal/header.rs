@@ -142,6 +142,15 @@ enum Copy {
     Mirror = 1,
 }
 
+impl Copy {
+    fn other(self) -> Self {
+        match self {
+            Copy::Primary => Copy::Mirror,
+            Copy::Mirror => Copy::Primary,
+        }
+    }
+}
+
 /// How the two copies were found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {
@@ -295,9 +304,20 @@ impl Header {
         for copy in self.order() {
             medium.pwritev(journal, &[&bytes], (copy as usize * COPY_LEN) as u64)?;
             medium.fdatasync(journal)?;
+            // If the next one fails, that is the weaker copy, and where the store after it begins.
+            self.first = copy.other();
         }
         self.first = Copy::Mirror;
         Ok(())
+    }
+
+    /// Before a header that was read is acted upon, or stored anew: the copy that it was read from is written once more, and
+    /// flushed. It may be in a cache only, left there by a process that died, or by a flush that failed; a power cut while
+    /// the other copy is stored would take both.
+    pub fn secure(&self, journal: BorrowedFd<'_>, medium: &dyn Medium) -> Result<()> {
+        let read_from = self.first.other();
+        medium.pwritev(journal, &[&self.encode()], (read_from as usize * COPY_LEN) as u64)?;
+        medium.fdatasync(journal)
     }
 
     /// As [`store`](Self::store), in a mapped journal.

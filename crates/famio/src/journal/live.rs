@@ -55,7 +55,7 @@ impl Live {
             durability: durability_of(file_domain),
             medium,
         };
-        if let Err(e) = live.store(State::Creating).and_then(|()| pool.sync(live.durability)) {
+        if let Err(e) = live.store(State::Creating).and_then(|()| pool.sync(live.durability, medium)) {
             let _ = pool.remove(&live.name); // nobody refers to it yet
             return Err(e);
         }
@@ -78,10 +78,10 @@ impl Live {
             (header.journal_id, header.identity)
         };
         if self.durability == Durability::Power {
-            rustix::fs::fsync(&self.file)?;
+            self.medium.fsync(self.file.as_fd())?;
         }
         mark::set(file, &Mark::new(id, &identity, self.pool.as_deref())?)?;
-        mark::persist(file, self.durability)?;
+        mark::persist(file, self.durability, self.medium)?;
         self.store(State::Active)
     }
 
@@ -90,7 +90,7 @@ impl Live {
     pub fn retire(&self, file: BorrowedFd<'_>) -> Result<()> {
         self.store(State::Clean)?;
         mark::remove(file)?;
-        mark::persist(file, self.durability)?;
+        mark::persist(file, self.durability, self.medium)?;
         self.remove(file)
         // Not synced: a clean journal that comes back after a power cut is a leftover, and never replayed.
     }
@@ -114,8 +114,15 @@ impl Live {
 
     /// Undoes a creation that failed before the file was changed: no mark, no journal.
     pub fn abandon(&self, file: BorrowedFd<'_>) {
-        let _ = mark::remove(file);
-        let _ = self.remove(file);
+        let was_creating = self.header().state == State::Creating;
+        // A header that may say *active* must not outlive the mark. Where it can't be taken back both stay, and the next
+        // open finds them: the file is as its first commit says.
+        if self.store(State::Clean).is_err() && !was_creating {
+            return;
+        }
+        if mark::remove(file).and_then(|()| mark::persist(file, self.durability, self.medium)).is_ok() {
+            let _ = self.remove(file);
+        }
     }
 
     /// The journal takes no more commits: a flush of it failed. One that has ended stays clean: it would be replayed over

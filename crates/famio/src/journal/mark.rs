@@ -6,6 +6,7 @@
 use super::bytes::{bytes_at, hex, put, u32_at, u64_at, u128_at};
 use super::identity::Identity;
 use crate::error::{Error, Result};
+use crate::pmem::{Lab, Medium};
 use crate::settings::Durability;
 use core::fmt;
 use rustix::fs::XattrFlags;
@@ -43,6 +44,10 @@ impl JournalId {
     /// A new one.
     pub fn random() -> Result<JournalId> {
         let mut id = [0; 16];
+        if let Some(next) = Lab::next_id() {
+            id[..8].copy_from_slice(&xxh3_64(&next.to_le_bytes()).to_le_bytes());
+            return Ok(JournalId(id));
+        }
         let length = rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())?;
         if length == id.len() { Ok(JournalId(id)) } else { Err(Error::new(libc::EIO)) }
     }
@@ -155,9 +160,9 @@ pub fn remove(file: BorrowedFd<'_>) -> Result<()> {
 }
 
 /// Makes [`set`] and [`remove`] durable, by `fsync` where power loss matters.
-pub fn persist(file: BorrowedFd<'_>, durability: Durability) -> Result<()> {
+pub fn persist(file: BorrowedFd<'_>, durability: Durability, medium: &dyn Medium) -> Result<()> {
     match durability {
-        Durability::Power => Ok(rustix::fs::fsync(file)?),
+        Durability::Power => medium.fsync(file),
         Durability::Process => Ok(()),
     }
 }
@@ -177,6 +182,7 @@ fn refused(errno: Errno, what: &str) -> Error {
 mod tests {
     use super::super::testing::Scratch;
     use super::*;
+    use crate::pmem::{Domain, medium};
     use std::fs::File;
     use std::os::fd::AsFd;
 
@@ -199,7 +205,7 @@ mod tests {
         let long = format!("/{}", "x".repeat(POOL_MAX - 1));
         for mark in [sample(None), sample(Some("/a/pool")), sample(Some(&long))] {
             set(file.as_fd(), &mark).unwrap();
-            persist(file.as_fd(), Durability::Power).unwrap();
+            persist(file.as_fd(), Durability::Power, medium(Domain::PageCache, false)).unwrap();
             assert_eq!(get(file.as_fd()).unwrap(), Some(mark));
         }
         remove(file.as_fd()).unwrap();

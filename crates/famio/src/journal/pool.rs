@@ -5,6 +5,7 @@ use super::bytes::hex;
 use super::identity::Identity;
 use super::place::{folder_of, open_folder};
 use crate::error::{Error, Result};
+use crate::pmem::Medium;
 use crate::settings::Durability;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -167,10 +168,10 @@ impl Pool {
     }
 
     /// Makes what was created and removed here durable, with the `.famio/` itself.
-    pub fn sync(&self, durability: Durability) -> Result<()> {
+    pub fn sync(&self, durability: Durability, medium: &dyn Medium) -> Result<()> {
         let failed = |e: Error| e.context(format_args!("pool {}: cannot be synced", self.path.display()));
-        sync_dir(self.folder.as_fd(), durability).map_err(failed)?;
-        self.parent.as_ref().map_or(Ok(()), |parent| sync_dir(parent.as_fd(), durability).map_err(failed))
+        sync_dir(self.folder.as_fd(), durability, medium).map_err(failed)?;
+        self.parent.as_ref().map_or(Ok(()), |parent| sync_dir(parent.as_fd(), durability, medium).map_err(failed))
     }
 
     /// The names of the journals in it, sorted. Other files are left alone.
@@ -212,9 +213,9 @@ pub fn is_beside_name(name: &OsStr) -> bool {
 }
 
 /// Makes a folder's entries durable where power loss matters.
-pub fn sync_dir(folder: BorrowedFd<'_>, durability: Durability) -> Result<()> {
+pub fn sync_dir(folder: BorrowedFd<'_>, durability: Durability, medium: &dyn Medium) -> Result<()> {
     match durability {
-        Durability::Power => Ok(rustix::fs::fsync(folder)?),
+        Durability::Power => medium.fsync(folder),
         Durability::Process => Ok(()),
     }
 }

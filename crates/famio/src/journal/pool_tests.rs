@@ -28,7 +28,7 @@ fn a_pool_beside_the_file_comes_and_goes() {
     let name = name_of(&file);
     let journal = pool.create(file.as_fd(), &name).unwrap();
     assert_eq!(rustix::fs::fstat(&journal).unwrap().st_mode & 0o777, 0o640);
-    pool.sync(Durability::Power).unwrap();
+    pool.sync(Durability::Power, crate::pmem::medium(crate::pmem::Domain::PageCache, false)).unwrap();
     assert_eq!(pool.create(file.as_fd(), &name).unwrap_err().errno(), libc::EEXIST);
     assert!(pool.open(&name, Some(file.as_fd())).unwrap().is_some());
     File::create(pool.path_of("note.txt")).unwrap();

@@ -66,6 +66,9 @@ unsafe impl Medium for Kernel {
         }
         Ok(())
     }
+    fn fsync(&self, fd: BorrowedFd<'_>) -> Result<()> {
+        Ok(rustix::fs::fsync(fd)?)
+    }
     fn fdatasync(&self, fd: BorrowedFd<'_>) -> Result<()> {
         Ok(rustix::fs::fdatasync(fd)?)
     }

@@ -2,7 +2,7 @@
 
 use super::huge;
 use crate::error::{Error, Result};
-use crate::pmem::Domain;
+use crate::pmem::{Domain, Lab};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::os::fd::BorrowedFd;
 
@@ -47,7 +47,11 @@ impl Mapping {
         let least = size.max(1).next_multiple_of(PAGE);
         let mut len = reservation.max(2 * size).next_multiple_of(PAGE);
         let mut flags = MapFlags::NORESERVE;
-        flags |= if domain == Domain::Pmem { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED };
+        flags |= if domain == Domain::Pmem && Lab::current().domain.is_none() {
+            MapFlags::SHARED_VALIDATE | MapFlags::SYNC
+        } else {
+            MapFlags::SHARED
+        };
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         loop {
             // What is only read may be opened for a few calls: it does without the two calls more.

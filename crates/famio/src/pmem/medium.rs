@@ -50,6 +50,9 @@ pub unsafe trait Medium: Send + Sync + 'static {
     /// Makes a file's data, and the metadata needed to read it, durable. An error is never to be retried into success.
     fn fdatasync(&self, fd: BorrowedFd<'_>) -> Result<()>;
 
+    /// Makes a file durable with all its attributes, or a folder with its entries. As [`fdatasync`](Self::fdatasync) else.
+    fn fsync(&self, fd: BorrowedFd<'_>) -> Result<()>;
+
     /// Sets a file's size; durable after [`fdatasync`](Self::fdatasync).
     fn ftruncate(&self, fd: BorrowedFd<'_>, size: u64) -> Result<()>;
 

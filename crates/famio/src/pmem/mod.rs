@@ -7,6 +7,7 @@ mod copy_x86;
 pub mod cpu;
 mod detect;
 mod domain;
+mod lab;
 mod lines;
 mod medium;
 mod native;
@@ -15,11 +16,11 @@ pub mod record;
 pub use cpu::CpuFeatures;
 pub use detect::{Detected, detect};
 pub use domain::Domain;
+#[doc(hidden)]
+pub use lab::{Lab, stand_in};
 pub use lines::LINE;
 pub use medium::Medium;
 pub use native::medium;
-#[doc(hidden)]
-pub use native::stand_in;
 
 /// Tells the CPU that the line at `address` is about to be written. Any address will do: nothing is accessed.
 #[inline]

@@ -4,16 +4,15 @@
 use super::copy_arm as ops;
 #[cfg(target_arch = "x86_64")]
 use super::copy_x86 as ops;
-use super::{Domain, Medium};
+use super::{Domain, Lab, Medium};
 use crate::error::{Error, Result};
 use crate::sys::{check, syscall};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::Mutex;
 
 /// The medium of a domain. `eadr`: on pmem, the platform flushes its caches itself (see [`super::Detected`]).
 pub fn medium(domain: Domain, eadr: bool) -> &'static dyn Medium {
-    if let Some(medium) = *STAND_IN.lock().unwrap_or_else(|poison| poison.into_inner()) {
+    if let Some(medium) = Lab::current().medium {
         return medium;
     }
     match domain {
@@ -23,15 +22,6 @@ pub fn medium(domain: Domain, eadr: bool) -> &'static dyn Medium {
         Domain::Process => &Process,
         Domain::PageCache => &PageCache,
     }
-}
-
-static STAND_IN: Mutex<Option<&'static dyn Medium>> = Mutex::new(None);
-
-/// For tests: what [`medium`] gives from now on in this process, whatever it is asked for. A recorder records what files do
-/// that are attached, or recovered, while it stands in.
-#[doc(hidden)]
-pub fn stand_in(medium: Option<&'static dyn Medium>) {
-    *STAND_IN.lock().unwrap_or_else(|poison| poison.into_inner()) = medium;
 }
 
 /// Flush and fence.
@@ -81,6 +71,10 @@ unsafe impl Medium for Pmem {
         fdatasync(fd)
     }
 
+    fn fsync(&self, fd: BorrowedFd<'_>) -> Result<()> {
+        fsync(fd)
+    }
+
     fn ftruncate(&self, fd: BorrowedFd<'_>, size: u64) -> Result<()> {
         ftruncate(fd, size)
     }
@@ -88,7 +82,7 @@ unsafe impl Medium for Pmem {
 
 /// The three media whose stores are ordinary and whose flush is nothing: what their fence and `fdatasync` do.
 macro_rules! ordinary_stores {
-    ($medium:ty, $fence:expr, $fdatasync:expr) => {
+    ($medium:ty, $fence:expr, $fdatasync:expr, $fsync:expr) => {
         // SAFETY: ordinary stores of the asked bytes.
         unsafe impl Medium for $medium {
             unsafe fn copy(&self, dst: *mut u8, src: *const u8, len: usize) {
@@ -124,6 +118,10 @@ macro_rules! ordinary_stores {
                 $fdatasync(fd)
             }
 
+            fn fsync(&self, fd: BorrowedFd<'_>) -> Result<()> {
+                $fsync(fd)
+            }
+
             fn ftruncate(&self, fd: BorrowedFd<'_>, size: u64) -> Result<()> {
                 ftruncate(fd, size)
             }
@@ -131,10 +129,10 @@ macro_rules! ordinary_stores {
     };
 }
 
-ordinary_stores!(PmemFlushedByPlatform, ops::fence, fdatasync);
+ordinary_stores!(PmemFlushedByPlatform, ops::fence, fdatasync, fsync);
 // A process dies between two instructions, and what it stored before stays: there is nothing to wait for.
-ordinary_stores!(Process, order_stores, |_| Ok(()));
-ordinary_stores!(PageCache, order_stores, fdatasync);
+ordinary_stores!(Process, order_stores, |_| Ok(()), |_| Ok(()));
+ordinary_stores!(PageCache, order_stores, fdatasync, fsync);
 
 /// Keeps this thread's stores in program order. x86 does by itself, so that only the compiler has to be told.
 #[inline]
@@ -192,6 +190,11 @@ fn iovec(piece: &[u8]) -> libc::iovec {
 /// No second try, not even after EINTR: the kernel may have forgotten by then what it failed to write.
 fn fdatasync(fd: BorrowedFd<'_>) -> Result<()> {
     Ok(rustix::fs::fdatasync(fd)?)
+}
+
+/// As [`fdatasync`].
+fn fsync(fd: BorrowedFd<'_>) -> Result<()> {
+    Ok(rustix::fs::fsync(fd)?)
 }
 
 fn ftruncate(fd: BorrowedFd<'_>, size: u64) -> Result<()> {

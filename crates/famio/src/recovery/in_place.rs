@@ -42,6 +42,7 @@ pub(super) fn replay(
     }
     let writable = !options.dry_run;
     let map = Mapping::reserve(journal, header.domain, length, writable, length as usize)?;
+    medium.watch(journal, map.base(), map.reserved());
     let log = Log::new(high_duplicate(journal)?, map, medium, Key::of(header.journal_id), length);
     let Some(last) = log.slots().last() else {
         return Err(Error::with(libc::EIO, "the journal has no valid commit slot"));

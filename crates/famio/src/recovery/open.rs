@@ -8,7 +8,7 @@ use crate::journal::header::Kind;
 use crate::journal::live::durability_of;
 use crate::journal::{BootId, Header, State, Verdict, mark, path_of};
 use crate::pmem::{Domain, medium};
-use crate::settings::{Durability, Settings};
+use crate::settings::Settings;
 use rustix::fs::{CWD, Mode, OFlags};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -139,6 +139,7 @@ fn replay(
     let adopt = || -> Result<()> {
         // From here on the file's changes are ours, in this boot: a crash of recovery is no outsider's change.
         claim.forget_arena()?;
+        header.secure(journal, medium)?;
         header.boot_id = BootId::current()?;
         header.stamp = None;
         header.store(journal, medium)
@@ -159,18 +160,24 @@ fn finish(
     domain: Domain,
 ) -> Result<()> {
     if let (Some((journal, _)), Some(mut header)) = (&examined.journal, header) {
-        // Also where it says so already: that may be in the page cache only, and a power cut after the mark is gone must not
-        // bring an active journal back.
-        header.state = State::Clean;
-        header.store(journal.as_fd(), medium(domain, false))?;
+        let medium = medium(domain, false);
+        // Also where it says *clean* already: that has to be durable before the mark goes.
+        header.secure(journal.as_fd(), medium)?;
+        if header.state != State::Clean {
+            header.state = State::Clean;
+            header.store(journal.as_fd(), medium)?;
+        }
     }
-    end(file, examined, settings, durability_of(domain))
+    end(file, examined, settings, domain)
 }
 
-fn end(file: BorrowedFd<'_>, examined: &Examined, settings: &Settings, durability: Durability) -> Result<()> {
+fn end(file: BorrowedFd<'_>, examined: &Examined, settings: &Settings, domain: Domain) -> Result<()> {
     if examined.is_marked {
         mark::remove(file)?;
-        mark::persist(file, durability)?;
+    }
+    if examined.is_marked || examined.journal.is_some() {
+        // Also where it is gone already: whoever took it off may have died before that was durable.
+        mark::persist(file, durability_of(domain), medium(domain, false))?;
     }
     let others = examined.header.as_ref().is_some_and(|header| header.identity != examined.identity);
     if examined.journal.is_some()

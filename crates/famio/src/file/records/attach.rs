@@ -26,7 +26,7 @@ pub(in crate::file) fn attach(
     shared.stale_end.store(0, Ordering::Release);
     fds.with(true, |fd| {
         let live = Arc::new(Live::create(fd, settings, Kind::Records, domains, medium)?);
-        let made = RecordLog::create(live.clone(), shared.size(), Geometry::default(), settings.journal_limit, medium)
+        let made = RecordLog::create(live.clone(), shared.size(), Geometry::of_new(), settings.journal_limit, medium)
             .and_then(|log| live.activate(fd).map(|()| log));
         match made {
             Ok(log) => {

@@ -3,6 +3,7 @@
 use super::PAGE;
 use crate::error::{Error, Result};
 use crate::journal::header::{self, GEOMETRY_WORDS};
+use crate::pmem::Lab;
 
 /// The words of the header's geometry.
 const FIRST: usize = 0;
@@ -34,6 +35,16 @@ pub struct Geometry {
 impl Default for Geometry {
     fn default() -> Self {
         Geometry { first: 256 << 10, next: 1 << 20, max: 16 << 20 }
+    }
+}
+
+impl Geometry {
+    /// That of a new journal.
+    pub fn of_new() -> Self {
+        match Lab::current().segments {
+            Some([first, next, max]) => Geometry { first, next, max },
+            None => Geometry::default(),
+        }
     }
 }
 

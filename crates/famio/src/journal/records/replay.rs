@@ -57,6 +57,7 @@ pub fn replay(
 /// Before anything is stored in the file: what was read is durable (it may be only in a cache, or the kernel may have
 /// failed to write it and forgotten), what did not happen is gone, and the header says that we are at it.
 fn settle_journal(journal: BorrowedFd<'_>, header: &mut Header, scan: &Scan, medium: &dyn Medium) -> Result<()> {
+    header.secure(journal, medium)?;
     let mut buffer = Vec::new();
     for &(position, pages) in &scan.last {
         buffer.resize(pages as usize * PAGE, 0);

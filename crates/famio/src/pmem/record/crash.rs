@@ -1,10 +1,11 @@
-//! The images that a crash can have left, all of them or, where they are too many, a choice.
+//! A trace being replayed, and the images that a crash at any moment of it can have left.
 
-use super::model::{Model, Object, SECTOR, WORD, Write, put, resize};
-use super::{ObjectId, Op, Trace};
-use crate::pmem::LINE;
+use super::choices::Choices;
+use super::model::Model;
+use super::names::Names;
+use super::{ObjectId, Op, Start, Trace};
 use core::ops::ControlFlow;
-use std::collections::{HashMap, HashSet};
+use xxhash_rust::xxh3::Xxh3;
 
 /// How many images to look at.
 #[derive(Clone, Copy, Debug)]
@@ -25,16 +26,63 @@ impl Default for Plan {
     }
 }
 
-/// What a crash left: the bytes of each object.
+/// The bytes of an object: zeros from the end of `bytes` to `size`.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Content {
+    /// What it begins with.
+    pub bytes: Vec<u8>,
+    /// How long it is.
+    pub size: u64,
+}
+
+impl Content {
+    /// The bytes, without zeros at the end.
+    pub fn trimmed(&self) -> &[u8] {
+        let bytes = &self.bytes[..self.bytes.len().min(self.size as usize)];
+        &bytes[..bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)]
+    }
+
+    /// All of them.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut all = self.trimmed().to_vec();
+        all.resize(self.size as usize, 0);
+        all
+    }
+}
+
+/// What a crash left: the bytes of each object, and the names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    objects: Vec<Vec<u8>>,
+    pub(super) objects: Vec<Content>,
+    /// Mark and journal; empty where no [`Place`](super::Place) was given.
+    pub names: Names,
 }
 
 impl Image {
     /// The bytes of an object, a file's as long as the file is; `None`: it was not watched yet.
-    pub fn get(&self, object: ObjectId) -> Option<&[u8]> {
-        self.objects.get(object.0).map(Vec::as_slice)
+    pub fn get(&self, object: ObjectId) -> Option<Vec<u8>> {
+        self.objects.get(object.0).map(Content::to_vec)
+    }
+
+    /// The same, without its zeros.
+    pub fn content(&self, object: ObjectId) -> Option<&Content> {
+        self.objects.get(object.0)
+    }
+
+    /// Of what can be reached: the file, its mark, and its journal's name and bytes.
+    pub fn hash(&self, file: ObjectId) -> u128 {
+        let mut hash = Xxh3::new();
+        for object in [Some(file), self.names.journal].into_iter().flatten() {
+            if let Some(content) = self.content(object) {
+                let bytes = content.trimmed();
+                hash.update(&content.size.to_le_bytes());
+                hash.update(&(bytes.len() as u64).to_le_bytes());
+                hash.update(bytes);
+            }
+        }
+        hash.update(&[u8::from(self.names.pool.is_some()), u8::from(self.names.journal.is_some())]);
+        hash.update(self.names.mark.as_deref().unwrap_or(b"none"));
+        hash.digest128()
     }
 }
 
@@ -46,26 +94,12 @@ pub struct Replay {
     marks: Vec<u64>,
 }
 
-/// One thing that a crash decides, by a number below `options`. 0: it did not arrive.
-struct Choice {
-    /// Choices of one line, or sector, have one group.
-    group: usize,
-    options: u64,
-    what: What,
-}
-
-enum What {
-    /// How many of a line's ordered writes arrived.
-    Stores(ObjectId, u64),
-    /// Whether a word, or a sector, of an operation arrived.
-    Piece(ObjectId, usize, u64),
-    /// How many changes of a file's size arrived.
-    Sizes(ObjectId),
-}
-
 impl Replay {
     pub(super) fn new(trace: Trace) -> Self {
-        let model = Model::new(trace.domain);
+        let model = match &trace.start {
+            Some(start) => start.0.clone(),
+            None => Model::new(trace.behaviour),
+        };
         Self { trace, next: 0, model, marks: Vec::new() }
     }
 
@@ -76,17 +110,23 @@ impl Replay {
             return false;
         }
         loop {
-            let (thread, op) = &self.trace.ops[self.next];
-            self.model.apply(self.next, *thread, op);
-            if let Op::Mark(mark) = op {
-                self.marks.push(*mark);
-            }
-            self.next += 1;
+            self.step();
             match self.trace.ops.get(self.next) {
                 Some((_, next)) if !self.model.is_boundary(next) => {}
                 _ => return true,
             }
         }
+    }
+
+    /// Goes on by one operation. False when there is none left.
+    pub fn step(&mut self) -> bool {
+        let Some((thread, op)) = self.trace.ops.get(self.next) else { return false };
+        self.model.apply(self.next, *thread, op);
+        if let Op::Mark(mark) = op {
+            self.marks.push(*mark);
+        }
+        self.next += 1;
+        true
     }
 
     /// How many operations are done.
@@ -99,207 +139,49 @@ impl Replay {
         &self.marks
     }
 
+    /// The last operations done, in words.
+    pub fn describe(&self, last: usize) -> Vec<String> {
+        let from = self.next.saturating_sub(last);
+        self.trace.ops[from..self.next].iter().map(|(thread, op)| format!("thread {thread}: {}", op.brief())).collect()
+    }
+
     /// Calls `visit` with images that a crash now could leave. Gives how many there were to see, and what `visit` broke
     /// with.
     pub fn crashes<B>(&self, plan: &Plan, mut visit: impl FnMut(&Image) -> ControlFlow<B>) -> (usize, Option<B>) {
-        let choices = self.choices();
+        let choices = Choices::of(&self.model);
         let mut seen = 0;
-        let mut look = |picks: &[u64]| {
+        let result = choices.enumerate(plan, &mut |picks| {
             seen += 1;
-            visit(&self.image(&choices, picks))
-        };
-        let result = enumerate(&choices, plan, &mut look);
+            visit(&choices.image(picks))
+        });
         (seen, result.break_value())
     }
 
-    fn choices(&self) -> Vec<Choice> {
-        let mut choices = Vec::new();
-        let mut group = 0;
-        for (number, object) in self.model.objects.iter().enumerate() {
-            let id = ObjectId(number);
-            for (&line, writes) in &object.lines {
-                group += 1;
-                let open = writes.iter().filter(|write| write.ordered && !write.certain).count() as u64;
-                if open > 0 {
-                    choices.push(Choice { group, options: open + 1, what: What::Stores(id, line) });
-                }
-                for (i, write) in writes.iter().enumerate().filter(|(_, write)| !write.ordered && !write.certain) {
-                    for piece in pieces(write, WORD).filter(|&piece| matters(object, writes, i, piece, WORD)) {
-                        choices.push(Choice { group, options: 2, what: What::Piece(id, write.seq, piece) });
-                    }
-                }
-            }
-            for file in object.file.iter().filter(|file| !file.write.certain) {
-                for piece in pieces(&file.write, SECTOR) {
-                    group += 1;
-                    choices.push(Choice { group, options: 2, what: What::Piece(id, file.write.seq, piece) });
-                }
-            }
-            let sizes = object.file.iter().filter(|file| file.size.is_some() && !file.write.certain).count() as u64;
-            if sizes > 0 {
-                group += 1;
-                choices.push(Choice { group, options: sizes + 1, what: What::Sizes(id) });
-            }
+    /// What the process's end leaves, be it killed now: everything that was stored, persistent or not. To go on from there
+    /// in the same boot: a recovery reads it, and the power may be cut then.
+    pub fn killed(&self) -> (Image, Start) {
+        let choices = Choices::of(&self.model);
+        let mut model = self.model.clone();
+        model.killed();
+        (choices.newest(), Start(model))
+    }
+
+    /// As [`killed`](Self::killed), in the middle of the next operation if that is a write to a file of more than a page:
+    /// with so many of its pages done, less one if it has no more. `None`: it is none.
+    pub fn killed_within(&self, pages: usize) -> Option<(Image, Start)> {
+        let (thread, Op::Write { object, at, bytes }) = self.trace.ops.get(self.next)? else { return None };
+        let whole = bytes.len().div_ceil(4096);
+        let pages = pages.min(whole - 1);
+        if pages == 0 {
+            return None;
         }
-        choices
+        let part = Op::Write { object: *object, at: *at, bytes: bytes[..pages * 4096].to_vec() };
+        let mut other = Self { model: self.model.clone(), ..self.part() };
+        other.model.apply(self.next, *thread, &part);
+        Some(other.killed())
     }
 
-    fn image(&self, choices: &[Choice], picks: &[u64]) -> Image {
-        let mut stores = HashMap::new();
-        let mut sizes = HashMap::new();
-        let mut arrived = HashSet::new();
-        for (choice, &pick) in choices.iter().zip(picks) {
-            match choice.what {
-                What::Stores(object, line) => drop(stores.insert((object, line), pick)),
-                What::Sizes(object) => drop(sizes.insert(object, pick)),
-                What::Piece(object, seq, piece) if pick != 0 => drop(arrived.insert((object, seq, piece))),
-                What::Piece(..) => {}
-            }
-        }
-        let build = |(number, object): (usize, &Object)| {
-            let id = ObjectId(number);
-            let mut all: Vec<(&Write, Option<Option<u64>>)> =
-                object.lines.values().flatten().map(|w| (w, None)).collect();
-            all.extend(object.file.iter().map(|file| (&file.write, Some(file.size))));
-            all.sort_by_key(|(write, _)| write.seq);
-            let (mut bytes, mut size) = (object.bytes.clone(), object.size);
-            let mut left_in_line: HashMap<u64, u64> = HashMap::new();
-            let mut left_of_sizes = sizes.get(&id).copied().unwrap_or(0);
-            for (write, file) in all {
-                if write.ordered {
-                    let line = write.at / LINE as u64;
-                    let picked = || stores.get(&(id, line)).copied().unwrap_or(0);
-                    if write.certain || take(left_in_line.entry(line).or_insert_with(picked)) {
-                        put(&mut bytes, write.at, &write.bytes);
-                    }
-                    continue;
-                }
-                let unit = if file.is_some() { SECTOR } else { WORD };
-                for piece in pieces(write, unit) {
-                    if write.certain || arrived.contains(&(id, write.seq, piece)) {
-                        let start = write.at.max(piece * unit);
-                        let end = write.end().min((piece + 1) * unit);
-                        put(&mut bytes, start, &write.bytes[(start - write.at) as usize..(end - write.at) as usize]);
-                    }
-                }
-                if let Some(Some(new)) = file
-                    && (write.certain || take(&mut left_of_sizes))
-                {
-                    if write.bytes.is_empty() {
-                        resize(&mut bytes, new);
-                    }
-                    size = Some(new);
-                }
-            }
-            if let Some(size) = size {
-                bytes.resize(size as usize, 0);
-            }
-            bytes
-        };
-        Image { objects: self.model.objects.iter().enumerate().map(build).collect() }
-    }
-}
-
-/// Takes one if any is left.
-fn take(left: &mut u64) -> bool {
-    let any = *left > 0;
-    *left -= any as u64;
-    any
-}
-
-/// The numbers of the words, or sectors, that a write touches.
-fn pieces(write: &Write, unit: u64) -> core::ops::Range<u64> {
-    if write.bytes.is_empty() { 0..0 } else { write.at / unit..write.end().div_ceil(unit) }
-}
-
-/// Whether it can be told if this piece of a write arrived: not when something certain lies over it, nor when it
-/// writes what was there.
-fn matters(object: &Object, writes: &[Write], at: usize, piece: u64, unit: u64) -> bool {
-    let write = &writes[at];
-    let (start, end) = (write.at.max(piece * unit), write.end().min((piece + 1) * unit));
-    if writes[at + 1..].iter().any(|later| later.certain && later.at <= start && later.end() >= end) {
-        return false;
-    }
-    let under = writes[..at].iter().any(|earlier| earlier.at < end && earlier.end() > start);
-    let old = object.bytes.get(start as usize..end as usize);
-    under
-        || !object.file.is_empty()
-        || old != Some(&write.bytes[(start - write.at) as usize..(end - write.at) as usize])
-}
-
-fn enumerate<B>(choices: &[Choice], plan: &Plan, look: &mut impl FnMut(&[u64]) -> ControlFlow<B>) -> ControlFlow<B> {
-    let count = choices.iter().try_fold(1u64, |n, choice| n.checked_mul(choice.options));
-    let none = vec![0; choices.len()];
-    if count.is_some_and(|count| count <= plan.exhaustive) {
-        let mut picks = none;
-        loop {
-            look(&picks)?;
-            // Counts on, the first choice fastest.
-            let Some(at) = picks.iter().zip(choices).position(|(pick, choice)| pick + 1 < choice.options) else {
-                return ControlFlow::Continue(());
-            };
-            picks[..at].fill(0);
-            picks[at] += 1;
-        }
-    }
-    let all: Vec<u64> = choices.iter().map(|choice| choice.options - 1).collect();
-    look(&none)?;
-    look(&all)?;
-    let mut random = Random(plan.seed | 1);
-    let mut groups: Vec<usize> = choices.iter().map(|choice| choice.group).collect();
-    groups.dedup();
-    let deviate = |from: &[u64], to: &[u64], which: &[usize]| -> Vec<u64> {
-        let pick = |i: usize| if which.contains(&choices[i].group) { to[i] } else { from[i] };
-        (0..choices.len()).map(pick).collect()
-    };
-    let pairs = groups.len() * (groups.len() + 1) / 2;
-    for n in 0..(2 * pairs).min(plan.deviations) {
-        let (first, second) = if 2 * pairs <= plan.deviations {
-            pair(n / 2, groups.len())
-        } else if n / 2 < groups.len() && 4 * groups.len() <= plan.deviations {
-            (n / 2, n / 2)
-        } else {
-            (random.below(groups.len() as u64) as usize, random.below(groups.len() as u64) as usize)
-        };
-        let which = [groups[first], groups[second]];
-        look(&if n % 2 == 0 { deviate(&none, &all, &which) } else { deviate(&all, &none, &which) })?;
-    }
-    for _ in 0..plan.random {
-        let picks: Vec<u64> = choices.iter().map(|choice| random.below(choice.options)).collect();
-        look(&picks)?;
-    }
-    ControlFlow::Continue(())
-}
-
-/// The `n`-th of the pairs (i, j), i ≤ j < len: (0, 0), (0, 1), …
-fn pair(mut n: usize, len: usize) -> (usize, usize) {
-    let mut first = 0;
-    while n >= len - first {
-        n -= len - first;
-        first += 1;
-    }
-    (first, first + n)
-}
-
-/// Marsaglia's xorshift: the same images for the same seed, everywhere.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) % bound
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pairs_are_all_there_once() {
-        let pairs: Vec<_> = (0..10).map(|n| pair(n, 4)).collect();
-        assert_eq!(pairs, [(0, 0), (0, 1), (0, 2), (0, 3), (1, 1), (1, 2), (1, 3), (2, 2), (2, 3), (3, 3)]);
+    fn part(&self) -> Self {
+        Self { trace: self.trace.clone(), next: self.next, model: Model::new(self.trace.behaviour), marks: Vec::new() }
     }
 }

@@ -9,21 +9,61 @@
 //! A tool for tests: it allocates, takes a lock, and panics where an operation touches memory that nobody has shown it
 //! by [`Medium::watch`] or [`Recorder::watch_memory`].
 
+mod choices;
 mod crash;
 mod model;
+mod names;
 
-pub use crash::{Image, Plan, Replay};
+pub use crash::{Content, Image, Plan, Replay};
+pub use names::{Names, Place};
 
 use super::{Domain, Medium, medium};
 use crate::error::{Error, Result};
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::os::fd::BorrowedFd;
+use names::Holder;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::ThreadId;
 
 /// Something watched: a file, its mappings included, or a piece of memory. Numbered as they came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId(pub usize);
+
+/// What makes stores certain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behaviour {
+    /// As in this domain.
+    Domain(Domain),
+    /// As on pmem whose platform flushes its caches itself: a line is durable when it is stored.
+    Eadr,
+}
+
+/// What the medium holds when a recording begins.
+#[derive(Clone)]
+pub struct Start(model::Model);
+
+impl Start {
+    /// What a crash left, durably.
+    pub fn of_image(behaviour: Behaviour, image: &Image) -> Self {
+        Self(model::Model::of_image(behaviour, image))
+    }
+}
+
+/// The calls that make something certain, and that can be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Barrier {
+    /// [`Medium::flush`].
+    Flush,
+    /// [`Medium::fence`].
+    Fence,
+    /// [`Medium::fdatasync`].
+    Fdatasync,
+    /// [`Medium::fsync`].
+    Fsync,
+}
+
+/// Asked before each barrier whether it is to be left out of the recording: what a library without it would do.
+pub type LeaveOut = dyn Fn(Barrier) -> bool + Send + Sync;
 
 /// The calls that can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +72,15 @@ pub enum Call {
     Pwritev,
     /// [`Medium::fdatasync`]: what it covered is forgotten, as Linux does: no later success makes it durable.
     Fdatasync,
+    /// [`Medium::fsync`]: as [`Call::Fdatasync`].
+    Fsync,
     /// [`Medium::ftruncate`]: changes nothing.
     Ftruncate,
+}
+
+impl Call {
+    /// All of them.
+    pub const ALL: [Call; 4] = [Call::Pwritev, Call::Fdatasync, Call::Fsync, Call::Ftruncate];
 }
 
 /// One operation as it was asked for.
@@ -49,14 +96,37 @@ enum Op {
     Resize { object: ObjectId, to: u64 },
     Sync { object: ObjectId },
     SyncFailed { object: ObjectId },
+    Names(Names),
+    SyncNames(Holder),
     Mark(u64),
+}
+
+impl Op {
+    /// Without the bytes.
+    fn brief(&self) -> String {
+        let len = |what: &str, object: &ObjectId, at: &u64, bytes: &[u8]| {
+            format!("{what} {} bytes at {at} of object {}", bytes.len(), object.0)
+        };
+        match self {
+            Op::Watch { object, bytes, .. } => format!("object {}: {} bytes", object.0, bytes.len()),
+            Op::Copy { object, at, bytes } => len("copy", object, at, bytes),
+            Op::Stage { object, at, bytes } => len("stage", object, at, bytes),
+            Op::Write { object, at, bytes } => len("pwritev", object, at, bytes),
+            Op::Names(names) => {
+                let is = |there: bool| if there { "there" } else { "gone" };
+                format!("mark {}, journal {}", is(names.mark.is_some()), is(names.journal.is_some()))
+            }
+            other => format!("{other:?}"),
+        }
+    }
 }
 
 /// What was recorded so far. Cheap to clone.
 #[derive(Clone)]
 pub struct Trace {
-    domain: Domain,
-    ops: Arc<Vec<(ThreadId, Op)>>,
+    behaviour: Behaviour,
+    start: Option<Arc<Start>>,
+    ops: Arc<Vec<(u32, Op)>>,
 }
 
 impl Trace {
@@ -78,25 +148,54 @@ impl Trace {
 
 /// The recording medium. Made by [`Recorder::new`], it lives for ever, as every medium does.
 pub struct Recorder {
-    domain: Domain,
+    behaviour: Behaviour,
     real: &'static dyn Medium,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    ops: Arc<Vec<(ThreadId, Op)>>,
+    ops: Arc<Vec<(u32, Op)>>,
+    start: Option<Arc<Start>>,
+    /// The threads seen, by their numbers in the trace.
+    threads: Vec<ThreadId>,
     objects: usize,
     /// (device, inode) of the watched files.
     files: Vec<((u64, u64), ObjectId)>,
     /// Address ranges, and which byte of which object their first is.
     ranges: Vec<(usize, usize, ObjectId, u64)>,
     failures: Vec<(Call, usize, i32)>,
+    /// How many there were of each of [`Call::ALL`].
+    calls: [usize; 4],
+    place: Option<Place>,
+    names: Names,
+    leave_out: Option<&'static LeaveOut>,
 }
 
 impl State {
     fn push(&mut self, op: Op) {
-        Arc::make_mut(&mut self.ops).push((std::thread::current().id(), op));
+        let me = std::thread::current().id();
+        let thread = self.threads.iter().position(|&thread| thread == me).unwrap_or_else(|| {
+            self.threads.push(me);
+            self.threads.len() - 1
+        });
+        Arc::make_mut(&mut self.ops).push((thread as u32, op));
+    }
+
+    /// Notes what has become of mark and journal since it was last asked.
+    fn look(&mut self) {
+        let Some(place) = &self.place else { return };
+        let (mut names, journal) = place.look();
+        if let Some(key) = journal {
+            names.journal = match self.files.iter().find(|file| file.0 == key) {
+                Some(&(_, object)) => Some(object),
+                None => place.open_journal().ok().and_then(|journal| self.file(journal.as_fd()).ok()),
+            };
+        }
+        if names != self.names {
+            self.names = names.clone();
+            self.push(Op::Names(names));
+        }
     }
 
     fn new_object(&mut self, bytes: Vec<u8>, is_file: bool) -> ObjectId {
@@ -138,6 +237,7 @@ impl State {
 
     /// Whether this call is the one that is to fail.
     fn fails(&mut self, call: Call) -> Option<Error> {
+        self.calls[call as usize] += 1;
         let at = self.failures.iter_mut().position(|failure| {
             failure.1 -= (failure.0 == call) as usize;
             failure.0 == call && failure.1 == 0
@@ -149,9 +249,59 @@ impl State {
 impl Recorder {
     /// A recorder that behaves as `domain` does: what makes stores certain there makes them certain in the model.
     pub fn new(domain: Domain) -> &'static Recorder {
+        Self::behaving(Behaviour::Domain(domain))
+    }
+
+    /// The same, for what is not a domain of its own.
+    pub fn behaving(behaviour: Behaviour) -> &'static Recorder {
         // What really happens to the test's own files need survive no more than the process.
         let real = medium(Domain::Process, false);
-        Box::leak(Box::new(Recorder { domain, real, state: Mutex::default() }))
+        Box::leak(Box::new(Recorder { behaviour, real, state: Mutex::default() }))
+    }
+
+    /// Forgets everything and begins anew, with the file and its journal in a place. The first object is the file, as it
+    /// is, durably; or as `start` says, with the objects that it has: the journal is the one that its names say, or the
+    /// last.
+    pub fn begin(&self, place: Place, start: Option<(Start, Option<ObjectId>)>) -> Result<()> {
+        let mut state = self.lock();
+        let leave_out = state.leave_out;
+        *state = State { leave_out, ..State::default() };
+        if let Some((start, journal)) = start {
+            let key = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
+            state.objects = start.0.objects.len();
+            state.files.push((key(place.file.as_fd())?, ObjectId(0)));
+            if let Some(journal) = journal {
+                state.files.push((key(place.open_journal()?.as_fd())?, journal));
+            }
+            state.names = Names { journal, ..place.look().0 };
+            // The journal's new inode and the pool's are those of the start's.
+            let mut start = start;
+            start.0.names = start.0.names.moved(&state.names);
+            state.start = Some(Arc::new(start));
+            state.place = Some(place);
+        } else {
+            state.file(place.file.as_fd())?;
+            state.place = Some(place);
+            state.look();
+            let holders = [Some(Holder::File), Some(Holder::Parent), state.names.pool.map(Holder::Pool)];
+            holders.into_iter().flatten().for_each(|holder| state.push(Op::SyncNames(holder)));
+        }
+        Ok(())
+    }
+
+    /// Leaves out the barriers that it is asked about, from now on.
+    pub fn leave_out(&self, which: Option<&'static LeaveOut>) {
+        self.lock().leave_out = which;
+    }
+
+    /// How many calls of this kind there were since it began.
+    pub fn calls(&self, call: Call) -> usize {
+        self.lock().calls[call as usize]
+    }
+
+    fn leaves_out(&self, barrier: Barrier) -> bool {
+        let which = self.lock().leave_out;
+        which.is_some_and(|which| which(barrier))
     }
 
     /// Watches memory that belongs to no file. As it is now it counts as durable.
@@ -174,7 +324,9 @@ impl Recorder {
 
     /// Notes in the trace that something was promised by now: "SYNC of epoch 5 has returned".
     pub fn mark(&self, mark: u64) {
-        self.lock().push(Op::Mark(mark));
+        let mut state = self.lock();
+        state.look();
+        state.push(Op::Mark(mark));
     }
 
     /// Makes the `nth` (from 1) of these calls from now on fail with `errno`, once.
@@ -185,7 +337,8 @@ impl Recorder {
 
     /// What was recorded so far.
     pub fn trace(&self) -> Trace {
-        Trace { domain: self.domain, ops: self.lock().ops.clone() }
+        let state = self.lock();
+        Trace { behaviour: self.behaviour, start: state.start.clone(), ops: state.ops.clone() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -243,7 +396,7 @@ unsafe impl Medium for Recorder {
     }
 
     unsafe fn flush(&self, addr: *const u8, len: usize) {
-        if len != 0 {
+        if len != 0 && !self.leaves_out(Barrier::Flush) {
             let mut state = self.lock();
             let (object, at) = state.find(addr, len);
             state.push(Op::Flush { object, at, len });
@@ -251,11 +404,14 @@ unsafe impl Medium for Recorder {
     }
 
     fn fence(&self) {
-        self.lock().push(Op::Fence);
+        if !self.leaves_out(Barrier::Fence) {
+            self.lock().push(Op::Fence);
+        }
     }
 
     fn pwritev(&self, fd: BorrowedFd<'_>, bufs: &[&[u8]], offset: u64) -> Result<()> {
         let mut state = self.lock();
+        state.look();
         if let Some(error) = state.fails(Call::Pwritev) {
             return Err(error);
         }
@@ -266,18 +422,41 @@ unsafe impl Medium for Recorder {
     }
 
     fn fdatasync(&self, fd: BorrowedFd<'_>) -> Result<()> {
+        let left_out = self.leaves_out(Barrier::Fdatasync);
         let mut state = self.lock();
+        state.look();
         let object = state.file(fd)?;
         if let Some(error) = state.fails(Call::Fdatasync) {
             state.push(Op::SyncFailed { object });
             return Err(error);
         }
-        state.push(Op::Sync { object });
+        if !left_out {
+            state.push(Op::Sync { object });
+        }
+        Ok(())
+    }
+
+    fn fsync(&self, fd: BorrowedFd<'_>) -> Result<()> {
+        let left_out = self.leaves_out(Barrier::Fsync);
+        let mut state = self.lock();
+        state.look();
+        let is_file = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode).is_file();
+        let object = if is_file { Some(state.file(fd)?) } else { None };
+        if let Some(error) = state.fails(Call::Fsync) {
+            object.into_iter().for_each(|object| state.push(Op::SyncFailed { object }));
+            return Err(error);
+        }
+        if !left_out {
+            object.into_iter().for_each(|object| state.push(Op::Sync { object }));
+            let holder = state.place.as_ref().and_then(|place| place.holder(fd));
+            holder.into_iter().for_each(|holder| state.push(Op::SyncNames(holder)));
+        }
         Ok(())
     }
 
     fn ftruncate(&self, fd: BorrowedFd<'_>, size: u64) -> Result<()> {
         let mut state = self.lock();
+        state.look();
         if let Some(error) = state.fails(Call::Ftruncate) {
             return Err(error);
         }
@@ -291,6 +470,18 @@ unsafe impl Medium for Recorder {
         let mut state = self.lock();
         let object = state.file(fd).expect("recorder: a mapped file");
         state.ranges.push((base as usize, len, object, 0));
+    }
+}
+
+/// Marsaglia's xorshift: the same images for the same seed, everywhere.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) % bound
     }
 }
 

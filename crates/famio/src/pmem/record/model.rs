@@ -8,20 +8,26 @@
 //! *Written files.* Each 512-byte sector of a write arrives or not, and changes of size arrive in order, until an
 //! `fdatasync` succeeds. What a failed one found is forgotten: it may arrive, but no later success makes it certain.
 //!
-//! *Process.* What a thread did is there when it does the next thing; its last copy may be torn.
+//! *Process.* What a thread did is there when it does the next thing; its last copy may be torn. So it is for mapped lines
+//! where the platform flushes its caches itself (eADR).
+//!
+//! *Names.* The mark, and the journal's place: see `names`.
 
-use super::{Domain, ObjectId, Op};
+use super::names::{Names, Versions};
+use super::{Behaviour, Domain, Image, ObjectId, Op};
 use crate::pmem::LINE;
 use std::collections::{BTreeMap, HashMap};
-use std::thread::ThreadId;
 
 pub(super) const WORD: u64 = 8;
 pub(super) const SECTOR: u64 = 512;
 
+/// Operations of a run are numbered from here; those of one that was killed before it lie below.
+const BEFORE: usize = 1 << 40;
+
 /// Part of an operation, within one line.
 #[derive(Clone)]
 pub(super) struct Write {
-    /// The operation's number in the trace.
+    /// The operation's number in the trace, plus [`BEFORE`].
     pub seq: usize,
     pub at: u64,
     pub bytes: Vec<u8>,
@@ -59,10 +65,13 @@ pub(super) struct Object {
     pub file: Vec<FileWrite>,
 }
 
-/// Puts bytes in place; the vector grows as far as needed.
+/// Puts bytes in place; the vector grows as far as needed: what lies beyond it is zeros.
 pub(super) fn put(bytes: &mut Vec<u8>, at: u64, new: &[u8]) {
     let (at, end) = (at as usize, at as usize + new.len());
     if bytes.len() < end {
+        if at >= bytes.len() && new.iter().all(|&byte| byte == 0) {
+            return;
+        }
         bytes.resize(end, 0);
     }
     bytes[at..end].copy_from_slice(new);
@@ -112,26 +121,74 @@ impl Object {
 /// The medium after some operations of a trace.
 #[derive(Clone)]
 pub(super) struct Model {
-    domain: Domain,
+    behaviour: Behaviour,
     pub objects: Vec<Object>,
+    pub names: Versions,
     /// What a thread's next fence makes certain: lines with the last operation that counts, and whether only the
     /// operation itself does (a copy) or every ordered store up to it (a flush).
-    waiting: HashMap<ThreadId, Vec<(ObjectId, u64, usize, bool)>>,
+    waiting: HashMap<u32, Vec<(ObjectId, u64, usize, bool)>>,
 }
 
 impl Model {
-    pub fn new(domain: Domain) -> Self {
-        Self { domain, objects: Vec::new(), waiting: HashMap::new() }
+    pub fn new(behaviour: Behaviour) -> Self {
+        Self { behaviour, objects: Vec::new(), names: Versions::certain(&Names::default()), waiting: HashMap::new() }
+    }
+
+    /// A medium that holds what a crash left, durably.
+    pub fn of_image(behaviour: Behaviour, image: &Image) -> Self {
+        let object = |content: &super::Content| Object {
+            bytes: content.bytes.clone(),
+            size: Some(content.size),
+            latest_size: content.size,
+            ..Object::default()
+        };
+        Self {
+            behaviour,
+            objects: image.objects.iter().map(object).collect(),
+            names: Versions::certain(&image.names),
+            waiting: HashMap::new(),
+        }
+    }
+
+    /// The threads are dead: what they waited for is certain by nobody's fence. Numbers of operations begin anew.
+    pub fn killed(&mut self) {
+        self.waiting.clear();
+        for object in &mut self.objects {
+            let lines = object.lines.values_mut().flatten();
+            let mut all: Vec<&mut usize> = lines.map(|write| &mut write.seq).collect();
+            all.extend(object.file.iter_mut().map(|file| &mut file.write.seq));
+            let mut order: Vec<usize> = all.iter().map(|seq| **seq).collect();
+            order.sort_unstable();
+            order.dedup();
+            all.into_iter().for_each(|seq| *seq = order.partition_point(|&other| other < *seq));
+        }
+    }
+
+    /// Where lines are durable as soon as they are stored.
+    fn is_eager(&self) -> bool {
+        self.behaviour == Behaviour::Eadr || self.is_process()
+    }
+
+    fn is_process(&self) -> bool {
+        self.behaviour == Behaviour::Domain(Domain::Process)
+    }
+
+    fn is_page_cache(&self) -> bool {
+        self.behaviour == Behaviour::Domain(Domain::PageCache)
     }
 
     /// Whether this operation makes anything certain, so that fewer images are left after it than before.
     pub fn is_boundary(&self, op: &Op) -> bool {
-        self.domain == Domain::Process
-            || matches!(op, Op::Fence | Op::Sync { .. } | Op::SyncFailed { .. } | Op::Mark(_))
+        if self.is_eager() {
+            return !matches!(op, Op::Flush { .. } | Op::Fence | Op::Watch { .. });
+        }
+        matches!(op, Op::Fence | Op::Sync { .. } | Op::SyncFailed { .. } | Op::SyncNames(_) | Op::Mark(_))
     }
 
-    pub fn apply(&mut self, seq: usize, thread: ThreadId, op: &Op) {
-        if self.domain == Domain::Process {
+    pub fn apply(&mut self, seq: usize, thread: u32, op: &Op) {
+        // After those of a run that was killed before.
+        let seq = seq + BEFORE;
+        if self.is_eager() {
             self.fence(thread);
         }
         match op {
@@ -153,7 +210,7 @@ impl Model {
             }
             Op::Stage { object, at, bytes } => {
                 // Ordinary stores, of a word at most, upwards. Nothing may rely on that order.
-                let ordered = self.domain != Domain::PageCache;
+                let ordered = !self.is_page_cache();
                 let mut from = 0;
                 while from < bytes.len() {
                     let start = at + from as u64;
@@ -163,17 +220,15 @@ impl Model {
                 }
             }
             Op::Store { object, at, value } => {
-                let ordered = self.domain != Domain::PageCache;
+                let ordered = !self.is_page_cache();
                 self.write_line(seq, thread, *object, *at, &value.to_ne_bytes(), ordered);
             }
             Op::Flush { object, at, len } => {
                 let lines = at / LINE as u64..=(at + *len as u64 - 1) / LINE as u64;
                 self.waiting.entry(thread).or_default().extend(lines.map(|line| (*object, line, seq, false)));
             }
-            Op::Fence => match self.domain {
-                Domain::PageCache => drop(self.waiting.remove(&thread)),
-                _ => self.fence(thread),
-            },
+            Op::Fence if self.is_page_cache() => drop(self.waiting.remove(&thread)),
+            Op::Fence => self.fence(thread),
             Op::Write { object, at, bytes } => {
                 let file = &mut self.objects[object.0];
                 let end = at + bytes.len() as u64;
@@ -187,21 +242,28 @@ impl Model {
             }
             Op::Sync { object } => self.sync(*object, |write| write.certain |= !write.forgotten),
             Op::SyncFailed { object } => self.sync(*object, |write| write.forgotten |= !write.certain),
+            Op::Names(now) => {
+                self.names.change(now);
+                if self.is_process() {
+                    self.names.sync_all();
+                }
+            }
+            Op::SyncNames(holder) => self.names.sync(*holder),
             Op::Mark(_) => {}
         }
     }
 
-    fn write_line(&mut self, seq: usize, thread: ThreadId, object: ObjectId, at: u64, bytes: &[u8], ordered: bool) {
+    fn write_line(&mut self, seq: usize, thread: u32, object: ObjectId, at: u64, bytes: &[u8], ordered: bool) {
         let line = at / LINE as u64;
         let bytes = bytes.to_vec();
         let write = Write { seq, at, bytes, ordered, certain: false, forgotten: false };
         self.objects[object.0].lines.entry(line).or_default().push(write);
-        if !ordered || self.domain == Domain::Process {
+        if !ordered || self.is_eager() {
             self.waiting.entry(thread).or_default().push((object, line, seq, true));
         }
     }
 
-    fn fence(&mut self, thread: ThreadId) {
+    fn fence(&mut self, thread: u32) {
         for (object, line, seq, only) in self.waiting.remove(&thread).unwrap_or_default() {
             let object = &mut self.objects[object.0];
             for write in object.lines.get_mut(&line).into_iter().flatten() {
@@ -213,7 +275,7 @@ impl Model {
 
     /// For a process, what the kernel was told is done.
     fn at_once(&mut self, object: ObjectId) {
-        if self.domain == Domain::Process {
+        if self.is_process() {
             self.sync(object, |write| write.certain = true);
         }
     }
@@ -221,9 +283,10 @@ impl Model {
     /// What `fdatasync` does to the writes that it finds. To mapped lines only on the page cache: elsewhere it must
     /// not hide a flush that is missing.
     fn sync(&mut self, object: ObjectId, mut found: impl FnMut(&mut Write)) {
+        let with_lines = self.is_page_cache();
         let object = &mut self.objects[object.0];
         object.file.iter_mut().for_each(|file| found(&mut file.write));
-        if self.domain == Domain::PageCache {
+        if with_lines {
             object.lines.values_mut().flatten().for_each(found);
         }
         object.settle_file();

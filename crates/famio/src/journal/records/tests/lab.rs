@@ -84,6 +84,9 @@ unsafe impl Medium for Failing {
         }
         KERNEL.pwritev(fd, &[&all], offset)
     }
+    fn fsync(&self, fd: BorrowedFd<'_>) -> Result<()> {
+        self.fdatasync(fd)
+    }
     fn fdatasync(&self, fd: BorrowedFd<'_>) -> Result<()> {
         self.alive()?;
         if self.watches(fd) {

@@ -1,0 +1,73 @@
+//! What tests put in the place of the machine, for the thread that sets it: the medium, the domain that a file is found
+//! in, the boot, and what is random otherwise. With it, a crash simulator has a file of any domain on a tmpfs, ends a boot
+//! without ending it, and gets the same bytes for the same calls.
+
+use super::{Domain, Medium};
+use crate::settings::PolicyChoice;
+use core::cell::Cell;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// See the module. `None`, or false: as it really is.
+#[doc(hidden)]
+#[derive(Clone, Copy, Default)]
+pub struct Lab {
+    /// The medium of files that are attached, or recovered.
+    pub medium: Option<&'static dyn Medium>,
+    /// The domain of every file and folder; nothing is mapped with `MAP_SYNC`.
+    pub domain: Option<Domain>,
+    pub boot: Option<[u8; 16]>,
+    /// New journals get the ids that follow this one.
+    pub ids: Option<u64>,
+    /// Bytes of the segments of new journals of records: the first, the second, the longest.
+    pub segments: Option<[u64; 3]>,
+    /// Nothing settles by itself; every moment is a quiet one.
+    pub still: bool,
+    /// The policy from the next SYNC on.
+    pub policy: Option<PolicyChoice>,
+}
+
+/// Whether any thread has a lab: programs never do, and pay one load.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static LAB: Cell<Lab> = const {
+        Cell::new(Lab {
+            medium: None,
+            domain: None,
+            boot: None,
+            ids: None,
+            segments: None,
+            still: false,
+            policy: None,
+        })
+    };
+}
+
+impl Lab {
+    /// Puts this thread into the lab; the default takes it out again.
+    pub fn enter(self) {
+        ANY.store(true, Ordering::Relaxed);
+        LAB.set(self);
+    }
+
+    /// This thread's.
+    #[inline]
+    pub fn current() -> Lab {
+        if ANY.load(Ordering::Relaxed) { LAB.get() } else { Lab::default() }
+    }
+
+    /// The next of the ids that follow one another.
+    pub(crate) fn next_id() -> Option<u64> {
+        let lab = Self::current();
+        let id = lab.ids?.wrapping_add(1);
+        LAB.set(Lab { ids: Some(id), ..lab });
+        Some(id)
+    }
+}
+
+/// For tests: the medium of this thread from now on, whatever is asked for. A recorder records what files do that are
+/// attached, or recovered, by the thread while it stands in.
+#[doc(hidden)]
+pub fn stand_in(medium: Option<&'static dyn Medium>) {
+    Lab { medium, ..Lab::current() }.enter();
+}

@@ -1,0 +1,101 @@
+//! Recovery itself, recorded, crashed at each of its moments, and done again. It gives the same bytes; and what one
+//! recovery has shown stays.
+
+use crate::explore::Explorer;
+use crate::machine::Machine;
+use crate::oracle::Legal;
+use crate::world::Recovery;
+use famio::pmem::record::{Call, Image, Start};
+use std::ops::ControlFlow;
+
+/// A recovery in the `boot`-th boot of a machine, and what it may show.
+#[derive(Clone, Copy)]
+pub struct Again<'a> {
+    pub machine: Machine,
+    pub boot: u8,
+    pub legal: &'a Legal<'a>,
+    pub seed: u64,
+}
+
+impl Again<'_> {
+    /// From what a crash left, on the medium.
+    pub fn crash_recovery_of(&self, explorer: &mut Explorer, image: &Image) -> Result<(), String> {
+        let start = || Start::of_image(self.machine.behaviour(), image);
+        explorer.world.restore(image)?;
+        let recovery = self.recover(explorer, image, start(), None)?;
+        self.all_moments(explorer, &recovery)?;
+        // And with one call that fails: it says so, and what it left is recovered by the next.
+        for (call, count) in Call::ALL.into_iter().zip(recovery.calls) {
+            if count > 0 {
+                let nth = 1 + (self.seed as usize >> 3) % count;
+                explorer.world.restore(image)?;
+                let failed = self.recover(explorer, image, start(), Some((call, nth)));
+                self.after_failure(explorer, failed).map_err(|e| format!("{call:?} {nth} fails: {e}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// From what a killed process left visible: less of it may be on the medium.
+    pub fn cut_recovery_from(&self, explorer: &mut Explorer, image: &Image, start: Start) -> Result<(), String> {
+        explorer.world.restore(image)?;
+        let recovery = self.recover(explorer, image, start, None)?;
+        self.all_moments(explorer, &recovery)
+    }
+
+    fn recover(
+        &self,
+        explorer: &mut Explorer,
+        image: &Image,
+        start: Start,
+        fail: Option<(Call, usize)>,
+    ) -> Result<Recovery, String> {
+        let recovery = explorer.world.recover_recorded(self.machine, self.boot, (start, image.names.journal), fail)?;
+        match &recovery.found {
+            Ok(found) => self.legal.check(found)?,
+            Err(e) if fail.is_none() => return Err(e.clone()),
+            Err(_) => {}
+        }
+        Ok(recovery)
+    }
+
+    fn after_failure(&self, explorer: &mut Explorer, failed: Result<Recovery, String>) -> Result<(), String> {
+        let failed = failed?;
+        self.legal.check(&explorer.world.recover(self.machine, self.boot)?)?;
+        self.all_moments(explorer, &failed)
+    }
+
+    fn all_moments(&self, explorer: &mut Explorer, recovery: &Recovery) -> Result<(), String> {
+        let mut replay = recovery.trace.replay();
+        let plan = explorer.effort.again_plan(self.seed);
+        let boot = if self.machine.loses_power() { self.boot + 1 } else { self.boot };
+        while replay.advance() {
+            explorer.counts.moments += 1;
+            let shown = (!replay.marks().is_empty()).then_some(recovery.found.as_ref().ok()).flatten();
+            let shown = shown.map(|found| Legal::only(found));
+            let legal = shown.as_ref().unwrap_or(self.legal);
+            let (images, broken) = replay.crashes(&plan, |image| {
+                if explorer.is_new(image, legal, boot).is_none() {
+                    return ControlFlow::Continue(());
+                }
+                explorer.counts.states += 1;
+                explorer.counts.in_recovery += 1;
+                let world = &explorer.world;
+                let checked = world
+                    .restore(image)
+                    .and_then(|()| world.recover(self.machine, boot))
+                    .and_then(|found| legal.check(&found));
+                checked.map_or_else(ControlFlow::Break, ControlFlow::Continue)
+            });
+            explorer.counts.images += images as u64;
+            if let Some(what) = broken {
+                let last = replay.describe(6).join("\n  ");
+                return Err(format!(
+                    "{what}\ncrash after its operation {}, the last of them:\n  {last}",
+                    replay.position()
+                ));
+            }
+        }
+        Ok(())
+    }
+}

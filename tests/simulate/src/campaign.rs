@@ -1,0 +1,143 @@
+//! Many histories, on several threads, until so many states were looked at.
+
+use crate::case::Case;
+use crate::explore::{Counts, Effort, Explorer, Failure};
+use crate::failure;
+use crate::machine::Machine;
+use crate::random::Random;
+use crate::workload::{Kind, Maker, Op, Step, random, sequences};
+use famio::PolicyChoice;
+use std::ops::RangeInclusive;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What is done with a history.
+#[derive(Clone, Debug)]
+pub enum Job {
+    /// Its crashes.
+    Crashes(Case),
+    /// The same, with each call failing in turn: so many of each kind.
+    FailedCalls(Case, usize),
+}
+
+/// What a campaign looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct Scope {
+    /// On these machines only.
+    pub machine: Option<Machine>,
+    /// How closely.
+    pub effort: Effort,
+    /// Ends when so many states were recovered.
+    pub states: u64,
+    /// Threads.
+    pub threads: usize,
+    /// Of the choice of histories.
+    pub seed: u64,
+}
+
+/// Machines with the policies that they have.
+pub fn places(only: Option<Machine>) -> Vec<(Machine, PolicyChoice)> {
+    let all = [PolicyChoice::Undo, PolicyChoice::Redo, PolicyChoice::Alternate];
+    let policies = |machine: Machine| if machine.has_policies() { &all[..] } else { &all[..1] };
+    let machines = Machine::ALL.into_iter().filter(|&machine| only.is_none_or(|only| machine == only));
+    machines.flat_map(|machine| policies(machine).iter().map(move |&policy| (machine, policy))).collect()
+}
+
+/// Every sequence of so many operations, on every machine with every policy: as it is, and after a commit of data that
+/// lies in the journal. A SYNC and a close follow.
+pub fn exhaustive(only: Option<Machine>, lengths: RangeInclusive<usize>) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (machine, policy) in places(only) {
+        for kinds in sequences(lengths.clone()) {
+            if !machine.has_policies() && kinds.contains(&Kind::Policy) {
+                continue;
+            }
+            for committed in [false, true] {
+                let mut maker = Maker::new(policy);
+                if committed {
+                    maker.steps.push(Op::Write { at: 32, len: 4200 }.into());
+                    maker.steps.push(Op::Sync.into());
+                }
+                kinds.iter().for_each(|&kind| maker.add(kind));
+                maker.steps.extend([Op::Sync, Op::Close].map(Step::from));
+                cases.push(Case { machine, policy, steps: maker.steps });
+            }
+        }
+    }
+    cases
+}
+
+/// The `number`-th of the longer histories of a seed.
+pub fn longer(only: Option<Machine>, seed: u64, number: u64) -> Case {
+    let mut choice = Random::new(seed ^ number.wrapping_mul(0x9e37_79b9));
+    let places = places(only);
+    let (machine, policy) = places[choice.below(places.len() as u64) as usize];
+    let len = 6 + choice.below(14) as usize;
+    Case { machine, policy, steps: random(choice.next_u64(), len) }
+}
+
+/// The histories of a scope, without end: the exhaustive ones, pairs before triples, with longer ones and ones with failing
+/// calls in between.
+pub fn jobs(scope: &Scope) -> impl Iterator<Item = Job> + Send + use<> {
+    let (only, seed) = (scope.machine, scope.seed);
+    let (mut pairs, mut triples) = (exhaustive(only, 1..=2), exhaustive(only, 3..=3));
+    shuffle(&mut pairs, seed);
+    shuffle(&mut triples, seed);
+    let mut short = pairs.into_iter().chain(triples);
+    (0u64..).map(move |number| match number % 16 {
+        1 | 9 => Job::Crashes(longer(only, seed, number)),
+        5 => Job::FailedCalls(longer(only, seed, number), 2),
+        _ => short.next().map_or_else(|| Job::Crashes(longer(only, seed, number)), Job::Crashes),
+    })
+}
+
+fn shuffle<T>(list: &mut [T], seed: u64) {
+    let mut random = Random::new(seed);
+    for i in (1..list.len()).rev() {
+        list.swap(i, random.below(i as u64 + 1) as usize);
+    }
+}
+
+/// What came of it.
+pub struct Outcome {
+    pub counts: Counts,
+    pub time: Duration,
+    pub failure: Option<Box<Failure>>,
+}
+
+/// Looks at a scope's histories until enough states were seen, or one is not legal.
+pub fn run(scope: &Scope, progress: impl Fn(&Counts, Duration) + Sync) -> Outcome {
+    let begin = Instant::now();
+    let all = Mutex::new(jobs(scope));
+    let (stop, states) = (AtomicBool::new(false), AtomicU64::new(0));
+    let total = Mutex::new((Counts::default(), None::<Box<Failure>>));
+    let lock = || total.lock().unwrap_or_else(|poison| poison.into_inner());
+    let work = || {
+        let mut explorer = Explorer::new(scope.effort);
+        while !stop.load(Ordering::Relaxed) && states.load(Ordering::Relaxed) < scope.states {
+            let Some(job) = all.lock().unwrap_or_else(|poison| poison.into_inner()).next() else { break };
+            let before = explorer.counts.states;
+            let done = match &job {
+                Job::Crashes(case) => explorer.explore(case, None).map(drop),
+                Job::FailedCalls(case, most) => failure::each_call(&mut explorer, case, *most),
+            };
+            states.fetch_add(explorer.counts.states - before, Ordering::Relaxed);
+            let mut total = lock();
+            total.0 += std::mem::take(&mut explorer.counts);
+            if let Err(failure) = done {
+                stop.store(true, Ordering::Relaxed);
+                total.1.get_or_insert(failure);
+            }
+            progress(&total.0, begin.elapsed());
+        }
+    };
+    std::thread::scope(|scope_| {
+        for _ in 0..scope.threads.max(1) {
+            scope_.spawn(work);
+        }
+    });
+    let time = begin.elapsed();
+    let (counts, failure) = total.into_inner().unwrap_or_else(|poison| poison.into_inner());
+    Outcome { counts, time, failure }
+}

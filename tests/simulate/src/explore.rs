@@ -1,0 +1,234 @@
+//! Every moment of a history at which a crash can leave something else than before, and what it leaves there: recovered,
+//! and compared with what was promised.
+
+use crate::again::Again;
+use crate::case::Case;
+use crate::oracle::Legal;
+use crate::world::{FILE, Run, World};
+use famio::pmem::record::{Call, Image, Plan, Replay};
+use std::collections::HashSet;
+use std::fmt;
+use std::ops::{AddAssign, ControlFlow};
+use xxhash_rust::xxh3::Xxh3;
+
+/// How closely to look.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Images of one moment: all, if there are no more than this.
+    pub exhaustive: u64,
+    /// Else so many that differ from an extreme in one or two lines,
+    pub deviations: usize,
+    /// and so many at random.
+    pub random: usize,
+    /// One of so many distinct states has its recovery recorded and crashed.
+    pub again: u64,
+    /// One of so many is used after its recovery.
+    pub after: u64,
+    /// One of so many moments is also that of a kill, and of a power cut in the recovery after it.
+    pub kills: u64,
+}
+
+impl Effort {
+    /// For many histories.
+    pub const QUICK: Effort = Effort { exhaustive: 48, deviations: 24, random: 8, again: 24, after: 48, kills: 3 };
+    /// For one.
+    pub const THOROUGH: Effort = Effort { exhaustive: 256, deviations: 200, random: 100, again: 4, after: 8, kills: 1 };
+
+    pub(crate) fn plan(&self, seed: u64) -> Plan {
+        Plan { exhaustive: self.exhaustive, deviations: self.deviations, random: self.random, seed }
+    }
+
+    /// Of a recovery's moments: fewer.
+    pub(crate) fn again_plan(&self, seed: u64) -> Plan {
+        Plan { exhaustive: self.exhaustive / 4, deviations: self.deviations / 4, random: self.random / 4, seed }
+    }
+}
+
+/// What was looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Histories.
+    pub histories: u64,
+    /// Moments at which something became certain.
+    pub moments: u64,
+    /// Images that were built.
+    pub images: u64,
+    /// Of them, those that no other was like: each was recovered and compared.
+    pub states: u64,
+    /// Of these, the ones that a power cut in the middle of a recovery left.
+    pub in_recovery: u64,
+    /// And those that a kill left, for a recovery in the same boot.
+    pub killed: u64,
+    /// States of histories in which a call failed.
+    pub failed_calls: u64,
+    /// Files that were used after their recovery.
+    pub used: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.histories += other.histories;
+        self.moments += other.moments;
+        self.images += other.images;
+        self.states += other.states;
+        self.in_recovery += other.in_recovery;
+        self.killed += other.killed;
+        self.failed_calls += other.failed_calls;
+        self.used += other.used;
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} histories, {} moments, {} images, {} distinct states recovered ({} of crashed recoveries, {} of kills, {} with a failed call), {} files used after",
+            self.histories,
+            self.moments,
+            self.images,
+            self.states,
+            self.in_recovery,
+            self.killed,
+            self.failed_calls,
+            self.used
+        )
+    }
+}
+
+/// A state that is not legal.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Its history.
+    pub case: Case,
+    /// The call that failed in it.
+    pub fail: Option<(Call, usize)>,
+    /// What is wrong, and where it was.
+    pub what: String,
+}
+
+impl Failure {
+    /// Its history and the call that failed, in a line.
+    pub fn short(&self) -> String {
+        let fail = self.fail.map_or(String::new(), |(call, nth)| format!(" --fail {call:?}:{nth}"));
+        format!("'{}'{fail}", self.case)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.what)?;
+        writeln!(f, "history: {}", self.case)?;
+        writeln!(f, "seed: {:#x}", self.case.seed())?;
+        write!(f, "again: cargo run --release -p famio-simulate -- replay {}", self.short())
+    }
+}
+
+/// Looks at histories, each state once.
+pub struct Explorer {
+    pub world: World,
+    seen: HashSet<u128>,
+    pub counts: Counts,
+    pub effort: Effort,
+}
+
+impl Explorer {
+    /// With a world of its own.
+    pub fn new(effort: Effort) -> Self {
+        Self::with(World::new(), effort)
+    }
+
+    /// The same, for [mutants](crate::mutants).
+    pub fn listing(effort: Effort) -> Self {
+        Self::with(World::listing(), effort)
+    }
+
+    fn with(world: World, effort: Effort) -> Self {
+        Self { world, seen: HashSet::new(), counts: Counts::default(), effort }
+    }
+
+    /// Runs a history and recovers what crashes of it can leave. `fail`: with a call that fails; how often each was made.
+    pub fn explore(&mut self, case: &Case, fail: Option<(Call, usize)>) -> Result<[usize; 4], Box<Failure>> {
+        let failure = |what: String| Box::new(Failure { case: case.clone(), fail, what });
+        let run = self.world.run(case, fail).map_err(failure)?;
+        self.counts.histories += 1;
+        let before = self.counts.states;
+        self.all_moments(case, &run).map_err(|(what, replay)| {
+            let last = replay.describe(6).join("\n  ");
+            failure(format!("{what}\ncrash after operation {}, the last of them:\n  {last}", replay.position()))
+        })?;
+        if fail.is_some() {
+            self.counts.failed_calls += self.counts.states - before;
+        }
+        Ok(run.calls)
+    }
+
+    fn all_moments(&mut self, case: &Case, run: &Run) -> Result<(), (String, Box<Replay>)> {
+        let mut replay = run.trace.replay();
+        let plan = self.effort.plan(case.seed());
+        let boot = if case.machine.loses_power() { 2 } else { 1 };
+        while replay.advance() {
+            self.counts.moments += 1;
+            let legal = run.oracle.legal(replay.marks());
+            let (images, broken) = replay.crashes(&plan, |image| match self.crash(case, image, &legal, boot) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(what) => ControlFlow::Break(what),
+            });
+            self.counts.images += images as u64;
+            if let Some(what) = broken {
+                return Err((what, Box::new(replay)));
+            }
+            if case.machine.forgets()
+                && self.counts.moments.is_multiple_of(self.effort.kills)
+                && let Err(what) = self.kill(case, &replay, &legal)
+            {
+                return Err((what, Box::new(replay)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this state was not looked at yet.
+    pub(crate) fn is_new(&mut self, image: &Image, legal: &Legal<'_>, boot: u8) -> Option<u128> {
+        let mut hash = Xxh3::new();
+        hash.update(&image.hash(FILE).to_le_bytes());
+        hash.update(legal.kept);
+        for open in &legal.open {
+            hash.update(b"open");
+            hash.update(open);
+        }
+        hash.update(&[boot]);
+        let hash = hash.digest128();
+        self.seen.insert(hash).then_some(hash)
+    }
+
+    /// A power cut, or for what loses nothing with the power the end of the process.
+    fn crash(&mut self, case: &Case, image: &Image, legal: &Legal<'_>, boot: u8) -> Result<(), String> {
+        let Some(hash) = self.is_new(image, legal, boot) else { return Ok(()) };
+        self.counts.states += 1;
+        self.world.restore(image)?;
+        let found = self.world.recover(case.machine, boot)?;
+        legal.check(&found)?;
+        if (hash as u64).is_multiple_of(self.effort.after) {
+            self.counts.used += 1;
+            self.world.is_usable(case.machine, boot, &found)?;
+        }
+        if ((hash >> 64) as u64).is_multiple_of(self.effort.again) {
+            let again = Again { machine: case.machine, boot, legal: &Legal::only(&found), seed: hash as u64 };
+            again.crash_recovery_of(self, image).map_err(|e| format!("in the recovery: {e}"))?;
+        }
+        Ok(())
+    }
+
+    /// A kill, a recovery in the same boot, and power cuts in that.
+    fn kill(&mut self, case: &Case, replay: &Replay, legal: &Legal<'_>) -> Result<(), String> {
+        let within = [1, 3, usize::MAX].into_iter().filter_map(|pages| replay.killed_within(pages));
+        for (image, start) in within.chain([replay.killed()]).collect::<Vec<_>>() {
+            let Some(hash) = self.is_new(&image, legal, 1) else { continue };
+            self.counts.states += 1;
+            self.counts.killed += 1;
+            let again = Again { machine: case.machine, boot: 1, legal, seed: hash as u64 };
+            again.cut_recovery_from(self, &image, start).map_err(|e| format!("killed, and in the recovery: {e}"))?;
+        }
+        Ok(())
+    }
+}

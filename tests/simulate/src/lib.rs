@@ -1,0 +1,18 @@
+//! The crash simulator: histories run under a recorder that stands in for the medium; every state that a crash can leave is
+//! put back into a file, recovered, and compared with what was promised. `docs/crash-consistency.md` says what it covers.
+
+#![allow(missing_docs, reason = "a test program; what is not said by a name is said")]
+
+pub mod again;
+pub mod campaign;
+pub mod case;
+pub mod explore;
+pub mod failure;
+pub mod machine;
+pub mod minimal;
+pub mod mutants;
+pub mod oracle;
+pub mod random;
+pub mod sites;
+pub mod workload;
+pub mod world;

@@ -1,0 +1,101 @@
+//! The machines that are simulated: each domain, with the crashes that it has to survive.
+
+use famio::pmem::record::Behaviour;
+use famio::pmem::{Domain, Lab};
+use std::fmt;
+use std::str::FromStr;
+
+/// A machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Machine {
+    /// Persistent memory: power cuts, and kills with a power cut after them.
+    Pmem,
+    /// The same, whose platform flushes its caches: power cuts.
+    Eadr,
+    /// A disk: power cuts, and kills with a power cut after them.
+    PageCache,
+    /// Memory that outlives the process: kills.
+    Process,
+    /// The same, by the code for persistent memory.
+    Emulated,
+}
+
+impl Machine {
+    /// All of them.
+    pub const ALL: [Machine; 5] =
+        [Machine::Pmem, Machine::Eadr, Machine::PageCache, Machine::Process, Machine::Emulated];
+
+    /// What it is called in a trace.
+    pub fn name(self) -> &'static str {
+        match self {
+            Machine::Pmem => "pmem",
+            Machine::Eadr => "eadr",
+            Machine::PageCache => "page-cache",
+            Machine::Process => "process",
+            Machine::Emulated => "emulated",
+        }
+    }
+
+    /// What the library takes its files for.
+    pub fn domain(self) -> Domain {
+        match self {
+            Machine::Pmem | Machine::Eadr => Domain::Pmem,
+            Machine::PageCache => Domain::PageCache,
+            Machine::Process => Domain::Process,
+            Machine::Emulated => Domain::Emulated,
+        }
+    }
+
+    /// What makes stores certain on it.
+    pub fn behaviour(self) -> Behaviour {
+        match self {
+            Machine::Eadr => Behaviour::Eadr,
+            // What survives a kill is what was stored, flushed or not.
+            Machine::Emulated => Behaviour::Domain(Domain::Process),
+            other => Behaviour::Domain(other.domain()),
+        }
+    }
+
+    /// Whether its crashes are power cuts, after which another boot begins.
+    pub fn loses_power(self) -> bool {
+        !matches!(self, Machine::Process | Machine::Emulated)
+    }
+
+    /// Whether a journal is in place, so that there are policies.
+    pub fn has_policies(self) -> bool {
+        self != Machine::PageCache
+    }
+
+    /// Whether what is visible after a kill may be lost with the power.
+    pub fn forgets(self) -> bool {
+        matches!(self, Machine::Pmem | Machine::PageCache)
+    }
+
+    /// What the library finds on it, in the `boot`-th boot.
+    pub fn lab(self, boot: u8) -> Lab {
+        Lab {
+            domain: Some(self.domain()),
+            boot: Some([boot; 16]),
+            ids: Some(0),
+            // As small as they may be: three operations get to the end of one.
+            segments: Some([32 << 10, 32 << 10, 64 << 10]),
+            still: true,
+            ..Lab::default()
+        }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Machine {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = Machine::ALL.into_iter().find(|machine| machine.name() == text);
+        named.ok_or_else(|| format!("{text}: not a machine"))
+    }
+}

@@ -1,0 +1,155 @@
+//! What the file may be after a crash: a model in memory, and the promises that were made by then.
+
+use crate::workload::{Op, bytes, initial};
+
+/// What was promised, as a mark in the trace: a state of [`Oracle::states`], and how far its SYNC was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// The SYNC of this state has begun.
+    Begun(usize),
+    /// It has returned.
+    Kept(usize),
+    /// It has failed: the state may be there or not.
+    Failed(usize),
+}
+
+impl Promise {
+    /// The mark.
+    pub fn mark(self) -> u64 {
+        let (kind, state) = match self {
+            Promise::Begun(state) => (0, state),
+            Promise::Kept(state) => (1, state),
+            Promise::Failed(state) => (2, state),
+        };
+        state as u64 * 3 + kind
+    }
+
+    fn of_mark(mark: u64) -> Self {
+        let state = (mark / 3) as usize;
+        match mark % 3 {
+            0 => Promise::Begun(state),
+            1 => Promise::Kept(state),
+            _ => Promise::Failed(state),
+        }
+    }
+}
+
+/// The model.
+#[derive(Clone, Debug)]
+pub struct Oracle {
+    /// As a reader sees the file.
+    pub now: Vec<u8>,
+    /// As each SYNC found it; the first is the file before anything was done.
+    pub states: Vec<Vec<u8>>,
+}
+
+impl Default for Oracle {
+    fn default() -> Self {
+        Self { now: initial(), states: vec![initial()] }
+    }
+}
+
+impl Oracle {
+    /// The `number`-th step, if it changes the file.
+    pub fn apply(&mut self, number: usize, op: Op) {
+        match op {
+            Op::Write { at, len } => self.write(at, &bytes(number, at, len)),
+            Op::Both { first, second } => {
+                self.write(first.0, &bytes(number, first.0, first.1));
+                self.write(second.0, &bytes(number, second.0, second.1));
+            }
+            Op::Append { len } => {
+                let at = self.now.len() as u64;
+                self.write(at, &bytes(number, at, len));
+            }
+            Op::Size(size) => self.now.resize(size as usize, 0),
+            _ => {}
+        }
+    }
+
+    fn write(&mut self, at: u64, data: &[u8]) {
+        let end = at as usize + data.len();
+        if self.now.len() < end {
+            self.now.resize(end, 0);
+        }
+        self.now[at as usize..end].copy_from_slice(data);
+    }
+
+    /// A SYNC begins: the state that it may leave.
+    pub fn seal(&mut self) -> usize {
+        self.states.push(self.now.clone());
+        self.states.len() - 1
+    }
+
+    /// What a crash may leave after these marks.
+    pub fn legal(&self, marks: &[u64]) -> Legal<'_> {
+        let (mut kept, mut open) = (0, Vec::new());
+        for &mark in marks {
+            match Promise::of_mark(mark) {
+                Promise::Begun(state) => open.push(&self.states[state][..]),
+                Promise::Failed(_) => {}
+                Promise::Kept(state) => {
+                    kept = state;
+                    open.clear();
+                }
+            }
+        }
+        Legal { kept: &self.states[kept], open }
+    }
+}
+
+/// The last acknowledged state, and the one whose SYNC was in flight. Those whose SYNC has failed since may be there, too.
+#[derive(Clone, Debug)]
+pub struct Legal<'a> {
+    /// What has to be there.
+    pub kept: &'a [u8],
+    /// What may be there instead.
+    pub open: Vec<&'a [u8]>,
+}
+
+impl<'a> Legal<'a> {
+    /// This state alone.
+    pub fn only(kept: &'a [u8]) -> Self {
+        Self { kept, open: Vec::new() }
+    }
+
+    /// Whether a file may be like that; if not, how it differs.
+    pub fn check(&self, found: &[u8]) -> Result<(), String> {
+        if found == self.kept || self.open.contains(&found) {
+            return Ok(());
+        }
+        let differs = |state: &[u8]| {
+            let at = state.iter().zip(found).position(|(a, b)| a != b).unwrap_or(state.len().min(found.len()));
+            format!("{} bytes, differs at {at}", state.len())
+        };
+        let open: String =
+            self.open.iter().map(|open| format!("; one whose SYNC was in flight: {}", differs(open))).collect();
+        Err(format!("{} bytes of no epoch. The last that was acknowledged: {}{open}", found.len(), differs(self.kept)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_legal_from_the_beginning_of_its_sync_and_the_only_one_from_its_end() {
+        let mut oracle = Oracle::default();
+        oracle.apply(1, Op::Write { at: 5990, len: 20 });
+        let one = oracle.seal();
+        oracle.apply(2, Op::Size(100));
+        let two = oracle.seal();
+        let states = oracle.states.clone();
+        let legal = |marks: &[Promise]| -> Vec<bool> {
+            let marks: Vec<u64> = marks.iter().map(|promise| promise.mark()).collect();
+            states.iter().map(|state| oracle.legal(&marks).check(state).is_ok()).collect()
+        };
+        assert_eq!(states.iter().map(Vec::len).collect::<Vec<_>>(), [6000, 6010, 100]);
+        assert_eq!(legal(&[]), [true, false, false]);
+        assert_eq!(legal(&[Promise::Begun(one)]), [true, true, false]);
+        assert_eq!(legal(&[Promise::Begun(one), Promise::Kept(one)]), [false, true, false]);
+        assert_eq!(legal(&[Promise::Kept(one), Promise::Begun(two), Promise::Failed(two)]), [false, true, true]);
+        assert_eq!(legal(&[Promise::Begun(one), Promise::Failed(one), Promise::Begun(two)]), [true, true, true]);
+        assert!(oracle.legal(&[]).check(&states[0][..5999]).is_err());
+    }
+}

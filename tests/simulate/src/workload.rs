@@ -1,0 +1,314 @@
+//! What a program does to the file: operations, their text, and the sequences of up to three of them.
+
+use crate::random::Random;
+use famio::PolicyChoice;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// One operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Writes so many bytes at an offset.
+    Write { at: u64, len: u64 },
+    /// Two threads write at the same time; the places do not overlap.
+    Both { first: (u64, u64), second: (u64, u64) },
+    /// Writes so many bytes at the end.
+    Append { len: u64 },
+    /// Sets the size.
+    Size(u64),
+    /// SYNC.
+    Sync,
+    /// Settles what can be settled, as the background would.
+    Settle,
+    /// Another policy from the next SYNC on.
+    Policy(PolicyChoice),
+    /// Commits and closes the journal clean; the next write attaches anew.
+    Close,
+    /// Closes the file and opens it again.
+    Reopen,
+}
+
+/// An operation, and which of the two threads does it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// By the second thread.
+    pub other: bool,
+    /// What it does.
+    pub op: Op,
+}
+
+impl From<Op> for Step {
+    fn from(op: Op) -> Self {
+        Step { other: false, op }
+    }
+}
+
+/// The policy's letter in a trace.
+pub fn letter(policy: PolicyChoice) -> char {
+    match policy {
+        PolicyChoice::Undo => 'u',
+        PolicyChoice::Redo => 'r',
+        PolicyChoice::Alternate => 'a',
+        PolicyChoice::Auto => 'x',
+    }
+}
+
+/// The policy of a letter.
+pub fn policy_of(letter: &str) -> Option<PolicyChoice> {
+    let all = [PolicyChoice::Undo, PolicyChoice::Redo, PolicyChoice::Alternate, PolicyChoice::Auto];
+    all.into_iter().find(|&policy| letter.starts_with(self::letter(policy)))
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.other {
+            f.write_str("2:")?;
+        }
+        match self.op {
+            Op::Write { at, len } => write!(f, "w{at}+{len}"),
+            Op::Both { first, second } => write!(f, "b{}+{}/{}+{}", first.0, first.1, second.0, second.1),
+            Op::Append { len } => write!(f, "a{len}"),
+            Op::Size(size) => write!(f, "t{size}"),
+            Op::Sync => f.write_str("s"),
+            Op::Settle => f.write_str("g"),
+            Op::Policy(policy) => write!(f, "p{}", letter(policy)),
+            Op::Close => f.write_str("c"),
+            Op::Reopen => f.write_str("o"),
+        }
+    }
+}
+
+impl FromStr for Step {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text}: not an operation");
+        let (other, rest) = match text.strip_prefix("2:") {
+            Some(rest) => (true, rest),
+            None => (false, text),
+        };
+        let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
+        let place = |text: &str| {
+            let (at, len) = text.split_once('+').ok_or_else(wrong)?;
+            Ok::<_, String>((number(at)?, number(len)?))
+        };
+        let (head, tail) = rest.split_at_checked(1).ok_or_else(wrong)?;
+        let op = match head {
+            "w" => place(tail).map(|(at, len)| Op::Write { at, len })?,
+            "b" => {
+                let (first, second) = tail.split_once('/').ok_or_else(wrong)?;
+                Op::Both { first: place(first)?, second: place(second)? }
+            }
+            "a" => Op::Append { len: number(tail)? },
+            "t" => Op::Size(number(tail)?),
+            "s" => Op::Sync,
+            "g" => Op::Settle,
+            "p" => Op::Policy(policy_of(tail).ok_or_else(wrong)?),
+            "c" => Op::Close,
+            "o" => Op::Reopen,
+            _ => return Err(wrong()),
+        };
+        Ok(Step { other, op })
+    }
+}
+
+/// The bytes of the `number`-th write of a run, of a place in the file: no two writes have the same anywhere.
+pub fn bytes(number: usize, at: u64, len: u64) -> Vec<u8> {
+    (at..at + len).map(|at| (number as u8).wrapping_mul(29).wrapping_add(1) ^ (at / 8) as u8).collect()
+}
+
+/// What every file holds before its history: two blocks, the second in part.
+pub fn initial() -> Vec<u8> {
+    (0..6000u32).map(|i| (i % 251) as u8).collect()
+}
+
+/// The operations of the exhaustive sequences, in words that do not depend on what came before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Small,
+    AcrossLines,
+    AcrossBlocks,
+    Large,
+    Append,
+    Down,
+    Up,
+    Rewrite,
+    Sync,
+    Settle,
+    Policy,
+    Close,
+    Reopen,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 13] = [
+        Kind::Small,
+        Kind::AcrossLines,
+        Kind::AcrossBlocks,
+        Kind::Large,
+        Kind::Append,
+        Kind::Down,
+        Kind::Up,
+        Kind::Rewrite,
+        Kind::Sync,
+        Kind::Settle,
+        Kind::Policy,
+        Kind::Close,
+        Kind::Reopen,
+    ];
+}
+
+/// Makes steps of kinds: knows the size that the file has by then, and where was written last.
+pub struct Maker {
+    size: u64,
+    last: (u64, u64),
+    policy: PolicyChoice,
+    /// What was made.
+    pub steps: Vec<Step>,
+}
+
+impl Maker {
+    /// For a file as [`initial`] has it.
+    pub fn new(policy: PolicyChoice) -> Self {
+        Self { size: initial().len() as u64, last: (64, 128), policy, steps: Vec::new() }
+    }
+
+    fn write(&mut self, at: u64, len: u64) {
+        self.last = (at, len);
+        self.size = self.size.max(at + len);
+        self.steps.push(Op::Write { at, len }.into());
+    }
+
+    /// Adds one of a kind.
+    pub fn add(&mut self, kind: Kind) {
+        match kind {
+            Kind::Small => self.write(100, 60),
+            Kind::AcrossLines => self.write(4096 + 40, 50),
+            Kind::AcrossBlocks => self.write(4000, 200),
+            Kind::Large => self.write(1000, 7000),
+            Kind::Append => {
+                self.last = (self.size, 300);
+                self.size += 300;
+                self.steps.push(Op::Append { len: 300 }.into());
+            }
+            Kind::Down => self.set_size(self.size * 2 / 3),
+            Kind::Up => self.set_size(self.size + 2500),
+            Kind::Rewrite => self.write(self.last.0, self.last.1),
+            Kind::Sync => self.steps.push(Op::Sync.into()),
+            Kind::Settle => self.steps.push(Op::Settle.into()),
+            Kind::Policy => {
+                self.policy = match self.policy {
+                    PolicyChoice::Undo => PolicyChoice::Redo,
+                    PolicyChoice::Redo => PolicyChoice::Alternate,
+                    _ => PolicyChoice::Undo,
+                };
+                self.steps.push(Op::Policy(self.policy).into());
+            }
+            Kind::Close => self.steps.push(Op::Close.into()),
+            Kind::Reopen => self.steps.push(Op::Reopen.into()),
+        }
+    }
+
+    fn set_size(&mut self, size: u64) {
+        self.size = size;
+        self.steps.push(Op::Size(size).into());
+    }
+}
+
+/// Every sequence of so many kinds.
+pub fn sequences(lengths: RangeInclusive<usize>) -> impl Iterator<Item = Vec<Kind>> {
+    lengths.flat_map(|len| {
+        (0..Kind::ALL.len().pow(len as u32)).map(move |mut number| {
+            let mut kinds = Vec::new();
+            for _ in 0..len {
+                kinds.push(Kind::ALL[number % Kind::ALL.len()]);
+                number /= Kind::ALL.len();
+            }
+            kinds
+        })
+    })
+}
+
+/// A longer history from a seed, perhaps by two threads.
+pub fn random(seed: u64, steps: usize) -> Vec<Step> {
+    let mut random = Random::new(seed);
+    let two = random.below(3) == 0;
+    let mut size = initial().len() as u64;
+    let mut all = Vec::new();
+    for _ in 0..steps {
+        let at = match random.below(4) {
+            0 => random.below(16) * 64,
+            1 => 4096 * random.below(4) + random.below(3) * 64,
+            2 => random.below(size + 1),
+            _ => random.below(14_000),
+        };
+        let len = match random.below(8) {
+            0 => 1 + random.below(8),
+            1 => 64 * (1 + random.below(4)),
+            2 => 4096,
+            3 => 1 + random.below(6000),
+            _ => 1 + random.below(300),
+        };
+        let op = match random.below(20) {
+            0..=8 => Op::Write { at, len },
+            9 => Op::Append { len: len.min(1000) },
+            10 => Op::Size(random.below(size + 1)),
+            11 => Op::Size((size + random.below(5000)).min(20_000)),
+            12..=15 => Op::Sync,
+            16 => Op::Settle,
+            17 => {
+                Op::Policy([PolicyChoice::Undo, PolicyChoice::Redo, PolicyChoice::Alternate][random.below(3) as usize])
+            }
+            18 if two => Op::Both { first: (at, len.min(500)), second: (at + 500 + random.below(900), len.min(2000)) },
+            18 => Op::Write { at, len },
+            _ if random.below(2) == 0 => Op::Close,
+            _ => Op::Reopen,
+        };
+        size = size_after(size, op);
+        let alone = matches!(op, Op::Reopen | Op::Both { .. });
+        all.push(Step { other: two && !alone && random.below(2) == 0, op });
+    }
+    all
+}
+
+fn size_after(size: u64, op: Op) -> u64 {
+    match op {
+        Op::Write { at, len } => size.max(at + len),
+        Op::Both { first, second } => size.max(first.0 + first.1).max(second.0 + second.1),
+        Op::Append { len } => size + len,
+        Op::Size(size) => size,
+        _ => size,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_reads_back() {
+        for seed in 0..200 {
+            for step in random(seed, 20) {
+                assert_eq!(step.to_string().parse::<Step>(), Ok(step));
+            }
+        }
+        for wrong in ["", "w", "w3", "x", "pz", "b1+2", "2:"] {
+            assert!(wrong.parse::<Step>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn there_are_as_many_sequences_as_there_should_be() {
+        assert_eq!(sequences(1..=3).count(), 13 + 13 * 13 + 13 * 13 * 13);
+    }
+
+    #[test]
+    fn no_two_writes_look_alike() {
+        for number in 1..200 {
+            let (one, other) = (bytes(0, 0, 64), bytes(number, 0, 64));
+            assert!(number % 256 == 0 || one.iter().zip(&other).all(|(a, b)| a != b), "{number}");
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! One file with its journal in a folder of its own: it runs histories under a recorder, and is put back into any state
+//! that a crash left.
+
+use crate::case::Case;
+use crate::machine::Machine;
+use crate::oracle::{Oracle, Promise};
+use crate::workload::{Op, bytes, initial};
+use famio::file::{Access, AtomicFile, Position, UserBuf};
+use famio::journal::{Identity, journal_name, mark};
+use famio::pmem::Lab;
+use famio::pmem::record::{Call, Content, Image, ObjectId, Place, Recorder, Start, Trace};
+use famio::recovery::{Options, Outcome, Silent, recover_path};
+use famio::{PolicyChoice, Settings};
+use rustix::fs::{Mode, OFlags, XattrFlags};
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// The file's object in every recording.
+pub const FILE: ObjectId = ObjectId(0);
+
+/// See the module. Belongs to the thread that made it.
+pub struct World {
+    folder: PathBuf,
+    path: PathBuf,
+    pool: PathBuf,
+    journal: PathBuf,
+    arena: PathBuf,
+    file: File,
+    recorders: HashMap<Machine, &'static Recorder>,
+    /// The recorders ask where each barrier was called.
+    lists_sites: bool,
+}
+
+/// What a history left: its recording, and what was promised meanwhile.
+pub struct Run {
+    pub trace: Trace,
+    pub oracle: Oracle,
+    /// How often each kind of call was made.
+    pub calls: [usize; 4],
+    /// What the first call that failed said.
+    pub error: Option<String>,
+}
+
+fn ignore(result: io::Result<()>) -> Result<(), String> {
+    match result {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e.to_string()),
+        _ => Ok(()),
+    }
+}
+
+fn text(e: impl std::fmt::Display) -> String {
+    e.to_string()
+}
+
+impl World {
+    /// In a new folder on a tmpfs.
+    #[allow(clippy::new_without_default, reason = "it makes a folder")]
+    pub fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = PathBuf::from(format!("/dev/shm/famio-simulate-{}-{number}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir(&folder).expect("a folder in /dev/shm");
+        let path = folder.join("file");
+        let file = File::options().read(true).write(true).create_new(true).open(&path).expect("a file in /dev/shm");
+        let identity = Identity::of_fd(file.as_fd()).expect("a file's identity");
+        let pool = folder.join(".famio");
+        let journal = pool.join(journal_name(&identity));
+        let stat = file.metadata().expect("a file's inode");
+        let arena = PathBuf::from(format!("/dev/shm/famio-{:x}-{:x}.arena", stat.dev(), stat.ino()));
+        Self { folder, path, pool, journal, arena, file, recorders: HashMap::new(), lists_sites: false }
+    }
+
+    /// The same, and every barrier is [asked about](crate::sites).
+    pub fn listing() -> Self {
+        let mut world = Self::new();
+        world.lists_sites = true;
+        world
+    }
+
+    /// The recorder for a machine; one each for ever.
+    fn recorder(&mut self, machine: Machine) -> &'static Recorder {
+        let lists_sites = self.lists_sites;
+        self.recorders.entry(machine).or_insert_with(|| {
+            let recorder = Recorder::behaving(machine.behaviour());
+            if lists_sites {
+                recorder.leave_out(Some(&crate::sites::is_left_out));
+            }
+            recorder
+        })
+    }
+
+    fn place(&self) -> Result<Place, String> {
+        Ok(Place {
+            file: self.file.try_clone().map_err(text)?.into(),
+            attribute: mark::NAME,
+            pool: self.pool.clone(),
+            journal: self.journal.clone(),
+        })
+    }
+
+    fn settings() -> Settings {
+        // The address space that a journal may take is reserved: little is enough.
+        Settings { journal_limit: 64 << 20, ..Settings::default() }
+    }
+
+    /// Runs a history under the recorder; the file begins anew. `fail`: the n-th of these calls fails, once.
+    pub fn run(&mut self, case: &Case, fail: Option<(Call, usize)>) -> Result<Run, String> {
+        let recorder = self.recorder(case.machine);
+        self.clear()?;
+        self.put_file(&Content { size: initial().len() as u64, bytes: initial() })?;
+        recorder.begin(self.place()?, None).map_err(text)?;
+        if let Some((call, nth)) = fail {
+            recorder.fail(call, nth, libc::EIO);
+        }
+        let lab = Lab { medium: Some(recorder), policy: Some(case.policy), ..case.machine.lab(1) };
+        lab.enter();
+        let mut session = Session::open(self, recorder, lab)?;
+        let done = session.steps(case, fail.is_some());
+        let run = Run {
+            trace: recorder.trace(),
+            oracle: session.oracle.clone(),
+            calls: Call::ALL.map(|call| recorder.calls(call)),
+            error: session.error.take(),
+        };
+        session.close();
+        Lab::default().enter();
+        done?;
+        Ok(run)
+    }
+
+    fn clear(&self) -> Result<(), String> {
+        ignore(std::fs::remove_file(&self.journal))?;
+        ignore(std::fs::remove_dir(&self.pool))?;
+        ignore(std::fs::remove_file(&self.arena))?;
+        self.put_mark(None)
+    }
+
+    fn put_mark(&self, bytes: Option<&[u8]>) -> Result<(), String> {
+        match bytes {
+            Some(bytes) => rustix::fs::fsetxattr(&self.file, mark::NAME, bytes, XattrFlags::empty()).map_err(text),
+            None => match rustix::fs::fremovexattr(&self.file, mark::NAME) {
+                Err(rustix::io::Errno::NODATA) => Ok(()),
+                result => result.map_err(text),
+            },
+        }
+    }
+
+    fn put_file(&self, content: &Content) -> Result<(), String> {
+        let bytes = content.trimmed();
+        self.file.set_len(bytes.len() as u64).map_err(text)?;
+        self.file.write_all_at(bytes, 0).map_err(text)?;
+        self.file.set_len(content.size).map_err(text)
+    }
+
+    /// Puts file, mark and journal into the state of an image.
+    pub fn restore(&self, image: &Image) -> Result<(), String> {
+        self.clear()?;
+        let content = image.content(FILE).ok_or("the image has no file")?;
+        self.put_file(content)?;
+        self.put_mark(image.names.mark.as_deref())?;
+        if image.names.pool.is_some() {
+            rustix::fs::mkdir(&self.pool, Mode::RWXU).map_err(text)?;
+        }
+        if let Some(journal) = image.names.journal.and_then(|journal| image.content(journal)) {
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            let file = rustix::fs::open(&self.journal, flags, Mode::RUSR | Mode::WUSR).map_err(text)?;
+            let file = File::from(file);
+            let bytes = journal.trimmed();
+            let mut at = 0;
+            while at < bytes.len() {
+                // Pages of zeros stay holes.
+                let is_data = |page: usize| {
+                    bytes[page.min(bytes.len())..(page + 4096).min(bytes.len())].iter().any(|&byte| byte != 0)
+                };
+                let mut end = at;
+                while end < bytes.len() && is_data(end) {
+                    end += 4096;
+                }
+                if end > at {
+                    file.write_all_at(&bytes[at..end.min(bytes.len())], at as u64).map_err(text)?;
+                }
+                at = end + 4096 * usize::from(end == at);
+            }
+            file.set_len(journal.size).map_err(text)?;
+        }
+        Ok(())
+    }
+
+    /// Recovers what is there, in the `boot`-th boot, and reads the file.
+    pub fn recover(&self, machine: Machine, boot: u8) -> Result<Vec<u8>, String> {
+        machine.lab(boot).enter();
+        let recovered = self.recover_here();
+        Lab::default().enter();
+        recovered
+    }
+
+    fn recover_here(&self) -> Result<Vec<u8>, String> {
+        let options = Options { threads: 1, ..Options::default() };
+        let mut reports = recover_path(&self.path, &Self::settings(), &options, &Silent).map_err(text)?;
+        match reports.pop().map(|report| report.outcome) {
+            Some(Outcome::NothingToDo | Outcome::Clean | Outcome::Recovered) => {}
+            other => return Err(format!("not recovered: {other:?}")),
+        }
+        self.leaves_nothing()?;
+        self.contents()
+    }
+
+    fn leaves_nothing(&self) -> Result<(), String> {
+        // A pool that was empty already is left as it is: another file's journal may be on its way into it.
+        if self.journal.exists() {
+            return Err("a recovery has left the journal behind".into());
+        }
+        if rustix::fs::fgetxattr(&self.file, mark::NAME, &mut [0; 2048]).is_ok() {
+            return Err("a recovery has left the mark behind".into());
+        }
+        Ok(())
+    }
+
+    /// The file's bytes.
+    pub fn contents(&self) -> Result<Vec<u8>, String> {
+        let mut bytes = vec![0; self.file.metadata().map_err(text)?.len() as usize];
+        self.file.read_exact_at(&mut bytes, 0).map_err(text)?;
+        Ok(bytes)
+    }
+
+    /// Recovers what is there under the recorder; the medium holds `start`, in which the journal is `journal`. The recording
+    /// ends with mark 1, if the recovery did not fail.
+    pub fn recover_recorded(
+        &mut self,
+        machine: Machine,
+        boot: u8,
+        (start, journal): (Start, Option<ObjectId>),
+        fail: Option<(Call, usize)>,
+    ) -> Result<Recovery, String> {
+        let recorder = self.recorder(machine);
+        recorder.begin(self.place()?, Some((start, journal))).map_err(text)?;
+        if let Some((call, nth)) = fail {
+            recorder.fail(call, nth, libc::EIO);
+        }
+        Lab { medium: Some(recorder), ..machine.lab(boot) }.enter();
+        let found = self.recover_here();
+        if found.is_ok() {
+            recorder.mark(1);
+        }
+        Lab::default().enter();
+        Ok(Recovery { found, trace: recorder.trace(), calls: Call::ALL.map(|call| recorder.calls(call)) })
+    }
+
+    /// Whether the file can be used as before, with `contents` in it: written, appended to, cut, committed, closed, opened.
+    pub fn is_usable(&self, machine: Machine, boot: u8, contents: &[u8]) -> Result<(), String> {
+        let lab = Lab { policy: Some(PolicyChoice::Redo), ..machine.lab(boot) };
+        lab.enter();
+        let used = self.use_it(contents);
+        Lab::default().enter();
+        used.map_err(|e| format!("not usable after recovery: {e}"))
+    }
+
+    fn use_it(&self, contents: &[u8]) -> Result<(), String> {
+        let mut oracle = Oracle { now: contents.to_vec(), states: Vec::new() };
+        let history = [
+            vec![Op::Write { at: 10, len: 90 }, Op::Append { len: 500 }, Op::Size(3000), Op::Sync],
+            vec![Op::Write { at: 0, len: 4096 }, Op::Sync, Op::Write { at: 64, len: 64 }, Op::Append { len: 20 }],
+        ];
+        for (part, ops) in history.into_iter().enumerate() {
+            let opened = Opened::new(self)?;
+            for (number, op) in ops.into_iter().enumerate() {
+                oracle.apply(part * 8 + number, op);
+                opened.apply(part * 8 + number, op)?;
+            }
+            if opened.read()? != oracle.now {
+                return Err("it reads other bytes than were written".into());
+            }
+            opened.close()?;
+            self.leaves_nothing()?;
+            if self.contents()? != oracle.now {
+                return Err("it holds other bytes than were written".into());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+        let _ = std::fs::remove_file(&self.arena);
+    }
+}
+
+/// A recovery under the recorder.
+pub struct Recovery {
+    /// What the file holds after it.
+    pub found: Result<Vec<u8>, String>,
+    pub trace: Trace,
+    pub calls: [usize; 4],
+}
+
+/// The file, open as an atomic one.
+struct Opened {
+    file: File,
+    atomic: Arc<AtomicFile>,
+}
+
+impl Opened {
+    fn new(world: &World) -> Result<Self, String> {
+        let file = File::options().read(true).write(true).open(&world.path).map_err(text)?;
+        let name = CString::new(world.path.to_string_lossy().as_bytes()).map_err(text)?;
+        let atomic = AtomicFile::open(file.as_fd(), Access::Write, &name, &World::settings()).map_err(text)?;
+        Ok(Self { file, atomic })
+    }
+
+    fn write(&self, at: Position, data: &[u8]) -> Result<(), String> {
+        let buf = [UserBuf { base: data.as_ptr().cast_mut(), len: data.len() }];
+        // SAFETY: a live buffer.
+        let (_, written) = unsafe { self.atomic.write(at, &buf) }.map_err(text)?;
+        if written == data.len() { Ok(()) } else { Err(format!("{written} of {} bytes were written", data.len())) }
+    }
+
+    fn apply(&self, number: usize, op: Op) -> Result<(), String> {
+        match op {
+            Op::Write { at, len } => self.write(Position::At(at), &bytes(number, at, len)),
+            Op::Both { first, second } => {
+                let lab = Lab::current();
+                std::thread::scope(|scope| {
+                    let other = scope.spawn(|| {
+                        lab.enter();
+                        self.write(Position::At(second.0), &bytes(number, second.0, second.1))
+                    });
+                    let one = self.write(Position::At(first.0), &bytes(number, first.0, first.1));
+                    one.and(other.join().map_err(|_| "a thread panicked")?)
+                })
+            }
+            Op::Append { len } => {
+                let at = self.atomic.size();
+                self.write(Position::End, &bytes(number, at, len))
+            }
+            Op::Size(size) => self.atomic.set_size(size).map_err(text),
+            Op::Sync => self.atomic.sync().map_err(text),
+            Op::Settle => {
+                while self.atomic.settle_round().map_err(text)? {}
+                Ok(())
+            }
+            Op::Policy(policy) => {
+                Lab { policy: Some(policy), ..Lab::current() }.enter();
+                Ok(())
+            }
+            Op::Close => self.atomic.settle().map_err(text),
+            Op::Reopen => Ok(()),
+        }
+    }
+
+    fn read(&self) -> Result<Vec<u8>, String> {
+        let mut data = vec![0xEE; self.atomic.size() as usize + 100];
+        let buf = [UserBuf { base: data.as_mut_ptr(), len: data.len() }];
+        // SAFETY: a live buffer.
+        let n = unsafe { self.atomic.read(0, &buf) }.map_err(text)?;
+        data.truncate(n);
+        Ok(data)
+    }
+
+    fn close(self) -> Result<(), String> {
+        self.atomic.remove_descriptor(self.file.as_raw_fd()).map_err(text)
+    }
+}
+
+/// A history under way.
+struct Session<'w> {
+    world: &'w World,
+    recorder: &'static Recorder,
+    opened: Option<Opened>,
+    oracle: Oracle,
+    lab: Lab,
+    error: Option<String>,
+}
+
+impl<'w> Session<'w> {
+    fn open(world: &'w World, recorder: &'static Recorder, lab: Lab) -> Result<Self, String> {
+        let opened = Some(Opened::new(world)?);
+        Ok(Self { world, recorder, opened, oracle: Oracle::default(), lab, error: None })
+    }
+
+    fn steps(&mut self, case: &Case, may_fail: bool) -> Result<(), String> {
+        if !case.steps.iter().any(|step| step.other) {
+            return self.each(case, may_fail, None);
+        }
+        let (to, jobs) = channel::<(usize, Op, Arc<AtomicFile>, File)>();
+        let (answers, from) = channel::<Result<(), String>>();
+        let lab = Lab { ids: Some(1 << 32), ..self.lab };
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                lab.enter();
+                for (number, op, atomic, file) in jobs {
+                    // The policy is the first thread's choice.
+                    if answers.send(Opened { file, atomic }.apply(number, op)).is_err() {
+                        return;
+                    }
+                }
+            });
+            self.each(case, may_fail, Some((to, from)))
+        })
+    }
+
+    fn each(&mut self, case: &Case, may_fail: bool, other: Option<Other>) -> Result<(), String> {
+        for (number, step) in case.steps.iter().enumerate() {
+            // 0 is what the file had before.
+            let (number, at) = (number + 1, number);
+            let commits = matches!(step.op, Op::Sync | Op::Close | Op::Reopen);
+            if self.error.is_some() && matches!(step.op, Op::Close | Op::Reopen) {
+                break;
+            }
+            let sealed = commits.then(|| self.oracle.seal());
+            if let Some(state) = sealed {
+                self.recorder.mark(Promise::Begun(state).mark());
+            }
+            let done = match (&other, step.op) {
+                (_, Op::Reopen) => self.reopen(),
+                (Some(other), op) if step.other && !matches!(op, Op::Policy(_)) => self.by_other(other, number, op),
+                (_, op) => self.opened()?.apply(number, op),
+            };
+            match (done, sealed) {
+                (Ok(()), Some(state)) => self.recorder.mark(Promise::Kept(state).mark()),
+                (Ok(()), None) => self.oracle.apply(number, step.op),
+                (Err(e), _) if !may_fail => return Err(format!("step {at} ({step}) failed: {e}")),
+                (Err(e), Some(state)) => {
+                    self.recorder.mark(Promise::Failed(state).mark());
+                    self.error.get_or_insert(e);
+                    if step.op == Op::Reopen {
+                        break;
+                    }
+                }
+                (Err(e), None) => {
+                    // It may have been done in part.
+                    self.error.get_or_insert(e);
+                    self.oracle.now = self.opened()?.read().unwrap_or_else(|_| self.oracle.now.clone());
+                }
+            }
+        }
+        match &self.opened {
+            Some(opened) if self.error.is_none() && opened.read()? != self.oracle.now => {
+                Err("a reader sees other bytes than were written".into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn opened(&self) -> Result<&Opened, String> {
+        self.opened.as_ref().ok_or_else(|| "the file is closed".into())
+    }
+
+    fn reopen(&mut self) -> Result<(), String> {
+        self.opened.take().map_or(Ok(()), Opened::close)?;
+        self.opened = Some(Opened::new(self.world)?);
+        Ok(())
+    }
+
+    fn by_other(&self, (to, from): &Other, number: usize, op: Op) -> Result<(), String> {
+        let opened = self.opened()?;
+        let file = opened.file.try_clone().map_err(text)?;
+        to.send((number, op, opened.atomic.clone(), file)).map_err(text)?;
+        from.recv().map_err(text)?
+    }
+
+    /// What becomes of the file now is not looked at.
+    fn close(mut self) {
+        if let Some(opened) = self.opened.take() {
+            let _ = opened.close();
+        }
+    }
+}
+
+type Other = (Sender<(usize, Op, Arc<AtomicFile>, File)>, Receiver<Result<(), String>>);

@@ -1,0 +1,17 @@
+//! The simulator finds what is wrong: without the fence before the slot, without the flush of the slot, and so on. Every
+//! barrier in turn is `make mutants`.
+
+use famio_simulate::campaign::Scope;
+use famio_simulate::explore::Effort;
+use famio_simulate::machine::Machine;
+use famio_simulate::mutants;
+
+#[test]
+#[ignore = "takes minutes"]
+fn a_library_without_its_fences_is_found_out() {
+    let scope = Scope { machine: Some(Machine::Pmem), effort: Effort::QUICK, states: 20_000, threads: 2, seed: 1 };
+    let mutants = mutants::run(&scope, 300, |_| {});
+    assert!(mutants.len() > 20, "{}", mutants.len());
+    let survived: Vec<_> = mutants.iter().filter(|mutant| mutant.killed_by.is_none()).map(|m| &m.site).collect();
+    assert!(survived.is_empty(), "{survived:?}");
+}

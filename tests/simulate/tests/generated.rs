@@ -1,0 +1,71 @@
+//! Histories from the property-test generator, which makes those that fail shorter by itself.
+
+use famio::PolicyChoice::{self, Alternate, Redo, Undo};
+use famio_simulate::case::Case;
+use famio_simulate::explore::{Effort, Explorer};
+use famio_simulate::failure;
+use famio_simulate::machine::Machine;
+use famio_simulate::workload::{Op, Step};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+fn policy() -> impl Strategy<Value = PolicyChoice> {
+    select(vec![Undo, Redo, Alternate])
+}
+
+/// Where granules, lines and blocks begin and end, and elsewhere.
+fn place() -> impl Strategy<Value = u64> {
+    prop_oneof![0u64..12_000, (0u64..4).prop_map(|block| block * 4096), (0u64..128).prop_map(|line| line * 64)]
+}
+
+fn length() -> impl Strategy<Value = u64> {
+    prop_oneof![4 => 1u64..300, 2 => Just(64u64), 1 => Just(4096u64), 1 => 1000u64..9000]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        9 => (place(), length()).prop_map(|(at, len)| Op::Write { at, len }),
+        1 => (1u64..2000).prop_map(|len| Op::Append { len }),
+        2 => (0u64..16_000).prop_map(Op::Size),
+        5 => Just(Op::Sync),
+        1 => Just(Op::Settle),
+        1 => policy().prop_map(Op::Policy),
+        1 => Just(Op::Close),
+        1 => Just(Op::Reopen),
+        1 => (0u64..4000, 1u64..900, 4900u64..8000, 1u64..900)
+            .prop_map(|(at, len, other, its)| Op::Both { first: (at, len), second: (other, its) }),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    (any::<bool>(), op())
+        .prop_map(|(other, op)| Step { other: other && !matches!(op, Op::Reopen | Op::Both { .. }), op })
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    (select(Machine::ALL.to_vec()), policy(), prop::collection::vec(step(), 1..20))
+        .prop_map(|(machine, policy, steps)| Case { machine, policy, steps })
+}
+
+/// How many: `FAMIO_HISTORIES`.
+fn histories() -> u32 {
+    std::env::var("FAMIO_HISTORIES").ok().and_then(|count| count.parse().ok()).unwrap_or(60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: histories(), max_shrink_iters: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_crash_is_legal(case in case()) {
+        let mut explorer = Explorer::new(Effort::QUICK);
+        let explored = explorer.explore(&case, None);
+        prop_assert!(explored.is_ok(), "{}", explored.unwrap_err());
+    }
+
+    #[test]
+    fn every_crash_is_legal_when_a_call_fails(case in case()) {
+        let mut explorer = Explorer::new(Effort::QUICK);
+        let explored = failure::each_call(&mut explorer, &case, 1);
+        prop_assert!(explored.is_ok(), "{}", explored.unwrap_err());
+    }
+}
