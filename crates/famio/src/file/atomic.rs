@@ -1,6 +1,7 @@
 //! The atomic file as a caller has it: opened, attached at its first write, closed clean or handed back to the kernel.
 
 use super::background::Left;
+use super::lease::Lease;
 use super::plain::PlainReads;
 use super::registry::{files, inherited};
 use super::session::Session;
@@ -43,6 +44,7 @@ pub struct AtomicFile {
     session: AtomicPtr<Session>,
     inner: Mutex<Inner>,
     plain: PlainReads,
+    pub(super) lease: Lease,
 }
 
 struct Inner {
@@ -88,6 +90,7 @@ impl AtomicFile {
             session: AtomicPtr::new(core::ptr::null_mut()),
             inner: Mutex::new(Inner { sessions: Vec::new(), claim: Some(claim) }),
             plain: PlainReads::default(),
+            lease: Lease::default(),
         });
         file.fds.add(fd.as_raw_fd(), access);
         files.push(file.clone());
@@ -137,6 +140,9 @@ impl AtomicFile {
     /// # Errors
     /// Those of that last commit; the descriptor is gone all the same.
     pub fn remove_descriptor(&self, fd: RawFd) -> Result<()> {
+        if !self.is_disowned() && !self.fds.is_last(fd) {
+            self.lease_leaves(fd);
+        }
         let result = if self.fds.is_last(fd) && self.state.load(Ordering::Acquire) != DISOWNED {
             let mut files = files();
             if self.fds.is_last(fd) {
@@ -167,6 +173,16 @@ impl AtomicFile {
     fn session(&self) -> Option<&Session> {
         // SAFETY: points to a box in `inner.sessions`, which is only emptied with the file.
         unsafe { self.session.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Calls `work` with the session, if the file is attached.
+    pub(super) fn with_session<T>(&self, work: impl FnOnce(&Session) -> T) -> Option<T> {
+        (self.state.load(Ordering::Acquire) == ATTACHED).then(|| self.session()).flatten().map(work)
+    }
+
+    /// Whether this is a forked child, and the file the parent's.
+    pub(super) fn is_disowned(&self) -> bool {
+        self.state.load(Ordering::Acquire) == DISOWNED
     }
 
     /// The session for a write; made at the first.
@@ -212,6 +228,7 @@ impl AtomicFile {
             inner.sessions.push(session);
             self.state.store(ATTACHED, Ordering::Release);
             super::background::start();
+            self.with_session(|session| self.lease.begin(session));
         }
         drop(inner);
         match self.session() {
@@ -333,7 +350,12 @@ impl AtomicFile {
                     // Closed meanwhile: closing commits.
                     Some(session) => match session.sync(&self.fds) {
                         Err(e) if e.errno() == libc::ESTALE => Ok(()),
-                        result => result,
+                        result => {
+                            if self.lease.is_due(session) {
+                                self.lease.ask(session);
+                            }
+                            result
+                        }
                     },
                     None => Ok(()),
                 }
@@ -381,7 +403,10 @@ impl AtomicFile {
             && let Some(session) = self.session()
         {
             Self::may_lock()?;
-            session.close(&self.fds).map_err(|e| e.context(self.path.to_string_lossy()))?;
+            self.lease.rest();
+            let closed = session.close(&self.fds);
+            self.lease_ends(closed.is_ok());
+            closed.map_err(|e| e.context(self.path.to_string_lossy()))?;
             self.plain.forget_size();
             self.session.store(core::ptr::null_mut(), Ordering::Release);
         }

@@ -212,6 +212,17 @@ pub(crate) trait Engine: Send + Sync {
     /// Makes the open epoch durable. The gate is closed. An error leaves *C* as it was.
     fn commit(&self, cx: Context<'_>, sealed: Sealed) -> Result<()>;
 
+    /// Whether it can write alternately, given the write lease.
+    fn may_alternate(&self) -> bool {
+        false
+    }
+
+    /// Brings the file to what is committed, its size included as far as can be; what the open epoch has written there goes
+    /// to the journal. The gate is closed. After an error some blocks are not shown yet.
+    fn expose(&self, _cx: Context<'_>) -> Result<()> {
+        Ok(())
+    }
+
     /// Moves some committed blocks to the file. Inside the gate; takes only locks that are free. Whether it moved any.
     fn settle_some(&self, cx: Context<'_>) -> Result<bool>;
 

@@ -45,7 +45,8 @@ pub(crate) struct Shared {
     pub generation: AtomicU64,
     /// The policy in force (`file::policy`).
     pub policy: AtomicU32,
-    spare: AtomicU32,
+    /// The write lease on the file (`file::lease`).
+    pub lease: AtomicU32,
     /// *C*: the last durable epoch.
     pub committed: AtomicU64,
     /// The logical size, in bytes, with the open epoch.
