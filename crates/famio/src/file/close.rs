@@ -2,7 +2,6 @@
 
 use super::Descriptors;
 use super::background::{IDLE, Left};
-use super::lease::EXPOSED;
 use super::policy::Policy;
 use super::session::Session;
 use crate::error::Result;
@@ -54,7 +53,7 @@ impl Session {
             return Ok(Left::Nothing);
         }
         let quiet = is_quiet(shared);
-        let eager = !quiet && shared.lease.load(Ordering::Relaxed) == EXPOSED;
+        let eager = !quiet && shared.is_exposed();
         if !quiet && !eager && !self.engine.is_pressed(cx) {
             return Ok(Left::ForLater);
         }

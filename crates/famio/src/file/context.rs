@@ -141,10 +141,15 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// Room in the file for a whole block.
+    /// Room in the file for a whole block, of which bytes below `end` are to be stored.
     #[inline]
-    pub fn room_for(&self, block: u64) -> Result<()> {
+    pub fn room_for(&self, block: u64, end: usize) -> Result<()> {
         let start = block * BLOCK as u64;
+        let physical = self.shared().physical.load(Ordering::Acquire);
+        if start + BLOCK as u64 > physical && start + end as u64 <= physical && self.shared().is_exposed() {
+            // Somebody may look at the size: it is not rounded up.
+            return self.home.make_room(self.shared(), self.fds, start, physical);
+        }
         self.home.make_room(self.shared(), self.fds, start, start + BLOCK as u64)
     }
 }

@@ -177,8 +177,7 @@ impl Home {
             return Ok(());
         }
         // None while somebody may look at the size.
-        let exposed = shared.lease.load(Ordering::Relaxed) == super::lease::EXPOSED;
-        let step = if exposed { 0 } else { (have / 8).clamp(STEP_MIN, STEP_MAX) };
+        let step = if shared.is_exposed() { 0 } else { (have / 8).clamp(STEP_MIN, STEP_MAX) };
         // Room ahead only where writes go on from the end: a far write leaves a hole, as it would without us.
         let near = end - have <= STEP_MAX;
         let mut want = if near { end + step } else { end }.next_multiple_of(4096);

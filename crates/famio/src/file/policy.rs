@@ -1,7 +1,7 @@
 //! Policies, and the choice between them at SYNC.
 
-use super::lease::{EXPOSED, HELD};
 use crate::index::Shared;
+use crate::index::lease::{EXPOSED, HELD};
 use crate::journal::inplace::Kind;
 use crate::settings::PolicyChoice;
 use core::sync::atomic::Ordering;

@@ -15,4 +15,4 @@ pub(crate) use cell::{Cell, Version};
 pub(crate) use claim::{Claim, owner};
 pub(crate) use lock::{Locked, SharedLock};
 pub(crate) use radix::{BLOCK, BLOCKS_MAX, Index};
-pub(crate) use shared::{MAGIC as ARENA_MAGIC, PENDING, Shared};
+pub(crate) use shared::{MAGIC as ARENA_MAGIC, PENDING, Shared, lease};

@@ -54,7 +54,7 @@ impl InPlace {
         let size = cx.shared().committed_size.load(Ordering::Acquire);
         let committed = state.committed_in_log() & below(block, size);
         let Some((which, version)) = state.committed.filter(|_| committed != 0) else { return Ok(()) };
-        cx.room_for(block)?;
+        cx.room_for(block, size.saturating_sub(block * BLOCK as u64).min(BLOCK as u64) as usize)?;
         let mut aside = BlockBuf::new();
         let aside = aside.as_mut_ptr().cast::<u8>();
         let home = cx.home.ptr(block * BLOCK as u64, BLOCK)?;

@@ -11,18 +11,12 @@ mod thread;
 use super::AtomicFile;
 use super::session::Session;
 use crate::error::{Error, Result};
+use crate::index::lease::{EXPOSED, HELD, NONE};
 use crate::settings::PolicyChoice;
 use crate::thread::{Guard, Mutex};
 use core::sync::atomic::{AtomicU64, Ordering};
 use kernel::Taken;
 use std::os::fd::{BorrowedFd, RawFd};
-
-/// In `Shared::lease`: not held.
-pub(crate) const NONE: u32 = 0;
-/// Held: no outsider has the file open.
-pub(crate) const HELD: u32 = 1;
-/// Broken by an outsider, who may have the file open still.
-pub(crate) const EXPOSED: u32 = 2;
 
 /// Epochs before the first attempt: a file that is written once and closed gains nothing.
 const FIRST: u64 = 4;
