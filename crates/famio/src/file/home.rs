@@ -148,11 +148,11 @@ impl Home {
         let mut maps = self.maps.lock().unwrap_or_else(|poison| poison.into_inner());
         let have = shared.physical.load(Ordering::Acquire);
         shared.physical_next.store(size, Ordering::Release);
-        if size > have {
-            self.sparse.store(true, Ordering::Relaxed);
-        }
         let set = fds.with(true, |fd| {
             self.medium.ftruncate(fd, size)?;
+            if size > have && (size - have > STEP_MAX || allocate(fd, have, size).is_err()) {
+                self.sparse.store(true, Ordering::Relaxed);
+            }
             if room > size {
                 let _ = allocate(fd, size, room);
             }
