@@ -263,9 +263,9 @@ fn killed_while_it_is_exposed() {
         let found = fs::read(&path).unwrap();
         assert_eq!(found.len() as u64, BLOCKS * 4096);
         let numbers: Vec<u64> = found.chunks(8).map(|b| u64::from_le_bytes(b.try_into().unwrap())).collect();
-        let whole = [last, last + 1].iter().any(|&number| {
-            numbers.iter().enumerate().all(|(i, &found)| found == expected(number, i as u64 * 8))
-        });
+        let whole = [last, last + 1]
+            .iter()
+            .any(|&number| numbers.iter().enumerate().all(|(i, &found)| found == expected(number, i as u64 * 8)));
         assert!(whole, "round {round}, {last} acknowledged: {:?}", &numbers[..16]);
     }
 }

@@ -138,10 +138,7 @@ fn watch_forks() {
 
 /// The hook of `pthread_atfork`: before the fork. A child shares the open descriptions, and with them the leases.
 pub fn before_fork() {
-    if STATE.load(Ordering::Acquire) == ON
-        && table::any()
-        && super::lock::not_reentered().is_ok()
-        && !in_vfork_child()
+    if STATE.load(Ordering::Acquire) == ON && table::any() && super::lock::not_reentered().is_ok() && !in_vfork_child()
     {
         file::bar_leases();
     }

@@ -147,8 +147,7 @@ impl InPlace {
             }
             if let Some(cell) = cx.index().lookup(block) {
                 moved += 1;
-                let hidden = moved <= GROWTH_MAX && self.hide_block(cx, cell, block, (committed, size.min(physical)))?;
-                if !hidden {
+                if moved > GROWTH_MAX || !self.hide_block(cx, cell, block, (committed, size.min(physical)))? {
                     return Ok(());
                 }
             }

@@ -16,7 +16,7 @@ use crate::settings::PolicyChoice;
 use crate::thread::{Guard, Mutex};
 use core::sync::atomic::{AtomicU64, Ordering};
 use kernel::Taken;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 /// Epochs before the first attempt: a file that is written once and closed gains nothing.
 const FIRST: u64 = 4;
@@ -130,9 +130,12 @@ impl Lease {
         self.due.store(due, Ordering::Relaxed);
     }
 
-    /// Shows what is committed, then gives the lease up.
-    fn give_up(&self, file: &AtomicFile, state: &mut State, next: u32) {
-        if state.fd.is_some() {
+    /// Shows what is committed, then gives the lease up: to an outsider who waits for it, or before one can come.
+    fn give_up(&self, file: &AtomicFile, state: &mut State) {
+        if let Some(fd) = state.fd {
+            // SAFETY: as in `unlock`.
+            let broken = kernel::is_broken(unsafe { BorrowedFd::borrow_raw(fd) });
+            let next = if broken { EXPOSED } else { NONE };
             file.with_session(|session| {
                 // What could not be shown stays as under redo: older, in the journal newer.
                 let _ = session.expose(&file.fds, next);
@@ -157,7 +160,7 @@ impl AtomicFile {
         if core::mem::take(&mut state.asked) && state.wanted && state.fd.is_none() {
             self.with_session(|session| {
                 state.tried = now();
-                let attempt = self.fds.with(true, |fd| Ok((kernel::take(fd, tid), std::os::fd::AsRawFd::as_raw_fd(&fd))));
+                let attempt = self.fds.with(true, |fd| Ok((kernel::take(fd, tid), fd.as_raw_fd())));
                 match attempt {
                     Ok((Taken::Yes, fd)) => {
                         (state.fd, state.failures) = (Some(fd), 0);
@@ -174,7 +177,7 @@ impl AtomicFile {
         }
         // SAFETY: as in `unlock`.
         if state.fd.is_some_and(|fd| kernel::is_broken(unsafe { BorrowedFd::borrow_raw(fd) })) {
-            lease.give_up(self, &mut state, EXPOSED);
+            lease.give_up(self, &mut state);
         }
         state.fd.is_some()
     }
@@ -211,7 +214,7 @@ impl AtomicFile {
             return Ok(());
         }
         Self::may_wait()?;
-        self.lease.give_up(self, &mut self.lease.state(), NONE);
+        self.lease.give_up(self, &mut self.lease.state());
         Ok(())
     }
 
@@ -224,7 +227,7 @@ impl AtomicFile {
         Self::may_wait()?;
         let mut state = self.lease.state();
         (state.barred, state.wanted) = (true, false);
-        self.lease.give_up(self, &mut state, NONE);
+        self.lease.give_up(self, &mut state);
         self.lease.due.store(NEVER, Ordering::Relaxed);
         Ok(())
     }
@@ -233,7 +236,7 @@ impl AtomicFile {
     pub(super) fn lease_leaves(&self, fd: RawFd) {
         let mut state = self.lease.state();
         if state.fd == Some(fd) {
-            self.lease.give_up(self, &mut state, NONE);
+            self.lease.give_up(self, &mut state);
             state.failures = 0;
         }
     }
@@ -245,13 +248,17 @@ impl AtomicFile {
             self.with_session(|session| session.arena.shared().lease.store(NONE, Ordering::Release));
             self.lease.unlock(self, &mut state);
         } else {
-            self.lease.give_up(self, &mut state, NONE);
+            self.lease.give_up(self, &mut state);
         }
     }
 
     fn may_wait() -> Result<()> {
         let thread = crate::thread::current();
-        if thread.locks_held.get() == 0 && thread.posix_locks.get() == 0 { Ok(()) } else { Err(Error::new(libc::EDEADLK)) }
+        if thread.locks_held.get() == 0 && thread.posix_locks.get() == 0 {
+            Ok(())
+        } else {
+            Err(Error::new(libc::EDEADLK))
+        }
     }
 }
 
