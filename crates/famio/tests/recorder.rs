@@ -201,7 +201,7 @@ fn an_open_epoch_is_exposed() {
         ],
     ];
     let plan = Plan { exhaustive: 128, deviations: 60, random: 30, seed: 7 };
-    for settings in common::in_place_settings().into_iter().filter(|s| common::takes_lease(s)) {
+    for settings in common::in_place_settings().into_iter().filter(common::takes_lease) {
         for (number, epochs) in histories.iter().enumerate() {
             let dir = Scratch::on_tmpfs(&format!("exposed-{number}"));
             let domain = if settings.emulated { Domain::Pmem } else { Domain::Process };
