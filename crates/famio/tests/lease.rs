@@ -62,7 +62,7 @@ fn an_outsider_who_opens_reads_what_is_committed() {
         let opened = Opened::new(&path, &settings);
         opened.write(0, &model[..1]);
         opened.atomic().sync().unwrap();
-        let mut alternate = 0;
+        let (mut alternate, mut undo) = (0, 0);
         for round in 0..60 {
             take_lease(&opened);
             opened.write(0, &model[..1]);
@@ -93,16 +93,51 @@ fn an_outsider_who_opens_reads_what_is_committed() {
                     assert!(!opened.atomic().has_lease());
                     assert_same(&opened.read(0, model.len() + 1), &model, &what);
                 }
+                if epoch == 1 && round % 3 == 0 {
+                    // More reads than writes: the epoch that stays open is undo's.
+                    (0..100).for_each(|_| drop(opened.read(0, 64)));
+                }
                 if epoch != 2 || dice.below(2) == 0 {
                     opened.atomic().sync().unwrap();
+                    undo += u32::from(opened.atomic().policy() == Some(PolicyChoice::Undo));
                 }
             }
             assert_same(&opened.read(0, model.len() + 1), &model, "afterwards");
             opened.atomic().sync().unwrap();
         }
         assert!(alternate > 50, "{settings:?}: {alternate}");
+        assert!(settings.policy != PolicyChoice::Auto || undo >= 20, "{settings:?}: {undo}");
         drop(opened);
         assert_same(&fs::read(&path).unwrap(), &model, "closed");
+    }
+}
+
+#[test]
+fn several_open_it_at_once() {
+    for settings in leased() {
+        let dir = Scratch::on_tmpfs("several-open-it");
+        let path = dir.path().join("file");
+        let opened = Opened::new(&path, &settings);
+        opened.write(0, &[1; 50_000]);
+        for number in 2..30 {
+            opened.atomic().sync().unwrap();
+            take_lease(&opened);
+            opened.write(0, &[number; 50_000]);
+            opened.atomic().sync().unwrap();
+            for at in (0..60_000).step_by(300) {
+                opened.write(at, &[0; 150]);
+            }
+            let cats: Vec<_> =
+                (0..3).map(|_| Command::new("cat").arg(&path).stdout(Stdio::piped()).spawn().unwrap()).collect();
+            for cat in cats {
+                assert_same(
+                    &cat.wait_with_output().unwrap().stdout,
+                    &[number; 50_000],
+                    &format!("{settings:?}, {number}"),
+                );
+            }
+            opened.atomic().set_size(50_000).unwrap();
+        }
     }
 }
 
