@@ -254,7 +254,7 @@ fn writer_child() {
     let opened = Opened::new(Path::new(&path), &settings);
     for number in 1..u64::MAX {
         // Half of the granules of each block, so that the homes of the others come into play.
-        for at in (0..BLOCKS * 4096).step_by(64).filter(|at| (at / 64 + number) % 2 == 0 || number == 1) {
+        for at in (0..BLOCKS * 4096).step_by(64).filter(|at| (at / 64 + number).is_multiple_of(2) || number == 1) {
             opened.write(at, &number.to_le_bytes().repeat(8));
         }
         opened.atomic().sync().unwrap();
@@ -269,7 +269,8 @@ const BLOCKS: u64 = 6;
 /// lost.
 #[test]
 fn killed_while_it_is_exposed() {
-    let expected = |number: u64, at: u64| if number < 2 || (at / 64 + number) % 2 == 0 { number } else { number - 1 };
+    let expected =
+        |number: u64, at: u64| if number < 2 || (at / 64 + number).is_multiple_of(2) { number } else { number - 1 };
     for round in 0..12 {
         let dir = Scratch::on_tmpfs(&format!("killed-while-{round}"));
         let path = dir.path().join(if round % 2 == 0 { "file" } else { "emulated" });
