@@ -39,7 +39,7 @@ extern "C" fn constructor() {
         unsafe {
             libc::atexit(end);
             at_quick_exit(end);
-            pthread_atfork(None, None, Some(child));
+            pthread_atfork(Some(fork), None, Some(child));
         }
     }
 }
@@ -47,6 +47,13 @@ extern "C" fn constructor() {
 extern "C" fn end() {
     let _ = crate::outcome::finish(|| {
         process::end();
+        0
+    });
+}
+
+extern "C" fn fork() {
+    let _ = crate::outcome::finish(|| {
+        process::before_fork();
         0
     });
 }

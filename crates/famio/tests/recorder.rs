@@ -9,7 +9,7 @@ mod common;
 mod crash;
 
 use common::{Opened, Scratch};
-use crash::{Crashed, Size, Step, Sync, in_place, write};
+use crash::{Crashed, Expose, Lease, Reads, Size, Step, Sync, in_place, write};
 use famio::Settings;
 use famio::journal::{BootId, Header};
 use famio::pmem::record::{Plan, Recorder};
@@ -34,6 +34,9 @@ fn do_step(opened: &Opened, step: &Step) {
         Step::Write { at, len, byte } => opened.write(at, &vec![byte; len]),
         Size(size) => opened.atomic().set_size(size).unwrap(),
         Sync => opened.atomic().sync().unwrap(),
+        Lease => common::take_lease(opened),
+        Expose => opened.atomic().give_up_lease().unwrap(),
+        Reads => (0..10).for_each(|_| drop(opened.read(0, 64))),
         _ => {}
     }
 }
@@ -157,6 +160,49 @@ fn journals_in_place() {
             let dir = Scratch::on_tmpfs(&format!("recorded-{number}"));
             // The emulated domain's stores are those of pmem: every line that was not flushed and fenced may be lost. Those
             // of a process's are there when the next thing is done.
+            let domain = if settings.emulated { Domain::Pmem } else { Domain::Process };
+            let images = simulate(dir, &settings, domain, epochs, &plan);
+            assert!(images > 20, "{settings:?}, history {number}: {images}");
+        }
+    }
+}
+
+/// The file is shown to an outsider in the middle of an epoch: before, in between and after, a crash gives a whole epoch.
+#[test]
+fn an_open_epoch_is_exposed() {
+    let histories = [
+        vec![
+            vec![write(0, 9000, 1), Lease],
+            vec![write(64, 640, 2), write(5000, 200, 2)],
+            vec![write(128, 128, 3), write(4000, 2000, 3), Expose, write(100, 300, 4)],
+            vec![write(0, 128, 5)],
+        ],
+        // With growth and cuts.
+        vec![
+            vec![write(0, 300, 1), Lease],
+            vec![write(0, 200, 2), write(15_900, 5000, 2), Expose, write(100, 30, 3), write(20_000, 2000, 3), Lease],
+            vec![Size(14_000), write(0, 100, 4), Expose, Size(15_000), Lease],
+            vec![write(13_990, 100, 5), Size(30_000), Expose, write(18_000, 100, 6)],
+        ],
+        // Twice, and one that could show nothing.
+        vec![
+            vec![write(0, 128, 1), Lease],
+            vec![write(0, 64, 2), Expose, Lease, Expose, write(64, 64, 2), Lease],
+            vec![write(0, 128, 3)],
+            vec![Expose, write(0, 128, 4)],
+        ],
+        // Under auto, undo: more reads than writes.
+        vec![
+            vec![write(0, 128, 1), Lease, Reads],
+            vec![write(32, 64, 2), write(4000, 300, 2), Expose, write(64, 64, 3), Lease, Reads],
+            vec![write(0, 5000, 4), write(15_990, 500, 4), Expose, write(0, 100, 5)],
+            vec![write(0, 64, 6)],
+        ],
+    ];
+    let plan = Plan { exhaustive: 128, deviations: 60, random: 30, seed: 7 };
+    for settings in common::in_place_settings().into_iter().filter(common::takes_lease) {
+        for (number, epochs) in histories.iter().enumerate() {
+            let dir = Scratch::on_tmpfs(&format!("exposed-{number}"));
             let domain = if settings.emulated { Domain::Pmem } else { Domain::Process };
             let images = simulate(dir, &settings, domain, epochs, &plan);
             assert!(images > 20, "{settings:?}, history {number}: {images}");

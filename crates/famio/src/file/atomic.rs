@@ -1,5 +1,6 @@
 //! The atomic file as a caller has it: opened, found, with the program's descriptors.
 
+use super::lease::Lease;
 use super::plain::PlainReads;
 use super::process::disowned;
 use super::registry::files;
@@ -38,6 +39,7 @@ pub struct AtomicFile {
     pub(super) session: AtomicPtr<Session>,
     pub(super) inner: Mutex<Inner>,
     pub(super) plain: PlainReads,
+    pub(super) lease: Lease,
 }
 
 pub(super) struct Inner {
@@ -86,6 +88,7 @@ impl AtomicFile {
             session: AtomicPtr::new(core::ptr::null_mut()),
             inner: Mutex::new(Inner { session: None, old: Vec::new(), arena: None, claim: Some(claim) }),
             plain: PlainReads::default(),
+            lease: Lease::default(),
         });
         file.fds.add(fd.as_raw_fd(), access);
         files.push(file.clone());
@@ -135,6 +138,9 @@ impl AtomicFile {
     /// # Errors
     /// Those of that last commit; the descriptor is gone all the same.
     pub fn remove_descriptor(&self, fd: RawFd) -> Result<()> {
+        if !self.is_disowned() && !self.fds.is_last(fd) {
+            self.lease_leaves(fd);
+        }
         let result = if self.fds.is_last(fd) && self.state.load(Ordering::Acquire) != DISOWNED {
             let mut files = files();
             if self.fds.is_last(fd) {

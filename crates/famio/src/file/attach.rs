@@ -127,6 +127,7 @@ fn prepare(shared: &Shared, fds: &Descriptors, settings: &Settings) -> Result<u6
     for word in [&shared.dirty, &shared.poisoned] {
         word.store(0, Ordering::Release);
     }
+    shared.lease.store(crate::index::lease::NONE, Ordering::Release);
     shared.gate.reset();
     // The first slot holds the size: the file may grow before the first SYNC.
     shared.committed.store(1, Ordering::Release);

@@ -2,6 +2,7 @@
 //! it does.
 
 use super::registry::files;
+use crate::sys::{ALL_BUT_LIBCS, block_signals, restore_signals};
 use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::thread::futex;
 use rustix::time::Timespec;
@@ -43,9 +44,9 @@ pub(super) fn start() {
         return;
     }
     // No signal of the host's is to run its handler on a thread that the host does not know.
-    let before = block_signals(!0);
+    let before = block_signals(ALL_BUT_LIBCS);
     let started = std::thread::Builder::new().name("famio".into()).stack_size(256 << 10).spawn(work);
-    block_signals(before);
+    restore_signals(before);
     if started.is_err() {
         OWNER.store(0, Ordering::Release); // writers settle for themselves; the next attach tries again
     }
@@ -65,16 +66,6 @@ pub(super) fn notify() {
     if ASLEEP.load(Ordering::SeqCst) == DEEP {
         wake();
     }
-}
-
-/// Sets the thread's signal mask, and gives the one before.
-fn block_signals(mask: u64) -> u64 {
-    let mut before = 0u64;
-    const SETMASK: usize = 2;
-    let args = [SETMASK, (&raw const mask) as usize, (&raw mut before) as usize, 8, 0, 0];
-    // SAFETY: two words of 64 signals each, alive during the call.
-    unsafe { crate::sys::syscall(libc::SYS_rt_sigprocmask, args) };
-    before
 }
 
 fn work() {

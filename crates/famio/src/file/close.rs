@@ -2,10 +2,14 @@
 
 use super::Descriptors;
 use super::background::{IDLE, Left};
+use super::policy::Policy;
 use super::session::Session;
 use crate::error::Result;
 use crate::index::Shared;
 use core::sync::atomic::Ordering;
+
+/// Rounds of settling at a time, for an outsider who reads the file.
+const EAGER_ROUNDS: u32 = 64;
 
 impl Session {
     /// Commits, settles, cuts the file to its size and takes the journal away. Writers that come later get `ESTALE`.
@@ -22,7 +26,26 @@ impl Session {
         Ok(())
     }
 
-    /// One round of settling, by the background: in quiet moments, or when the journal is filling up.
+    /// An outsider is about to open the file, or another process to share it: it shows what is committed. `lease`: what
+    /// becomes of the lease. The epoch stays open and goes on under redo.
+    pub fn expose(&self, fds: &Descriptors, lease: u32) -> Result<()> {
+        let cx = self.context(fds);
+        let shared = cx.shared();
+        // Before anything that may fail: no later epoch counts on the lease.
+        shared.lease.store(lease, Ordering::Release);
+        let _closed = shared.gate.close(self.me, &shared.slots)?;
+        self.check(cx)?;
+        let exposed = self.engine.expose(cx);
+        if exposed.is_ok() {
+            // Not after an error: redo must find no committed copy in the log whose place in the file the epoch has taken.
+            shared.policy.store(Policy::Redo as u32, Ordering::Relaxed);
+        }
+        shared.leave_at(crate::sys::coarse_now());
+        exposed
+    }
+
+    /// One round of settling, by the background: in quiet moments, when the journal is filling up, or while an outsider may
+    /// read the file.
     pub fn settle_some(&self, fds: &Descriptors) -> Result<Left> {
         let cx = self.context(fds);
         let shared = cx.shared();
@@ -31,7 +54,8 @@ impl Session {
         }
         let gathering = self.gather_pages(cx);
         let quiet = is_quiet(shared);
-        if !quiet && !self.engine.is_pressed(cx) {
+        let eager = !quiet && shared.is_exposed();
+        if !quiet && !eager && !self.engine.is_pressed(cx) {
             return Ok(if gathering { Left::More } else { Left::ForLater });
         }
         let moved = {
@@ -39,7 +63,12 @@ impl Session {
             if self.check(cx).is_err() {
                 return Ok(Left::Nothing);
             }
-            let moved = self.engine.settle_some(cx)?;
+            let mut moved = self.engine.settle_some(cx)?;
+            let mut rounds = if eager { EAGER_ROUNDS } else { 1 };
+            while moved && rounds > 1 {
+                moved = self.engine.settle_some(cx)?;
+                rounds -= 1;
+            }
             shared.leave_at(crate::sys::coarse_now());
             moved
         } | self.engine.finish_settling(cx)?;
@@ -50,6 +79,8 @@ impl Session {
             }
         }
         Ok(match (moved, quiet) {
+            // A writer that goes on is not chased.
+            (_, false) if eager => Left::ForLater,
             (true, _) => Left::More,
             // All that is left is of the open epoch: its SYNC is the next event.
             (false, true) => Left::Nothing,

@@ -134,10 +134,15 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// Room in the file for a whole block.
+    /// Room in the file for a whole block, of which bytes below `end` are to be stored.
     #[inline]
-    pub fn room_for(&self, block: u64) -> Result<()> {
+    pub fn room_for(&self, block: u64, end: usize) -> Result<()> {
         let start = block * BLOCK as u64;
+        let physical = self.shared().physical.load(Ordering::Acquire);
+        if start + BLOCK as u64 > physical && start + end as u64 <= physical && self.shared().is_exposed() {
+            // Somebody may look at the size: it is not rounded up.
+            return self.home.make_room(self.shared(), self.fds, start, physical);
+        }
         self.home.make_room(self.shared(), self.fds, start, start + BLOCK as u64)
     }
 }
@@ -207,6 +212,17 @@ pub(crate) trait Engine: Send + Sync {
 
     /// Makes the open epoch durable. The gate is closed. An error leaves *C* as it was.
     fn commit(&self, cx: Context<'_>, sealed: Sealed) -> Result<()>;
+
+    /// Whether it can write alternately, given the write lease.
+    fn may_alternate(&self) -> bool {
+        false
+    }
+
+    /// Brings the file to what is committed, its size included as far as can be; what the open epoch has written there goes
+    /// to the journal. The gate is closed. After an error some blocks are not shown yet.
+    fn expose(&self, _cx: Context<'_>) -> Result<()> {
+        Ok(())
+    }
 
     /// Moves some committed blocks to the file. Inside the gate; takes only locks that are free. Whether it moved any.
     fn settle_some(&self, cx: Context<'_>) -> Result<bool>;

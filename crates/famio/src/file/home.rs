@@ -169,6 +169,33 @@ impl Home {
         Ok(())
     }
 
+    /// Brings the file to `size` bytes, below which everything committed lies. What is above it is nobody's; room for it, up
+    /// to `room`, is kept as far as the file system goes along.
+    pub fn set_physical(&self, shared: &Shared, fds: &Descriptors, size: u64, room: u64) -> Result<()> {
+        let mut maps = self.maps.lock().unwrap_or_else(|poison| poison.into_inner());
+        let have = shared.physical.load(Ordering::Acquire);
+        shared.physical_next.store(size, Ordering::Release);
+        let set = fds.with(true, |fd| {
+            self.medium.ftruncate(fd, size)?;
+            if size > have && (size - have > STEP_MAX || allocate(fd, have, size).is_err()) {
+                self.sparse.store(true, Ordering::Relaxed);
+            }
+            if room > size {
+                let _ = allocate(fd, size, room);
+            }
+            Ok(())
+        });
+        if let Err(e) = set {
+            shared.physical_next.store(have, Ordering::Release);
+            return Err(e);
+        }
+        if size > self.map().reserved() as u64 {
+            self.remap(&mut maps, fds, size)?;
+        }
+        shared.physical.store(size, Ordering::Release);
+        Ok(())
+    }
+
     #[cold]
     fn extend(&self, shared: &Shared, fds: &Descriptors, end: u64) -> Result<()> {
         let mut maps = self.maps.lock().unwrap_or_else(|poison| poison.into_inner());
@@ -176,7 +203,8 @@ impl Home {
         if end <= have {
             return Ok(());
         }
-        let step = (have / 8).clamp(STEP_MIN, STEP_MAX);
+        // None while somebody may look at the size.
+        let step = if shared.is_exposed() { 0 } else { (have / 8).clamp(STEP_MIN, STEP_MAX) };
         // Room ahead only where writes go on from the end: a far write leaves a hole, as it would without us.
         let near = end - have <= STEP_MAX;
         let mut want = if near { end + step } else { end }.next_multiple_of(4096);

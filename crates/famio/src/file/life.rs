@@ -42,6 +42,16 @@ impl AtomicFile {
         Some(InUse { session, _call: call })
     }
 
+    /// Calls `work` with the session, if the file is attached.
+    pub(super) fn with_session<T>(&self, work: impl FnOnce(&Session) -> T) -> Option<T> {
+        (self.state.load(Ordering::Acquire) == ATTACHED).then(|| self.session()).flatten().map(|session| work(&session))
+    }
+
+    /// Whether this is a forked child, and the file the parent's.
+    pub(super) fn is_disowned(&self) -> bool {
+        self.state.load(Ordering::Acquire) == DISOWNED
+    }
+
     /// The session for a write; made at the first.
     #[inline]
     pub(super) fn session_for_write(&self) -> Result<Option<InUse<'_>>> {
@@ -86,6 +96,7 @@ impl AtomicFile {
             self.state.store(ATTACHED, Ordering::Release);
             super::background::start();
             crate::index::sweep_once();
+            self.with_session(|session| self.lease.begin(session));
         }
         drop(inner);
         match self.session() {
@@ -128,7 +139,10 @@ impl AtomicFile {
             && let Some(session) = &inner.session
         {
             Self::may_lock()?;
-            session.close(&self.fds).map_err(|e| e.context(self.path.to_string_lossy()))?;
+            self.lease.rest();
+            let closed = session.close(&self.fds);
+            self.lease_ends(closed.is_ok());
+            closed.map_err(|e| e.context(self.path.to_string_lossy()))?;
             self.plain.forget_size();
             self.session.store(core::ptr::null_mut(), Ordering::SeqCst);
             ended = inner.session.take();

@@ -1,6 +1,7 @@
 //! Policies, and the choice between them at SYNC.
 
 use crate::index::Shared;
+use crate::index::lease::{EXPOSED, HELD};
 use crate::journal::inplace::Kind;
 use crate::pmem::Lab;
 use crate::settings::PolicyChoice;
@@ -38,7 +39,7 @@ impl Policy {
 /// Below this share of writes among an epoch's calls, undo (Libnvmmio, section 3.3): reads then find all in the file.
 const REDO_FROM_PERCENT: u64 = 40;
 
-/// The policy for the next epoch; called at SYNC with the gate closed, and at attach.
+/// The policy for the next epoch. Alternate is never chosen without the write lease: an outsider would see a mix. Called at SYNC with the gate closed, and at attach.
 pub(crate) fn choose(shared: &Shared, choice: PolicyChoice) -> Policy {
     match Lab::current().policy.unwrap_or(choice) {
         PolicyChoice::Undo => Policy::Undo,
@@ -47,10 +48,17 @@ pub(crate) fn choose(shared: &Shared, choice: PolicyChoice) -> Policy {
         PolicyChoice::Auto => {
             let reads = shared.epoch_reads.load(Ordering::Relaxed);
             let writes = shared.epoch_writes.load(Ordering::Relaxed);
-            if reads + writes == 0 {
-                return Policy::from_number(shared.policy.load(Ordering::Relaxed));
+            let undo = match reads + writes {
+                0 => Policy::from_number(shared.policy.load(Ordering::Relaxed)) == Policy::Undo,
+                calls => writes * 100 < calls * REDO_FROM_PERCENT,
+            };
+            match shared.lease.load(Ordering::Acquire) {
+                // Somebody reads the file as it is: what is not committed stays out of it.
+                EXPOSED => Policy::Redo,
+                _ if undo => Policy::Undo,
+                HELD => Policy::Alternate,
+                _ => Policy::Redo,
             }
-            if writes * 100 < (reads + writes) * REDO_FROM_PERCENT { Policy::Undo } else { Policy::Redo }
         }
     }
 }

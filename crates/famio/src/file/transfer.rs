@@ -123,7 +123,12 @@ impl AtomicFile {
                     // Closed meanwhile: closing commits.
                     Some(session) => match session.sync(&self.fds) {
                         Err(e) if e.errno() == libc::ESTALE => Ok(()),
-                        result => result,
+                        result => {
+                            if self.lease.is_due(&session) {
+                                self.lease.ask(&session);
+                            }
+                            result
+                        }
                     },
                     None => Ok(()),
                 }

@@ -17,5 +17,5 @@ pub(crate) use claim::{Claim, owner};
 pub(crate) use gate::{ALONE, Alone};
 pub(crate) use lock::{Locked, SharedLock};
 pub(crate) use radix::{BLOCK, BLOCKS_MAX, Index};
-pub(crate) use shared::{MAGIC as ARENA_MAGIC, PENDING, Shared};
+pub(crate) use shared::{MAGIC as ARENA_MAGIC, PENDING, Shared, lease};
 pub(crate) use sweep::{sweep, sweep_once};

@@ -11,6 +11,16 @@ pub(crate) const SLOTS: usize = 16;
 /// Words for pending blocks: threads are spread over them.
 pub(crate) const PENDING: usize = 8;
 
+/// Values of `Shared::lease`.
+pub(crate) mod lease {
+    /// Not held.
+    pub const NONE: u32 = 0;
+    /// Held: no outsider has the file open.
+    pub const HELD: u32 = 1;
+    /// Broken by an outsider, who may have the file open still.
+    pub const EXPOSED: u32 = 2;
+}
+
 /// A process that has the file open.
 #[repr(C, align(64))]
 #[derive(Default)]
@@ -46,7 +56,8 @@ pub(crate) struct Shared {
     pub generation: AtomicU64,
     /// The policy in force (`file::policy`).
     pub policy: AtomicU32,
-    spare: AtomicU32,
+    /// The write lease on the file (`lease`, above).
+    pub lease: AtomicU32,
     /// *C*: the last durable epoch.
     pub committed: AtomicU64,
     /// The logical size, in bytes, with the open epoch.
@@ -110,6 +121,12 @@ impl Shared {
     #[inline]
     pub fn size(&self) -> u64 {
         self.size.load(Ordering::Acquire)
+    }
+
+    /// An outsider may have the file open.
+    #[inline]
+    pub fn is_exposed(&self) -> bool {
+        self.lease.load(Ordering::Relaxed) == lease::EXPOSED
     }
 
     /// A writer leaves: what changes the inode later than now is not us.

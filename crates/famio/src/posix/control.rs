@@ -6,6 +6,11 @@ use std::os::fd::RawFd;
 
 const F_OFD_SETLK: i32 = 37;
 const F_OFD_SETLKW: i32 = 38;
+/// `F_SETOWN`, `F_GETOWN`, `F_SETSIG`, `F_GETSIG`: 8 to 11.
+const F_SETOWN: i32 = 8;
+const F_GETSIG: i32 = 11;
+const F_SETOWN_EX: i32 = 15;
+const F_GETOWN_EX: i32 = 16;
 
 /// What `F_SETFL` may change of what we emulate.
 const SETTABLE: i32 = libc::O_APPEND | libc::O_DIRECT;
@@ -20,6 +25,16 @@ pub unsafe fn fcntl(fd: RawFd, command: i32, argument: usize) -> Ret {
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => return dup::pick(fd, kernel),
         libc::F_GETFL | libc::F_SETFL | libc::F_SETLK | libc::F_SETLKW | F_OFD_SETLK | F_OFD_SETLKW => {}
+        // A lease uses all of these: the description is the program's alone from here on.
+        libc::F_SETLEASE | libc::F_GETLEASE | F_SETOWN..=F_GETSIG | F_SETOWN_EX | F_GETOWN_EX => {
+            if let Some(handle) = table::get(fd)
+                && handle.is_ours()
+                && let Err(error) = handle.file().bar_lease()
+            {
+                return fail(error.errno());
+            }
+            return kernel();
+        }
         _ => return kernel(),
     }
     let Some(handle) = table::get(fd) else { return kernel() };

@@ -99,6 +99,14 @@ unsafe fn open_atomic(config: &Config, dirfd: RawFd, path: *const c_char, flags:
     // Both writing (a granule is filled from the file) and cutting need a descriptor for both.
     let kernel_access = if asked == libc::O_WRONLY || cut { libc::O_RDWR } else { asked };
     let kernel_flags = flags & !(libc::O_ACCMODE | libc::O_TRUNC | EMULATED) | kernel_access;
+    if table::any()
+        // SAFETY: the path is good.
+        && let Ok(stat) = unsafe { stat_at(dirfd, path, 0) }
+        && let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino)
+    {
+        // Open here already: its lease would keep this call waiting. If it stays, the kernel asks for it.
+        let _ = file.give_up_lease();
+    }
     // SAFETY: the caller's promise.
     let fd = unsafe { raw!(SYS_openat, dirfd, path, kernel_flags, mode) };
     if fd < 0 {

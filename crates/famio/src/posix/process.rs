@@ -136,6 +136,14 @@ fn watch_forks() {
     }
 }
 
+/// The hook of `pthread_atfork`: before the fork. A child shares the open descriptions, and with them the leases.
+pub fn before_fork() {
+    if STATE.load(Ordering::Acquire) == ON && table::any() && super::lock::not_reentered().is_ok() && !in_vfork_child()
+    {
+        file::bar_leases();
+    }
+}
+
 /// The hook of `pthread_atfork`: in the child.
 pub fn after_fork_in_child() {
     if STATE.load(Ordering::Acquire) == ON {

@@ -8,7 +8,8 @@ pub use raw::{check, syscall};
 
 use crate::error::{Error, Result};
 pub use signal::{
-    SignalAction, block_signals, restore_signals, signal_action, signal_bit, signal_this_thread, unblock_signals,
+    ALL_BUT_LIBCS, SignalAction, block_signals, restore_signals, signal_action, signal_bit, signal_this_thread,
+    unblock_signals,
 };
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 

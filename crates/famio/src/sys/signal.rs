@@ -63,6 +63,10 @@ pub const fn signal_bit(signal: c_int) -> u64 {
     1 << (signal - 1)
 }
 
+/// Every signal but the two that are libc's own: `setuid` and the like wait until every thread has had theirs. For threads
+/// of ours, on which no handler of the host's is to run.
+pub const ALL_BUT_LIBCS: u64 = !(signal_bit(32) | signal_bit(33));
+
 const MASK_SIZE: usize = size_of::<u64>();
 
 /// Sets a signal's action, if one is given, and gives the one before.

@@ -28,9 +28,15 @@ pub enum Step {
     Rest,
     /// Says that it is there, and waits to be killed.
     Hold,
+    /// Waits until the file has its write lease.
+    Lease,
+    /// Gives the lease up, as before an outsider's `open`.
+    Expose,
+    /// Reads ten times.
+    Reads,
 }
 
-pub use Step::{Hold, Rest, Size, Sync};
+pub use Step::{Expose, Hold, Lease, Reads, Rest, Size, Sync};
 
 pub fn write(at: u64, len: usize, byte: u8) -> Step {
     Step::Write { at, len, byte }
@@ -50,7 +56,7 @@ pub fn model(initial: &[u8], steps: &[Step]) -> (Vec<u8>, Vec<u8>) {
             }
             Size(size) => now.resize(size as usize, 0),
             Sync => committed.clone_from(&now),
-            Rest | Hold => {}
+            Rest | Hold | Lease | Expose | Reads => {}
         }
     }
     (now, committed)
@@ -63,6 +69,9 @@ fn encode(steps: &[Step]) -> String {
         Sync => "s".into(),
         Rest => "r".into(),
         Hold => "h".into(),
+        Lease => "l".into(),
+        Expose => "e".into(),
+        Reads => "d".into(),
     };
     steps.iter().map(one).collect::<Vec<_>>().join(";")
 }
@@ -76,6 +85,9 @@ fn decode(text: &str) -> Vec<Step> {
             ["s"] => Sync,
             ["r"] => Rest,
             ["h"] => Hold,
+            ["l"] => Lease,
+            ["e"] => Expose,
+            ["d"] => Reads,
             _ => panic!("{step}"),
         }
     };
@@ -121,6 +133,9 @@ pub fn child() {
             Size(size) => opened.atomic().set_size(size).unwrap(),
             Sync => opened.atomic().sync().unwrap(),
             Rest => std::thread::sleep(std::time::Duration::from_millis(800)),
+            Lease => super::common::take_lease(&opened),
+            Expose => opened.atomic().give_up_lease().unwrap(),
+            Reads => (0..10).for_each(|_| drop(opened.read(0, 64))),
             Hold => {
                 std::io::stderr().write_all(b"ready\n").unwrap();
                 std::thread::sleep(std::time::Duration::from_secs(120));

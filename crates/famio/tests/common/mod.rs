@@ -152,3 +152,16 @@ pub fn in_place_settings() -> Vec<Settings> {
     }
     all
 }
+
+/// Whether a file with these settings uses the write lease.
+pub fn takes_lease(settings: &Settings) -> bool {
+    matches!(settings.policy, PolicyChoice::Auto | PolicyChoice::Alternate)
+}
+
+/// Waits until the file has its lease. It has been written to, and nobody else has it open.
+pub fn take_lease(opened: &Opened) {
+    opened.atomic().ask_for_lease();
+    while !opened.atomic().has_lease() {
+        std::thread::yield_now();
+    }
+}

@@ -1,5 +1,6 @@
 //! The engine for journals in place: undo, redo and alternate over a mapped file and a mapped log.
 
+mod expose;
 mod pending;
 mod read;
 mod settle;
@@ -62,6 +63,14 @@ impl Engine for InPlace {
         self.on_journal(&cx, || slots.store(Commit { epoch: sealed.epoch, size: sealed.size }))?;
         self.log.medium().fence();
         Ok(())
+    }
+
+    fn may_alternate(&self) -> bool {
+        true
+    }
+
+    fn expose(&self, cx: Context<'_>) -> Result<()> {
+        self.expose_all(&cx)
     }
 
     fn settle_some(&self, cx: Context<'_>) -> Result<bool> {

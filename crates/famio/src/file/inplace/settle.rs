@@ -34,7 +34,8 @@ impl InPlace {
 
     /// Copies granules from the log to the file, persistently.
     fn copy_to_file(&self, cx: &Context<'_>, block: u64, entry: u32, granules: u64) -> Result<()> {
-        cx.room_for(block)?;
+        let committed = cx.shared().committed_size.load(Ordering::Acquire);
+        cx.room_for(block, committed.saturating_sub(block * BLOCK as u64).min(BLOCK as u64) as usize)?;
         let home = cx.home.ptr(block * BLOCK as u64, BLOCK)?;
         let log = self.log.block(entry);
         runs(granules, |first, count| {

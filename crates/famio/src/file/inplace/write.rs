@@ -105,7 +105,7 @@ impl InPlace {
     /// Stores in place. The home's old bytes are nobody's, or logged.
     fn store_in_file(&self, piece: &Piece<'_>, entry: Option<u32>, owed: bool) -> Result<()> {
         let Piece { cx, block, start, end, buf, .. } = *piece;
-        cx.room_for(block)?;
+        cx.room_for(block, end)?;
         let home = cx.home.ptr(block * BLOCK as u64, BLOCK)?;
         let _changing = self.changing(piece);
         self.put(piece, home.wrapping_add(start), buf.wrapping_add(start), end - start)?;
@@ -170,7 +170,7 @@ impl InPlace {
     /// Undo: pre-image, fence, version, fence, store in place; the first pre-image of an epoch stays.
     fn write_undo(&self, piece: &Piece<'_>, mut state: State, owed: bool) -> Result<()> {
         let Piece { cx, cell, block, start, end, buf, bits, fresh, .. } = *piece;
-        cx.room_for(block)?;
+        cx.room_for(block, end)?;
         let home = cx.home.ptr(block * BLOCK as u64, BLOCK)?;
         let log = self.log.block(state.entry);
         let logged = state.open.map_or(0, |(_, version)| version.granules);
@@ -211,7 +211,7 @@ impl InPlace {
             committed_in_log = 0;
         }
         // For the file home now, or for settling, which must not fail for want of room.
-        cx.room_for(block)?;
+        cx.room_for(block, end)?;
         let log = self.log.block(state.entry);
         let home = cx.home.ptr(block * BLOCK as u64, BLOCK)?;
         // A version that is begun now starts from the committed one, less what a cut has left above C's size.

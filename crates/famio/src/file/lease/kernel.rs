@@ -1,0 +1,73 @@
+//! The kernel's side of a lease: `fcntl` on the program's descriptor.
+
+use crate::error::Result;
+use crate::sys::{check, syscall};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+const F_GETSIG: usize = 11;
+const F_SETOWN_EX: usize = 15;
+const F_GETOWN_EX: usize = 16;
+const F_SETLEASE: usize = 1024;
+const F_GETLEASE: usize = 1025;
+const F_OWNER_TID: i32 = 0;
+
+/// `struct f_owner_ex`.
+#[repr(C)]
+struct Owner {
+    kind: i32,
+    id: i32,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    Yes,
+    /// Somebody else has the file open.
+    Later,
+    /// Not this user, not this file system, or the program has a lease or an owner of its own on the description.
+    Never,
+}
+
+fn fcntl(fd: BorrowedFd<'_>, command: usize, argument: usize) -> Result<usize> {
+    // SAFETY: a pointer among the arguments is to a live `Owner`.
+    check(unsafe { syscall(libc::SYS_fcntl, [fd.as_raw_fd() as usize, command, argument, 0, 0, 0]) })
+}
+
+fn set_owner(fd: BorrowedFd<'_>, id: i32) -> Result<usize> {
+    let owner = Owner { kind: F_OWNER_TID, id };
+    fcntl(fd, F_SETOWN_EX, &raw const owner as usize)
+}
+
+/// Takes the write lease for the open description of `fd`. A break sends `SIGIO` to the thread `tid` alone.
+///
+/// The kernel's default signal is left as it is: which file it was about, [`is_broken`] tells. Giving a lease up makes the
+/// kernel forget owner and signal, so that a description on which the program has set either is left alone.
+pub(super) fn take(fd: BorrowedFd<'_>, tid: i32) -> Taken {
+    let mut owner = Owner { kind: 0, id: 0 };
+    let unused = fcntl(fd, F_GETLEASE, 0).is_ok_and(|lease| lease == libc::F_UNLCK as usize)
+        && fcntl(fd, F_GETSIG, 0).is_ok_and(|signal| signal == 0)
+        && fcntl(fd, F_GETOWN_EX, &raw mut owner as usize).is_ok()
+        && owner.id == 0;
+    if !unused || set_owner(fd, tid).is_err() {
+        return Taken::Never;
+    }
+    match fcntl(fd, F_SETLEASE, libc::F_WRLCK as usize) {
+        Ok(_) => Taken::Yes,
+        Err(e) => {
+            let _ = set_owner(fd, 0);
+            if e.errno() == libc::EAGAIN { Taken::Later } else { Taken::Never }
+        }
+    }
+}
+
+/// Whether somebody waits for the lease to be given up, or has got it by waiting long enough.
+pub(super) fn is_broken(fd: BorrowedFd<'_>) -> bool {
+    fcntl(fd, F_GETLEASE, 0).map_or(true, |lease| lease != libc::F_WRLCK as usize)
+}
+
+/// Gives the lease up: whoever waits goes on.
+pub(super) fn give_up(fd: BorrowedFd<'_>) {
+    // Where the kernel has taken it already there is nothing to be done.
+    let _ = fcntl(fd, F_SETLEASE, libc::F_UNLCK as usize);
+    let _ = set_owner(fd, 0);
+}

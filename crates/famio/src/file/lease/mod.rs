@@ -1,0 +1,277 @@
+//! The write lease of an attached file (`F_SETLEASE`): while this process alone has the file open, an outsider's `open`
+//! waits in the kernel until the file shows what was last committed. That is what alternate writing needs.
+//!
+//! Locks: `state` comes before the gate. The lease thread needs the registry, `state`, the gate and what is below it; no
+//! thread holds any of these while it opens a file of the program's, so that nobody whom the kernel lets wait for the
+//! lease is in the thread's way.
+
+mod kernel;
+mod thread;
+
+use super::AtomicFile;
+use super::session::Session;
+use crate::error::{Error, Result};
+use crate::index::lease::{EXPOSED, HELD, NONE};
+use crate::settings::PolicyChoice;
+use crate::thread::{Guard, Mutex};
+use core::sync::atomic::{AtomicU64, Ordering};
+use kernel::Taken;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+
+/// Epochs before the first attempt: a file that is written once and closed gains nothing.
+const FIRST: u64 = 4;
+/// Epochs between looks at the clock for another attempt.
+const AGAIN: u64 = 64;
+/// Milliseconds before the second attempt; each further one waits twice as long, up to `PAUSE_MAX`.
+const PAUSE: u64 = 50;
+const PAUSE_MAX: u64 = 10_000;
+/// In `due`: not to be tried.
+const NEVER: u64 = u64::MAX;
+
+/// The lease of one file.
+#[derive(Debug)]
+pub(super) struct Lease {
+    state: Mutex<State>,
+    /// The epoch from which on it is to be tried.
+    due: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The program's descriptor through which it is held.
+    fd: Option<RawFd>,
+    /// There is a session that can use it.
+    wanted: bool,
+    /// The thread is to try.
+    asked: bool,
+    /// The description is shared with others, or the program uses what a lease uses: never again.
+    barred: bool,
+    /// Attempts in a row that failed, and when the last was, in milliseconds.
+    failures: u32,
+    tried: u64,
+}
+
+impl Default for Lease {
+    fn default() -> Self {
+        Self { state: Mutex::default(), due: AtomicU64::new(NEVER) }
+    }
+}
+
+impl Lease {
+    fn state(&self) -> Guard<'_, State> {
+        self.state.lock()
+    }
+
+    /// A session has begun.
+    pub fn begin(&self, session: &Session) {
+        let mut state = self.state();
+        let wants = matches!(session.choice, PolicyChoice::Auto | PolicyChoice::Alternate);
+        state.wanted = wants && session.engine.may_alternate() && !state.barred;
+        let due = if state.wanted { session.arena.shared().committed() + FIRST } else { NEVER };
+        self.due.store(due, Ordering::Relaxed);
+    }
+
+    /// The session is about to end: it keeps the lease until it has, and takes none.
+    pub fn rest(&self) {
+        self.state().wanted = false;
+        self.due.store(NEVER, Ordering::Relaxed);
+    }
+
+    /// After a SYNC: whether it may be time to try. One load while it is not.
+    #[inline]
+    pub fn is_due(&self, session: &Session) -> bool {
+        session.arena.shared().committed() >= self.due.load(Ordering::Relaxed)
+    }
+
+    /// Asks the thread to try, unless it is too early or would be of no use.
+    #[cold]
+    pub fn ask(&self, session: &Session) {
+        let shared = session.arena.shared();
+        self.due.store(shared.committed() + AGAIN, Ordering::Relaxed);
+        // Somebody has it: the thread, then; or one who gives it up.
+        let Some(mut state) = self.state.try_lock() else { return };
+        let pause = match state.failures {
+            0 => 0,
+            n => (PAUSE << n.min(16)).min(PAUSE_MAX),
+        };
+        let undo = super::policy::Policy::Undo as u32;
+        if shared.policy.load(Ordering::Relaxed) != undo && now() >= state.tried + pause {
+            self.ask_now(&mut state);
+        }
+    }
+
+    fn ask_now(&self, state: &mut State) {
+        if state.wanted && state.fd.is_none() && !state.asked {
+            state.asked = thread::wake();
+            if state.asked {
+                self.due.store(NEVER, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Gives the lease back to the kernel; what the file shows from here on is others' to see.
+    fn unlock(&self, file: &AtomicFile, state: &mut State) {
+        if let Some(fd) = state.fd.take()
+            // SAFETY: the descriptor was the program's and in use here; one that was closed behind our back is refused by
+            // the kernel, or is another file's.
+            && let fd = unsafe { BorrowedFd::borrow_raw(fd) }
+            && rustix::fs::fstat(fd).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == file.key())
+        {
+            kernel::give_up(fd);
+        }
+    }
+
+    /// Another attempt is to come, some epochs from now.
+    fn later(&self, state: &State, session: Option<&Session>) {
+        let due = match session {
+            Some(session) if state.wanted => session.arena.shared().committed() + AGAIN,
+            _ => NEVER,
+        };
+        self.due.store(due, Ordering::Relaxed);
+    }
+
+    /// Shows what is committed, then gives the lease up: to an outsider who waits for it, or before one can come.
+    fn give_up(&self, file: &AtomicFile, state: &mut State) {
+        if let Some(fd) = state.fd {
+            // SAFETY: as in `unlock`.
+            let broken = kernel::is_broken(unsafe { BorrowedFd::borrow_raw(fd) });
+            let next = if broken { EXPOSED } else { NONE };
+            file.with_session(|session| {
+                // What could not be shown stays as under redo: older, in the journal newer.
+                let _ = session.expose(&file.fds, next);
+                self.unlock(file, state);
+                (state.failures, state.tried) = (1, now());
+                self.later(state, Some(session));
+            });
+            self.unlock(file, state);
+        }
+    }
+}
+
+impl AtomicFile {
+    /// The lease thread's look at the file: takes the lease where that was asked for, gives it up where somebody waits.
+    /// Whether the file has it now.
+    pub(super) fn serve_lease(&self, tid: i32) -> bool {
+        let lease = &self.lease;
+        let mut state = lease.state();
+        if self.is_disowned() {
+            return false;
+        }
+        if core::mem::take(&mut state.asked) && state.wanted && state.fd.is_none() {
+            self.with_session(|session| {
+                state.tried = now();
+                let attempt = self.fds.with(true, |fd| Ok((kernel::take(fd, tid), fd.as_raw_fd())));
+                match attempt {
+                    Ok((Taken::Yes, fd)) => {
+                        (state.fd, state.failures) = (Some(fd), 0);
+                        session.arena.shared().lease.store(HELD, Ordering::Release);
+                    }
+                    Ok((Taken::Later, _)) => {
+                        state.failures += 1;
+                        lease.later(&state, Some(session));
+                    }
+                    Ok((Taken::Never, _)) => state.wanted = false,
+                    Err(_) => {}
+                }
+            });
+        }
+        // SAFETY: as in `unlock`.
+        if state.fd.is_some_and(|fd| kernel::is_broken(unsafe { BorrowedFd::borrow_raw(fd) })) {
+            lease.give_up(self, &mut state);
+        }
+        state.fd.is_some()
+    }
+
+    /// Whether an outsider's `open` would wait until the file shows what was committed last.
+    pub fn has_lease(&self) -> bool {
+        self.with_session(|session| session.arena.shared().lease.load(Ordering::Acquire) == HELD).unwrap_or(false)
+    }
+
+    /// The policy in force, of a journal in place.
+    pub fn policy(&self) -> Option<PolicyChoice> {
+        let policy = |session: &Session| session.arena.shared().policy.load(Ordering::Relaxed);
+        match super::policy::Policy::from_number(self.with_session(policy)?) {
+            super::policy::Policy::Undo => Some(PolicyChoice::Undo),
+            super::policy::Policy::Redo => Some(PolicyChoice::Redo),
+            super::policy::Policy::Alternate => Some(PolicyChoice::Alternate),
+        }
+    }
+
+    /// Asks for the lease now, where policy and journal can use it. The answer comes from another thread, a moment later;
+    /// without this call it is asked for at a SYNC now and then.
+    pub fn ask_for_lease(&self) {
+        let mut state = self.lease.state();
+        self.lease.ask_now(&mut state);
+    }
+
+    /// Before this process opens the file once more: the file shows what is committed, and the lease is given up, to be
+    /// tried again later. Nothing, if it is not held.
+    ///
+    /// # Errors
+    /// `EDEADLK`: a signal handler interrupted a call on an atomic file.
+    pub fn give_up_lease(&self) -> Result<()> {
+        if !self.has_lease() {
+            return Ok(());
+        }
+        Self::may_wait()?;
+        self.lease.give_up(self, &mut self.lease.state());
+        Ok(())
+    }
+
+    /// As [`give_up_lease`](Self::give_up_lease), for good: others share the open description (a forked child), or the
+    /// program wants its leases or owners for itself.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bar_lease(&self) -> Result<()> {
+        Self::may_wait()?;
+        let mut state = self.lease.state();
+        (state.barred, state.wanted) = (true, false);
+        self.lease.give_up(self, &mut state);
+        self.lease.due.store(NEVER, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The program closes `fd`: a lease that is held through it goes first.
+    pub(super) fn lease_leaves(&self, fd: RawFd) {
+        let mut state = self.lease.state();
+        if state.fd == Some(fd) {
+            self.lease.give_up(self, &mut state);
+            state.failures = 0;
+        }
+    }
+
+    /// The session has ended, or failed to: everything that is committed is in the file, or as much as could be.
+    pub(super) fn lease_ends(&self, settled: bool) {
+        let mut state = self.lease.state();
+        if settled {
+            self.with_session(|session| session.arena.shared().lease.store(NONE, Ordering::Release));
+            self.lease.unlock(self, &mut state);
+        } else {
+            self.lease.give_up(self, &mut state);
+        }
+    }
+
+    fn may_wait() -> Result<()> {
+        let thread = crate::thread::current();
+        if thread.locks_held.get() == 0 && thread.posix_locks.get() == 0 {
+            Ok(())
+        } else {
+            Err(Error::new(libc::EDEADLK))
+        }
+    }
+}
+
+/// [`AtomicFile::bar_lease`] for every file: before a fork, whose child shares all open descriptions.
+pub fn bar_leases() {
+    let all = super::registry::files().clone();
+    for file in all {
+        let _ = file.bar_lease();
+    }
+}
+
+/// Milliseconds of the clock that only goes forward.
+fn now() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}

@@ -1,0 +1,80 @@
+//! The thread that takes leases and answers their breaks. It sleeps in the kernel until a signal comes, which only it
+//! gets and no handler sees; and it ends when no file has had a lease for a while.
+
+use crate::file::registry::files;
+use crate::sys::{ALL_BUT_LIBCS, block_signals, restore_signals, signal_bit, syscall};
+use core::ptr::null;
+use core::sync::atomic::{AtomicU32, Ordering};
+use rustix::time::Timespec;
+
+/// 0: no thread. Else the process id of its process: a forked child has none.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+/// The thread; 0: it has not begun yet.
+static TID: AtomicU32 = AtomicU32::new(0);
+/// Counts what it is told, so that it does not end with something unheard.
+static EVENTS: AtomicU32 = AtomicU32::new(0);
+
+/// How long it stays without a lease.
+static LINGER: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+fn pid() -> u32 {
+    rustix::process::getpid().as_raw_nonzero().get() as u32
+}
+
+/// There is something to look at. Starts the thread, if there is none. Whether there is one now.
+pub(super) fn wake() -> bool {
+    EVENTS.fetch_add(1, Ordering::SeqCst);
+    let me = pid();
+    let seen = OWNER.load(Ordering::SeqCst);
+    if seen == me {
+        let tid = TID.load(Ordering::SeqCst);
+        if tid != 0 {
+            // SAFETY: no memory is involved. An id of a thread that has ended, or of another process, is refused.
+            unsafe { syscall(libc::SYS_tgkill, [me as usize, tid as usize, libc::SIGIO as usize, 0, 0, 0]) };
+        }
+        return true; // one that has not begun yet looks at everything first
+    }
+    if OWNER.compare_exchange(seen, me, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+        return true;
+    }
+    TID.store(0, Ordering::SeqCst);
+    // No signal of the host's is to run its handler on a thread that the host does not know.
+    let before = block_signals(ALL_BUT_LIBCS);
+    let started = std::thread::Builder::new().name("famio-lease".into()).stack_size(256 << 10).spawn(work);
+    restore_signals(before);
+    if started.is_err() {
+        OWNER.store(0, Ordering::SeqCst);
+    }
+    started.is_ok()
+}
+
+fn work() {
+    let tid = rustix::thread::gettid().as_raw_nonzero().get();
+    let me = pid();
+    TID.store(tid as u32, Ordering::SeqCst);
+    loop {
+        let seen = EVENTS.load(Ordering::SeqCst);
+        let all = files().clone();
+        let busy = all.iter().fold(false, |busy, file| file.serve_lease(tid) | busy);
+        drop(all);
+        if wait(busy) || busy {
+            continue;
+        }
+        OWNER.store(0, Ordering::SeqCst);
+        // Who told it something after the look above may have found it still there.
+        let heard = EVENTS.load(Ordering::SeqCst) == seen;
+        if heard || OWNER.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+            return;
+        }
+        TID.store(tid as u32, Ordering::SeqCst);
+    }
+}
+
+/// Sleeps until the signal comes, or, unless there is a lease to be watched, for a while. Whether one came.
+fn wait(watching: bool) -> bool {
+    let mask = signal_bit(libc::SIGIO);
+    let time = if watching { null() } else { &raw const LINGER };
+    let arguments = [&raw const mask as usize, 0, time as usize, size_of::<u64>(), 0, 0];
+    // SAFETY: mask and time are alive during the call; nothing is written.
+    unsafe { syscall(libc::SYS_rt_sigtimedwait, arguments) >= 0 }
+}
