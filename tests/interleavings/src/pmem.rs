@@ -13,3 +13,5 @@ pub(crate) trait Medium {
 }
 
 pub(crate) fn prefetch(_at: *const u8) {}
+
+pub(crate) fn fenced_by_all() {}

@@ -188,6 +188,7 @@ impl Gate {
                 // From here on the owner sees the word if we do not see it inside, and its flushes so far are fenced; an
                 // owner that is inside sees the word when it leaves, and fences what it flushed later.
                 if membarrier::on_all_threads() || self.wait_for_owner() {
+                    crate::pmem::fenced_by_all();
                     let strikes = self.strikes.load(Ordering::Relaxed).min(STRIKES_MAX);
                     self.pause.store(1 << strikes, Ordering::Relaxed);
                     self.strikes.store(strikes + 1, Ordering::Relaxed);

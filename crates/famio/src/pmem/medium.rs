@@ -56,6 +56,10 @@ pub unsafe trait Medium: Send + Sync + 'static {
     /// Sets a file's size; durable after [`fdatasync`](Self::fdatasync).
     fn ftruncate(&self, fd: BorrowedFd<'_>, size: u64) -> Result<()>;
 
+    /// Tells that every thread of the process has passed a fence of the kernel's (`membarrier`). For the
+    /// [recorder](super::record::Recorder); hardware knows.
+    fn fenced_by_all(&self) {}
+
     /// Tells of a mapping of a file, before the first store to it: `base` is the file's first byte. For the
     /// [recorder](super::record::Recorder); hardware knows.
     fn watch(&self, fd: BorrowedFd<'_>, base: *const u8, len: usize) {

@@ -22,6 +22,13 @@ pub use lines::LINE;
 pub use medium::Medium;
 pub use native::medium;
 
+/// Every thread of the process has passed a fence of the kernel's: see [`Medium::fenced_by_all`].
+pub(crate) fn fenced_by_all() {
+    if let Some(medium) = Lab::current().medium {
+        medium.fenced_by_all();
+    }
+}
+
 /// Tells the CPU that the line at `address` is about to be written. Any address will do: nothing is accessed.
 #[inline]
 pub(crate) fn prefetch(address: *const u8) {

@@ -56,6 +56,8 @@ pub enum Barrier {
     Flush,
     /// [`Medium::fence`].
     Fence,
+    /// [`Medium::fenced_by_all`].
+    FenceOfAll,
     /// [`Medium::fdatasync`].
     Fdatasync,
     /// [`Medium::fsync`].
@@ -92,6 +94,7 @@ enum Op {
     Store { object: ObjectId, at: u64, value: u64 },
     Flush { object: ObjectId, at: u64, len: usize },
     Fence,
+    FenceOfAll,
     Write { object: ObjectId, at: u64, bytes: Vec<u8> },
     Resize { object: ObjectId, to: u64 },
     Sync { object: ObjectId },
@@ -406,6 +409,12 @@ unsafe impl Medium for Recorder {
     fn fence(&self) {
         if !self.leaves_out(Barrier::Fence) {
             self.lock().push(Op::Fence);
+        }
+    }
+
+    fn fenced_by_all(&self) {
+        if !self.leaves_out(Barrier::FenceOfAll) {
+            self.lock().push(Op::FenceOfAll);
         }
     }
 

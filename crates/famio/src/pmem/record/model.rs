@@ -180,9 +180,9 @@ impl Model {
     /// Whether this operation makes anything certain, so that fewer images are left after it than before.
     pub fn is_boundary(&self, op: &Op) -> bool {
         if self.is_eager() {
-            return !matches!(op, Op::Flush { .. } | Op::Fence | Op::Watch { .. });
+            return !matches!(op, Op::Flush { .. } | Op::Fence | Op::FenceOfAll | Op::Watch { .. });
         }
-        matches!(op, Op::Fence | Op::Sync { .. } | Op::SyncFailed { .. } | Op::SyncNames(_) | Op::Mark(_))
+        matches!(op, Op::Fence | Op::FenceOfAll | Op::Sync { .. } | Op::SyncFailed { .. } | Op::SyncNames(_) | Op::Mark(_))
     }
 
     pub fn apply(&mut self, seq: usize, thread: u32, op: &Op) {
@@ -229,6 +229,11 @@ impl Model {
             }
             Op::Fence if self.is_page_cache() => drop(self.waiting.remove(&thread)),
             Op::Fence => self.fence(thread),
+            Op::FenceOfAll if self.is_page_cache() => self.waiting.clear(),
+            Op::FenceOfAll => {
+                let threads: Vec<u32> = self.waiting.keys().copied().collect();
+                threads.into_iter().for_each(|thread| self.fence(thread));
+            }
             Op::Write { object, at, bytes } => {
                 let file = &mut self.objects[object.0];
                 let end = at + bytes.len() as u64;
