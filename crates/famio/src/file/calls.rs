@@ -39,7 +39,7 @@ const YES: u8 = 1;
 const NO: u8 = 2;
 
 /// This thread is inside a call, until it is dropped.
-pub(super) struct Call {
+pub(crate) struct Call {
     /// `None`: of the crowd.
     place: Option<&'static Place>,
     _of_this_thread: PhantomData<*const ()>,
@@ -127,7 +127,7 @@ fn is_gone(thread: u32) -> bool {
 }
 
 /// Calls that were inside at some moment, and have not been seen outside since.
-pub(super) struct Inside {
+struct Inside {
     places: Vec<(usize, u64)>,
     crowd: bool,
 }
@@ -135,7 +135,7 @@ pub(super) struct Inside {
 impl Inside {
     /// Those that are inside now. Who comes later does not find what was taken out of reach before. `None`: it can't be
     /// known; try again later.
-    pub fn now() -> Option<Self> {
+    fn now() -> Option<Self> {
         fence(Ordering::SeqCst);
         if BARRIER.load(Ordering::SeqCst) == YES && !membarrier::on_all_threads() {
             return None;
@@ -146,10 +146,43 @@ impl Inside {
     }
 
     /// Whether all of them have left.
-    pub fn have_left(&mut self) -> bool {
+    fn have_left(&mut self) -> bool {
         self.places.retain(|&(at, word)| ALL[at].word.load(Ordering::Acquire) == word);
         self.crowd &= CROWD.load(Ordering::SeqCst) != 0;
         self.places.is_empty() && !self.crowd
+    }
+}
+
+/// The wait for all calls that may know of something, after it was taken out of reach.
+pub(crate) struct Grace {
+    /// Calls that were inside then; `None`: not known yet.
+    inside: Option<Inside>,
+}
+
+/// Times that other threads are let run, before it is left to a later look.
+const YIELDS: usize = 64;
+
+impl Grace {
+    /// To be begun by the first look.
+    pub const fn new() -> Self {
+        Self { inside: None }
+    }
+
+    /// Whether none of them is inside any more. Waits for a moment: calls are short.
+    pub fn is_over(&mut self) -> bool {
+        for _ in 0..YIELDS {
+            self.inside = self.inside.take().or_else(Inside::now);
+            match &mut self.inside {
+                None => return false,
+                Some(inside) => {
+                    if inside.have_left() {
+                        return true;
+                    }
+                }
+            }
+            rustix::thread::sched_yield();
+        }
+        false
     }
 }
 

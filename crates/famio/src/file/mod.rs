@@ -28,6 +28,7 @@ mod write;
 
 pub use atomic::AtomicFile;
 pub use buffers::{Access, Position, UserBuf};
+pub(crate) use calls::{Call, Grace};
 pub(crate) use descriptors::Descriptors;
 pub(crate) use home::Home;
 pub use lease::bar_leases;

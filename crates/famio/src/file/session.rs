@@ -1,6 +1,6 @@
 //! A file between its first write and its clean close: arena, home, engine.
 
-use super::calls::Inside;
+use super::calls::Grace;
 use super::context::{Context, Engine};
 use super::gather::Gathered;
 use super::{Descriptors, Home};
@@ -36,33 +36,17 @@ impl Session {
 /// A session that has ended, until no call can be inside it any more. With it go its descriptors and maps.
 pub(super) struct OldSession {
     pub session: Box<Session>,
-    /// Calls that were inside when it had ended; `None`: not known yet.
-    inside: Option<Inside>,
+    grace: Grace,
 }
-
-/// Times that other threads are let run, before it is left to the next change.
-const YIELDS: usize = 64;
 
 impl OldSession {
     /// Nobody finds it any more; calls may be inside.
     pub fn new(session: Box<Session>) -> Self {
-        Self { session, inside: None }
+        Self { session, grace: Grace::new() }
     }
 
-    /// Whether nobody is inside. Waits for a moment: calls are short.
+    /// Whether nobody is inside.
     pub fn is_left(&mut self) -> bool {
-        for _ in 0..YIELDS {
-            self.inside = self.inside.take().or_else(Inside::now);
-            match &mut self.inside {
-                None => return false,
-                Some(inside) => {
-                    if inside.have_left() {
-                        return true;
-                    }
-                }
-            }
-            rustix::thread::sched_yield();
-        }
-        false
+        self.grace.is_over()
     }
 }

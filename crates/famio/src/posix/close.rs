@@ -1,6 +1,6 @@
 //! Closing: the last descriptor commits, settles and leaves nothing behind.
 
-use super::description::Handle;
+use super::description::Description;
 use super::{Ret, fail, lock, process, raw, table};
 use crate::file::AtomicFile;
 use crate::thread::Held;
@@ -42,7 +42,7 @@ pub(super) fn release(fd: RawFd) -> Ret {
 }
 
 /// Whether the kernel's descriptor still is the file that the table says.
-pub(super) fn is_still(fd: RawFd, handle: &Handle) -> bool {
+pub(super) fn is_still(fd: RawFd, handle: &Description) -> bool {
     // SAFETY: an empty path with this flag is the descriptor itself.
     match unsafe { super::open::stat_at(fd, c"".as_ptr(), libc::AT_EMPTY_PATH) } {
         Ok(stat) => AtomicFile::find(stat.st_dev, stat.st_ino).is_some_and(|file| Arc::ptr_eq(&file, handle.file())),

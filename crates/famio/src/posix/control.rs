@@ -1,6 +1,6 @@
 //! `fcntl` and `ioctl`: locks, leases and the like go to the kernel on the real descriptor.
 
-use super::description::{EMULATED, Handle};
+use super::description::{Description, EMULATED};
 use super::{Ret, dup, fail, raw, table, user};
 use std::os::fd::RawFd;
 
@@ -64,7 +64,7 @@ pub unsafe fn fcntl(fd: RawFd, command: i32, argument: usize) -> Ret {
 }
 
 /// The kernel's flags with those that the program asked for.
-fn shown_flags(handle: &Handle, kernel: i32) -> i32 {
+fn shown_flags(handle: &Description, kernel: i32) -> i32 {
     let mut own = libc::O_ACCMODE | EMULATED;
     if handle.is_handed_back() {
         own &= !SETTABLE;
@@ -72,7 +72,7 @@ fn shown_flags(handle: &Handle, kernel: i32) -> i32 {
     kernel & !own | handle.flags() & own
 }
 
-fn set_flags(fd: RawFd, handle: &Handle, flags: i32) -> Ret {
+fn set_flags(fd: RawFd, handle: &Description, flags: i32) -> Ret {
     let kept = if handle.is_handed_back() { flags } else { flags & !SETTABLE };
     // SAFETY: no memory is passed.
     let result = unsafe { raw!(SYS_fcntl, fd, libc::F_SETFL, kept) };

@@ -1,6 +1,6 @@
 //! Handing a file back to the kernel: for what the library does not see (mapped stores, libc's own streams).
 
-use super::description::Handle;
+use super::description::Description;
 use super::ordinary::{self, Identity};
 use super::{Ret, fail, process, raw, table, verify};
 use crate::error::{Error, Result};
@@ -35,7 +35,7 @@ pub(super) fn demote_file(file: &Arc<AtomicFile>, path: &CStr, fd: RawFd, why: &
     Ok(())
 }
 
-fn demote_handle(fd: RawFd, handle: &Handle, why: &str) -> Result<()> {
+fn demote_handle(fd: RawFd, handle: &Description, why: &str) -> Result<()> {
     if !verify::enter(fd, handle)? {
         return Ok(());
     }

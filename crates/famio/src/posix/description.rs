@@ -2,9 +2,9 @@
 //! reader that comes too late finds a count of zero and not somebody else's bytes.
 
 use super::lock::{Guard, Lock};
-use super::{process, raw};
+use super::{process, raw, spare};
 use crate::error::{Error, Result};
-use crate::file::AtomicFile;
+use crate::file::{AtomicFile, Call, Grace};
 use core::cell::UnsafeCell;
 use core::ops::Deref;
 use core::ptr;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// The flags that we keep from the kernel and act out ourselves.
 pub(super) const EMULATED: i32 = libc::O_APPEND | libc::O_SYNC | libc::O_DSYNC | libc::O_DIRECT;
 
-struct Subject {
+pub(super) struct Subject {
     file: Arc<AtomicFile>,
     path: CString,
 }
@@ -36,22 +36,22 @@ pub struct Description {
     /// The kernel's `f_pos_lock`.
     position_lock: Lock,
     position: AtomicU64,
-    subject: UnsafeCell<Option<Subject>>,
-    next_free: AtomicPtr<Description>,
+    pub(super) subject: UnsafeCell<Option<Subject>>,
+    /// Of the lists of `spare`.
+    pub(super) next: AtomicPtr<Description>,
+    /// Calls that may still use it; under the lock of `spare`.
+    pub(super) grace: UnsafeCell<Grace>,
 }
 
-// SAFETY: `subject` is written only while nobody else can hold a reference: before the count becomes positive, and
-// after it has become zero. The rest is atomic.
+// SAFETY: `subject` is written only while nobody else can use it: before the count becomes positive, and when it has become
+// zero and no call is inside that began before. `grace` is used under a lock. The rest is atomic.
 unsafe impl Sync for Description {}
-
-static FREE: AtomicPtr<Description> = AtomicPtr::new(ptr::null_mut());
-static FREE_LOCK: Lock = Lock::new();
 
 /// A counted reference to a description.
 pub struct Handle(&'static Description);
 
 impl Description {
-    const fn vacant() -> Self {
+    pub(super) const fn vacant() -> Self {
         Self {
             refs: AtomicUsize::new(0),
             generation: AtomicU32::new(0),
@@ -61,13 +61,14 @@ impl Description {
             position_lock: Lock::new(),
             position: AtomicU64::new(0),
             subject: UnsafeCell::new(None),
-            next_free: AtomicPtr::new(ptr::null_mut()),
+            next: AtomicPtr::new(ptr::null_mut()),
+            grace: UnsafeCell::new(Grace::new()),
         }
     }
 
     /// The atomic file.
     pub fn file(&self) -> &Arc<AtomicFile> {
-        // SAFETY: whoever has `&self` through a `Handle` holds a count, so nobody writes the subject.
+        // SAFETY: whoever has `&self` holds a count through a `Handle`, or is inside a call: nobody writes the subject.
         match unsafe { &*self.subject.get() } {
             Some(subject) => &subject.file,
             None => unreachable!("a counted description has a file"),
@@ -177,6 +178,23 @@ impl Description {
         }
     }
 
+    /// `EBUSY`, with one message, in a forked child.
+    #[inline]
+    pub(super) fn check_ours(&self) -> Result<()> {
+        if self.is_ours() { Ok(()) } else { Err(self.disowned()) }
+    }
+
+    #[cold]
+    fn disowned(&self) -> Error {
+        if process::say_once(process::Once::Forked) {
+            process::say(
+                self.path(),
+                "an atomic file belongs to the process that opened it; in a child of fork(2) its descriptor is EBUSY",
+            );
+        }
+        Error::new(libc::EBUSY)
+    }
+
     /// Counts a reference, unless the description is free.
     #[inline]
     pub(super) fn try_hold(&'static self) -> Option<Handle> {
@@ -194,7 +212,7 @@ impl Description {
 impl Handle {
     /// A new description, at position 0.
     pub(super) fn new(file: Arc<AtomicFile>, path: CString, flags: i32, kernel_access: i32) -> Self {
-        let description = take_free().unwrap_or_else(|| Box::leak(Box::new(Description::vacant())));
+        let description = spare::take();
         // SAFETY: the count is zero and the description is in no table: nobody else looks at the subject.
         unsafe { *description.subject.get() = Some(Subject { file, path }) };
         description.generation.store(process::generation(), Ordering::Relaxed);
@@ -228,23 +246,6 @@ impl Handle {
         // SAFETY: descriptions are never freed; the caller hands over the count.
         Handle(unsafe { &*description })
     }
-
-    /// `EBUSY`, with one message, in a forked child.
-    #[inline]
-    pub(super) fn check_ours(&self) -> Result<()> {
-        if self.is_ours() { Ok(()) } else { Err(self.disowned()) }
-    }
-
-    #[cold]
-    fn disowned(&self) -> Error {
-        if process::say_once(process::Once::Forked) {
-            process::say(
-                self.path(),
-                "an atomic file belongs to the process that opened it; in a child of fork(2) its descriptor is EBUSY",
-            );
-        }
-        Error::new(libc::EBUSY)
-    }
 }
 
 impl Deref for Handle {
@@ -255,44 +256,33 @@ impl Deref for Handle {
     }
 }
 
+/// A description while one call uses it. Not counted: to count takes a locked instruction, which waits for all that the
+/// thread has stored around the cache. The description stays as long as the call.
+pub struct Borrowed {
+    description: &'static Description,
+    _call: Call,
+}
+
+impl Borrowed {
+    /// `description` was found in the table during `call`.
+    pub(super) fn new(description: &'static Description, call: Call) -> Self {
+        Self { description, _call: call }
+    }
+}
+
+impl Deref for Borrowed {
+    type Target = Description;
+    #[inline]
+    fn deref(&self) -> &Description {
+        self.description
+    }
+}
+
 impl Drop for Handle {
     #[inline]
     fn drop(&mut self) {
         if self.0.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
-            recycle(self.0);
+            spare::give(self.0);
         }
     }
-}
-
-#[cold]
-fn recycle(description: &'static Description) {
-    // SAFETY: the count has just become zero, and the description is not in the free list yet: nobody else looks.
-    let subject = unsafe { (*description.subject.get()).take() };
-    if description.is_ours() {
-        drop(subject);
-        // In a signal handler the list may be locked by this very thread: the description is then never used again.
-        if super::lock::not_reentered().is_ok() {
-            let _guard = FREE_LOCK.lock();
-            description.next_free.store(FREE.load(Ordering::Relaxed), Ordering::Relaxed);
-            FREE.store(ptr::from_ref(description).cast_mut(), Ordering::Relaxed);
-        }
-    } else {
-        // The parent's file: its destructor is not for this process.
-        core::mem::forget(subject);
-    }
-}
-
-fn take_free() -> Option<&'static Description> {
-    let _guard = FREE_LOCK.lock();
-    let first = FREE.load(Ordering::Relaxed);
-    // SAFETY: what is in the list was leaked, so it is valid for ever, and only the lock's holder takes it out.
-    let first = unsafe { first.as_ref() }?;
-    FREE.store(first.next_free.load(Ordering::Relaxed), Ordering::Relaxed);
-    Some(first)
-}
-
-/// In a forked child: the list may have been in another thread's hands.
-pub(super) fn forget_free() {
-    FREE_LOCK.reset();
-    FREE.store(ptr::null_mut(), Ordering::Relaxed);
 }

@@ -1,6 +1,6 @@
 //! `read`, `write` and their forms with an offset.
 
-use super::description::Handle;
+use super::description::Description;
 use super::user::{MOST, range_ok};
 use super::verify::{answer, area, failed, room};
 use super::{Ret, fail, limits, raw, table};
@@ -19,7 +19,7 @@ pub(super) struct Mode {
 
 impl Mode {
     #[inline]
-    pub(super) fn of(handle: &Handle) -> Self {
+    pub(super) fn of(handle: &Description) -> Self {
         Mode { append: handle.appends(), sync: handle.syncs() }
     }
 }
@@ -30,7 +30,13 @@ impl Mode {
 /// # Safety
 /// `bufs` is the caller's memory, bad or good.
 #[inline]
-pub(super) unsafe fn get(fd: RawFd, handle: &Handle, at: Option<i64>, bufs: &[UserBuf], asked: usize) -> Option<Ret> {
+pub(super) unsafe fn get(
+    fd: RawFd,
+    handle: &Description,
+    at: Option<i64>,
+    bufs: &[UserBuf],
+    asked: usize,
+) -> Option<Ret> {
     answer(fd, handle, || {
         if let Some(offset) = at {
             area(offset, asked)?;
@@ -54,7 +60,7 @@ pub(super) unsafe fn get(fd: RawFd, handle: &Handle, at: Option<i64>, bufs: &[Us
 #[inline]
 pub(super) unsafe fn put(
     fd: RawFd,
-    handle: &Handle,
+    handle: &Description,
     at: Option<i64>,
     mode: Mode,
     bufs: &mut [UserBuf],
@@ -89,7 +95,13 @@ pub(super) unsafe fn put(
 /// # Safety
 /// `bufs` is the caller's memory, bad or good.
 #[inline]
-unsafe fn store(fd: RawFd, handle: &Handle, offset: u64, mode: Mode, bufs: &mut [UserBuf]) -> Result<(u64, usize)> {
+unsafe fn store(
+    fd: RawFd,
+    handle: &Description,
+    offset: u64,
+    mode: Mode,
+    bufs: &mut [UserBuf],
+) -> Result<(u64, usize)> {
     let count: usize = bufs.iter().map(|buf| buf.len).sum();
     if count == 0 {
         return Ok((offset, 0));
@@ -113,7 +125,7 @@ fn shorten(bufs: &mut [UserBuf], total: usize) {
 
 /// The check of the access mode and of one buffer.
 #[inline]
-fn one(handle: &Handle, allowed: bool, buf: *mut u8, count: usize) -> core::result::Result<[UserBuf; 1], Ret> {
+fn one(handle: &Description, allowed: bool, buf: *mut u8, count: usize) -> core::result::Result<[UserBuf; 1], Ret> {
     if !allowed {
         return Err(fail(libc::EBADF));
     }
@@ -128,7 +140,7 @@ fn one(handle: &Handle, allowed: bool, buf: *mut u8, count: usize) -> core::resu
 /// # Safety
 /// As the system call: bad memory gives `EFAULT`.
 pub unsafe fn read(fd: RawFd, buf: *mut u8, count: usize) -> Ret {
-    let Some(handle) = table::get(fd) else {
+    let Some(handle) = table::borrow(fd) else {
         // SAFETY: the caller's promise.
         return unsafe { raw!(SYS_read, fd, buf, count) };
     };
@@ -145,7 +157,7 @@ pub unsafe fn read(fd: RawFd, buf: *mut u8, count: usize) -> Ret {
 /// # Safety
 /// As the system call: bad memory gives `EFAULT`.
 pub unsafe fn pread(fd: RawFd, buf: *mut u8, count: usize, offset: i64) -> Ret {
-    let handle = match table::get(fd) {
+    let handle = match table::borrow(fd) {
         Some(handle) if offset >= 0 => handle,
         // SAFETY: the caller's promise.
         _ => return unsafe { raw!(SYS_pread64, fd, buf, count, offset) },
@@ -163,7 +175,7 @@ pub unsafe fn pread(fd: RawFd, buf: *mut u8, count: usize, offset: i64) -> Ret {
 /// # Safety
 /// As the system call: bad memory gives `EFAULT`.
 pub unsafe fn write(fd: RawFd, buf: *const u8, count: usize) -> Ret {
-    let Some(handle) = table::get(fd) else {
+    let Some(handle) = table::borrow(fd) else {
         // SAFETY: the caller's promise.
         return unsafe { raw!(SYS_write, fd, buf, count) };
     };
@@ -183,7 +195,7 @@ pub unsafe fn write(fd: RawFd, buf: *const u8, count: usize) -> Ret {
 /// # Safety
 /// As the system call: bad memory gives `EFAULT`.
 pub unsafe fn pwrite(fd: RawFd, buf: *const u8, count: usize, offset: i64) -> Ret {
-    let handle = match table::get(fd) {
+    let handle = match table::borrow(fd) {
         Some(handle) if offset >= 0 => handle,
         // SAFETY: the caller's promise.
         _ => return unsafe { raw!(SYS_pwrite64, fd, buf, count, offset) },
@@ -200,7 +212,7 @@ pub unsafe fn pwrite(fd: RawFd, buf: *const u8, count: usize, offset: i64) -> Re
 }
 
 /// A write that the kernel did on a file that was handed back: `O_SYNC` is still ours, since `fcntl` cannot set it.
-pub(super) fn after_kernel(fd: RawFd, handle: &Handle, done: Ret) -> Ret {
+pub(super) fn after_kernel(fd: RawFd, handle: &Description, done: Ret) -> Ret {
     if done > 0 && handle.syncs() {
         // SAFETY: no memory is passed.
         let synced = unsafe {

@@ -23,6 +23,7 @@ pub mod process;
 mod route;
 mod seek;
 mod size;
+mod spare;
 mod stat;
 mod streams;
 mod sync;

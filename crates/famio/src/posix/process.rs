@@ -1,7 +1,7 @@
 //! The life of the process as the hooks see it: start, fork, exec, exit.
 
 use super::config::{self, Config};
-use super::description::{self, Handle};
+use super::description::Handle;
 use super::{raw, table};
 use crate::file;
 use crate::sys;
@@ -173,7 +173,7 @@ pub(super) fn enter_child() {
         SAID.store(0, Ordering::Relaxed);
         crate::thread::current().posix_locks.set(0);
         crate::thread::current().locks_held.set(0);
-        description::forget_free();
+        super::spare::forget();
         file::disown_all();
     }
 }

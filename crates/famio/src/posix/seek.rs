@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 pub fn lseek(fd: RawFd, offset: i64, whence: i32) -> Ret {
     // SAFETY: no memory is passed.
     let kernel = || unsafe { raw!(SYS_lseek, fd, offset, whence) };
-    let Some(handle) = table::get(fd) else { return kernel() };
+    let Some(handle) = table::borrow(fd) else { return kernel() };
     let done = answer(fd, &handle, || {
         let _position = handle.lock_position();
         let invalid = || Error::new(libc::EINVAL);

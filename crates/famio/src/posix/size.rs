@@ -1,6 +1,6 @@
 //! Changes of size and space through a descriptor.
 
-use super::description::Handle;
+use super::description::Description;
 use super::verify::{answer, offset_fits};
 use super::{Ret, fail, limits, raw, table};
 use crate::error::{Error, Result};
@@ -25,7 +25,7 @@ pub fn ftruncate(fd: RawFd, size: i64) -> Ret {
 }
 
 /// Sets the size as `ftruncate` and `truncate` do.
-pub(super) fn resize(fd: RawFd, handle: &Handle, size: u64) -> Result<usize> {
+pub(super) fn resize(fd: RawFd, handle: &Description, size: u64) -> Result<usize> {
     if size > handle.file().size() {
         limits::check_size(size)?;
         if !offset_fits(fd, size) {
@@ -86,7 +86,7 @@ pub fn fallocate(fd: RawFd, mode: i32, offset: i64, length: i64) -> Ret {
     done.unwrap_or_else(kernel)
 }
 
-fn zero(handle: &Handle, start: u64, end: u64) -> Result<()> {
+fn zero(handle: &Description, start: u64, end: u64) -> Result<()> {
     static ZERO: [u8; 4096] = [0; 4096];
     let end = end.min(handle.file().size());
     if end.saturating_sub(start) > ZEROS {

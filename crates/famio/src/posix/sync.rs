@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 fn commit(fd: RawFd, kernel: impl FnOnce() -> Ret) -> Ret {
-    let Some(handle) = table::get(fd) else { return kernel() };
+    let Some(handle) = table::borrow(fd) else { return kernel() };
     answer(fd, &handle, || handle.file().sync().map(|()| 0)).unwrap_or_else(kernel)
 }
 

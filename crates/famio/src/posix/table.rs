@@ -1,8 +1,8 @@
 //! Which descriptors are atomic files: a table of two levels without a bound, read without a lock.
 
-use super::description::{Description, Handle};
+use super::description::{Borrowed, Description, Handle};
 use super::process;
-use crate::file::Access;
+use crate::file::{Access, Call};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::os::fd::RawFd;
@@ -72,6 +72,19 @@ pub fn get(fd: RawFd) -> Option<Handle> {
             return Some(handle);
         }
     }
+}
+
+/// The open description of `fd`, for the length of one call.
+#[inline]
+pub(super) fn borrow(fd: RawFd) -> Option<Borrowed> {
+    let slot = slot(fd)?;
+    if slot.load(Ordering::Relaxed).is_null() {
+        return None;
+    }
+    let call = Call::begin();
+    // SAFETY: descriptions are never freed. Whoever takes this one out of the table waits for the call that has begun.
+    let description = unsafe { slot.load(Ordering::Acquire).as_ref() }?;
+    Some(Borrowed::new(description, call))
 }
 
 /// Puts a description under a number that the kernel has just handed out. What the table still held there was closed

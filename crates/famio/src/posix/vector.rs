@@ -30,7 +30,7 @@ fn check_flags(flags: i32, vectors: &Vectors) -> Result<()> {
 /// # Safety
 /// As `preadv2`.
 unsafe fn get_all(fd: RawFd, bufs: *const UserBuf, count: usize, at: Option<i64>, flags: i32) -> Option<Ret> {
-    let handle = table::get(fd)?;
+    let handle = table::borrow(fd)?;
     if !handle.may_read() {
         return Some(fail(libc::EBADF));
     }
@@ -56,7 +56,7 @@ unsafe fn put_all(
     flags: i32,
     kernel: impl Fn() -> Ret,
 ) -> Ret {
-    let Some(handle) = table::get(fd) else { return kernel() };
+    let Some(handle) = table::borrow(fd) else { return kernel() };
     if !handle.may_write() {
         return fail(libc::EBADF);
     }

@@ -1,6 +1,6 @@
 //! What every call asks before it does anything, and how it ends.
 
-use super::description::Handle;
+use super::description::Description;
 use super::{Ret, fail, lock, process, raw};
 use crate::error::{Error, Result};
 use std::os::fd::RawFd;
@@ -10,7 +10,7 @@ const SURE: u64 = 1 << 40;
 
 /// Whether the library answers a call on `fd` (true) or the kernel does, because the file was handed back.
 #[inline]
-pub(super) fn enter(fd: RawFd, handle: &Handle) -> Result<bool> {
+pub(super) fn enter(fd: RawFd, handle: &Description) -> Result<bool> {
     if handle.is_handed_back() {
         return Ok(false);
     }
@@ -26,7 +26,7 @@ pub(super) fn enter(fd: RawFd, handle: &Handle) -> Result<bool> {
 /// Runs `act` where the library answers; `None`: let the kernel answer. A call that demotion overtook is the kernel's
 /// too.
 #[inline]
-pub(super) fn answer(fd: RawFd, handle: &Handle, act: impl FnOnce() -> Result<usize>) -> Option<Ret> {
+pub(super) fn answer(fd: RawFd, handle: &Description, act: impl FnOnce() -> Result<usize>) -> Option<Ret> {
     match enter(fd, handle) {
         Ok(true) => {}
         Ok(false) => return None,
@@ -44,7 +44,7 @@ pub(super) fn answer(fd: RawFd, handle: &Handle, act: impl FnOnce() -> Result<us
 
 /// An error as a result; its sentence goes to stderr.
 #[cold]
-pub(super) fn failed(handle: &Handle, error: &Error) -> Ret {
+pub(super) fn failed(handle: &Description, error: &Error) -> Ret {
     process::say_error(handle.path(), error);
     if error.detail().is_none() && error.errno() == libc::EDEADLK && process::say_once(process::Once::Reentered) {
         process::say(handle.path(), "a signal handler interrupted a call on an atomic file and made another (EDEADLK)");

@@ -182,7 +182,10 @@ impl Model {
         if self.is_eager() {
             return !matches!(op, Op::Flush { .. } | Op::Fence | Op::FenceOfAll | Op::Watch { .. });
         }
-        matches!(op, Op::Fence | Op::FenceOfAll | Op::Sync { .. } | Op::SyncFailed { .. } | Op::SyncNames(_) | Op::Mark(_))
+        matches!(
+            op,
+            Op::Fence | Op::FenceOfAll | Op::Sync { .. } | Op::SyncFailed { .. } | Op::SyncNames(_) | Op::Mark(_)
+        )
     }
 
     pub fn apply(&mut self, seq: usize, thread: u32, op: &Op) {
