@@ -11,7 +11,6 @@ use crash::{Crashed, Sync, everywhere, in_place, write};
 use famio::{PolicyChoice, Settings};
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 
 #[test]
 fn crash_child() {

@@ -1,4 +1,22 @@
-//! The library's own files.
+//! What the arena needs of `map`: huge pages are not tried here.
 
-#[path = "../../../crates/famio/src/map/huge.rs"]
-pub(crate) mod huge;
+pub(crate) mod huge {
+    use rustix::mm::{MapFlags, ProtFlags, mmap};
+    use std::os::fd::AsFd;
+
+    pub(crate) const HUGE: usize = 2 << 20;
+
+    pub(crate) fn aligned(
+        fd: impl AsFd,
+        len: usize,
+        protection: ProtFlags,
+        flags: MapFlags,
+    ) -> rustix::io::Result<*mut u8> {
+        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
+        Ok(unsafe { mmap(core::ptr::null_mut(), len, protection, flags, fd, 0) }?.cast())
+    }
+
+    pub(crate) fn gather(_at: *mut u8, _len: usize) -> bool {
+        false
+    }
+}

@@ -112,7 +112,7 @@ impl InPlace {
         cell.unflushed.store(unflushed | granules, Ordering::Relaxed);
         let pending = self.pending(cx);
         let word = pending.load(Ordering::Acquire);
-        let named = word == block + 1 || word == (block + 1 | CLEAN) && change(cx, pending, word, block + 1);
+        let named = word == block + 1 || word == ((block + 1) | CLEAN) && change(cx, pending, word, block + 1);
         if named {
             // Whoever replaces the word from here on waits for the lock, and flushes.
             return Ok(false);
@@ -127,7 +127,7 @@ impl InPlace {
     pub(super) fn leave_clean(&self, cx: &Context<'_>, cell: &Cell, block: u64) {
         // Else another thread that shares the word has left something, and the word is to stay as it is.
         if cell.unflushed.load(Ordering::Relaxed) == 0 {
-            change(cx, self.pending(cx), block + 1, block + 1 | CLEAN);
+            change(cx, self.pending(cx), block + 1, (block + 1) | CLEAN);
         }
     }
 
