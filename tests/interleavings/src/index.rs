@@ -1,5 +1,7 @@
 //! The library's own files.
 
+#[path = "../../../crates/famio/src/index/alone.rs"]
+pub(crate) mod alone;
 #[path = "../../../crates/famio/src/index/arena.rs"]
 mod arena;
 #[path = "../../../crates/famio/src/index/cell.rs"]

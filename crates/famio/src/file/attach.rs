@@ -94,7 +94,7 @@ pub(super) fn attach(
         home,
         engine,
         me: 0,
-        solo_possible: crate::index::gate::prepare_process(),
+        solo_possible: crate::index::alone::prepare_process(),
         generation,
         choice: settings.policy,
         gathered: Default::default(),

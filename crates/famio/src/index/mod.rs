@@ -2,19 +2,20 @@
 //! written, a cell that says where its bytes live. Offsets only, so that every process may map it anywhere; rebuilt from
 //! the journal, never persisted.
 
+pub(crate) mod alone;
 mod arena;
 mod cell;
 mod claim;
-pub(crate) mod gate;
+mod gate;
 mod lock;
 mod radix;
 mod shared;
 mod sweep;
 
+pub(crate) use alone::{ALONE, Alone};
 pub(crate) use arena::Arena;
 pub(crate) use cell::{Cell, Changing, Version};
 pub(crate) use claim::{Claim, owner};
-pub(crate) use gate::{ALONE, Alone};
 pub(crate) use lock::{Locked, SharedLock};
 pub(crate) use radix::{BLOCK, BLOCKS_MAX, Index};
 pub(crate) use shared::{MAGIC as ARENA_MAGIC, PENDING, Shared, lease};

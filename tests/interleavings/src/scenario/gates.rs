@@ -1,7 +1,7 @@
 //! The gate: writers against SYNC, and the thread that has the file alone.
 
 use super::arena;
-use crate::index::gate::prepare_process;
+use crate::index::alone::prepare_process;
 use crate::sync::{AtomicU64, Ordering, fence, spawn};
 use std::sync::Arc;
 
