@@ -39,6 +39,11 @@ fn who_reads_what_another_wrote_alone_sees_no_mix() {
 }
 
 #[test]
+fn who_reads_in_a_long_call_sees_no_mix() {
+    run(20_000, scenario::read_in_a_long_call);
+}
+
+#[test]
 fn settling_moves_under_writers_and_readers() {
     run(3000, scenario::settling);
 }

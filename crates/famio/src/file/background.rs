@@ -6,7 +6,7 @@ use crate::sys::{ALL_BUT_LIBCS, block_signals, restore_signals};
 use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::thread::futex;
 use rustix::time::Timespec;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// 0: no thread. Else the process id of its process: a forked child has none.
 static OWNER: AtomicU32 = AtomicU32::new(0);
@@ -52,6 +52,20 @@ pub(super) fn start() {
     }
 }
 
+/// What is done after each round besides settling; gives whether it is to be done again. Set once, by who uses this library
+/// under a program (`posix`).
+static ALSO: OnceLock<fn() -> bool> = OnceLock::new();
+
+/// `also` is done after every round, if the process has a background.
+pub(crate) fn do_also(also: fn() -> bool) {
+    let _ = ALSO.set(also);
+}
+
+/// There is something to be looked at again in a while.
+pub(crate) fn remind() {
+    notify();
+}
+
 /// There is work at once: space is low.
 pub(super) fn wake() {
     EVENTS.fetch_add(1, Ordering::SeqCst);
@@ -91,5 +105,6 @@ fn work() {
                 }
             }
         }
+        pending |= ALSO.get().is_some_and(|also| also());
     }
 }

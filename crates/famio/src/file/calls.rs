@@ -168,17 +168,17 @@ impl Grace {
         Self { inside: None }
     }
 
-    /// Whether none of them is inside any more. Waits for a moment: calls are short.
+    /// Whether none of them is inside any more.
     pub fn is_over(&mut self) -> bool {
+        self.inside = self.inside.take().or_else(Inside::now);
+        self.inside.as_mut().is_some_and(Inside::have_left)
+    }
+
+    /// As [`is_over`](Self::is_over), after a wait for a moment: calls are short.
+    pub fn wait(&mut self) -> bool {
         for _ in 0..YIELDS {
-            self.inside = self.inside.take().or_else(Inside::now);
-            match &mut self.inside {
-                None => return false,
-                Some(inside) => {
-                    if inside.have_left() {
-                        return true;
-                    }
-                }
+            if self.is_over() {
+                return true;
             }
             rustix::thread::sched_yield();
         }

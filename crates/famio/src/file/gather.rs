@@ -11,6 +11,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 const WORTH_BLOCKS: u64 = (16 << 20) / BLOCK as u64;
 /// Huge pages gathered in one round: some milliseconds.
 const ROUND: u64 = 8;
+/// A page may fail in passing (memory is short); so many show that the kernel can't.
+const FAILURES_MAX: u64 = 16;
 /// In `next`: the kernel can't.
 const NEVER: u64 = u64::MAX;
 
@@ -21,13 +23,15 @@ pub(super) struct Gathered {
     next: AtomicU64,
     /// The size of the arena when the pass began: when it has grown since, there are blocks that were not written before.
     arena: AtomicU64,
+    /// Pages that could not be gathered.
+    failed: AtomicU64,
 }
 
 impl Session {
     /// One round: puts what the index knows of into huge pages. Whether there is more to do at once.
     pub(super) fn gather_pages(&self, cx: Context<'_>) -> bool {
         let shared = cx.shared();
-        let Gathered { next, arena } = &self.gathered;
+        let Gathered { next, arena, .. } = &self.gathered;
         let mut at = next.load(Ordering::Relaxed);
         if at == NEVER || shared.used.load(Ordering::Relaxed) < WORTH_BLOCKS || !cx.home.may_gather() {
             return false;
@@ -45,7 +49,7 @@ impl Session {
             if at >= pages {
                 break;
             }
-            if !gather(cx.home, at) {
+            if !gather(cx.home, at) && self.gathered.failed.fetch_add(1, Ordering::Relaxed) >= FAILURES_MAX {
                 next.store(NEVER, Ordering::Relaxed);
                 return false;
             }

@@ -2,7 +2,7 @@
 
 mod atomic;
 mod attach;
-mod background;
+pub(crate) mod background;
 mod bits;
 mod buffers;
 mod calls;

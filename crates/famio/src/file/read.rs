@@ -76,6 +76,11 @@ impl Session {
         loop {
             if let Some(seen) = cell.begin_read() {
                 is_current(cx)?; // or the cell is another journal's by now
+                // A sequence that a thread which has the file alone has stored says nothing of its bytes.
+                if !cx.shared().gate.is_joined(cx.me) {
+                    cx.shared().gate.join(cx.me)?;
+                    continue;
+                }
                 // SAFETY: the caller's promise.
                 let copied = unsafe { self.engine.copy_block(cx, cell, part) };
                 let joined = cx.shared().gate.is_joined(cx.me);

@@ -47,6 +47,6 @@ impl OldSession {
 
     /// Whether nobody is inside.
     pub fn is_left(&mut self) -> bool {
-        self.grace.is_over()
+        self.grace.wait()
     }
 }

@@ -9,6 +9,9 @@ use crate::sys::{check, syscall};
 use core::sync::atomic::Ordering;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+/// Sessions that may end under one call, or looks at one that is ending, before it is taken for one that can't end.
+const ENDINGS: u32 = 1 << 20;
+
 impl AtomicFile {
     /// No locks of ours may be held by this thread: a signal handler that interrupted a call of ours must not wait for it.
     #[inline]
@@ -20,15 +23,16 @@ impl AtomicFile {
     #[inline]
     fn writing<T>(&self, mut work: impl FnMut(&Session) -> Result<T>, kernel: impl FnOnce() -> Result<T>) -> Result<T> {
         Self::may_lock()?;
-        loop {
+        for _ in 0..ENDINGS {
             match self.session_for_write()? {
                 None => return kernel(),
                 Some(session) => match work(&session) {
-                    Err(e) if e.errno() == libc::ESTALE => core::hint::spin_loop(),
+                    Err(e) if e.errno() == libc::ESTALE => rustix::thread::sched_yield(),
                     result => return result,
                 },
             }
         }
+        Err(Error::with(libc::EIO, "its journal could not be closed: no more writes are taken"))
     }
 
     /// Reads into `bufs` from `offset`; fewer bytes at the end of the file.

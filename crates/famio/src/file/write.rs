@@ -20,6 +20,20 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
+    /// Whether the next `len` bytes, a block at most, can be read: nothing of a block may be stored if they can't. Looks at the
+    /// one or two pages that they lie on; what goes away after that is the caller's race.
+    #[inline]
+    fn is_readable(&self, len: usize) -> bool {
+        let Some(buf) = self.bufs.first() else { return false };
+        let first = buf.base.wrapping_add(self.used);
+        let look = |at: *mut u8| {
+            let mut byte = 0u8;
+            // SAFETY: a byte of ours; the source is guarded.
+            unsafe { copy_in(&raw mut byte, at, 1) }.is_ok()
+        };
+        look(first) && look(first.wrapping_add(len - 1))
+    }
+
     /// The next `len` bytes, if they lie in one buffer; used up then.
     #[inline]
     fn whole(&mut self, len: usize) -> Option<*mut u8> {
@@ -142,6 +156,7 @@ impl Session {
                 && start.is_multiple_of(GRANULE)
                 && want.is_multiple_of(GRANULE)
                 && self.engine.takes_callers_memory()
+                && source.is_readable(want)
                 && let Some(direct) = source.whole(want)
             {
                 if let Err(e) = self.engine.write_block(cx, block, start, start + want, direct.wrapping_sub(start)) {

@@ -10,11 +10,14 @@ use super::gate::Gate;
 use crate::error::{Error, Result};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, sched_yield};
 use crate::sys::membarrier;
-use crate::thread::{self, Passage};
+use crate::thread::{self, Held, Passage};
 use rustix::time::Timespec;
 
-/// Yields before a wait for an owner that does not come out is given up.
-const YIELDS: u32 = 50_000_000;
+/// Looks at an owner that does not come out before that is given up: about a minute.
+const WAITS: u32 = YIELDS + 600_000;
+/// Of these, looks with a mere yield between them. Then the processor is left: whom it waits for may need it.
+const YIELDS: u32 = 4000;
+const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
 /// Sleeps before a wait for an owner that cannot be sent a barrier is given up, and how long each is.
 const SLEEPS: u32 = 60_000;
 const SLEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
@@ -42,6 +45,15 @@ pub(crate) struct Alone {
 /// A number that no other living thread has: where its block of state lies, and its process's slot.
 pub(super) fn token(me: u32) -> u64 {
     core::ptr::from_ref(thread::current()) as u64 & !63 | u64::from(me) | 2
+}
+
+/// Between two looks at what another thread is to do.
+fn rest(round: u32) {
+    if round < YIELDS {
+        sched_yield();
+    } else {
+        let _ = rustix::thread::nanosleep(&REST);
+    }
 }
 
 /// The kernel's id of this thread.
@@ -77,7 +89,14 @@ impl Gate {
     #[inline]
     pub fn join(&self, me: u32) -> Result<()> {
         let solo = self.solo.load(Ordering::SeqCst);
-        if solo == 0 || solo == token(me) { Ok(()) } else { self.revoke() }
+        if solo == 0 || solo == token(me) {
+            return Ok(());
+        }
+        if thread::current().locks_held.get() > 0 {
+            return Err(Error::new(libc::EDEADLK)); // a handler, which may have interrupted a revocation
+        }
+        let _held = Held::of_file();
+        self.revoke()
     }
 
     /// Whether no other thread has had the file alone since this one came by [`join`](Self::join), as far as what was read
@@ -93,7 +112,7 @@ impl Gate {
     /// Nobody has the file alone any more, and what the owner flushed is fenced.
     #[cold]
     pub(super) fn revoke(&self) -> Result<()> {
-        for _ in 0..YIELDS {
+        for round in 0..WAITS {
             let solo = self.solo.load(Ordering::SeqCst);
             if solo == 0 {
                 return Ok(());
@@ -107,19 +126,19 @@ impl Gate {
                     let strikes = self.strikes.load(Ordering::Relaxed).min(STRIKES_MAX);
                     self.pause.store(1 << strikes, Ordering::Relaxed);
                     self.strikes.store(strikes + 1, Ordering::Relaxed);
-                    for _ in 0..YIELDS {
+                    for round in 0..WAITS {
                         if self.alone(solo).inside.load(Ordering::SeqCst) == 0 {
                             self.solo.store(0, Ordering::SeqCst);
                             return Ok(());
                         }
-                        sched_yield();
+                        rest(round);
                     }
                 }
                 self.solo.store(solo, Ordering::SeqCst);
                 return Err(Error::new(libc::EDEADLK));
             }
             self.answer();
-            sched_yield();
+            rest(round);
         }
         Err(Error::new(libc::EDEADLK))
     }

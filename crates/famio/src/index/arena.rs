@@ -114,8 +114,12 @@ impl Arena {
         // Memory first, then the use of it: a full /dev/shm is an error here, not a SIGBUS later.
         let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let file = file.as_ref().ok_or(Error::new(libc::EBUSY))?;
-        rustix::fs::fallocate(file, FallocateFlags::empty(), have, want - have)
-            .map_err(|e| Error::from(e).context("growing an arena in /dev/shm"))?;
+        let take = |want: u64| rustix::fs::fallocate(file, FallocateFlags::empty(), have, want - have);
+        if take(want).is_err() {
+            // Not so much: just what is needed now.
+            want = end.next_multiple_of(4096);
+            take(want).map_err(|e| Error::from(e).context("growing an arena in /dev/shm"))?;
+        }
         // One call now instead of a fault a page later; where the kernel lacks it, faults do. From the huge page on that the
         // old end lies in.
         let from = if want / HUGE > have / HUGE { have / HUGE * HUGE } else { want };

@@ -180,6 +180,7 @@ impl Drop for Inside<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.solo {
+            compiler_fence(Ordering::SeqCst); // what was stored inside comes before the look at who waits
             if self.gate.solo.load(Ordering::Relaxed) == BETWEEN {
                 // Somebody waits, and its membarrier may have come before our last flushes. On x86 this orders them.
                 fence(Ordering::SeqCst);

@@ -12,30 +12,17 @@ pub(crate) const HUGE: usize = 2 << 20;
 /// Maps the front of a file so that its huge pages and those of the address space are the same.
 pub(crate) fn aligned(fd: impl AsFd, len: usize, protection: ProtFlags, flags: MapFlags) -> Result<*mut u8> {
     let room = len.checked_add(HUGE).ok_or(Errno::NOMEM)?;
+    let private = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
-    let start =
-        unsafe { mmap_anonymous(null_mut(), room, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE) }?;
-    let (start, end) = (start as usize, start as usize + room);
-    let base = start.next_multiple_of(HUGE);
-    let give_back = |from: usize, to: usize| {
-        if from < to {
-            // SAFETY: a part of the room that nothing else uses.
-            let _ = unsafe { munmap(without_provenance_mut(from), to - from) };
-        }
-    };
-    // SAFETY: replaces a part of the room, which is ours.
-    let mapped = unsafe { mmap(without_provenance_mut(base), len, protection, flags | MapFlags::FIXED, fd, 0) };
-    match mapped {
-        Ok(mapped) => {
-            give_back(start, base);
-            give_back(base + len, end);
-            Ok(mapped.cast())
-        }
-        Err(errno) => {
-            give_back(start, end);
-            Err(errno)
-        }
-    }
+    let start = unsafe { mmap_anonymous(null_mut(), room, ProtFlags::empty(), private) }?;
+    // SAFETY: what was just mapped.
+    unsafe { munmap(start, room) }?;
+    // That place is free, unless another thread has taken it meanwhile: a hint, and without huge pages where it is not taken.
+    // Not by replacing the room: the kernel may take that away and then fail, and what another thread puts there could not
+    // be told from ours. (`MAP_FIXED_NOREPLACE` is not for `MAP_SHARED_VALIDATE`.)
+    let base = (start as usize).next_multiple_of(HUGE);
+    // SAFETY: replaces nothing.
+    Ok(unsafe { mmap(without_provenance_mut(base), len, protection, flags, fd, 0) }?.cast())
 }
 
 /// `MADV_COLLAPSE` (Linux 6.1): copies what lies in small pages to a huge one, and maps that, whatever the system's

@@ -24,9 +24,10 @@ pub fn close(fd: RawFd) -> Ret {
 
 /// Takes `fd` out of the table and from its file, before the kernel closes it.
 pub(super) fn release(fd: RawFd) -> Ret {
+    // Declared before `_held`, so that it is dropped after it: nobody may be inside a lock then.
+    let Some(handle) = table::take(fd) else { return 0 };
     // It frees memory: a handler in between that did so too would wait for the allocator's lock.
     let _held = Held::of_process();
-    let Some(handle) = table::take(fd) else { return 0 };
     if !handle.is_ours() {
         return 0;
     }

@@ -106,6 +106,7 @@ fn begin(config: Config) {
     PID.store(pid(), Ordering::Relaxed);
     watch_forks();
     super::limits::read();
+    crate::file::background::do_also(super::spare::sweep);
     CONFIG.store(Box::into_raw(Box::new(config)), Ordering::Release);
     STATE.store(ON, Ordering::Release);
 }

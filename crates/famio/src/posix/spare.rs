@@ -2,9 +2,13 @@
 
 use super::description::{Description, Subject};
 use super::lock::{Lock, not_reentered};
-use crate::file::Grace;
+use crate::file::{Grace, background};
+use crate::thread::Held;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
+
+/// Looks at those that leave before they are left to the background.
+const YIELDS: usize = 64;
 
 /// A list through `Description::next`, under [`LOCK`].
 type List = AtomicPtr<Description>;
@@ -50,13 +54,19 @@ pub(super) fn give(description: &'static Description) {
         unsafe { *description.grace.get() = Grace::new() };
         push(&LEAVING, description);
     }
-    sweep();
+    for _ in 0..YIELDS {
+        if !sweep() {
+            return;
+        }
+        rustix::thread::sched_yield();
+    }
+    background::remind(); // somebody is in a long call
 }
 
-/// Frees those that no call uses any more.
-fn sweep() {
+/// Frees those that no call uses any more. Whether others are left.
+pub(super) fn sweep() -> bool {
     let mut files: Vec<Option<Subject>> = Vec::new();
-    {
+    let left = {
         let _guard = LOCK.lock();
         let stay = AtomicPtr::new(ptr::null_mut());
         while let Some(description) = pop(&LEAVING) {
@@ -70,8 +80,12 @@ fn sweep() {
             }
         }
         LEAVING.store(stay.into_inner(), Ordering::Relaxed);
-    }
-    drop(files); // with no lock held: a file's end takes a while
+        !LEAVING.load(Ordering::Relaxed).is_null()
+    };
+    // With no lock: a file's end takes a while. But it frees memory, which a handler must not do in between.
+    let _held = Held::of_process();
+    drop(files);
+    left
 }
 
 /// In a forked child: the lists may have been in another thread's hands.

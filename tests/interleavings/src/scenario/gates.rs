@@ -138,3 +138,75 @@ pub fn read_alone() {
     writer.join();
     reader.join();
 }
+
+/// A reader that was let in before the file was given to one thread alone goes from block to block: it looks again before each,
+/// since a third thread may have ended that by the time it looks after it (found by a review).
+pub fn read_in_a_long_call() {
+    if !prepare_process() {
+        return; // nobody ever has it alone here
+    }
+    let arena = arena();
+    let words: Arc<[AtomicU64; 3]> = Arc::default();
+    let told = Arc::new(AtomicU64::new(0));
+    let writer = {
+        let (arena, words, told) = (arena.clone(), words.clone(), told.clone());
+        spawn(move || {
+            let shared = arena.shared();
+            let [sequence, a, b] = &*words;
+            for round in 1..=4u64 {
+                {
+                    let inside = shared.gate.enter(0, &shared.slots[0]).unwrap();
+                    let fenced = || {
+                        if !inside.solo {
+                            fence(Ordering::SeqCst);
+                        }
+                    };
+                    sequence.store(2 * round - 1, Ordering::Relaxed);
+                    fenced();
+                    a.store(round, Ordering::Relaxed);
+                    b.store(round, Ordering::Relaxed);
+                    fenced();
+                    sequence.store(2 * round, Ordering::Relaxed);
+                }
+                told.store(round, Ordering::Release);
+                if round < 3 {
+                    let _closed = shared.gate.close(0, &shared.slots).unwrap();
+                    shared.gate.grant(0, true);
+                }
+            }
+        })
+    };
+    let reader = {
+        let (arena, words) = (arena.clone(), words.clone());
+        spawn(move || {
+            let gate = &arena.shared().gate;
+            let [sequence, a, b] = &*words;
+            gate.join(0).unwrap();
+            for _ in 0..12 {
+                let seen = sequence.load(Ordering::Acquire);
+                if !gate.is_joined(0) {
+                    continue;
+                }
+                let read = (a.load(Ordering::Relaxed), b.load(Ordering::Relaxed));
+                let joined = gate.is_joined(0);
+                fence(Ordering::Acquire);
+                if joined && seen & 1 == 0 && sequence.load(Ordering::Relaxed) == seen {
+                    assert_eq!(read.0, read.1, "a mix");
+                }
+            }
+        })
+    };
+    let third = {
+        let (arena, told) = (arena.clone(), told.clone());
+        spawn(move || {
+            for _ in 0..60 {
+                if told.load(Ordering::Relaxed) >= 2 && arena.shared().gate.join(0).is_ok() {
+                    break;
+                }
+            }
+        })
+    };
+    third.join();
+    writer.join();
+    reader.join();
+}

@@ -49,6 +49,11 @@ impl InPlace {
         }
     }
 
+    /// Once the open epoch's bytes lie in memory of ours alone, an error half-way must not be followed by a commit.
+    fn or_poison(&self, cx: &Context<'_>, moved: Result<()>) -> Result<()> {
+        moved.inspect_err(|_| cx.shared().poisoned.store(1, Ordering::Release))
+    }
+
     /// The open epoch's granules that alternate put into the file go to the log, the committed ones to the file.
     fn expose_map(&self, cx: &Context<'_>, cell: &Cell, block: u64, mut state: State, open: Version) -> Result<()> {
         let size = cx.shared().committed_size.load(Ordering::Acquire);
@@ -63,21 +68,24 @@ impl InPlace {
         self.keep(in_file, home, aside)?;
 
         let _changing = cell.changing();
-        // 1. The committed copy is in both homes.
-        self.move_granules(committed, log, home)?;
-        self.medium.fence();
-        // 2. It lives in the file.
-        let left = Version { granules: version.granules & !committed, ..version };
-        self.on_journal(cx, || {
-            entry.set_granules(which, left.granules);
-            entry.flush();
-        })?;
-        self.log.medium().fence();
-        cell.set_version(which, left);
-        state.committed = Some((which, left));
-        // 3. The log is free for the open epoch's.
-        self.move_granules(in_file, aside, log)?;
-        self.conclude_open(cx, cell, &mut state, open.granules | in_file)
+        let moved = (|| {
+            // 1. The committed copy is in both homes.
+            self.move_granules(committed, log, home)?;
+            self.medium.fence();
+            // 2. It lives in the file.
+            let left = Version { granules: version.granules & !committed, ..version };
+            self.on_journal(cx, || {
+                entry.set_granules(which, left.granules);
+                entry.flush();
+            })?;
+            self.log.medium().fence();
+            cell.set_version(which, left);
+            state.committed = Some((which, left));
+            // 3. The log is free for the open epoch's.
+            self.move_granules(in_file, aside, log)?;
+            self.conclude_open(cx, cell, &mut state, open.granules | in_file)
+        })();
+        self.or_poison(cx, moved)
     }
 
     /// The pre-images go back to the file; the entry becomes one of granules that live in the log.
@@ -89,20 +97,23 @@ impl InPlace {
         self.keep(open.granules, home, aside)?;
 
         let _changing = cell.changing();
-        // As recovery would: a crash from here on only does it again.
-        self.move_granules(open.granules, log, home)?;
-        self.medium.fence();
-        self.on_journal(cx, || self.log.entry(state.entry).free())?;
-        self.log.medium().fence();
-        self.on_journal(cx, || {
-            self.log.assign(state.entry, block);
-        })?;
-        cell.set_version(0, Version::default());
-        cell.set_version(1, Version::default());
-        cell.kind.store(Kind::Map as u32, Ordering::Relaxed);
-        self.move_granules(open.granules, aside, log)?;
-        let mut state = State { kind: Kind::Map, committed: None, open: None, ..state };
-        self.conclude_open(cx, cell, &mut state, open.granules)
+        let moved = (|| {
+            // As recovery would: a crash from here on only does it again.
+            self.move_granules(open.granules, log, home)?;
+            self.medium.fence();
+            self.on_journal(cx, || self.log.entry(state.entry).free())?;
+            self.log.medium().fence();
+            self.on_journal(cx, || {
+                self.log.assign(state.entry, block);
+            })?;
+            cell.set_version(0, Version::default());
+            cell.set_version(1, Version::default());
+            cell.kind.store(Kind::Map as u32, Ordering::Relaxed);
+            self.move_granules(open.granules, aside, log)?;
+            let mut state = State { kind: Kind::Map, committed: None, open: None, ..state };
+            self.conclude_open(cx, cell, &mut state, open.granules)
+        })();
+        self.or_poison(cx, moved)
     }
 
     /// Sets the open version, and leaves nothing dirty. What was stored before this is in the log.
