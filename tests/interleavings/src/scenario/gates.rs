@@ -1,8 +1,9 @@
 //! The gate: writers against SYNC, and the thread that has the file alone.
 
 use super::arena;
+use crate::index::Arena;
 use crate::index::alone::prepare_process;
-use crate::sync::{AtomicU64, Ordering, fence, spawn};
+use crate::sync::{AtomicU64, Ordering, Running, fence, spawn};
 use std::sync::Arc;
 
 /// Nobody is inside while the gate is closed, and who closed it sees all that was done inside.
@@ -79,6 +80,37 @@ pub fn one_alone() {
     assert_eq!(count.load(Ordering::Relaxed), 2 * ROUNDS, "two wrote at a time");
 }
 
+/// Four rounds of writes, with a SYNC after each of the first two: the thread has the file alone after that. Then it stores
+/// around the cache, and fences nothing.
+fn writes_alone(arena: &Arc<Arena>, words: &Arc<[AtomicU64; 3]>, told: &Arc<AtomicU64>) -> Running {
+    let (arena, words, told) = (arena.clone(), words.clone(), told.clone());
+    spawn(move || {
+        let shared = arena.shared();
+        let [sequence, a, b] = &*words;
+        for round in 1..=4u64 {
+            {
+                let inside = shared.gate.enter(0, &shared.slots[0]).unwrap();
+                let fenced = || {
+                    if !inside.solo {
+                        fence(Ordering::SeqCst);
+                    }
+                };
+                sequence.store(2 * round - 1, Ordering::Relaxed);
+                fenced();
+                a.store(round, Ordering::Relaxed);
+                b.store(round, Ordering::Relaxed);
+                fenced();
+                sequence.store(2 * round, Ordering::Relaxed);
+            }
+            told.store(round, Ordering::Release);
+            if round < 3 {
+                let _closed = shared.gate.close(0, &shared.slots).unwrap();
+                shared.gate.grant(0, true);
+            }
+        }
+    })
+}
+
 /// Who has the file alone stores around the cache and fences nothing: its stores may be seen in any order. Who reads sees
 /// no mix all the same, and all that was written before it came.
 pub fn read_alone() {
@@ -88,34 +120,7 @@ pub fn read_alone() {
     let arena = arena();
     let words: Arc<[AtomicU64; 3]> = Arc::default();
     let told = Arc::new(AtomicU64::new(0));
-    let writer = {
-        let (arena, words, told) = (arena.clone(), words.clone(), told.clone());
-        spawn(move || {
-            let shared = arena.shared();
-            let [sequence, a, b] = &*words;
-            for round in 1..=4u64 {
-                {
-                    let inside = shared.gate.enter(0, &shared.slots[0]).unwrap();
-                    let fenced = || {
-                        if !inside.solo {
-                            fence(Ordering::SeqCst);
-                        }
-                    };
-                    sequence.store(2 * round - 1, Ordering::Relaxed);
-                    fenced();
-                    a.store(round, Ordering::Relaxed);
-                    b.store(round, Ordering::Relaxed);
-                    fenced();
-                    sequence.store(2 * round, Ordering::Relaxed);
-                }
-                told.store(round, Ordering::Release);
-                if round < 3 {
-                    let _closed = shared.gate.close(0, &shared.slots).unwrap();
-                    shared.gate.grant(0, true);
-                }
-            }
-        })
-    };
+    let writer = writes_alone(&arena, &words, &told);
     let reader = {
         let (arena, words, told) = (arena.clone(), words.clone(), told.clone());
         spawn(move || {
@@ -148,34 +153,7 @@ pub fn read_in_a_long_call() {
     let arena = arena();
     let words: Arc<[AtomicU64; 3]> = Arc::default();
     let told = Arc::new(AtomicU64::new(0));
-    let writer = {
-        let (arena, words, told) = (arena.clone(), words.clone(), told.clone());
-        spawn(move || {
-            let shared = arena.shared();
-            let [sequence, a, b] = &*words;
-            for round in 1..=4u64 {
-                {
-                    let inside = shared.gate.enter(0, &shared.slots[0]).unwrap();
-                    let fenced = || {
-                        if !inside.solo {
-                            fence(Ordering::SeqCst);
-                        }
-                    };
-                    sequence.store(2 * round - 1, Ordering::Relaxed);
-                    fenced();
-                    a.store(round, Ordering::Relaxed);
-                    b.store(round, Ordering::Relaxed);
-                    fenced();
-                    sequence.store(2 * round, Ordering::Relaxed);
-                }
-                told.store(round, Ordering::Release);
-                if round < 3 {
-                    let _closed = shared.gate.close(0, &shared.slots).unwrap();
-                    shared.gate.grant(0, true);
-                }
-            }
-        })
-    };
+    let writer = writes_alone(&arena, &words, &told);
     let reader = {
         let (arena, words) = (arena.clone(), words.clone());
         spawn(move || {
