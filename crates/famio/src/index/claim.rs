@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::sys::high_duplicate;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::time::Timespec;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A held claim.
@@ -30,7 +31,7 @@ impl Claim {
             let low = rustix::fs::openat(CWD, &*name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
             let lock = high_duplicate(low.as_fd())?;
             drop(low);
-            match rustix::fs::flock(&lock, operation(exclusive)) {
+            match lock_soon(&lock, exclusive) {
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) => return Err(busy(&lock, &name)),
                 Err(e) => return Err(failed(e)),
@@ -47,7 +48,7 @@ impl Claim {
     /// Makes a shared claim exclusive. `EBUSY` when another process reads the file.
     pub fn upgrade(&mut self) -> Result<()> {
         if !self.exclusive {
-            match rustix::fs::flock(&self.lock, operation(true)) {
+            match lock_soon(&self.lock, true) {
                 Ok(()) => self.exclusive = true,
                 Err(Errno::WOULDBLOCK) => return Err(busy(&self.lock, &self.name)),
                 Err(e) => return Err(e.into()),
@@ -78,8 +79,8 @@ impl Claim {
     }
 
     /// Gives the claim up, and removes its name if nobody else shares it.
-    pub fn release(mut self) {
-        if self.upgrade().is_ok() {
+    pub fn release(self) {
+        if self.exclusive || rustix::fs::flock(&self.lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
             let _ = rustix::fs::unlinkat(CWD, &*self.name, AtFlags::empty());
         }
         // Unlocked by name, not by closing: a forked child may hold a duplicate.
@@ -87,8 +88,21 @@ impl Claim {
     }
 }
 
-fn operation(exclusive: bool) -> FlockOperation {
-    if exclusive { FlockOperation::NonBlockingLockExclusive } else { FlockOperation::NonBlockingLockShared }
+/// Tries and pauses before a lock counts as held: one who sweeps has it for a moment, too.
+const TRIES: u32 = 30;
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+
+fn lock_soon(lock: &OwnedFd, exclusive: bool) -> rustix::io::Result<()> {
+    let how = if exclusive { FlockOperation::NonBlockingLockExclusive } else { FlockOperation::NonBlockingLockShared };
+    for _ in 1..TRIES {
+        match rustix::fs::flock(lock, how) {
+            Err(Errno::WOULDBLOCK) => {
+                let _ = rustix::thread::nanosleep(&PAUSE);
+            }
+            result => return result,
+        }
+    }
+    rustix::fs::flock(lock, how)
 }
 
 /// A lock file of root's for a user's file must not keep the user out later.
@@ -160,6 +174,16 @@ mod tests {
         assert_eq!(refused.errno(), libc::EBUSY);
         assert!(refused.to_string().contains(&format!("process {}", std::process::id())), "{refused}");
         assert_eq!(owner(dev, ino), Some(std::process::id()));
+        // One who sweeps: held for a moment, by another open description.
+        writer.release();
+        let name = name_of(dev, ino);
+        let file_of_lock = std::fs::File::create(&name).unwrap();
+        rustix::fs::flock(&file_of_lock, FlockOperation::LockExclusive).unwrap();
+        let writer = std::thread::scope(|scope| {
+            let claim = scope.spawn(|| Claim::take(file.as_fd(), dev, ino, true));
+            drop(file_of_lock);
+            claim.join().unwrap().unwrap()
+        });
         writer.release();
         assert_eq!(owner(dev, ino), None);
         assert!(!std::path::Path::new(&name_of(dev, ino)).exists());
