@@ -38,13 +38,19 @@ extern "C" fn constructor() {
         // SAFETY: the functions stay loaded: the library is linked with -z nodelete.
         unsafe {
             libc::atexit(end);
-            at_quick_exit(end);
+            at_quick_exit(end_quickly);
             pthread_atfork(Some(fork), None, Some(child));
         }
     }
 }
 
 extern "C" fn end() {
+    // What streams hold goes through the library while it is there.
+    crate::outcome::plain(crate::stdio::flush_all);
+    end_quickly();
+}
+
+extern "C" fn end_quickly() {
     let _ = crate::outcome::finish(|| {
         process::end();
         0

@@ -34,33 +34,6 @@ int main(int argc, char **argv) {
   close(again), close(writing), close(appending), close(fd);
   CHECK(munmap(map, 4096) == 0 && has(path, "a1234m6789+"));
 
-  /* A stream of a descriptor. */
-  fd = start(path, 0);
-  FILE *stream = fdopen(fd, "r+");
-  CHECK(stream && fgetc(stream) == '4' && fseek(stream, 0, SEEK_END) == 0 && fputs("stream", stream) >= 0);
-  CHECK(fclose(stream) == 0 && has(path, "0123456789stream"));
-
-  /* A stream of the path, while a descriptor is open. */
-  fd = start(path, 0);
-  CHECK((stream = fopen(path, "r")) && fgets(buffer, 16, stream) && strcmp(buffer, "0123456789") == 0);
-  CHECK(fclose(stream) == 0 && read(fd, buffer, 1) == 1 && buffer[0] == '4');
-  close(fd);
-
-  /* A stream of the path, closed again: it leaves no trace. */
-  unlink(path);
-  close(start(path, 0));
-  CHECK((stream = fopen(path, "r+")) && fputs("f", stream) >= 0 && fclose(stream) == 0);
-  CHECK((fd = open(path, O_RDWR)) >= 0 && read(fd, buffer, 2) == 2 && memcmp(buffer, "f1", 2) == 0);
-  CHECK(strcmp(path, "atomic") != 0 || kernel_position(fd) == 0);
-  close(fd);
-
-  /* splice. */
-  int ends[2];
-  fd = start(path, 0);
-  CHECK(pipe(ends) == 0 && splice(fd, NULL, ends[1], NULL, 3, 0) == 3);
-  CHECK(read(ends[0], buffer, 16) == 3 && memcmp(buffer, "456", 3) == 0 && lseek(fd, 0, SEEK_CUR) == 7);
-  close(fd);
-
   /* aio. */
   fd = start(path, 0);
   struct aiocb block = {.aio_fildes = fd, .aio_buf = buffer, .aio_nbytes = 3, .aio_offset = 1};

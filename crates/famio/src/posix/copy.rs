@@ -1,12 +1,12 @@
 //! Copies inside the kernel, from or to an atomic file: done by our own reads and writes.
 
-use super::{Ret, demote_descriptor, fail, io, lseek, raw, table, user};
+use super::{Ret, fail, io, lseek, raw, table, user};
 use crate::file::UserBuf;
 use std::os::fd::RawFd;
 
 const PIECE: usize = 64 << 10;
 
-fn stat(fd: RawFd) -> Result<libc::stat, Ret> {
+pub(super) fn stat(fd: RawFd) -> Result<libc::stat, Ret> {
     // SAFETY: all-zero bytes are a valid stat; it is filled in.
     unsafe {
         let mut stat: libc::stat = core::mem::zeroed();
@@ -18,7 +18,7 @@ fn stat(fd: RawFd) -> Result<libc::stat, Ret> {
 }
 
 /// The access mode and `O_APPEND` as the program knows them.
-fn flags(fd: RawFd) -> Result<i32, Ret> {
+pub(super) fn flags(fd: RawFd) -> Result<i32, Ret> {
     // SAFETY: no memory is passed.
     match unsafe { super::fcntl(fd, libc::F_GETFL, 0) } {
         flags if flags < 0 => Err(flags),
@@ -27,14 +27,14 @@ fn flags(fd: RawFd) -> Result<i32, Ret> {
 }
 
 /// Where one side of a copy stands: at an offset of its own, or at the descriptor's position.
-struct Side {
+pub(super) struct Side {
     fd: RawFd,
     given: *mut i64,
-    at: i64,
+    pub(super) at: i64,
 }
 
 impl Side {
-    fn new(fd: RawFd, given: *mut i64) -> Result<Self, Ret> {
+    pub(super) fn new(fd: RawFd, given: *mut i64) -> Result<Self, Ret> {
         let at = if given.is_null() {
             match lseek(fd, 0, libc::SEEK_CUR) {
                 at if at < 0 => return Err(at),
@@ -47,11 +47,11 @@ impl Side {
         Ok(Side { fd, given, at })
     }
 
-    fn check(&self) -> Result<(), Ret> {
+    pub(super) fn check(&self) -> Result<(), Ret> {
         if self.at < 0 { Err(fail(libc::EINVAL)) } else { Ok(()) }
     }
 
-    fn finish(self, moved: usize) -> Result<(), Ret> {
+    pub(super) fn finish(self, moved: usize) -> Result<(), Ret> {
         let at = self.at + moved as i64;
         if !self.given.is_null() {
             return user::put(self.given, &at).map_err(|error| fail(error.errno()));
@@ -175,37 +175,6 @@ pub unsafe fn copy_file_range(
         Ok(moved)
     };
     run().map_or_else(|error| error, |moved| moved as Ret)
-}
-
-/// `splice(2)`: an atomic file at either end is demoted, since pages would move past its log.
-///
-/// # Safety
-/// As the system call: bad memory gives `EFAULT`.
-pub unsafe fn splice(
-    source: RawFd,
-    source_offset: *mut i64,
-    out: RawFd,
-    out_offset: *mut i64,
-    count: usize,
-    splice_flags: u32,
-) -> Ret {
-    for (fd, needed) in [(source, libc::O_WRONLY), (out, libc::O_RDONLY)] {
-        if let Some(handle) = table::get(fd) {
-            if handle.flags() & libc::O_ACCMODE == needed {
-                return fail(libc::EBADF);
-            }
-            let demoted = demote_descriptor(fd, "splice(2)");
-            if demoted < 0 {
-                return demoted;
-            }
-        }
-    }
-    // SAFETY: the caller's promise.
-    let done = unsafe { raw!(SYS_splice, source, source_offset, out, out_offset, count, splice_flags) };
-    match table::get(out) {
-        Some(handle) => io::after_kernel(out, &handle, done),
-        None => done,
-    }
 }
 
 /// The layouts that this file relies on.

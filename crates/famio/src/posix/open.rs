@@ -69,6 +69,15 @@ pub(super) unsafe fn wanted(
     }
 }
 
+/// Whether `open` of `path` with `flags` may give an atomic file.
+///
+/// # Safety
+/// As [`openat`].
+pub unsafe fn may_be_atomic(path: *const c_char, flags: i32) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { wanted(libc::AT_FDCWD, path, flags, true) }.is_some()
+}
+
 /// # Safety
 /// `path` is a C string.
 pub(super) unsafe fn stat_at(dirfd: RawFd, path: *const c_char, flags: i32) -> core::result::Result<Stat, i32> {

@@ -1,0 +1,160 @@
+//! A stream over a descriptor of an atomic file: libc's buffer, and our own read, write, seek and close behind it
+//! (`fopencookie`). libc says of such a stream that it has no descriptor; here is kept which one it has.
+
+use crate::outcome::finish;
+use core::ffi::{c_char, c_int, c_void};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
+use famio::posix;
+use libc::FILE;
+use std::os::fd::RawFd;
+
+#[repr(C)]
+struct Functions {
+    read: unsafe extern "C" fn(*mut c_void, *mut c_char, usize) -> isize,
+    write: unsafe extern "C" fn(*mut c_void, *const c_char, usize) -> isize,
+    seek: unsafe extern "C" fn(*mut c_void, *mut i64, c_int) -> c_int,
+    close: unsafe extern "C" fn(*mut c_void) -> c_int,
+}
+
+unsafe extern "C" {
+    fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut FILE;
+    fn ftrylockfile(stream: *mut FILE) -> c_int;
+    fn funlockfile(stream: *mut FILE);
+    fn fflush_unlocked(stream: *mut FILE) -> c_int;
+}
+
+/// The cookie of a stream is its descriptor's number, as a stream of libc's has one: what the number leads to may change.
+fn number(cookie: *mut c_void) -> RawFd {
+    cookie.addr() as RawFd
+}
+
+unsafe extern "C" fn read(cookie: *mut c_void, buf: *mut c_char, size: usize) -> isize {
+    // SAFETY: libc's buffer, or the caller's.
+    finish(|| unsafe { posix::read(number(cookie), buf.cast(), size) })
+}
+
+/// All of it, as libc's own streams do; less after an error.
+unsafe extern "C" fn write(cookie: *mut c_void, buf: *const c_char, size: usize) -> isize {
+    let mut done = 0;
+    while done < size {
+        // SAFETY: libc's buffer, or the caller's.
+        let n = finish(|| unsafe { posix::write(number(cookie), buf.add(done).cast(), size - done) });
+        if n <= 0 {
+            break;
+        }
+        done += n as usize;
+    }
+    done as isize
+}
+
+unsafe extern "C" fn seek(cookie: *mut c_void, offset: *mut i64, whence: c_int) -> c_int {
+    // SAFETY: libc's variable.
+    let at = finish(|| unsafe { posix::lseek(number(cookie), *offset, whence) });
+    if at < 0 {
+        return -1;
+    }
+    // SAFETY: as above.
+    unsafe { *offset = at as i64 };
+    0
+}
+
+unsafe extern "C" fn close(cookie: *mut c_void) -> c_int {
+    finish(|| posix::close(number(cookie))) as c_int
+}
+
+/// A stream of ours, in a list that is read without a lock and never gets shorter.
+struct Node {
+    /// Its address; 0: the node is free. [`TAKEN`]: somebody fills it in.
+    stream: AtomicUsize,
+    fd: AtomicI32,
+    access: AtomicI32,
+    next: *mut Node,
+}
+
+const TAKEN: usize = 1;
+
+static FIRST: AtomicPtr<Node> = AtomicPtr::new(null_mut());
+
+fn nodes() -> impl Iterator<Item = &'static Node> {
+    let mut at = FIRST.load(Ordering::Acquire);
+    core::iter::from_fn(move || {
+        // SAFETY: nodes are never freed, and do not change their `next` once they are in the list.
+        let node = unsafe { at.as_ref() }?;
+        at = node.next;
+        Some(node)
+    })
+}
+
+fn node_of(stream: *mut FILE) -> Option<&'static Node> {
+    nodes().find(|node| node.stream.load(Ordering::Acquire) == stream.addr())
+}
+
+fn remember(stream: *mut FILE, fd: RawFd, access: i32) {
+    let take = |node: &&Node| node.stream.compare_exchange(0, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    if let Some(node) = nodes().find(take) {
+        node.fd.store(fd, Ordering::Relaxed);
+        node.access.store(access, Ordering::Relaxed);
+        node.stream.store(stream.expose_provenance(), Ordering::Release);
+        return;
+    }
+    let stream = AtomicUsize::new(stream.expose_provenance());
+    let (fd, access) = (AtomicI32::new(fd), AtomicI32::new(access));
+    let node = Box::into_raw(Box::new(Node { stream, fd, access, next: null_mut() }));
+    let mut first = FIRST.load(Ordering::Acquire);
+    loop {
+        // SAFETY: nobody else has it yet.
+        unsafe { (*node).next = first };
+        match FIRST.compare_exchange(first, node, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return,
+            Err(other) => first = other,
+        }
+    }
+}
+
+/// A stream over `fd`, which it owns from here on; null and errno if there is no memory.
+pub fn over(fd: RawFd, mode: super::Mode) -> *mut FILE {
+    let functions = Functions { read, write, seek, close };
+    // SAFETY: the functions fit the cookie, and the mode is one of libc's.
+    let stream =
+        unsafe { fopencookie(core::ptr::without_provenance_mut(fd as usize), mode.plain().as_ptr(), functions) };
+    if !stream.is_null() {
+        remember(stream, fd, mode.access());
+    }
+    stream
+}
+
+/// The descriptor of a stream of ours.
+pub fn descriptor(stream: *mut FILE) -> Option<RawFd> {
+    node_of(stream).map(|node| node.fd.load(Ordering::Relaxed))
+}
+
+/// The access mode that a stream of ours was opened with.
+pub fn access(stream: *mut FILE) -> Option<i32> {
+    node_of(stream).map(|node| node.access.load(Ordering::Relaxed))
+}
+
+/// The stream is about to be closed: its address may be another's next.
+pub fn forget(stream: *mut FILE) {
+    if let Some(node) = node_of(stream) {
+        node.stream.store(0, Ordering::Release);
+    }
+}
+
+/// Before the library ends, and libc flushes what is left: that would go past us. A stream that a thread is in is left out:
+/// it may wait there for ever.
+pub fn flush_all() {
+    for node in nodes() {
+        let stream = core::ptr::with_exposed_provenance_mut::<FILE>(node.stream.load(Ordering::Acquire));
+        if stream.addr() > TAKEN {
+            // SAFETY: open: who closes it forgets it first. A thread that closes it at exit, at this moment, does what no
+            // program may.
+            unsafe {
+                if ftrylockfile(stream) == 0 {
+                    fflush_unlocked(stream);
+                    funlockfile(stream);
+                }
+            }
+        }
+    }
+}
