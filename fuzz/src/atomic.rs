@@ -1,7 +1,7 @@
 //! An atomic file, as a program has it.
 
 use famio::Settings;
-use famio::file::{Access, AtomicFile, Position, UserBuf};
+use famio::file::{Access, AtomicFile, UserBuf};
 use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
@@ -27,7 +27,7 @@ impl Opened {
     pub fn write(&self, offset: u64, data: &[u8]) -> famio::Result<()> {
         let buffer = [UserBuf { base: data.as_ptr().cast_mut(), len: data.len() }];
         // SAFETY: a live buffer, which a write only reads.
-        let (_, written) = unsafe { self.atomic.write(Position::At(offset), &buffer) }?;
+        let written = unsafe { self.atomic.write(offset, &buffer) }?;
         assert_eq!(written, data.len());
         Ok(())
     }

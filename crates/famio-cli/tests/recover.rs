@@ -1,7 +1,7 @@
 //! `famio recover` and `famio status` on what a killed process leaves.
 
 use famio::Settings;
-use famio::file::{Access, AtomicFile, Position, UserBuf};
+use famio::file::{Access, AtomicFile, UserBuf};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
@@ -33,7 +33,7 @@ fn write(atomic: &AtomicFile, offset: u64, byte: u8) {
     let mut data = [byte; BLOCK];
     let buffer = [UserBuf { base: data.as_mut_ptr(), len: BLOCK }];
     // SAFETY: the buffer is alive and valid for its length.
-    unsafe { atomic.write(Position::At(offset), &buffer) }.unwrap();
+    unsafe { atomic.write(offset, &buffer) }.unwrap();
 }
 
 struct Place {

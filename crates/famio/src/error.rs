@@ -1,12 +1,23 @@
 //! One error type: the errno that a POSIX caller gets, and, off the hot path, what was tried on which file.
 
 use core::fmt;
+use core::num::NonZeroUsize;
 
 /// An errno with, where somebody should read it, a sentence that names the file, what was tried and what to do.
-pub struct Error {
+///
+/// One word, so that results go through registers: one that is stored and loaded again in another size waits for all stores
+/// before it, which are a block of the caller's data.
+///
+/// Invariant: an odd word is an errno, shifted by one; an even one a pointer from `Box<Told>`, which the error owns.
+pub struct Error(NonZeroUsize);
+
+/// An errno and its sentence.
+struct Told {
     errno: i32,
-    detail: Option<Box<str>>,
+    sentence: Box<str>,
 }
+
+const _: () = assert!(align_of::<Told>() >= 2 && size_of::<Result<()>>() == 8 && size_of::<Result<usize>>() == 16);
 
 /// The result of everything in this crate that can fail.
 pub type Result<T> = core::result::Result<T, Error>;
@@ -14,18 +25,27 @@ pub type Result<T> = core::result::Result<T, Error>;
 impl Error {
     /// A bare errno (`libc::ENOSPC` and the like): no message, no allocation.
     pub const fn new(errno: i32) -> Self {
-        Self { errno, detail: None }
+        Self(NonZeroUsize::new((errno as u32 as usize) << 1 | 1).expect("odd numbers are not zero"))
     }
 
     /// An errno with its sentence.
     pub fn with(errno: i32, detail: impl Into<Box<str>>) -> Self {
-        Self { errno, detail: Some(detail.into()) }
+        let told = Box::into_raw(Box::new(Told { errno, sentence: detail.into() }));
+        Self(NonZeroUsize::new(told.expose_provenance()).expect("a box has an address"))
+    }
+
+    fn told(&self) -> Option<&Told> {
+        if self.0.get() & 1 == 1 {
+            return None;
+        }
+        // SAFETY: an even word is a pointer from a box that this error owns (see the invariant).
+        Some(unsafe { &*core::ptr::with_exposed_provenance(self.0.get()) })
     }
 
     /// The same error with a sentence in front of what it says: `"journal /a/b: short read"`.
     pub fn context(self, what: impl fmt::Display) -> Self {
-        let errno = self.errno;
-        let detail = match self.detail {
+        let errno = self.errno();
+        let detail = match self.detail() {
             Some(inner) => format!("{what}: {inner}"),
             None => format!("{what}: {}", describe(errno)),
         };
@@ -33,13 +53,22 @@ impl Error {
     }
 
     /// The errno that a POSIX caller gets; always positive.
-    pub const fn errno(&self) -> i32 {
-        self.errno
+    pub fn errno(&self) -> i32 {
+        self.told().map_or((self.0.get() >> 1) as i32, |told| told.errno)
     }
 
     /// The sentence, where there is one.
     pub fn detail(&self) -> Option<&str> {
-        self.detail.as_deref()
+        self.told().map(|told| &*told.sentence)
+    }
+}
+
+impl Drop for Error {
+    fn drop(&mut self) {
+        if self.0.get() & 1 == 0 {
+            // SAFETY: the pointer came from `Box::into_raw`, and nobody else has it (see the invariant).
+            drop(unsafe { Box::from_raw(core::ptr::with_exposed_provenance_mut::<Told>(self.0.get())) });
+        }
     }
 }
 
@@ -51,16 +80,16 @@ impl From<rustix::io::Errno> for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.detail {
+        match self.detail() {
             Some(detail) => f.write_str(detail),
-            None => f.write_str(describe(self.errno)),
+            None => f.write_str(describe(self.errno())),
         }
     }
 }
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Error({}: {self})", self.errno)
+        write!(f, "Error({}: {self})", self.errno())
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use famio::Settings;
-//! use famio::file::{Access, AtomicFile, Position, UserBuf};
+//! use famio::file::{Access, AtomicFile, UserBuf};
 //! use std::ffi::CString;
 //! use std::os::fd::{AsFd, AsRawFd};
 //!
@@ -24,8 +24,8 @@
 //! let mut text = *b"all of it or nothing";
 //! let buffers = [UserBuf { base: text.as_mut_ptr(), len: text.len() }];
 //! // SAFETY: the buffer is alive and valid for its length.
-//! let (offset, written) = unsafe { file.write(Position::At(0), &buffers) }?;
-//! assert_eq!((offset, written), (0, text.len()));
+//! let written = unsafe { file.write(0, &buffers) }?;
+//! assert_eq!(written, text.len());
 //! file.sync()?; // now it is durable, and what follows is the next epoch
 //!
 //! // Before the descriptor is closed. With the last one the file is committed, settled and closed clean.

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Opened, Scratch};
-use famio::file::{Position, UserBuf};
+use famio::file::UserBuf;
 use famio::{PolicyChoice, Settings};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -256,7 +256,7 @@ fn appends_land_whole() {
                         let bytes = record(thread, index);
                         let buf = [UserBuf { base: bytes.as_ptr().cast_mut(), len: bytes.len() }];
                         // SAFETY: a live buffer.
-                        let (at, n) = unsafe { opened.atomic().write(Position::End, &buf) }.unwrap();
+                        let (at, n) = unsafe { opened.atomic().append(&buf) }.unwrap();
                         assert_eq!(n, bytes.len(), "{what}");
                         assert!(opened.atomic().size() >= at + n as u64, "{what}");
                         assert!(opened.read(at, n) == bytes, "{what}: record {index} of thread {thread} at {at}");

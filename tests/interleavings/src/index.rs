@@ -6,6 +6,8 @@ pub(crate) mod alone;
 mod arena;
 #[path = "../../../crates/famio/src/index/cell.rs"]
 mod cell;
+#[path = "../../../crates/famio/src/index/deferred.rs"]
+mod deferred;
 #[path = "../../../crates/famio/src/index/gate.rs"]
 pub(crate) mod gate;
 #[path = "../../../crates/famio/src/index/lock.rs"]
@@ -17,4 +19,5 @@ mod shared;
 
 pub(crate) use arena::Arena;
 pub(crate) use cell::{Cell, Version};
+pub(crate) use deferred::PutOff;
 pub(crate) use radix::Index;

@@ -44,6 +44,11 @@ fn who_reads_in_a_long_call_sees_no_mix() {
 }
 
 #[test]
+fn what_is_put_off_is_seen_and_in_order() {
+    run(20_000, scenario::put_off);
+}
+
+#[test]
 fn settling_moves_under_writers_and_readers() {
     run(3000, scenario::settling);
 }

@@ -2,7 +2,7 @@
 
 use crate::cache::{Cache, Lose};
 use crate::{Broken, names, stamped};
-use famio::file::{Access, AtomicFile, Position, UserBuf};
+use famio::file::{Access, AtomicFile, UserBuf};
 use famio::pmem::{Domain, stand_in};
 use std::ffi::CString;
 use std::fs::File;
@@ -43,7 +43,7 @@ pub fn main(args: &Args) -> Result<(), String> {
                 stamped::Op::Write(at, mut bytes) => {
                     let buffer = [UserBuf { base: bytes.as_mut_ptr(), len: bytes.len() }];
                     // SAFETY: a live buffer.
-                    unsafe { atomic.write(Position::At(at), &buffer) }.map_err(|error| failed(&error))?;
+                    unsafe { atomic.write(at, &buffer) }.map_err(|error| failed(&error))?;
                 }
             }
         }

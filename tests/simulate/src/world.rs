@@ -5,7 +5,7 @@ use crate::case::Case;
 use crate::machine::Machine;
 use crate::oracle::{Oracle, Promise};
 use crate::workload::{Op, bytes, initial};
-use famio::file::{Access, AtomicFile, Position, UserBuf};
+use famio::file::{Access, AtomicFile, UserBuf};
 use famio::journal::{Identity, journal_name, mark};
 use famio::pmem::Lab;
 use famio::pmem::record::{Call, Content, Image, ObjectId, Place, Recorder, Start, Trace};
@@ -318,30 +318,37 @@ impl Opened {
         Ok(Self { file, atomic })
     }
 
-    fn write(&self, at: Position, data: &[u8]) -> Result<(), String> {
+    /// `at`: `None` is the end of the file.
+    fn write(&self, at: Option<u64>, data: &[u8]) -> Result<(), String> {
         let buf = [UserBuf { base: data.as_ptr().cast_mut(), len: data.len() }];
         // SAFETY: a live buffer.
-        let (_, written) = unsafe { self.atomic.write(at, &buf) }.map_err(text)?;
+        let written = unsafe {
+            match at {
+                Some(at) => self.atomic.write(at, &buf),
+                None => self.atomic.append(&buf).map(|(_, written)| written),
+            }
+        }
+        .map_err(text)?;
         if written == data.len() { Ok(()) } else { Err(format!("{written} of {} bytes were written", data.len())) }
     }
 
     fn apply(&self, number: usize, op: Op) -> Result<(), String> {
         match op {
-            Op::Write { at, len } => self.write(Position::At(at), &bytes(number, at, len)),
+            Op::Write { at, len } => self.write(Some(at), &bytes(number, at, len)),
             Op::Both { first, second } => {
                 let lab = Lab::current();
                 std::thread::scope(|scope| {
                     let other = scope.spawn(|| {
                         lab.enter();
-                        self.write(Position::At(second.0), &bytes(number, second.0, second.1))
+                        self.write(Some(second.0), &bytes(number, second.0, second.1))
                     });
-                    let one = self.write(Position::At(first.0), &bytes(number, first.0, first.1));
+                    let one = self.write(Some(first.0), &bytes(number, first.0, first.1));
                     one.and(other.join().map_err(|_| "a thread panicked")?)
                 })
             }
             Op::Append { len } => {
                 let at = self.atomic.size();
-                self.write(Position::End, &bytes(number, at, len))
+                self.write(None, &bytes(number, at, len))
             }
             Op::Size(size) => self.atomic.set_size(size).map_err(text),
             Op::Sync => self.atomic.sync().map_err(text),

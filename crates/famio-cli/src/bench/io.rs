@@ -11,7 +11,8 @@ use std::process::Command;
 
 /// Reads, writes and SYNCs of one file by one thread
 ///
-/// Every workload runs in turn plain and under Famio, in a process of its own, on the same file. Shown are medians.
+/// Every workload runs in turn plain and under Famio, in a process of its own, each on its own file. Shown are
+/// medians.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -44,11 +45,15 @@ pub fn main(args: &Args) -> Result<(), String> {
         Some(size) => size,
         None => super::size::default(&args.folder)?,
     };
-    let file = args.folder.join(format!("famio-bench-{}", std::process::id()));
-    let result = worker::prepare(&file, size << 20)
-        .map_err(|error| format!("{}: {error}", file.display()))
-        .and_then(|()| rows(args, &file));
-    let _ = std::fs::remove_file(&file);
+    // One for each: Famio leaves a file in huge pages where it can, and the plain one is to be as a plain program has it.
+    let files = ["plain", "famio"].map(|kind| args.folder.join(format!("famio-bench-{}-{kind}", std::process::id())));
+    let prepared = files
+        .iter()
+        .try_for_each(|file| worker::prepare(file, size << 20).map_err(|error| format!("{}: {error}", file.display())));
+    let result = prepared.and_then(|()| rows(args, &files));
+    for file in &files {
+        let _ = std::fs::remove_file(file);
+    }
     print!("{}", table(&result?));
     println!(
         "{} rounds of {} s, plain and Famio in turn, medians; one thread, {size} MiB, policy {}",
@@ -59,14 +64,14 @@ pub fn main(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-fn rows(args: &Args, file: &Path) -> Result<Vec<Vec<String>>, String> {
+fn rows(args: &Args, [plain_file, famio_file]: &[PathBuf; 2]) -> Result<Vec<Vec<String>>, String> {
     let mut rows = vec![["WORKLOAD", "PLAIN", "FAMIO", "RATIO"].map(String::from).to_vec()];
     let mut alone = None;
     for &workload in Workload::value_variants() {
         let (mut plain, mut famio) = (Vec::new(), Vec::new());
         for _ in 0..args.rounds {
-            plain.push(one(args, file, workload, false)?);
-            famio.push(one(args, file, workload, true)?);
+            plain.push(one(args, plain_file, workload, false)?);
+            famio.push(one(args, famio_file, workload, true)?);
         }
         let (plain, famio) = (median(plain), median(famio));
         rows.push(vec![workload.title().into(), time(plain), time(famio), format!("{:.2}x", plain / famio)]);

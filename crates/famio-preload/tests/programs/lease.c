@@ -8,6 +8,7 @@
 
 #define BLOCKS 20
 #define SIZE (BLOCKS * 4096)
+#define O_LARGEFILE_ 0100000 /* which glibc calls 0 */
 
 static char committed[SIZE], now[SIZE], seen[SIZE + 1];
 static const char *path;
@@ -42,6 +43,7 @@ static int leased(int fd) {
     for (int block = 0; block < BLOCKS; block++) put(fd, block * 4096 + epoch * 64, 200 + 100 * epoch);
   }
   CHECK(lease_of(fd) == F_WRLCK);
+  CHECK(fcntl(fd, F_GETFL) == (O_RDWR | O_LARGEFILE_)); /* the kernel adds O_ASYNC for the lease */
   return fd;
 }
 

@@ -68,6 +68,7 @@ pub(super) fn attach(
         None => Arc::new(Arena::create(high_duplicate(claim.file())?)?),
     };
     let generation = prepare(arena.shared(), fds, settings)?;
+    super::deferred::prepare(&arena)?;
     let durability = durability_of(plan.file.domain);
     fds.with(true, |fd| {
         leave_hints(fd, arena.shared(), settings)?;

@@ -1,4 +1,4 @@
-//! What a caller hands in: buffers, access, position.
+//! What a caller hands in: buffers, access.
 
 /// A piece of the caller's memory, laid out as `struct iovec`. It is the caller's: it may be a bad pointer, and is
 /// touched only by guarded copies or by the kernel.
@@ -18,13 +18,4 @@ pub enum Access {
     Read,
     /// `O_RDWR`: a write-only open is widened before it comes here.
     Write,
-}
-
-/// Where a write goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Position {
-    /// At this byte.
-    At(u64),
-    /// At the end of the file, found and moved in one step (`O_APPEND`).
-    End,
 }

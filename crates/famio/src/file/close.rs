@@ -16,7 +16,7 @@ impl Session {
     pub fn close(&self, fds: &Descriptors) -> Result<()> {
         let cx = self.context(fds);
         let shared = cx.shared();
-        let _closed = shared.gate.close(self.me, &shared.slots)?;
+        let _closed = self.close_gate(fds)?;
         if shared.closed.load(Ordering::Acquire) != 0 {
             return Ok(());
         }
@@ -33,7 +33,7 @@ impl Session {
         let shared = cx.shared();
         // Before anything that may fail: no later epoch counts on the lease.
         shared.lease.store(lease, Ordering::Release);
-        let _closed = shared.gate.close(self.me, &shared.slots)?;
+        let _closed = self.close_gate(fds)?;
         self.check(cx)?;
         let exposed = self.engine.expose(cx);
         if exposed.is_ok() {
@@ -59,7 +59,9 @@ impl Session {
             return Ok(if gathering { Left::More } else { Left::ForLater });
         }
         let moved = {
-            let _inside = shared.gate.enter(self.me, &shared.slots[self.me as usize])?;
+            let mut alone = cx;
+            let _inside = self.go_in(&mut alone)?;
+            self.carry_out(&alone)?;
             if self.check(cx).is_err() {
                 return Ok(Left::Nothing);
             }
@@ -73,7 +75,7 @@ impl Session {
             moved
         } | self.engine.finish_settling(cx)?;
         if quiet && !moved && self.engine.can_shrink(cx) {
-            let _closed = shared.gate.close(self.me, &shared.slots)?;
+            let _closed = self.close_gate(fds)?;
             if self.check(cx).is_ok() && shared.dirty.load(Ordering::Acquire) == 0 {
                 self.engine.shrink(cx)?;
             }

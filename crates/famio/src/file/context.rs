@@ -198,6 +198,20 @@ pub(crate) trait Engine: Send + Sync {
     /// granules. The caller is inside the gate, and has no lock.
     fn write_block(&self, cx: &Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()>;
 
+    /// Whether a write of a whole block by the thread that has the file alone may be put off: nothing that it needs can be
+    /// wanting later.
+    fn can_defer(&self, _cx: &Context<'_>, _block: u64) -> bool {
+        false
+    }
+
+    /// Lets the misses begin that [`write_deferred`](Self::write_deferred) is going to meet.
+    fn prefetch_for(&self, _cx: &Context<'_>, _block: u64) {}
+
+    /// Writes a block that was deferred.
+    fn write_deferred(&self, cx: &Context<'_>, block: u64, buf: *mut u8) -> Result<()> {
+        self.write_block(cx, block, 0, BLOCK, buf)
+    }
+
     /// Whether `write_block` may be given the caller's memory itself, for whole granules: it is touched by guarded copies
     /// only, then. For a thread that has the file alone, and so holds no lock.
     fn takes_callers_memory(&self) -> bool;

@@ -87,6 +87,12 @@ impl Home {
         Ok(())
     }
 
+    /// Whether there is room below `end`, so that [`make_room`](Self::make_room) has nothing to do.
+    #[inline]
+    pub fn has_room(&self, shared: &Shared, end: u64) -> bool {
+        end <= shared.physical.load(Ordering::Acquire) && !self.sparse.load(Ordering::Relaxed)
+    }
+
     /// Whether its pages may be gathered to huge ones: those of a file in memory that has memory everywhere. A hole would take some.
     pub fn may_gather(&self) -> bool {
         let in_memory = matches!(self.domain, Domain::Process | Domain::Emulated);

@@ -8,6 +8,7 @@ mod buffers;
 mod calls;
 mod close;
 mod context;
+mod deferred;
 mod descriptors;
 mod gather;
 mod home;
@@ -27,7 +28,7 @@ mod transfer;
 mod write;
 
 pub use atomic::AtomicFile;
-pub use buffers::{Access, Position, UserBuf};
+pub use buffers::{Access, UserBuf};
 pub(crate) use calls::{Call, Grace};
 pub(crate) use descriptors::Descriptors;
 pub(crate) use home::Home;

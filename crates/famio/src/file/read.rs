@@ -14,7 +14,7 @@ impl Session {
     /// The buffers are the caller's to be overwritten; they may be bad.
     pub unsafe fn read(&self, fds: &Descriptors, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
         let cx = self.context(fds);
-        cx.shared().gate.join(cx.me)?;
+        self.join(cx)?;
         count(&cx.shared().epoch_reads, 1);
         let mut room = CALL_MAX.min(cx.shared().size().saturating_sub(offset).min(CALL_MAX as u64) as usize);
         let mut done = 0;
@@ -78,7 +78,7 @@ impl Session {
                 is_current(cx)?; // or the cell is another journal's by now
                 // A sequence that a thread which has the file alone has stored says nothing of its bytes.
                 if !cx.shared().gate.is_joined(cx.me) {
-                    cx.shared().gate.join(cx.me)?;
+                    self.join(cx)?;
                     continue;
                 }
                 // SAFETY: the caller's promise.
@@ -88,7 +88,7 @@ impl Session {
                     return copied;
                 }
                 if !joined {
-                    cx.shared().gate.join(cx.me)?;
+                    self.join(cx)?;
                 }
             }
             attempt += 1;

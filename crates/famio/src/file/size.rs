@@ -14,7 +14,7 @@ impl Session {
         if size > SIZE_MAX {
             return Err(Error::new(libc::EFBIG));
         }
-        let _closed = shared.gate.close(cx.me, &shared.slots)?;
+        let _closed = self.close_gate(fds)?;
         self.check(cx)?;
         let old = shared.size();
         self.touch(cx);

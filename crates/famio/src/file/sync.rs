@@ -17,7 +17,7 @@ impl Session {
         if shared.dirty.load(Ordering::SeqCst) == 0 && shared.poisoned.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
-        let _closed = shared.gate.close(self.me, &shared.slots)?;
+        let _closed = self.close_gate(fds)?;
         self.commit(fds)
     }
 

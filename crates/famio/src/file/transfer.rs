@@ -1,9 +1,9 @@
 //! The calls that move a file's bytes: to its session, or to the kernel where it has none.
 
+use super::UserBuf;
 use super::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, PLAIN};
 use super::process::disowned;
 use super::session::Session;
-use super::{Position, UserBuf};
 use crate::error::{Error, Result};
 use crate::sys::{check, syscall};
 use core::sync::atomic::Ordering;
@@ -27,8 +27,9 @@ impl AtomicFile {
             match self.session_for_write()? {
                 None => return kernel(),
                 Some(session) => match work(&session) {
+                    Ok(done) => return Ok(done),
                     Err(e) if e.errno() == libc::ESTALE => rustix::thread::sched_yield(),
-                    result => return result,
+                    Err(e) => return Err(e),
                 },
             }
         }
@@ -68,7 +69,7 @@ impl AtomicFile {
         })
     }
 
-    /// Writes `bufs`; part of the open epoch until the next [`sync`](Self::sync). Gives where it wrote, and how much.
+    /// Writes `bufs` at `offset`; part of the open epoch until the next [`sync`](Self::sync). Gives how much it wrote.
     ///
     /// # Errors
     /// `ENOSPC`, `EDQUOT`: no room in the file system or the journal; what was committed is intact. `EFBIG`. `EFAULT`: a
@@ -76,22 +77,38 @@ impl AtomicFile {
     ///
     /// # Safety
     /// The buffers may be read; bad ones are an error, not a crash.
-    pub unsafe fn write(&self, at: Position, bufs: &[UserBuf]) -> Result<(u64, usize)> {
+    pub unsafe fn write(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
         self.writing(
             // SAFETY: the caller's promise.
-            |session| unsafe { session.write(&self.fds, at, bufs) },
+            |session| unsafe { session.write(&self.fds, offset, bufs) },
+            || self.kernel_write(offset, bufs),
+        )
+    }
+
+    /// Writes `bufs` at the end of the file; two threads never at the same place. Gives where it wrote, and how much.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    ///
+    /// # Safety
+    /// As [`write`](Self::write).
+    pub unsafe fn append(&self, bufs: &[UserBuf]) -> Result<(u64, usize)> {
+        self.writing(
+            // SAFETY: the caller's promise.
+            |session| unsafe { session.append(&self.fds, bufs) },
             || {
-                let offset = match at {
-                    Position::At(offset) => offset,
-                    Position::End => self.size(),
-                };
-                self.fds.with(true, |fd| {
-                    // SAFETY: the kernel checks the buffers.
-                    let n = check(unsafe { syscall(libc::SYS_pwritev, vector(fd, bufs, offset)) })?;
-                    Ok((offset, n))
-                })
+                let offset = self.size();
+                self.kernel_write(offset, bufs).map(|done| (offset, done))
             },
         )
+    }
+
+    #[cold]
+    fn kernel_write(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+        self.fds.with(true, |fd| {
+            // SAFETY: the kernel checks the buffers.
+            check(unsafe { syscall(libc::SYS_pwritev, vector(fd, bufs, offset)) })
+        })
     }
 
     /// The logical size in bytes, with what was not committed yet.

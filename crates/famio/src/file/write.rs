@@ -5,7 +5,7 @@ use super::bits::GRANULE;
 use super::context::{BlockBuf, Context, count};
 use super::home::copy_in;
 use super::session::{CALL_MAX, Session};
-use super::{Descriptors, Position, UserBuf};
+use super::{Descriptors, UserBuf};
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, BLOCKS_MAX};
 use core::sync::atomic::Ordering;
@@ -34,21 +34,21 @@ impl Source<'_> {
         look(first) && look(first.wrapping_add(len - 1))
     }
 
-    /// The next `len` bytes, if they lie in one buffer; used up then.
+    /// Where the next `len` bytes are, if they lie in one buffer.
     #[inline]
-    fn whole(&mut self, len: usize) -> Option<*mut u8> {
+    fn in_one(&self, len: usize) -> Option<*mut u8> {
         let buf = self.bufs.first()?;
-        let at = buf.base.wrapping_add(self.used);
-        let left = buf.len - self.used;
-        if left < len {
-            return None;
-        }
+        (buf.len - self.used >= len).then(|| buf.base.wrapping_add(self.used))
+    }
+
+    /// Uses up `len` bytes of the first buffer.
+    #[inline]
+    fn skip(&mut self, len: usize) {
         self.used += len;
-        if left == len {
+        if self.bufs.first().is_some_and(|buf| buf.len == self.used) {
             self.bufs = &self.bufs[1..];
             self.used = 0;
         }
-        Some(at)
     }
 
     /// Copies the next `len` bytes to `dst`; how many came before a bad buffer, and the error of that one.
@@ -66,11 +66,7 @@ impl Source<'_> {
                 return (done, Err(e));
             }
             done += n;
-            self.used += n;
-            if self.used == buf.len {
-                self.bufs = &self.bufs[1..];
-                self.used = 0;
-            }
+            self.skip(n);
         }
         (done, Ok(()))
     }
@@ -83,27 +79,50 @@ impl Session {
     ///
     /// # Safety
     /// The buffers are the caller's to be read; they may be bad.
-    pub unsafe fn write(&self, fds: &Descriptors, at: Position, bufs: &[UserBuf]) -> Result<(u64, usize)> {
+    pub unsafe fn write(&self, fds: &Descriptors, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+        // Place and cell and, through them, the block's entry are the first misses: let them begin now.
+        self.arena.prefetch_cell(offset / BLOCK as u64);
+        // SAFETY: the caller's promise.
+        unsafe { self.write_to(fds, Some(offset), bufs) }.map(|(_, done)| done)
+    }
+
+    /// As [`write`](Self::write), at the end of the file; with the offset where that was.
+    ///
+    /// # Safety
+    /// As [`write`](Self::write).
+    pub unsafe fn append(&self, fds: &Descriptors, bufs: &[UserBuf]) -> Result<(u64, usize)> {
+        // SAFETY: the caller's promise.
+        unsafe { self.write_to(fds, None, bufs) }
+    }
+
+    /// `at`: `None` is the end of the file. Inlined, so that its result goes through registers (see [`Error`]).
+    ///
+    /// # Safety
+    /// As [`write`](Self::write).
+    #[inline(always)]
+    unsafe fn write_to(&self, fds: &Descriptors, at: Option<u64>, bufs: &[UserBuf]) -> Result<(u64, usize)> {
         let mut cx = self.context(fds);
         let shared = cx.shared();
-        if let Position::At(offset) = at {
-            // The cell and, through it, the block's entry are the first misses: let them begin now.
-            self.arena.prefetch_cell(offset / BLOCK as u64);
-        }
         let total = bufs.iter().fold(0usize, |sum, buf| sum.saturating_add(buf.len)).min(CALL_MAX);
-        let inside = shared.gate.enter(cx.me, &shared.slots[cx.me as usize])?;
-        cx.solo = inside.solo;
+        let _inside = self.go_in(&mut cx)?;
         self.check(cx)?;
+        if let Some(offset) = at
+            // SAFETY: the caller's promise.
+            && let Some(done) = unsafe { self.defer(&cx, offset, bufs) }
+        {
+            return done.map(|done| (offset, done));
+        }
+        self.carry_out(&cx)?;
 
         // Who makes the file longer does so alone; the size is looked at again once nobody else can.
         let mut extending = None;
         let offset = match at {
-            Position::At(offset) if offset.saturating_add(total as u64) <= shared.size() => offset,
-            Position::At(offset) => {
+            Some(offset) if offset.saturating_add(total as u64) <= shared.size() => offset,
+            Some(offset) => {
                 extending = Some(cx.solo_or(&shared.extending)?);
                 offset
             }
-            Position::End => {
+            None => {
                 extending = Some(cx.solo_or(&shared.extending)?);
                 shared.size()
             }
@@ -157,11 +176,12 @@ impl Session {
                 && want.is_multiple_of(GRANULE)
                 && self.engine.takes_callers_memory()
                 && source.is_readable(want)
-                && let Some(direct) = source.whole(want)
+                && let Some(direct) = source.in_one(want)
             {
                 if let Err(e) = self.engine.write_block(cx, block, start, start + want, direct.wrapping_sub(start)) {
                     return (done, Err(e));
                 }
+                source.skip(want);
                 done += want;
                 continue;
             }

@@ -70,6 +70,13 @@ impl Cell {
         Changing(self)
     }
 
+    /// As [`changing`](Self::changing), at the end of a change by the thread that has the file alone. Who read meanwhile finds
+    /// that thread named ([`is_joined`](super::gate::Gate::is_joined)), or, once it is named no more, this.
+    #[inline]
+    pub fn changed_alone(&self) {
+        self.sequence.store(self.sequence.load(Ordering::Relaxed).wrapping_add(2), Ordering::Release);
+    }
+
     /// Begins an optimistic read: the sequence, if no writer is at the block.
     #[inline]
     pub fn begin_read(&self) -> Option<u32> {

@@ -17,8 +17,13 @@ pub(crate) const BLOCKS_MAX: u64 = 1 << (BITS * LEVELS);
 
 /// An inner node: offsets of the nodes below, 0 where there is none.
 type Node = [AtomicU64; FANOUT];
-/// A node of level 1.
-type Leaf = [Cell; FANOUT];
+/// A node of level 1: 512 blocks.
+#[repr(C, align(64))]
+struct Leaf {
+    /// A bit a block: see [`Index::has_entry`].
+    has_entry: [AtomicU64; FANOUT / 64],
+    cells: [Cell; FANOUT],
+}
 
 /// The tree of one arena.
 #[derive(Clone, Copy)]
@@ -53,6 +58,11 @@ impl<'a> Index<'a> {
     /// The block's cell, if the block was ever written.
     #[inline]
     pub fn lookup(&self, block: u64) -> Option<&'a Cell> {
+        self.leaf(block).map(|leaf| &leaf.cells[child(block, 1)])
+    }
+
+    #[inline]
+    fn leaf(&self, block: u64) -> Option<&'a Leaf> {
         if block >= BLOCKS_MAX {
             return None;
         }
@@ -64,7 +74,7 @@ impl<'a> Index<'a> {
             at = self.arena.at::<Node>(at)?[child(block, level)].load(Ordering::Acquire);
             level -= 1;
         }
-        if at == 0 { None } else { self.arena.at::<Leaf>(at).map(|leaf| &leaf[child(block, 1)]) }
+        if at == 0 { None } else { self.arena.at::<Leaf>(at) }
     }
 
     /// How many blocks from `block` on surely have no cell, up to `most`: a whole leaf is skipped at a time.
@@ -74,6 +84,23 @@ impl<'a> Index<'a> {
             run += FANOUT as u64 - ((block + run) & (FANOUT as u64 - 1));
         }
         run.min(most)
+    }
+
+    /// Whether the block has an entry whose granules live in the log: what its cell says, in a bit that is likely to be in the
+    /// cache when the cell is not.
+    #[inline]
+    pub fn has_entry(&self, block: u64) -> bool {
+        let at = child(block, 1);
+        self.leaf(block).is_some_and(|leaf| leaf.has_entry[at / 64].load(Ordering::Relaxed) >> (at % 64) & 1 == 1)
+    }
+
+    /// The block's cell changes in that respect; its lock is held.
+    pub fn set_has_entry(&self, block: u64, has: bool) {
+        let at = child(block, 1);
+        if let Some(leaf) = self.leaf(block) {
+            let (word, bit) = (&leaf.has_entry[at / 64], 1 << (at % 64));
+            let _ = if has { word.fetch_or(bit, Ordering::Relaxed) } else { word.fetch_and(!bit, Ordering::Relaxed) };
+        }
     }
 
     /// The block's cell, made if need be. `ENOSPC` when the arena can't grow, `EFBIG` beyond the tree.
@@ -99,7 +126,7 @@ impl<'a> Index<'a> {
             self.offer_skip(block, at, level - 1);
         }
         let leaf = self.arena.at::<Leaf>(at).ok_or(Error::new(libc::EIO))?;
-        Ok(&leaf[child(block, 1)])
+        Ok(&leaf.cells[child(block, 1)])
     }
 
     fn child_or_new(&self, place: &AtomicU64, size: usize) -> Result<u64> {

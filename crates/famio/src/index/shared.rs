@@ -1,5 +1,6 @@
 //! The first page of an arena: the state of the file that all its processes share.
 
+use super::deferred::Deferred;
 use super::gate::Gate;
 use super::lock::SharedLock;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -93,6 +94,10 @@ pub(crate) struct Shared {
     pub links: AtomicU64,
     /// Entries in use.
     pub used: AtomicU64,
+    /// The block that was put off (`file::deferred`).
+    pub deferred: Deferred,
+    /// Offset of the two places for its bytes; 0: there are none.
+    pub deferred_bytes: AtomicU64,
     /// Blocks (plus one) that may have unflushed lines: the last of each group of threads.
     pub pending: [AtomicU64; PENDING],
     /// Where the file and its journal were at the last attach: two absolute paths with a zero behind each, or nothing. For
@@ -107,8 +112,8 @@ pub(crate) const HINTS: usize = 2048;
 
 const _: () = assert!(size_of::<Shared>() <= 4096);
 
-/// "FAMIOAR2".
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOAR2");
+/// "FAMIOAR3".
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOAR3");
 
 impl Shared {
     /// *C*.

@@ -14,7 +14,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 /// The flags that we keep from the kernel and act out ourselves.
-pub(super) const EMULATED: i32 = libc::O_APPEND | libc::O_SYNC | libc::O_DSYNC | libc::O_DIRECT;
+pub(super) const EMULATED: i32 = libc::O_APPEND | libc::O_SYNC | libc::O_DSYNC | libc::O_DIRECT | libc::O_ASYNC;
 
 pub(super) struct Subject {
     file: Arc<AtomicFile>,

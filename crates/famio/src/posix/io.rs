@@ -5,7 +5,7 @@ use super::user::{MOST, range_ok};
 use super::verify::{answer, area, failed, room};
 use super::{Ret, fail, limits, raw, table};
 use crate::error::{Error, Result};
-use crate::file::{Position, UserBuf};
+use crate::file::UserBuf;
 use std::os::fd::RawFd;
 
 /// How a write behaves beyond its bytes.
@@ -71,14 +71,15 @@ pub(super) unsafe fn put(
             Some(offset) => {
                 area(offset, asked)?;
                 // SAFETY: the caller's promise.
-                unsafe { store(fd, handle, offset as u64, mode, bufs)? }.1
+                unsafe { store(fd, handle, offset as u64, mode, bufs, &mut 0)? }
             }
             None => {
                 let _position = handle.lock_position();
                 let offset = handle.position();
                 area(offset as i64, asked)?;
+                let mut start = offset;
                 // SAFETY: the caller's promise.
-                let (start, done) = unsafe { store(fd, handle, offset, mode, bufs)? };
+                let done = unsafe { store(fd, handle, offset, mode, bufs, &mut start)? };
                 if done > 0 {
                     handle.set_position(start + done as u64);
                 }
@@ -92,6 +93,8 @@ pub(super) unsafe fn put(
     })
 }
 
+/// `start`: where it went, if that is not `offset`.
+///
 /// # Safety
 /// `bufs` is the caller's memory, bad or good.
 #[inline]
@@ -101,18 +104,25 @@ unsafe fn store(
     offset: u64,
     mode: Mode,
     bufs: &mut [UserBuf],
-) -> Result<(u64, usize)> {
+    start: &mut u64,
+) -> Result<usize> {
     let count: usize = bufs.iter().map(|buf| buf.len).sum();
     if count == 0 {
-        return Ok((offset, 0));
+        return Ok(0);
     }
-    let start = if mode.append { handle.file().size() } else { offset };
-    let allowed = limits::clip(start, room(fd, start, count)?)?;
+    let from = if mode.append { handle.file().size() } else { offset };
+    let allowed = limits::clip(from, room(fd, from, count)?)?;
     if allowed < count {
         shorten(bufs, allowed);
     }
+    if mode.append {
+        // SAFETY: the caller's promise.
+        let (end, done) = unsafe { handle.file().append(bufs) }?;
+        *start = end;
+        return Ok(done);
+    }
     // SAFETY: the caller's promise.
-    unsafe { handle.file().write(if mode.append { Position::End } else { Position::At(offset) }, bufs) }
+    unsafe { handle.file().write(offset, bufs) }
 }
 
 fn shorten(bufs: &mut [UserBuf], total: usize) {

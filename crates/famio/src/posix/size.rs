@@ -4,7 +4,7 @@ use super::description::Description;
 use super::verify::{answer, offset_fits};
 use super::{Ret, fail, limits, raw, table};
 use crate::error::{Error, Result};
-use crate::file::{Position, UserBuf};
+use crate::file::UserBuf;
 use std::os::fd::RawFd;
 
 /// A range of zeros that is written rather than punched may be this long.
@@ -96,7 +96,7 @@ fn zero(handle: &Description, start: u64, end: u64) -> Result<()> {
     while at < end {
         let piece = [UserBuf { base: ZERO.as_ptr().cast_mut(), len: (end - at).min(ZERO.len() as u64) as usize }];
         // SAFETY: the buffer is a static, and is only read.
-        let (_, done) = unsafe { handle.file().write(Position::At(at), &piece) }?;
+        let done = unsafe { handle.file().write(at, &piece) }?;
         at += done as u64;
     }
     Ok(())

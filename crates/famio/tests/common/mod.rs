@@ -1,7 +1,7 @@
 //! What the tests of atomic files share.
 #![allow(dead_code)] // each test uses a part
 
-use famio::file::{Access, AtomicFile, Position, UserBuf};
+use famio::file::{Access, AtomicFile, UserBuf};
 use famio::{PolicyChoice, Settings};
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -98,7 +98,7 @@ impl Opened {
     pub fn try_write(&self, offset: u64, data: &[u8]) -> famio::Result<usize> {
         let buf = [UserBuf { base: data.as_ptr().cast_mut(), len: data.len() }];
         // SAFETY: a live buffer.
-        unsafe { self.atomic().write(Position::At(offset), &buf) }.map(|(_, n)| n)
+        unsafe { self.atomic().write(offset, &buf) }
     }
 
     pub fn write(&self, offset: u64, data: &[u8]) {

@@ -1,8 +1,8 @@
 //! The gate: writers against SYNC, and the thread that has the file alone.
 
 use super::arena;
-use crate::index::Arena;
 use crate::index::alone::prepare_process;
+use crate::index::{Arena, PutOff};
 use crate::sync::{AtomicU64, Ordering, Running, fence, spawn};
 use std::sync::Arc;
 
@@ -187,4 +187,124 @@ pub fn read_in_a_long_call() {
     third.join();
     writer.join();
     reader.join();
+}
+
+/// What `file/deferred.rs` does with the word, over plain values: two blocks, a place for each write that is put off.
+struct Blocks {
+    arena: Arc<Arena>,
+    values: [AtomicU64; 2],
+    places: [AtomicU64; 2],
+    /// Held by who writes together with others.
+    lock: AtomicU64,
+}
+
+impl Blocks {
+    fn carry_out(&self, alone: bool) {
+        let write = |what: PutOff| {
+            self.store(alone, what.block as usize, self.places[what.place].load(Ordering::Relaxed));
+            Ok(())
+        };
+        self.arena.shared().deferred.carry_out(alone, write).unwrap();
+    }
+
+    fn store(&self, alone: bool, block: usize, value: u64) {
+        while !alone && self.lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            crate::sync::spin_loop();
+        }
+        self.values[block].store(value, Ordering::Relaxed);
+        if !alone {
+            self.lock.store(0, Ordering::Release);
+        }
+    }
+
+    fn write(&self, block: usize, value: u64) {
+        let shared = self.arena.shared();
+        let inside = shared.gate.enter(0, &shared.slots[0]).unwrap();
+        if !inside.solo {
+            self.carry_out(false);
+            return self.store(false, block, value);
+        }
+        let place = shared.deferred.free_place();
+        self.places[place].store(value, Ordering::Relaxed);
+        if shared.deferred.last().is_none_or(|last| last.block != block as u64) {
+            self.carry_out(true);
+        }
+        shared.deferred.put(PutOff { block: block as u64, place });
+    }
+
+    fn show(&self) {
+        let shared = self.arena.shared();
+        if shared.deferred.is_any() {
+            let inside = shared.gate.enter(0, &shared.slots[0]).unwrap();
+            self.carry_out(inside.solo);
+        }
+    }
+
+    fn sync(&self) {
+        let shared = self.arena.shared();
+        self.show();
+        let _closed = shared.gate.close(0, &shared.slots).unwrap();
+        self.carry_out(false);
+        shared.gate.grant(0, true);
+    }
+}
+
+/// A write that was put off is seen by who reads after it, and does not come over a later one.
+pub fn put_off() {
+    if !prepare_process() {
+        return; // nobody ever has it alone here
+    }
+    let arena = arena();
+    let blocks =
+        Arc::new(Blocks { arena, values: Default::default(), places: Default::default(), lock: Default::default() });
+    let (told, over): (Arc<AtomicU64>, Arc<AtomicU64>) = Default::default();
+    let writer = {
+        let (blocks, told) = (blocks.clone(), told.clone());
+        spawn(move || {
+            for round in 1..=5u64 {
+                blocks.write(round as usize % 2, round);
+                told.store(round, Ordering::Release);
+                if round < 3 {
+                    blocks.sync();
+                }
+            }
+        })
+    };
+    let reader = {
+        let (blocks, told) = (blocks.clone(), told.clone());
+        spawn(move || {
+            let gate = &blocks.arena.shared().gate;
+            for _ in 0..3 {
+                let before = told.load(Ordering::Acquire);
+                gate.join(0).unwrap();
+                blocks.show();
+                let seen = blocks.values[before as usize % 2].load(Ordering::Relaxed);
+                if gate.is_joined(0) {
+                    assert!(seen >= before, "{seen} is read after {before} was written");
+                }
+            }
+        })
+    };
+    let other = {
+        let (blocks, told, over) = (blocks.clone(), told.clone(), over.clone());
+        spawn(move || {
+            for _ in 0..40 {
+                // The last but one: one that is put off may be this, and is older.
+                if told.load(Ordering::Acquire) == 4 {
+                    blocks.write(0, 10);
+                    return over.store(1, Ordering::Relaxed);
+                }
+            }
+        })
+    };
+    writer.join();
+    reader.join();
+    other.join();
+    blocks.sync();
+    assert!(!blocks.arena.shared().deferred.is_any());
+    let last = blocks.values.each_ref().map(|value| value.load(Ordering::Relaxed));
+    assert!(last == [4, 5] || last == [10, 5], "{last:?}");
+    if over.load(Ordering::Relaxed) == 1 {
+        assert_eq!(last[0], 10, "an older write came over a later one");
+    }
 }

@@ -100,6 +100,11 @@ macro_rules! atomic {
             }
 
             /// As the standard library's.
+            pub fn fetch_and(&self, value: $word, order: Ordering) -> $word {
+                self.update((order, order), |old| Some(old & value)).0
+            }
+
+            /// As the standard library's.
             pub fn fetch_max(&self, value: $word, order: Ordering) -> $word {
                 self.update((order, order), |old| Some(old.max(value))).0
             }

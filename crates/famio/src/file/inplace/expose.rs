@@ -109,6 +109,7 @@ impl InPlace {
             cell.set_version(0, Version::default());
             cell.set_version(1, Version::default());
             cell.kind.store(Kind::Map as u32, Ordering::Relaxed);
+            cx.index().set_has_entry(block, true);
             self.move_granules(open.granules, aside, log)?;
             let mut state = State { kind: Kind::Map, committed: None, open: None, ..state };
             self.conclude_open(cx, cell, &mut state, open.granules)

@@ -5,6 +5,7 @@ mod pending;
 mod read;
 mod settle;
 mod state;
+mod whole;
 mod write;
 
 use super::context::{Context, Engine, Part, Sealed, restore_times};
@@ -12,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::index::{BLOCK, Cell};
 use crate::journal::inplace::{Commit, Log};
 use crate::journal::live::Live;
-use crate::pmem::Medium;
+use crate::pmem::{Medium, prefetch};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// A journal in place and the file that it protects.
@@ -43,6 +44,22 @@ impl Engine for InPlace {
 
     fn write_block(&self, cx: &Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
         self.write(cx, block, start, end, buf)
+    }
+
+    fn can_defer(&self, cx: &Context<'_>, block: u64) -> bool {
+        self.is_whole_write_sure(cx, block)
+    }
+
+    fn prefetch_for(&self, cx: &Context<'_>, block: u64) {
+        if let Some(cell) = cx.index().lookup(block)
+            && let Some(entry) = cell.entry.load(Ordering::Relaxed).checked_sub(1)
+        {
+            prefetch(self.log.entry_address(entry));
+        }
+    }
+
+    fn write_deferred(&self, cx: &Context<'_>, block: u64, buf: *mut u8) -> Result<()> {
+        self.write_whole(cx, block, buf).unwrap_or_else(|| self.write(cx, block, 0, BLOCK, buf))
     }
 
     fn takes_callers_memory(&self) -> bool {

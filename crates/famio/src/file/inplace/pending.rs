@@ -26,6 +26,20 @@ pub(super) struct Dirty {
 /// In a pending word: nothing of the block is dirty.
 const CLEAN: u64 = 1 << 63;
 
+/// A thread that has the file alone turns from a block that is clean to another.
+pub(super) struct Turn<'a> {
+    pending: &'a AtomicU64,
+    block: u64,
+}
+
+impl Turn<'_> {
+    /// The other block is flushed, too.
+    #[inline]
+    pub fn leave_clean(&self) {
+        self.pending.store((self.block + 1) | CLEAN, Ordering::Relaxed);
+    }
+}
+
 impl InPlace {
     /// The pending word of this thread; threads may share one.
     #[inline]
@@ -58,6 +72,15 @@ impl InPlace {
             before if before & CLEAN != 0 => Ok(None),
             before => self.take_over(cx, before - 1),
         }
+    }
+
+    /// The same, for a thread that has the file alone and left nothing dirty. `None`: it did, or was at `block` last.
+    #[inline]
+    pub(super) fn turn_from_clean<'a>(&self, cx: &Context<'a>, block: u64) -> Option<Turn<'a>> {
+        let pending = self.pending(cx);
+        let before = pending.load(Ordering::Relaxed);
+        let clean = before == 0 || before & CLEAN != 0 && before & !CLEAN != block + 1;
+        clean.then_some(Turn { pending, block })
     }
 
     fn take_over(&self, cx: &Context<'_>, block: u64) -> Result<Option<Dirty>> {

@@ -26,6 +26,7 @@ impl InPlace {
         self.on_journal(cx, || self.log.entry(state.entry).free())?;
         self.log.medium().fence();
         cell.entry.store(0, Ordering::Relaxed);
+        cx.index().set_has_entry(block, false);
         cell.set_version(0, Version::default());
         cell.set_version(1, Version::default());
         self.log.give_back(cx.arena, state.entry);

@@ -71,6 +71,7 @@ impl InPlace {
         cell.set_version(1, Version::default());
         cell.kind.store(kind as u32, Ordering::Relaxed);
         cell.entry.store(entry + 1, Ordering::Relaxed);
+        cx.index().set_has_entry(block, kind == Kind::Map);
         Ok(State { entry, kind, committed: None, open: None })
     }
 
@@ -110,10 +111,14 @@ impl InPlace {
     #[inline]
     pub(super) fn on_journal<R: Copy>(&self, cx: &Context<'_>, work: impl FnOnce() -> R) -> Result<R> {
         // SAFETY: the closure may be left anywhere: it owns nothing. The guard was installed when the file was opened.
-        unsafe { guard::run(work) }.map_err(|_| {
-            cx.shared().poisoned.store(1, Ordering::Release);
-            let journal = self.journal.path().display();
-            Error::with(libc::EIO, format!("the journal {journal} was cut by somebody else: no more writes are taken"))
-        })
+        unsafe { guard::run(work) }.map_err(|_| self.journal_was_cut(cx))
+    }
+
+    /// No more writes are taken.
+    #[cold]
+    pub(super) fn journal_was_cut(&self, cx: &Context<'_>) -> Error {
+        cx.shared().poisoned.store(1, Ordering::Release);
+        let journal = self.journal.path().display();
+        Error::with(libc::EIO, format!("the journal {journal} was cut by somebody else: no more writes are taken"))
     }
 }

@@ -1,0 +1,277 @@
+//! The whole block that the thread with the file alone has written last: it lies in the arena until that thread's next call.
+//!
+//! What a random write of a page waits for is the block's cell, which says where the bytes go, and is not in the cache. One
+//! call later it is, and the copy overlaps with the next wait. The price is a second copy, within the cache.
+//!
+//! A deferred block is part of the open epoch, and gone with it. Whoever is in the file, to read or to write, by the gate or as
+//! the one who closed it, first sees that it is carried out; only the thread that defers does not, for its own. That it can be
+//! carried out is sure beforehand: it needs no entry, no room, and no caller's memory.
+
+use super::context::{Context, count};
+use super::home::copy_in;
+use super::session::Session;
+use super::{Descriptors, UserBuf};
+use crate::error::{Error, Result};
+use crate::index::{Arena, BLOCK, Closed, Inside, PutOff};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Two places: the next block arrives before the last one leaves.
+#[repr(C, align(64))]
+struct Places([[AtomicU64; BLOCK / 8]; 2]);
+
+/// Room for what is deferred, once an arena. Nothing is.
+pub(super) fn prepare(arena: &Arena) -> Result<()> {
+    let shared = arena.shared();
+    shared.deferred.reset();
+    if shared.deferred_bytes.load(Ordering::Relaxed) == 0 {
+        shared.deferred_bytes.store(arena.allocate(size_of::<Places>())?, Ordering::Release);
+    }
+    Ok(())
+}
+
+impl Session {
+    #[inline]
+    fn place(&self, place: usize) -> Result<*mut u8> {
+        let offset = self.arena.shared().deferred_bytes.load(Ordering::Relaxed);
+        let places = self.arena.at::<Places>(offset).ok_or(Error::new(libc::EIO))?;
+        Ok(places.0[place].as_ptr().cast_mut().cast())
+    }
+
+    /// Defers a write of one whole block, where that is possible. `None`: nothing was done. Inside the gate.
+    ///
+    /// # Safety
+    /// The buffer is the caller's to be read; it may be bad.
+    #[inline]
+    pub(super) unsafe fn defer(&self, cx: &Context<'_>, offset: u64, bufs: &[UserBuf]) -> Option<Result<usize>> {
+        let [UserBuf { base, len: BLOCK }] = *bufs else { return None };
+        let (block, shared) = (offset / BLOCK as u64, cx.shared());
+        let inside = offset.checked_add(BLOCK as u64).is_some_and(|end| end <= shared.size());
+        if !cx.solo || !inside || !offset.is_multiple_of(BLOCK as u64) || !self.engine.can_defer(cx, block) {
+            return None;
+        }
+        let (last, place) = (shared.deferred.last(), shared.deferred.free_place());
+        if let Some(last) = last {
+            self.engine.prefetch_for(cx, last.block);
+        }
+        let stored = self.place(place).and_then(|bytes| {
+            // SAFETY: nothing is in that place, and only this thread uses it now; the source is guarded.
+            unsafe { copy_in(bytes, base, BLOCK) }
+        });
+        let ready = match last {
+            // Written over, unless there is nothing to write over it with.
+            Some(last) if last.block == block => stored,
+            _ => stored.and_then(|()| self.carry_out(cx)),
+        };
+        if let Err(e) = ready {
+            return Some(Err(e));
+        }
+        shared.dirty.store(1, Ordering::Release);
+        shared.deferred.put(PutOff { block, place });
+        count(&shared.epoch_writes, 1);
+        count(&shared.epoch_bytes, BLOCK as u64);
+        self.touch(*cx);
+        Some(Ok(BLOCK))
+    }
+
+    /// Sees that nothing is deferred. Inside the gate, or with it closed by this thread.
+    #[inline]
+    pub(super) fn carry_out(&self, cx: &Context<'_>) -> Result<()> {
+        let shared = cx.shared();
+        shared.deferred.carry_out(cx.solo, |what| {
+            let written = self.place(what.place).and_then(|bytes| self.engine.write_deferred(cx, what.block, bytes));
+            // Whoever wrote it was told that it is written.
+            written.inspect_err(|_| shared.poisoned.store(1, Ordering::Release))
+        })
+    }
+
+    /// Goes in among the writers. Nothing is deferred then, unless by this thread, which has the file alone.
+    #[inline]
+    pub(super) fn go_in<'a>(&'a self, cx: &mut Context<'a>) -> Result<Inside<'a>> {
+        let shared = self.arena.shared();
+        let inside = shared.gate.enter(cx.me, &shared.slots[cx.me as usize])?;
+        cx.solo = inside.solo;
+        if !inside.solo {
+            self.carry_out(cx)?;
+        }
+        Ok(inside)
+    }
+
+    /// For who reads: nothing is deferred that was written before the call.
+    #[inline]
+    pub(super) fn join(&self, cx: Context<'_>) -> Result<()> {
+        cx.shared().gate.join(cx.me)?;
+        if cx.shared().deferred.is_any() { self.show_deferred(cx.fds) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn show_deferred(&self, fds: &Descriptors) -> Result<()> {
+        let mut cx = self.context(fds);
+        let _inside = self.go_in(&mut cx)?;
+        self.carry_out(&cx)
+    }
+
+    /// Closes the gate; nothing is deferred then.
+    pub(super) fn close_gate(&self, fds: &Descriptors) -> Result<Closed<'_>> {
+        let shared = self.arena.shared();
+        if shared.deferred.is_any() {
+            // While the gate is open: a reader that comes now finds the thread that has the file alone inside.
+            self.show_deferred(fds)?;
+        }
+        let closed = shared.gate.close(self.me, &shared.slots)?;
+        self.carry_out(&self.context(fds))?;
+        Ok(closed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::{Access, AtomicFile};
+    use crate::{PolicyChoice, Settings};
+    use std::fs::File;
+    use std::os::fd::{AsFd, AsRawFd};
+    use std::sync::Arc;
+
+    const BLOCKS: u8 = 4;
+
+    struct Opened {
+        path: String,
+        file: File,
+        atomic: Arc<AtomicFile>,
+    }
+
+    impl Opened {
+        /// A file of four blocks, each with an entry, that this thread has alone.
+        fn new(name: &str) -> Self {
+            let path = format!("/dev/shm/famio-deferred-{}-{name}", std::process::id());
+            std::fs::write(&path, vec![0; usize::from(BLOCKS) * BLOCK]).unwrap();
+            let file = File::options().read(true).write(true).open(&path).unwrap();
+            let settings = Settings { policy: PolicyChoice::Alternate, ..Settings::default() };
+            let name = std::ffi::CString::new(path.clone()).unwrap();
+            let atomic = AtomicFile::open(file.as_fd(), Access::Write, &name, &settings).unwrap();
+            let opened = Self { path, file, atomic };
+            while !opened.atomic.has_lease() {
+                opened.atomic.ask_for_lease();
+                opened.write(0, 1);
+                opened.atomic.sync().unwrap();
+            }
+            for round in 1..=3 {
+                (0..BLOCKS).for_each(|block| opened.write(block.into(), round));
+                opened.atomic.sync().unwrap();
+            }
+            opened
+        }
+
+        fn write(&self, block: u64, value: u8) {
+            let mut bytes = [value; BLOCK];
+            let buf = [UserBuf { base: bytes.as_mut_ptr(), len: BLOCK }];
+            // SAFETY: a live buffer.
+            assert_eq!(unsafe { self.atomic.write(block * BLOCK as u64, &buf) }.unwrap(), BLOCK);
+        }
+
+        fn read(&self, block: u64) -> u8 {
+            let mut bytes = [0; BLOCK];
+            let buf = [UserBuf { base: bytes.as_mut_ptr(), len: BLOCK }];
+            // SAFETY: a live buffer.
+            assert_eq!(unsafe { self.atomic.read(block * BLOCK as u64, &buf) }.unwrap(), BLOCK);
+            assert!(bytes.iter().all(|&byte| byte == bytes[0]), "a mix");
+            bytes[0]
+        }
+
+        fn deferred(&self) -> Option<u64> {
+            self.atomic.with_session(|session| session.arena.shared().deferred.last()).flatten().map(|what| what.block)
+        }
+    }
+
+    impl Drop for Opened {
+        fn drop(&mut self) {
+            self.atomic.remove_descriptor(self.file.as_raw_fd()).unwrap();
+            std::fs::remove_file(&self.path).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_whole_block_is_put_off_until_the_next_call() {
+        let opened = Opened::new("next");
+        opened.write(1, 10);
+        assert_eq!(opened.deferred(), Some(1));
+        opened.write(2, 20);
+        assert_eq!(opened.deferred(), Some(2));
+        opened.write(2, 21); // over it
+        assert_eq!(opened.deferred(), Some(2));
+        assert_eq!((opened.read(1), opened.read(2), opened.read(3)), (10, 21, 3));
+        assert_eq!(opened.deferred(), None);
+        opened.write(3, 30);
+        opened.atomic.sync().unwrap();
+        assert_eq!((opened.deferred(), opened.read(3)), (None, 30));
+    }
+
+    #[test]
+    fn others_see_it_and_write_over_it() {
+        let opened = Opened::new("others");
+        opened.write(1, 10);
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(opened.read(1), 10));
+        });
+        for round in 11..40 {
+            while opened.deferred().is_none() {
+                opened.write(0, round); // alone again after some SYNCs
+                opened.atomic.sync().unwrap();
+                opened.write(1, round);
+            }
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    opened.write(1, 100 + round);
+                    assert_eq!(opened.read(1), 100 + round);
+                });
+            });
+            assert_eq!(opened.read(1), 100 + round);
+        }
+    }
+
+    #[test]
+    fn a_bad_buffer_leaves_what_was_put_off() {
+        let opened = Opened::new("bad");
+        opened.write(1, 10);
+        // SAFETY: two pages of our own, the second of which is taken away again.
+        let pages = unsafe {
+            let pages = libc::mmap(core::ptr::null_mut(), 8192, 3, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
+            libc::munmap(pages.byte_add(4096), 4096);
+            pages.cast::<u8>()
+        };
+        for (block, from) in [(1, 2048), (2, 2048), (1, 4096)] {
+            let buf = [UserBuf { base: pages.wrapping_add(from), len: BLOCK }];
+            // SAFETY: bad memory is an error.
+            let result = unsafe { opened.atomic.write(block * BLOCK as u64, &buf) };
+            assert_eq!(result.unwrap_err().errno(), libc::EFAULT);
+            assert_eq!(opened.deferred(), Some(1));
+        }
+        assert_eq!((opened.read(1), opened.read(2)), (10, 3));
+        // SAFETY: ours.
+        unsafe { libc::munmap(pages.cast(), 4096) };
+    }
+
+    #[test]
+    fn it_is_part_of_what_a_cut_cuts_and_what_is_closed() {
+        let opened = Opened::new("cut");
+        opened.write(2, 20);
+        opened.write(3, 30);
+        opened.atomic.set_size(3 * BLOCK as u64 + 100).unwrap();
+        opened.atomic.set_size(4 * BLOCK as u64).unwrap();
+        let mut bytes = [1; BLOCK];
+        let buf = [UserBuf { base: bytes.as_mut_ptr(), len: BLOCK }];
+        // SAFETY: a live buffer.
+        assert_eq!(unsafe { opened.atomic.read(3 * BLOCK as u64, &buf) }.unwrap(), BLOCK);
+        assert!(bytes[..100] == [30; 100] && bytes[100..].iter().all(|&byte| byte == 0));
+        opened.atomic.set_size(BLOCK as u64).unwrap();
+        opened.write(1, 20); // makes the file longer
+        assert_eq!((opened.deferred(), opened.atomic.size()), (None, 2 * BLOCK as u64));
+        opened.write(0, 40);
+        opened.atomic.sync().unwrap();
+        opened.write(1, 50);
+        let path = opened.path.clone();
+        opened.atomic.demote().unwrap();
+        let file = std::fs::read(path).unwrap();
+        assert!(file[..BLOCK] == [40; BLOCK] && file[BLOCK..2 * BLOCK] == [50; BLOCK] && file.len() == 2 * BLOCK);
+    }
+}
