@@ -6,6 +6,7 @@ use famio_kill::place::{self, Place};
 use famio_kill::random::Random;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// By which the clock of each boot is ahead of that of the one before: more than a boot takes.
@@ -73,6 +74,9 @@ pub fn main(args: &Args) -> Result<bool, String> {
     while !last {
         // The last boot only looks.
         last = tally.cuts() >= args.cuts;
+        if args.broken.is_none() {
+            keep_as_it_was(&state)?;
+        }
         let boot = one(args, &dax_vm, &state, &mut random, &acked, &mut tally, last)?;
         count(&boot, &mut acked, &mut tally);
         let as_planned = boot.was_cut() || (last && boot.status.success());
@@ -86,12 +90,31 @@ pub fn main(args: &Args) -> Result<bool, String> {
         }
         if args.broken.is_none() && !tally.damage.is_empty() {
             place.keep();
-            println!("  the disks are kept in {}", state.display());
+            println!("  the disks are kept in {}, as the last cut left them in its folder 'before'", state.display());
             break;
         }
     }
     report(args, &tally, started);
     Ok(tally.damage.is_empty() != args.broken.is_some())
+}
+
+/// A copy of the disks as the last cut left them, for whoever has to find out why a check failed: recovery changes them.
+fn keep_as_it_was(state: &Path) -> Result<(), String> {
+    let before = state.join("before");
+    std::fs::create_dir_all(&before).map_err(|error| format!("{}: {error}", before.display()))?;
+    for name in ["disk.img", "pmem.img", "geometry"] {
+        if !state.join(name).exists() {
+            continue;
+        }
+        // They are mostly holes.
+        let mut copy = Command::new("cp");
+        copy.arg("--sparse=always").arg(state.join(name)).arg(before.join(name));
+        match copy.status() {
+            Ok(status) if status.success() => {}
+            failed => return Err(format!("cp {name} to {}: {failed:?}", before.display())),
+        }
+    }
+    Ok(())
 }
 
 /// Whether a machine boots at all; not for want of QEMU or its packages.
