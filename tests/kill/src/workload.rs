@@ -16,9 +16,12 @@ fn value(tx: &str, seq: &str) -> String {
 
 /// What every session begins with.
 pub fn pragmas(journal_mode: &str) -> String {
-    // auto_vacuum counts only before the first table; then every commit gives free pages back to the file system.
+    // The journal mode first: what SQLite writes before it has a journal of SQLite's own, whose removal no fsync makes
+    // durable. After a power cut that journal can be there again, and SQLite rolls back from it what it is long past.
+    // auto_vacuum, which writes, counts only before the first table; then every commit gives free pages back to the file
+    // system.
     format!(
-        "PRAGMA auto_vacuum=FULL;\n.output /dev/null\nPRAGMA journal_mode={journal_mode};\n.output stdout\n\
+        ".output /dev/null\nPRAGMA journal_mode={journal_mode};\n.output stdout\nPRAGMA auto_vacuum=FULL;\n\
          PRAGMA synchronous=FULL;\nPRAGMA cache_size=8;\n"
     )
 }
@@ -76,4 +79,52 @@ pub fn check() -> String {
          SELECT 'checked';\n",
         value("tx", "seq"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::Launcher;
+    use crate::place::Place;
+    use crate::session::{self, Kill};
+
+    /// Runs statements, and gives the lines that they print and the names that came to be in the folder meanwhile.
+    fn run(launcher: &Launcher, place: &Place, statements: String) -> (Vec<String>, Vec<u8>) {
+        let folder = std::ffi::CString::new(place.path().to_str().unwrap()).unwrap();
+        // SAFETY: a string that ends with zero, and a descriptor of our own.
+        let watch = unsafe {
+            let watch = libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC);
+            assert!(watch >= 0 && libc::inotify_add_watch(watch, folder.as_ptr(), libc::IN_CREATE) >= 0, "inotify");
+            watch
+        };
+        let database = place.path().join("kill.db");
+        let ended = session::run(launcher, &database, std::iter::once(statements), Kill::Never).unwrap();
+        assert!(ended.is_ok(), "{ended:?}");
+        let mut events = vec![0u8; 1 << 16];
+        // SAFETY: a buffer with its length; the descriptor is closed once.
+        let read = unsafe {
+            let read = libc::read(watch, events.as_mut_ptr().cast(), events.len());
+            libc::close(watch);
+            read
+        };
+        events.truncate(read.max(0) as usize);
+        (ended.text().iter().map(|line| line.to_string()).collect(), events)
+    }
+
+    #[test]
+    fn sqlite_never_makes_a_journal_of_its_own() {
+        let place = Place::new(&std::env::temp_dir(), "famio-kill-pragmas").unwrap();
+        let launcher = Launcher::new(None).unwrap();
+        let mut random = Random::new(1);
+        for mode in ["OFF", "MEMORY"] {
+            // In the second session auto_vacuum finds a database.
+            for _ in 0..2 {
+                let text = pragmas(mode) + &schema() + &transaction(&mut random) + "PRAGMA auto_vacuum;\n";
+                let (lines, created) = run(&launcher, &place, text);
+                assert_eq!(lines.last().map(String::as_str), Some("1"), "auto_vacuum");
+                let names = String::from_utf8_lossy(&created).replace('\0', "");
+                assert!(!names.contains("kill.db-"), "created: {names}");
+            }
+        }
+    }
 }
