@@ -25,27 +25,48 @@ test: build need-sqlite3 model ## All tests, the kill test in its short form
 	$(RELEASE)/famio-kill --without-famio --kills 30
 	$(RELEASE)/famio-kill --kills 42
 	$(RELEASE)/famio-kill --kills 6 --on tmpfs --emulated
+	$(RELEASE)/famio-power --cuts 4 --fs ext4
+	$(RELEASE)/famio-power --cuts 2 --fs xfs
 	scripts/test-install
 	@echo "make test: all passed"
 
 mutants: build ## Leave out each flush, fence and sync of the library in turn: the crash simulator has to find each
 	$(RELEASE)/famio-simulate mutants
 
-test-long: build need-sqlite3 model-long ## All tests, with those that take long: more than 300 kills, a million calls, millions of crash states
+# Cheap things first: what is wrong is to show early.
+test-long: test-long-says build need-cc need-sqlite3 need-python3 ## All that takes long: 570 kills, 130 power cuts, millions of crash states, each fuzz target for 10 minutes (hours)
+	@$(STEP) 1 "the installation, and the models' quick form"
+	scripts/test-install
+	tests/protocol-model/model.py --quick
+	@$(STEP) 2 "all tests, with the long ones (about 15 minutes)"
 	FAMIO_DIFFERENTIAL_CALLS=200000 FAMIO_KILLS=100 FAMIO_INTERLEAVINGS=20 FAMIO_HISTORIES=600 $(CARGO) test --release --workspace -- --include-ignored
-	$(RELEASE)/famio-simulate run --states $(or $(FAMIO_STATES),4000000)
-	$(RELEASE)/famio-simulate mutants
+	@$(STEP) 3 "kills (about 5 minutes)"
 	$(RELEASE)/famio-kill --without-famio --kills 60
 	$(RELEASE)/famio-kill --kills 420
 	$(RELEASE)/famio-kill --kills 90 --on tmpfs --emulated
-	$(RELEASE)/famio-power --cuts 50 --fs ext4
-	$(RELEASE)/famio-power --cuts 50 --fs xfs
+	@$(STEP) 4 "sanitizers (about 20 minutes)"
+	scripts/sanitize address undefined thread
+	@$(STEP) 5 "power cuts (about 30 minutes)"
 	$(RELEASE)/famio-power --cuts 12 --broken fence
 	$(RELEASE)/famio-power --cuts 8 --broken flush
 	$(RELEASE)/famio-power --cuts 8 --broken fdatasync
-	scripts/fuzz 600
-	scripts/test-install
+	$(RELEASE)/famio-power --cuts 50 --fs ext4
+	$(RELEASE)/famio-power --cuts 50 --fs xfs
+	@$(STEP) 6 "each fuzz target for $(FUZZ_LONG) s"
+	scripts/fuzz $(FUZZ_LONG)
+	@$(STEP) 7 "the protocol model, longer, and with each rule taken away (about 20 minutes)"
+	$(MAKE) model-long
+	@$(STEP) 8 "the crash simulator (an hour), then with each flush and fence left out (hours)"
+	$(RELEASE)/famio-simulate run --states $(or $(FAMIO_STATES),4000000)
+	$(RELEASE)/famio-simulate mutants
 	@echo "make test-long: all passed"
+
+.PHONY: test-long-says
+test-long-says:
+	@echo "make test-long: begins at $$(date +%H:%M); takes about four hours on two cores, of which the last step, the simulator, has the most"
+
+FUZZ_LONG ?= 600
+STEP = printf '== test-long, step %s of 8: %s\n'
 
 model: need-python3 ## The protocols through every short sequence and every crash
 	tests/protocol-model/model.py --quick
@@ -61,8 +82,8 @@ power-cuts: build need-sqlite3 ## A few power cuts of a virtual machine with per
 	$(RELEASE)/famio-power --cuts 4 --fs ext4
 	$(RELEASE)/famio-power --cuts 2 --fs xfs
 
-sanitize: need-cc ## The library's tests under AddressSanitizer (nightly toolchain), the C code under UBSan
-	scripts/sanitize
+sanitize: need-cc ## AddressSanitizer and ThreadSanitizer over the library's tests (nightly toolchain), both and UBSan over the C code
+	scripts/sanitize address undefined thread
 
 lint: ## Formatting and clippy, warnings denied
 	$(CARGO) fmt --all --check
