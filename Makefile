@@ -45,7 +45,7 @@ test-long: test-long-says build need-cc need-sqlite3 need-python3 ## All that ta
 	$(RELEASE)/famio-kill --kills 420
 	$(RELEASE)/famio-kill --kills 90 --on tmpfs --emulated
 	@$(STEP) 4 "sanitizers (about 20 minutes)"
-	scripts/sanitize address undefined thread
+	scripts/sanitize
 	@$(STEP) 5 "power cuts (about 30 minutes)"
 	$(RELEASE)/famio-power --cuts 12 --broken fence
 	$(RELEASE)/famio-power --cuts 8 --broken flush
@@ -83,7 +83,7 @@ power-cuts: build need-sqlite3 ## A few power cuts of a virtual machine with per
 	$(RELEASE)/famio-power --cuts 2 --fs xfs
 
 sanitize: need-cc ## AddressSanitizer and ThreadSanitizer over the library's tests (nightly toolchain), both and UBSan over the C code
-	scripts/sanitize address undefined thread
+	scripts/sanitize
 
 lint: ## Formatting and clippy, warnings denied
 	$(CARGO) fmt --all --check

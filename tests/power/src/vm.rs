@@ -29,6 +29,11 @@ impl Boot {
     pub fn was_cut(&self) -> bool {
         self.status.code() == Some(137)
     }
+
+    /// Whether the machine failed, and not what ran in it.
+    pub fn has_failed(&self) -> bool {
+        self.status.code() == Some(125)
+    }
 }
 
 /// One boot with these options of dax-vm and this command.
