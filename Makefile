@@ -54,7 +54,7 @@ test-long: test-long-says build need-cc need-sqlite3 need-python3 ## All that ta
 	$(RELEASE)/famio-power --cuts 50 --fs xfs
 	@$(STEP) 6 "each fuzz target for $(FUZZ_LONG) s"
 	scripts/fuzz $(FUZZ_LONG)
-	@$(STEP) 7 "the protocol model, longer, and with each rule taken away (about 20 minutes)"
+	@$(STEP) 7 "the protocol model, longer, and with each rule taken away (about 3 minutes)"
 	$(MAKE) model-long
 	@$(STEP) 8 "the crash simulator (an hour), then with each flush and fence left out (hours)"
 	$(RELEASE)/famio-simulate run --states $(or $(FAMIO_STATES),4000000)
