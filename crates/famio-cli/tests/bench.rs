@@ -19,7 +19,7 @@ fn rows(library: &Path, folder: &Path, args: &[&str]) -> Vec<String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_famio"));
     command.arg("bench").args(args).arg("--folder").arg(folder);
     command.env("FAMIO_PRELOAD", library).env("HOME", folder);
-    for name in ["ATOMIC", "POOL", "DURABILITY", "DOMAIN", "POLICY", "JOURNAL_LIMIT"] {
+    for name in ["ATOMIC", "POOL", "DURABILITY", "DOMAIN", "POLICY", "JOURNAL_LIMIT", "ASYNC_IO"] {
         command.env_remove(format!("FAMIO_{name}"));
     }
     let output = command.output().unwrap();

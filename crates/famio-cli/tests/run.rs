@@ -27,7 +27,7 @@ impl Place {
     fn famio(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_famio"));
         command.current_dir(self.path()).env("FAMIO_PRELOAD", self.path().join("libempty.so")).env("HOME", self.path());
-        for name in ["ATOMIC", "POOL", "DURABILITY", "DOMAIN", "POLICY", "JOURNAL_LIMIT"] {
+        for name in ["ATOMIC", "POOL", "DURABILITY", "DOMAIN", "POLICY", "JOURNAL_LIMIT", "ASYNC_IO"] {
             command.env_remove(format!("FAMIO_{name}"));
         }
         command
@@ -191,6 +191,130 @@ fn a_script_without_a_first_line_runs_as_under_execvp() {
     executable(&place.path().join("bare"), 0o755);
     let output = place.run(&["--atomic", "a", "./bare", "x"]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "./bare x\n");
+}
+
+/// Sets up io_uring and kernel AIO by the bare system calls; 64-bit numbers, and on x86-64 those of 32-bit programs.
+const RINGS: &str = r#"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static long result(const char *name, long done) {
+  printf("%s %s\n", name, done >= 0 ? "works" : strerror((int)-done));
+  return done;
+}
+static long raw(long n, long a, void *b) {
+#ifdef __x86_64__
+  long done;
+  __asm__ volatile("syscall" : "=a"(done) : "a"(n), "D"(a), "S"(b) : "rcx", "r11", "memory");
+#else
+  register long x8 __asm__("x8") = n, x0 __asm__("x0") = a, x1 __asm__("x1") = (long)b;
+  __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1) : "memory");
+  long done = x0;
+#endif
+  return done;
+}
+int main(void) {
+  char parameters[1024] = {0};
+  unsigned long context = 0;
+  long ring = result("ring", raw(SYS_io_uring_setup, 4, parameters));
+  long queue = result("queue", raw(SYS_io_setup, 4, &context));
+  int number = syscall(SYS_gettid) == getpid();
+  printf("others %s\n", number ? "work" : "fail");
+  return (ring >= 0) + 2 * (queue >= 0);
+}
+"#;
+
+#[test]
+fn asynchronous_io_is_refused_unless_it_is_allowed() {
+    let place = Place::new();
+    place.compile("rings", RINGS, &[]);
+    let bare = Command::new(place.path().join("rings")).output().unwrap();
+    let status = bare.status.code();
+    // A container may refuse them to everybody: then there is nothing to see here.
+    let possible = String::from_utf8(bare.stdout).unwrap();
+    let refused = "ring Function not implemented\nqueue Function not implemented\nothers work\n";
+    let check = |output: Output, allowed: bool, what: &str| {
+        let said = String::from_utf8_lossy(&output.stdout);
+        if status == Some(3) {
+            assert_eq!(said, if allowed { possible.as_str() } else { refused }, "{what}: {output:?}");
+        } else {
+            assert!(said.ends_with("others work\n"), "{what}: {output:?}");
+        }
+        assert!(output.stderr.is_empty(), "{what}: {output:?}");
+    };
+    check(place.run(&["--atomic", "a", "./rings"]), false, "the default");
+    check(place.run(&["--atomic", "a", "--async-io", "refuse", "./rings"]), false, "the option");
+    check(place.run(&["--atomic", "a", "--async-io", "allow", "./rings"]), true, "the opt-out");
+    check(place.run(&["--atomic", "a", "sh", "-c", "./rings; exec ./rings >/dev/null"]), false, "a child");
+    let me = env!("CARGO_BIN_EXE_famio");
+    check(place.run(&["--atomic", "a", "--", me, "run", "--atomic", "b", "--", "./rings"]), false, "one in another");
+    let allow = ["run", "--atomic", "a", "./rings"];
+    check(place.famio().env("FAMIO_ASYNC_IO", "allow").args(allow).output().unwrap(), true, "the environment");
+    std::fs::write(place.path().join("famio.toml"), "async-io = 'allow'\n").unwrap();
+    check(place.run(&["--atomic", "a", "./rings"]), true, "famio.toml");
+    check(place.run(&["--atomic", "a", "--async-io", "refuse", "./rings"]), false, "the option over famio.toml");
+    refused(&place.run(&["--atomic", "a", "--async-io", "perhaps", "true"]), 125, "perhaps");
+}
+
+/// Who is not root may install a filter only with no_new_privs; root keeps set-user-id programs working.
+#[test]
+fn privileges_are_given_up_only_where_they_must_be() {
+    // SAFETY: no arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        return;
+    }
+    let place = Place::new();
+    std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let look = ["run", "--atomic", "a", "--", "grep", "-E", "^(NoNewPrivs|Seccomp):", "/proc/self/status"];
+    let output = place.famio().args(look).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "NoNewPrivs:\t0\nSeccomp:\t2\n", "{output:?}");
+    // Somebody else's: the command is copied to where that one may go.
+    std::fs::copy(env!("CARGO_BIN_EXE_famio"), place.path().join("famio")).unwrap();
+    let mut command = Command::new(place.path().join("famio"));
+    command.args(look).current_dir(place.path()).uid(65534).gid(65534);
+    let output = command.env("FAMIO_PRELOAD", place.path().join("libempty.so")).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "NoNewPrivs:\t1\nSeccomp:\t2\n", "{output:?}");
+}
+
+/// Where no filter can be installed, the program does not run unless the user says so.
+#[test]
+fn a_container_without_seccomp() {
+    let place = Place::new();
+    place.compile("rings", RINGS, &[]);
+    let shut = |args: &[&str]| {
+        let mut command = place.famio();
+        command.arg("run").args(args);
+        // SAFETY: only system calls between fork and exec.
+        unsafe { command.pre_exec(no_more_filters) };
+        command.output().unwrap()
+    };
+    let bare = Command::new(place.path().join("rings")).output().unwrap();
+    if bare.status.code() != Some(3) {
+        return;
+    }
+    let output = shut(&["--atomic", "a", "./rings"]);
+    refused(&output, 125, "--async-io allow");
+    assert_eq!(shut(&["--atomic", "a", "--async-io", "allow", "./rings"]).status.code(), Some(3));
+}
+
+/// A filter that refuses seccomp(2), as a container's may.
+fn no_more_filters() -> std::io::Result<()> {
+    let step = |code: u32, k: u32, jf: u8| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+    let mut code = [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_seccomp as u32, 1),
+        step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0),
+        step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0),
+    ];
+    let program = libc::sock_fprog { len: code.len() as u16, filter: code.as_mut_ptr() };
+    // SAFETY: the program outlives the calls.
+    let done = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program)
+    };
+    if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
 fn executable(path: &Path, mode: u32) {

@@ -316,7 +316,7 @@ fn differential(parent: &Path, settings: &Settings, calls: usize) {
     let folder = parent.join(format!("famio-differential-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let globs = Globs::new(b"*.atomic", b"/", None).unwrap();
-    process::start_with(Config { globs, settings: settings.clone() });
+    process::start_with(Config { globs, settings: settings.clone(), async_io: false });
     let runs = Runs {
         cases: (calls / LENGTH).max(1) as u32,
         failure_persistence: None,

@@ -2,12 +2,13 @@
 
 mod elf;
 mod execute;
+pub mod filter;
 pub mod preload;
 mod program;
 mod search;
 
 use crate::failure::Failure;
-use crate::settings::{self, Layer, Options, PolicyName, Size};
+use crate::settings::{self, AsyncIoName, Layer, Options, PolicyName, Size};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -41,17 +42,22 @@ pub struct Protect {
     /// How far the journal of one file may grow, for example 512MiB [default: 4GiB]
     #[arg(long, value_name = "SIZE")]
     journal_limit: Option<Size>,
+    /// Whether the program may set up io_uring or kernel AIO (libaio), whose requests would go past Famio [default:
+    /// refuse, so that it falls back to ordinary calls]
+    #[arg(long, value_enum, hide_possible_values = true, value_name = "refuse|allow")]
+    async_io: Option<AsyncIoName>,
 }
 
 const HELP: &str = "\
 Settings also come from the environment (FAMIO_ATOMIC, one glob per line, FAMIO_POOL, FAMIO_DURABILITY,
-FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_JOURNAL_LIMIT) and from famio.toml in this folder or one above:
+FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_JOURNAL_LIMIT, FAMIO_ASYNC_IO) and from famio.toml in this folder or one above:
 
   atomic = [\"app.db\", \"data/**/*.db\"]     # paths from famio.toml's folder on
   pool = \"/mnt/pmem/pool\"
   durability = \"power\"
   policy = \"auto\"
   journal-limit = \"4GiB\"
+  async-io = \"refuse\"
 
 The command line wins over the environment, the environment over famio.toml; globs of all three add up.
 
@@ -74,6 +80,9 @@ pub struct Checked {
 /// Runs the program; comes back only on failure.
 pub fn main(args: Args) -> Result<i32, Failure> {
     let checked = check(&args.protect, &args.command)?;
+    if checked.layer.async_io != Some(AsyncIoName::Allow) {
+        filter::install().map_err(Failure::refused)?;
+    }
     let variables = checked.layer.variables();
     Err(execute::become_program(&checked.path, &args.command, &variables, &checked.library))
 }
@@ -105,5 +114,6 @@ fn gather(protect: &Protect) -> Result<Layer, String> {
     }
     top.policy = protect.policy;
     top.journal_limit = protect.journal_limit;
+    top.async_io = protect.async_io;
     settings::gather(top, protect.options.config.as_deref())
 }

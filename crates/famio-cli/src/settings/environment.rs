@@ -1,6 +1,6 @@
 //! Settings from environment variables: the same names that `famio run` passes on to the preload library.
 
-use super::{DomainName, DurabilityName, Layer, PolicyName, absolute};
+use super::{AsyncIoName, DomainName, DurabilityName, Layer, PolicyName, absolute};
 use clap::ValueEnum;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -18,6 +18,8 @@ pub const DOMAIN: &str = "FAMIO_DOMAIN";
 pub const POLICY: &str = "FAMIO_POLICY";
 /// Bytes.
 pub const JOURNAL_LIMIT: &str = "FAMIO_JOURNAL_LIMIT";
+/// `refuse` or `allow`.
+pub const ASYNC_IO: &str = "FAMIO_ASYNC_IO";
 
 /// Reads the variables; an empty one says nothing.
 pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<Layer, String> {
@@ -39,6 +41,7 @@ pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<
         domain: word::<DomainName>(DOMAIN, get(DOMAIN))?,
         policy: word::<PolicyName>(POLICY, get(POLICY))?,
         journal_limit: limit,
+        async_io: word::<AsyncIoName>(ASYNC_IO, get(ASYNC_IO))?,
     })
 }
 

@@ -1,6 +1,6 @@
 //! Settings from `famio.toml`. Paths in it are relative to its folder.
 
-use super::{DomainName, DurabilityName, Layer, PolicyName, Size, absolute};
+use super::{AsyncIoName, DomainName, DurabilityName, Layer, PolicyName, Size, absolute};
 use serde::Deserialize;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,7 @@ struct Text {
     domain: Option<DomainName>,
     policy: Option<PolicyName>,
     journal_limit: Option<Size>,
+    async_io: Option<AsyncIoName>,
 }
 
 /// The nearest `famio.toml` in `here` and above, up to `home` where that is above, else up to the root.
@@ -51,6 +52,7 @@ pub fn read(path: &Path) -> Result<Layer, String> {
         domain: text.domain,
         policy: text.policy,
         journal_limit: text.journal_limit,
+        async_io: text.async_io,
     })
 }
 
@@ -71,7 +73,7 @@ mod tests {
         let root = folder.path().canonicalize().unwrap();
         let path = root.join(NAME);
         let text = "atomic = ['./app.db', '/x/*.db']\npool = 'pool'\ndurability = 'process'\ndomain = 'emulated'\n\
-                    policy = 'undo'\njournal-limit = '1GiB'\n";
+                    policy = 'undo'\njournal-limit = '1GiB'\nasync-io = 'allow'\n";
         std::fs::write(&path, text).unwrap();
         let layer = read(&path).unwrap();
         assert_eq!(layer.atomic, [root.join("app.db").as_os_str(), OsStr::new("/x/*.db")]);
@@ -80,6 +82,7 @@ mod tests {
         assert_eq!(layer.domain, Some(DomainName::Emulated));
         assert_eq!(layer.policy, Some(PolicyName::Undo));
         assert_eq!(layer.journal_limit, Some(Size(1 << 30)));
+        assert_eq!(layer.async_io, Some(AsyncIoName::Allow));
     }
 
     #[test]

@@ -46,6 +46,16 @@ pub enum PolicyName {
     Alternate,
 }
 
+/// Whether a program may set up io_uring or kernel AIO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AsyncIoName {
+    /// ENOSYS, so that programs fall back to calls that are handled
+    Refuse,
+    /// Their requests on atomic files are not protected
+    Allow,
+}
+
 /// The options that every command has.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Options {
@@ -78,6 +88,8 @@ pub struct Layer {
     pub policy: Option<PolicyName>,
     /// How far a journal may grow.
     pub journal_limit: Option<Size>,
+    /// Whether io_uring and kernel AIO may be set up.
+    pub async_io: Option<AsyncIoName>,
 }
 
 impl Layer {
@@ -95,6 +107,7 @@ impl Layer {
             domain: self.domain.or(below.domain),
             policy: self.policy.or(below.policy),
             journal_limit: self.journal_limit.or(below.journal_limit),
+            async_io: self.async_io.or(below.async_io),
         }
     }
 
@@ -127,6 +140,7 @@ impl Layer {
         add(environment::DOMAIN, self.domain.map(name_of));
         add(environment::POLICY, self.policy.map(name_of));
         add(environment::JOURNAL_LIMIT, self.journal_limit.map(|Size(bytes)| bytes.to_string().into()));
+        add(environment::ASYNC_IO, self.async_io.map(name_of));
         list
     }
 }
@@ -194,6 +208,7 @@ mod tests {
             domain: Some(DomainName::Emulated),
             policy: Some(PolicyName::Alternate),
             journal_limit: Some(Size(5)),
+            async_io: Some(AsyncIoName::Allow),
         };
         let expected = [
             ("FAMIO_ATOMIC", "/a\n/b*"),
@@ -202,6 +217,7 @@ mod tests {
             ("FAMIO_DOMAIN", "emulated"),
             ("FAMIO_POLICY", "alternate"),
             ("FAMIO_JOURNAL_LIMIT", "5"),
+            ("FAMIO_ASYNC_IO", "allow"),
         ];
         assert_eq!(layer.variables(), expected.map(|(name, value)| (name, OsString::from(value))));
     }

@@ -55,9 +55,16 @@ pub unsafe fn io_submit(context: usize, count: isize, blocks: *const *const i32)
     unsafe { raw!(SYS_io_submit, context, count, blocks) }
 }
 
-/// Before an io_uring is set up: `ENOSYS` in a process with atomic files, since its requests go past the library.
+/// Before an io_uring is set up: `ENOSYS` in a process with atomic files, since its requests go past the library; unless
+/// the user allows it.
 pub fn io_uring() -> Ret {
-    if process::config().is_none() {
+    let Some(config) = process::config() else { return 0 };
+    if config.async_io {
+        if process::say_once(process::Once::Ring) {
+            sys::notice(
+                "io_uring is used, as FAMIO_ASYNC_IO=allow has it: its requests on atomic files are not protected",
+            );
+        }
         return 0;
     }
     if process::say_once(process::Once::Ring) {

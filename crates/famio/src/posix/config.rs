@@ -14,6 +14,8 @@ pub struct Config {
     pub globs: Globs,
     /// Their settings.
     pub settings: Settings,
+    /// Whether the program may set up an io_uring, whose requests go past the library.
+    pub async_io: bool,
 }
 
 impl Config {
@@ -79,9 +81,14 @@ fn parse<'a>(variable: impl Fn(&str) -> Option<&'a [u8]>) -> Result<Option<Confi
             None => return bad("FAMIO_JOURNAL_LIMIT", value, "a number of bytes, with K, M or G if you like"),
         }
     }
+    let async_io = match text("FAMIO_ASYNC_IO")? {
+        None | Some("refuse") => false,
+        Some("allow") => true,
+        Some(other) => return bad("FAMIO_ASYNC_IO", other, "refuse or allow"),
+    };
     let globs = Globs::new(atomic, &working_folder(), settings.pool.as_deref())
         .map_err(|why| format!("FAMIO_ATOMIC: {why}; the program was not started"))?;
-    Ok(Some(Config { globs, settings }))
+    Ok(Some(Config { globs, settings, async_io }))
 }
 
 fn bytes(text: &str) -> Option<u64> {
@@ -149,6 +156,7 @@ mod tests {
             ("FAMIO_DURABILITY", "process"),
             ("FAMIO_POLICY", "redo"),
             ("FAMIO_JOURNAL_LIMIT", "16M"),
+            ("FAMIO_ASYNC_IO", "allow"),
         ])
         .unwrap()
         .unwrap();
@@ -156,6 +164,7 @@ mod tests {
         assert_eq!(config.settings.durability, Durability::Process);
         assert_eq!(config.settings.policy, PolicyChoice::Redo);
         assert_eq!(config.settings.journal_limit, 16 << 20);
+        assert!(config.async_io && !with(&[("FAMIO_ATOMIC", "x")]).unwrap().unwrap().async_io);
         assert!(config.warning().unwrap().contains("FAMIO_DURABILITY"));
     }
 
@@ -165,6 +174,7 @@ mod tests {
             ("FAMIO_DURABILITY", "none"),
             ("FAMIO_DOMAIN", "pmem"),
             ("FAMIO_POLICY", "Undo"),
+            ("FAMIO_ASYNC_IO", "yes"),
             ("FAMIO_JOURNAL_LIMIT", "-1"),
             ("FAMIO_JOURNAL_LIMIT", "0"),
             ("FAMIO_JOURNAL_LIMIT", "99999999999G"),
