@@ -14,6 +14,7 @@ mod settings;
 mod status;
 mod text;
 mod torture;
+mod trace;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use failure::Failure;
@@ -32,6 +33,7 @@ struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   famio run --atomic app.db -- sqlite3 app.db     make app.db atomic for this sqlite3
+  famio trace -- ./server                         which files does ./server write, and which want to be atomic?
   famio status .                                  journals that a crash left in this folder
   famio recover app.db                            bring app.db to its last SYNC
   famio check .                                   whether those journals are sound
@@ -47,6 +49,7 @@ enum Command {
     Status(status::Args),
     Doctor(doctor::Args),
     Torture(torture::Args),
+    Trace(trace::Args),
     Bench(bench::Args),
 }
 
@@ -72,6 +75,7 @@ fn start() -> i32 {
         Command::Status(args) => status::main(args),
         Command::Doctor(args) => doctor::main(args),
         Command::Torture(args) => torture::main(args),
+        Command::Trace(args) => trace::main(args),
         Command::Bench(args) => bench::main(args),
     };
     match result {
@@ -83,11 +87,11 @@ fn start() -> i32 {
     }
 }
 
-/// The command line; a usage error of `run` gets 125 (its program may use 1 and 2 itself), any other 2.
+/// The command line; a usage error of `run` and `trace` gets 125 (their program may use 1 and 2 itself), any other 2.
 fn parse() -> Result<Command, i32> {
     let parsed = Cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     parsed.map(|cli| cli.command).map_err(|error| {
-        let is_run = std::env::args_os().nth(1).is_some_and(|word| word == "run");
+        let is_run = std::env::args_os().nth(1).is_some_and(|word| word == "run" || word == "trace");
         // A closed stdout must not turn help into a panic.
         let _ = error.print();
         match error.exit_code() {

@@ -1,11 +1,11 @@
 //! `famio run`: checks that the program can be protected, sets the environment, and becomes the program.
 
-mod elf;
-mod execute;
+pub mod elf;
+pub mod execute;
 pub mod filter;
 pub mod preload;
-mod program;
-mod search;
+pub mod program;
+pub mod search;
 
 use crate::failure::Failure;
 use crate::settings::{self, AsyncIoName, Layer, Options, PolicyName, Size};

@@ -1,4 +1,4 @@
-//! Finding the preload library.
+//! Finding the preload library, and that of `famio trace`.
 
 use super::elf::{self, Kind};
 use std::ffi::OsStr;
@@ -7,14 +7,24 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 const NAME: &str = "libfamio_preload.so";
+const TRACER: &str = "libfamio_trace.so";
 /// Where `make install` puts it, from the folder of the command.
 const INSTALLED: &str = "../lib/famio";
 
 /// `FAMIO_PRELOAD`, or beside the command (a build tree), or where `make install` puts it.
 pub fn find() -> Result<PathBuf, String> {
-    let named = std::env::var_os("FAMIO_PRELOAD").filter(|value| !value.is_empty()).map(PathBuf::from);
+    find_library(NAME, "FAMIO_PRELOAD")
+}
+
+/// `FAMIO_TRACER`, or where the preload library may be.
+pub fn find_tracer() -> Result<PathBuf, String> {
+    find_library(TRACER, "FAMIO_TRACER")
+}
+
+fn find_library(name: &str, variable: &str) -> Result<PathBuf, String> {
+    let named = std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
     let command = std::env::current_exe().map_err(|error| format!("/proc/self/exe: {error}"))?;
-    let library = find_from(named.as_deref(), command.parent().unwrap_or(Path::new("/")))?;
+    let library = find_from(name, variable, named.as_deref(), command.parent().unwrap_or(Path::new("/")))?;
     check(&library).map_err(|why| format!("{}: {why}; the loader would ignore it", library.display()))?;
     Ok(library)
 }
@@ -30,18 +40,18 @@ fn check(library: &Path) -> Result<(), String> {
     }
 }
 
-fn find_from(named: Option<&Path>, folder: &Path) -> Result<PathBuf, String> {
+fn find_from(name: &str, variable: &str, named: Option<&Path>, folder: &Path) -> Result<PathBuf, String> {
     let path = match named {
         Some(path) if path.is_file() => path.to_path_buf(),
-        Some(path) => return Err(format!("FAMIO_PRELOAD: no such file: {}", path.display())),
+        Some(path) => return Err(format!("{variable}: no such file: {}", path.display())),
         None => {
-            let places = [folder.join(NAME), folder.join(INSTALLED).join(NAME)];
+            let places = [folder.join(name), folder.join(INSTALLED).join(name)];
             match places.iter().find(|path| path.is_file()) {
                 Some(path) => path.clone(),
                 None => {
                     let places = places.map(|path| path.display().to_string()).join(" and ");
                     return Err(format!(
-                        "{NAME} not found; looked for {places}; build it with 'make' or name it in FAMIO_PRELOAD"
+                        "{name} not found; looked for {places}; build it with 'make' or name it in {variable}"
                     ));
                 }
             }
@@ -50,7 +60,7 @@ fn find_from(named: Option<&Path>, folder: &Path) -> Result<PathBuf, String> {
     let path = path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?;
     if path.as_os_str().as_bytes().iter().any(|byte| b" :".contains(byte)) {
         return Err(format!(
-            "{}: LD_PRELOAD can't name a path with a space or a colon; copy the library elsewhere and set FAMIO_PRELOAD",
+            "{}: LD_PRELOAD can't name a path with a space or a colon; copy the library elsewhere and set {variable}",
             path.display()
         ));
     }
@@ -74,6 +84,10 @@ pub fn value(library: &Path, before: Option<&OsStr>) -> std::ffi::OsString {
 mod tests {
     use super::*;
 
+    fn find_in(named: Option<&Path>, folder: &Path) -> Result<PathBuf, String> {
+        find_from(NAME, "FAMIO_PRELOAD", named, folder)
+    }
+
     #[test]
     fn beside_then_installed() {
         let folder = tempfile::tempdir().unwrap();
@@ -82,16 +96,16 @@ mod tests {
         let installed = root.join("lib/famio");
         std::fs::create_dir_all(&bin).unwrap();
         std::fs::create_dir_all(&installed).unwrap();
-        assert!(find_from(None, &bin).unwrap_err().contains("lib/famio"));
+        assert!(find_in(None, &bin).unwrap_err().contains("lib/famio"));
         std::fs::write(installed.join(NAME), "").unwrap();
-        assert_eq!(find_from(None, &bin).unwrap(), installed.join(NAME));
+        assert_eq!(find_in(None, &bin).unwrap(), installed.join(NAME));
         std::fs::write(bin.join(NAME), "").unwrap();
-        assert_eq!(find_from(None, &bin).unwrap(), bin.join(NAME));
-        assert_eq!(find_from(Some(&installed.join(NAME)), &bin).unwrap(), installed.join(NAME));
-        assert!(find_from(Some(&root.join("no")), &bin).unwrap_err().contains("FAMIO_PRELOAD"));
+        assert_eq!(find_in(None, &bin).unwrap(), bin.join(NAME));
+        assert_eq!(find_in(Some(&installed.join(NAME)), &bin).unwrap(), installed.join(NAME));
+        assert!(find_in(Some(&root.join("no")), &bin).unwrap_err().contains("FAMIO_PRELOAD"));
         std::fs::create_dir(root.join("a b")).unwrap();
         std::fs::write(root.join("a b").join(NAME), "").unwrap();
-        assert!(find_from(None, &root.join("a b")).unwrap_err().contains("space"));
+        assert!(find_in(None, &root.join("a b")).unwrap_err().contains("space"));
     }
 
     #[test]

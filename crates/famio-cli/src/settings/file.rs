@@ -5,7 +5,8 @@ use serde::Deserialize;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-const NAME: &str = "famio.toml";
+/// The file's name.
+pub const NAME: &str = "famio.toml";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]

@@ -1,7 +1,7 @@
 //! Settings from the command line, the environment and `famio.toml`, in this order of precedence. Globs add up.
 
 mod environment;
-mod file;
+pub mod file;
 mod globs;
 mod size;
 

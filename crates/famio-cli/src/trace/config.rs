@@ -1,0 +1,181 @@
+//! Adding to `famio.toml`: what is in it, comments too, stays as it is.
+
+use super::judge::Judged;
+use crate::settings::{self, file};
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use toml_edit::{Array, DocumentMut, Item, Value};
+
+/// A `famio.toml` that is there, or is to be made.
+pub struct Config {
+    path: PathBuf,
+    text: DocumentMut,
+    globs: Vec<OsString>,
+}
+
+impl Config {
+    /// This file, or the one that `famio run` would read here, or a new one here.
+    pub fn open(path: Option<&Path>) -> Result<Self, String> {
+        let here = std::env::current_dir().map_err(|error| format!("current folder: {error}"))?;
+        let home = std::env::var_os("HOME");
+        let path = match path {
+            Some(path) => here.join(path),
+            None => file::search(&here, home.as_deref().map(Path::new)).unwrap_or_else(|| here.join(file::NAME)),
+        };
+        let shown = path.display();
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(Self { path, text: DocumentMut::new(), globs: Vec::new() });
+            }
+            Err(error) => return Err(format!("{shown}: {error}")),
+        };
+        // All mistakes are found here, with the messages of `famio run`.
+        let globs = file::read(&path)?.atomic;
+        let text = text.parse().map_err(|error| format!("{shown}: {error}"))?;
+        Ok(Self { path, text, globs })
+    }
+
+    /// Whether a glob in it names this file already.
+    pub fn names(&self, path: &Path) -> bool {
+        let options = glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::new() };
+        let name = path.file_name().unwrap_or_default();
+        self.globs.iter().filter_map(|glob| glob::Pattern::new(glob.to_str()?).ok()).any(|glob| {
+            let subject = if glob.as_str().contains('/') { path.as_os_str() } else { name };
+            subject.to_str().is_some_and(|subject| glob.matches_with(subject, options))
+        })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Adds these files. What was done, for the user.
+    pub fn add(mut self, files: &[&Judged]) -> Result<String, String> {
+        let shown = self.path.display().to_string();
+        let mut globs = Vec::new();
+        for judged in files.iter().filter(|judged| !self.names(&judged.file.path)) {
+            let glob = glob_of(&judged.file.path, self.folder())?;
+            // What `famio run` would refuse must not get in.
+            settings::absolute(glob.as_ref(), self.folder())?;
+            globs.push(glob);
+        }
+        if globs.is_empty() {
+            return Ok(format!("{shown} names them already"));
+        }
+        let array = self.text.entry("atomic").or_insert(Item::Value(Value::Array(Array::new())));
+        let array = array.as_array_mut().ok_or_else(|| format!("{shown}: 'atomic' is not a list"))?;
+        extend(array, &globs);
+        write(&self.path, &self.text.to_string()).map_err(|error| format!("{shown}: {error}"))?;
+        Ok(format!("{shown}: atomic now has {}", globs.join(", ")))
+    }
+
+    fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("/"))
+    }
+}
+
+/// One entry per line, as soon as there are two.
+fn extend(array: &mut Array, globs: &[String]) {
+    let lines = array.len() + globs.len() > 1;
+    for glob in globs {
+        let mut value = Value::from(glob.as_str());
+        if lines {
+            value.decor_mut().set_prefix("\n  ");
+        }
+        array.push_formatted(value);
+    }
+    if lines {
+        array.set_trailing_comma(true);
+        array.set_trailing("\n");
+    }
+}
+
+/// The path from the folder on, if it is below it, with what would be a wildcard taken literally.
+fn glob_of(path: &Path, folder: &Path) -> Result<String, String> {
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
+    let text = |path: &Path| {
+        let text =
+            path.to_str().ok_or_else(|| format!("{}: a name that is not UTF-8 can't be in famio.toml", path.display()));
+        text.map(glob::Pattern::escape)
+    };
+    match path.strip_prefix(folder) {
+        Ok(below) => Ok(format!("./{}", text(below)?)),
+        Err(_) => text(path),
+    }
+}
+
+/// Whole or not at all, through links, with the mode that it had.
+fn write(path: &Path, text: &str) -> std::io::Result<()> {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let new = path.with_file_name(format!(".{}.{}", file::NAME, std::process::id()));
+    let write = || {
+        let mut to = std::fs::File::create_new(&new)?;
+        if let Ok(old) = std::fs::metadata(&path) {
+            to.set_permissions(old.permissions())?;
+        }
+        to.write_all(text.as_bytes())?;
+        to.sync_all()?;
+        std::fs::rename(&new, &path)
+    };
+    write().inspect_err(|_| {
+        let _ = std::fs::remove_file(&new);
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::judge::Kind;
+    use super::super::shared::File;
+    use super::*;
+
+    fn added(text: &str, names: &[&str]) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let path = root.join("famio.toml");
+        if !text.is_empty() {
+            std::fs::write(&path, text).unwrap();
+        }
+        let files: Vec<File> = names.iter().map(|name| File::with(root.join(name).to_str().unwrap(), &[])).collect();
+        let judged: Vec<Judged> = files
+            .iter()
+            .map(|file| Judged { file, kind: Kind::Database, why: String::new(), size: Some(1), suggested: true })
+            .collect();
+        let config = Config::open(Some(&path)).unwrap();
+        config.add(&judged.iter().collect::<Vec<_>>()).unwrap();
+        // What `famio run` reads.
+        file::read(&path).unwrap();
+        std::fs::read_to_string(&path).unwrap()
+    }
+
+    #[test]
+    fn a_new_file() {
+        assert_eq!(added("", &["app.db"]), "atomic = [\"./app.db\"]\n");
+        assert_eq!(added("", &["a[1].db", "/x/*"]), "atomic = [\n  \"./a[[]1[]].db\",\n  \"/x/[*]\",\n]\n");
+    }
+
+    #[test]
+    fn what_is_there_stays() {
+        let text = "# mine\npolicy = 'undo' # why\natomic = ['one.db', # the first\n]\n";
+        let wanted = "# mine\npolicy = 'undo' # why\natomic = ['one.db', # the first\n\n  \"./data/two.db\",\n]\n";
+        assert_eq!(added(text, &["data/two.db"]).replace("\n\n", "\n"), wanted.replace("\n\n", "\n"));
+        assert_eq!(added("pool = '/p'\n", &["a.db"]), "pool = '/p'\natomic = [\"./a.db\"]\n");
+        // Named already, by itself or by a glob.
+        for text in ["atomic = ['./a.db']\n", "atomic = ['*.db']\n", "atomic = ['./**/a.*']\n"] {
+            assert_eq!(added(text, &["a.db"]), text);
+        }
+        assert_ne!(added("atomic = ['./x/a.db']\n", &["a.db"]), "atomic = ['./x/a.db']\n");
+    }
+
+    #[test]
+    fn mistakes_are_found_before_anything_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("famio.toml");
+        for text in ["atomic = 'a'", "atomik = []", "= 1"] {
+            std::fs::write(&path, text).unwrap();
+            assert!(Config::open(Some(&path)).is_err(), "{text}");
+        }
+    }
+}

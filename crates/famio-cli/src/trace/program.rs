@@ -1,0 +1,111 @@
+//! Running the program with the tracing library, until it and all that it started have ended.
+
+use crate::failure::{Failure, REFUSED};
+use crate::run::execute;
+use rustix::io::Errno;
+use rustix::process::{self, Pid, Signal, WaitOptions, WaitStatus};
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// Names the shared file to the library.
+const VARIABLE: &str = "FAMIO_TRACE";
+
+/// The program's process, for the signal handler.
+static PROGRAM: AtomicI32 = AtomicI32::new(0);
+/// Set by a signal that comes when the program itself has ended.
+static ENOUGH: AtomicI32 = AtomicI32::new(0);
+
+/// The exit status, as a shell has it.
+pub fn run(
+    path: &Path,
+    command: &[OsString],
+    shared: &Path,
+    library: &Path,
+    before: impl FnOnce() -> Result<(), String>,
+) -> Result<i32, Failure> {
+    // What the program leaves running becomes ours, so that it can be waited for.
+    let reaper = process::set_child_subreaper(Some(process::getpid()));
+    reaper.map_err(|error| Failure::refused(format!("subreaper: {error}")))?;
+    // SAFETY: this process has one thread.
+    let pid = match unsafe { libc::fork() } {
+        -1 => return Err(Failure::refused(format!("fork: {}", std::io::Error::last_os_error()))),
+        0 => {
+            let failure = match before() {
+                Ok(()) => {
+                    let variables = [(VARIABLE, shared.as_os_str().to_os_string())];
+                    execute::become_program(path, command, &variables, library)
+                }
+                Err(message) => Failure::new(REFUSED, message),
+            };
+            eprintln!("famio: {}", failure.message);
+            // SAFETY: ends the process, without what the parent has to do at its end.
+            unsafe { libc::_exit(failure.status) }
+        }
+        pid => pid,
+    };
+    PROGRAM.store(pid, Ordering::Relaxed);
+    for signal in [Signal::INT, Signal::QUIT, Signal::TERM, Signal::HUP] {
+        take(signal);
+    }
+    let status = wait_for(Pid::from_raw(pid).ok_or_else(|| Failure::refused("fork: no process"))?)?;
+    PROGRAM.store(0, Ordering::Relaxed);
+    wait_for_others();
+    Ok(match status.exit_status() {
+        Some(status) => status,
+        None => 128 + status.terminating_signal().unwrap_or(0),
+    })
+}
+
+/// The terminal sends its signals to the program too. One that was sent to this process alone goes on to it.
+extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    let program = PROGRAM.load(Ordering::Relaxed);
+    if program == 0 {
+        ENOUGH.store(1, Ordering::Relaxed);
+        return;
+    }
+    // SAFETY: the kernel gives a valid one; kill is async-signal-safe.
+    unsafe {
+        if (*info).si_code <= 0 {
+            libc::kill(program, signal);
+        }
+    }
+}
+
+fn take(signal: Signal) {
+    // SAFETY: a zeroed action has an empty mask; the handler only does what a handler may. Without SA_RESTART: a wait ends.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_signal as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        libc::sigaction(signal.as_raw(), &action, std::ptr::null_mut());
+    }
+}
+
+fn wait_for(program: Pid) -> Result<WaitStatus, Failure> {
+    loop {
+        match process::wait(WaitOptions::empty()) {
+            Ok(Some((pid, status))) if pid == program => return Ok(status),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(Failure::refused(format!("wait: {error}"))),
+        }
+    }
+}
+
+/// What the program left running: a server that went into the background, say.
+fn wait_for_others() {
+    let mut said = false;
+    while ENOUGH.load(Ordering::Relaxed) == 0 {
+        let options = if said { WaitOptions::empty() } else { WaitOptions::NOHANG };
+        match process::wait(options) {
+            Ok(Some(_)) | Err(Errno::INTR) => {}
+            Ok(None) => {
+                said = true;
+                eprintln!(
+                    "famio: the program has ended, what it started runs on; waiting for it (Ctrl-C: report what was seen so far)"
+                );
+            }
+            Err(_) => return,
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The report, for people and for programs.
+
+use super::judge::{Judged, Kind};
+use super::layout::Count;
+use super::shared::Seen;
+use crate::text;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::path::Path;
+
+/// How many files that don't look like databases or logs are listed unless all are wanted.
+const FEW: usize = 20;
+
+/// For people: the likeliest first, those that are suggested with a star.
+pub fn table(seen: &Seen, files: &[Judged], all: bool) -> String {
+    let mut out = String::new();
+    if seen.programs == 0 {
+        out += "famio: the program was not traced: it or the system keeps libraries out of it\n";
+        return out;
+    }
+    if files.is_empty() {
+        out += "famio: no file was opened for writing, as far as can be seen (docs/trace.md)\n";
+        return out;
+    }
+    let here = std::env::current_dir().unwrap_or_default();
+    let shown = if all { files.len() } else { shown(files) };
+    let head = ["", "#", "file", "size", "writes", "reads", "SYNCs", "maps", "locks", "looks like"];
+    let mut rows = vec![head.map(String::from).to_vec()];
+    rows.extend(files[..shown].iter().enumerate().map(|(index, judged)| row(index + 1, judged, &here)));
+    out += &text::table(&rows);
+    if shown < files.len() {
+        out += &format!("and {} more that look no different: --all lists them\n", files.len() - shown);
+    }
+    if seen.left_out > 0 {
+        out += &format!("famio: {} times there was no room for one more file\n", seen.left_out);
+    }
+    out
+}
+
+/// All that may be chosen, and a few of the others.
+fn shown(files: &[Judged]) -> usize {
+    let likely = files.iter().take_while(|judged| judged.kind <= Kind::Log).count();
+    files.len().min(likely + FEW)
+}
+
+fn row(number: usize, judged: &Judged, here: &Path) -> Vec<String> {
+    let count = |what| judged.file.count(what);
+    let path = judged.file.path.strip_prefix(here).unwrap_or(&judged.file.path);
+    let sized = |calls, bytes| match count(calls) {
+        0 => "-".into(),
+        calls => format!("{calls} ({})", text::bytes(count(bytes))),
+    };
+    let plain = |what| match count(what) {
+        0 => "-".into(),
+        calls => calls.to_string(),
+    };
+    let writes = match count(Count::Streams) {
+        0 => sized(Count::Writes, Count::WrittenBytes),
+        // Its own writes are libc's.
+        _ if count(Count::Writes) == 0 => "stream".into(),
+        _ => format!("{} + stream", sized(Count::Writes, Count::WrittenBytes)),
+    };
+    vec![
+        if judged.suggested { "*" } else { "" }.into(),
+        number.to_string(),
+        path.display().to_string(),
+        judged.size.map_or("-".into(), text::bytes),
+        writes,
+        sized(Count::Reads, Count::ReadBytes),
+        plain(Count::Syncs),
+        sized(Count::Maps, Count::MappedBytes),
+        plain(Count::Locks),
+        format!("{}: {}", judged.kind.name(), judged.why),
+    ]
+}
+
+#[derive(Serialize)]
+struct Report {
+    command: Vec<String>,
+    status: i32,
+    programs: u64,
+    left_out: u64,
+    files: Vec<FileReport>,
+}
+
+#[derive(Serialize)]
+struct FileReport {
+    path: String,
+    kind: &'static str,
+    why: String,
+    suggested: bool,
+    size: Option<u64>,
+    opens: u64,
+    streams: u64,
+    reads: u64,
+    read_bytes: u64,
+    writes: u64,
+    written_bytes: u64,
+    overwrites: u64,
+    syncs: u64,
+    maps: u64,
+    mapped_bytes: u64,
+    locks: u64,
+    cuts: u64,
+    removed: u64,
+    replaced: u64,
+    renamed: u64,
+}
+
+/// For programs. Names that are not UTF-8 have a replacement character in them.
+pub fn json(command: &[OsString], status: i32, seen: &Seen, files: &[Judged]) -> String {
+    let file = |judged: &Judged| {
+        let count = |what| judged.file.count(what);
+        FileReport {
+            path: judged.file.path.to_string_lossy().into_owned(),
+            kind: judged.kind.name(),
+            why: judged.why.clone(),
+            suggested: judged.suggested,
+            size: judged.size,
+            opens: count(Count::Opens),
+            streams: count(Count::Streams),
+            reads: count(Count::Reads),
+            read_bytes: count(Count::ReadBytes),
+            writes: count(Count::Writes),
+            written_bytes: count(Count::WrittenBytes),
+            overwrites: count(Count::Overwrites),
+            syncs: count(Count::Syncs),
+            maps: count(Count::Maps),
+            mapped_bytes: count(Count::MappedBytes),
+            locks: count(Count::Locks),
+            cuts: count(Count::Cuts),
+            removed: count(Count::Removed),
+            replaced: count(Count::Replaced),
+            renamed: count(Count::Renamed),
+        }
+    };
+    let report = Report {
+        command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        status,
+        programs: seen.programs,
+        left_out: seen.left_out,
+        files: files.iter().map(file).collect(),
+    };
+    let mut text = serde_json::to_string_pretty(&report).unwrap_or_default();
+    text.push('\n');
+    text
+}

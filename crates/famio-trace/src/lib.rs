@@ -1,0 +1,17 @@
+//! What `famio trace` loads into programs: each file call of libc goes to libc as it came, and is counted in a file that
+//! the command maps too (`layout`). Nothing is kept per descriptor: at every call the kernel is asked what file it is of.
+//!
+//! `kinds.txt` says which calls are traced. No allocation, no lock, no libc function that is traced: a call may come from
+//! a signal handler, a `vfork` child, or before any constructor.
+
+mod exports;
+mod known;
+mod layout;
+mod look;
+mod maps;
+mod number;
+mod record;
+mod start;
+mod stat;
+
+include!(concat!(env!("OUT_DIR"), "/kinds.rs"));
