@@ -80,10 +80,12 @@ impl Config {
 /// One entry per line, as soon as there are two.
 fn extend(array: &mut Array, globs: &[String]) {
     let lines = array.len() + globs.len() > 1;
+    // A comment behind the last entry stays there.
+    let mut before = array.trailing().as_str().unwrap_or_default().trim_end().to_string();
     for glob in globs {
         let mut value = Value::from(glob.as_str());
         if lines {
-            value.decor_mut().set_prefix("\n  ");
+            value.decor_mut().set_prefix(format!("{}\n  ", std::mem::take(&mut before)));
         }
         array.push_formatted(value);
     }
@@ -159,8 +161,13 @@ mod tests {
     #[test]
     fn what_is_there_stays() {
         let text = "# mine\npolicy = 'undo' # why\natomic = ['one.db', # the first\n]\n";
-        let wanted = "# mine\npolicy = 'undo' # why\natomic = ['one.db', # the first\n\n  \"./data/two.db\",\n]\n";
-        assert_eq!(added(text, &["data/two.db"]).replace("\n\n", "\n"), wanted.replace("\n\n", "\n"));
+        let wanted = "# mine\npolicy = 'undo' # why\natomic = ['one.db', # the first\n  \"./data/two.db\",\n]\n";
+        assert_eq!(added(text, &["data/two.db"]), wanted);
+        let text = "atomic = [\n  # all\n  'one.db' # the first\n  # end\n]\n# after\n";
+        let after = added(text, &["two.db"]);
+        for part in ["# all\n", "'one.db' # the first\n", "# end\n", "\"./two.db\",\n", "]\n# after\n"] {
+            assert!(after.contains(part), "{part} is not in {after}");
+        }
         assert_eq!(added("pool = '/p'\n", &["a.db"]), "pool = '/p'\natomic = [\"./a.db\"]\n");
         // Named already, by itself or by a glob.
         for text in ["atomic = ['./a.db']\n", "atomic = ['*.db']\n", "atomic = ['./**/a.*']\n"] {

@@ -1,17 +1,19 @@
 //! The file that traced programs count in: made before they run, read after.
 
 use super::layout::{self, Count, MAGIC, RECORDS};
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::OsString;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// The mapped file; removed with the value.
+/// The mapped file; gone with the value.
 pub struct Shared {
     path: PathBuf,
     map: *mut layout::Shared,
+    _file: OwnedFd,
 }
 
 /// What was counted, as it was when it was read.
@@ -48,51 +50,27 @@ impl File {
 }
 
 impl Shared {
-    /// In memory where that is possible, else among temporary files. All its space is there: no store to it can fail.
+    /// A file in memory without a name: nothing of it is left, whatever ends this process. All its space is there, so that
+    /// no store to it can fail.
     pub fn new() -> Result<Self, String> {
-        let folders = [PathBuf::from("/dev/shm"), std::env::temp_dir()];
-        let mut failed = String::new();
-        for folder in &folders {
-            match Self::below(folder) {
-                Ok(shared) => return Ok(shared),
-                Err(error) => failed = format!("{}: a file to count in can't be made: {error}", folder.display()),
-            }
-        }
-        Err(failed)
+        Self::make().map_err(|error| format!("memory to count in can't be had: {error}"))
     }
 
-    fn below(folder: &Path) -> rustix::io::Result<Self> {
-        let path = folder.join(format!("famio-trace-{}-{:08x}", std::process::id(), fastrand::u32(..)));
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
+    fn make() -> rustix::io::Result<Self> {
+        let file = rustix::fs::memfd_create("famio-trace", MemfdFlags::CLOEXEC)?;
         let size = size_of::<layout::Shared>();
-        let map = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size as u64).and_then(|()| {
-            // SAFETY: a new mapping, at an address that the kernel chooses.
-            unsafe {
-                rustix::mm::mmap(
-                    std::ptr::null_mut(),
-                    size,
-                    ProtFlags::READ | ProtFlags::WRITE,
-                    MapFlags::SHARED,
-                    &file,
-                    0,
-                )
-            }
-        });
-        match map {
-            Ok(map) => {
-                let shared = Self { path, map: map.cast() };
-                shared.get().magic.store(MAGIC, Ordering::Release);
-                Ok(shared)
-            }
-            Err(error) => {
-                let _ = std::fs::remove_file(&path);
-                Err(error)
-            }
-        }
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size as u64)?;
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let map = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), size, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)?
+        };
+        let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into();
+        let shared = Self { path, map: map.cast(), _file: file };
+        shared.get().magic.store(MAGIC, Ordering::Release);
+        Ok(shared)
     }
 
-    /// What the library is told.
+    /// What the library is told: a path by which it is opened as long as this process has it open.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -123,6 +101,5 @@ impl Drop for Shared {
     fn drop(&mut self) {
         // SAFETY: nothing refers to the mapping any more.
         let _ = unsafe { rustix::mm::munmap(self.map.cast(), size_of::<layout::Shared>()) };
-        let _ = std::fs::remove_file(&self.path);
     }
 }
