@@ -91,8 +91,16 @@ file and descriptor all of them do what libc does.
 - **watch**: libc or the kernel answers; the library prepares or takes note.
 - **forward**: not interposed, for the reason given.
 
-What the library cannot see: inlined system calls, io_uring set up by them, programs that are static or setuid, and
-what a child made by `vfork` or `posix_spawn` does before it runs another program. A name of an atomic file is a glob on
+What the library cannot see: inlined system calls, programs that are static or setuid, and what a child made by `vfork` or
+`posix_spawn` does before it runs another program. `famio doctor CMD` looks for these in a program.
+
+Requests of io_uring and of kernel AIO (libaio) go past the library too. So `famio run` makes `io_uring_setup` and `io_setup`
+fail with `ENOSYS`, however they are called, by a seccomp filter; programs then fall back to calls of this table. With
+`--async-io allow` there is no filter, and the library does not refuse either: what io_uring does to an atomic file is not
+protected; a file that libaio's `io_submit` names is handed back. Without `famio run`, by `LD_PRELOAD` alone, the library still
+refuses io_uring where it is set up through libc or liburing.
+
+A name of an atomic file is a glob on
 paths; links are followed, and once a file is open in a process, every other path to it in that process leads to the same
 atomic file.
 

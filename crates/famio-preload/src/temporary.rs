@@ -53,3 +53,16 @@ pub unsafe fn open_by_handle_at(mount: i32, handle: *mut c_void, flags: i32) -> 
     // SAFETY: no path is given.
     unsafe { adopted(fd, core::ptr::null()) }
 }
+
+/// `pidfd_getfd`: another process's descriptor.
+///
+/// # Safety
+/// As the system call.
+pub unsafe fn pidfd_getfd(pidfd: i32, target: i32, flags: u32) -> i32 {
+    // SAFETY: no memory is passed.
+    let fd = finish(|| unsafe {
+        famio::sys::syscall(libc::SYS_pidfd_getfd, [pidfd as usize, target as usize, flags as usize, 0, 0, 0])
+    }) as i32;
+    // SAFETY: no path is given.
+    unsafe { adopted(fd, core::ptr::null()) }
+}

@@ -62,7 +62,14 @@ impl Shared {
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size as u64)?;
         // SAFETY: a new mapping, at an address that the kernel chooses.
         let map = unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), size, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)?
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                size,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &file,
+                0,
+            )?
         };
         let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into();
         let shared = Self { path, map: map.cast(), _file: file };

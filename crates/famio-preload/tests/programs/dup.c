@@ -18,6 +18,9 @@ static bool locked(const char *path) {
   return WEXITSTATUS(status) == 1;
 }
 
+/* From glibc 2.36 on. */
+extern int pidfd_getfd(int pidfd, int target, unsigned flags) __attribute__((weak));
+
 int main(int argc, char **argv) {
   CHECK(argc == 2);
   const char *path = argv[1];
@@ -73,6 +76,15 @@ int main(int argc, char **argv) {
   FAILS(write(other, "z", 1), EBADF);
   CHECK((fd = open(path, O_RDONLY)) == 3 && read(fd, buffer, 16) == 6);
   close(fd);
+
+  /* A duplicate by way of a process: what is not committed yet is there. */
+  if (pidfd_getfd) {
+    int process = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    CHECK((fd = open(path, O_RDWR)) >= 0 && pwrite(fd, "ABC", 3, 0) == 3 && process >= 0);
+    CHECK((other = pidfd_getfd(process, fd, 0)) >= 0 && pread(other, buffer, 3, 0) == 3 && memcmp(buffer, "ABC", 3) == 0);
+    CHECK(pwrite(other, "abc", 3, 0) == 3 && pread(fd, buffer, 3, 0) == 3 && memcmp(buffer, "abc", 3) == 0);
+    CHECK(close(other) == 0 && close(fd) == 0 && close(process) == 0);
+  }
 
   /* Closed where no library sees it: the number is somebody else's then. */
   CHECK((fd = open(path, O_RDWR)) >= 0 && inlined(SYS_close, fd, 0, 0, 0) == 0);
