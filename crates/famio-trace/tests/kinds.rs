@@ -19,8 +19,10 @@ fn every_hook_has_a_kind() {
         lines.flat_map(|line| line.split_once('|').expect("kind | names").1.split(',').map(str::trim)).collect();
     let sections = table::parse(&read("../famio-preload/hooks.txt"));
     let rows = sections.iter().flat_map(|section| &section.rows).filter(|row| row.shape != "-");
-    let missing: Vec<&String> =
-        rows.filter(|row| !row.names.iter().any(|name| names.contains(&name.as_str()))).map(|row| &row.names[0]).collect();
+    let missing: Vec<&String> = rows
+        .filter(|row| !row.names.iter().any(|name| names.contains(&name.as_str())))
+        .map(|row| &row.names[0])
+        .collect();
     assert!(
         missing.is_empty(),
         "hooks.txt has functions of which crates/famio-trace/kinds.txt does not say whether 'famio trace' counts them: \

@@ -2,20 +2,28 @@
 
 mod machine;
 mod place;
+mod program;
 
 use crate::failure::{FAILED, Failure};
-use crate::run::preload;
+use crate::run::{preload, search};
 use crate::settings::Options;
 use crate::text::table;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Say what protection a file or folder gets here, and why
+/// Say what protection a file, a folder or a program gets here, and why
+///
+/// Of a program: whether Famio can enter it, and what it and its libraries import that would step around Famio.
 #[derive(clap::Args)]
-#[command(after_help = HELP)]
+#[command(after_help = HELP, override_usage = "famio doctor [OPTIONS] [PATH | PROGRAM] [-- <CMD>...]")]
 pub struct Args {
-    /// A file, or a folder where files are to be protected
-    #[arg(default_value = ".", value_name = "PATH")]
-    path: PathBuf,
+    /// A file, or a folder where files are to be protected; or a program or library. A name without a slash that is not
+    /// here is looked for in PATH [default: .]
+    #[arg(value_name = "PATH | PROGRAM")]
+    path: Option<PathBuf>,
+    /// A program, whatever else has its name; arguments are ignored
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
     #[command(flatten)]
     options: Options,
 }
@@ -26,7 +34,9 @@ Exit status: 0; 1 if something prevents protection; 2 bad usage.
 Examples:
   famio doctor
   famio doctor /mnt/pmem --pool /mnt/pmem/pool
-  famio doctor app.db --durability process";
+  famio doctor app.db --durability process
+  famio doctor sqlite3
+  famio doctor data -- ./server --port 80     # the folder and the program";
 
 /// How a finding is to be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,17 +74,50 @@ impl Finding {
 /// Looks and reports.
 pub fn main(args: Args) -> Result<i32, Failure> {
     let settings = args.options.gather().map_err(|error| Failure::new(2, error))?;
-    let mut findings = machine::look();
-    findings.push(match preload::find() {
-        Ok(library) => Finding::fine("preload library", library.display().to_string()),
-        Err(error) => Finding::problem("preload library", error),
-    });
-    findings.extend(place::look(&args.path, &settings));
-    print!("{}", report(&args.path, &findings));
-    Ok(if findings.iter().any(|finding| finding.verdict == Verdict::Problem) { FAILED } else { 0 })
+    let (place, program) = subjects(args.path, &args.command)?;
+    let mut text = String::new();
+    let mut problems = false;
+    let mut report = |subject: &Path, findings: &[Finding]| {
+        text += &report(subject, findings);
+        problems |= findings.iter().any(|finding| finding.verdict == Verdict::Problem);
+    };
+    if let Some(path) = place {
+        let mut findings = machine::look();
+        findings.push(match preload::find() {
+            Ok(library) => Finding::fine("preload library", library.display().to_string()),
+            Err(error) => Finding::problem("preload library", error),
+        });
+        findings.extend(place::look(&path, &settings));
+        report(&path, &findings);
+    }
+    if let Some(path) = program {
+        report(&path, &program::look(&path));
+    }
+    print!("{text}");
+    Ok(if problems { FAILED } else { 0 })
 }
 
-fn report(path: &Path, findings: &[Finding]) -> String {
+/// The place and the program that are meant.
+fn subjects(path: Option<PathBuf>, command: &[OsString]) -> Result<(Option<PathBuf>, Option<PathBuf>), Failure> {
+    if let Some(name) = command.first() {
+        // Also its environment is looked at: nothing is said of a place that was not asked for.
+        return Ok((path, Some(search::find(name)?)));
+    }
+    let Some(path) = path else { return Ok((Some(PathBuf::from(".")), None)) };
+    if program::is_one(&path) {
+        return Ok((None, Some(path)));
+    }
+    let is_name = path.components().count() == 1 && !path.as_os_str().as_encoded_bytes().contains(&b'/');
+    if is_name
+        && !path.exists()
+        && let Ok(found) = search::find(path.as_os_str())
+    {
+        return Ok((None, Some(found)));
+    }
+    Ok((Some(path), None))
+}
+
+fn report(subject: &Path, findings: &[Finding]) -> String {
     let row = |finding: &Finding| {
         let verdict = match finding.verdict {
             Verdict::Fine => "ok",
@@ -86,9 +129,9 @@ fn report(path: &Path, findings: &[Finding]) -> String {
     let rows: Vec<_> = findings.iter().map(row).collect();
     let problems = findings.iter().filter(|finding| finding.verdict == Verdict::Problem).count();
     let end = match problems {
-        0 => format!("{}: can be protected\n", path.display()),
-        1 => format!("{}: can't be protected: 1 problem\n", path.display()),
-        many => format!("{}: can't be protected: {many} problems\n", path.display()),
+        0 => format!("{}: can be protected\n", subject.display()),
+        1 => format!("{}: can't be protected: 1 problem\n", subject.display()),
+        many => format!("{}: can't be protected: {many} problems\n", subject.display()),
     };
     table(&rows) + &end
 }

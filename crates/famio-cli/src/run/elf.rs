@@ -1,10 +1,14 @@
 //! As much of a program's ELF header as tells whether the dynamic loader of this machine will load the library.
 
+use object::read::elf::ElfFile64;
+use object::{Endianness, Object, ReadCache};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
 const PT_INTERP: u32 = 3;
+/// What the Go linker always leaves.
+pub const GO_SECTIONS: [&str; 2] = [".go.buildinfo", ".note.go.buildid"];
 /// Longest path that the kernel takes as an interpreter.
 const LONGEST_PATH: u64 = 4096;
 
@@ -60,6 +64,13 @@ pub fn read(file: &File) -> io::Result<Kind> {
         }
     }
     Ok(Kind::Static)
+}
+
+/// Whether the Go linker made this program. Reads no more than its headers.
+pub fn is_go(file: &File) -> bool {
+    let cache = ReadCache::new(file);
+    let parsed = ElfFile64::<Endianness, _>::parse(&cache);
+    parsed.is_ok_and(|parsed| GO_SECTIONS.iter().any(|name| parsed.section_by_name(name).is_some()))
 }
 
 /// Reads from the start until `bytes` is full or the file ends.

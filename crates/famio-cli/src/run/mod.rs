@@ -101,7 +101,14 @@ pub fn check(protect: &Protect, command: &[OsString]) -> Result<Checked, Failure
     let library = preload::find().map_err(Failure::refused)?;
     let name = command.first().ok_or_else(|| Failure::refused("no program given"))?;
     let path = search::find(name)?;
-    program::check(&path)?;
+    let main = program::check(&path)?;
+    if std::fs::File::open(&main).is_ok_and(|file| elf::is_go(&file)) {
+        eprintln!(
+            "famio: {}: a Go program, which makes its system calls itself: only files that C libraries in it use are \
+             protected; famio doctor says more",
+            path.display()
+        );
+    }
     Ok(Checked { layer, library, path })
 }
 

@@ -7,20 +7,21 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// How many interpreters of interpreters the kernel follows.
 const DEEPEST: usize = 5;
 /// How much of a script's first line the kernel reads.
 const FIRST_LINE: usize = 256;
 
-/// Refuses a program that the library would not be loaded into. Scripts are followed to their interpreter.
-pub fn check(path: &Path) -> Result<(), Failure> {
+/// Refuses a program that the library would not be loaded into. Scripts are followed to their interpreter, whose path comes
+/// back.
+pub fn check(path: &Path) -> Result<PathBuf, Failure> {
     follow(path, path, 0)
 }
 
 /// `path` stands for `program`: itself, or an interpreter on the way.
-fn follow(program: &Path, path: &Path, depth: usize) -> Result<(), Failure> {
+fn follow(program: &Path, path: &Path, depth: usize) -> Result<PathBuf, Failure> {
     let name = if program == path {
         format!("{}", program.display())
     } else {
@@ -59,7 +60,7 @@ fn follow(program: &Path, path: &Path, depth: usize) -> Result<(), Failure> {
         Kind::Dynamic(loader) if !same_loader(&loader) => {
             refuse(&format!("is for another C library (loader {})", OsStr::from_bytes(&loader).to_string_lossy()))
         }
-        Kind::Dynamic(_) | Kind::NotElf => Ok(()),
+        Kind::Dynamic(_) | Kind::NotElf => Ok(path.to_path_buf()),
     }
 }
 
@@ -68,8 +69,8 @@ fn follow_script(
     program: &Path,
     file: &File,
     depth: usize,
-    refuse: &dyn Fn(&str) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    refuse: &dyn Fn(&str) -> Result<PathBuf, Failure>,
+) -> Result<PathBuf, Failure> {
     let mut line = [0; FIRST_LINE];
     let length = match elf::read_up_to(file, &mut line) {
         Ok(length) => length,
@@ -79,14 +80,14 @@ fn follow_script(
         return follow(program, Path::new("/bin/sh"), depth + 1);
     };
     let interpreter = Path::new(OsStr::from_bytes(interpreter));
-    follow(program, interpreter, depth + 1)?;
+    let found = follow(program, interpreter, depth + 1)?;
     // `#!/usr/bin/env python3`: what counts is what env runs; its options and assignments are left to it.
     let plain = !argument.is_empty() && !argument.starts_with(b"-") && !argument.contains(&b'=');
     if plain && interpreter.file_name() == Some(OsStr::new("env")) {
         let path = search::find(OsStr::from_bytes(argument))?;
         return follow(program, &path, depth + 1);
     }
-    Ok(())
+    Ok(found)
 }
 
 /// The interpreter and its one argument.
@@ -120,7 +121,6 @@ fn base_name(path: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
 
     fn script(folder: &Path, name: &str, text: &[u8], mode: u32) -> PathBuf {
         let path = folder.join(name);
