@@ -195,6 +195,7 @@ const CALLS: &str = r#"
 #include <aio.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -206,6 +207,15 @@ const CALLS: &str = r#"
 #include <unistd.h>
 #define CHECK(x) do { if (!(x)) { fprintf(stderr, "%d: %s: %s\n", __LINE__, #x, strerror(errno)); exit(1); } } while (0)
 static int make(const char *name) { int fd = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600); CHECK(fd >= 0); return fd; }
+static int cleaned;
+static void clean(void *unused) { (void)unused; cleaned = 1; }
+static void *waits(void *pipe) {
+  char byte;
+  pthread_cleanup_push(clean, 0);
+  read(*(int *)pipe, &byte, 1);
+  pthread_cleanup_pop(0);
+  return 0;
+}
 int main(void) {
   struct iovec two[2] = {{"ab", 2}, {"cde", 3}};
   int fd = make("vector");
@@ -245,6 +255,11 @@ int main(void) {
   CHECK(write(fd, "1234", 4) == 4 && truncate("locked", 2) == 0 && ftruncate(fd, 8) == 0);
   CHECK(renameat(AT_FDCWD, "locked", AT_FDCWD, "renamed") == 0);
   CHECK(write(fd, "5", 1) == 1);
+  int ends[2];
+  pthread_t thread;
+  void *result;
+  CHECK(pipe(ends) == 0 && pthread_create(&thread, 0, waits, ends) == 0 && pthread_cancel(thread) == 0);
+  CHECK(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED && cleaned);
   pid_t child = vfork();
   if (child == 0) { execl("/bin/sh", "sh", "-c", "echo from below >&9", (char *)0); _exit(127); }
   int status;
@@ -256,7 +271,7 @@ int main(void) {
 #[test]
 fn every_way_to_write() {
     let Some(place) = Place::new() else { return };
-    place.compile("calls", CALLS, &["-O1", "-Wall", "-Werror"]);
+    place.compile("calls", CALLS, &["-O1", "-Wall", "-Werror", "-Wno-unused-result", "-pthread"]);
     let report = place.report(&["sh", "-c", "exec ./calls 9> inherited"]);
     counts(&place.file(&report, "vector"), &[("writes", 4), ("written_bytes", 20), ("overwrites", 2), ("syncs", 1)]);
     counts(&place.file(&report, "printed"), &[("writes", 1), ("written_bytes", 16)]);
@@ -306,6 +321,57 @@ fn what_is_suggested_is_written_and_used() {
     assert!(done.status.success(), "{done:?}");
     let whole = format!("atomic = [\"{}\"]\n", place.path("three.db").display());
     assert_eq!(std::fs::read_to_string(&file).unwrap(), whole);
+}
+
+/// Processes that open the same files at the same moment count them together, and every file once.
+const CROWD: &str = r#"
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void) {
+  int gate[2];
+  char name[16], byte;
+  if (pipe(gate)) return 1;
+  for (int child = 0; child < 8; child++) {
+    if (fork()) continue;
+    close(gate[1]);
+    read(gate[0], &byte, 1);
+    for (int n = 0; n < 500; n++) {
+      snprintf(name, sizeof name, "many%d.db", n);
+      int fd = open(name, O_RDWR | O_CREAT, 0600);
+      if (fd < 0 || pwrite(fd, name, 8, 0) != 8 || pwrite(fd, name, 8, 0) != 8 || fdatasync(fd) || close(fd)) _exit(1);
+    }
+    _exit(0);
+  }
+  close(gate[1]);
+  int status, failed = 0;
+  for (int child = 0; child < 8; child++) failed |= wait(&status) < 0 || status != 0;
+  return failed;
+}
+"#;
+
+#[test]
+fn many_processes_and_many_files() {
+    let Some(place) = Place::new() else { return };
+    place.compile("crowd", CROWD, &["-O1", "-w"]);
+    let json = place.path("report.json");
+    let done = place.trace(&["--json", "-o", json.to_str().unwrap(), "--yes", "--", "./crowd"]);
+    assert!(done.status.success(), "{done:?}");
+    let report = place.read_report();
+    assert_eq!(report["files"].as_array().unwrap().len(), 500);
+    assert_eq!((&report["left_out"], place.suggested(&report).len()), (&0.into(), 500));
+    for n in 0..500 {
+        let file = place.file(&report, &format!("many{n}.db"));
+        counts(&file, &[("opens", 8), ("writes", 16), ("written_bytes", 128), ("syncs", 8)]);
+    }
+    assert_eq!(std::fs::read_to_string(place.path("famio.toml")).unwrap(), "atomic = [\"./*.db\"]\n");
+    // For people: not five hundred lines.
+    let done = place.trace(&["--", "./crowd"]);
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(said.lines().count() < 20 && said.contains("and 490 more like these in this folder"), "{said}");
+    let done = place.trace(&["--all", "--", "./crowd"]);
+    assert!(String::from_utf8_lossy(&done.stderr).lines().count() > 500);
 }
 
 /// On a terminal of its own, made by script(1).

@@ -2,10 +2,13 @@
 
 use super::judge::Judged;
 use crate::settings::{self, file};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use toml_edit::{Array, DocumentMut, Item, Value};
+
+/// From so many files of a folder on, one glob is written for all.
+const MANY: usize = 8;
 
 /// A `famio.toml` that is there, or is to be made.
 pub struct Config {
@@ -55,12 +58,11 @@ impl Config {
     /// Adds these files. What was done, for the user.
     pub fn add(mut self, files: &[&Judged]) -> Result<String, String> {
         let shown = self.path.display().to_string();
-        let mut globs = Vec::new();
-        for judged in files.iter().filter(|judged| !self.names(&judged.file.path)) {
-            let glob = glob_of(&judged.file.path, self.folder())?;
+        let new = files.iter().map(|judged| judged.file.path.as_path()).filter(|path| !self.names(path));
+        let globs = globs_of(new, self.folder())?;
+        for glob in &globs {
             // What `famio run` would refuse must not get in.
             settings::absolute(glob.as_ref(), self.folder())?;
-            globs.push(glob);
         }
         if globs.is_empty() {
             return Ok(format!("{shown} names them already"));
@@ -95,18 +97,48 @@ fn extend(array: &mut Array, globs: &[String]) {
     }
 }
 
-/// The path from the folder on, if it is below it, with what would be a wildcard taken literally.
-fn glob_of(path: &Path, folder: &Path) -> Result<String, String> {
+/// One glob a file; but where a folder has many with one ending (or none), one for them all, also those that come later: a
+/// database in many files makes new ones.
+fn globs_of<'a>(paths: impl Iterator<Item = &'a Path>, folder: &Path) -> Result<Vec<String>, String> {
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
-    let text = |path: &Path| {
-        let text =
-            path.to_str().ok_or_else(|| format!("{}: a name that is not UTF-8 can't be in famio.toml", path.display()));
-        text.map(glob::Pattern::escape)
-    };
+    let mut groups: Vec<((Option<&Path>, Option<&OsStr>), Vec<&Path>)> = Vec::new();
+    for path in paths {
+        let key = (path.parent(), path.extension());
+        match groups.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, group)) => group.push(path),
+            None => groups.push((key, vec![path])),
+        }
+    }
+    let mut globs = Vec::new();
+    for ((parent, ending), group) in groups {
+        match parent {
+            Some(parent) if group.len() >= MANY => {
+                let ending = match ending {
+                    Some(ending) => format!(".{}", text(Path::new(ending))?),
+                    None => String::new(),
+                };
+                // Of the folder itself, `./` is all that is left.
+                let start = from(parent, &folder)?;
+                globs.push(format!("{}/*{ending}", start.trim_end_matches('/')));
+            }
+            _ => globs.extend(group.into_iter().map(|path| from(path, &folder)).collect::<Result<Vec<_>, _>>()?),
+        }
+    }
+    Ok(globs)
+}
+
+/// The path from the folder on, if it is below it, with what would be a wildcard taken literally.
+fn from(path: &Path, folder: &Path) -> Result<String, String> {
     match path.strip_prefix(folder) {
         Ok(below) => Ok(format!("./{}", text(below)?)),
         Err(_) => text(path),
     }
+}
+
+fn text(path: &Path) -> Result<String, String> {
+    let text = path.to_str();
+    let text = text.ok_or_else(|| format!("{}: a name that is not UTF-8 can't be in famio.toml", path.display()))?;
+    Ok(glob::Pattern::escape(text))
 }
 
 /// Whole or not at all, through links, with the mode that it had.
@@ -174,6 +206,18 @@ mod tests {
             assert_eq!(added(text, &["a.db"]), text);
         }
         assert_ne!(added("atomic = ['./x/a.db']\n", &["a.db"]), "atomic = ['./x/a.db']\n");
+    }
+
+    #[test]
+    fn many_files_of_a_folder_get_one_glob() {
+        let many: Vec<String> = (0..MANY).map(|n| format!("data[1]/{n}.ibd")).collect();
+        let mut names: Vec<&str> = many.iter().map(String::as_str).collect();
+        names.push("data[1]/control");
+        assert_eq!(added("", &names), "atomic = [\n  \"./data[[]1[]]/*.ibd\",\n  \"./data[[]1[]]/control\",\n]\n");
+        let many: Vec<String> = (0..MANY).map(|n| format!("{n}")).collect();
+        let names: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(added("", &names), "atomic = [\"./*\"]\n");
+        assert!(!added("", &names[1..]).contains('*'));
     }
 
     #[test]

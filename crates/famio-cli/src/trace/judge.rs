@@ -7,7 +7,7 @@ use super::shared::{File, Seen};
 use std::path::{Path, PathBuf};
 
 /// What a file looks like, the likeliest to gain from being atomic first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// SYNCed and rewritten in place, or of a known format.
     Database,

@@ -5,11 +5,14 @@ use super::layout::Count;
 use super::shared::Seen;
 use crate::text;
 use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// How many files that don't look like databases or logs are listed unless all are wanted.
-const FEW: usize = 20;
+/// How many files of a folder that look the same are listed, unless all are wanted.
+const ALIKE: usize = 10;
+/// How many files that don't look like databases or logs.
+const OTHERS: usize = 20;
 
 /// For people: the likeliest first, those that are suggested with a star.
 pub fn table(seen: &Seen, files: &[Judged], all: bool) -> String {
@@ -23,13 +26,18 @@ pub fn table(seen: &Seen, files: &[Judged], all: bool) -> String {
         return out;
     }
     let here = std::env::current_dir().unwrap_or_default();
-    let shown = if all { files.len() } else { shown(files) };
+    let (shown, hidden) = shown(files, all);
     let head = ["", "#", "file", "size", "writes", "reads", "SYNCs", "maps", "locks", "looks like"];
     let mut rows = vec![head.map(String::from).to_vec()];
-    rows.extend(files[..shown].iter().enumerate().map(|(index, judged)| row(index + 1, judged, &here)));
+    rows.extend(shown.iter().map(|&index| row(index + 1, &files[index], &here)));
     out += &text::table(&rows);
-    if shown < files.len() {
-        out += &format!("and {} more that look no different: --all lists them\n", files.len() - shown);
+    for (folder, count) in &hidden {
+        let folder = folder.strip_prefix(&here).unwrap_or(folder).display().to_string();
+        let folder = if folder.is_empty() { "this folder" } else { &folder };
+        out += &format!("and {count} more like these in {folder}\n");
+    }
+    if !hidden.is_empty() {
+        out += "(--all lists them)\n";
     }
     if seen.left_out > 0 {
         out += &format!("famio: {} times there was no room for one more file\n", seen.left_out);
@@ -37,10 +45,23 @@ pub fn table(seen: &Seen, files: &[Judged], all: bool) -> String {
     out
 }
 
-/// All that may be chosen, and a few of the others.
-fn shown(files: &[Judged]) -> usize {
-    let likely = files.iter().take_while(|judged| judged.kind <= Kind::Log).count();
-    files.len().min(likely + FEW)
+/// Which rows are listed: all that look like databases or logs, unless a folder has many that look the same, and a few of
+/// the others. What is left out, by folder.
+fn shown(files: &[Judged], all: bool) -> (Vec<usize>, BTreeMap<PathBuf, usize>) {
+    let (mut shown, mut hidden, mut others) = (Vec::new(), BTreeMap::new(), 0);
+    let mut alike: HashMap<(&Path, Kind), usize> = HashMap::new();
+    for (index, judged) in files.iter().enumerate() {
+        let folder = judged.file.path.parent().unwrap_or(Path::new("/"));
+        let likely = judged.kind <= Kind::Log;
+        let count = if likely { alike.entry((folder, judged.kind)).or_default() } else { &mut others };
+        *count += 1;
+        if all || *count <= if likely { ALIKE } else { OTHERS } {
+            shown.push(index);
+        } else {
+            *hidden.entry(folder.to_path_buf()).or_default() += 1;
+        }
+    }
+    (shown, hidden)
 }
 
 fn row(number: usize, judged: &Judged, here: &Path) -> Vec<String> {
