@@ -101,11 +101,11 @@ test-install: build need-sqlite3 ## Install into a folder of its own, and use th
 install: build ## Install under PREFIX (/usr/local)
 	install -d $(BIN) $(LIB) $(DOC)
 	install -m 755 $(RELEASE)/famio $(BIN)/famio
-	install -m 755 $(RELEASE)/libfamio_preload.so $(LIB)/libfamio_preload.so
+	install -m 755 $(RELEASE)/libfamio_preload.so $(RELEASE)/libfamio_trace.so $(LIB)
 	install -m 644 README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT $(wildcard docs/*.md) $(DOC)
 
 uninstall: ## Remove what install put under PREFIX
-	rm -f $(BIN)/famio $(LIB)/libfamio_preload.so
+	rm -f $(BIN)/famio $(LIB)/libfamio_preload.so $(LIB)/libfamio_trace.so
 	rm -f $(addprefix $(DOC)/,README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT $(notdir $(wildcard docs/*.md)))
 	-rmdir $(LIB) $(DOC) 2>/dev/null
 
