@@ -3,11 +3,14 @@
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+/// With a library that does nothing in the place of the interposer.
 struct Place(tempfile::TempDir);
 
 impl Place {
     fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
+        let place = Self(tempfile::tempdir().unwrap());
+        place.compile("libempty.so", "int famio_test_empty;\n", &["-shared", "-fPIC"]);
+        place
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -25,7 +28,8 @@ impl Place {
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_famio"));
-        command.current_dir(self.0.path()).env("HOME", self.0.path()).env_remove("LD_PRELOAD").arg("doctor").args(args);
+        command.current_dir(self.0.path()).env("HOME", self.0.path()).env_remove("LD_PRELOAD");
+        command.env("FAMIO_PRELOAD", self.path("libempty.so")).arg("doctor").args(args);
         command
     }
 

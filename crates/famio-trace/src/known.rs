@@ -36,7 +36,7 @@ fn counts(path: &[u8]) -> bool {
 
 /// The file was opened, or got a name: what the cache says of its inode may be of another file.
 pub fn at_open(shared: &'static Shared, fd: i32, file: &Regular) -> Option<&'static Record> {
-    if file.links == 0 {
+    if !file.is_named {
         return None;
     }
     let path = Path::of(fd)?;
@@ -60,7 +60,7 @@ pub fn by_descriptor(shared: &'static Shared, fd: i32, file: &Regular, writes: b
     {
         return shared.records.get(number);
     }
-    if file.links == 0 {
+    if !file.is_named {
         return None;
     }
     let path = Path::of(fd)?;

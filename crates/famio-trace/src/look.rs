@@ -13,7 +13,7 @@ pub struct Look {
     device: u64,
     inode: u64,
     size: u64,
-    links: u64,
+    is_named: u64,
     /// A record's number and 1, of the file that loses its name.
     record: u64,
     spare: [u64; 2],
@@ -41,15 +41,23 @@ impl Look {
     }
 
     fn new(found: Option<Regular>) -> Self {
-        let file = found.unwrap_or(Regular { device: 0, inode: 0, size: 0, links: 0 });
-        let Regular { device, inode, size, links } = file;
-        Self { is_file: found.is_some().into(), device, inode, size, links, record: 0, spare: [0; 2] }
+        let file = found.unwrap_or(Regular { device: 0, inode: 0, size: 0, is_named: false });
+        let Regular { device, inode, size, is_named } = file;
+        Self {
+            is_file: found.is_some().into(),
+            device,
+            inode,
+            size,
+            is_named: is_named.into(),
+            record: 0,
+            spare: [0; 2],
+        }
     }
 
     /// The file that the call was about to change.
     pub fn file(&self) -> Option<Regular> {
-        let &Self { is_file, device, inode, size, links, .. } = self;
-        (is_file != 0).then_some(Regular { device, inode, size, links })
+        let &Self { is_file, device, inode, size, is_named, .. } = self;
+        (is_file != 0).then_some(Regular { device, inode, size, is_named: is_named != 0 })
     }
 }
 

@@ -39,7 +39,7 @@ const fn kind(number: c_long) -> Option<u32> {
         libc::SYS_fcntl => LOCKS_FCNTL,
         libc::SYS_flock => LOCKS_FLOCK,
         libc::SYS_unlinkat => REMOVES_AT,
-        libc::SYS_renameat2 => RENAMES_AT,
+        libc::SYS_renameat | libc::SYS_renameat2 => RENAMES_AT,
         libc::SYS_sendfile => SENDS,
         libc::SYS_copy_file_range | libc::SYS_splice => COPIES,
         _ => return None,
@@ -64,7 +64,7 @@ unsafe extern "C" fn traced(number: c_long, a: usize, b: usize, c: usize, d: usi
     if number == libc::SYS_pwritev2 {
         arguments[4] = arguments[5];
     }
-    let kind = kind(number);
+    let kind = kind(number).filter(|_| start::shared().is_some());
     let look = kind.map(|kind| before(kind, &arguments));
     // SAFETY: the caller's promise.
     let result = unsafe { raw(number, [a, b, c, d, e, f]) };

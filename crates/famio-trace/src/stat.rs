@@ -10,7 +10,8 @@ pub struct Regular {
     pub device: u64,
     pub inode: u64,
     pub size: u64,
-    pub links: u64,
+    /// It is in a folder: not deleted, nor made without a name.
+    pub is_named: bool,
 }
 
 fn asked(number: libc::c_long, fd: i32, path: *const c_char, flags: i32) -> Option<Regular> {
@@ -30,7 +31,7 @@ fn asked(number: libc::c_long, fd: i32, path: *const c_char, flags: i32) -> Opti
         device: found.st_dev,
         inode: found.st_ino,
         size: found.st_size as u64,
-        links: found.st_nlink as u64,
+        is_named: found.st_nlink > 0,
     })
 }
 

@@ -83,24 +83,29 @@ pub fn main(args: Args) -> Result<i32, Failure> {
     };
     if let Some(path) = place {
         let mut findings = machine::look();
-        findings.push(match preload::find() {
-            Ok(library) => Finding::fine("preload library", library.display().to_string()),
-            Err(error) => Finding::problem("preload library", error),
-        });
+        findings.push(preload_library());
         findings.extend(place::look(&path, &settings));
         report(&path, &findings);
     }
     if let Some(path) = program {
-        report(&path, &program::look(&path));
+        let mut findings = vec![preload_library()];
+        findings.extend(program::look(&path));
+        report(&path, &findings);
     }
     print!("{text}");
     Ok(if problems { FAILED } else { 0 })
 }
 
+fn preload_library() -> Finding {
+    match preload::find() {
+        Ok(library) => Finding::fine("preload library", library.display().to_string()),
+        Err(error) => Finding::problem("preload library", error),
+    }
+}
+
 /// The place and the program that are meant.
 fn subjects(path: Option<PathBuf>, command: &[OsString]) -> Result<(Option<PathBuf>, Option<PathBuf>), Failure> {
     if let Some(name) = command.first() {
-        // Also its environment is looked at: nothing is said of a place that was not asked for.
         return Ok((path, Some(search::find(name)?)));
     }
     let Some(path) = path else { return Ok((Some(PathBuf::from(".")), None)) };

@@ -97,11 +97,14 @@ fn extend(array: &mut Array, globs: &[String]) {
     }
 }
 
+/// Folder and ending.
+type Alike<'a> = (Option<&'a Path>, Option<&'a OsStr>);
+
 /// One glob a file; but where a folder has many with one ending (or none), one for them all, also those that come later: a
 /// database in many files makes new ones.
 fn globs_of<'a>(paths: impl Iterator<Item = &'a Path>, folder: &Path) -> Result<Vec<String>, String> {
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
-    let mut groups: Vec<((Option<&Path>, Option<&OsStr>), Vec<&Path>)> = Vec::new();
+    let mut groups: Vec<(Alike, Vec<&Path>)> = Vec::new();
     for path in paths {
         let key = (path.parent(), path.extension());
         match groups.iter_mut().find(|(other, _)| *other == key) {

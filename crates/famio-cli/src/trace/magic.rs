@@ -51,7 +51,7 @@ fn of(head: &[u8]) -> Option<Format> {
         (Some(0xbeef_c0de), ..) => Some(Format::LmdbLocks),
         // A hash, a B-tree, a queue, a heap.
         (_, Some(0x0006_1561 | 0x0005_3162 | 0x0004_2253 | 0x0007_4582), _) => Some(Format::BerkeleyDb),
-        (Some(0x1357_9ace | 0x1357_9acd | 0x1357_9acf | 0x1357_9ad0 | 0x1357_9ad1), ..) => Some(Format::Gdbm),
+        (Some(0x1357_9acd..=0x1357_9ad1), ..) => Some(Format::Gdbm),
         _ => None,
     }
 }

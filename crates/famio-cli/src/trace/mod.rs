@@ -12,7 +12,7 @@ mod program;
 mod report;
 mod shared;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND, REFUSED};
 use crate::run::{filter, preload, program as runnable, search};
 use crate::settings::AsyncIoName;
 use config::Config;
@@ -85,6 +85,13 @@ pub fn main(args: Args) -> Result<i32, Failure> {
     })?;
 
     let seen = shared.seen();
+    if seen.programs == 0 {
+        // The message of a program that could not be executed has been given.
+        if ![REFUSED, NOT_EXECUTABLE, NOT_FOUND].contains(&status) {
+            eprintln!("famio: the program was not traced: it, or this system, keeps preloaded libraries out");
+        }
+        return Ok(status);
+    }
     let files = judge::all(&seen, &config);
     let text = match args.json {
         true => report::json(&args.command, status, &seen, &files),

@@ -45,6 +45,9 @@ pub fn run(
         pid => pid,
     };
     PROGRAM.store(pid, Ordering::Relaxed);
+    // Ignored, as it may have been inherited, it would take the statuses away.
+    // SAFETY: no handler is installed.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     for signal in [Signal::INT, Signal::QUIT, Signal::TERM, Signal::HUP] {
         take(signal);
     }

@@ -17,10 +17,6 @@ const OTHERS: usize = 20;
 /// For people: the likeliest first, those that are suggested with a star.
 pub fn table(seen: &Seen, files: &[Judged], all: bool) -> String {
     let mut out = String::new();
-    if seen.programs == 0 {
-        out += "famio: the program was not traced: it or the system keeps libraries out of it\n";
-        return out;
-    }
     if files.is_empty() {
         out += "famio: no file was opened for writing, as far as can be seen (docs/trace.md)\n";
         return out;

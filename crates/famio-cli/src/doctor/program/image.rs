@@ -88,7 +88,7 @@ fn of(name: String, bytes: &[u8]) -> object::Result<Image> {
         interpreter |= segment.p_type(endian) == PT_INTERP;
         dynamic |= segment.p_type(endian) == PT_DYNAMIC;
         for entry in segment.dynamic(endian, bytes)?.unwrap_or_default() {
-            program |= entry.tag(endian) == DT_FLAGS_1 && entry.val(endian) & DF_1_PIE.0 as u64 != 0;
+            program |= entry.tag(endian) == DT_FLAGS_1 && entry.val(endian) & DF_1_PIE.0 != 0;
         }
     }
     image.is_static = !interpreter && (program || !dynamic);

@@ -16,14 +16,13 @@ pub struct Listed {
     pub missing: Vec<String>,
 }
 
-/// The libraries of a program. Nothing of it is run: the loader maps it and stops.
-pub fn of(program: &Path, library: bool) -> Result<Listed, String> {
-    let file = if library { Path::new("/proc/self/exe") } else { program };
-    let opened = File::open(file).map_err(|error| format!("{}: {error}", file.display()))?;
-    let loader = match elf::read(&opened).map_err(|error| format!("{}: {error}", file.display()))? {
-        Kind::Dynamic(loader) => PathBuf::from(OsStr::from_bytes(&loader)),
-        _ => return Err(format!("{} has no loader", file.display())),
-    };
+/// The libraries of a program or library. Nothing of it is run: the loader maps it and stops. It is this command's own
+/// loader, not one that the program names.
+pub fn of(program: &Path) -> Result<Listed, String> {
+    const ME: &str = "/proc/self/exe";
+    let me = File::open(ME).and_then(|file| elf::read(&file)).map_err(|error| format!("{ME}: {error}"))?;
+    let Kind::Dynamic(loader) = me else { return Err("this command has no loader".into()) };
+    let loader = PathBuf::from(OsStr::from_bytes(&loader));
     let mut command = Command::new(&loader);
     command.arg("--list").arg(program).env_remove("LD_PRELOAD");
     let done = command.output().map_err(|error| format!("{}: {error}", loader.display()))?;
@@ -75,9 +74,9 @@ mod tests {
 
     #[test]
     fn the_loader_is_asked() {
-        let listed = of(Path::new("/bin/sh"), false).unwrap();
+        let listed = of(Path::new("/bin/sh")).unwrap();
         assert!(listed.found.iter().any(|path| path.to_string_lossy().contains("libc.so")), "{listed:?}");
-        assert!(of(Path::new("/no/such"), false).is_err());
+        assert_eq!(of(Path::new("/no/such")).unwrap().missing, ["/no/such"]);
         let said = "x: error while loading shared libraries: libq.so: cannot open shared object file: No such file";
         assert_eq!(missing(said).unwrap(), "libq.so");
     }

@@ -54,7 +54,7 @@ pub fn look(path: &Path) -> Vec<Finding> {
             }
         }
     };
-    let listed = match libraries::of(&main, library) {
+    let listed = match libraries::of(&main) {
         Ok(listed) => listed,
         Err(error) => {
             findings.push(Finding::note("libraries", format!("can't be listed, so they are not looked at: {error}")));
