@@ -94,3 +94,26 @@ fn nothing_is_managed_without_being_asked() {
     succeed(Command::new(&program).arg("plain").current_dir(folder.path()));
     let _ = (std::fs::remove_file(program), only as fn(&str) -> _);
 }
+
+/// By the library alone, as where no filter of `famio run` is.
+#[test]
+fn io_uring_is_refused_unless_it_is_allowed() {
+    let program = build("ring");
+    let folder = Folder::new("ring");
+    let bare =
+        Command::new(&program).arg("plain").current_dir(folder.path()).env_remove("LD_PRELOAD").status().unwrap();
+    let run = |setting: &str| {
+        let done = under(&folder, &program).arg("atomic").env("FAMIO_ASYNC_IO", setting).output().unwrap();
+        (done.status.code(), String::from_utf8(done.stderr).unwrap())
+    };
+    for setting in ["", "refuse"] {
+        let (status, said) = run(setting);
+        assert!(status == Some(10) && said.contains("io_uring refused"), "{status:?} {said}");
+    }
+    // What the kernel itself says, and the notice once.
+    let (status, said) = run("allow");
+    assert_eq!(status, bare.code(), "{said}");
+    assert!(said.contains("not protected") && said.lines().count() == 1, "{said}");
+    assert_eq!(run("perhaps").0, Some(125));
+    let _ = std::fs::remove_file(program);
+}
