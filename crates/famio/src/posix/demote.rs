@@ -58,6 +58,21 @@ pub fn demote_descriptor(fd: RawFd, why: &str) -> Ret {
     }
 }
 
+/// After a call that gave out descriptor `fd`, or an error. Where a standard stream is, libc's own `stdin`, `stdout` or `stderr`
+/// reads and writes past us, and at the kernel's position, and so does a child that inherits it: such a file is demoted.
+pub(super) fn unless_standard(fd: Ret) -> Ret {
+    if !(0..=libc::STDERR_FILENO as Ret).contains(&fd) || !table::is_managed(fd as RawFd) || process::in_vfork_child() {
+        return fd;
+    }
+    match demote_descriptor(fd as RawFd, "its use as a standard stream") {
+        0 => fd,
+        error => {
+            super::close(fd as RawFd);
+            error
+        }
+    }
+}
+
 /// Before a stream or a queue takes `fd`: as [`demote_descriptor`]; `O_SYNC`, which the kernel cannot be told any more,
 /// is refused. 0, or a negated errno.
 pub fn demote_for_stream(fd: RawFd, why: &str) -> Ret {

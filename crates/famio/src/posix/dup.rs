@@ -1,7 +1,7 @@
 //! Two descriptors of one open description.
 
 use super::description::Handle;
-use super::{Ret, close, fail, lock, process, raw, table};
+use super::{Ret, close, demote, fail, lock, process, raw, table};
 use std::os::fd::RawFd;
 
 /// After the kernel made `new` a duplicate of `handle`'s descriptor.
@@ -32,7 +32,7 @@ pub(super) fn pick(fd: RawFd, kernel: impl FnOnce() -> Ret) -> Ret {
     if new >= 0 {
         joined(&handle, new as RawFd);
     }
-    new
+    demote::unless_standard(new)
 }
 
 /// `dup(2)`.
@@ -78,5 +78,5 @@ pub fn dup3(old: RawFd, new: RawFd, flags: i32) -> Ret {
     {
         joined(&handle, new);
     }
-    result
+    demote::unless_standard(result)
 }

@@ -20,7 +20,7 @@ pub unsafe fn openat(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -
     // SAFETY: the caller's promise.
     unsafe {
         match wanted(dirfd, path, flags, true) {
-            Some(config) => open_atomic(config, dirfd, path, flags, mode),
+            Some(config) => demote::unless_standard(open_atomic(config, dirfd, path, flags, mode)),
             None => table::fresh(raw!(SYS_openat, dirfd, path, flags, mode)),
         }
     }
@@ -178,6 +178,13 @@ fn attach(config: &Config, fd: RawFd, said: &CStr, flags: i32, kernel_access: i3
 /// # Safety
 /// `path` is null or a C string.
 pub unsafe fn adopt(fd: RawFd, path: *const c_char) -> Ret {
+    // SAFETY: the caller's promise.
+    demote::unless_standard(unsafe { join(fd, path) })
+}
+
+/// # Safety
+/// As [`adopt`].
+unsafe fn join(fd: RawFd, path: *const c_char) -> Ret {
     table::fresh(fd as isize);
     let Some(config) = process::config() else { return fd as Ret };
     if fd < 0 || lock::not_reentered().is_err() || process::in_vfork_child() {
