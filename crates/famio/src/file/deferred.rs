@@ -150,16 +150,24 @@ mod tests {
             let name = std::ffi::CString::new(path.clone()).unwrap();
             let atomic = AtomicFile::open(file.as_fd(), Access::Write, &name, &settings).unwrap();
             let opened = Self { path, file, atomic };
-            while !opened.atomic.has_lease() {
-                opened.atomic.ask_for_lease();
-                opened.write(0, 1);
-                opened.atomic.sync().unwrap();
-            }
-            for round in 1..=3 {
-                (0..BLOCKS).for_each(|block| opened.write(block.into(), round));
-                opened.atomic.sync().unwrap();
-            }
+            opened.own(1);
             opened
+        }
+
+        /// Writes all blocks three times, from value `first` on.
+        fn own(&self, first: u8) {
+            loop {
+                self.write(0, first);
+                self.atomic.sync().unwrap();
+                if self.atomic.has_lease() {
+                    break;
+                }
+                self.atomic.ask_for_lease();
+            }
+            for round in first..first + 3 {
+                (0..BLOCKS).for_each(|block| self.write(block.into(), round));
+                self.atomic.sync().unwrap();
+            }
         }
 
         fn write(&self, block: u64, value: u8) {
@@ -273,5 +281,31 @@ mod tests {
         opened.atomic.demote().unwrap();
         let file = std::fs::read(path).unwrap();
         assert!(file[..BLOCK] == [40; BLOCK] && file[BLOCK..2 * BLOCK] == [50; BLOCK] && file.len() == 2 * BLOCK);
+    }
+
+    /// The bytes of a block that was cut off are not seen again, wherever they were stored.
+    #[test]
+    fn what_grew_was_written_whole_and_cut_is_zeros() {
+        let opened = Opened::new("grown");
+        let size = (u64::from(BLOCKS) + 1) * BLOCK as u64;
+        opened.atomic.set_size(size).unwrap();
+        opened.atomic.sync().unwrap();
+        let block = u64::from(BLOCKS);
+        // Its entry comes by a small write, to the log and then back to the file.
+        for _ in 0..2 {
+            let mut bytes = [9; 100];
+            let buf = [UserBuf { base: bytes.as_mut_ptr(), len: bytes.len() }];
+            // SAFETY: a live buffer.
+            assert_eq!(unsafe { opened.atomic.write(block * BLOCK as u64, &buf) }.unwrap(), bytes.len());
+            opened.atomic.sync().unwrap();
+        }
+        for round in 0..4 {
+            opened.write(block, 50 + round);
+            opened.write(0, round);
+            opened.atomic.sync().unwrap();
+        }
+        opened.atomic.set_size(size - BLOCK as u64).unwrap();
+        opened.atomic.set_size(size).unwrap();
+        assert_eq!(opened.read(block), 0);
     }
 }

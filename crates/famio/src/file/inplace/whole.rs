@@ -49,6 +49,8 @@ impl InPlace {
             (None, None) => 0,
         };
         let turn = self.turn_from_clean(cx, block)?;
+        // The entry may come from a write of less than the block.
+        shared.raise_stale_end((block + 1) * BLOCK as u64);
         let home = match cx.home.ptr(block * BLOCK as u64, BLOCK) {
             Ok(home) => home,
             Err(e) => return Some(Err(e)),
