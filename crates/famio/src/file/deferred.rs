@@ -9,6 +9,7 @@
 
 use super::context::{Context, count};
 use super::home::copy_in;
+use super::read::is_current;
 use super::session::Session;
 use super::{Descriptors, UserBuf};
 use crate::error::{Error, Result};
@@ -91,6 +92,7 @@ impl Session {
         let inside = shared.gate.enter(cx.me, &shared.slots[cx.me as usize])?;
         cx.solo = inside.solo;
         if !inside.solo {
+            is_current(*cx)?; // or what is deferred is the next session's
             self.carry_out(cx)?;
         }
         Ok(inside)
@@ -105,8 +107,12 @@ impl Session {
 
     #[cold]
     fn show_deferred(&self, fds: &Descriptors) -> Result<()> {
+        if crate::thread::current().locks_held.get() > 0 {
+            return Err(Error::new(libc::EDEADLK)); // a handler, which may have interrupted just this
+        }
         let mut cx = self.context(fds);
         let _inside = self.go_in(&mut cx)?;
+        is_current(cx)?;
         self.carry_out(&cx)
     }
 
@@ -118,7 +124,9 @@ impl Session {
             self.show_deferred(fds)?;
         }
         let closed = shared.gate.close(self.me, &shared.slots)?;
-        self.carry_out(&self.context(fds))?;
+        let cx = self.context(fds);
+        is_current(cx)?;
+        self.carry_out(&cx)?;
         Ok(closed)
     }
 }
@@ -307,5 +315,53 @@ mod tests {
         opened.atomic.set_size(size - BLOCK as u64).unwrap();
         opened.atomic.set_size(size).unwrap();
         assert_eq!(opened.read(block), 0);
+    }
+
+    /// A reader that still has the last session, whose arena is this one's, too.
+    #[test]
+    fn who_comes_by_an_old_session_leaves_it_alone() {
+        let opened = Opened::new("old");
+        let (to_thread, go_on) = std::sync::mpsc::channel::<()>();
+        let (to_test, is_in) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let opened = &opened;
+            let reader = scope.spawn(move || {
+                let old = opened.atomic.session().unwrap();
+                to_test.send(()).unwrap();
+                go_on.recv().unwrap();
+                let mut bytes = [0; BLOCK];
+                let buf = [UserBuf { base: bytes.as_mut_ptr(), len: BLOCK }];
+                // SAFETY: a live buffer.
+                let read = unsafe { old.read(&opened.atomic.fds, BLOCK as u64, &buf) };
+                // SAFETY: as above.
+                let written = unsafe { old.write(&opened.atomic.fds, 2 * BLOCK as u64, &buf) };
+                [read, written].map(|result| result.unwrap_err().errno())
+            });
+            is_in.recv().unwrap();
+            opened.atomic.settle().unwrap();
+            opened.own(4);
+            opened.write(1, 10);
+            assert_eq!(opened.deferred(), Some(1));
+            to_thread.send(()).unwrap();
+            assert_eq!(reader.join().unwrap(), [libc::ESTALE; 2]);
+        });
+        assert_eq!((opened.read(1), opened.read(2)), (10, 6));
+        opened.atomic.sync().unwrap();
+        assert_eq!((opened.read(1), opened.read(2)), (10, 6));
+    }
+
+    /// A signal handler that interrupted a call of this thread does not go in and out below it.
+    #[test]
+    fn a_handler_in_a_call_does_not_carry_it_out() {
+        let opened = Opened::new("handler");
+        opened.write(1, 10);
+        let held = crate::thread::Held::of_file();
+        let mut bytes = [0; BLOCK];
+        let buf = [UserBuf { base: bytes.as_mut_ptr(), len: BLOCK }];
+        // SAFETY: a live buffer.
+        let read = unsafe { opened.atomic.read(BLOCK as u64, &buf) };
+        assert_eq!((read.unwrap_err().errno(), opened.deferred()), (libc::EDEADLK, Some(1)));
+        drop(held);
+        assert_eq!(opened.read(1), 10);
     }
 }

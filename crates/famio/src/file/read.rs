@@ -109,7 +109,7 @@ impl Session {
 
 /// Whether the arena is still this session's. `ESTALE`: another one has begun.
 #[inline]
-fn is_current(cx: Context<'_>) -> Result<()> {
+pub(super) fn is_current(cx: Context<'_>) -> Result<()> {
     let same = cx.shared().generation.load(Ordering::Acquire) == cx.generation;
     if same { Ok(()) } else { Err(Error::new(libc::ESTALE)) }
 }

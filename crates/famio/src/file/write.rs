@@ -4,6 +4,7 @@
 use super::bits::GRANULE;
 use super::context::{BlockBuf, Context, count};
 use super::home::copy_in;
+use super::read::is_current;
 use super::session::{CALL_MAX, Session};
 use super::{Descriptors, UserBuf};
 use crate::error::{Error, Result};
@@ -225,6 +226,8 @@ impl Session {
         if shared.closed.load(Ordering::Acquire) != 0 {
             return Err(Error::new(libc::ESTALE));
         }
+        // After `closed`, which the next session of the arena opens last.
+        is_current(cx)?;
         if shared.poisoned.load(Ordering::Acquire) != 0 {
             return Err(Error::new(libc::EIO));
         }
