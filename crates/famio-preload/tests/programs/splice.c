@@ -64,6 +64,7 @@ int main(int argc, char **argv) {
   at = 0;
   FAILS(splice(fd, NULL, ends[1], &at, 5, 0), ESPIPE);
   FAILS(splice(fd, NULL, ends[1], NULL, 5, 1u << 30), EINVAL);
+  FAILS(splice(fd, NULL, ends[1], NULL, SIZE_MAX, 0), EINVAL);
   int same = open(path, O_RDWR), appending = open(path, O_WRONLY | O_APPEND), reading = open(path, O_RDONLY);
   FAILS(splice(fd, NULL, same, NULL, 5, 0), EINVAL);
   CHECK(write(ends[1], "x", 1) == 1);

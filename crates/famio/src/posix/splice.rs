@@ -27,6 +27,7 @@ pub unsafe fn splice(
         },
         _ if splice_flags & !KNOWN != 0 => Err(fail(libc::EINVAL)),
         _ if count == 0 => Ok(0),
+        _ if count > isize::MAX as usize => Err(fail(libc::EINVAL)),
         (true, false) => to_pipe(source, source_offset, (out, out_offset), count, splice_flags),
         (false, true) => from_pipe((source, source_offset), out, out_offset, count, splice_flags),
         (true, true) => Err(fail(libc::EINVAL)),
