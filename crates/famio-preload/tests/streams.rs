@@ -11,6 +11,16 @@ fn a_stream_is_what_c_promises() {
     assert_eq!(same("streams"), "");
 }
 
+/// Was a crash, and bytes in the wrong place.
+#[test]
+fn what_a_stream_of_ours_is_not_fails() {
+    let program = build("streams");
+    let folder = Folder::new("streams-own");
+    let (_, said) = succeed(under(&folder, &program).args(["atomic", "own"]));
+    assert!(said.lines().count() == 3 && said.lines().all(|line| line.contains("freopen(3) refused")), "{said}");
+    let _ = std::fs::remove_file(program);
+}
+
 #[test]
 fn what_a_stream_holds_is_written_at_exit_and_gone_after_a_kill() {
     let program = build("streams");

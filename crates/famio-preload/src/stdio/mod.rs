@@ -4,6 +4,7 @@
 
 mod mode;
 mod stream;
+pub mod wide;
 
 pub use mode::Mode;
 pub use stream::flush_all;
@@ -75,7 +76,7 @@ unsafe fn open_ours(path: *const c_char, mode: *const c_char, asked: Mode) -> *m
 
 /// A stream of ours over `fd`, at the end where it only appends: as libc's own begin.
 fn over(fd: i32, mode: Mode) -> *mut FILE {
-    if mode.appends() && mode.access() == libc::O_WRONLY {
+    if mode.begins_at_end() {
         quietly(|| posix::lseek(fd, 0, libc::SEEK_END) as isize);
     }
     stream::over(fd, mode)
@@ -151,8 +152,9 @@ unsafe fn reopen_ours(path: *const c_char, mode: *const c_char, stream: *mut FIL
     unsafe {
         libc::fflush(stream);
         let asked = Mode::of(mode).filter(|asked| !asked.converts && !path.is_null());
-        // libc does not let a stream of this kind change whether it reads and writes.
-        let Some(asked) = asked.filter(|asked| stream::access(stream) == Some(asked.access())) else {
+        // libc does not let a stream of this kind change whether it reads, writes and appends.
+        let Some(asked) = asked.filter(|asked| stream::mode(stream).is_some_and(|has| has.plain() == asked.plain()))
+        else {
             fclose(stream);
             famio::sys::notice("freopen(3) refused: the stream of an atomic file keeps its mode; use fclose and fopen");
             return failed(-(libc::EOPNOTSUPP as isize));
@@ -174,6 +176,8 @@ unsafe fn reopen_ours(path: *const c_char, mode: *const c_char, stream: *mut FIL
         }
         __fpurge(stream);
         libc::clearerr(stream);
+        // The offset that libc remembers is the other file's.
+        libc::fseeko(stream, 0, if asked.begins_at_end() { libc::SEEK_END } else { libc::SEEK_SET });
         stream
     }
 }

@@ -56,6 +56,11 @@ impl Mode {
         self.flags & libc::O_APPEND != 0
     }
 
+    /// A stream that only appends begins at the end.
+    pub fn begins_at_end(self) -> bool {
+        self.appends() && self.access() == libc::O_WRONLY
+    }
+
     pub fn writes(self) -> bool {
         self.access() != libc::O_RDONLY
     }

@@ -68,7 +68,8 @@ struct Node {
     /// Its address; 0: the node is free. [`TAKEN`]: somebody fills it in.
     stream: AtomicUsize,
     fd: AtomicI32,
-    access: AtomicI32,
+    /// The flags of its mode.
+    mode: AtomicI32,
     next: *mut Node,
 }
 
@@ -90,17 +91,17 @@ fn node_of(stream: *mut FILE) -> Option<&'static Node> {
     nodes().find(|node| node.stream.load(Ordering::Acquire) == stream.addr())
 }
 
-fn remember(stream: *mut FILE, fd: RawFd, access: i32) {
+fn remember(stream: *mut FILE, fd: RawFd, mode: super::Mode) {
     let take = |node: &&Node| node.stream.compare_exchange(0, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok();
     if let Some(node) = nodes().find(take) {
         node.fd.store(fd, Ordering::Relaxed);
-        node.access.store(access, Ordering::Relaxed);
+        node.mode.store(mode.flags, Ordering::Relaxed);
         node.stream.store(stream.expose_provenance(), Ordering::Release);
         return;
     }
     let stream = AtomicUsize::new(stream.expose_provenance());
-    let (fd, access) = (AtomicI32::new(fd), AtomicI32::new(access));
-    let node = Box::into_raw(Box::new(Node { stream, fd, access, next: null_mut() }));
+    let (fd, mode) = (AtomicI32::new(fd), AtomicI32::new(mode.flags));
+    let node = Box::into_raw(Box::new(Node { stream, fd, mode, next: null_mut() }));
     let mut first = FIRST.load(Ordering::Acquire);
     loop {
         // SAFETY: nobody else has it yet.
@@ -119,7 +120,7 @@ pub fn over(fd: RawFd, mode: super::Mode) -> *mut FILE {
     let stream =
         unsafe { fopencookie(core::ptr::without_provenance_mut(fd as usize), mode.plain().as_ptr(), functions) };
     if !stream.is_null() {
-        remember(stream, fd, mode.access());
+        remember(stream, fd, mode);
     }
     stream
 }
@@ -129,9 +130,9 @@ pub fn descriptor(stream: *mut FILE) -> Option<RawFd> {
     node_of(stream).map(|node| node.fd.load(Ordering::Relaxed))
 }
 
-/// The access mode that a stream of ours was opened with.
-pub fn access(stream: *mut FILE) -> Option<i32> {
-    node_of(stream).map(|node| node.access.load(Ordering::Relaxed))
+/// The mode that a stream of ours was opened with.
+pub fn mode(stream: *mut FILE) -> Option<super::Mode> {
+    node_of(stream).map(|node| super::Mode { flags: node.mode.load(Ordering::Relaxed), converts: false })
 }
 
 /// The stream is about to be closed: its address may be another's next.

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <wchar.h>
 
 static const char *path;
 
@@ -152,9 +153,41 @@ static void again(void) {
   assert(fclose(f) == 0);
 }
 
+/* Only of atomic files: wide characters are an error, not a crash. */
+static void wide(void) {
+  FILE *f = fopen(path, "w+");
+  assert(f && fputs("12 narrow\n", f) >= 0 && fwide(f, 1) <= 0);
+  assert(fputws(L"wide", f) < 0 && fputwc(L'x', f) == WEOF && putwc_unlocked(L'x', f) == WEOF);
+  rewind(f);
+  wchar_t text[16];
+  int number = 0;
+  assert(fgetwc(f) == WEOF && getwc_unlocked(f) == WEOF && !fgetws(text, 16, f) && !fgetws_unlocked(text, 16, f));
+  assert(ungetwc(L'x', f) == WEOF && fwscanf(f, L"%d", &number) != 1);
+  char line[16];
+  rewind(f);
+  assert(fgets(line, sizeof line, f) && !strcmp(line, "12 narrow\n") && fclose(f) == 0);
+  assert(!strcmp(content(), "12 narrow\n"));
+}
+
+/* Only of atomic files: a stream does not begin or cease to append. */
+static void appending(const char *before, const char *after) {
+  FILE *f = fopen(path, before);
+  assert(f && fileno(f) >= 0);
+  int fd = fileno(f);
+  errno = 0;
+  assert(!freopen(path, after, f) && errno == EOPNOTSUPP && fcntl(fd, F_GETFD) == -1);
+}
+
 int main(int count, char **arguments) {
   assert(count >= 2);
   path = arguments[1];
+  if (count == 3 && !strcmp(arguments[2], "own")) {
+    wide();
+    appending("a", "w");
+    appending("a+", "w+");
+    appending("w", "a");
+    return 0;
+  }
   if (count == 2) {
     modes();
     descriptors();
