@@ -107,3 +107,31 @@ fn readers_are_inside_while_sessions_end() {
         assert!(maps() <= before + 3, "{settings:?}: {} maps, {before} before", maps());
     });
 }
+
+/// Was an error (`ESTALE`) where the session that a write had begun was closed before the write came to it.
+#[test]
+fn writers_never_hear_of_sessions_that_end() {
+    let dir = Scratch::on_tmpfs("writers-inside");
+    let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());
+    let opened = Opened::new(&dir.path().join("file"), &Settings::default());
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let closers: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        opened.atomic().settle().unwrap();
+                    }
+                })
+            })
+            .collect();
+        let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for round in 0..100_000u32 {
+                opened.write(u64::from(round % 7) * 4096, &round.to_le_bytes());
+            }
+        }));
+        done.store(true, Ordering::Relaxed);
+        closers.into_iter().for_each(|closer| closer.join().unwrap());
+        written.unwrap();
+    });
+}

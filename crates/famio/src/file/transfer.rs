@@ -24,13 +24,16 @@ impl AtomicFile {
     fn writing<T>(&self, mut work: impl FnMut(&Session) -> Result<T>, kernel: impl FnOnce() -> Result<T>) -> Result<T> {
         Self::may_lock()?;
         for _ in 0..ENDINGS {
-            match self.session_for_write()? {
-                None => return kernel(),
-                Some(session) => match work(&session) {
+            match self.session_for_write() {
+                Ok(None) => return kernel(),
+                Ok(Some(session)) => match work(&session) {
                     Ok(done) => return Ok(done),
                     Err(e) if e.errno() == libc::ESTALE => rustix::thread::sched_yield(),
                     Err(e) => return Err(e),
                 },
+                // It was closed again before we had it. With a sentence, it can't be made.
+                Err(e) if e.errno() == libc::ESTALE && e.detail().is_none() => rustix::thread::sched_yield(),
+                Err(e) => return Err(e),
             }
         }
         Err(Error::with(libc::EIO, "its journal could not be closed: no more writes are taken"))
