@@ -478,7 +478,7 @@ class InPlace(Protocol):
             raise LookupError("conflict: a journal without a mark")
         committed, size = self.last_slot()
         moves = self.check_entries(committed, size)
-        for unit in SLOT + ENTRY:
+        for unit in SLOT:
             self.flush(unit, "recover.read.flush", 0)
         self.fence("recover.read.fence", 0)
         if self.physical() < size:

@@ -8,6 +8,7 @@ use super::{BLOCK, PAGE, ZERO_PAGE};
 use crate::error::{Error, Result};
 use crate::journal::{BootId, Header, Identity, State};
 use crate::pmem::Medium;
+use crate::rule::{Rule, holds, in_order};
 use std::os::fd::BorrowedFd;
 
 /// Below so many bytes, one thread does it all.
@@ -47,10 +48,16 @@ pub fn replay(
         return Err(Error::with(libc::EIO, "the journal is another file's"));
     }
     let scan = scan(journal, header)?;
-    settle_journal(journal, header, &scan, medium)?;
     let threads = if scan.plan().bytes > LARGE { threads.max(1) } else { 1 };
-    let size = Apply { journal, file, medium, threads, progress }.all(&scan)?;
-    medium.fdatasync(file)?;
+    let mut size = 0;
+    in_order(
+        Rule::JournalBeforeFile,
+        || settle_journal(journal, header, &scan, medium),
+        || {
+            size = Apply { journal, file, medium, threads, progress }.all(&scan)?;
+            medium.fdatasync(file)
+        },
+    )?;
     Ok(Replayed { epoch: scan.committed, size, bytes: scan.plan().bytes })
 }
 
@@ -59,12 +66,14 @@ pub fn replay(
 fn settle_journal(journal: BorrowedFd<'_>, header: &mut Header, scan: &Scan, medium: &dyn Medium) -> Result<()> {
     header.secure(journal, medium)?;
     let mut buffer = Vec::new();
-    for &(position, pages) in &scan.last {
+    let last = if holds(Rule::LastEpochIsWrittenAgain) { &scan.last[..] } else { &[] };
+    for &(position, pages) in last {
         buffer.resize(pages as usize * PAGE, 0);
         read_exactly(journal, &mut buffer, position)?;
         medium.pwritev(journal, &[&buffer], position)?;
     }
-    for &position in &scan.erase {
+    let erase = if holds(Rule::WhatDidNotHappenIsErased) { &scan.erase[..] } else { &[] };
+    for &position in erase {
         medium.pwritev(journal, &[&ZERO_PAGE], position)?;
     }
     header.boot_id = BootId::current()?;
