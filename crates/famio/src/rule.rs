@@ -55,6 +55,13 @@ pub enum Rule {
     FailedFlushIsForGood,
 }
 
+impl Rule {
+    /// Whether it is a check of bytes that are read.
+    pub fn is_check(self) -> bool {
+        self <= Rule::RecordIsOfGeneration
+    }
+}
+
 /// Whether a rule holds: in every build but that of `make mutants`.
 #[cfg(not(famio_mutants))]
 #[inline(always)]

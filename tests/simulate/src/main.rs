@@ -8,7 +8,7 @@ use famio_simulate::explore::{Effort, Explorer, Failure};
 use famio_simulate::failure;
 use famio_simulate::machine::Machine;
 use famio_simulate::minimal::minimal;
-use famio_simulate::mutants::{Mutant, run as run_mutants};
+use famio_simulate::mutants::{self, Mutant, run as run_mutants};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -63,6 +63,9 @@ enum What {
         /// A call that fails, such as Fdatasync:3.
         #[arg(long, value_parser = failure::parse)]
         fail: Option<(Call, usize)>,
+        /// Without the barrier whose place, or the check or order whose name, has this in it.
+        #[arg(long)]
+        without: Option<String>,
         /// Shortens it while it fails.
         #[arg(long)]
         minimal: bool,
@@ -102,7 +105,17 @@ fn main() -> ExitCode {
             }
             if open == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
-        What::Replay { history, fail, minimal: shorten } => {
+        What::Replay { history, fail, without: Some(part), .. } => match mutants::one(&history, fail, &part) {
+            Ok((name, failure)) => {
+                println!("without {name}");
+                report(failure, false, Effort::CLOSE)
+            }
+            Err(e) => {
+                println!("{e}");
+                ExitCode::FAILURE
+            }
+        },
+        What::Replay { history, fail, minimal: shorten, without: None } => {
             let mut explorer = Explorer::new(Effort::THOROUGH);
             let failure = explorer.explore(&history, fail).err();
             println!("{}", explorer.counts);

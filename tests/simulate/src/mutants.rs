@@ -3,10 +3,11 @@
 
 use crate::away::{Away, Part};
 use crate::campaign::{Job, Scope, jobs};
+use crate::case::Case;
 use crate::explore::{Effort, Explorer, Failure};
 use crate::machine::Machine;
 use crate::{sites, survivors, targets};
-use famio::pmem::record::Barrier;
+use famio::pmem::record::{Barrier, Call};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -42,13 +43,14 @@ struct Known {
     job: Job,
     passed: BTreeSet<Part>,
     states: u64,
+    /// One of [`targets`].
+    targeted: bool,
 }
 
 /// Runs histories of `listing` states to learn what each comes by, then takes each part away: from the histories that come by
 /// it, the shortest first, until one is not right or `scope.states` were looked at.
 pub fn run(scope: &Scope, listing: u64, each: impl Fn(&Mutant) + Sync) -> Result<Vec<Mutant>, Box<Failure>> {
-    #[cfg(famio_mutants)]
-    famio::rule::ask(|rule| !Away::is_missing(Part::Rule(rule)));
+    ask();
     let mut all = Vec::new();
     for machine in MACHINES.into_iter().filter(|&machine| scope.machine.is_none_or(|only| only == machine)) {
         let scope = Scope { machine: Some(machine), ..*scope };
@@ -66,6 +68,29 @@ pub fn run(scope: &Scope, listing: u64, each: impl Fn(&Mutant) + Sync) -> Result
         all.extend(mutants);
     }
     Ok(all)
+}
+
+/// From now on the library asks.
+fn ask() {
+    #[cfg(famio_mutants)]
+    famio::rule::ask(|rule| !Away::is_missing(Part::Rule(rule)));
+}
+
+/// One history, closely, without the part that has `text` in its name: its name, and what comes of it.
+pub fn one(case: &Case, fail: Option<(Call, usize)>, text: &str) -> Result<(String, Option<Box<Failure>>), String> {
+    ask();
+    let away = Away::default();
+    away.enter();
+    Explorer::listing(Effort::CLOSE).explore(case, fail).map_err(|failure| failure.to_string())?;
+    let names = sites::seen();
+    let parts = away.take_passed();
+    let found = parts.iter().filter_map(|&part| Some((part, name(case.machine, part, &names)?)));
+    let (part, name) =
+        found.into_iter().find(|(_, name)| name.contains(text)).ok_or("the history does not come by that")?;
+    Away::without(Some(part)).enter();
+    let failure = Explorer::listing(Effort::CLOSE).explore(case, fail).err();
+    Away::default().enter();
+    Ok((name, failure))
 }
 
 /// What a part is called; `None`: it does not count on this machine.
@@ -104,7 +129,7 @@ fn learn(scope: &Scope, listing: u64) -> Result<Vec<Known>, Box<Failure>> {
         job.run(&mut explorer)?;
         let states = explorer.counts.states;
         left(states);
-        Ok(Some(Known { job: job.clone(), passed: away.take_passed(), states }))
+        Ok(Some(Known { job: job.clone(), passed: away.take_passed(), states, targeted: number < targeted }))
     });
     done.into_iter().filter_map(Result::transpose).collect()
 }
@@ -129,19 +154,28 @@ fn on_threads<T: Send>(threads: usize, count: usize, work: impl Fn(usize) -> T +
     done.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect()
 }
 
+/// Which histories come first. Damage tells of checks only.
+fn rank(job: &Job, targeted: bool, part: Part) -> u32 {
+    match (job, part) {
+        (Job::Damaged(_), Part::Rule(rule)) if rule.is_check() => 0,
+        (Job::Damaged(_), _) => 4,
+        (Job::Crashes(_), _) if targeted => 1,
+        _ if targeted => 2,
+        _ => 3,
+    }
+}
+
 fn without(scope: &Scope, part: Part, name: &str, known: &[Known]) -> Mutant {
     let begin = Instant::now();
     let machine = scope.machine.unwrap_or(Machine::Pmem);
     let reason = survivors::reason(machine.name(), name);
     let mut likely: Vec<&Known> = known.iter().filter(|known| known.passed.contains(&part)).collect();
-    likely.sort_by_key(|known| known.states);
-    let damages = likely.iter().any(|known| matches!(known.job, Job::Damaged(_))) && matches!(part, Part::Rule(_));
-    likely.sort_by_key(|known| damages && !matches!(known.job, Job::Damaged(_)));
+    likely.sort_by_key(|known| (rank(&known.job, known.targeted, part), known.states));
     let (mut killed_by, mut states) = (None, 0);
     Away::without(Some(part)).enter();
     // Then once more, closely. What has a reason is not looked for so long.
     let budget = if reason.is_some() { scope.states / 8 } else { scope.states };
-    let passes = [(Effort::GLANCE, budget / 3), (scope.effort, 2 * budget / 3), (Effort::CLOSE, budget)];
+    let passes = [(Effort::GLANCE, budget / 2), (scope.effort, budget / 4 * 3), (Effort::CLOSE, budget)];
     'found: for (effort, most) in passes {
         for known in &likely {
             if states > most {

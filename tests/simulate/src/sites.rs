@@ -67,7 +67,7 @@ fn name(barrier: Barrier, chain: &[usize; DEPTH]) -> Site {
 /// The last part of a function's path that is no closure.
 fn function(path: Option<String>) -> String {
     let path = path.unwrap_or_default();
-    let parts = path.split("::").filter(|part| !part.starts_with("{{") && !is_hash(part));
+    let parts = path.split("::").filter(|part| !part.starts_with('{') && !is_hash(part));
     parts.last().unwrap_or_default().into()
 }
 

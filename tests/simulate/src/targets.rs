@@ -7,7 +7,7 @@ use crate::machine::Machine;
 use famio::pmem::record::Call;
 
 /// For a journal in place; `?` is each policy.
-const IN_PLACE: [&str; 27] = [
+const IN_PLACE: [&str; 29] = [
     "?: w100+60 s c",
     "?: w100+60 s w200+60 s w100+60 w4000+200 s c",
     "?: w0+4096 s w64+4000 s w0+4096 s",
@@ -19,6 +19,9 @@ const IN_PLACE: [&str; 27] = [
     "?: 2:w6000+5000 s c",
     "?: w100+60 w4200+60 s g w100+60 w4200+60 s g w4200+60 w100+60 s",
     "?: w0+64 s w0+64 s w64+64 s w128+64",
+    "?: w100+60 w4200+60 s g w4200+60 w100+60 s",
+    // Each slot has its turn, and a recovery two places to write to.
+    "?: w0+64 w900+64 s w0+64 w900+64 s w0+64 w900+64 s w0+64 w900+64 s w0+64 w900+64 s w0+64 w900+64 s w0+64 w900+64 s",
     "?: w0+64 s t10 s w0+5 s",
     "?: w0+4096 s w0+4096 s w0+4096 2:s",
     // The first has the file alone after its SYNCs; the second takes it from it.

@@ -11,7 +11,7 @@ use crate::index::{BLOCK, Cell, Changing};
 use crate::journal::inplace::Kind;
 use crate::map::guard;
 use crate::pmem::prefetch;
-use crate::rule::{Rule, in_order};
+use crate::rule::{Rule, holds, in_order};
 use core::sync::atomic::Ordering;
 
 /// Up to so many bytes, and any further ones to the same block, go through the cache: a write-back that is shared with later
@@ -181,7 +181,7 @@ impl InPlace {
             missing = !fresh & !logged;
         }
         let entry = state.entry;
-        let pre_image = || {
+        let pre_image = || -> Result<()> {
             runs(missing, |first, count| {
                 let at = first * GRANULE;
                 self.store(log.wrapping_add(at), home.wrapping_add(at), count * GRANULE)
@@ -189,22 +189,22 @@ impl InPlace {
             self.log.medium().fence();
             Ok(())
         };
-        let bits = || {
+        let mut bits = || -> Result<()> {
             let epoch = cx.shared().committed() + 1;
             self.set_open(cx, cell, &mut state, epoch, logged | missing)?;
             self.on_journal(cx, || self.log.entry(entry).flush())?;
             self.log.medium().fence();
             Ok(())
         };
-        let mut changing = None;
-        in_order(
-            Rule::BitBeforeData,
-            || if missing != 0 { in_order(Rule::PreImageBeforeBit, pre_image, bits) } else { Ok(()) },
-            || {
-                changing = Some(self.changing(piece));
-                self.put(piece, home.wrapping_add(start), buf.wrapping_add(start), end - start)
-            },
-        )?;
+        let late = !holds(Rule::BitBeforeData);
+        if missing != 0 {
+            in_order(Rule::PreImageBeforeBit, pre_image, || if late { Ok(()) } else { bits() })?;
+        }
+        let _changing = self.changing(piece);
+        self.put(piece, home.wrapping_add(start), buf.wrapping_add(start), end - start)?;
+        if missing != 0 && late {
+            bits()?;
+        }
         self.conclude(piece, Some(entry), owed && missing == 0)
     }
 

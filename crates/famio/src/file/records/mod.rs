@@ -189,7 +189,6 @@ impl Engine for Records {
             self.medium.ftruncate(fd, size)?;
             restore_times(cx.shared(), fd);
             self.medium.fdatasync(fd)?;
-            self.medium.fsync(fd)?;
             *ended = true;
             // A journal that says clean is never replayed: if its end fails there, nothing may be committed to it.
             self.live.retire(fd).inspect_err(|_| cx.shared().poisoned.store(1, Ordering::Release))

@@ -11,6 +11,9 @@ use crate::pmem::Medium;
 use crate::rule::{Rule, holds, in_order};
 use std::os::fd::BorrowedFd;
 
+/// What a medium writes as a whole, or not at all.
+const SECTOR: usize = 512;
+
 /// Below so many bytes, one thread does it all.
 const LARGE: u64 = 64 << 20;
 
@@ -73,8 +76,15 @@ fn settle_journal(journal: BorrowedFd<'_>, header: &mut Header, scan: &Scan, med
         medium.pwritev(journal, &[&buffer], position)?;
     }
     let erase = if holds(Rule::WhatDidNotHappenIsErased) { &scan.erase[..] } else { &[] };
+    // From the front, durably: a torn record may lack nothing but zeros, and zeros behind its first sector make it whole.
     for &position in erase {
-        medium.pwritev(journal, &[&ZERO_PAGE], position)?;
+        medium.pwritev(journal, &[&ZERO_PAGE[..SECTOR]], position)?;
+    }
+    if !erase.is_empty() {
+        medium.fdatasync(journal)?;
+    }
+    for &position in erase {
+        medium.pwritev(journal, &[&ZERO_PAGE[SECTOR..]], position + SECTOR as u64)?;
     }
     header.boot_id = BootId::current()?;
     header.stamp = None;
