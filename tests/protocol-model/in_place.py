@@ -485,8 +485,7 @@ class InPlace(Protocol):
             self.ftruncate(size)
         for block, g, value in moves:
             self.m.pwrite(HOME[block][g], 0, value)
-        if self.physical() != size:
-            self.ftruncate(size)
+        self.ftruncate(size)                                # also where it is: a flush that failed may have forgotten it
         self.fdatasync("recover.fdatasync")
         self.end("recover")
 

@@ -123,11 +123,9 @@ impl Apply<'_> {
             rest = later;
         }
         match scan.size {
-            Some(last) if last != size => {
-                self.medium.ftruncate(self.file, last)?;
-                Ok(last)
-            }
-            _ => Ok(size),
+            // Also where it has that size: by a flush that failed, what is visible may be forgotten.
+            Some(last) => self.medium.ftruncate(self.file, last).map(|()| last),
+            None => Ok(size),
         }
     }
 
