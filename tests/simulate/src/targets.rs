@@ -49,7 +49,7 @@ const LEFT_IN_PLACE: [&str; 3] =
     ["u: w100+60 s w100+60 w4200+10", "r: w100+60 w4200+60 s w300+10", "a: w0+64 s w0+64 s w64+64"];
 const LEFT_RECORDS: [&str; 2] = ["u: w100+60 w4200+60 s w300+10 s", "u+pool: w0+4096 s w0+4096 s g w10+10 s w0+4096 s"];
 
-const RECORDS: [&str; 14] = [
+const RECORDS: [&str; 18] = [
     "u: w100+60 s c",
     "u: w0+4096 s w4096+4096 s w0+4096 s g w100+60 s c",
     "u: w0+6000 s w0+6000 s g w0+6000 s w0+6000 s g w0+6000 s w0+6000 s w0+6000 s c",
@@ -60,6 +60,10 @@ const RECORDS: [&str; 14] = [
     "u: w0+6000 s t100 w50+4000 g s g w0+6000 s c",
     "u: w0+9000 s t2000 t9000 s g w8000+100 s c",
     "u: 2:w0+4096 s w4096+60 2:s g c",
+    "u: w0+6000 s g w10+10 s g w20+10 s t3000 g s",
+    "u: w0+6000 s w0+6000 s w0+6000 s w0+6000 g w8192+24000 s",
+    "u: w0+6000 s w0+6000 s w0+6000 s w0+6000 s w0+6000 g w8192+24000 s",
+    "u: w0+6000 s w0+6000 s w0+6000 s w0+6000 s w0+6000 s w0+6000 g w8192+24000 s",
     "u: a300 s g t3000 s g t5000 s g w2990+20 s c",
     "u+unsynced: w100+60 s c",
     "u+unsynced+pool: w100+60 s c",
@@ -82,6 +86,11 @@ pub fn all(machine: Machine) -> Vec<Job> {
         }
     } else {
         RECORDS.iter().for_each(|text| add(text));
+        // Epochs of a page each fill a segment to its last page, which a note takes; then one that needs several segments.
+        for count in 9..15 {
+            let sizes: String = (0..count).map(|i| format!("t{} s ", 6001 + i)).collect();
+            add(&format!("u: {sizes}g w0+60000 s"));
+        }
     }
     let mut jobs: Vec<Job> = cases.into_iter().map(Job::Crashes).collect();
     let left = if machine.has_policies() { &LEFT_IN_PLACE[..] } else { &LEFT_RECORDS[..] };

@@ -201,8 +201,15 @@ fn what_is_erased_does_not_come_back() {
         if image.len() < now.len() || now[at + 512..at + 4096] == image[at + 512..at + 4096] {
             return false;
         }
-        image[at..at + 512].copy_from_slice(&now[at..at + 512]);
         let path = lab.dir.path("cut");
+        let mut with_zeros = image.clone();
+        with_zeros[at..at + 4096].fill(0);
+        with_zeros[at..at + 512].copy_from_slice(&now[at..at + 512]);
+        rewrite(&path, with_zeros, false);
+        if recover(&path, &lab.data, &KERNEL).unwrap().epoch != committed {
+            return false; // it has more than its first sector, or its segment was only just begun
+        }
+        image[at..at + 512].copy_from_slice(&now[at..at + 512]);
         rewrite(&path, image.clone(), false);
         let recorder = Recorder::new(Domain::PageCache);
         let journal = File::options().read(true).write(true).open(&path).unwrap();
