@@ -1,10 +1,22 @@
 //! The rules of the protocol, and the checks, that `make mutants` takes away one at a time: the crash simulator has to find
 //! each. In any other build they hold, and this is nothing.
 
-/// A rule, or a check.
-#[doc(hidden)]
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Rule {
+macro_rules! rules {
+    ($($name:ident),* $(,)?) => {
+        /// A rule, or a check.
+        #[doc(hidden)]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[allow(missing_docs, reason = "the names say it")]
+        pub enum Rule { $($name),* }
+
+        impl Rule {
+            /// All of them.
+            pub const ALL: &[Rule] = &[$(Rule::$name),*];
+        }
+    };
+}
+
+rules! {
     // Checks of what is read.
     SlotHasCheck,
     EntryHasCheck,

@@ -100,6 +100,12 @@ fn main() -> ExitCode {
             let (found, open) = (count(&|mutant| mutant.killed_by.is_some()), count(&Mutant::is_open));
             let listed = mutants.len() - found - open;
             println!("{} mutants, {found} found, {listed} listed with a reason, {open} survived", mutants.len());
+            #[cfg(famio_mutants)]
+            for rule in famio::rule::Rule::ALL {
+                if !mutants.iter().any(|mutant| mutant.name == format!("{rule:?}")) {
+                    println!("no history comes by {rule:?}");
+                }
+            }
             if !cfg!(famio_mutants) {
                 println!("barriers only: checks and orders take a build with --cfg famio_mutants (make mutants)");
             }

@@ -1,7 +1,7 @@
 //! Mutants that no history finds, each with the reason.
 
 /// Machine (or any), part of the mutant's name, reason.
-const LISTED: [(Option<&str>, &str, &str); 5] = [
+const LISTED: [(Option<&str>, &str, &str); 7] = [
     (
         None,
         " changing <",
@@ -13,6 +13,12 @@ const LISTED: [(Option<&str>, &str, &str); 5] = [
         "ZerosWhenGrown",
         "for journals in place: a file of records is cut before anything is settled above, and its old bytes are not seen",
     ),
+    (
+        None,
+        "OnlyCommittedIsSettled",
+        "for who reads the file meanwhile: after a crash the journal has what is overwritten (OverwrittenWaits), and puts it back",
+    ),
+    (None, "RecordIsOfGeneration", "the hash of the record before tells a record of an earlier use, too"),
     (None, "MarkHasCheck", "each field of a mark is compared with the file or the header; mark.rs tests its check"),
     (None, "SegmentHasCheck", "each word of a segment's header is known beforehand, and compared"),
 ];

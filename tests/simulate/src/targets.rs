@@ -49,7 +49,7 @@ const LEFT_IN_PLACE: [&str; 3] =
     ["u: w100+60 s w100+60 w4200+10", "r: w100+60 w4200+60 s w300+10", "a: w0+64 s w0+64 s w64+64"];
 const LEFT_RECORDS: [&str; 2] = ["u: w100+60 w4200+60 s w300+10 s", "u+pool: w0+4096 s w0+4096 s g w10+10 s w0+4096 s"];
 
-const RECORDS: [&str; 18] = [
+const RECORDS: [&str; 20] = [
     "u: w100+60 s c",
     "u: w0+4096 s w4096+4096 s w0+4096 s g w100+60 s c",
     "u: w0+6000 s w0+6000 s g w0+6000 s w0+6000 s g w0+6000 s w0+6000 s w0+6000 s c",
@@ -61,6 +61,8 @@ const RECORDS: [&str; 18] = [
     "u: w0+9000 s t2000 t9000 s g w8000+100 s c",
     "u: 2:w0+4096 s w4096+60 2:s g c",
     "u: w0+6000 s g w10+10 s g w20+10 s t3000 g s",
+    "u: w0+6000 s w0+6000 s w0+6000 s w0+6000 s g w100+10 s",
+    "u: w0+4096 s w0+4096 s w0+4096 s w0+4096 s w0+64 g w8192+30000 s",
     "u: w0+6000 s w0+6000 s w0+6000 s w0+6000 g w8192+24000 s",
     "u: w0+6000 s w0+6000 s w0+6000 s w0+6000 s w0+6000 g w8192+24000 s",
     "u: w0+6000 s w0+6000 s w0+6000 s w0+6000 s w0+6000 s w0+6000 g w8192+24000 s",
@@ -96,9 +98,9 @@ pub fn all(machine: Machine) -> Vec<Job> {
     let left = if machine.has_policies() { &LEFT_IN_PLACE[..] } else { &LEFT_RECORDS[..] };
     let left = left.iter().map(|text| format!("{machine}/{text}").parse().unwrap_or_else(|e| panic!("{e}")));
     jobs.extend(left.map(Job::Damaged));
-    let ends: Case = format!("{machine}/{}: w100+60 s c", if machine.has_policies() { "a" } else { "u" })
-        .parse()
-        .unwrap_or_else(|e| panic!("{e}"));
+    // Two places in an epoch, so that half of it shows.
+    let ends = if machine.has_policies() { "a: w100+60 s c" } else { "u: w100+60 w5000+60 s w300+10 s c" };
+    let ends: Case = format!("{machine}/{ends}").parse().unwrap_or_else(|e| panic!("{e}"));
     for (call, most) in [(Call::Pwritev, 12), (Call::Fdatasync, 14), (Call::Fsync, 6), (Call::Ftruncate, 3)] {
         jobs.extend((1..=most).map(|nth| Job::FailedCall(ends.clone(), (call, nth))));
     }
