@@ -72,6 +72,11 @@ impl Rule {
     pub fn is_check(self) -> bool {
         self <= Rule::RecordIsOfGeneration
     }
+
+    /// Whether it counts where a call has failed.
+    pub fn is_of_failures(self) -> bool {
+        matches!(self, Rule::HeaderGoesOnWithWeaker | Rule::LastEpochIsWrittenAgain | Rule::FailedFlushIsForGood)
+    }
 }
 
 /// Whether a rule holds: in every build but that of `make mutants`.

@@ -195,7 +195,7 @@ impl Explorer {
             if let Some(what) = broken {
                 return Err((what, Box::new(replay)));
             }
-            if case.machine.forgets()
+            if (case.machine.forgets_stores() || case.machine.forgets() && replay.was_call())
                 && self.counts.moments.is_multiple_of(self.effort.kills)
                 && let Err(what) = self.kill(case, &replay, &legal)
             {

@@ -159,6 +159,7 @@ fn rank(job: &Job, targeted: bool, part: Part) -> u32 {
     match (job, part) {
         (Job::Damaged(_), Part::Rule(rule)) if rule.is_check() => 0,
         (Job::Damaged(_), _) => 4,
+        (Job::FailedCall(..), Part::Rule(rule)) if rule.is_of_failures() => 0,
         (Job::Crashes(_), _) if targeted => 1,
         _ if targeted => 2,
         _ => 3,
@@ -175,7 +176,10 @@ fn without(scope: &Scope, part: Part, name: &str, known: &[Known]) -> Mutant {
     Away::without(Some(part)).enter();
     // Then once more, closely. What has a reason is not looked for so long.
     let budget = if reason.is_some() { scope.states / 8 } else { scope.states };
-    let passes = [(Effort::GLANCE, budget / 2), (scope.effort, budget / 4 * 3), (Effort::CLOSE, budget)];
+    // What is left out of a recovery shows when that is looked at.
+    let closely = name.contains("recovery/") || matches!(part, Part::Rule(rule) if rule.is_of_failures());
+    let first = if closely { Effort::CLOSE } else { Effort::GLANCE };
+    let passes = [(first, budget / 2), (scope.effort, budget / 4 * 3), (Effort::CLOSE, budget)];
     'found: for (effort, most) in passes {
         for known in &likely {
             if states > most {

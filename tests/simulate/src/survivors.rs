@@ -1,7 +1,7 @@
 //! Mutants that no history finds, each with the reason.
 
 /// Machine (or any), part of the mutant's name, reason.
-const LISTED: [(Option<&str>, &str, &str); 7] = [
+const LISTED: [(Option<&str>, &str, &str); 9] = [
     (
         None,
         " changing <",
@@ -19,6 +19,8 @@ const LISTED: [(Option<&str>, &str, &str); 7] = [
         "for who reads the file meanwhile: after a crash the journal has what is overwritten (OverwrittenWaits), and puts it back",
     ),
     (None, "RecordIsOfGeneration", "the hash of the record before tells a record of an earlier use, too"),
+    (None, "RecordFollowsHash", "no crash leaves a record of the right generation and place behind another one"),
+    (None, "MissingNoteIsNoEnd", "a_note_that_is_gone_does_not_end_the_chain finds it; no history that was tried does"),
     (None, "MarkHasCheck", "each field of a mark is compared with the file or the header; mark.rs tests its check"),
     (None, "SegmentHasCheck", "each word of a segment's header is known beforehand, and compared"),
 ];

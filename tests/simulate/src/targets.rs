@@ -42,7 +42,7 @@ const IN_PLACE: [&str; 29] = [
 ];
 
 /// More blocks than a journal's first segment has entries: it grows, and shrinks again.
-const LARGE: [&str; 2] = ["?: w0+290000 s w100+60 s c", "?: w0+290000 s g w100+60 s w0+280000 s"];
+const LARGE: [&str; 2] = ["?: w0+290000 s w100+60 s c", "?: w0+290000 s w0+280000 s g w100+60 s"];
 
 /// What is left of these is damaged, byte by byte.
 const LEFT_IN_PLACE: [&str; 3] =
@@ -89,9 +89,9 @@ pub fn all(machine: Machine) -> Vec<Job> {
     } else {
         RECORDS.iter().for_each(|text| add(text));
         // Epochs of a page each fill a segment to its last page, which a note takes; then one that needs several segments.
-        for count in 9..15 {
-            let sizes: String = (0..count).map(|i| format!("t{} s ", 6001 + i)).collect();
-            add(&format!("u: {sizes}g w0+60000 s"));
+        for count in [11, 12] {
+            let sizes: String = (1..=count).map(|i| format!("t{} s ", 6000 - i)).collect();
+            add(&format!("u: {sizes}w0+10 g w4096+60000 s"));
         }
     }
     let mut jobs: Vec<Job> = cases.into_iter().map(Job::Crashes).collect();
