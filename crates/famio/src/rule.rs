@@ -23,7 +23,6 @@ rules! {
     EpochWordHasCheck,
     GranulesHaveMirror,
     CountOfSegmentsHasCheck,
-    SegmentHasCheck,
     HeaderHasCheck,
     MarkHasCheck,
     RecordHasHash,

@@ -1,7 +1,7 @@
 //! Mutants that no history finds, each with the reason.
 
 /// Machine (or any), part of the mutant's name, reason.
-const LISTED: [(Option<&str>, &str, &str); 9] = [
+const LISTED: [(Option<&str>, &str, &str); 8] = [
     (
         None,
         " changing <",
@@ -22,7 +22,6 @@ const LISTED: [(Option<&str>, &str, &str); 9] = [
     (None, "RecordFollowsHash", "no crash leaves a record of the right generation and place behind another one"),
     (None, "MissingNoteIsNoEnd", "a_note_that_is_gone_does_not_end_the_chain finds it; no history that was tried does"),
     (None, "MarkHasCheck", "each field of a mark is compared with the file or the header; mark.rs tests its check"),
-    (None, "SegmentHasCheck", "each word of a segment's header is known beforehand, and compared"),
 ];
 
 /// Why a mutant may survive.

@@ -2,7 +2,6 @@
 
 use super::Key;
 use crate::pmem::Medium;
-use crate::rule::{Rule, holds};
 use crate::sync::{AtomicU64, Ordering};
 
 /// The first segment starts here: after the header's page and the slots' page.
@@ -107,8 +106,7 @@ impl Geometry {
     /// Whether the segment's header is there, and sound.
     pub fn check_header(&self, line: &[AtomicU64; 8], key: Key) -> bool {
         let stored: [u64; 4] = core::array::from_fn(|i| line[i].load(Ordering::Acquire));
-        let fits = line[4].load(Ordering::Acquire) == key.check(self.start, &stored);
-        stored == self.words() && (fits || !holds(Rule::SegmentHasCheck))
+        stored == self.words() && line[4].load(Ordering::Acquire) == key.check(self.start, &stored)
     }
 }
 
