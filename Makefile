@@ -30,8 +30,10 @@ test: build need-sqlite3 model ## All tests, the kill test in its short form
 	scripts/test-install
 	@echo "make test: all passed"
 
-mutants: build ## Leave out each flush, fence and sync of the library in turn: the crash simulator has to find each
-	$(RELEASE)/famio-simulate mutants
+# A build of its own, in which the library asks before each check and each step whose order counts.
+mutants: need-cc ## Leave out each flush, fence, sync and check of the library in turn, and turn orders round: the crash simulator has to find each
+	RUSTFLAGS="$(RUSTFLAGS) --cfg famio_mutants" $(CARGO) build --release -p famio-simulate --target-dir $(TARGET)/mutants
+	$(TARGET)/mutants/release/famio-simulate mutants
 
 # Cheap things first: what is wrong is to show early.
 test-long: test-long-says build need-cc need-sqlite3 need-python3 ## All that takes long: 570 kills, 130 power cuts, millions of crash states, each fuzz target for 10 minutes (hours)
@@ -58,7 +60,7 @@ test-long: test-long-says build need-cc need-sqlite3 need-python3 ## All that ta
 	$(MAKE) model-long
 	@$(STEP) 8 "the crash simulator (an hour), then with each flush and fence left out (hours)"
 	$(RELEASE)/famio-simulate run --states $(or $(FAMIO_STATES),4000000)
-	$(RELEASE)/famio-simulate mutants
+	$(MAKE) mutants
 	@echo "make test-long: all passed"
 
 .PHONY: test-long-says

@@ -478,15 +478,14 @@ class InPlace(Protocol):
             raise LookupError("conflict: a journal without a mark")
         committed, size = self.last_slot()
         moves = self.check_entries(committed, size)
-        for unit in SLOT + ENTRY:
+        for unit in SLOT:
             self.flush(unit, "recover.read.flush", 0)
         self.fence("recover.read.fence", 0)
         if self.physical() < size:
             self.ftruncate(size)
         for block, g, value in moves:
             self.m.pwrite(HOME[block][g], 0, value)
-        if self.physical() != size:
-            self.ftruncate(size)
+        self.ftruncate(size)                                # also where it is: a flush that failed may have forgotten it
         self.fdatasync("recover.fdatasync")
         self.end("recover")
 

@@ -49,6 +49,8 @@ compile_error!("Famio is for 64-bit Linux");
 pub mod error;
 pub mod settings;
 
+#[doc(hidden)]
+pub mod rule;
 pub(crate) mod sync;
 pub mod sys;
 pub mod thread;

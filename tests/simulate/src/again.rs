@@ -71,7 +71,9 @@ impl Again<'_> {
         let boot = if self.machine.loses_power() { self.boot + 1 } else { self.boot };
         while replay.advance() {
             explorer.counts.moments += 1;
-            let shown = (!replay.marks().is_empty()).then_some(recovery.found.as_ref().ok()).flatten();
+            // Of a file of which nothing was promised, nothing stays.
+            let counts = !replay.marks().is_empty() && !self.legal.anything;
+            let shown = counts.then_some(recovery.found.as_ref().ok()).flatten();
             let shown = shown.map(|found| Legal::only(found));
             let legal = shown.as_ref().unwrap_or(self.legal);
             let (images, broken) = replay.crashes(&plan, |image| {
@@ -81,8 +83,10 @@ impl Again<'_> {
                 explorer.counts.states += 1;
                 explorer.counts.in_recovery += 1;
                 let world = &explorer.world;
-                let checked = world
-                    .restore(image)
+                let checked = self
+                    .legal
+                    .check_name(&image.names)
+                    .and_then(|()| world.restore(image))
                     .and_then(|()| world.recover(self.machine, boot))
                     .and_then(|found| legal.check(&found));
                 checked.map_or_else(ControlFlow::Break, ControlFlow::Continue)

@@ -1,12 +1,13 @@
 //! Many histories, on several threads, until so many states were looked at.
 
-use crate::case::Case;
+use crate::case::{Case, Found};
 use crate::explore::{Counts, Effort, Explorer, Failure};
-use crate::failure;
 use crate::machine::Machine;
 use crate::random::Random;
 use crate::workload::{Kind, Maker, Op, Step, random, sequences};
+use crate::{damage, failure};
 use famio::PolicyChoice;
+use famio::pmem::record::Call;
 use std::ops::RangeInclusive;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,6 +20,22 @@ pub enum Job {
     Crashes(Case),
     /// The same, with each call failing in turn: so many of each kind.
     FailedCalls(Case, usize),
+    /// The same, with this one failing.
+    FailedCall(Case, (Call, usize)),
+    /// What it leaves in the end, with each byte changed that says something.
+    Damaged(Case),
+}
+
+impl Job {
+    /// Does it.
+    pub fn run(&self, explorer: &mut Explorer) -> Result<(), Box<Failure>> {
+        match self {
+            Job::Crashes(case) => explorer.explore(case, None).map(drop),
+            Job::FailedCalls(case, most) => failure::each_call(explorer, case, *most),
+            Job::FailedCall(case, fail) => explorer.explore(case, Some(*fail)).map(drop),
+            Job::Damaged(case) => damage::each_byte(explorer, case),
+        }
+    }
 }
 
 /// What a campaign looks at.
@@ -61,7 +78,7 @@ pub fn exhaustive(only: Option<Machine>, lengths: RangeInclusive<usize>) -> Vec<
                 }
                 kinds.iter().for_each(|&kind| maker.add(kind));
                 maker.steps.extend([Op::Sync, Op::Close].map(Step::from));
-                cases.push(Case { machine, policy, steps: maker.steps });
+                cases.push(Case { machine, policy, found: Found::default(), steps: maker.steps });
             }
         }
     }
@@ -74,7 +91,8 @@ pub fn longer(only: Option<Machine>, seed: u64, number: u64) -> Case {
     let places = places(only);
     let (machine, policy) = places[choice.below(places.len() as u64) as usize];
     let len = 6 + choice.below(14) as usize;
-    Case { machine, policy, steps: random(choice.next_u64(), len) }
+    let found = Found { unsynced: choice.below(6) == 0, pool: choice.below(6) == 0 };
+    Case { machine, policy, found, steps: random(choice.next_u64(), len) }
 }
 
 /// The histories of a scope, without end: the exhaustive ones, pairs before triples, with longer ones and ones with failing
@@ -118,10 +136,7 @@ pub fn run(scope: &Scope, progress: impl Fn(&Counts, Duration) + Sync) -> Outcom
         while !stop.load(Ordering::Relaxed) && states.load(Ordering::Relaxed) < scope.states {
             let Some(job) = all.lock().unwrap_or_else(|poison| poison.into_inner()).next() else { break };
             let before = explorer.counts.states;
-            let done = match &job {
-                Job::Crashes(case) => explorer.explore(case, None).map(drop),
-                Job::FailedCalls(case, most) => failure::each_call(&mut explorer, case, *most),
-            };
+            let done = job.run(&mut explorer);
             states.fetch_add(explorer.counts.states - before, Ordering::Relaxed);
             let mut total = lock();
             total.0 += std::mem::take(&mut explorer.counts);

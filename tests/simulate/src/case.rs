@@ -7,11 +7,21 @@ use std::fmt;
 use std::str::FromStr;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A history, where it runs, and which policy it begins with.
+/// What a history finds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Somebody has just made the file, and synced neither its name nor its bytes.
+    pub unsynced: bool,
+    /// The journal lies in a pool that is named, not in `.famio/`.
+    pub pool: bool,
+}
+
+/// A history, where it runs, what it finds there, and which policy it begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
     pub machine: Machine,
     pub policy: PolicyChoice,
+    pub found: Found,
     pub steps: Vec<Step>,
 }
 
@@ -24,7 +34,9 @@ impl Case {
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}:", self.machine, letter(self.policy))?;
+        let found = [(self.found.unsynced, "+unsynced"), (self.found.pool, "+pool")];
+        let found: String = found.into_iter().filter(|(is, _)| *is).map(|(_, name)| name).collect();
+        write!(f, "{}/{}{found}:", self.machine, letter(self.policy))?;
         self.steps.iter().try_for_each(|step| write!(f, " {step}"))
     }
 }
@@ -35,10 +47,17 @@ impl FromStr for Case {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("{text}: not a history (machine/policy: operations)");
         let (place, steps) = text.split_once(':').ok_or_else(wrong)?;
-        let (machine, policy) = place.trim().split_once('/').ok_or_else(wrong)?;
+        let (machine, rest) = place.trim().split_once('/').ok_or_else(wrong)?;
+        let (policy, found) = rest.split_once('+').unwrap_or((rest, ""));
+        let mut names = found.split('+').filter(|name| !name.is_empty());
+        if names.any(|name| !["unsynced", "pool"].contains(&name)) {
+            return Err(wrong());
+        }
+        let finds = |what: &str| found.split('+').any(|name| name == what);
         Ok(Case {
             machine: machine.parse()?,
             policy: policy_of(policy).ok_or_else(wrong)?,
+            found: Found { unsynced: finds("unsynced"), pool: finds("pool") },
             steps: steps.split_whitespace().map(str::parse).collect::<Result<_, _>>()?,
         })
     }
@@ -52,8 +71,12 @@ mod tests {
     #[test]
     fn a_case_reads_back() {
         for machine in Machine::ALL {
-            let case = Case { machine, policy: PolicyChoice::Redo, steps: random(3, 30) };
-            assert_eq!(case.to_string().parse(), Ok(case));
+            for (unsynced, pool) in [(false, false), (true, false), (false, true), (true, true)] {
+                let found = Found { unsynced, pool };
+                let case = Case { machine, policy: PolicyChoice::Redo, found, steps: random(3, 30) };
+                assert_eq!(case.to_string().parse(), Ok(case));
+            }
         }
+        assert!("pmem/u+what: s".parse::<Case>().is_err());
     }
 }

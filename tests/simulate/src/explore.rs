@@ -34,6 +34,11 @@ impl Effort {
     /// For one.
     pub const THOROUGH: Effort = Effort { exhaustive: 256, deviations: 200, random: 100, again: 4, after: 8, kills: 1 };
 
+    /// For mutants, at first.
+    pub const GLANCE: Effort = Effort { exhaustive: 24, deviations: 12, random: 4, again: 150, after: 1000, kills: 8 };
+    /// For mutants: every recovery and every kill.
+    pub const CLOSE: Effort = Effort { exhaustive: 64, deviations: 48, random: 16, again: 2, after: 16, kills: 1 };
+
     pub(crate) fn plan(&self, seed: u64) -> Plan {
         Plan { exhaustive: self.exhaustive, deviations: self.deviations, random: self.random, seed }
     }
@@ -166,7 +171,20 @@ impl Explorer {
         let mut replay = run.trace.replay();
         let plan = self.effort.plan(case.seed());
         let boot = if case.machine.loses_power() { 2 } else { 1 };
-        while replay.advance() {
+        while replay.step() {
+            if !replay.is_at_boundary() {
+                // What a power cut leaves here it may leave at the next boundary, too. A kill is another matter.
+                if case.machine.forgets()
+                    && replay.was_call()
+                    && replay.position().is_multiple_of(self.effort.kills as usize)
+                {
+                    let legal = run.oracle.legal(replay.marks());
+                    if let Err(what) = self.kill(case, &replay, &legal) {
+                        return Err((what, Box::new(replay)));
+                    }
+                }
+                continue;
+            }
             self.counts.moments += 1;
             let legal = run.oracle.legal(replay.marks());
             let (images, broken) = replay.crashes(&plan, |image| match self.crash(case, image, &legal, boot) {
@@ -177,7 +195,7 @@ impl Explorer {
             if let Some(what) = broken {
                 return Err((what, Box::new(replay)));
             }
-            if case.machine.forgets()
+            if (case.machine.forgets_stores() || case.machine.forgets() && replay.was_call())
                 && self.counts.moments.is_multiple_of(self.effort.kills)
                 && let Err(what) = self.kill(case, &replay, &legal)
             {
@@ -196,7 +214,7 @@ impl Explorer {
             hash.update(b"open");
             hash.update(open);
         }
-        hash.update(&[boot]);
+        hash.update(&[boot, u8::from(legal.anything)]);
         let hash = hash.digest128();
         self.seen.insert(hash).then_some(hash)
     }
@@ -205,6 +223,7 @@ impl Explorer {
     fn crash(&mut self, case: &Case, image: &Image, legal: &Legal<'_>, boot: u8) -> Result<(), String> {
         let Some(hash) = self.is_new(image, legal, boot) else { return Ok(()) };
         self.counts.states += 1;
+        legal.check_name(&image.names)?;
         self.world.restore(image)?;
         let found = self.world.recover(case.machine, boot)?;
         legal.check(&found)?;
@@ -213,7 +232,8 @@ impl Explorer {
             self.world.is_usable(case.machine, boot, &found)?;
         }
         if ((hash >> 64) as u64).is_multiple_of(self.effort.again) {
-            let again = Again { machine: case.machine, boot, legal: &Legal::only(&found), seed: hash as u64 };
+            let legal = Legal { anything: legal.anything, ..Legal::only(&found) };
+            let again = Again { machine: case.machine, boot, legal: &legal, seed: hash as u64 };
             again.crash_recovery_of(self, image).map_err(|e| format!("in the recovery: {e}"))?;
         }
         Ok(())

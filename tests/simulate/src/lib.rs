@@ -4,8 +4,10 @@
 #![allow(missing_docs, reason = "a test program; what is not said by a name is said")]
 
 pub mod again;
+pub mod away;
 pub mod campaign;
 pub mod case;
+pub mod damage;
 pub mod explore;
 pub mod failure;
 pub mod machine;
@@ -14,5 +16,7 @@ pub mod mutants;
 pub mod oracle;
 pub mod random;
 pub mod sites;
+pub mod survivors;
+pub mod targets;
 pub mod workload;
 pub mod world;

@@ -68,7 +68,12 @@ impl Machine {
 
     /// Whether what is visible after a kill may be lost with the power.
     pub fn forgets(self) -> bool {
-        matches!(self, Machine::Pmem | Machine::PageCache)
+        matches!(self, Machine::Pmem | Machine::PageCache | Machine::Eadr)
+    }
+
+    /// Whether that is so of what is stored in memory, too, and not only of what the kernel was told.
+    pub fn forgets_stores(self) -> bool {
+        self.forgets() && self != Machine::Eadr
     }
 
     /// What the library finds on it, in the `boot`-th boot.

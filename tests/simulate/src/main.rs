@@ -8,7 +8,7 @@ use famio_simulate::explore::{Effort, Explorer, Failure};
 use famio_simulate::failure;
 use famio_simulate::machine::Machine;
 use famio_simulate::minimal::minimal;
-use famio_simulate::mutants::run as run_mutants;
+use famio_simulate::mutants::{self, Mutant, run as run_mutants};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -40,12 +40,13 @@ enum What {
         #[arg(long)]
         thorough: bool,
     },
-    /// Leaves out each flush, fence and sync of the library in turn: the histories have to find each.
+    /// Leaves out each flush, fence and sync of the library in turn, and in a build for it each check and order: the histories
+    /// have to find each, but for those that are listed with a reason.
     Mutants {
         /// A mutant that so many states did not find survives.
         #[arg(long, env = "FAMIO_MUTANT_STATES", default_value_t = 60_000)]
         states: u64,
-        /// On this machine only: pmem or page-cache.
+        /// On this machine only: pmem, page-cache or eadr.
         #[arg(long)]
         machine: Option<Machine>,
         /// Of the choice of histories.
@@ -62,6 +63,9 @@ enum What {
         /// A call that fails, such as Fdatasync:3.
         #[arg(long, value_parser = failure::parse)]
         fail: Option<(Call, usize)>,
+        /// Without the barrier whose place, or the check or order whose name, has this in it.
+        #[arg(long)]
+        without: Option<String>,
         /// Shortens it while it fails.
         #[arg(long)]
         minimal: bool,
@@ -87,24 +91,67 @@ fn main() -> ExitCode {
         What::Mutants { states, machine, seed, threads } => {
             let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
             let scope = Scope { machine, effort: Effort::QUICK, states, threads: threads.unwrap_or(cores), seed };
-            let mutants = run_mutants(&scope, 4000, |mutant| {
-                let fate = match &mutant.killed_by {
-                    Some(failure) => format!("found after {} states: {}", mutant.states, failure.short()),
-                    None => format!("SURVIVED {} states", mutant.states),
-                };
-                println!("{:<10} {:<90} {fate}", mutant.machine.name(), mutant.site);
-            });
-            let survived = mutants.iter().filter(|mutant| mutant.killed_by.is_none()).count();
-            println!("{} mutants, {} found, {survived} survived", mutants.len(), mutants.len() - survived);
-            if survived == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            let mutants = run_mutants(&scope, 12_000, print_mutant);
+            let mutants = match mutants {
+                Ok(mutants) => mutants,
+                Err(failure) => return report(Some(failure), true, Effort::THOROUGH),
+            };
+            let count = |which: &dyn Fn(&Mutant) -> bool| mutants.iter().filter(|mutant| which(mutant)).count();
+            let (found, open) = (count(&|mutant| mutant.killed_by.is_some()), count(&Mutant::is_open));
+            let listed = mutants.len() - found - open;
+            println!("{} mutants, {found} found, {listed} listed with a reason, {open} survived", mutants.len());
+            let idle = if machine.is_none() { idle(&mutants) } else { 0 };
+            if !cfg!(famio_mutants) {
+                println!("barriers only: checks and orders take a build with --cfg famio_mutants (make mutants)");
+            }
+            if open + idle == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
-        What::Replay { history, fail, minimal: shorten } => {
+        What::Replay { history, fail, without: Some(part), .. } => match mutants::one(&history, fail, &part) {
+            Ok((name, failure)) => {
+                println!("without {name}");
+                report(failure, false, Effort::CLOSE)
+            }
+            Err(e) => {
+                println!("{e}");
+                ExitCode::FAILURE
+            }
+        },
+        What::Replay { history, fail, minimal: shorten, without: None } => {
             let mut explorer = Explorer::new(Effort::THOROUGH);
             let failure = explorer.explore(&history, fail).err();
             println!("{}", explorer.counts);
             report(failure, shorten, Effort::THOROUGH)
         }
     }
+}
+
+/// Prints the rules that no history comes by on any machine. How many have no reason.
+#[cfg(famio_mutants)]
+fn idle(mutants: &[Mutant]) -> usize {
+    let name = |rule: &famio::rule::Rule| format!("{rule:?}");
+    let idle = famio::rule::Rule::ALL.iter().map(name).filter(|rule| !mutants.iter().any(|m| m.name == *rule));
+    let mut open = 0;
+    for rule in idle {
+        let reason = famio_simulate::survivors::reason("", &rule);
+        open += usize::from(reason.is_none());
+        println!("{:<10} {rule:<76}          no history comes by it; listed: {}", "", reason.unwrap_or("NOT LISTED"));
+    }
+    open
+}
+
+#[cfg(not(famio_mutants))]
+fn idle(_: &[Mutant]) -> usize {
+    0
+}
+
+fn print_mutant(mutant: &Mutant) {
+    let fate = match (&mutant.killed_by, mutant.reason) {
+        (Some(failure), None) => format!("found after {} states: {}", mutant.states, failure.short()),
+        (Some(failure), Some(_)) => format!("found after {} states, though listed: {}", mutant.states, failure.short()),
+        (None, Some(reason)) => format!("listed: {reason}"),
+        (None, None) => format!("SURVIVED {} states of {} histories", mutant.states, mutant.histories),
+    };
+    println!("{:<10} {:<76} {:>5.1} s  {fate}", mutant.machine.name(), mutant.name, mutant.time.as_secs_f64());
 }
 
 fn report(failure: Option<Box<Failure>>, shorten: bool, effort: Effort) -> ExitCode {

@@ -1,79 +1,198 @@
-//! Mutants: the library without one of its flushes, fences or syncs, one at a time. The simulator has to find each.
+//! Mutants: the library without one of its flushes, fences or syncs, without a check, or with two steps the other way round.
+//! The simulator has to find each.
 
+use crate::away::{Away, Part};
 use crate::campaign::{Job, Scope, jobs};
-use crate::explore::{Explorer, Failure};
-use crate::failure;
+use crate::case::Case;
+use crate::explore::{Effort, Explorer, Failure};
 use crate::machine::Machine;
-use crate::sites::{self, Site};
-use std::sync::Mutex;
+use crate::{sites, survivors, targets};
+use famio::pmem::record::{Barrier, Call};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What became of one mutant.
 pub struct Mutant {
     pub machine: Machine,
-    pub site: Site,
+    /// The call site, or the rule.
+    pub name: String,
     /// The first history that was not right; `None`: it survived.
     pub killed_by: Option<Box<Failure>>,
-    /// How many states were looked at until then.
+    /// Why it may survive.
+    pub reason: Option<&'static str>,
+    /// How many histories come by it, and how many states were looked at.
+    pub histories: usize,
     pub states: u64,
     pub time: Duration,
 }
 
-/// Machines on which barriers mean something.
-pub const MACHINES: [Machine; 2] = [Machine::Pmem, Machine::PageCache];
+impl Mutant {
+    /// Whether it survived without a reason.
+    pub fn is_open(&self) -> bool {
+        self.killed_by.is_none() && self.reason.is_none()
+    }
+}
 
-/// Lists the barriers that so many states call, then leaves each out until a state is not legal or `budget` states were
-/// looked at.
-pub fn run(scope: &Scope, listing: u64, each: impl Fn(&Mutant) + Sync) -> Vec<Mutant> {
+/// Machines on which something can be left out; on `eadr` only what the kernel does counts.
+pub const MACHINES: [Machine; 3] = [Machine::Pmem, Machine::PageCache, Machine::Eadr];
+
+/// A history, and the parts that it comes by.
+struct Known {
+    job: Job,
+    passed: BTreeSet<Part>,
+    states: u64,
+    /// One of [`targets`].
+    targeted: bool,
+}
+
+/// Runs histories of `listing` states to learn what each comes by, then takes each part away: from the histories that come by
+/// it, the shortest first, until one is not right or `scope.states` were looked at.
+pub fn run(scope: &Scope, listing: u64, each: impl Fn(&Mutant) + Sync) -> Result<Vec<Mutant>, Box<Failure>> {
+    ask();
     let mut all = Vec::new();
     for machine in MACHINES.into_iter().filter(|&machine| scope.machine.is_none_or(|only| only == machine)) {
         let scope = Scope { machine: Some(machine), ..*scope };
-        let before: Vec<u64> = sites::seen().iter().map(|site| site.2).collect();
+        let known = learn(&scope, listing)?;
+        let parts: BTreeSet<Part> = known.iter().flat_map(|known| &known.passed).copied().collect();
+        let names = sites::seen();
+        let parts: Vec<(Part, String)> =
+            parts.into_iter().filter_map(|part| Some((part, name(machine, part, &names)?))).collect();
+        let mutants = on_threads(scope.threads, parts.len(), |number| {
+            let (part, name) = &parts[number];
+            let mutant = without(&scope, *part, name, &known);
+            each(&mutant);
+            mutant
+        });
+        all.extend(mutants);
+    }
+    Ok(all)
+}
+
+/// From now on the library asks.
+fn ask() {
+    #[cfg(famio_mutants)]
+    famio::rule::ask(|rule| !Away::is_missing(Part::Rule(rule)));
+}
+
+/// One history, closely, without the part that has `text` in its name: its name, and what comes of it.
+pub fn one(case: &Case, fail: Option<(Call, usize)>, text: &str) -> Result<(String, Option<Box<Failure>>), String> {
+    ask();
+    let away = Away::default();
+    away.enter();
+    Explorer::listing(Effort::CLOSE).explore(case, fail).map_err(|failure| failure.to_string())?;
+    let names = sites::seen();
+    let parts = away.take_passed();
+    let found = parts.iter().filter_map(|&part| Some((part, name(case.machine, part, &names)?)));
+    let (part, name) =
+        found.into_iter().find(|(_, name)| name.contains(text)).ok_or("the history does not come by that")?;
+    Away::without(Some(part)).enter();
+    let failure = Explorer::listing(Effort::CLOSE).explore(case, fail).err();
+    Away::default().enter();
+    Ok((name, failure))
+}
+
+/// What a part is called; `None`: it does not count on this machine.
+fn name(machine: Machine, part: Part, names: &BTreeMap<usize, String>) -> Option<String> {
+    match part {
+        Part::Rule(rule) => Some(format!("{rule:?}")),
+        Part::Site(number) => {
+            let name = names.get(&number)?;
+            let by_kernel = [Barrier::Fdatasync, Barrier::Fsync].map(|barrier| format!("{barrier:?}:"));
+            let counts = machine == Machine::Pmem || by_kernel.iter().any(|kind| name.starts_with(kind));
+            counts.then(|| name.clone())
+        }
+    }
+}
+
+/// Runs the targeted histories and others.
+fn learn(scope: &Scope, listing: u64) -> Result<Vec<Known>, Box<Failure>> {
+    let machine = scope.machine.unwrap_or(Machine::Pmem);
+    let mut chosen = targets::all(machine);
+    let targeted = chosen.len();
+    chosen.extend(jobs(scope).take(400));
+    let budget = Mutex::new(listing);
+    let done = on_threads(scope.threads, chosen.len(), |number| {
+        let job = &chosen[number];
+        let left = |used: u64| {
+            let mut left = budget.lock().unwrap_or_else(PoisonError::into_inner);
+            *left = left.saturating_sub(used);
+            *left
+        };
+        if number >= targeted && left(0) == 0 {
+            return Ok(None);
+        }
+        let away = Away::default();
+        away.enter();
         let mut explorer = Explorer::listing(scope.effort);
-        for job in jobs(&scope) {
-            if explorer.counts.states > listing || look(&mut explorer, &job).is_err() {
+        job.run(&mut explorer)?;
+        let states = explorer.counts.states;
+        left(states);
+        Ok(Some(Known { job: job.clone(), passed: away.take_passed(), states, targeted: number < targeted }))
+    });
+    done.into_iter().filter_map(Result::transpose).collect()
+}
+
+/// Calls `work` with each number below `count`, on so many threads.
+fn on_threads<T: Send>(threads: usize, count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= count {
+                        break;
+                    }
+                    let result = work(number);
+                    done.lock().unwrap_or_else(PoisonError::into_inner).insert(number, result);
+                }
+            });
+        }
+    });
+    done.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect()
+}
+
+/// Which histories come first. Damage tells of checks only.
+fn rank(job: &Job, targeted: bool, part: Part) -> u32 {
+    match (job, part) {
+        (Job::Damaged(_), Part::Rule(rule)) if rule.is_check() => 0,
+        (Job::Damaged(_), _) => 4,
+        (Job::FailedCall(..), Part::Rule(rule)) if rule.is_of_failures() => 0,
+        (Job::Crashes(_), _) if targeted => 1,
+        _ if targeted => 2,
+        _ => 3,
+    }
+}
+
+fn without(scope: &Scope, part: Part, name: &str, known: &[Known]) -> Mutant {
+    let begin = Instant::now();
+    let machine = scope.machine.unwrap_or(Machine::Pmem);
+    let reason = survivors::reason(machine.name(), name);
+    let mut likely: Vec<&Known> = known.iter().filter(|known| known.passed.contains(&part)).collect();
+    likely.sort_by_key(|known| (rank(&known.job, known.targeted, part), known.states));
+    let (mut killed_by, mut states) = (None, 0);
+    Away::without(Some(part)).enter();
+    // Then once more, closely. What has a reason is not looked for so long.
+    let budget = if reason.is_some() { scope.states / 8 } else { scope.states };
+    // What is left out of a recovery shows when that is looked at.
+    let closely = name.contains("recovery/") || matches!(part, Part::Rule(rule) if rule.is_of_failures());
+    let first = if closely { Effort::CLOSE } else { Effort::GLANCE };
+    let passes = [(first, budget / 2), (scope.effort, budget / 4 * 3), (Effort::CLOSE, budget)];
+    'found: for (effort, most) in passes {
+        for known in &likely {
+            if states > most {
                 break;
             }
-        }
-        let called = |site: &&(Site, usize, u64)| site.2 > before.get(site.1).copied().unwrap_or(0);
-        let sites: Vec<(Site, usize, u64)> = sites::seen().iter().filter(called).cloned().collect();
-        let next = AtomicUsize::new(0);
-        let done = Mutex::new(&mut all);
-        std::thread::scope(|threads| {
-            for _ in 0..scope.threads.max(1) {
-                threads.spawn(|| {
-                    while let Some((site, number, _)) = sites.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let mutant = without(&scope, site, *number);
-                        each(&mutant);
-                        done.lock().unwrap_or_else(|poison| poison.into_inner()).push(mutant);
-                    }
-                });
+            let mut explorer = Explorer::listing(effort);
+            killed_by = known.job.run(&mut explorer).err();
+            states += explorer.counts.states;
+            if killed_by.is_some() {
+                break 'found;
             }
-        });
-    }
-    all
-}
-
-fn look(explorer: &mut Explorer, job: &Job) -> Result<(), Box<Failure>> {
-    match job {
-        Job::Crashes(case) => explorer.explore(case, None).map(drop),
-        Job::FailedCalls(case, most) => failure::each_call(explorer, case, *most),
-    }
-}
-
-fn without(scope: &Scope, site: &Site, number: usize) -> Mutant {
-    let begin = Instant::now();
-    sites::leave_out(Some(number));
-    let mut explorer = Explorer::listing(scope.effort);
-    let mut killed_by = None;
-    for job in jobs(scope) {
-        killed_by = look(&mut explorer, &job).err();
-        if killed_by.is_some() || explorer.counts.states > scope.states {
-            break;
         }
     }
-    sites::leave_out(None);
-    let machine = scope.machine.unwrap_or(Machine::Pmem);
-    Mutant { machine, site: site.clone(), killed_by, states: explorer.counts.states, time: begin.elapsed() }
+    Away::default().enter();
+    Mutant { machine, name: name.into(), killed_by, reason, histories: likely.len(), states, time: begin.elapsed() }
 }

@@ -1,6 +1,7 @@
 //! What the file may be after a crash: a model in memory, and the promises that were made by then.
 
 use crate::workload::{Op, bytes, initial};
+use famio::pmem::record::Names;
 
 /// What was promised, as a mark in the trace: a state of [`Oracle::states`], and how far its SYNC was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,8 @@ impl Promise {
 /// The model.
 #[derive(Clone, Debug)]
 pub struct Oracle {
+    /// Nothing is promised of the file as it was found, until its first write has returned.
+    pub unsynced: bool,
     /// As a reader sees the file.
     pub now: Vec<u8>,
     /// As each SYNC found it; the first is the file before anything was done.
@@ -45,7 +48,7 @@ pub struct Oracle {
 
 impl Default for Oracle {
     fn default() -> Self {
-        Self { now: initial(), states: vec![initial()] }
+        Self { unsynced: false, now: initial(), states: vec![initial()] }
     }
 }
 
@@ -83,9 +86,11 @@ impl Oracle {
 
     /// What a crash may leave after these marks.
     pub fn legal(&self, marks: &[u64]) -> Legal<'_> {
-        let (mut kept, mut open) = (0, Vec::new());
+        let (mut kept, mut open, mut anything) = (0, Vec::new(), self.unsynced);
         for &mark in marks {
-            match Promise::of_mark(mark) {
+            let promise = Promise::of_mark(mark);
+            anything &= !matches!(promise, Promise::Kept(_));
+            match promise {
                 Promise::Begun(state) => open.push(&self.states[state][..]),
                 Promise::Failed(_) => {}
                 Promise::Kept(state) => {
@@ -94,7 +99,7 @@ impl Oracle {
                 }
             }
         }
-        Legal { kept: &self.states[kept], open }
+        Legal { kept: &self.states[kept], open, anything }
     }
 }
 
@@ -105,17 +110,24 @@ pub struct Legal<'a> {
     pub kept: &'a [u8],
     /// What may be there instead.
     pub open: Vec<&'a [u8]>,
+    /// Nothing was promised yet: be it as it may, as long as it can be recovered.
+    pub anything: bool,
 }
 
 impl<'a> Legal<'a> {
     /// This state alone.
     pub fn only(kept: &'a [u8]) -> Self {
-        Self { kept, open: Vec::new() }
+        Self { kept, open: Vec::new(), anything: false }
+    }
+
+    /// Whether the file's own name may be gone, as it may be in this image.
+    pub fn check_name(&self, names: &Names) -> Result<(), String> {
+        if names.nameless && !self.anything { Err("the file's own name may be gone".into()) } else { Ok(()) }
     }
 
     /// Whether a file may be like that; if not, how it differs.
     pub fn check(&self, found: &[u8]) -> Result<(), String> {
-        if found == self.kept || self.open.contains(&found) {
+        if self.anything || found == self.kept || self.open.contains(&found) {
             return Ok(());
         }
         let differs = |state: &[u8]| {

@@ -1,34 +1,23 @@
 //! Where in the library a barrier is called: found by unwinding, so that the library needs nothing for it.
 
+use crate::away::{Away, Part};
 use famio::pmem::record::Barrier;
-use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
-/// A call, as `what: file:line < file:line of its caller`.
+/// A call, as `what: file:line function < file:line function` of its caller.
 pub type Site = String;
 
 /// As far as a call has to be unwound to get out of the recorder and to the caller's caller.
 const DEPTH: usize = 16;
 
-thread_local! {
-    /// The site whose barriers this thread leaves out.
-    static LEFT_OUT: Cell<Option<usize>> = const { Cell::new(None) };
-}
-
 #[derive(Default)]
 struct Sites {
     of_chain: HashMap<(Barrier, [usize; DEPTH]), usize>,
     numbers: BTreeMap<Site, usize>,
-    calls: Vec<u64>,
 }
 
 static SITES: Mutex<Option<Sites>> = Mutex::new(None);
-
-/// From now on, this thread's recorders hear nothing of this site's barriers.
-pub fn leave_out(site: Option<usize>) {
-    LEFT_OUT.set(site);
-}
 
 /// For [`Recorder::leave_out`](famio::pmem::record::Recorder::leave_out).
 pub fn is_left_out(barrier: Barrier) -> bool {
@@ -39,20 +28,19 @@ pub fn is_left_out(barrier: Barrier) -> bool {
         depth += 1;
         depth < DEPTH
     });
-    let mut sites = SITES.lock().unwrap_or_else(PoisonError::into_inner);
-    let sites = sites.get_or_insert_default();
+    let mut locked = SITES.lock().unwrap_or_else(PoisonError::into_inner);
+    let sites = locked.get_or_insert_default();
     let number = match sites.of_chain.get(&(barrier, chain)) {
         Some(&number) => number,
         None => {
             let next = sites.numbers.len();
             let number = *sites.numbers.entry(name(barrier, &chain)).or_insert(next);
-            sites.calls.resize(sites.numbers.len(), 0);
             sites.of_chain.insert((barrier, chain), number);
             number
         }
     };
-    sites.calls[number] += 1;
-    LEFT_OUT.get() == Some(number)
+    drop(locked);
+    Away::is_missing(Part::Site(number))
 }
 
 /// The library's innermost two places in a chain, the recorder's aside.
@@ -65,8 +53,9 @@ fn name(barrier: Barrier, chain: &[usize; DEPTH]) -> Site {
             let file = file.to_string_lossy();
             if let Some((_, inside)) = file.split_once("crates/famio/src/")
                 && !inside.starts_with("pmem/")
+                && !inside.starts_with("rule.rs")
             {
-                places.push(format!("{inside}:{line}"));
+                places.push(format!("{inside}:{line} {}", function(symbol.name().map(|name| name.to_string()))));
             }
         });
     }
@@ -75,9 +64,19 @@ fn name(barrier: Barrier, chain: &[usize; DEPTH]) -> Site {
     format!("{barrier:?}: {}", places.join(" < "))
 }
 
-/// The sites seen so far, and how often each was called.
-pub fn seen() -> Vec<(Site, usize, u64)> {
+/// The last part of a function's path that is no closure.
+fn function(path: Option<String>) -> String {
+    let path = path.unwrap_or_default();
+    let parts = path.split("::").filter(|part| !part.starts_with('{') && !is_hash(part));
+    parts.last().unwrap_or_default().into()
+}
+
+fn is_hash(part: &str) -> bool {
+    part.len() == 17 && part.starts_with('h') && part[1..].bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// The sites seen so far, by their numbers.
+pub fn seen() -> BTreeMap<usize, Site> {
     let sites = SITES.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(sites) = &*sites else { return Vec::new() };
-    sites.numbers.iter().map(|(site, &number)| (site.clone(), number, sites.calls[number])).collect()
+    sites.iter().flat_map(|sites| &sites.numbers).map(|(site, &number)| (number, site.clone())).collect()
 }

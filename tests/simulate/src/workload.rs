@@ -19,7 +19,7 @@ pub enum Op {
     Size(u64),
     /// SYNC.
     Sync,
-    /// Settles what can be settled, as the background would.
+    /// Settles what can be settled, as the background would, and then gives back what the journal has grown.
     Settle,
     /// Another policy from the next SYNC on.
     Policy(PolicyChoice),
@@ -27,6 +27,17 @@ pub enum Op {
     Close,
     /// Closes the file and opens it again.
     Reopen,
+}
+
+impl Op {
+    /// Whether Famio takes a plain file over for it.
+    pub fn attaches(self) -> bool {
+        match self {
+            Op::Write { len, .. } | Op::Append { len } => len > 0,
+            Op::Both { .. } | Op::Size(_) => true,
+            Op::Sync | Op::Settle | Op::Policy(_) | Op::Close | Op::Reopen => false,
+        }
+    }
 }
 
 /// An operation, and which of the two threads does it.

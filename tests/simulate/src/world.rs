@@ -1,7 +1,8 @@
 //! One file with its journal in a folder of its own: it runs histories under a recorder, and is put back into any state
 //! that a crash left.
 
-use crate::case::Case;
+use crate::away::Away;
+use crate::case::{Case, Found};
 use crate::machine::Machine;
 use crate::oracle::{Oracle, Promise};
 use crate::workload::{Op, bytes, initial};
@@ -9,7 +10,7 @@ use famio::file::{Access, AtomicFile, UserBuf};
 use famio::journal::{Identity, journal_name, mark};
 use famio::pmem::Lab;
 use famio::pmem::record::{Call, Content, Image, ObjectId, Place, Recorder, Start, Trace};
-use famio::recovery::{Options, Outcome, Silent, recover_path};
+use famio::recovery::{Checked, Condition, Options, Outcome, Silent, check, recover_path};
 use famio::{PolicyChoice, Settings};
 use rustix::fs::{Mode, OFlags, XattrFlags};
 use std::collections::HashMap;
@@ -30,10 +31,13 @@ pub const FILE: ObjectId = ObjectId(0);
 pub struct World {
     folder: PathBuf,
     path: PathBuf,
-    pool: PathBuf,
-    journal: PathBuf,
+    /// A pool that is there for good, and may be named.
+    named: PathBuf,
+    /// The journal's name in its pool.
+    name: String,
     arena: PathBuf,
     file: File,
+    found: Found,
     recorders: HashMap<Machine, &'static Recorder>,
     /// The recorders ask where each barrier was called.
     lists_sites: bool,
@@ -72,11 +76,21 @@ impl World {
         let path = folder.join("file");
         let file = File::options().read(true).write(true).create_new(true).open(&path).expect("a file in /dev/shm");
         let identity = Identity::of_fd(file.as_fd()).expect("a file's identity");
-        let pool = folder.join(".famio");
-        let journal = pool.join(journal_name(&identity));
+        let (named, name) = (folder.join("pool"), journal_name(&identity));
+        std::fs::create_dir(&named).expect("a folder in /dev/shm");
         let stat = file.metadata().expect("a file's inode");
         let arena = PathBuf::from(format!("/dev/shm/famio-{:x}-{:x}.arena", stat.dev(), stat.ino()));
-        Self { folder, path, pool, journal, arena, file, recorders: HashMap::new(), lists_sites: false }
+        let (recorders, found) = (HashMap::new(), Found::default());
+        Self { folder, path, named, name, arena, file, found, recorders, lists_sites: false }
+    }
+
+    /// The pool of the history that runs, or ran last.
+    fn pool(&self) -> PathBuf {
+        if self.found.pool { self.named.clone() } else { self.folder.join(".famio") }
+    }
+
+    fn journal(&self) -> PathBuf {
+        self.pool().join(&self.name)
     }
 
     /// The same, and every barrier is [asked about](crate::sites).
@@ -101,23 +115,29 @@ impl World {
     fn place(&self) -> Result<Place, String> {
         Ok(Place {
             file: self.file.try_clone().map_err(text)?.into(),
+            folder: self.folder.clone(),
             attribute: mark::NAME,
-            pool: self.pool.clone(),
-            journal: self.journal.clone(),
+            pool: self.pool(),
+            journal: self.journal(),
         })
     }
 
-    fn settings() -> Settings {
+    fn settings(&self) -> Settings {
         // The address space that a journal may take is reserved: little is enough.
-        Settings { journal_limit: 64 << 20, ..Settings::default() }
+        let pool = self.found.pool.then(|| self.named.clone());
+        Settings { journal_limit: 64 << 20, pool, ..Settings::default() }
     }
 
     /// Runs a history under the recorder; the file begins anew. `fail`: the n-th of these calls fails, once.
     pub fn run(&mut self, case: &Case, fail: Option<(Call, usize)>) -> Result<Run, String> {
         let recorder = self.recorder(case.machine);
         self.clear()?;
+        self.found = case.found;
+        self.clear()?;
         self.put_file(&Content { size: initial().len() as u64, bytes: initial() })?;
-        recorder.begin(self.place()?, None).map_err(text)?;
+        let place = self.place()?;
+        let begun = if case.found.unsynced { recorder.begin_unsynced(place) } else { recorder.begin(place, None) };
+        begun.map_err(text)?;
         if let Some((call, nth)) = fail {
             recorder.fail(call, nth, libc::EIO);
         }
@@ -138,8 +158,10 @@ impl World {
     }
 
     fn clear(&self) -> Result<(), String> {
-        ignore(std::fs::remove_file(&self.journal))?;
-        ignore(std::fs::remove_dir(&self.pool))?;
+        ignore(std::fs::remove_file(self.journal()))?;
+        if !self.found.pool {
+            ignore(std::fs::remove_dir(self.pool()))?;
+        }
         ignore(std::fs::remove_file(&self.arena))?;
         self.put_mark(None)
     }
@@ -167,12 +189,12 @@ impl World {
         let content = image.content(FILE).ok_or("the image has no file")?;
         self.put_file(content)?;
         self.put_mark(image.names.mark.as_deref())?;
-        if image.names.pool.is_some() {
-            rustix::fs::mkdir(&self.pool, Mode::RWXU).map_err(text)?;
+        if image.names.pool.is_some() && !self.found.pool {
+            rustix::fs::mkdir(self.pool(), Mode::RWXU).map_err(text)?;
         }
         if let Some(journal) = image.names.journal.and_then(|journal| image.content(journal)) {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            let file = rustix::fs::open(&self.journal, flags, Mode::RUSR | Mode::WUSR).map_err(text)?;
+            let file = rustix::fs::open(self.journal(), flags, Mode::RUSR | Mode::WUSR).map_err(text)?;
             let file = File::from(file);
             let bytes = journal.trimmed();
             let mut at = 0;
@@ -198,25 +220,59 @@ impl World {
     /// Recovers what is there, in the `boot`-th boot, and reads the file.
     pub fn recover(&self, machine: Machine, boot: u8) -> Result<Vec<u8>, String> {
         machine.lab(boot).enter();
-        let recovered = self.recover_here();
+        let recovered = self.check_here().and_then(|checked| self.recover_here(Some(checked)));
         Lab::default().enter();
         recovered
     }
 
-    fn recover_here(&self) -> Result<Vec<u8>, String> {
+    /// The same for what was damaged: the check may have found something.
+    pub fn recover_damaged(&self, machine: Machine, boot: u8) -> Result<Vec<u8>, String> {
+        machine.lab(boot).enter();
+        let recovered = self.recover_here(None);
+        Lab::default().enter();
+        recovered
+    }
+
+    fn recover_here(&self, checked: Option<Option<u64>>) -> Result<Vec<u8>, String> {
         let options = Options { threads: 1, ..Options::default() };
-        let mut reports = recover_path(&self.path, &Self::settings(), &options, &Silent).map_err(text)?;
-        match reports.pop().map(|report| report.outcome) {
-            Some(Outcome::NothingToDo | Outcome::Clean | Outcome::Recovered) => {}
+        let mut reports = recover_path(&self.path, &self.settings(), &options, &Silent).map_err(text)?;
+        match reports.pop().map(|report| (report.outcome, report.epoch)) {
+            Some((Outcome::NothingToDo | Outcome::Clean, _)) => {}
+            Some((Outcome::Recovered, epoch)) if checked.is_none_or(|checked| checked == Some(epoch)) => {}
+            Some((Outcome::Recovered, epoch)) => {
+                return Err(format!("recovered to epoch {epoch}, the check before it says {checked:?}"));
+            }
             other => return Err(format!("not recovered: {other:?}")),
         }
         self.leaves_nothing()?;
-        self.contents()
+        match self.check_here()? {
+            None => self.contents(),
+            Some(epoch) => Err(format!("after its recovery there is a journal with epoch {epoch}")),
+        }
+    }
+
+    /// What `famio check` says: nothing may be wrong in any state that a crash can leave. The last commit of the journal, if
+    /// there is one.
+    fn check_here(&self) -> Result<Option<u64>, String> {
+        // Not under the recorder: a check stores nothing.
+        let lab = Lab::current();
+        Lab { medium: None, ..lab }.enter();
+        let checked = check(&self.path, &self.settings()).map_err(text);
+        lab.enter();
+        let Some(Checked { condition, problems, .. }) = checked?.pop() else { return Err("nothing to check".into()) };
+        match condition {
+            Condition::Ordinary => Ok(None),
+            Condition::Sound { epoch } => Ok(Some(epoch)),
+            other => {
+                let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                Err(format!("the check says {other:?}: {}", problems.join("; ")))
+            }
+        }
     }
 
     fn leaves_nothing(&self) -> Result<(), String> {
         // A pool that was empty already is left as it is: another file's journal may be on its way into it.
-        if self.journal.exists() {
+        if self.journal().exists() {
             return Err("a recovery has left the journal behind".into());
         }
         if rustix::fs::fgetxattr(&self.file, mark::NAME, &mut [0; 2048]).is_ok() {
@@ -247,7 +303,7 @@ impl World {
             recorder.fail(call, nth, libc::EIO);
         }
         Lab { medium: Some(recorder), ..machine.lab(boot) }.enter();
-        let found = self.recover_here();
+        let found = self.check_here().and_then(|checked| self.recover_here(Some(checked)));
         if found.is_ok() {
             recorder.mark(1);
         }
@@ -265,7 +321,7 @@ impl World {
     }
 
     fn use_it(&self, contents: &[u8]) -> Result<(), String> {
-        let mut oracle = Oracle { now: contents.to_vec(), states: Vec::new() };
+        let mut oracle = Oracle { unsynced: false, now: contents.to_vec(), states: Vec::new() };
         let history = [
             vec![Op::Write { at: 10, len: 90 }, Op::Append { len: 500 }, Op::Size(3000), Op::Sync],
             vec![Op::Write { at: 0, len: 4096 }, Op::Sync, Op::Write { at: 64, len: 64 }, Op::Append { len: 20 }],
@@ -314,7 +370,7 @@ impl Opened {
     fn new(world: &World) -> Result<Self, String> {
         let file = File::options().read(true).write(true).open(&world.path).map_err(text)?;
         let name = CString::new(world.path.to_string_lossy().as_bytes()).map_err(text)?;
-        let atomic = AtomicFile::open(file.as_fd(), Access::Write, &name, &World::settings()).map_err(text)?;
+        let atomic = AtomicFile::open(file.as_fd(), Access::Write, &name, &world.settings()).map_err(text)?;
         Ok(Self { file, atomic })
     }
 
@@ -336,10 +392,11 @@ impl Opened {
         match op {
             Op::Write { at, len } => self.write(Some(at), &bytes(number, at, len)),
             Op::Both { first, second } => {
-                let lab = Lab::current();
+                let (lab, away) = (Lab::current(), Away::current());
                 std::thread::scope(|scope| {
                     let other = scope.spawn(|| {
                         lab.enter();
+                        away.enter();
                         self.write(Some(second.0), &bytes(number, second.0, second.1))
                     });
                     let one = self.write(Some(first.0), &bytes(number, first.0, first.1));
@@ -386,13 +443,16 @@ struct Session<'w> {
     opened: Option<Opened>,
     oracle: Oracle,
     lab: Lab,
+    /// A first write, or change of size, has succeeded.
+    attached: bool,
     error: Option<String>,
 }
 
 impl<'w> Session<'w> {
     fn open(world: &'w World, recorder: &'static Recorder, lab: Lab) -> Result<Self, String> {
         let opened = Some(Opened::new(world)?);
-        Ok(Self { world, recorder, opened, oracle: Oracle::default(), lab, error: None })
+        let oracle = Oracle { unsynced: world.found.unsynced, ..Oracle::default() };
+        Ok(Self { world, recorder, opened, oracle, lab, attached: false, error: None })
     }
 
     fn steps(&mut self, case: &Case, may_fail: bool) -> Result<(), String> {
@@ -402,9 +462,11 @@ impl<'w> Session<'w> {
         let (to, jobs) = channel::<(usize, Op, Arc<AtomicFile>, File)>();
         let (answers, from) = channel::<Result<(), String>>();
         let lab = Lab { ids: Some(1 << 32), ..self.lab };
+        let away = Away::current();
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 lab.enter();
+                away.enter();
                 for (number, op, atomic, file) in jobs {
                     // The policy is the first thread's choice.
                     if answers.send(Opened { file, atomic }.apply(number, op)).is_err() {
@@ -424,7 +486,9 @@ impl<'w> Session<'w> {
             if self.error.is_some() && matches!(step.op, Op::Close | Op::Reopen) {
                 break;
             }
-            let sealed = commits.then(|| self.oracle.seal());
+            // Of a file that was only just made, what the kernel has to sync before Famio has it is not looked at.
+            let seals = commits && (self.attached || !self.oracle.unsynced);
+            let sealed = seals.then(|| self.oracle.seal());
             if let Some(state) = sealed {
                 self.recorder.mark(Promise::Begun(state).mark());
             }
@@ -435,7 +499,16 @@ impl<'w> Session<'w> {
             };
             match (done, sealed) {
                 (Ok(()), Some(state)) => self.recorder.mark(Promise::Kept(state).mark()),
-                (Ok(()), None) => self.oracle.apply(number, step.op),
+                (Ok(()), None) => {
+                    if !self.attached && step.op.attaches() {
+                        // From here on a crash takes the file back to what it was.
+                        self.attached = true;
+                        if self.oracle.unsynced {
+                            self.recorder.mark(Promise::Kept(0).mark());
+                        }
+                    }
+                    self.oracle.apply(number, step.op);
+                }
                 (Err(e), _) if !may_fail => return Err(format!("step {at} ({step}) failed: {e}")),
                 (Err(e), Some(state)) => {
                     self.recorder.mark(Promise::Failed(state).mark());

@@ -1,7 +1,7 @@
 //! Histories from the property-test generator, which makes those that fail shorter by itself.
 
 use famio::PolicyChoice::{self, Alternate, Redo, Undo};
-use famio_simulate::case::Case;
+use famio_simulate::case::{Case, Found};
 use famio_simulate::explore::{Effort, Explorer};
 use famio_simulate::failure;
 use famio_simulate::machine::Machine;
@@ -43,8 +43,10 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn case() -> impl Strategy<Value = Case> {
-    (select(Machine::ALL.to_vec()), policy(), prop::collection::vec(step(), 1..20))
-        .prop_map(|(machine, policy, steps)| Case { machine, policy, steps })
+    let found = (prop::bool::weighted(0.2), prop::bool::weighted(0.2));
+    let found = found.prop_map(|(unsynced, pool)| Found { unsynced, pool });
+    (select(Machine::ALL.to_vec()), policy(), found, prop::collection::vec(step(), 1..20))
+        .prop_map(|(machine, policy, found, steps)| Case { machine, policy, found, steps })
 }
 
 /// How many: `FAMIO_HISTORIES`.

@@ -41,3 +41,10 @@ fn a_header_is_stored_again_from_the_copy_that_failed() {
         is_right("pmem/a: w5583+7 c w6684+8", Some(&format!("Fdatasync:{nth}")));
     }
 }
+
+/// The flush at the end of a close failed, after the file had been cut; the process was killed. Its successor found the size
+/// right, so that nothing of its own was flushed; the kernel had forgotten the cut, and a power cut took it back.
+#[test]
+fn a_recovery_sets_the_size_that_it_finds() {
+    is_right("pmem/a: w8320+5 w306+24 c", Some("Fdatasync:7"));
+}

@@ -13,6 +13,7 @@ use crate::journal::live::{Live, durability_of};
 use crate::journal::pool::BESIDE;
 use crate::journal::{Identity, folder_of, journal_name, path_of};
 use crate::pmem::{Detected, Domain, Medium, detect, medium};
+use crate::rule::{Rule, in_order};
 use crate::settings::{Durability, Settings};
 use crate::sys::high_duplicate;
 use core::sync::atomic::Ordering;
@@ -72,11 +73,10 @@ pub(super) fn attach(
     let durability = durability_of(plan.file.domain);
     fds.with(true, |fd| {
         leave_hints(fd, arena.shared(), settings)?;
-        // Whoever wrote the file may not have synced it: from here on a crash takes it back to this.
-        if durability == Durability::Power {
-            let medium = medium(plan.file.domain, plan.file.eadr);
-            medium.fsync(fd)?;
-            medium.fsync(folder_of(fd)?.0.as_fd())?;
+        // Whoever made the file may not have synced its name. A `.famio/` is in the same folder, and is synced as the journal
+        // is created; the file itself when it is marked.
+        if durability == Durability::Power && settings.pool.is_some() {
+            medium(plan.file.domain, plan.file.eadr).fsync(folder_of(fd)?.0.as_fd())?;
         }
         Ok(())
     })?;
@@ -150,9 +150,15 @@ fn in_place(
         let live = Live::create(fd, settings, Kind::InPlace, domains, medium)?;
         let made = (|| {
             let log = Log::create(live.file(), plan.file.domain, medium, Key::of(live.id()), settings.journal_limit)?;
-            log.slots().store(Commit { epoch: 1, size: shared.size() });
-            medium.fence();
-            live.activate(fd)?;
+            in_order(
+                Rule::SlotBeforeActive,
+                || {
+                    log.slots().store(Commit { epoch: 1, size: shared.size() });
+                    medium.fence();
+                    Ok(())
+                },
+                || live.activate(fd),
+            )?;
             Ok(log)
         })();
         match made {

@@ -6,6 +6,7 @@ use super::policy;
 use super::session::Session;
 use crate::error::{Error, Result};
 use crate::index::Shared;
+use crate::rule::{Rule, holds};
 use core::sync::atomic::Ordering;
 
 impl Session {
@@ -32,7 +33,7 @@ impl Session {
         let sealed = Sealed { epoch: shared.committed() + 1, size: shared.size() };
         if let Err(e) = self.engine.commit(cx, sealed) {
             // What the failed flush covered may be lost though a retry would succeed: no more writes.
-            shared.poisoned.store(1, Ordering::Release);
+            shared.poisoned.store(u32::from(holds(Rule::FailedFlushIsForGood)), Ordering::Release);
             return Err(Error::with(libc::EIO, format!("SYNC failed ({e}): no more writes are taken; reads go on")));
         }
         shared.committed_size.store(sealed.size, Ordering::Release);

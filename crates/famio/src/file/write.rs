@@ -9,6 +9,7 @@ use super::session::{CALL_MAX, Session};
 use super::{Descriptors, UserBuf};
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, BLOCKS_MAX};
+use crate::rule::{Rule, holds};
 use core::sync::atomic::Ordering;
 
 /// Bytes that a file may have.
@@ -204,7 +205,7 @@ impl Session {
     /// Writes zeros between an old size and where something new begins, as far as old bytes may lie there: in the journal
     /// nothing else could tell them from bytes written since.
     pub(super) fn zero_gap(&self, cx: Context<'_>, from: u64, to: u64) -> Result<()> {
-        let mut at = from;
+        let mut at = if holds(Rule::ZerosWhenGrown) { from } else { to };
         let to = to.min(cx.shared().stale_end.load(Ordering::Acquire));
         let mut buf = BlockBuf::new();
         let buf = buf.as_mut_ptr().cast::<u8>();

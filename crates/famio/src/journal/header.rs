@@ -7,6 +7,7 @@ use super::mark::JournalId;
 use super::stamp::Stamp;
 use crate::error::{Error, Result};
 use crate::pmem::{Domain, Medium};
+use crate::rule::{Rule, holds};
 use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -233,7 +234,7 @@ impl Header {
         if version != VERSION_NOW {
             return Err(wrong(format!("has format version {version}; this Famio knows {VERSION_NOW}")));
         }
-        if u128_at(from, CHECKSUM) != xxh3_128(&from[..CHECKSUM]) {
+        if u128_at(from, CHECKSUM) != xxh3_128(&from[..CHECKSUM]) && holds(Rule::HeaderHasCheck) {
             return Err(wrong("is damaged: its checksum does not fit".into()));
         }
         let unknown = |field: &str, at: usize| wrong(format!("has an unknown {field}, {}", u32_at(from, at)));
@@ -305,7 +306,9 @@ impl Header {
             medium.pwritev(journal, &[&bytes], (copy as usize * COPY_LEN) as u64)?;
             medium.fdatasync(journal)?;
             // If the next one fails, that is the weaker copy, and where the store after it begins.
-            self.first = copy.other();
+            if holds(Rule::HeaderGoesOnWithWeaker) {
+                self.first = copy.other();
+            }
         }
         self.first = Copy::Mirror;
         Ok(())

@@ -7,6 +7,7 @@ use super::pool::{Pool, journal_name};
 use super::records::Keeper;
 use crate::error::Result;
 use crate::pmem::{Domain, Medium};
+use crate::rule::{Rule, in_order};
 use crate::settings::{Durability, Settings};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -77,21 +78,29 @@ impl Live {
             let header = self.header.lock().unwrap_or_else(|poison| poison.into_inner());
             (header.journal_id, header.identity)
         };
+        // Its size, its owner and its mode. With the mark the file becomes durable as it was found: a crash takes it back to
+        // that from here on.
         if self.durability == Durability::Power {
             self.medium.fsync(self.file.as_fd())?;
         }
-        mark::set(file, &Mark::new(id, &identity, self.pool.as_deref())?)?;
-        mark::persist(file, self.durability, self.medium)?;
-        self.store(State::Active)
+        let mark = Mark::new(id, &identity, self.pool.as_deref())?;
+        in_order(
+            Rule::MarkBeforeActive,
+            || mark::set(file, &mark).and_then(|()| mark::persist(file, self.durability, self.medium)),
+            || self.store(State::Active),
+        )
     }
 
     /// Everything is in the file, durably: says *clean*, takes the mark off the file, removes the journal. After an error the
     /// journal may say *clean* already, and takes no more commits: recovery would not replay them.
     pub fn retire(&self, file: BorrowedFd<'_>) -> Result<()> {
-        self.store(State::Clean)?;
-        mark::remove(file)?;
-        mark::persist(file, self.durability, self.medium)?;
-        self.remove(file)
+        let unmark = || mark::remove(file).and_then(|()| mark::persist(file, self.durability, self.medium));
+        let remove = || self.remove(file);
+        in_order(
+            Rule::CleanBeforeMarkGoes,
+            || self.store(State::Clean),
+            || in_order(Rule::MarkGoesBeforeJournal, unmark, remove),
+        )
         // Not synced: a clean journal that comes back after a power cut is a leftover, and never replayed.
     }
 

@@ -14,6 +14,7 @@ use crate::index::{BLOCK, Cell};
 use crate::journal::inplace::{Commit, Log};
 use crate::journal::live::Live;
 use crate::pmem::{Medium, prefetch};
+use crate::rule::{Rule, in_order};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// A journal in place and the file that it protects.
@@ -73,13 +74,21 @@ impl Engine for InPlace {
 
     /// Two fences, one cache line, and the last block of each thread: no walk over what was written.
     fn commit(&self, cx: Context<'_>, sealed: Sealed) -> Result<()> {
-        // Writers fenced what they stored non-temporally or flushed; what they left dirty is flushed here.
-        self.flush_pending(&cx)?;
-        self.log.medium().fence();
-        let slots = self.log.slots();
-        self.on_journal(&cx, || slots.store(Commit { epoch: sealed.epoch, size: sealed.size }))?;
-        self.log.medium().fence();
-        Ok(())
+        in_order(
+            Rule::DataBeforeSlot,
+            || {
+                // Writers fenced what they stored non-temporally or flushed; what they left dirty is flushed here.
+                self.flush_pending(&cx)?;
+                self.log.medium().fence();
+                Ok(())
+            },
+            || {
+                let slots = self.log.slots();
+                self.on_journal(&cx, || slots.store(Commit { epoch: sealed.epoch, size: sealed.size }))?;
+                self.log.medium().fence();
+                Ok(())
+            },
+        )
     }
 
     fn may_alternate(&self) -> bool {
@@ -110,13 +119,18 @@ impl Engine for InPlace {
         self.settle_all(&cx)?;
         let size = cx.shared().committed_size.load(Ordering::Acquire);
         cx.fds.with(true, |fd| {
-            if rustix::fs::fstat(fd)?.st_size as u64 != size {
-                self.medium.ftruncate(fd, size)?;
-            }
-            restore_times(cx.shared(), fd);
-            self.medium.fdatasync(fd)?;
-            // A journal that says clean is never replayed: if its end fails there, nothing may be committed to it.
-            self.journal.retire(fd).inspect_err(|_| cx.shared().poisoned.store(1, Ordering::Release))
+            in_order(
+                Rule::FileBeforeClean,
+                || {
+                    if rustix::fs::fstat(fd)?.st_size as u64 != size {
+                        self.medium.ftruncate(fd, size)?;
+                    }
+                    restore_times(cx.shared(), fd);
+                    self.medium.fdatasync(fd)
+                },
+                // A journal that says clean is never replayed: if its end fails there, nothing may be committed to it.
+                || self.journal.retire(fd).inspect_err(|_| cx.shared().poisoned.store(1, Ordering::Release)),
+            )
         })
     }
 

@@ -8,6 +8,7 @@ use crate::file::bits::{GRANULE, above, runs};
 use crate::file::context::Context;
 use crate::index::{BLOCK, Cell, Version};
 use crate::journal::inplace::Stored;
+use crate::rule::{Rule, in_order};
 use core::sync::atomic::Ordering;
 
 /// Entries settled in one round, so that a round stays short.
@@ -19,12 +20,17 @@ impl InPlace {
         debug_assert!(state.open.is_none());
         let size = cx.shared().committed_size.load(Ordering::Acquire);
         let moving = state.committed_in_log() & !above(block, size);
-        if moving != 0 {
-            self.copy_to_file(cx, block, state.entry, moving)?;
-        }
-        let _changing = cell.changing();
-        self.on_journal(cx, || self.log.entry(state.entry).free())?;
-        self.log.medium().fence();
+        let mut changing = None;
+        in_order(
+            Rule::CopyBeforeEntryIsFree,
+            || if moving != 0 { self.copy_to_file(cx, block, state.entry, moving) } else { Ok(()) },
+            || {
+                changing = Some(cell.changing());
+                self.on_journal(cx, || self.log.entry(state.entry).free())?;
+                self.log.medium().fence();
+                Ok(())
+            },
+        )?;
         cell.entry.store(0, Ordering::Relaxed);
         cx.index().set_has_entry(block, false);
         cell.set_version(0, Version::default());
@@ -58,14 +64,20 @@ impl InPlace {
         granules: u64,
     ) -> Result<()> {
         let Some((which, version)) = state.committed else { return Ok(()) };
-        self.copy_to_file(cx, block, state.entry, granules)?;
         let left = Version { granules: version.granules & !granules, ..version };
         let entry = self.log.entry(state.entry);
-        self.on_journal(cx, || {
-            entry.set_granules(which, left.granules);
-            entry.flush();
-        })?;
-        self.log.medium().fence();
+        in_order(
+            Rule::CopyBeforeBitGoes,
+            || self.copy_to_file(cx, block, state.entry, granules),
+            || {
+                self.on_journal(cx, || {
+                    entry.set_granules(which, left.granules);
+                    entry.flush();
+                })?;
+                self.log.medium().fence();
+                Ok(())
+            },
+        )?;
         let _changing = cell.changing();
         cell.set_version(which, left);
         state.committed = Some((which, left));

@@ -11,6 +11,7 @@ use crate::index::{BLOCK, Cell, Changing};
 use crate::journal::inplace::Kind;
 use crate::map::guard;
 use crate::pmem::prefetch;
+use crate::rule::{Rule, holds, in_order};
 use core::sync::atomic::Ordering;
 
 /// Up to so many bytes, and any further ones to the same block, go through the cache: a write-back that is shared with later
@@ -179,20 +180,32 @@ impl InPlace {
             // A second small write to the block: more are likely, and two fences do for all of its granules.
             missing = !fresh & !logged;
         }
-        if missing != 0 {
+        let entry = state.entry;
+        let pre_image = || -> Result<()> {
             runs(missing, |first, count| {
                 let at = first * GRANULE;
                 self.store(log.wrapping_add(at), home.wrapping_add(at), count * GRANULE)
             })?;
             self.log.medium().fence();
+            Ok(())
+        };
+        let mut bits = || -> Result<()> {
             let epoch = cx.shared().committed() + 1;
             self.set_open(cx, cell, &mut state, epoch, logged | missing)?;
-            self.on_journal(cx, || self.log.entry(state.entry).flush())?;
+            self.on_journal(cx, || self.log.entry(entry).flush())?;
             self.log.medium().fence();
+            Ok(())
+        };
+        let late = !holds(Rule::BitBeforeData);
+        if missing != 0 {
+            in_order(Rule::PreImageBeforeBit, pre_image, || if late { Ok(()) } else { bits() })?;
         }
         let _changing = self.changing(piece);
         self.put(piece, home.wrapping_add(start), buf.wrapping_add(start), end - start)?;
-        self.conclude(piece, Some(state.entry), owed && missing == 0)
+        if missing != 0 && late {
+            bits()?;
+        }
+        self.conclude(piece, Some(entry), owed && missing == 0)
     }
 
     /// Redo and alternate: to the log, or to whichever home does not hold the committed copy.

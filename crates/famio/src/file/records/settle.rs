@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::file::bits::{GRANULE, runs};
 use crate::file::context::Context;
 use crate::index::BLOCK;
+use crate::rule::{Rule, holds};
 use core::sync::atomic::Ordering;
 
 /// With so many bytes in buffers the background does not wait for a quiet moment.
@@ -58,7 +59,7 @@ impl Records {
     /// One round: some blocks of a pass. Whether anything was done.
     pub(super) fn settle_round(&self, cx: Context<'_>) -> Result<bool> {
         let Ok(mut settling) = self.settling.try_lock() else { return Ok(false) };
-        if self.is_cut(cx) {
+        if self.is_cut(cx) && holds(Rule::SettlingWaitsForCut) {
             return Ok(false); // committed granules above the cut must not come after it, and it is not committed
         }
         // Also in the middle of a pass: a cut may have been committed since it began, and what comes above it now must
@@ -154,7 +155,7 @@ impl Records {
         let committed = shared.committed();
         let state = State::of(cell, committed);
         let Some(number) = state.buffer else { return Ok(()) };
-        let moving = state.held & !state.open;
+        let moving = if holds(Rule::OnlyCommittedIsSettled) { state.held & !state.open } else { state.held };
         settling.overwritten |= state.open != 0;
         self.copy_to_file(cx, block, number, moving)?;
         let _changing = cell.changing();
@@ -219,7 +220,7 @@ impl Records {
         settling.under_way = false;
         if settling.skipped {
             // The pass that takes up what is waiting now releases more.
-        } else if settling.overwritten {
+        } else if settling.overwritten && holds(Rule::OverwrittenWaits) {
             settling.finished = Some(settling.target);
         } else {
             lock(&self.log).release(settling.target);

@@ -3,6 +3,7 @@
 use super::Key;
 use crate::index::Version;
 use crate::pmem::Medium;
+use crate::rule::{Rule, holds};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 const CHECK: usize = 0;
@@ -101,8 +102,10 @@ impl<'a> Entry<'a> {
             self.store(version, 0);
         }
         let block = constants.block | u64::from(constants.class) << 56;
-        self.store(BLOCK, block);
-        self.store(CHECK, key.check(number.into(), &[block]));
+        let words = [(BLOCK, block), (CHECK, key.check(number.into(), &[block]))];
+        let [first, second] = if holds(Rule::OwnerBeforeCheck) { words } else { [words[1], words[0]] };
+        self.store(first.0, first.1);
+        self.store(second.0, second.1);
     }
 
     /// Frees the entry: one store. Persistent after a flush and a fence; only then may it be used again.
@@ -115,10 +118,18 @@ impl<'a> Entry<'a> {
     #[inline]
     pub fn begin(&self, which: usize, kind: Kind, version: Version) {
         let at = VERSION[which];
-        self.store(at, 0);
-        self.store(at + 1, version.granules);
-        self.store(at + 2, !version.granules);
-        self.store(at, pack(kind, version.epoch));
+        if holds(Rule::OldVersionFirstInvalid) {
+            self.store(at, 0);
+        }
+        let granules = || self.set_granules(which, version.granules);
+        let epoch = || self.store(at, pack(kind, version.epoch));
+        if holds(Rule::GranulesBeforeEpochWord) {
+            granules();
+            epoch();
+        } else {
+            epoch();
+            granules();
+        }
     }
 
     /// Changes the granules of version `which`, and their mirror after them.
@@ -137,7 +148,7 @@ impl<'a> Entry<'a> {
             return Stored::Free;
         }
         let block = word(BLOCK);
-        if check != key.check(number.into(), &[block]) {
+        if check != key.check(number.into(), &[block]) && holds(Rule::EntryHasCheck) {
             return Stored::Damaged("its check word does not fit its block");
         }
         let mut versions = [None, None];
@@ -148,7 +159,8 @@ impl<'a> Entry<'a> {
             }
             let payload = packed & ((1 << 56) - 1);
             let kind = Kind::from_number(payload >> EPOCH_BITS);
-            let (Some(kind), true) = (kind, packed >> 56 == fold(payload)) else {
+            let fits = packed >> 56 == fold(payload) || !holds(Rule::EpochWordHasCheck);
+            let (Some(kind), true) = (kind, fits) else {
                 return Stored::Damaged("an epoch word does not fit its own check");
             };
             let epoch = payload & ((1 << EPOCH_BITS) - 1);

@@ -2,6 +2,7 @@
 
 use super::Key;
 use crate::pmem::Medium;
+use crate::rule::{Rule, holds};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Where the line lies: in the slots' page, between the first two slots.
@@ -39,7 +40,8 @@ impl<'a> Extent<'a> {
     pub fn copy(&self, copy: usize) -> (u64, bool) {
         let word = |i: usize| self.line[i].load(Ordering::Acquire);
         let number = word(copy * COPY);
-        (number, word(copy * COPY + 1) == self.key.check(NUMBER + copy as u64, &[number]))
+        let fits = word(copy * COPY + 1) == self.key.check(NUMBER + copy as u64, &[number]);
+        (number, fits || !holds(Rule::CountOfSegmentsHasCheck))
     }
 
     /// The number of segments that may be in use; `None` if both copies are damaged.

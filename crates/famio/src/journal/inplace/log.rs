@@ -8,6 +8,7 @@ use crate::index::Arena;
 use crate::journal::header::LEN as HEADER_LEN;
 use crate::map::Mapping;
 use crate::pmem::{Domain, Medium};
+use crate::rule::{Rule, in_order};
 use crate::sys::high_duplicate;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::fs::FallocateFlags;
@@ -29,15 +30,14 @@ pub(crate) struct Log {
     growing: Mutex<()>,
 }
 
-/// Space for `start..end` of a journal, durably: the medium's part of it is the size.
+/// Space for `start..end` of a journal; durable after a sync, which the medium has to be asked for: its part is the size.
 fn make_room(file: BorrowedFd<'_>, medium: &dyn Medium, start: u64, end: u64) -> Result<()> {
     rustix::fs::fallocate(file, FallocateFlags::empty(), start, end - start)?;
-    medium.ftruncate(file, end)?;
-    medium.fdatasync(file)
+    medium.ftruncate(file, end)
 }
 
 impl Log {
-    /// A new journal in `file`, whose header's page is there: slots, no segments.
+    /// A new journal in `file`, whose header's page is there: slots, no segments. Not synced: it is before it is marked.
     pub fn create(
         file: BorrowedFd<'_>,
         domain: Domain,
@@ -183,13 +183,24 @@ impl Log {
         }
         Free::of(arena).make_links(geometry)?;
         make_room(self.file.as_fd(), self.medium, geometry.start, geometry.end())?;
+        self.medium.fdatasync(self.file.as_fd())?;
         // Costs what the faults would at each page's first use. From the huge page on that the last segment ended in.
         self.map.gather(geometry.start / HUGE * HUGE, geometry.end());
-        geometry.store_header(self.line(geometry.start), self.medium, self.key);
-        self.medium.fence();
-        // Durable last: what it counts is then there.
-        self.extent().store(index as u64 + 1);
-        self.medium.fence();
+        // The count is durable last: what it counts is then there.
+        in_order(
+            Rule::SegmentBeforeCount,
+            || {
+                geometry.store_header(self.line(geometry.start), self.medium, self.key);
+                self.medium.fence();
+                Ok(())
+            },
+            || {
+                self.extent().store(index as u64 + 1);
+                self.medium.fence();
+                Ok(())
+            },
+        )
+        .unwrap_or_else(|never: core::convert::Infallible| match never {});
         self.add(geometry);
         Free::of(arena).add(geometry)
     }
@@ -203,12 +214,17 @@ impl Log {
     pub fn shrink(&self, arena: &Arena) -> Result<()> {
         let _growing = self.growing.lock().map_err(|_| Error::new(libc::EIO))?;
         let first = Geometry::of(0);
-        // The number of segments first: what it no longer counts may go.
-        self.extent().store(1);
-        self.medium.fence();
-        self.segments.store(1, Ordering::Release);
-        Free::of(arena).reset(first)?;
-        self.medium.ftruncate(self.file.as_fd(), first.end())
+        in_order(
+            Rule::CountBeforeCut,
+            || {
+                // The number of segments first: what it no longer counts may go.
+                self.extent().store(1);
+                self.medium.fence();
+                self.segments.store(1, Ordering::Release);
+                Free::of(arena).reset(first)
+            },
+            || self.medium.ftruncate(self.file.as_fd(), first.end()),
+        )
     }
 
     /// Takes a free entry, growing the journal if need be. Lock-free but for growth.

@@ -10,6 +10,7 @@ use super::{GRANULE, ZERO_PAGE};
 use crate::error::{Error, Result};
 use crate::journal::{Header, JournalId, State};
 use crate::pmem::Medium;
+use crate::rule::{Rule, holds};
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -102,7 +103,7 @@ impl RecordLog {
 
     /// Whether a write or a flush failed: nothing is appended any more (rule 9).
     pub fn is_suspect(&self) -> bool {
-        self.suspect || self.shared.has_failed()
+        (self.suspect || self.shared.has_failed()) && holds(Rule::FailedFlushIsForGood)
     }
 
     /// The bytes of the journal's file.
@@ -366,8 +367,10 @@ impl RecordLog {
     /// Whether a segment can be entered: all its epochs are below the durable tail, and the tail is told elsewhere.
     fn is_free(&self, index: usize) -> bool {
         let segment = &self.segments[index];
-        let needed = self.anchor == Some(index) || self.current.is_some_and(|(current, _)| current == index);
-        segment.generation == 0 || !needed && segment.last_epoch <= self.tail
+        let anchor = self.anchor == Some(index) && holds(Rule::TailLiesElsewhere);
+        let needed = anchor || self.current.is_some_and(|(current, _)| current == index);
+        let tail = if holds(Rule::ReuseAfterDurableTail) { self.tail } else { self.settled };
+        segment.generation == 0 || !needed && segment.last_epoch <= tail
     }
 
     /// The bytes that can surely be appended.

@@ -8,7 +8,11 @@ use super::{BLOCK, PAGE, ZERO_PAGE};
 use crate::error::{Error, Result};
 use crate::journal::{BootId, Header, Identity, State};
 use crate::pmem::Medium;
+use crate::rule::{Rule, holds, in_order};
 use std::os::fd::BorrowedFd;
+
+/// What a medium writes as a whole, or not at all.
+const SECTOR: usize = 512;
 
 /// Below so many bytes, one thread does it all.
 const LARGE: u64 = 64 << 20;
@@ -47,10 +51,16 @@ pub fn replay(
         return Err(Error::with(libc::EIO, "the journal is another file's"));
     }
     let scan = scan(journal, header)?;
-    settle_journal(journal, header, &scan, medium)?;
     let threads = if scan.plan().bytes > LARGE { threads.max(1) } else { 1 };
-    let size = Apply { journal, file, medium, threads, progress }.all(&scan)?;
-    medium.fdatasync(file)?;
+    let mut size = 0;
+    in_order(
+        Rule::JournalBeforeFile,
+        || settle_journal(journal, header, &scan, medium),
+        || {
+            size = Apply { journal, file, medium, threads, progress }.all(&scan)?;
+            medium.fdatasync(file)
+        },
+    )?;
     Ok(Replayed { epoch: scan.committed, size, bytes: scan.plan().bytes })
 }
 
@@ -59,13 +69,22 @@ pub fn replay(
 fn settle_journal(journal: BorrowedFd<'_>, header: &mut Header, scan: &Scan, medium: &dyn Medium) -> Result<()> {
     header.secure(journal, medium)?;
     let mut buffer = Vec::new();
-    for &(position, pages) in &scan.last {
+    let last = if holds(Rule::LastEpochIsWrittenAgain) { &scan.last[..] } else { &[] };
+    for &(position, pages) in last {
         buffer.resize(pages as usize * PAGE, 0);
         read_exactly(journal, &mut buffer, position)?;
         medium.pwritev(journal, &[&buffer], position)?;
     }
-    for &position in &scan.erase {
-        medium.pwritev(journal, &[&ZERO_PAGE], position)?;
+    let erase = if holds(Rule::WhatDidNotHappenIsErased) { &scan.erase[..] } else { &[] };
+    // From the front, durably: a torn record may lack nothing but zeros, and zeros behind its first sector make it whole.
+    for &position in erase {
+        medium.pwritev(journal, &[&ZERO_PAGE[..SECTOR]], position)?;
+    }
+    if !erase.is_empty() {
+        medium.fdatasync(journal)?;
+    }
+    for &position in erase {
+        medium.pwritev(journal, &[&ZERO_PAGE[SECTOR..]], position + SECTOR as u64)?;
     }
     header.boot_id = BootId::current()?;
     header.stamp = None;
@@ -104,11 +123,9 @@ impl Apply<'_> {
             rest = later;
         }
         match scan.size {
-            Some(last) if last != size => {
-                self.medium.ftruncate(self.file, last)?;
-                Ok(last)
-            }
-            _ => Ok(size),
+            // Also where it has that size: by a flush that failed, what is visible may be forgotten.
+            Some(last) => self.medium.ftruncate(self.file, last).map(|()| last),
+            None => Ok(size),
         }
     }
 

@@ -7,6 +7,7 @@ use super::walk::{Break, Expected, Found, Reader};
 use super::{PAGE, ZERO_PAGE};
 use crate::error::{Error, Result};
 use crate::journal::{self, BootId, Header, State};
+use crate::rule::{Rule, holds};
 use std::os::fd::BorrowedFd;
 
 /// What a journal holds.
@@ -210,7 +211,7 @@ impl Scanner<'_> {
             // A segment that an epoch begins with, or a note, was entered when the record before it was durable: that one is
             // missing from the chain. Where it was a note, it told of no later epoch.
             let begins = |head: &SegmentHead| !head.continues && head.committed + 1 >= epoch;
-            if later.clone().any(|at| begins(&self.entered[at].1)) {
+            if later.clone().any(|at| begins(&self.entered[at].1)) && holds(Rule::MissingNoteIsNoEnd) {
                 return Ok(true);
             }
             if self.reader.proof(from, self.entered[index].0.end(), epoch)?.is_some() {

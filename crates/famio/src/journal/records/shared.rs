@@ -5,6 +5,7 @@ use super::{PAGE, ZERO_PAGE};
 use crate::error::{Error, Result};
 use crate::journal::Header;
 use crate::pmem::Medium;
+use crate::rule::{Rule, holds, in_order};
 use core::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{CWD, Mode, OFlags};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -120,13 +121,18 @@ impl Shared {
                 ));
             }
             let (fd, separate) = self.another()?;
-            if let Err(error) = zero(fd.as_fd(), self.medium, place).and_then(|()| self.medium.fdatasync(fd.as_fd())) {
+            let zeros = || zero(fd.as_fd(), self.medium, place).and_then(|()| self.medium.fdatasync(fd.as_fd()));
+            let counted = || self.change_header(&mut |header| self.geometry.put(*prepared + 1, &mut header.geometry));
+            if !holds(Rule::ZerosBeforeCount) {
+                counted()?;
+            }
+            if let Err(error) = zeros() {
                 self.failed.fetch_or(!separate, Ordering::AcqRel);
                 // A full disk gets back what it gave. Best effort: the header does not count the segment.
                 let _ = self.medium.ftruncate(fd.as_fd(), place.offset);
                 return Err(error.context("the journal cannot grow"));
             }
-            self.change_header(&mut |header| self.geometry.put(*prepared + 1, &mut header.geometry))?;
+            counted()?;
             *prepared += 1;
         }
         Ok(())
@@ -136,9 +142,12 @@ impl Shared {
     pub fn shrink(&self, count: usize) -> Result<()> {
         let mut prepared = lock(&self.prepared);
         if count < *prepared {
-            self.change_header(&mut |header| self.geometry.put(count, &mut header.geometry))?;
+            in_order(
+                Rule::CountOfRecordsBeforeCut,
+                || self.change_header(&mut |header| self.geometry.put(count, &mut header.geometry)),
+                || self.medium.ftruncate(self.journal()?, self.geometry.end(count)),
+            )?;
             *prepared = count;
-            self.medium.ftruncate(self.journal()?, self.geometry.end(count))?;
         }
         Ok(())
     }

@@ -101,7 +101,9 @@ impl<'a> Choices<'a> {
         // Where a write to the file is open, its sectors take the lines in them along.
         let mut sectors: BTreeMap<u64, Vec<Piece<'a>>> = BTreeMap::new();
         for file in &object.file {
-            for (sector, piece) in pieces(&file.write, SECTOR) {
+            let unit = self.model.unit_of(&file.write);
+            for (number, piece) in pieces(&file.write, unit) {
+                let sector = number * unit / SECTOR;
                 if file.write.certain {
                     events.push(always(&file.write, piece));
                 } else {

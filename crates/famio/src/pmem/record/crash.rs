@@ -69,6 +69,15 @@ impl Image {
         self.objects.get(object.0)
     }
 
+    /// The same with some bits of one byte the other way.
+    pub fn with_changed_byte(&self, object: ObjectId, at: usize, change: u8) -> Image {
+        let mut image = self.clone();
+        if let Some(byte) = image.objects.get_mut(object.0).and_then(|content| content.bytes.get_mut(at)) {
+            *byte ^= change;
+        }
+        image
+    }
+
     /// Of what can be reached: the file, its mark, and its journal's name and bytes.
     pub fn hash(&self, file: ObjectId) -> u128 {
         let mut hash = Xxh3::new();
@@ -80,7 +89,8 @@ impl Image {
                 hash.update(bytes);
             }
         }
-        hash.update(&[u8::from(self.names.pool.is_some()), u8::from(self.names.journal.is_some())]);
+        let names = [self.names.nameless, self.names.pool.is_some(), self.names.journal.is_some()];
+        hash.update(&names.map(u8::from));
         hash.update(self.names.mark.as_deref().unwrap_or(b"none"));
         hash.digest128()
     }
@@ -111,11 +121,23 @@ impl Replay {
         }
         loop {
             self.step();
-            match self.trace.ops.get(self.next) {
-                Some((_, next)) if !self.model.is_boundary(next) => {}
-                _ => return true,
+            if self.is_at_boundary() {
+                return true;
             }
         }
+    }
+
+    /// Whether the next operation makes something certain, or there is none left.
+    pub fn is_at_boundary(&self) -> bool {
+        self.trace.ops.get(self.next).is_none_or(|(_, next)| self.model.is_boundary(next))
+    }
+
+    /// Whether the last operation was a call of the kernel's, whose end another process sees.
+    pub fn was_call(&self) -> bool {
+        let last = self.next.checked_sub(1).and_then(|last| self.trace.ops.get(last));
+        last.is_some_and(|(_, op)| {
+            matches!(op, Op::Write { .. } | Op::Resize { .. } | Op::Sync { .. } | Op::SyncFailed { .. } | Op::Names(_))
+        })
     }
 
     /// Goes on by one operation. False when there is none left.

@@ -88,18 +88,51 @@ impl Call {
 /// One operation as it was asked for.
 #[derive(Clone, Debug)]
 enum Op {
-    Watch { object: ObjectId, bytes: Vec<u8>, is_file: bool },
-    Copy { object: ObjectId, at: u64, bytes: Vec<u8> },
-    Stage { object: ObjectId, at: u64, bytes: Vec<u8> },
-    Store { object: ObjectId, at: u64, value: u64 },
-    Flush { object: ObjectId, at: u64, len: usize },
+    Watch {
+        object: ObjectId,
+        bytes: Vec<u8>,
+        is_file: bool,
+    },
+    Copy {
+        object: ObjectId,
+        at: u64,
+        bytes: Vec<u8>,
+    },
+    Stage {
+        object: ObjectId,
+        at: u64,
+        bytes: Vec<u8>,
+    },
+    Store {
+        object: ObjectId,
+        at: u64,
+        value: u64,
+    },
+    Flush {
+        object: ObjectId,
+        at: u64,
+        len: usize,
+    },
     Fence,
     FenceOfAll,
-    Write { object: ObjectId, at: u64, bytes: Vec<u8> },
-    Resize { object: ObjectId, to: u64 },
-    Sync { object: ObjectId },
-    SyncFailed { object: ObjectId },
+    Write {
+        object: ObjectId,
+        at: u64,
+        bytes: Vec<u8>,
+    },
+    Resize {
+        object: ObjectId,
+        to: u64,
+    },
+    Sync {
+        object: ObjectId,
+    },
+    SyncFailed {
+        object: ObjectId,
+    },
     Names(Names),
+    /// The file's own name is not durable.
+    Nameless,
     SyncNames(Holder),
     Mark(u64),
 }
@@ -225,14 +258,7 @@ impl State {
         if let Some(&(_, object)) = self.files.iter().find(|file| file.0 == key) {
             return Ok(object);
         }
-        let mut bytes = vec![0; stat.st_size as usize];
-        let mut read = 0;
-        while read < bytes.len() {
-            match rustix::io::pread(fd, &mut bytes[read..], read as u64)? {
-                0 => break,
-                n => read += n,
-            }
-        }
+        let bytes = contents(fd, stat.st_size as usize)?;
         let object = self.new_object(bytes, true);
         self.files.push((key, object));
         Ok(object)
@@ -247,6 +273,18 @@ impl State {
         })?;
         Some(Error::new(self.failures.remove(at).2))
     }
+}
+
+fn contents(fd: BorrowedFd<'_>, size: usize) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; size];
+    let mut read = 0;
+    while read < bytes.len() {
+        match rustix::io::pread(fd, &mut bytes[read..], read as u64)? {
+            0 => break,
+            n => read += n,
+        }
+    }
+    Ok(bytes)
 }
 
 impl Recorder {
@@ -286,9 +324,28 @@ impl Recorder {
             state.file(place.file.as_fd())?;
             state.place = Some(place);
             state.look();
-            let holders = [Some(Holder::File), Some(Holder::Parent), state.names.pool.map(Holder::Pool)];
+            let holders = [Some(Holder::File), Some(Holder::Folder), state.names.pool.map(Holder::Pool)];
             holders.into_iter().flatten().for_each(|holder| state.push(Op::SyncNames(holder)));
         }
+        Ok(())
+    }
+
+    /// As [`begin`](Self::begin), with a file that somebody has just made and not synced: neither its name nor its bytes are
+    /// durable.
+    pub fn begin_unsynced(&self, place: Place) -> Result<()> {
+        let mut state = self.lock();
+        let leave_out = state.leave_out;
+        *state = State { leave_out, ..State::default() };
+        let stat = rustix::fs::fstat(&place.file)?;
+        let bytes = contents(place.file.as_fd(), stat.st_size as usize)?;
+        let object = state.new_object(Vec::new(), true);
+        state.files.push(((stat.st_dev, stat.st_ino), object));
+        state.push(Op::Nameless);
+        state.push(Op::Write { object, at: 0, bytes });
+        state.place = Some(place);
+        state.look();
+        let pool = state.names.pool.map(Holder::Pool);
+        pool.into_iter().for_each(|pool| state.push(Op::SyncNames(pool)));
         Ok(())
     }
 

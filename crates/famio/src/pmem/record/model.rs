@@ -5,7 +5,7 @@
 //! thread's fence, what the thread copied and what it had flushed: every ordinary store to the line before the flush,
 //! whoever made it. On page-cache files it is what the file's `fdatasync` found; there the stores have no order either.
 //!
-//! *Written files.* Each 512-byte sector of a write arrives or not, and changes of size arrive in order, until an
+//! *Written files.* Each 512-byte sector of a write arrives or not (in persistent memory: each line, if the write is small), and changes of size arrive in order, until an
 //! `fdatasync` succeeds. What a failed one found is forgotten: it may arrive, but no later success makes it certain.
 //!
 //! *Process.* What a thread did is there when it does the next thing; its last copy may be torn. So it is for mapped lines
@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, HashMap};
 
 pub(super) const WORD: u64 = 8;
 pub(super) const SECTOR: u64 = 512;
+const PAGE: u64 = 4096;
 
 /// Operations of a run are numbered from here; those of one that was killed before it lie below.
 const BEFORE: usize = 1 << 40;
@@ -177,6 +178,13 @@ impl Model {
         self.behaviour == Behaviour::Domain(Domain::PageCache)
     }
 
+    /// Into what a write to a file may be torn. The kernel stores to memory as others do; a large write is data, and torn in
+    /// fewer ways.
+    pub fn unit_of(&self, write: &Write) -> u64 {
+        let in_memory = matches!(self.behaviour, Behaviour::Eadr | Behaviour::Domain(Domain::Pmem));
+        if in_memory && write.bytes.len() <= 4096 { LINE as u64 } else { SECTOR }
+    }
+
     /// Whether this operation makes anything certain, so that fewer images are left after it than before.
     pub fn is_boundary(&self, op: &Op) -> bool {
         if self.is_eager() {
@@ -245,7 +253,13 @@ impl Model {
                 self.at_once(*object);
             }
             Op::Resize { object, to } => {
-                self.objects[object.0].write(seq, *to, Vec::new(), Some(*to));
+                let file = &mut self.objects[object.0];
+                // The rest of the last page may be cleared before the new size is durable.
+                let cleared = to.next_multiple_of(PAGE).min(file.latest_size).saturating_sub(*to);
+                if cleared > 0 {
+                    file.write(seq, *to, vec![0; cleared as usize], None);
+                }
+                file.write(seq, *to, Vec::new(), Some(*to));
                 self.at_once(*object);
             }
             Op::Sync { object } => self.sync(*object, |write| write.certain |= !write.forgotten),
@@ -256,6 +270,7 @@ impl Model {
                     self.names.sync_all();
                 }
             }
+            Op::Nameless => self.names.nameless = !self.is_process(),
             Op::SyncNames(holder) => self.names.sync(*holder),
             Op::Mark(_) => {}
         }
@@ -302,6 +317,7 @@ impl Model {
 }
 
 impl Object {
+    /// A write, which may change the size; or without bytes a change of size alone.
     fn write(&mut self, seq: usize, at: u64, bytes: Vec<u8>, size: Option<u64>) {
         self.latest_size = size.unwrap_or(self.latest_size);
         let write = Write { seq, at, bytes, ordered: false, certain: false, forgotten: false };

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 pub struct Place {
     /// The file, open.
     pub file: OwnedFd,
+    /// The folder that the file is in.
+    pub folder: PathBuf,
     /// The name of the attribute that marks it.
     pub attribute: &'static std::ffi::CStr,
     /// The pool.
@@ -23,6 +25,8 @@ pub struct Place {
 /// Mark and journal, as they are or as a crash left them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Names {
+    /// Nothing has made the file's own name durable yet.
+    pub nameless: bool,
     /// The mark's bytes.
     pub mark: Option<Vec<u8>>,
     /// The pool's inode.
@@ -38,13 +42,14 @@ pub(super) enum Holder {
     File,
     /// A pool, by its inode: the journal in it.
     Pool(u64),
-    /// The folder that the pool is in.
-    Parent,
+    /// The folder that the file is in, and a pool beside it: the names of both.
+    Folder,
 }
 
 /// The versions of each that a crash may leave: from the last durable one to the newest.
 #[derive(Clone, Default)]
 pub(super) struct Versions {
+    pub nameless: bool,
     pub mark: Vec<Option<Vec<u8>>>,
     pub pool: Vec<Option<u64>>,
     pub entries: BTreeMap<u64, Vec<Option<ObjectId>>>,
@@ -54,7 +59,7 @@ impl Versions {
     /// These, durably.
     pub fn certain(names: &Names) -> Self {
         let entries = names.pool.map(|pool| (pool, vec![names.journal])).into_iter().collect();
-        Self { mark: vec![names.mark.clone()], pool: vec![names.pool], entries }
+        Self { nameless: names.nameless, mark: vec![names.mark.clone()], pool: vec![names.pool], entries }
     }
 
     pub fn change(&mut self, now: &Names) {
@@ -69,7 +74,10 @@ impl Versions {
     pub fn sync(&mut self, holder: Holder) {
         match holder {
             Holder::File => keep_last(&mut self.mark),
-            Holder::Parent => keep_last(&mut self.pool),
+            Holder::Folder => {
+                self.nameless = false;
+                keep_last(&mut self.pool);
+            }
             Holder::Pool(pool) => self.entries.get_mut(&pool).map_or((), keep_last),
         }
     }
@@ -87,6 +95,7 @@ impl Versions {
 
     /// Everything is durable at once.
     pub fn sync_all(&mut self) {
+        self.nameless = false;
         keep_last(&mut self.mark);
         keep_last(&mut self.pool);
         self.entries.values_mut().for_each(keep_last);
@@ -96,7 +105,7 @@ impl Versions {
     pub fn pick(&self, mark: usize, pool: usize, entry: impl Fn(u64) -> usize) -> Names {
         let pool = self.pool.get(pool).copied().flatten();
         let journal = pool.and_then(|pool| self.entries.get(&pool)?.get(entry(pool)).copied().flatten());
-        Names { mark: self.mark.get(mark).cloned().flatten(), pool, journal }
+        Names { nameless: self.nameless, mark: self.mark.get(mark).cloned().flatten(), pool, journal }
     }
 }
 
@@ -121,7 +130,7 @@ impl Place {
         let mark = rustix::fs::fgetxattr(&self.file, self.attribute, &mut bytes).ok().map(|n| bytes[..n].to_vec());
         let pool = stat(&self.pool).map(|stat| stat.st_ino);
         let journal = pool.and_then(|_| stat(&self.journal)).map(|stat| (stat.st_dev, stat.st_ino));
-        (Names { mark, pool, journal: None }, journal)
+        (Names { nameless: false, mark, pool, journal: None }, journal)
     }
 
     /// The journal, open for reading.
@@ -139,8 +148,8 @@ impl Place {
             Some(Holder::File)
         } else if Some(key) == of_path(Some(&self.pool)) {
             Some(Holder::Pool(key.1))
-        } else if Some(key) == of_path(self.pool.parent()) {
-            Some(Holder::Parent)
+        } else if Some(key) == of_path(Some(&self.folder)) {
+            Some(Holder::Folder)
         } else {
             None
         }

@@ -153,6 +153,7 @@ fn after_a_kill_what_is_visible_may_still_be_lost() {
     std::fs::create_dir(&folder).unwrap();
     let place = || Place {
         file: std::fs::File::options().read(true).write(true).open(folder.join("file")).unwrap().into(),
+        folder: folder.clone(),
         attribute: NAME,
         pool: folder.join(".famio"),
         journal: folder.join(".famio/journal"),

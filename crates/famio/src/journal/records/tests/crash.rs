@@ -1,9 +1,13 @@
 //! Crashes at any point: random histories, cut at random, recovered, and recovery itself cut.
 
+use super::super::head::{Kind, parse};
 use super::super::scan::scan_as;
 use super::lab::{Lab, MIDDLE, SMALL, contents, recover, rewrite};
 use crate::journal::Header;
 use crate::journal::testing::KERNEL;
+use crate::pmem::Domain;
+use crate::pmem::record::{Plan, Recorder};
+use core::ops::ControlFlow;
 use core::sync::atomic::Ordering;
 use proptest::prelude::*;
 use std::fs::{self, File};
@@ -127,6 +131,104 @@ fn cut_recovery(lab: &Lab, journal: &std::path::Path, seed: u64, bytes: i64) {
         file.set_len(image.len() as u64).unwrap();
         file.write_all_at(&image, 0).unwrap();
     }
+}
+
+/// A journal of two segments that is used again and again. Calls `look` before each commit of a few bytes is durable, with the
+/// journal as it was, until it says that it has seen what it is after.
+fn used_again(look: impl Fn(&mut Lab, Vec<u8>) -> bool) {
+    let mut lab = Lab::with(MIDDLE, 0, false);
+    let commit = |lab: &mut Lab| {
+        // Settled when it is full: what can be used again then takes a note.
+        lab.commit().or_else(|_| {
+            lab.settle(lab.log.committed());
+            lab.commit()
+        })
+    };
+    for round in 0..60 {
+        lab.write(0, &vec![1 + round; 2000 + 1100 * (usize::from(round) % 7)]);
+        commit(&mut lab).unwrap();
+        let before = lab.medium.durable.lock().unwrap().clone();
+        lab.write(100, &[101 + round; 10]);
+        commit(&mut lab).unwrap();
+        if look(&mut lab, before) {
+            return;
+        }
+    }
+    panic!("it never came to that");
+}
+
+/// A recovery had erased the note that a segment ended with, or the segment's next use had written over it, when the power
+/// failed. The segment behind it begins with an epoch: it was entered when the note was durable, and nothing is missing but
+/// the note.
+#[test]
+fn a_note_that_is_gone_does_not_end_the_chain() {
+    let mut lab = Lab::with(MIDDLE, 0, false);
+    // Epochs of a page each: until the second segment has one page left, which only a note takes.
+    let records = |lab: &Lab| {
+        let bytes = fs::read(lab.journal_path()).unwrap();
+        bytes.chunks_exact(4096).filter_map(|page| Some(parse(page).ok()??.head)).collect::<Vec<_>>()
+    };
+    while records(&lab).iter().filter(|head| head.generation == 2).count() < 22 {
+        lab.append_unreserved().unwrap();
+    }
+    lab.settle(lab.log.committed());
+    lab.write(0, &[7; 6000]);
+    lab.commit().unwrap();
+    let records = records(&lab);
+    let note = records.iter().find(|head| head.kind == Kind::Note).expect("a note");
+    assert!(note.generation == 2 && records.iter().any(|head| head.generation == 3));
+    let now = fs::read(lab.journal_path()).unwrap();
+    for overwritten in [0, 0xAB] {
+        let (mut image, at) = (now.clone(), note.position as usize);
+        image[at..at + 4096].fill(overwritten);
+        let path = lab.dir.path("cut");
+        rewrite(&path, image, false);
+        let replayed = recover(&path, &lab.data, &KERNEL).unwrap();
+        assert_eq!(replayed.epoch, lab.log.committed());
+        assert!(lab.file() == lab.now);
+    }
+}
+
+/// Of the last record only its first sector arrived, the others are of an earlier use: it did not happen. The recovery that
+/// says so writes zeros over it, and these are what the record lacks.
+#[test]
+fn what_is_erased_does_not_come_back() {
+    used_again(|lab, mut image| {
+        let now = fs::read(lab.journal_path()).unwrap();
+        let committed = lab.log.committed();
+        let is_last = |page: &[u8]| parse(page).is_ok_and(|parsed| parsed.is_some_and(|p| p.head.epoch == committed));
+        let Some(at) = now.chunks_exact(4096).position(is_last).map(|page| page * 4096) else { return false };
+        if image.len() < now.len() || now[at + 512..at + 4096] == image[at + 512..at + 4096] {
+            return false;
+        }
+        let path = lab.dir.path("cut");
+        let mut with_zeros = image.clone();
+        with_zeros[at..at + 4096].fill(0);
+        with_zeros[at..at + 512].copy_from_slice(&now[at..at + 512]);
+        rewrite(&path, with_zeros, false);
+        if recover(&path, &lab.data, &KERNEL).unwrap().epoch != committed {
+            return false; // it has more than its first sector, or its segment was only just begun
+        }
+        image[at..at + 512].copy_from_slice(&now[at..at + 512]);
+        rewrite(&path, image.clone(), false);
+        let recorder = Recorder::new(Domain::PageCache);
+        let journal = File::options().read(true).write(true).open(&path).unwrap();
+        let object = recorder.object_of(journal.as_fd()).unwrap();
+        let shown = recover(&path, &lab.data, recorder).unwrap().epoch;
+        assert_eq!(shown, committed - 1);
+        let mut replay = recorder.trace().replay();
+        let mut seen = 0;
+        while replay.advance() {
+            replay.crashes::<()>(&Plan::default(), |image| {
+                rewrite(&path, image.get(object).unwrap(), false);
+                assert_eq!(recover(&path, &lab.data, &KERNEL).unwrap().epoch, shown, "what was not shown came back");
+                seen += 1;
+                ControlFlow::Continue(())
+            });
+        }
+        assert!(seen > 50, "{seen}");
+        true
+    });
 }
 
 fn cases() -> ProptestConfig {

@@ -1,0 +1,124 @@
+//! The rules of the protocol, and the checks, that `make mutants` takes away one at a time: the crash simulator has to find
+//! each. In any other build they hold, and this is nothing.
+
+macro_rules! rules {
+    ($($name:ident),* $(,)?) => {
+        /// A rule, or a check.
+        #[doc(hidden)]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[allow(missing_docs, reason = "the names say it")]
+        pub enum Rule { $($name),* }
+
+        impl Rule {
+            /// All of them.
+            pub const ALL: &[Rule] = &[$(Rule::$name),*];
+        }
+    };
+}
+
+rules! {
+    // Checks of what is read.
+    SlotHasCheck,
+    EntryHasCheck,
+    EpochWordHasCheck,
+    GranulesHaveMirror,
+    CountOfSegmentsHasCheck,
+    HeaderHasCheck,
+    MarkHasCheck,
+    RecordHasHash,
+    PagesHaveChecks,
+    SegmentOfRecordsHasHash,
+    RecordFollowsHash,
+    RecordIsOfGeneration,
+    MirrorCountsBelowSize,
+    // Order in a journal in place.
+    GranulesBeforeEpochWord,
+    OldVersionFirstInvalid,
+    OwnerBeforeCheck,
+    PreImageBeforeBit,
+    BitBeforeData,
+    CopyBeforeBitGoes,
+    CopyBeforeEntryIsFree,
+    DataBeforeSlot,
+    SegmentBeforeCount,
+    CountBeforeCut,
+    ZerosWhenGrown,
+    // Of creation and end.
+    SlotBeforeActive,
+    MarkBeforeActive,
+    FileBeforeClean,
+    CleanBeforeMarkGoes,
+    MarkGoesBeforeJournal,
+    HeaderGoesOnWithWeaker,
+    // Of journals of records.
+    ZerosBeforeCount,
+    CountOfRecordsBeforeCut,
+    OnlyCommittedIsSettled,
+    SettlingWaitsForCut,
+    OverwrittenWaits,
+    ReuseAfterDurableTail,
+    TailLiesElsewhere,
+    MissingNoteIsNoEnd,
+    JournalBeforeFile,
+    LastEpochIsWrittenAgain,
+    WhatDidNotHappenIsErased,
+    // Of failures.
+    FailedFlushIsForGood,
+}
+
+impl Rule {
+    /// Whether it is a check of bytes that are read.
+    pub fn is_check(self) -> bool {
+        self <= Rule::RecordIsOfGeneration
+    }
+
+    /// Whether it counts where a call has failed.
+    pub fn is_of_failures(self) -> bool {
+        matches!(self, Rule::HeaderGoesOnWithWeaker | Rule::LastEpochIsWrittenAgain | Rule::FailedFlushIsForGood)
+    }
+}
+
+/// Whether a rule holds: in every build but that of `make mutants`.
+#[cfg(not(famio_mutants))]
+#[inline(always)]
+pub(crate) const fn holds(_rule: Rule) -> bool {
+    true
+}
+
+/// Two steps, in this order as long as the rule holds.
+#[inline(always)]
+pub(crate) fn in_order<E>(
+    rule: Rule,
+    first: impl FnOnce() -> Result<(), E>,
+    second: impl FnOnce() -> Result<(), E>,
+) -> Result<(), E> {
+    if holds(rule) {
+        first()?;
+        second()
+    } else {
+        second()?;
+        first()
+    }
+}
+
+#[cfg(famio_mutants)]
+pub use asked::ask;
+#[cfg(famio_mutants)]
+pub(crate) use asked::holds;
+
+#[cfg(famio_mutants)]
+mod asked {
+    use super::Rule;
+    use std::sync::OnceLock;
+
+    static ASKED: OnceLock<fn(Rule) -> bool> = OnceLock::new();
+
+    /// Who says from now on whether a rule holds.
+    pub fn ask(who: fn(Rule) -> bool) {
+        let _ = ASKED.set(who);
+    }
+
+    pub(crate) fn holds(rule: Rule) -> bool {
+        ASKED.get().is_none_or(|who| who(rule))
+    }
+}

@@ -1,0 +1,108 @@
+//! Histories for what the short sequences seldom come by: two threads in turn, a thread that had the file alone, journals that
+//! grow and shrink, files that were only just made, pools that are named, failures and kills at the journal's ends.
+
+use crate::campaign::Job;
+use crate::case::Case;
+use crate::machine::Machine;
+use famio::pmem::record::Call;
+
+/// For a journal in place; `?` is each policy.
+const IN_PLACE: [&str; 29] = [
+    "?: w100+60 s c",
+    "?: w100+60 s w200+60 s w100+60 w4000+200 s c",
+    "?: w0+4096 s w64+4000 s w0+4096 s",
+    "?: 2:w0+4096 s",
+    "?: 2:w100+60 s c",
+    "?: w0+4096 s 2:w64+2000 s w0+4096 s 2:w128+3000 s",
+    "?: w100+60 2:w4096+60 w200+60 2:w4200+60 s c",
+    "?: w100+60 2:w4096+60 w8192+60 s 2:w100+1 w4096+1 2:s",
+    "?: 2:w6000+5000 s c",
+    "?: w100+60 w4200+60 s g w100+60 w4200+60 s g w4200+60 w100+60 s",
+    "?: w0+64 s w0+64 s w64+64 s w128+64",
+    "?: w100+60 w4200+60 s g w4200+60 w100+60 s",
+    // Each slot has its turn, and a recovery two places to write to.
+    "?: w0+64 w900+64 s w0+64 w900+64 s w0+64 w900+64 s w0+64 w900+64 s w0+64 w900+64 s w0+64 w900+64 s w0+64 w900+64 s",
+    "?: w0+64 s t10 s w0+5 s",
+    "?: w0+4096 s w0+4096 s w0+4096 2:s",
+    // The first has the file alone after its SYNCs; the second takes it from it.
+    "?: w100+60 s w100+60 s w200+2000 w4096+2000 2:w7000+8 2:s",
+    "?: w100+60 s w100+60 s w4096+60 2:s",
+    "?: w0+4096 s w0+4096 s w0+2048 2:w2048+2048 2:s 2:c",
+    "?: a300 s t3000 s t5000 s w2990+20 s c",
+    "?: t3000 w4000+10 s t100 t6000 s c",
+    "?: w3000+3000 s t3001 s w100+10 g c",
+    "?: w0+6000 s t200 s t6000 w5000+10 s g s",
+    "?: w0+4096 s g w4096+1000 s g w100+60 s c",
+    "?: w100+60 s w100+60 pr s w100+60 s pu w100+60 s pa w100+60 s c",
+    "?+unsynced: w100+60 s c",
+    "?+unsynced+pool: w100+60 s c",
+    "?+pool: w100+60 s c w4096+100 s c",
+    "?: w20000+100 s w5900+200 s c",
+    "?: w0+8 s w8+8 s w16+8 s w24+8 s w32+8 s w40+8 s w48+8 s w56+8 s w64+8 s w72+8 s",
+];
+
+/// More blocks than a journal's first segment has entries: it grows, and shrinks again.
+const LARGE: [&str; 2] = ["?: w0+290000 s w100+60 s c", "?: w0+290000 s w0+280000 s g w100+60 s"];
+
+/// What is left of these is damaged, byte by byte.
+const LEFT_IN_PLACE: [&str; 3] =
+    ["u: w100+60 s w100+60 w4200+10", "r: w100+60 w4200+60 s w300+10", "a: w0+64 s w0+64 s w64+64"];
+const LEFT_RECORDS: [&str; 2] = ["u: w100+60 w4200+60 s w300+10 s", "u+pool: w0+4096 s w0+4096 s g w10+10 s w0+4096 s"];
+
+const RECORDS: [&str; 20] = [
+    "u: w100+60 s c",
+    "u: w0+4096 s w4096+4096 s w0+4096 s g w100+60 s c",
+    "u: w0+6000 s w0+6000 s g w0+6000 s w0+6000 s g w0+6000 s w0+6000 s w0+6000 s c",
+    "u: w0+6000 s w0+6000 s w0+6000 s w0+6000 s w0+6000 s w0+6000 s w0+6000 s g w100+10 s g w100+10 s c",
+    "u: w0+12000 s w0+12000 s w0+12000 s w0+12000 s g w0+12000 s g w0+12000 s g s w10+10 s c",
+    "u: w0+4096 s w0+4096 g s w0+4096 s w0+4096 g s w0+4096 s w0+4096 g w10+10 s g s w0+4096 s",
+    "u: w0+6000 s t3000 g s t6000 s w5000+10 s g c",
+    "u: w0+6000 s t100 w50+4000 g s g w0+6000 s c",
+    "u: w0+9000 s t2000 t9000 s g w8000+100 s c",
+    "u: 2:w0+4096 s w4096+60 2:s g c",
+    "u: w0+6000 s g w10+10 s g w20+10 s t3000 g s",
+    "u: w0+6000 s w0+6000 s w0+6000 s w0+6000 s g w100+10 s",
+    "u: w0+4096 s w0+4096 s w0+4096 s w0+4096 s w0+64 g w8192+30000 s",
+    "u: w0+6000 s w0+6000 s w0+6000 s w0+6000 g w8192+24000 s",
+    "u: w0+6000 s w0+6000 s w0+6000 s w0+6000 s w0+6000 g w8192+24000 s",
+    "u: w0+6000 s w0+6000 s w0+6000 s w0+6000 s w0+6000 s w0+6000 g w8192+24000 s",
+    "u: a300 s g t3000 s g t5000 s g w2990+20 s c",
+    "u+unsynced: w100+60 s c",
+    "u+unsynced+pool: w100+60 s c",
+    "u+pool: w100+60 s c w4096+100 s c",
+];
+
+/// The histories of a machine, and the same with calls that fail at the journal's ends.
+pub fn all(machine: Machine) -> Vec<Job> {
+    let mut cases = Vec::new();
+    let mut add = |text: &str| match format!("{machine}/{text}").parse::<Case>() {
+        Ok(case) => cases.push(case),
+        Err(e) => panic!("{e}"),
+    };
+    if machine.has_policies() {
+        for policy in ["u", "r", "a"] {
+            IN_PLACE.iter().for_each(|text| add(&text.replacen('?', policy, 1)));
+        }
+        for policy in ["u", "r"] {
+            LARGE.iter().for_each(|text| add(&text.replacen('?', policy, 1)));
+        }
+    } else {
+        RECORDS.iter().for_each(|text| add(text));
+        // Epochs of a page each fill a segment to its last page, which a note takes; then one that needs several segments.
+        for count in [11, 12] {
+            let sizes: String = (1..=count).map(|i| format!("t{} s ", 6000 - i)).collect();
+            add(&format!("u: {sizes}w0+10 g w4096+60000 s"));
+        }
+    }
+    let mut jobs: Vec<Job> = cases.into_iter().map(Job::Crashes).collect();
+    let left = if machine.has_policies() { &LEFT_IN_PLACE[..] } else { &LEFT_RECORDS[..] };
+    let left = left.iter().map(|text| format!("{machine}/{text}").parse().unwrap_or_else(|e| panic!("{e}")));
+    jobs.extend(left.map(Job::Damaged));
+    // Two places in an epoch, so that half of it shows.
+    let ends = if machine.has_policies() { "a: w100+60 s c" } else { "u: w100+60 w5000+60 s w300+10 s c" };
+    let ends: Case = format!("{machine}/{ends}").parse().unwrap_or_else(|e| panic!("{e}"));
+    for (call, most) in [(Call::Pwritev, 12), (Call::Fdatasync, 14), (Call::Fsync, 6), (Call::Ftruncate, 3)] {
+        jobs.extend((1..=most).map(|nth| Job::FailedCall(ends.clone(), (call, nth))));
+    }
+    jobs
+}
