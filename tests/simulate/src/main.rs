@@ -49,6 +49,9 @@ enum What {
         /// On this machine only: pmem, page-cache or eadr.
         #[arg(long)]
         machine: Option<Machine>,
+        /// Those with this in their names.
+        #[arg(long, default_value = "")]
+        only: String,
         /// Of the choice of histories.
         #[arg(long, default_value_t = 1)]
         seed: u64,
@@ -88,10 +91,10 @@ fn main() -> ExitCode {
             println!("{}; {:.1} s", outcome.counts, outcome.time.as_secs_f64());
             report(outcome.failure, true, effort)
         }
-        What::Mutants { states, machine, seed, threads } => {
+        What::Mutants { states, machine, only, seed, threads } => {
             let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
             let scope = Scope { machine, effort: Effort::QUICK, states, threads: threads.unwrap_or(cores), seed };
-            let mutants = run_mutants(&scope, 12_000, print_mutant);
+            let mutants = run_mutants(&scope, 12_000, &only, print_mutant);
             let mutants = match mutants {
                 Ok(mutants) => mutants,
                 Err(failure) => return report(Some(failure), true, Effort::THOROUGH),
@@ -100,7 +103,7 @@ fn main() -> ExitCode {
             let (found, open) = (count(&|mutant| mutant.killed_by.is_some()), count(&Mutant::is_open));
             let listed = mutants.len() - found - open;
             println!("{} mutants, {found} found, {listed} listed with a reason, {open} survived", mutants.len());
-            let idle = if machine.is_none() { idle(&mutants) } else { 0 };
+            let idle = if machine.is_none() && only.is_empty() { idle(&mutants) } else { 0 };
             if !cfg!(famio_mutants) {
                 println!("barriers only: checks and orders take a build with --cfg famio_mutants (make mutants)");
             }

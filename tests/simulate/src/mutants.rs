@@ -48,8 +48,13 @@ struct Known {
 }
 
 /// Runs histories of `listing` states to learn what each comes by, then takes each part away: from the histories that come by
-/// it, the shortest first, until one is not right or `scope.states` were looked at.
-pub fn run(scope: &Scope, listing: u64, each: impl Fn(&Mutant) + Sync) -> Result<Vec<Mutant>, Box<Failure>> {
+/// it, the shortest first, until one is not right or `scope.states` were looked at. Those with `only` in their names.
+pub fn run(
+    scope: &Scope,
+    listing: u64,
+    only: &str,
+    each: impl Fn(&Mutant) + Sync,
+) -> Result<Vec<Mutant>, Box<Failure>> {
     ask();
     let mut all = Vec::new();
     for machine in MACHINES.into_iter().filter(|&machine| scope.machine.is_none_or(|only| only == machine)) {
@@ -57,8 +62,8 @@ pub fn run(scope: &Scope, listing: u64, each: impl Fn(&Mutant) + Sync) -> Result
         let known = learn(&scope, listing)?;
         let parts: BTreeSet<Part> = known.iter().flat_map(|known| &known.passed).copied().collect();
         let names = sites::seen();
-        let parts: Vec<(Part, String)> =
-            parts.into_iter().filter_map(|part| Some((part, name(machine, part, &names)?))).collect();
+        let named = parts.into_iter().filter_map(|part| Some((part, name(machine, part, &names)?)));
+        let parts: Vec<(Part, String)> = named.filter(|(_, name)| name.contains(only)).collect();
         let mutants = on_threads(scope.threads, parts.len(), |number| {
             let (part, name) = &parts[number];
             let mutant = without(&scope, *part, name, &known);
@@ -171,13 +176,15 @@ fn without(scope: &Scope, part: Part, name: &str, known: &[Known]) -> Mutant {
     let machine = scope.machine.unwrap_or(Machine::Pmem);
     let reason = survivors::reason(machine.name(), name);
     let mut likely: Vec<&Known> = known.iter().filter(|known| known.passed.contains(&part)).collect();
-    likely.sort_by_key(|known| (rank(&known.job, known.targeted, part), known.states));
+    likely
+        .sort_by_key(|known| (!targets::tells(&known.job, name), rank(&known.job, known.targeted, part), known.states));
     let (mut killed_by, mut states) = (None, 0);
     Away::without(Some(part)).enter();
     // Then once more, closely. What has a reason is not looked for so long.
     let budget = if reason.is_some() { scope.states / 8 } else { scope.states };
     // What is left out of a recovery shows when that is looked at.
-    let closely = name.contains("recovery/") || matches!(part, Part::Rule(rule) if rule.is_of_failures());
+    let tells = likely.first().is_some_and(|known| targets::tells(&known.job, name));
+    let closely = tells || name.contains("recovery/") || matches!(part, Part::Rule(rule) if rule.is_of_failures());
     let first = if closely { Effort::CLOSE } else { Effort::GLANCE };
     let passes = [(first, budget / 2), (scope.effort, budget / 4 * 3), (Effort::CLOSE, budget)];
     'found: for (effort, most) in passes {

@@ -10,7 +10,7 @@ use famio_simulate::mutants;
 #[ignore = "takes minutes"]
 fn a_library_without_its_fences_is_found_out() {
     let scope = Scope { machine: Some(Machine::Pmem), effort: Effort::QUICK, states: 20_000, threads: 2, seed: 1 };
-    let mutants = mutants::run(&scope, 3000, |_| {}).unwrap_or_else(|failure| panic!("{failure}"));
+    let mutants = mutants::run(&scope, 3000, "", |_| {}).unwrap_or_else(|failure| panic!("{failure}"));
     assert!(mutants.len() > 40, "{}", mutants.len());
     let survived: Vec<_> = mutants.iter().filter(|mutant| mutant.is_open()).map(|m| &m.name).collect();
     assert!(survived.is_empty(), "{survived:?}");

@@ -48,3 +48,10 @@ fn a_header_is_stored_again_from_the_copy_that_failed() {
 fn a_recovery_sets_the_size_that_it_finds() {
     is_right("pmem/a: w8320+5 w306+24 c", Some("Fdatasync:7"));
 }
+
+/// The flush after a cut failed, and the process was killed. Its successor found the file cut, and made it longer: of the old
+/// bytes behind the cut, which the kernel had cleared in memory only, a power cut showed some again.
+#[test]
+fn a_recovery_clears_what_a_cut_had_left() {
+    is_right("page-cache/u+pool: t4677 s t11761 s w128+6 g", Some("Fdatasync:16"));
+}

@@ -116,7 +116,7 @@ impl Apply<'_> {
             let (these, later) = rest.split_at(uncut);
             let grown = these[uncut - 1].size;
             if grown != size {
-                self.medium.ftruncate(self.file, grown)?;
+                self.resize(size, grown)?;
                 size = grown;
             }
             self.uncut(these)?;
@@ -124,9 +124,17 @@ impl Apply<'_> {
         }
         match scan.size {
             // Also where it has that size: by a flush that failed, what is visible may be forgotten.
-            Some(last) => self.medium.ftruncate(self.file, last).map(|()| last),
+            Some(last) => self.resize(size, last).map(|()| last),
             None => Ok(size),
         }
+    }
+
+    /// Sets the size. Where the file grows, the rest of its last block is written: when it was cut, the kernel cleared that in
+    /// memory, and by a flush that failed may have forgotten to on the medium.
+    fn resize(&self, from: u64, to: u64) -> Result<()> {
+        self.medium.ftruncate(self.file, to)?;
+        let rest = from.next_multiple_of(BLOCK as u64).min(to).saturating_sub(from) as usize;
+        if rest > 0 { self.medium.pwritev(self.file, &[&ZERO_PAGE[..rest]], from) } else { Ok(()) }
     }
 
     /// Records without a cut among them.
