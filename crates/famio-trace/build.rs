@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::{env, fs, path::PathBuf};
 
 const HOOKS: &str = "../famio-preload/hooks.txt";
-const WITHOUT_WRAPPER: [&str; 4] = ["by_hand", "not_needed", "not_traced", "not_files"];
+const WITHOUT_WRAPPER: [&str; 5] = ["by_hand", "not_needed", "not_seen", "not_traced", "not_files"];
 
 fn main() {
     for file in ["kinds.txt", HOOKS, "../famio-preload/table.rs", "src/shim.c"] {
