@@ -78,6 +78,10 @@ impl Session {
     #[inline]
     pub(super) fn carry_out(&self, cx: &Context<'_>) -> Result<()> {
         let shared = cx.shared();
+        if !shared.deferred.is_any() {
+            return Ok(());
+        }
+        is_current(*cx)?; // or it is the next session's
         shared.deferred.carry_out(cx.solo, |what| {
             let written = self.place(what.place).and_then(|bytes| self.engine.write_deferred(cx, what.block, bytes));
             // Whoever wrote it was told that it is written.
@@ -92,7 +96,6 @@ impl Session {
         let inside = shared.gate.enter(cx.me, &shared.slots[cx.me as usize])?;
         cx.solo = inside.solo;
         if !inside.solo {
-            is_current(*cx)?; // or what is deferred is the next session's
             self.carry_out(cx)?;
         }
         Ok(inside)
@@ -112,7 +115,6 @@ impl Session {
         }
         let mut cx = self.context(fds);
         let _inside = self.go_in(&mut cx)?;
-        is_current(cx)?;
         self.carry_out(&cx)
     }
 
@@ -124,9 +126,7 @@ impl Session {
             self.show_deferred(fds)?;
         }
         let closed = shared.gate.close(self.me, &shared.slots)?;
-        let cx = self.context(fds);
-        is_current(cx)?;
-        self.carry_out(&cx)?;
+        self.carry_out(&self.context(fds))?;
         Ok(closed)
     }
 }
