@@ -45,7 +45,9 @@ pub unsafe fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
         {
             return open_ours(path, mode, asked);
         }
-        let follow = opening(path, asked, "fopen(3) with ccs=");
+        // Looked at above already, and not meant; but it may be ordinary only as long as another stream has it.
+        let done = asked.is_some_and(|asked| !asked.converts) && !posix::streams_matter();
+        let follow = if done { 0 } else { opening(path, asked, "fopen(3) with ccs=") };
         if follow < 0 {
             return failed(follow);
         }
