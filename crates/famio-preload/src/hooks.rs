@@ -9,18 +9,4 @@ use famio::file::UserBuf;
 use famio::posix;
 use famio::sys::syscall as raw;
 
-/// The instruction that goes on to another function with everything left in place.
-#[cfg(target_arch = "x86_64")]
-macro_rules! jump {
-    () => {
-        "jmp {}"
-    };
-}
-#[cfg(target_arch = "aarch64")]
-macro_rules! jump {
-    () => {
-        "b {}"
-    };
-}
-
 include!(concat!(env!("OUT_DIR"), "/hooks.rs"));

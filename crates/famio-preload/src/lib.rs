@@ -4,6 +4,8 @@ mod asynchronous;
 mod entry;
 mod fortify;
 mod fresh;
+#[macro_use]
+mod jump;
 mod hooks;
 mod next;
 mod old_stat;

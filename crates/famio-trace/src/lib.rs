@@ -4,6 +4,9 @@
 //! `kinds.txt` says which calls are traced. No allocation, no lock, no libc function that is traced: a call may come from
 //! a signal handler, a `vfork` child, or before any constructor.
 
+#[macro_use]
+#[path = "../../famio-preload/src/jump.rs"]
+mod jump;
 mod exports;
 mod known;
 mod layout;
