@@ -1,18 +1,10 @@
 //! The benches run and show every row, with so little work that the numbers mean nothing.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+mod common;
 
-/// The preload library that cargo has built with this test (`--workspace`) or beside the command.
-fn library() -> Option<PathBuf> {
-    let beside = |path: &Path| path.with_file_name("libfamio_preload.so");
-    let tests = std::env::current_exe().unwrap();
-    let found = [beside(&tests), beside(Path::new(env!("CARGO_BIN_EXE_famio")))].into_iter().find(|path| path.exists());
-    if found.is_none() {
-        eprintln!("libfamio_preload.so is not built: skipped");
-    }
-    found
-}
+use common::built;
+use std::path::Path;
+use std::process::Command;
 
 /// Rows of the table that `famio bench` prints, without the head and the closing line.
 fn rows(library: &Path, folder: &Path, args: &[&str]) -> Vec<String> {
@@ -46,7 +38,7 @@ fn is_ratio(word: &str) -> bool {
 
 #[test]
 fn io_shows_every_workload() {
-    let Some(library) = library() else { return };
+    let Some(library) = built("libfamio_preload.so") else { return };
     let firsts = [
         "random 4 KiB pwrite",
         "sequential 4 KiB pread",
@@ -66,7 +58,7 @@ fn io_shows_every_workload() {
 
 #[test]
 fn sqlite_shows_both_sizes_of_transaction() {
-    let Some(library) = library() else { return };
+    let Some(library) = built("libfamio_preload.so") else { return };
     if Command::new("sqlite3").arg("--version").output().is_err() {
         eprintln!("sqlite3 is not installed: skipped");
         return;

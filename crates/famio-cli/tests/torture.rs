@@ -1,19 +1,11 @@
 //! `famio torture` on sqlite3, with its own journal off: what it finds, what it does not, and what it leaves.
 
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+mod common;
 
-/// The preload library that cargo has built with this test (`--workspace`) or beside the command.
-fn library() -> Option<PathBuf> {
-    let beside = |path: &Path| path.with_file_name("libfamio_preload.so");
-    let tests = std::env::current_exe().unwrap();
-    let found = [beside(&tests), beside(Path::new(env!("CARGO_BIN_EXE_famio")))].into_iter().find(|path| path.exists());
-    if found.is_none() {
-        eprintln!("libfamio_preload.so is not built: skipped");
-    }
-    found
-}
+use common::built;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
 
 /// Transactions that rewrite more pages than the cache holds, so that SQLite writes to the file in the middle of them.
 const WORK: &str = "\
@@ -42,7 +34,7 @@ struct Place {
 
 impl Place {
     fn new() -> Option<Self> {
-        let place = Self { folder: tempfile::tempdir_in("/dev/shm").unwrap(), library: library()? };
+        let place = Self { folder: tempfile::tempdir_in("/dev/shm").unwrap(), library: built("libfamio_preload.so")? };
         std::fs::write(place.path("work.sql"), format!("PRAGMA journal_mode=OFF;\n{WORK}{}", TRANSACTION.repeat(300)))
             .unwrap();
         Some(place)

@@ -1,20 +1,12 @@
 //! `famio trace` on real programs: what is listed, what is suggested, what is written to famio.toml.
 
+mod common;
+
+use common::built;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-
-/// The library that cargo has built with this test (`--workspace`) or beside the command.
-fn library() -> Option<PathBuf> {
-    let beside = |path: &Path| path.with_file_name("libfamio_trace.so");
-    let tests = std::env::current_exe().unwrap();
-    let found = [beside(&tests), beside(Path::new(env!("CARGO_BIN_EXE_famio")))].into_iter().find(|path| path.exists());
-    if found.is_none() {
-        eprintln!("libfamio_trace.so is not built: skipped");
-    }
-    found
-}
 
 struct Place {
     folder: tempfile::TempDir,
@@ -23,7 +15,7 @@ struct Place {
 
 impl Place {
     fn new() -> Option<Self> {
-        Some(Self { folder: tempfile::tempdir().unwrap(), library: library()? })
+        Some(Self { folder: tempfile::tempdir().unwrap(), library: built("libfamio_trace.so")? })
     }
 
     fn path(&self, name: &str) -> PathBuf {
