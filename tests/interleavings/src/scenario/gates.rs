@@ -111,6 +111,14 @@ fn writes_alone(arena: &Arc<Arena>, words: &Arc<[AtomicU64; 3]>, told: &Arc<Atom
     })
 }
 
+/// What is read after the sequence was `seen`, if it holds.
+fn read_since(seen: u64, arena: &Arena, [sequence, a, b]: &[AtomicU64; 3]) -> Option<(u64, u64)> {
+    let read = (a.load(Ordering::Relaxed), b.load(Ordering::Relaxed));
+    let joined = arena.shared().gate.is_joined(0);
+    fence(Ordering::Acquire);
+    (joined && seen & 1 == 0 && sequence.load(Ordering::Relaxed) == seen).then_some(read)
+}
+
 /// Who has the file alone stores around the cache and fences nothing: its stores may be seen in any order. Who reads sees
 /// no mix all the same, and all that was written before it came.
 pub fn read_alone() {
@@ -124,16 +132,11 @@ pub fn read_alone() {
     let reader = {
         let (arena, words, told) = (arena.clone(), words.clone(), told.clone());
         spawn(move || {
-            let gate = &arena.shared().gate;
-            let [sequence, a, b] = &*words;
             for _ in 0..3 {
                 let before = told.load(Ordering::Acquire);
-                gate.join(0).unwrap();
-                let seen = sequence.load(Ordering::Acquire);
-                let read = (a.load(Ordering::Relaxed), b.load(Ordering::Relaxed));
-                let joined = gate.is_joined(0);
-                fence(Ordering::Acquire);
-                if joined && seen & 1 == 0 && sequence.load(Ordering::Relaxed) == seen {
+                arena.shared().gate.join(0).unwrap();
+                let seen = words[0].load(Ordering::Acquire);
+                if let Some(read) = read_since(seen, &arena, &words) {
                     assert_eq!(read.0, read.1, "a mix");
                     assert!(read.0 >= before, "what was written before is not seen");
                 }
@@ -158,17 +161,13 @@ pub fn read_in_a_long_call() {
         let (arena, words) = (arena.clone(), words.clone());
         spawn(move || {
             let gate = &arena.shared().gate;
-            let [sequence, a, b] = &*words;
             gate.join(0).unwrap();
             for _ in 0..12 {
-                let seen = sequence.load(Ordering::Acquire);
+                let seen = words[0].load(Ordering::Acquire);
                 if !gate.is_joined(0) {
                     continue;
                 }
-                let read = (a.load(Ordering::Relaxed), b.load(Ordering::Relaxed));
-                let joined = gate.is_joined(0);
-                fence(Ordering::Acquire);
-                if joined && seen & 1 == 0 && sequence.load(Ordering::Relaxed) == seen {
+                if let Some(read) = read_since(seen, &arena, &words) {
                     assert_eq!(read.0, read.1, "a mix");
                 }
             }
