@@ -1,4 +1,4 @@
-//! A journal that has grown gives its space back when all is settled, while the file stays open.
+//! A journal gives its space back when all is settled, while the file stays open, and does not grow without need.
 
 mod common;
 
@@ -51,4 +51,22 @@ fn journals_in_place_give_their_space_back() {
 #[test]
 fn journals_of_records_give_their_space_back() {
     grows_and_shrinks(&Scratch::on_disk("shrink"), &Settings::default());
+}
+
+/// A few blocks that are written again and again, without a pause: the journal is used again, and does not grow.
+#[test]
+fn a_busy_journal_of_records_stays_short() {
+    let dir = Scratch::on_disk("short");
+    let path = dir.path().join("file");
+    std::fs::write(&path, vec![0u8; 4 * 4096]).unwrap();
+    let opened = Opened::new(&path, &Settings::default());
+    let appended: u64 = 48 << 20;
+    let mut longest = 0;
+    // Records of four blocks and a head.
+    for epoch in 1..=appended / (5 * 4096) {
+        opened.write(0, &[epoch as u8; 4 * 4096]);
+        opened.atomic().sync().unwrap();
+        longest = longest.max(journals(dir.path()));
+    }
+    assert!(longest < appended / 2, "{longest} bytes for {appended} appended");
 }

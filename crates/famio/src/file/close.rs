@@ -49,6 +49,7 @@ impl Session {
     pub fn settle_some(&self, fds: &Descriptors) -> Result<Left> {
         let cx = self.context(fds);
         let shared = cx.shared();
+        self.engine.prepare()?;
         if !self.engine.is_waiting(cx) && !self.engine.can_shrink(cx) {
             return Ok(Left::Nothing);
         }

@@ -238,6 +238,11 @@ pub(crate) trait Engine: Send + Sync {
         Ok(())
     }
 
+    /// Makes room ahead of need, outside the gate, since it may take long.
+    fn prepare(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Moves some committed blocks to the file. Inside the gate; takes only locks that are free. Whether it moved any.
     fn settle_some(&self, cx: Context<'_>) -> Result<bool>;
 

@@ -7,6 +7,8 @@ mod signal;
 pub use raw::{check, syscall};
 
 use crate::error::{Error, Result};
+use rustix::fs::{AtFlags, StatxFlags};
+use rustix::io::Errno;
 pub use signal::{
     ALL_BUT_LIBCS, SignalAction, block_signals, restore_signals, signal_action, signal_bit, signal_this_thread,
     unblock_signals,
@@ -35,6 +37,20 @@ pub fn coarse_now() -> libc::timespec {
     // SAFETY: `now` is valid for writing; the clock exists on every Linux since 2.6.32.
     unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &mut now) };
     now
+}
+
+/// The device and inode of an open file: which file it is. Asks for no times: on a kernel with fine-grained time stamps
+/// (since 6.13) a question for them makes the next write change the inode, which the next `fdatasync` may have to write.
+pub(crate) fn identity(fd: BorrowedFd<'_>) -> Result<(u64, u64)> {
+    match rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::INO) {
+        Ok(stat) => Ok((rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino)),
+        // A sandbox that does not know the call.
+        Err(Errno::NOSYS | Errno::PERM) => {
+            let stat = rustix::fs::fstat(fd)?;
+            Ok((stat.st_dev, stat.st_ino))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Descriptors of ours go up here, out of the way of programs that count on low numbers.

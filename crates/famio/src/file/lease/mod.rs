@@ -115,7 +115,7 @@ impl Lease {
             // SAFETY: the descriptor was the program's and in use here; one that was closed behind our back is refused by
             // the kernel, or is another file's.
             && let fd = unsafe { BorrowedFd::borrow_raw(fd) }
-            && rustix::fs::fstat(fd).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == file.key())
+            && crate::sys::identity(fd).is_ok_and(|identity| identity == file.key())
         {
             kernel::give_up(fd);
         }

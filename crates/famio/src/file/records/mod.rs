@@ -10,14 +10,15 @@ mod state;
 
 pub(super) use attach::attach;
 
+use super::background;
 use super::context::{Context, Engine, Part, Sealed, restore_times};
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, Cell};
 use crate::journal::live::Live;
-use crate::journal::records::{Batch, Block, RecordLog};
+use crate::journal::records::{Batch, Block, Preparation, RecordLog};
 use crate::pmem::{Lab, Medium};
 use crate::rule::{Rule, holds};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use settle::Settling;
 use state::Open;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,6 +40,11 @@ pub(crate) struct Records {
     /// Blocks of the open epoch, each once.
     open: Mutex<Vec<u64>>,
     settling: Mutex<Settling>,
+    /// Bytes appended to the journal, and how many of them there were when the last pass began.
+    appended: AtomicU64,
+    taken_up: AtomicU64,
+    /// The journal's current segment is half full: the background prepares another.
+    wants_segment: AtomicBool,
     /// Held by what is done outside the gate, and by the journal's end; whether that has come.
     ended: Mutex<bool>,
 }
@@ -63,6 +69,9 @@ impl Records {
             low: AtomicU64::new(u64::MAX),
             open: Mutex::new(Vec::new()),
             settling: Mutex::new(Settling::default()),
+            appended: AtomicU64::new(0),
+            taken_up: AtomicU64::new(0),
+            wants_segment: AtomicBool::new(false),
             ended: Mutex::new(false),
         }
     }
@@ -73,6 +82,13 @@ impl Records {
         for counter in [&self.reserved, &self.blocks, &self.granules] {
             counter.store(0, Ordering::Relaxed);
         }
+    }
+
+    /// Whether the journal has become long for what is in buffers: a pass pays for itself.
+    fn is_long(&self, cx: Context<'_>) -> bool {
+        let used = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
+        let taken_up = self.taken_up.load(Ordering::Relaxed);
+        self.appended.load(Ordering::Relaxed).saturating_sub(taken_up) > settle::LONG.max(4 * used)
     }
 
     /// Whether the open epoch has made the file shorter: nothing is settled until that is committed.
@@ -136,11 +152,20 @@ impl Engine for Records {
             }
             return Err(e);
         }
+        self.appended.store(log.written(), Ordering::Relaxed);
+        // Where tests have small segments, none ahead: they are to be used again.
+        let wants_segment = log.wants_segment() && Lab::current().segments.is_none();
         drop(log); // settling takes the two locks in the other order
         if let Some(epoch) = self.note_commit(open) {
             lock(&self.log).release(epoch);
         }
         self.begin_epoch(sealed.size);
+        if wants_segment {
+            self.wants_segment.store(true, Ordering::Release);
+        }
+        if wants_segment || self.is_long(cx) {
+            background::wake();
+        }
         Ok(())
     }
 
@@ -153,16 +178,20 @@ impl Engine for Records {
         if *over {
             return Ok(false); // the journal says clean, and may be gone
         }
-        let ended = self.end_pass(cx)?;
-        // Zeros for the next segment are written ahead of need.
+        self.end_pass(cx)
+    }
+
+    /// Zeros for the next segment are written ahead of need.
+    fn prepare(&self) -> Result<()> {
+        let over = lock(&self.ended);
+        if *over || !self.wants_segment.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
         let next = lock(&self.log).prepare_next();
-        match next {
+        match next.map(Preparation::run) {
             // A full disk is told to the write that needs the room.
-            Some(preparation) => match preparation.run() {
-                Err(e) if e.errno() != libc::ENOSPC => Err(e),
-                _ => Ok(ended),
-            },
-            None => Ok(ended),
+            Some(Err(e)) if ![libc::ENOSPC, libc::EDQUOT].contains(&e.errno()) => Err(e),
+            _ => Ok(()),
         }
     }
 
@@ -200,7 +229,7 @@ impl Engine for Records {
     }
 
     fn is_pressed(&self, cx: Context<'_>) -> bool {
-        cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64 > settle::PRESSED
+        cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64 > settle::PRESSED || self.is_long(cx)
     }
 }
 

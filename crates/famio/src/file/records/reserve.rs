@@ -7,7 +7,7 @@ use crate::pmem::Lab;
 use core::sync::atomic::Ordering;
 
 /// Journal is reserved in steps of this many bytes.
-const RESERVE_STEP: u64 = 128 << 10;
+const RESERVE_STEP: u64 = 64 << 10;
 
 impl Records {
     /// Journal for one more block, perhaps, and so many more granules of the open epoch; for none of either, what a commit

@@ -12,7 +12,10 @@ use core::sync::atomic::Ordering;
 
 /// With so many bytes in buffers the background does not wait for a quiet moment.
 pub(super) const PRESSED: u64 = 16 << 20;
-/// With so many, writers help.
+/// Nor with so many in the journal that no pass has taken up: a few blocks that are written again and again are settled
+/// before the journal grows, so that it goes on in segments that are full of zeros already.
+pub(super) const LONG: u64 = 4 << 20;
+/// With so many in buffers, writers help.
 pub(super) const HARD: u64 = 128 << 20;
 /// Blocks settled in one round.
 const ROUND: usize = 64;
@@ -98,6 +101,7 @@ impl Records {
         settling.queue.sort_unstable_by(|a, b| b.cmp(a)); // taken from the end: in file order
         settling.queue.dedup();
         settling.target = lock(&self.log).committed();
+        self.taken_up.store(self.appended.load(Ordering::Relaxed), Ordering::Relaxed);
         settling.overwritten = false;
         settling.skipped = false;
         settling.was_cut = false;

@@ -59,6 +59,10 @@ pub struct RecordLog {
     settled: u64,
     tail: u64,
     suspect: bool,
+    /// Bytes written so far.
+    written: u64,
+    /// The generation of the segment for which another was asked for.
+    asked: u64,
     buffer: Vec<u8>,
 }
 
@@ -90,6 +94,8 @@ impl RecordLog {
             settled: 0,
             tail: 0,
             suspect: false,
+            written: 0,
+            asked: 0,
             buffer: Vec::new(),
         };
         log.adopt();
@@ -114,6 +120,11 @@ impl RecordLog {
     /// Whether nothing was ever appended.
     pub fn is_empty(&self) -> bool {
         self.current.is_none()
+    }
+
+    /// The bytes that were appended since it was opened.
+    pub fn written(&self) -> u64 {
+        self.written
     }
 
     /// The header as it was last stored.
@@ -153,15 +164,27 @@ impl RecordLog {
         }
     }
 
-    /// The next segment to prepare in the background, if none is free and there may be more.
+    /// Whether it is time to prepare a segment: the current one is half full, and no other is free, or will be with the
+    /// next commit. Said once for each segment.
+    pub fn wants_segment(&mut self) -> bool {
+        let Some((index, page)) = self.current else { return false };
+        let half_full = page as usize * 2 >= self.segments[index].checks.len();
+        let wants = half_full && self.asked != self.generation && self.lacks_segment();
+        if wants {
+            self.asked = self.generation;
+        }
+        wants
+    }
+
+    /// The next segment to prepare in the background, if there is none and may be more.
     pub fn prepare_next(&mut self) -> Option<Preparation> {
         self.adopt();
-        let enough = (0..self.segments.len()).any(|index| self.is_free(index));
-        let count = self.segments.len();
-        if enough || self.is_suspect() || !self.shared.may_grow(count) {
-            return None;
-        }
-        Some(Preparation { shared: self.shared.clone(), count: count + 1 })
+        let preparation = || Preparation { shared: self.shared.clone(), count: self.segments.len() + 1 };
+        (self.lacks_segment() && !self.is_suspect() && self.shared.may_grow(self.segments.len())).then(preparation)
+    }
+
+    fn lacks_segment(&self) -> bool {
+        !(0..self.segments.len()).any(|index| self.is_free(index) || self.would_free(index))
     }
 
     /// Appends a piece of the open epoch. With `commit` the epoch is durable on return. What was appended of the epoch
@@ -271,6 +294,7 @@ impl RecordLog {
             self.begun = true;
         }
         self.write(gather, index, first)?;
+        self.written += (page - first) * PAGE as u64;
         self.current = Some((index, page));
         Ok(done)
     }
@@ -384,8 +408,13 @@ impl RecordLog {
     /// Whether a note could be written, and free something.
     fn note_would_free(&self) -> bool {
         let fits = self.current.is_some_and(|(index, page)| self.room_in(index, page, 0) > 0);
-        let freed = |index: usize| !self.is_free(index) && self.segments[index].last_epoch <= self.settled;
-        fits && (0..self.segments.len()).any(|index| self.current.is_none_or(|(i, _)| i != index) && freed(index))
+        fits && (0..self.segments.len()).any(|index| self.would_free(index))
+    }
+
+    /// Whether the next durable record frees a segment that is not free.
+    fn would_free(&self, index: usize) -> bool {
+        let other = self.current.is_none_or(|(current, _)| current != index);
+        other && !self.is_free(index) && self.segments[index].last_epoch <= self.settled
     }
 
     /// With everything settled, goes on in a free segment nearer to the front, so that those at the end are free.

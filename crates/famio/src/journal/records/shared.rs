@@ -6,7 +6,8 @@ use crate::error::{Error, Result};
 use crate::journal::Header;
 use crate::pmem::Medium;
 use crate::rule::{Rule, holds, in_order};
-use core::sync::atomic::{AtomicBool, Ordering};
+use crate::sys::identity;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use rustix::fs::{CWD, Mode, OFlags};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,8 +33,10 @@ pub(super) struct Shared {
     pub geometry: Geometry,
     /// The journal's file grows no further.
     limit: u64,
-    /// The segments that are full of zeros and counted in the header. Held by who changes that.
-    prepared: Mutex<usize>,
+    /// The segments that are full of zeros and counted in the header. Changed under `preparing`.
+    prepared: AtomicUsize,
+    /// Held as long as segments are made or given back: the log's appends do not wait for that.
+    preparing: Mutex<()>,
     /// A flush of the journal failed somewhere: what a commit covers may be lost although its own flush reports success.
     failed: AtomicBool,
 }
@@ -51,15 +54,16 @@ impl Shared {
         medium: &'static dyn Medium,
     ) -> Result<Shared> {
         geometry.check()?;
-        let stat = rustix::fs::fstat(keeper.journal())?;
+        let identity = identity(keeper.journal())?;
         let shared = Shared {
             keeper,
-            identity: (stat.st_dev, stat.st_ino),
+            identity,
             medium,
             geometry,
             // The last segment that was used must stay while another one is begun.
             limit: limit.max(geometry.end(2)),
-            prepared: Mutex::new(0),
+            prepared: AtomicUsize::new(0),
+            preparing: Mutex::new(()),
             failed: AtomicBool::new(false),
         };
         shared.prepare(1)?;
@@ -69,8 +73,7 @@ impl Shared {
     /// The journal, if its descriptor is still ours: the program may have closed what it did not open.
     pub fn journal(&self) -> Result<BorrowedFd<'_>> {
         let journal = self.keeper.journal();
-        let stat = rustix::fs::fstat(journal)?;
-        if (stat.st_dev, stat.st_ino) != self.identity {
+        if identity(journal)? != self.identity {
             return Err(Error::with(libc::EBADF, "the journal's descriptor was closed by the program"));
         }
         Ok(journal)
@@ -106,14 +109,15 @@ impl Shared {
 
     /// How many segments are prepared.
     pub fn prepared(&self) -> usize {
-        *lock(&self.prepared)
+        self.prepared.load(Ordering::Acquire)
     }
 
     /// Prepares segments until there are `count`. Off the log's lock; one at a time.
     pub fn prepare(&self, count: usize) -> Result<()> {
-        let mut prepared = lock(&self.prepared);
-        while *prepared < count {
-            let Some(place) = self.geometry.places().nth(*prepared) else { return Ok(()) };
+        let _preparing = lock(&self.preparing);
+        while self.prepared() < count {
+            let prepared = self.prepared();
+            let Some(place) = self.geometry.places().nth(prepared) else { return Ok(()) };
             if place.end() > self.limit {
                 return Err(Error::with(
                     libc::ENOSPC,
@@ -122,7 +126,7 @@ impl Shared {
             }
             let (fd, separate) = self.another()?;
             let zeros = || zero(fd.as_fd(), self.medium, place).and_then(|()| self.medium.fdatasync(fd.as_fd()));
-            let counted = || self.change_header(&mut |header| self.geometry.put(*prepared + 1, &mut header.geometry));
+            let counted = || self.change_header(&mut |header| self.geometry.put(prepared + 1, &mut header.geometry));
             if !holds(Rule::ZerosBeforeCount) {
                 counted()?;
             }
@@ -133,21 +137,21 @@ impl Shared {
                 return Err(error.context("the journal cannot grow"));
             }
             counted()?;
-            *prepared += 1;
+            self.prepared.store(prepared + 1, Ordering::Release);
         }
         Ok(())
     }
 
     /// Gives back the space of all segments but the first `count`; they are not in use.
     pub fn shrink(&self, count: usize) -> Result<()> {
-        let mut prepared = lock(&self.prepared);
-        if count < *prepared {
+        let _preparing = lock(&self.preparing);
+        if count < self.prepared() {
             in_order(
                 Rule::CountOfRecordsBeforeCut,
                 || self.change_header(&mut |header| self.geometry.put(count, &mut header.geometry)),
                 || self.medium.ftruncate(self.journal()?, self.geometry.end(count)),
             )?;
-            *prepared = count;
+            self.prepared.store(count, Ordering::Release);
         }
         Ok(())
     }
