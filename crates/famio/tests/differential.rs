@@ -15,6 +15,8 @@ use std::sync::{Mutex, PoisonError};
 const LENGTH: usize = 60;
 /// Descriptors that a history juggles.
 const SLOTS: usize = 5;
+/// Maps that it juggles.
+const MAPS: usize = 3;
 /// A number that is never open.
 const CLOSED: i32 = 1 << 20;
 
@@ -43,6 +45,13 @@ enum Call {
     BadPointer { slot: usize, write: bool, vector: bool },
     BadCount { slot: usize, write: bool, count: usize },
     Copy { from: usize, to: usize, from_at: Option<i64>, to_at: Option<i64>, len: usize },
+    Map { slot: usize, map: usize, page: i64, pages: usize, shared: bool, prot: i32 },
+    Unmap(usize),
+    Load { map: usize, at: usize, len: usize },
+    Store { map: usize, at: usize, len: usize, seed: u8 },
+    Msync { map: usize, flags: i32 },
+    Protect { map: usize, prot: i32 },
+    Remap { map: usize, pages: usize },
 }
 
 fn offset() -> impl Strategy<Value = i64> {
@@ -111,12 +120,41 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
+/// Calls on maps; and all others.
+fn mapped_call() -> impl Strategy<Value = Call> {
+    let map = || 0..MAPS;
+    let prot = || prop_oneof![1 => Just(libc::PROT_READ), 2 => Just(libc::PROT_READ | libc::PROT_WRITE)];
+    let at =
+        || prop_oneof![4 => 0usize..20_000, 2 => (0usize..6, 0usize..70).prop_map(|(page, near)| page * 4096 + near)];
+    let flags = prop_oneof![4 => Just(libc::MS_SYNC), 1 => Just(libc::MS_ASYNC), 1 => Just(64)];
+    prop_oneof![
+        30 => call(),
+        5 => (0..SLOTS, map(), 0i64..4, 1usize..7, prop_oneof![3 => Just(true), 1 => Just(false)], prot())
+            .prop_map(|(slot, map, page, pages, shared, prot)| Call::Map { slot, map, page, pages, shared, prot }),
+        1 => map().prop_map(Call::Unmap),
+        8 => (map(), at(), length()).prop_map(|(map, at, len)| Call::Load { map, at, len }),
+        8 => (map(), at(), length(), any::<u8>()).prop_map(|(map, at, len, seed)| Call::Store { map, at, len, seed }),
+        2 => (map(), flags).prop_map(|(map, flags)| Call::Msync { map, flags }),
+        2 => (map(), prot()).prop_map(|(map, prot)| Call::Protect { map, prot }),
+        1 => (map(), 1usize..9).prop_map(|(map, pages)| Call::Remap { map, pages }),
+    ]
+}
+
 /// One of the two files, with its descriptors.
 struct Side {
     path: CString,
     fds: [i32; SLOTS],
+    maps: [Option<Map>; MAPS],
     /// Its `fallocate` writes no zeros; an atomic file's does.
     tmpfs: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Map {
+    start: usize,
+    len: usize,
+    /// Where in the file.
+    at: usize,
 }
 
 /// What a call gave: the result, what was read, and offsets that it moved.
@@ -130,7 +168,12 @@ impl Side {
     fn new(path: &Path) -> Self {
         let folder = std::fs::File::open(path.parent().unwrap()).unwrap();
         let tmpfs = rustix::fs::fstatfs(folder).unwrap().f_type == libc::TMPFS_MAGIC;
-        Side { path: CString::new(path.as_os_str().as_bytes()).unwrap(), fds: [CLOSED; SLOTS], tmpfs }
+        Side {
+            path: CString::new(path.as_os_str().as_bytes()).unwrap(),
+            fds: [CLOSED; SLOTS],
+            maps: [None; MAPS],
+            tmpfs,
+        }
     }
 
     fn put(&mut self, slot: usize, fd: Ret) -> Ret {
@@ -217,7 +260,11 @@ impl Side {
                 &Call::Truncate { slot, size } => plain(posix::ftruncate(fds[slot], size)),
                 &Call::TruncatePath { size } => {
                     // Open for reading only, the atomic file answers EBUSY where the plain one is cut.
-                    plain(if self.readable_only() { 0 } else { posix::truncate(self.path.as_ptr(), size) })
+                    plain(if self.readable_only() || self.is_mapped() {
+                        0
+                    } else {
+                        posix::truncate(self.path.as_ptr(), size)
+                    })
                 }
                 &Call::Fallocate { slot, mode, at, len } => {
                     let mode = if mode & libc::FALLOC_FL_ZERO_RANGE != 0 && self.tmpfs { 3 } else { mode };
@@ -266,8 +313,78 @@ impl Side {
                     let result = posix::copy_file_range(fds[from], from_at, fds[to], to_at, len, 0);
                     (result, Vec::new(), vec![a, b])
                 }
+                &Call::Map { slot, map, page, pages, shared, prot } => {
+                    self.unmap(map);
+                    let flags = if shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+                    let start = posix::mmap(0, pages * 4096, prot, flags, fds[slot], page * 4096);
+                    if start < 0 {
+                        return plain(start);
+                    }
+                    self.maps[map] = Some(Map { start: start as usize, len: pages * 4096, at: page as usize * 4096 });
+                    let seen = self.load(map, 0, pages * 4096);
+                    if !shared {
+                        self.unmap(map); // what it shows later is not said
+                    }
+                    seen
+                }
+                &Call::Unmap(map) => plain(self.unmap(map)),
+                &Call::Load { map, at, len } => self.load(map, at, len),
+                &Call::Store { map, at, len, seed } => {
+                    let Some((start, len)) = self.below_size(map, at, len) else { return plain(0) };
+                    let bytes = bytes(len, seed);
+                    let [from, to] = [bytes.as_ptr().cast_mut().cast(), start as *mut _]
+                        .map(|iov_base| libc::iovec { iov_base, iov_len: len });
+                    plain(libc::process_vm_writev(libc::getpid(), &from, 1, &to, 1, 0))
+                }
+                &Call::Msync { map, flags } => {
+                    plain(self.maps[map].map_or(0, |map| posix::msync(map.start, map.len, flags)))
+                }
+                &Call::Protect { map, prot } => {
+                    plain(self.maps[map].map_or(0, |map| posix::mprotect(map.start, map.len, prot)))
+                }
+                &Call::Remap { map, pages } => {
+                    let Some(old) = self.maps[map] else { return plain(0) };
+                    let start = posix::mremap(old.start, old.len, pages * 4096, libc::MREMAP_MAYMOVE, 0);
+                    if start >= 0 {
+                        self.maps[map] = Some(Map { start: start as usize, len: pages * 4096, ..old });
+                    }
+                    plain(start.min(0))
+                }
             }
         }
+    }
+
+    fn is_mapped(&self) -> bool {
+        self.maps.iter().any(Option::is_some)
+    }
+
+    fn unmap(&mut self, map: usize) -> Ret {
+        // SAFETY: ours, and forgotten.
+        self.maps[map].take().map_or(0, |map| unsafe { posix::munmap(map.start, map.len) })
+    }
+
+    /// Where a part of a map is, as far as the file has it: behind its end the last page may hold anything.
+    fn below_size(&self, map: usize, at: usize, len: usize) -> Option<(usize, usize)> {
+        let map = self.maps[map]?;
+        // SAFETY: plain words, filled in by the call.
+        let size = unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            assert_eq!(posix::fstatat(libc::AT_FDCWD, self.path.as_ptr(), &mut stat, 0), 0);
+            stat.st_size as usize
+        };
+        let len = len.min(map.len.saturating_sub(at)).min(size.saturating_sub(map.at + at));
+        (len > 0).then_some((map.start + at, len))
+    }
+
+    /// Reads through a map, by the kernel: what is not there is an error.
+    fn load(&self, map: usize, at: usize, len: usize) -> Seen {
+        let Some((start, len)) = self.below_size(map, at, len) else { return (0, Vec::new(), Vec::new()) };
+        let mut bytes = vec![0xee; len];
+        let [to, from] =
+            [bytes.as_mut_ptr().cast(), start as *mut _].map(|iov_base| libc::iovec { iov_base, iov_len: len });
+        // SAFETY: the buffer is as long as said; a bad address is an error.
+        let read = unsafe { libc::process_vm_readv(libc::getpid(), &to, 1, &from, 1, 0) };
+        (read, bytes, Vec::new())
     }
 
     fn readable_only(&self) -> bool {
@@ -298,7 +415,11 @@ fn history(folder: &Path, calls: &[Call]) -> Result<(), TestCaseError> {
             break;
         }
     }
-    let closed = sides.each_mut().map(Side::close_all);
+    let closed = sides.each_mut().map(|side| {
+        let closed = side.close_all();
+        (0..MAPS).for_each(|map| assert_eq!(side.unmap(map), 0));
+        closed
+    });
     outcome?;
     prop_assert_eq!(closed[0], closed[1]);
     let [atomic, plain] = paths.each_ref().map(|path| std::fs::read(path).ok());
@@ -311,6 +432,10 @@ fn history(folder: &Path, calls: &[Call]) -> Result<(), TestCaseError> {
 
 /// Runs about `calls` random calls with files in a new folder below `parent`.
 fn differential(parent: &Path, settings: &Settings, calls: usize) {
+    run(parent, settings, calls, call());
+}
+
+fn run(parent: &Path, settings: &Settings, calls: usize, call: impl Strategy<Value = Call>) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = parent.join(format!("famio-differential-{}", std::process::id()));
@@ -324,7 +449,7 @@ fn differential(parent: &Path, settings: &Settings, calls: usize) {
         ..Runs::default()
     };
     let result =
-        TestRunner::new(runs).run(&proptest::collection::vec(call(), 1..2 * LENGTH), |calls| history(&folder, &calls));
+        TestRunner::new(runs).run(&proptest::collection::vec(call, 1..2 * LENGTH), |calls| history(&folder, &calls));
     let _ = std::fs::remove_dir_all(&folder);
     match result {
         Ok(()) => {}
@@ -380,4 +505,16 @@ fn disk_power() {
 #[test]
 fn disk_process() {
     differential(&disk(), &settings(PolicyChoice::Auto, Durability::Process, false), calls(3_000));
+}
+
+#[test]
+fn tmpfs_mapped() {
+    for policy in [PolicyChoice::Undo, PolicyChoice::Redo, PolicyChoice::Alternate] {
+        run(&tmpfs(), &settings(policy, Durability::Power, false), calls(2_000), mapped_call());
+    }
+}
+
+#[test]
+fn disk_mapped() {
+    run(&disk(), &settings(PolicyChoice::Auto, Durability::Process, false), calls(2_000), mapped_call());
 }

@@ -5,6 +5,7 @@ use super::plain::PlainReads;
 use super::process::disowned;
 use super::registry::files;
 use super::session::{OldSession, Session};
+use super::shadow::Shadow;
 use super::{Access, Descriptors};
 use crate::error::{Error, Result};
 use crate::index::{Arena, Claim};
@@ -13,8 +14,8 @@ use crate::settings::Settings;
 use crate::thread::{Guard, Mutex};
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-use std::sync::Arc;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::{Arc, OnceLock};
 
 /// Nothing was written yet: no journal, no index; reads go to the kernel.
 pub(super) const PLAIN: u8 = 0;
@@ -40,6 +41,10 @@ pub struct AtomicFile {
     pub(super) inner: Mutex<Inner>,
     pub(super) plain: PlainReads,
     pub(super) lease: Lease,
+    /// Made when the program maps the file; stays.
+    pub(super) shadow: OnceLock<Shadow>,
+    /// A descriptor of ours, while there are maps and the program has closed all of its own.
+    pub(super) keeper: Mutex<Option<OwnedFd>>,
 }
 
 pub(super) struct Inner {
@@ -89,6 +94,8 @@ impl AtomicFile {
             inner: Mutex::new(Inner { session: None, old: Vec::new(), arena: None, claim: Some(claim) }),
             plain: PlainReads::default(),
             lease: Lease::default(),
+            shadow: OnceLock::new(),
+            keeper: Mutex::default(),
         });
         file.fds.add(fd.as_raw_fd(), access);
         files.push(file.clone());
@@ -141,7 +148,9 @@ impl AtomicFile {
         if !self.is_disowned() && !self.fds.is_last(fd) {
             self.lease_leaves(fd);
         }
-        let result = if self.fds.is_last(fd) && self.state.load(Ordering::Acquire) != DISOWNED {
+        // With maps that are still in use it is not the last.
+        let kept = self.fds.is_last(fd) && !self.is_disowned() && self.keep_for_maps(fd);
+        let result = if !kept && self.fds.is_last(fd) && self.state.load(Ordering::Acquire) != DISOWNED {
             let mut files = files();
             if self.fds.is_last(fd) {
                 files.retain(|f| !core::ptr::eq(&**f, self));

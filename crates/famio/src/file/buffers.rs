@@ -11,6 +11,13 @@ pub struct UserBuf {
     pub len: usize,
 }
 
+impl UserBuf {
+    /// A piece of our own memory, to be read into.
+    pub(crate) fn of(piece: &mut [u8]) -> Self {
+        Self { base: piece.as_mut_ptr(), len: piece.len() }
+    }
+}
+
 /// What the kernel's descriptor may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {

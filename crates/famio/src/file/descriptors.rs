@@ -91,6 +91,18 @@ impl Descriptors {
         }
     }
 
+    /// A descriptor of ours, which stood in for the program's, is to go when the program closes one of its own.
+    pub fn leave(&self, ours: OwnedFd) {
+        let mut list = self.list();
+        let was_writable = list.open.contains(&(ours.as_raw_fd(), Access::Write));
+        list.open.retain(|&(known, _)| known != ours.as_raw_fd());
+        if was_writable && list.writable().is_none() && list.parked.is_none() {
+            list.parked = Some(Arc::new(ours)); // journal work may still need it
+        } else {
+            list.leftover.push(Arc::new(ours));
+        }
+    }
+
     /// Whether the program has none left.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {

@@ -16,6 +16,9 @@ use std::os::fd::BorrowedFd;
 const LOST: &[u8] =
     b": handed back to the kernel because the name that it was opened by is gone; open it by its other name";
 
+const LARGE: &[u8] =
+    b": handed back to the kernel because it is mapped, and larger than a quarter of this machine's memory";
+
 /// A session that a call uses: it stays meanwhile.
 pub(super) struct InUse<'a> {
     session: &'a Session,
@@ -69,6 +72,7 @@ impl AtomicFile {
         if self.state.load(Ordering::Acquire) == PLAIN {
             if self.fds.with(true, |fd| Ok(rustix::fs::fstat(fd)?.st_nlink == 0))? {
                 // A file without a name does not outlive a crash: there is nothing to protect.
+                self.maps_to_kernel()?;
                 self.state.store(DEMOTED, Ordering::Release);
                 return Ok(None);
             }
@@ -79,9 +83,18 @@ impl AtomicFile {
                 inner.claim = Some(self.fds.with(true, take).map_err(|e| e.context(self.path.to_string_lossy()))?);
             }
             let Some(claim) = &inner.claim else { return Err(Error::new(libc::EBADF)) };
+            match self.shadow_for_maps() {
+                Err(e) if e.errno() == libc::ENOMEM => {
+                    crate::sys::notice_parts(&[self.path.to_bytes(), LARGE]);
+                    self.state.store(DEMOTED, Ordering::Release);
+                    return Ok(None);
+                }
+                made => made?,
+            }
             let session = match attach::attach(&self.fds, claim, &self.settings, inner.arena.clone()) {
                 Err(e) if e.errno() == libc::ESTALE && self.fds.with(true, |fd| Ok(has_lost_its_name(fd)))? => {
                     // Its other names are not known: there is no folder to find a journal by after a crash.
+                    self.maps_to_kernel()?;
                     crate::sys::notice_parts(&[self.path.to_bytes(), LOST]);
                     self.state.store(DEMOTED, Ordering::Release);
                     return Ok(None);
@@ -110,6 +123,13 @@ impl AtomicFile {
     /// # Errors
     /// Those of the commit or of the journal's end; the file stays atomic then, and may take no more writes.
     pub fn demote(&self) -> Result<()> {
+        if super::shadow::is_mapped(self.key()) {
+            return Err(Error::with(
+                libc::EBUSY,
+                format!("{}: it is mapped, and can't be handed back to the kernel", self.path.to_string_lossy()),
+            ));
+        }
+        self.take_stores()?;
         self.leave(DEMOTED)
     }
 
@@ -128,6 +148,9 @@ impl AtomicFile {
 
     /// Commits, settles and closes the journal clean; the next write attaches anew.
     pub(super) fn close_session(&self) -> Result<()> {
+        if !self.is_disowned() {
+            self.take_stores()?;
+        }
         self.leave(PLAIN)
     }
 

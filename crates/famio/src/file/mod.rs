@@ -22,6 +22,7 @@ mod read;
 mod records;
 mod registry;
 mod session;
+pub(crate) mod shadow;
 mod size;
 mod sync;
 mod transfer;

@@ -51,4 +51,5 @@ pub fn disown_all() {
         }
     }
     calls::forget_all();
+    super::shadow::disown();
 }

@@ -22,7 +22,6 @@ impl AtomicFile {
     /// Calls `work` with the session, anew if the journal was closed meanwhile; `kernel` when the file is handed back.
     #[inline]
     fn writing<T>(&self, mut work: impl FnMut(&Session) -> Result<T>, kernel: impl FnOnce() -> Result<T>) -> Result<T> {
-        Self::may_lock()?;
         for _ in 0..ENDINGS {
             match self.session_for_write() {
                 Ok(None) => return kernel(),
@@ -46,7 +45,21 @@ impl AtomicFile {
     ///
     /// # Safety
     /// The buffers may be overwritten; bad ones are an error, not a crash.
+    #[inline]
     pub unsafe fn read(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+        match self.shadow() {
+            // SAFETY: the caller's promise.
+            Some(shadow) if !self.is_demoted() => unsafe { self.read_shadow(shadow, offset, bufs) },
+            // SAFETY: the caller's promise.
+            _ => unsafe { self.read_file(offset, bufs) },
+        }
+    }
+
+    /// As [`read`](Self::read), past the shadow.
+    ///
+    /// # Safety
+    /// As [`read`](Self::read).
+    pub(super) unsafe fn read_file(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
         while self.state.load(Ordering::Acquire) == ATTACHED
             && let Some(session) = self.session()
         {
@@ -81,6 +94,20 @@ impl AtomicFile {
     /// # Safety
     /// The buffers may be read; bad ones are an error, not a crash.
     pub unsafe fn write(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+        Self::may_lock()?;
+        self.changing(
+            // SAFETY: the caller's promise.
+            || unsafe { self.write_file(offset, bufs) },
+            |&done| offset..offset + done as u64,
+        )
+    }
+
+    /// As [`write`](Self::write), past the shadow.
+    ///
+    /// # Safety
+    /// As [`write`](Self::write).
+    #[inline]
+    pub(super) unsafe fn write_file(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
         self.writing(
             // SAFETY: the caller's promise.
             |session| unsafe { session.write(&self.fds, offset, bufs) },
@@ -96,18 +123,22 @@ impl AtomicFile {
     /// # Safety
     /// As [`write`](Self::write).
     pub unsafe fn append(&self, bufs: &[UserBuf]) -> Result<(u64, usize)> {
-        self.writing(
-            // SAFETY: the caller's promise.
-            |session| unsafe { session.append(&self.fds, bufs) },
-            || {
-                let offset = self.size();
-                self.kernel_write(offset, bufs).map(|done| (offset, done))
-            },
-        )
+        Self::may_lock()?;
+        let append = || {
+            self.writing(
+                // SAFETY: the caller's promise.
+                |session| unsafe { session.append(&self.fds, bufs) },
+                || {
+                    let offset = self.size();
+                    self.kernel_write(offset, bufs).map(|done| (offset, done))
+                },
+            )
+        };
+        self.changing(append, |&(offset, done)| offset..offset + done as u64)
     }
 
     #[cold]
-    fn kernel_write(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+    pub(super) fn kernel_write(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
         self.fds.with(true, |fd| {
             // SAFETY: the kernel checks the buffers.
             check(unsafe { syscall(libc::SYS_pwritev, vector(fd, bufs, offset)) })
@@ -127,10 +158,14 @@ impl AtomicFile {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn set_size(&self, size: u64) -> Result<()> {
-        self.writing(
-            |session| session.set_size(&self.fds, size),
-            || self.fds.with(true, |fd| Ok(rustix::fs::ftruncate(fd, size)?)),
-        )
+        Self::may_lock()?;
+        let set = || {
+            self.writing(
+                |session| session.set_size(&self.fds, size),
+                || self.fds.with(true, |fd| Ok(rustix::fs::ftruncate(fd, size)?)),
+            )
+        };
+        self.changing(set, |()| size..size)
     }
 
     /// SYNC: everything written before the call is durable when it returns, as a whole.
@@ -138,6 +173,10 @@ impl AtomicFile {
     /// # Errors
     /// `EIO`: the flush failed; nothing of the epoch is durable, no more writes are taken.
     pub fn sync(&self) -> Result<()> {
+        if self.shadow().is_some() && !self.is_disowned() {
+            Self::may_lock()?;
+            self.take_stores()?;
+        }
         match self.state.load(Ordering::Acquire) {
             PLAIN | DEMOTED => self.fds.with(false, |fd| Ok(rustix::fs::fdatasync(fd)?)),
             DISOWNED => Err(disowned()),

@@ -20,6 +20,8 @@ pub struct Lab {
     pub ids: Option<u64>,
     /// Bytes of the segments of new journals of records: the first, the second, the longest.
     pub segments: Option<[u64; 3]>,
+    /// Bytes of a file that may be mapped with a shadow.
+    pub shadow_limit: Option<u64>,
     /// Nothing settles by itself; every moment is a quiet one.
     pub still: bool,
     /// The policy from the next SYNC on.
@@ -37,6 +39,7 @@ thread_local! {
             boot: None,
             ids: None,
             segments: None,
+            shadow_limit: None,
             still: false,
             policy: None,
         })

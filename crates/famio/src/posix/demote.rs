@@ -1,8 +1,8 @@
-//! Handing a file back to the kernel: for what the library does not see (mapped stores, libc's own streams).
+//! Handing a file back to the kernel: for what the library does not see (libc's own streams).
 
 use super::description::Description;
 use super::ordinary::{self, Identity};
-use super::{Ret, fail, process, raw, table, verify};
+use super::{Ret, fail, process, table, verify};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
 use std::ffi::CStr;
@@ -83,28 +83,4 @@ pub fn demote_for_stream(fd: RawFd, why: &str) -> Ret {
         return fail(libc::EOPNOTSUPP);
     }
     demote_descriptor(fd, why)
-}
-
-/// `mmap(2)`: a mapping of an atomic file makes it an ordinary one.
-///
-/// # Safety
-/// As the system call.
-pub unsafe fn mmap(addr: usize, length: usize, prot: i32, flags: i32, fd: RawFd, offset: i64) -> Ret {
-    if flags & libc::MAP_ANONYMOUS == 0
-        && let Some(handle) = table::get(fd)
-    {
-        // The kernel's descriptor may be wider than what the program asked for.
-        let shared = flags & libc::MAP_TYPE != libc::MAP_PRIVATE;
-        if !handle.may_read()
-            || (shared && prot & libc::PROT_WRITE != 0 && handle.flags() & libc::O_ACCMODE != libc::O_RDWR)
-        {
-            return fail(libc::EACCES);
-        }
-        let demoted = demote_descriptor(fd, "mmap(2)");
-        if demoted < 0 {
-            return demoted;
-        }
-    }
-    // SAFETY: the caller's promise.
-    unsafe { raw!(SYS_mmap, addr, length, prot, flags, fd, offset) }
 }

@@ -24,7 +24,7 @@ const OLD: [c_long; 5] = [libc::SYS_open, libc::SYS_creat, libc::SYS_stat, libc:
 #[cfg(not(target_arch = "x86_64"))]
 const OLD: [c_long; 0] = [];
 
-const NEW: [c_long; 43] = [
+const NEW: [c_long; 48] = [
     libc::SYS_open_by_handle_at,
     libc::SYS_pidfd_getfd,
     libc::SYS_openat,
@@ -58,6 +58,11 @@ const NEW: [c_long; 43] = [
     libc::SYS_sync,
     libc::SYS_syncfs,
     libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_mprotect,
+    libc::SYS_pkey_mprotect,
+    libc::SYS_msync,
     libc::SYS_sendfile,
     libc::SYS_copy_file_range,
     libc::SYS_splice,
@@ -141,6 +146,11 @@ pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> Ret {
             libc::SYS_sync => super::sync(),
             libc::SYS_syncfs => super::syncfs(fd),
             libc::SYS_mmap => super::mmap(a[0], a[1], a[2] as i32, a[3] as i32, a[4] as RawFd, a[5] as i64),
+            libc::SYS_munmap => super::munmap(a[0], a[1]),
+            libc::SYS_mremap => super::mremap(a[0], a[1], a[2], a[3] as i32, a[4]),
+            libc::SYS_mprotect => super::mprotect(a[0], a[1], a[2] as i32),
+            libc::SYS_pkey_mprotect => super::pkey_mprotect(a[0], a[1], a[2] as i32, a[3] as i32),
+            libc::SYS_msync => super::msync(a[0], a[1], a[2] as i32),
             libc::SYS_sendfile => super::sendfile(fd, a[1] as RawFd, a[2] as *mut i64, a[3]),
             libc::SYS_copy_file_range => {
                 super::copy_file_range(fd, a[1] as *mut i64, a[2] as RawFd, a[3] as *mut i64, a[4], a[5] as u32)

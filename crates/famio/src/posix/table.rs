@@ -46,10 +46,10 @@ fn slot_or_new(fd: RawFd) -> &'static Slot {
     slot(fd).expect("a leaf has just been put there")
 }
 
-/// Whether any descriptor is an atomic file.
+/// Whether any descriptor, or any map, is an atomic file's.
 #[inline]
 pub fn any() -> bool {
-    USED.load(Ordering::Relaxed) != 0
+    USED.load(Ordering::Relaxed) != 0 || crate::file::shadow::any()
 }
 
 /// Whether `fd` is an atomic file's: two loads.

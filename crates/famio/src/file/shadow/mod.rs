@@ -1,0 +1,308 @@
+//! Files that the program maps shared: a **shadow**, memory with the file's bytes as they are now, is what it maps in place of
+//! the file. What it stores there is compared with the file at a SYNC, and what differs is written to the open epoch, a granule
+//! at a time. So no store of the program's reaches the file before its epoch is committed, on any domain; there is no signal
+//! handler, and nothing is write-protected (design, "Mapped regions").
+//!
+//! While a file has a shadow, reads come from it, and every write goes to the file and to the shadow under one lock.
+
+mod maps;
+mod ranges;
+mod stores;
+
+pub(crate) use maps::{MapRequest, Mapped, discard, map, msync, protect, remap};
+pub(crate) use ranges::{any, disown};
+
+use super::atomic::AtomicFile;
+use super::bits::GRANULE;
+use super::home::copy_out;
+use super::{Access, UserBuf};
+use crate::error::{Error, Result};
+use crate::map::Mapping;
+use crate::pmem::Domain;
+use crate::sys::{high_duplicate, syscall};
+use crate::thread::{Guard, Mutex};
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, SeekFrom};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+/// Bytes that are read, compared or copied at a time.
+const PIECE: usize = 64 << 10;
+
+/// The file's bytes in memory. As long as the file's size, to the byte: beyond its last page is a SIGBUS, as in a file.
+pub(super) struct Shadow {
+    memory: OwnedFd,
+    ours: Mapping,
+    size: AtomicU64,
+    /// Held while the file's bytes change, or are compared.
+    changing: Mutex<Stored>,
+    /// It has all of the file's bytes.
+    filled: AtomicBool,
+}
+
+/// File ranges that were mapped for writing and are not any more: they may have stores that no SYNC has seen.
+#[derive(Default)]
+pub(super) struct Stored(Vec<Range<u64>>);
+
+/// Whether the program has maps that are not the kernel's.
+pub(super) fn is_mapped(key: (u64, u64)) -> bool {
+    ranges::any() && ranges::has(key, |range| range.shadow)
+}
+
+impl Shadow {
+    /// An empty one. `ENOMEM`: the file takes too much of this machine's memory.
+    fn new(size: u64) -> Result<Self> {
+        check_size(size)?;
+        let memory = new_memory(size)?;
+        let ours = Mapping::read_write(memory.as_fd(), Domain::Process, size)?;
+        Ok(Self {
+            memory,
+            ours,
+            size: AtomicU64::new(size),
+            changing: Mutex::default(),
+            filled: AtomicBool::new(false),
+        })
+    }
+
+    fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// Where its bytes lie, below its size.
+    fn at(&self, offset: u64, len: usize) -> Result<*mut u8> {
+        self.ours.ptr(offset, len).ok_or(Error::new(libc::EFBIG))
+    }
+
+    /// The file has another size. What the program stored behind its end shows as zeros when it grows.
+    fn resize(&self, size: u64) -> Result<()> {
+        let old = self.size();
+        if size > old {
+            // Cut to the byte first: that zeroes the rest of the last page.
+            rustix::fs::ftruncate(&self.memory, old)?;
+        }
+        if size != old {
+            rustix::fs::ftruncate(&self.memory, size)?;
+            self.size.store(size, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Reads into the caller's buffers.
+    ///
+    /// # Safety
+    /// As [`AtomicFile::read`].
+    unsafe fn read(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+        let mut done = 0;
+        for buf in bufs {
+            let len = (self.size().saturating_sub(offset + done as u64)).min(buf.len as u64) as usize;
+            if len == 0 {
+                break;
+            }
+            let from = self.at(offset + done as u64, len)?;
+            // SAFETY: the source is our mapping; the caller's promise for the rest.
+            match unsafe { copy_out(buf.base, from, len) } {
+                Ok(()) => done += len,
+                // Cut meanwhile: what is left of it, if anything.
+                Err(e) if e.errno() == libc::EIO && self.size() < offset + (done + len) as u64 => break,
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+}
+
+impl AtomicFile {
+    /// The shadow, when it has all bytes.
+    #[inline]
+    pub(super) fn shadow(&self) -> Option<&Shadow> {
+        self.shadow.get().filter(|shadow| shadow.filled.load(Ordering::Acquire))
+    }
+
+    /// The shadow, made now if there is none; attaches the file. `None`: it was handed back.
+    fn need_shadow(&self) -> Result<Option<&Shadow>> {
+        if self.shadow().is_none() {
+            // By attaching, if there are maps of the file itself.
+            let Some(session) = self.session_for_write()? else { return Ok(None) };
+            if self.shadow().is_none() {
+                let made = Shadow::new(self.size())?;
+                // Known before it is filled: a write that comes to its end later looks for it, and does its part again.
+                let shadow = self.shadow.get_or_init(|| made);
+                let _changing = shadow.changing.lock();
+                // What came in before has left now, and is seen.
+                drop(session.close_gate(&self.fds)?);
+                drop(session);
+                if !shadow.filled.load(Ordering::Acquire) {
+                    shadow.resize(self.size())?;
+                    self.copy_to(shadow, 0..u64::MAX)?;
+                    shadow.filled.store(true, Ordering::Release);
+                }
+            }
+        }
+        Ok(self.shadow())
+    }
+
+    /// Before the file is attached, with maps of it as it is: those get the shadow. Nobody writes to it yet.
+    pub(super) fn shadow_for_maps(&self) -> Result<()> {
+        if self.shadow.get().is_some() || !ranges::any() || !ranges::has(self.key(), |_| true) {
+            return Ok(());
+        }
+        let size = self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64))?;
+        let shadow = Shadow::new(size)?;
+        self.fds.with(false, |fd| fill(&shadow.memory, 0..size, |at, piece| Ok(rustix::io::pread(fd, piece, at)?)))?;
+        shadow.filled.store(true, Ordering::Release);
+        maps::replace(self.key(), |writable| shadow.descriptor(writable))?;
+        let _ = self.shadow.set(shadow);
+        Ok(())
+    }
+
+    /// Brings part of the file to the shadow, as far as the file reaches. Its lock is held.
+    fn copy_to(&self, shadow: &Shadow, range: Range<u64>) -> Result<()> {
+        let range = range.start..range.end.min(shadow.size());
+        // SAFETY: the piece is ours.
+        fill(&shadow.memory, range, |at, piece| unsafe { self.read_file(at, &[UserBuf::of(piece)]) })
+    }
+
+    /// A change of the file's bytes: of the shadow as well, if there is one.
+    #[inline]
+    pub(super) fn changing<T>(
+        &self,
+        change: impl FnOnce() -> Result<T>,
+        changed: impl FnOnce(&T) -> Range<u64>,
+    ) -> Result<T> {
+        let known = self.shadow.get().map(|shadow| shadow.changing.lock());
+        let done = change()?;
+        if let Some(shadow) = self.shadow.get() {
+            self.follow(shadow, known, changed(&done))?;
+        }
+        Ok(done)
+    }
+
+    #[cold]
+    fn follow(&self, shadow: &Shadow, known: Option<Guard<'_, Stored>>, range: Range<u64>) -> Result<()> {
+        // Made while the change was under way: it may have missed it.
+        let _changing = known.unwrap_or_else(|| shadow.changing.lock());
+        let old = shadow.size();
+        shadow.resize(self.size())?;
+        self.copy_to(shadow, range.start.min(old)..range.end)
+    }
+
+    /// Reads from the shadow.
+    ///
+    /// # Safety
+    /// As [`AtomicFile::read`].
+    #[cold]
+    pub(super) unsafe fn read_shadow(&self, shadow: &Shadow, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+        if self.is_disowned() {
+            return Err(super::process::disowned());
+        }
+        // SAFETY: the caller's promise.
+        unsafe { shadow.read(offset, bufs) }
+    }
+
+    /// The program closes its last descriptor, and has the file mapped: one of ours stays, so that what it stores is not
+    /// lost. Whether it is so.
+    pub(super) fn keep_for_maps(&self, fd: RawFd) -> bool {
+        if !ranges::any() || !ranges::has(self.key(), |range| range.shadow || range.may_store) {
+            return false;
+        }
+        // SAFETY: the program's descriptor, which it closes after this.
+        let Ok(keeper) = high_duplicate(unsafe { BorrowedFd::borrow_raw(fd) }) else { return false };
+        let writable = rustix::fs::fcntl_getfl(&keeper).is_ok_and(|flags| flags.contains(OFlags::RDWR));
+        let access = if writable { Access::Write } else { Access::Read };
+        self.fds.add(keeper.as_raw_fd(), access);
+        *self.keeper.lock() = Some(keeper);
+        true
+    }
+
+    /// A map of the file is gone. With the last one the descriptor that was kept for it goes, too.
+    fn maps_are_gone(&self) -> Result<()> {
+        if ranges::has(self.key(), |_| true) {
+            return Ok(());
+        }
+        let Some(keeper) = self.keeper.lock().take() else { return Ok(()) };
+        if self.fds.is_last(keeper.as_raw_fd()) {
+            return self.remove_descriptor(keeper.as_raw_fd());
+        }
+        // The program has opened the file again, and may hold locks that a close of ours would drop.
+        self.fds.leave(keeper);
+        Ok(())
+    }
+}
+
+impl Shadow {
+    /// A descriptor of the memory, as the map that is made of it may be used.
+    fn descriptor(&self, writable: bool) -> Result<OwnedFd> {
+        let access = if writable { OFlags::RDWR } else { OFlags::RDONLY };
+        let link = format!("/proc/thread-self/fd/{}", self.memory.as_raw_fd());
+        match rustix::fs::openat(CWD, &link, access | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(fd) => Ok(fd),
+            // Without /proc: the kernel then does not refuse a later mprotect(PROT_WRITE) of a map that may not have it.
+            Err(_) => Ok(rustix::io::fcntl_dupfd_cloexec(&self.memory, 0)?),
+        }
+    }
+}
+
+/// Takes over a range of what `read` gives; pages of zeros are left out where nothing is.
+fn fill(memory: &OwnedFd, range: Range<u64>, mut read: impl FnMut(u64, &mut [u8]) -> Result<usize>) -> Result<()> {
+    let mut piece = vec![0; PIECE];
+    let mut at = range.start;
+    while at < range.end {
+        let want = PIECE.min((range.end - at) as usize);
+        let got = read(at, &mut piece[..want])?;
+        if got == 0 {
+            break; // cut meanwhile
+        }
+        for (index, page) in piece[..got].chunks(4096).enumerate() {
+            let offset = at + (index * 4096) as u64;
+            if page.iter().any(|&byte| byte != 0) || !is_hole(memory, offset, page.len()) {
+                // By the kernel: no memory left is an error here, and not a SIGBUS.
+                write_all(memory.as_fd(), page, offset)?;
+            }
+        }
+        at += got as u64;
+    }
+    Ok(())
+}
+
+/// Whether nothing was ever stored there: it reads as zeros.
+fn is_hole(memory: &OwnedFd, offset: u64, len: usize) -> bool {
+    let data = rustix::fs::seek(memory, SeekFrom::Data(offset));
+    data.map_or_else(|errno| errno == rustix::io::Errno::NXIO, |data| data >= offset + len as u64)
+}
+
+/// Memory of `size` bytes, which costs nothing as long as nothing is stored in it.
+fn new_memory(size: u64) -> Result<OwnedFd> {
+    let memory = rustix::fs::memfd_create(c"famio-shadow", MemfdFlags::CLOEXEC)?;
+    let memory = high_duplicate(memory.as_fd())?;
+    rustix::fs::ftruncate(&memory, size)?;
+    Ok(memory)
+}
+
+/// `ENOMEM` for what would take more than a quarter of the machine's memory.
+fn check_size(size: u64) -> Result<()> {
+    let limit = crate::pmem::Lab::current().shadow_limit.unwrap_or_else(|| {
+        // SAFETY: plain words, filled in by the kernel.
+        let info = unsafe {
+            let mut info: libc::sysinfo = core::mem::zeroed();
+            syscall(libc::SYS_sysinfo, [&raw mut info as usize, 0, 0, 0, 0, 0]);
+            info
+        };
+        info.totalram.saturating_mul(info.mem_unit.into()) / 4
+    });
+    if size <= limit {
+        return Ok(());
+    }
+    Err(Error::with(libc::ENOMEM, format!("a map of a file of {size} bytes takes more memory than {limit} bytes")))
+}
+
+fn write_all(memory: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) -> Result<()> {
+    while !bytes.is_empty() {
+        let done = rustix::io::pwrite(memory, bytes, offset)?;
+        bytes = &bytes[done..];
+        offset += done as u64;
+    }
+    Ok(())
+}
+
+const _: () = assert!(PIECE.is_multiple_of(GRANULE));
