@@ -59,6 +59,7 @@ test-long: test-long-says build need-cc need-sqlite3 need-python3 ## All that ta
 	@$(STEP) 7 "the protocol model, longer, and with each rule taken away (about 3 minutes)"
 	$(MAKE) model-long
 	@$(STEP) 8 "the crash simulator (an hour), then with each flush and fence left out (hours)"
+	$(RELEASE)/famio-simulate every
 	$(RELEASE)/famio-simulate run --states $(or $(FAMIO_STATES),4000000)
 	$(MAKE) mutants
 	@echo "make test-long: all passed"

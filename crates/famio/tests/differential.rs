@@ -2,6 +2,7 @@
 //! file. `FAMIO_DIFFERENTIAL_CALLS` says how many calls each configuration makes.
 
 use famio::file::UserBuf;
+use famio::pmem::Lab;
 use famio::posix::{self, Config, Globs, Ret, process};
 use famio::{Durability, PolicyChoice, Settings};
 use proptest::prelude::*;
@@ -517,4 +518,12 @@ fn tmpfs_mapped() {
 #[test]
 fn disk_mapped() {
     run(&disk(), &settings(PolicyChoice::Auto, Durability::Process, false), calls(2_000), mapped_call());
+}
+
+#[test]
+fn disk_mapped_and_compared() {
+    let settings = settings(PolicyChoice::Auto, Durability::Process, false);
+    Lab { unwatched: true, ..Lab::default() }.enter();
+    run(&disk(), &settings, calls(2_000), mapped_call());
+    Lab::default().enter();
 }

@@ -124,10 +124,19 @@ pub struct Outcome {
     pub failure: Option<Box<Failure>>,
 }
 
-/// Looks at a scope's histories until enough states were seen, or one is not legal.
-pub fn run(scope: &Scope, progress: impl Fn(&Counts, Duration) + Sync) -> Outcome {
+/// Every sequence of up to three operations, once.
+pub fn every(only: Option<Machine>) -> impl ExactSizeIterator<Item = Job> + Send {
+    exhaustive(only, 1..=3).into_iter().map(Job::Crashes)
+}
+
+/// Looks at histories until enough states were seen, or one is not legal, or there are no more.
+pub fn run(
+    scope: &Scope,
+    jobs: impl Iterator<Item = Job> + Send,
+    progress: impl Fn(&Counts, Duration) + Sync,
+) -> Outcome {
     let begin = Instant::now();
-    let all = Mutex::new(jobs(scope));
+    let all = Mutex::new(jobs);
     let (stop, states) = (AtomicBool::new(false), AtomicU64::new(0));
     let total = Mutex::new((Counts::default(), None::<Box<Failure>>));
     let lock = || total.lock().unwrap_or_else(|poison| poison.into_inner());

@@ -2,9 +2,9 @@
 
 use clap::{Parser, Subcommand};
 use famio::pmem::record::Call;
-use famio_simulate::campaign::{Scope, run};
+use famio_simulate::campaign::{Scope, every, jobs, run};
 use famio_simulate::case::Case;
-use famio_simulate::explore::{Effort, Explorer, Failure};
+use famio_simulate::explore::{Counts, Effort, Explorer, Failure};
 use famio_simulate::failure;
 use famio_simulate::machine::Machine;
 use famio_simulate::minimal::minimal;
@@ -39,6 +39,15 @@ enum What {
         /// Looks at more of each moment.
         #[arg(long)]
         thorough: bool,
+    },
+    /// Looks at every sequence of up to three operations, on every machine with every policy, each at a glance.
+    Every {
+        /// On this machine only: pmem, eadr, page-cache, process or emulated.
+        #[arg(long)]
+        machine: Option<Machine>,
+        /// One for each core by default.
+        #[arg(long)]
+        threads: Option<usize>,
     },
     /// Leaves out each flush, fence and sync of the library in turn, and in a build for it each check and order: the histories
     /// have to find each, but for those that are listed with a reason.
@@ -75,6 +84,14 @@ enum What {
     },
 }
 
+/// A line now and then.
+fn show(shown: &AtomicU64, counts: &Counts, time: Duration) {
+    let minute = time.as_secs() / 30;
+    if shown.fetch_max(minute, Ordering::Relaxed) < minute {
+        println!("{:>5} s: {counts}", time.as_secs());
+    }
+}
+
 fn main() -> ExitCode {
     match Arguments::parse().what {
         What::Run { states, machine, seed, threads, thorough } => {
@@ -82,14 +99,19 @@ fn main() -> ExitCode {
             let effort = if thorough { Effort::THOROUGH } else { Effort::QUICK };
             let scope = Scope { machine, effort, states, threads: threads.unwrap_or(cores), seed };
             let shown = AtomicU64::new(0);
-            let outcome = run(&scope, |counts, time| {
-                let minute = time.as_secs() / 30;
-                if shown.fetch_max(minute, Ordering::Relaxed) < minute {
-                    println!("{:>5} s: {counts}", time.as_secs());
-                }
-            });
+            let outcome = run(&scope, jobs(&scope), |counts, time| show(&shown, counts, time));
             println!("{}; {:.1} s", outcome.counts, outcome.time.as_secs_f64());
             report(outcome.failure, true, effort)
+        }
+        What::Every { machine, threads } => {
+            let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+            let threads = threads.unwrap_or(cores);
+            let scope = Scope { machine, effort: Effort::GLANCE, states: u64::MAX, threads, seed: 1 };
+            let (all, shown) = (every(machine), AtomicU64::new(0));
+            println!("{} histories", all.len());
+            let outcome = run(&scope, all, |counts, time| show(&shown, counts, time));
+            println!("{}; {:.1} s", outcome.counts, outcome.time.as_secs_f64());
+            report(outcome.failure, true, Effort::GLANCE)
         }
         What::Mutants { states, machine, only, seed, threads } => {
             let cores = std::thread::available_parallelism().map_or(1, |n| n.get());

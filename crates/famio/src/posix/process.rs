@@ -142,6 +142,7 @@ pub fn before_fork() {
     if STATE.load(Ordering::Acquire) == ON && table::any() && super::lock::not_reentered().is_ok() && !in_vfork_child()
     {
         file::bar_leases();
+        file::shadow::before_fork();
     }
 }
 

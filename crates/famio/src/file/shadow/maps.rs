@@ -1,7 +1,7 @@
 //! The program's own maps of an atomic file: made, moved, protected, synced and given up.
 
 use super::ranges::{self, MappedRange};
-use super::{Shadow, check_size, fill, new_memory};
+use super::{Shadow, check_size, fill, new_memory, watch};
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
 use crate::file::atomic::{AtomicFile, PLAIN};
@@ -52,6 +52,8 @@ impl MapRequest {
             may_store: self.may_store,
             stores: self.may_store && self.prot & libc::PROT_WRITE != 0,
             shadow,
+            watched: false,
+            whole: true,
         }
     }
 }
@@ -114,7 +116,9 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
         Err(e) => return Err(e),
     };
     let start = request.carry_out(shadow.descriptor(request.may_store)?.as_raw_fd())?;
-    ranges::lock().add(request.range(start, file.key(), true));
+    let mut range = request.range(start, file.key(), true);
+    watch::begin(&mut range);
+    ranges::lock().add(range);
     Ok(Mapped::At(start))
 }
 
@@ -196,7 +200,10 @@ pub(crate) fn protect(addr: usize, length: usize, prot: i32, kernel: impl FnOnce
     }
     let mut ranges = ranges::lock();
     if prot & libc::PROT_WRITE != 0 {
-        ranges.inside(addr, end).for_each(|range| range.stores = true);
+        for range in ranges.inside(addr, end).filter(|range| !range.stores) {
+            range.stores = true;
+            watch::begin(range);
+        }
     }
     let done = kernel();
     if done >= 0 {
@@ -236,6 +243,9 @@ pub(crate) fn remap(
                 } else {
                     there.start = start + (range.start - addr);
                     there.end = if range.end == old_end { end } else { (start + (range.end - addr)).min(end) };
+                }
+                if there.start < there.end {
+                    watch::begin(&mut there);
                 }
                 ranges.add(there);
             }

@@ -1,13 +1,14 @@
 //! Files that the program maps shared: a **shadow**, memory with the file's bytes as they are now, is what it maps in place of
 //! the file. What it stores there is compared with the file at a SYNC, and what differs is written to the open epoch, a granule
 //! at a time. So no store of the program's reaches the file before its epoch is committed, on any domain; there is no signal
-//! handler, and nothing is write-protected (design, "Mapped regions").
+//! handler, and no store or system call fails that would not on a file (design, "Mapped regions").
 //!
 //! While a file has a shadow, reads come from it, and every write goes to the file and to the shadow under one lock.
 
 mod maps;
 mod ranges;
 mod stores;
+mod watch;
 
 pub(crate) use maps::{MapRequest, Mapped, discard, map, msync, protect, remap};
 pub(crate) use ranges::{any, disown};
@@ -43,6 +44,13 @@ pub(super) struct Shadow {
 /// File ranges that were mapped for writing and are not any more: they may have stores that no SYNC has seen.
 #[derive(Default)]
 pub(super) struct Stored(Vec<Range<u64>>);
+
+/// Before a fork: a child shares the maps, and what it stores is the parent's to commit.
+pub(crate) fn before_fork() {
+    if any() {
+        ranges::lock().all().for_each(watch::end);
+    }
+}
 
 /// Whether the program has maps that are not the kernel's.
 pub(super) fn is_mapped(key: (u64, u64)) -> bool {

@@ -20,6 +20,10 @@ pub(super) struct MappedRange {
     pub stores: bool,
     /// It is of the shadow, and not of the file itself.
     pub shadow: bool,
+    /// The kernel says which of its pages were stored to ([`super::watch`]).
+    pub watched: bool,
+    /// All of it is to be looked at, once more.
+    pub whole: bool,
 }
 
 impl MappedRange {
@@ -104,6 +108,10 @@ impl Ranges {
         self.0.iter().filter(move |range| range.start < end && start < range.end)
     }
 
+    pub fn all(&mut self) -> impl Iterator<Item = &mut MappedRange> {
+        self.0.iter_mut()
+    }
+
     pub fn of(&mut self, key: (u64, u64)) -> impl Iterator<Item = &mut MappedRange> {
         self.0.iter_mut().filter(move |range| range.key == key)
     }
@@ -114,7 +122,18 @@ mod tests {
     use super::*;
 
     fn range(start: usize, end: usize, offset: u64) -> MappedRange {
-        MappedRange { start, end, key: (0, 77), offset, prot: 1, may_store: true, stores: false, shadow: true }
+        MappedRange {
+            start,
+            end,
+            key: (0, 77),
+            offset,
+            prot: 1,
+            may_store: true,
+            stores: false,
+            shadow: true,
+            watched: false,
+            whole: true,
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What the program stored through its maps becomes part of the open epoch.
 
 use super::ranges;
-use super::{PIECE, Shadow};
+use super::{PIECE, Shadow, watch};
 use crate::error::Result;
 use crate::file::UserBuf;
 use crate::file::atomic::AtomicFile;
@@ -25,12 +25,15 @@ impl AtomicFile {
     fn take_stores_of(&self, shadow: &Shadow) -> Result<()> {
         let mut stored = shadow.changing.lock();
         let mut wanted = stored.0.clone();
-        wanted.extend(ranges::lock().of(self.key()).filter(|range| range.stores).map(|range| range.in_file()));
-        for range in merged(wanted) {
-            self.take_range(shadow, range.start..range.end.min(shadow.size()))?;
+        for range in ranges::lock().of(self.key()).filter(|range| range.stores) {
+            wanted.extend(watch::take(range, shadow.size()));
         }
-        stored.0.clear();
-        Ok(())
+        let wanted = merged(wanted);
+        let taken =
+            wanted.iter().try_for_each(|range| self.take_range(shadow, range.start..range.end.min(shadow.size())));
+        // After an error all is to be looked at again.
+        stored.0 = if taken.is_ok() { Vec::new() } else { wanted };
+        taken
     }
 
     fn take_range(&self, shadow: &Shadow, range: Range<u64>) -> Result<()> {
