@@ -2,7 +2,7 @@
 
 use super::demote::demote_file;
 use super::description::Description;
-use super::{Ret, fail, process, raw, table, verify};
+use super::{Ret, fail, lock, process, raw, table, verify};
 use crate::error::{Error, Result};
 use crate::file::shadow::{self, MapRequest, Mapped};
 use std::os::fd::RawFd;
@@ -12,6 +12,16 @@ use std::os::fd::RawFd;
 /// # Safety
 /// As the system call.
 pub unsafe fn mmap(addr: usize, length: usize, prot: i32, flags: i32, fd: RawFd, offset: i64) -> Ret {
+    // SAFETY: the caller's promise.
+    let mapped = || unsafe { mmap_there(addr, length, prot, flags, fd, offset) };
+    if flags & libc::MAP_FIXED != 0 { change(addr, length, mapped) } else { mapped() }
+}
+
+/// As [`mmap`], when what is there is known to go.
+///
+/// # Safety
+/// As the system call.
+unsafe fn mmap_there(addr: usize, length: usize, prot: i32, flags: i32, fd: RawFd, offset: i64) -> Ret {
     // SAFETY: the caller's promise.
     let kernel = || unsafe { raw!(SYS_mmap, addr, length, prot, flags, fd, offset) };
     if flags & libc::MAP_ANONYMOUS == 0
@@ -31,7 +41,29 @@ pub unsafe fn mmap(addr: usize, length: usize, prot: i32, flags: i32, fd: RawFd,
             Err(error) => return verify::failed(&handle, &error),
         }
     }
-    if flags & libc::MAP_FIXED != 0 { shadow::discard(addr, length, kernel) } else { kernel() }
+    kernel()
+}
+
+/// Runs `kernel`, after which what is at `addr` now is gone.
+fn change(addr: usize, length: usize, kernel: impl FnOnce() -> Ret) -> Ret {
+    match is_kernels(addr, length) {
+        Ok(true) => kernel(),
+        Ok(false) => shadow::discard(addr, length, kernel),
+        Err(error) => fail(error.errno()),
+    }
+}
+
+/// Whether the kernel alone is asked about `addr`. In a signal handler that interrupted a call of ours, and in an allocator that
+/// one has called for memory, it is, unless there is a map (`EDEADLK`).
+fn is_kernels(addr: usize, length: usize) -> Result<bool> {
+    if !shadow::any() || process::in_vfork_child() {
+        return Ok(true);
+    }
+    match lock::not_reentered() {
+        Ok(()) => Ok(false),
+        Err(error) if shadow::may_touch(addr, addr.saturating_add(length)) => Err(error),
+        Err(_) => Ok(true),
+    }
 }
 
 /// `None`: the kernel answers.
@@ -59,7 +91,7 @@ fn map(handle: &Description, request: &MapRequest) -> Result<Option<usize>> {
 /// As the system call.
 pub unsafe fn munmap(addr: usize, length: usize) -> Ret {
     // SAFETY: the caller's promise.
-    shadow::discard(addr, length, || unsafe { raw!(SYS_munmap, addr, length) })
+    change(addr, length, || unsafe { raw!(SYS_munmap, addr, length) })
 }
 
 /// `mremap(2)`.
@@ -69,8 +101,10 @@ pub unsafe fn munmap(addr: usize, length: usize) -> Ret {
 pub unsafe fn mremap(addr: usize, old_length: usize, length: usize, flags: i32, target: usize) -> Ret {
     // SAFETY: the caller's promise.
     let kernel = || unsafe { raw!(SYS_mremap, addr, old_length, length, flags, target) };
-    if !shadow::any() {
-        return kernel();
+    match is_kernels(addr, old_length) {
+        Ok(true) => return kernel(),
+        Ok(false) => {}
+        Err(error) => return fail(error.errno()),
     }
     let target = (flags & libc::MREMAP_FIXED != 0).then_some(target);
     shadow::remap((addr, old_length), length, (flags, target), kernel)
@@ -95,8 +129,10 @@ pub unsafe fn pkey_mprotect(addr: usize, length: usize, prot: i32, key: i32) -> 
 }
 
 fn protect(addr: usize, length: usize, prot: i32, kernel: impl FnOnce() -> Ret) -> Ret {
-    if !shadow::any() {
-        return kernel();
+    match is_kernels(addr, length) {
+        Ok(true) => return kernel(),
+        Ok(false) => {}
+        Err(error) => return fail(error.errno()),
     }
     shadow::protect(addr, length, prot, kernel).unwrap_or_else(|error| said(&error))
 }
@@ -105,8 +141,10 @@ fn protect(addr: usize, length: usize, prot: i32, kernel: impl FnOnce() -> Ret) 
 pub fn msync(addr: usize, length: usize, flags: i32) -> Ret {
     // SAFETY: changes no memory.
     let kernel = || unsafe { raw!(SYS_msync, addr, length, flags) };
-    if !shadow::any() {
-        return kernel();
+    match is_kernels(addr, length) {
+        Ok(true) => return kernel(),
+        Ok(false) => {}
+        Err(error) => return fail(error.errno()),
     }
     // The kernel's checks first.
     let checked = kernel();
@@ -116,6 +154,20 @@ pub fn msync(addr: usize, length: usize, flags: i32) -> Ret {
     match shadow::msync(addr, length) {
         Ok(()) => checked,
         Err(error) => said(&error),
+    }
+}
+
+/// `madvise(2)`. Holes that it would make are refused, as by a file system that has none: the shadow's would be no write.
+pub fn madvise(addr: usize, length: usize, advice: i32) -> Ret {
+    // SAFETY: changes no bytes of the program's, unless it is asked to, and what is asked for is its own.
+    let kernel = || unsafe { raw!(SYS_madvise, addr, length, advice) };
+    if advice != libc::MADV_REMOVE {
+        return kernel();
+    }
+    match is_kernels(addr, length) {
+        Ok(false) if shadow::touches(addr, addr.saturating_add(length)) => fail(libc::EOPNOTSUPP),
+        Ok(_) => kernel(),
+        Err(error) => fail(error.errno()),
     }
 }
 

@@ -43,7 +43,7 @@ pub use demote::{demote_descriptor, demote_for_stream};
 pub use dup::{dup, dup2, dup3};
 pub use io::{pread, pwrite, read, write};
 pub use limits::{prlimit, setrlimit};
-pub use mapping::{mmap, mprotect, mremap, msync, munmap, pkey_mprotect};
+pub use mapping::{madvise, mmap, mprotect, mremap, msync, munmap, pkey_mprotect};
 pub use names::{linkat, remove, renameat2, truncate, unlinkat};
 pub use open::{adopt, may_be_atomic, openat};
 pub use policy::Globs;

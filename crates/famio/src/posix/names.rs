@@ -3,6 +3,7 @@
 
 use super::{Ret, close, fail, lock, openat, process, raw, size, table, verify};
 use crate::file::AtomicFile;
+use crate::file::shadow::is_mapped;
 use core::ffi::c_char;
 use std::sync::Arc;
 
@@ -78,7 +79,9 @@ unsafe fn prepare(dirfd: i32, path: *const c_char, change: Change) {
         return;
     }
     let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino) else { return };
-    let done = if change == Change::Goes && stat.st_nlink == 1 { file.demote() } else { file.settle() };
+    // A map leads to a shadow until the next write, which finds that there is no name.
+    let ends = change == Change::Goes && stat.st_nlink == 1 && !is_mapped(file.key());
+    let done = if ends { file.demote() } else { file.settle() };
     if let Err(error) = done {
         process::say(file.path(), &format!("{error}; its journal stays where it is"));
         return;

@@ -234,7 +234,8 @@ pub fn before_exec() -> Passing {
         keep_from_new_program();
         return Passing(false);
     }
-    let mut own = false;
+    // With maps alone there is no descriptor, but stores to be committed.
+    let mut own = file::shadow::any();
     table::for_each(0, u32::MAX, |_, handle| own |= handle.is_ours());
     if own && super::lock::not_reentered().is_ok() {
         close_all();

@@ -24,7 +24,7 @@ const OLD: [c_long; 5] = [libc::SYS_open, libc::SYS_creat, libc::SYS_stat, libc:
 #[cfg(not(target_arch = "x86_64"))]
 const OLD: [c_long; 0] = [];
 
-const NEW: [c_long; 48] = [
+const NEW: [c_long; 49] = [
     libc::SYS_open_by_handle_at,
     libc::SYS_pidfd_getfd,
     libc::SYS_openat,
@@ -63,6 +63,7 @@ const NEW: [c_long; 48] = [
     libc::SYS_mprotect,
     libc::SYS_pkey_mprotect,
     libc::SYS_msync,
+    libc::SYS_madvise,
     libc::SYS_sendfile,
     libc::SYS_copy_file_range,
     libc::SYS_splice,
@@ -151,6 +152,7 @@ pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> Ret {
             libc::SYS_mprotect => super::mprotect(a[0], a[1], a[2] as i32),
             libc::SYS_pkey_mprotect => super::pkey_mprotect(a[0], a[1], a[2] as i32, a[3] as i32),
             libc::SYS_msync => super::msync(a[0], a[1], a[2] as i32),
+            libc::SYS_madvise => super::madvise(a[0], a[1], a[2] as i32),
             libc::SYS_sendfile => super::sendfile(fd, a[1] as RawFd, a[2] as *mut i64, a[3]),
             libc::SYS_copy_file_range => {
                 super::copy_file_range(fd, a[1] as *mut i64, a[2] as RawFd, a[3] as *mut i64, a[4], a[5] as u32)

@@ -1,9 +1,8 @@
 //! SYNC by its POSIX names.
 
-use super::description::Handle;
 use super::verify::answer;
 use super::{Ret, raw, table};
-use crate::file::AtomicFile;
+use crate::file::{AtomicFile, shadow};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
@@ -32,11 +31,11 @@ pub fn sync_file_range(fd: RawFd, offset: i64, length: i64, flags: u32) -> Ret {
 }
 
 /// Commits every atomic file of this process for which `wanted` says so; the first error.
-fn commit_all(wanted: impl Fn(RawFd, &Handle) -> bool) -> Ret {
+fn commit_all(wanted: impl Fn(&AtomicFile) -> bool) -> Ret {
     let mut done: Vec<Arc<AtomicFile>> = Vec::new();
     let mut result = 0;
     table::for_each(0, u32::MAX, |fd, handle| {
-        if handle.is_ours() && wanted(fd, handle) && !done.iter().any(|file| Arc::ptr_eq(file, handle.file())) {
+        if handle.is_ours() && wanted(handle.file()) && !done.iter().any(|file| Arc::ptr_eq(file, handle.file())) {
             done.push(handle.file().clone());
             let one = answer(fd, handle, || handle.file().sync().map(|()| 0)).unwrap_or(0);
             if result == 0 {
@@ -44,12 +43,23 @@ fn commit_all(wanted: impl Fn(RawFd, &Handle) -> bool) -> Ret {
             }
         }
     });
+    // Those that are mapped, and have no descriptor of the program's.
+    for (device, inode) in if shadow::any() { shadow::files() } else { Vec::new() } {
+        if let Some(file) = AtomicFile::find(device, inode)
+            && wanted(&file)
+            && !done.iter().any(|other| Arc::ptr_eq(other, &file))
+            && let Err(error) = file.sync()
+        {
+            super::process::say_error(file.path(), &error);
+            result = if result == 0 { super::fail(error.errno()) } else { result };
+        }
+    }
     result
 }
 
 /// `sync(2)`: commits what this process wrote, then asks the kernel.
 pub fn sync() -> Ret {
-    commit_all(|_, _| true);
+    commit_all(|_| true);
     // SAFETY: no arguments.
     unsafe { raw!(SYS_sync) }
 }
@@ -62,7 +72,7 @@ pub fn syncfs(fd: RawFd) -> Ret {
         return result;
     }
     let dev = device(fd);
-    let committed = commit_all(|other, _| device(other) == dev);
+    let committed = commit_all(|file| Some(file.key().0) == dev);
     if committed < 0 { committed } else { result }
 }
 

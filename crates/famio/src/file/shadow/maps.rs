@@ -37,9 +37,7 @@ impl MapRequest {
 
     /// Asks the kernel, for a map of `fd`.
     fn carry_out(&self, fd: RawFd) -> Result<usize> {
-        let fixed = self.flags & libc::MAP_FIXED != 0;
-        let kernel = || map_at(self.addr, self.length, self.prot, self.flags & !libc::MAP_SYNC, fd, self.offset);
-        if fixed { discard(self.addr, self.length, kernel) } else { kernel() }
+        map_at(self.addr, self.length, self.prot, self.flags & !libc::MAP_SYNC, fd, self.offset)
     }
 
     fn range(&self, start: usize, key: (u64, u64), shadow: bool) -> MappedRange {
@@ -81,8 +79,14 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
     if request.flags & libc::MAP_TYPE == libc::MAP_SHARED_VALIDATE && request.flags & libc::MAP_SYNC != 0 {
         return Err(Error::new(libc::EOPNOTSUPP));
     }
-    if request.length == 0 || request.offset < 0 || !(request.offset as usize).is_multiple_of(PAGE) {
+    if request.length == 0 || !(request.offset as usize).is_multiple_of(PAGE) {
         return Err(Error::new(libc::EINVAL));
+    }
+    if request.length > isize::MAX as usize {
+        return Err(Error::new(libc::ENOMEM));
+    }
+    if request.offset < 0 {
+        return Err(Error::new(libc::EOVERFLOW));
     }
     AtomicFile::may_lock()?;
     if file.shadow().is_none() && !(request.is_shared() && request.range(0, file.key(), false).stores) {
@@ -134,15 +138,25 @@ fn snapshot(file: &AtomicFile, request: &MapRequest) -> Result<OwnedFd> {
     Ok(memory)
 }
 
-/// Runs `unmap`, after which `addr..addr + length` is no map of an atomic file any more.
-pub(crate) fn discard<T>(addr: usize, length: usize, unmap: impl FnOnce() -> T) -> T {
-    if !ranges::any() || !addr.is_multiple_of(PAGE) || length == 0 {
-        return unmap();
+/// Runs `change`, which puts something else or nothing at `addr..addr + length`: what maps of atomic files were there are gone.
+/// Where it fails, those stay that are still there. No lock may be held: a file's last map closes it.
+pub(crate) fn discard(addr: usize, length: usize, change: impl FnOnce() -> isize) -> isize {
+    if !ranges::any() || !addr.is_multiple_of(PAGE) || length == 0 || length > isize::MAX as usize {
+        return change();
     }
     // Before: the address may be another's at once.
-    let gone = ranges::lock().take(addr, addr.saturating_add(length).next_multiple_of(PAGE));
-    gone.iter().for_each(remember);
-    let done = unmap();
+    let mut gone = ranges::lock().take(addr, addr.saturating_add(length.next_multiple_of(PAGE)));
+    let done = change();
+    if (-4095..0).contains(&done) {
+        let mut ranges = ranges::lock();
+        gone.retain(|range| {
+            let stays = is_there(range);
+            if stays {
+                ranges.add(range.clone());
+            }
+            !stays
+        });
+    }
     for key in keys(&gone) {
         if let Some(file) = AtomicFile::find(key.0, key.1)
             && let Err(error) = file.maps_are_gone()
@@ -153,14 +167,12 @@ pub(crate) fn discard<T>(addr: usize, length: usize, unmap: impl FnOnce() -> T) 
     done
 }
 
-/// What was stored in a map that is gone is still to be taken.
-fn remember(range: &MappedRange) {
-    if range.stores
-        && let Some(file) = AtomicFile::find(range.key.0, range.key.1)
-        && let Some(shadow) = file.shadow()
-    {
-        shadow.changing.lock().0.push(range.in_file());
-    }
+/// Whether something is mapped there.
+fn is_there(range: &MappedRange) -> bool {
+    // SAFETY: looks at the address space, and changes nothing.
+    let looked =
+        unsafe { syscall(libc::SYS_msync, [range.start, range.end - range.start, libc::MS_ASYNC as usize, 0, 0, 0]) };
+    looked == 0
 }
 
 fn keys(ranges: &[MappedRange]) -> Vec<(u64, u64)> {
@@ -185,7 +197,10 @@ pub(crate) fn msync(addr: usize, length: usize) -> Result<()> {
 /// # Errors
 /// Those of a first write, for what becomes writable. `EACCES` where the program may not write.
 pub(crate) fn protect(addr: usize, length: usize, prot: i32, kernel: impl FnOnce() -> isize) -> Result<isize> {
-    let end = addr.saturating_add(length).next_multiple_of(PAGE);
+    if length > isize::MAX as usize {
+        return Ok(kernel());
+    }
+    let end = addr.saturating_add(length.next_multiple_of(PAGE));
     if prot & libc::PROT_WRITE != 0 {
         let mut there: Vec<_> = ranges::lock().touching(addr, end).cloned().collect();
         if there.iter().any(|range| !range.may_store) {
@@ -219,8 +234,11 @@ pub(crate) fn remap(
     (flags, target): (i32, Option<usize>),
     kernel: impl FnOnce() -> isize,
 ) -> isize {
+    if old_length.max(length) > isize::MAX as usize {
+        return kernel();
+    }
     let (old_end, page) =
-        (addr.saturating_add(old_length).next_multiple_of(PAGE), |len: usize| len.next_multiple_of(PAGE));
+        (addr.saturating_add(old_length.next_multiple_of(PAGE)), |len: usize| len.next_multiple_of(PAGE));
     let carry_out = || {
         let mut ranges = ranges::lock();
         // An old length of zero makes one more map of the same.
@@ -250,9 +268,6 @@ pub(crate) fn remap(
                 ranges.add(there);
             }
         }
-        drop(ranges);
-        // Of what was cut off.
-        moved.iter().for_each(remember);
         done
     };
     match target {
@@ -283,11 +298,12 @@ impl AtomicFile {
     pub(in crate::file) fn maps_to_kernel(&self) -> Result<()> {
         let Some(shadow) = self.shadow() else { return Ok(()) };
         let mut ranges = ranges::lock();
+        let (stored, serial) = ranges.stored(self.key());
+        for range in stored {
+            copy_back(shadow, self, range.start, range.end.min(shadow.size()))?;
+        }
+        ranges.were_taken(self.key(), serial, Vec::new());
         for range in ranges.of(self.key()).filter(|range| range.shadow) {
-            let in_file = range.in_file();
-            if range.stores {
-                copy_back(shadow, self, in_file.start, in_file.end.min(shadow.size()))?;
-            }
             self.fds.with(range.may_store, |fd| put_at(range, fd.as_raw_fd()))?;
             range.shadow = false;
         }

@@ -11,7 +11,7 @@ mod stores;
 mod watch;
 
 pub(crate) use maps::{MapRequest, Mapped, discard, map, msync, protect, remap};
-pub(crate) use ranges::{any, disown};
+pub(crate) use ranges::{any, disown, files, may_touch, touches};
 
 use super::atomic::AtomicFile;
 use super::bits::GRANULE;
@@ -36,14 +36,10 @@ pub(super) struct Shadow {
     ours: Mapping,
     size: AtomicU64,
     /// Held while the file's bytes change, or are compared.
-    changing: Mutex<Stored>,
+    changing: Mutex<()>,
     /// It has all of the file's bytes.
     filled: AtomicBool,
 }
-
-/// File ranges that were mapped for writing and are not any more: they may have stores that no SYNC has seen.
-#[derive(Default)]
-pub(super) struct Stored(Vec<Range<u64>>);
 
 /// Before a fork: a child shares the maps, and what it stores is the parent's to commit.
 pub(crate) fn before_fork() {
@@ -52,8 +48,8 @@ pub(crate) fn before_fork() {
     }
 }
 
-/// Whether the program has maps that are not the kernel's.
-pub(super) fn is_mapped(key: (u64, u64)) -> bool {
+/// Whether the program has maps of this file that are not the kernel's.
+pub(crate) fn is_mapped(key: (u64, u64)) -> bool {
     ranges::any() && ranges::has(key, |range| range.shadow)
 }
 
@@ -88,6 +84,10 @@ impl Shadow {
             // Cut to the byte first: that zeroes the rest of the last page.
             rustix::fs::ftruncate(&self.memory, old)?;
         }
+        if size < old {
+            // First: who reads meanwhile finds the bytes that stay, and an end where it is.
+            self.size.store(size, Ordering::Release);
+        }
         if size != old {
             rustix::fs::ftruncate(&self.memory, size)?;
             self.size.store(size, Ordering::Release);
@@ -100,20 +100,26 @@ impl Shadow {
     /// # Safety
     /// As [`AtomicFile::read`].
     unsafe fn read(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
-        let mut done = 0;
+        let (mut done, mut unchanging) = (0, None);
         for buf in bufs {
-            let len = (self.size().saturating_sub(offset + done as u64)).min(buf.len as u64) as usize;
-            if len == 0 {
+            loop {
+                let len = (self.size().saturating_sub(offset + done as u64)).min(buf.len as u64) as usize;
+                if len == 0 {
+                    break;
+                }
+                let from = self.at(offset + done as u64, len)?;
+                // SAFETY: the source is our mapping; the caller's promise for the rest.
+                match unsafe { copy_out(buf.base, from, len) } {
+                    Ok(()) => done += len,
+                    // Cut meanwhile: once more, with nobody else at it.
+                    Err(e) if e.errno() == libc::EIO && unchanging.is_none() => {
+                        unchanging = Some(self.changing.lock());
+                        continue;
+                    }
+                    Err(e) if done == 0 => return Err(e),
+                    Err(_) => return Ok(done),
+                }
                 break;
-            }
-            let from = self.at(offset + done as u64, len)?;
-            // SAFETY: the source is our mapping; the caller's promise for the rest.
-            match unsafe { copy_out(buf.base, from, len) } {
-                Ok(()) => done += len,
-                // Cut meanwhile: what is left of it, if anything.
-                Err(e) if e.errno() == libc::EIO && self.size() < offset + (done + len) as u64 => break,
-                Err(e) if done == 0 => return Err(e),
-                Err(_) => break,
             }
         }
         Ok(done)
@@ -152,16 +158,21 @@ impl AtomicFile {
 
     /// Before the file is attached, with maps of it as it is: those get the shadow. Nobody writes to it yet.
     pub(super) fn shadow_for_maps(&self) -> Result<()> {
-        if self.shadow.get().is_some() || !ranges::any() || !ranges::has(self.key(), |_| true) {
+        if !ranges::any() || !ranges::has(self.key(), |range| !range.shadow) {
             return Ok(());
         }
-        let size = self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64))?;
-        let shadow = Shadow::new(size)?;
-        self.fds.with(false, |fd| fill(&shadow.memory, 0..size, |at, piece| Ok(rustix::io::pread(fd, piece, at)?)))?;
-        shadow.filled.store(true, Ordering::Release);
-        maps::replace(self.key(), |writable| shadow.descriptor(writable))?;
-        let _ = self.shadow.set(shadow);
-        Ok(())
+        if self.shadow.get().is_none() {
+            let size = self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64))?;
+            let shadow = Shadow::new(size)?;
+            let read =
+                |fd: BorrowedFd<'_>| fill(&shadow.memory, 0..size, |at, piece| Ok(rustix::io::pread(fd, piece, at)?));
+            self.fds.with(false, read)?;
+            shadow.filled.store(true, Ordering::Release);
+            let _ = self.shadow.set(shadow);
+        }
+        // Not full: there was no memory for it.
+        let shadow = self.shadow().ok_or(Error::new(libc::ENOMEM))?;
+        maps::replace(self.key(), |writable| shadow.descriptor(writable))
     }
 
     /// Brings part of the file to the shadow, as far as the file reaches. Its lock is held.
@@ -187,7 +198,7 @@ impl AtomicFile {
     }
 
     #[cold]
-    fn follow(&self, shadow: &Shadow, known: Option<Guard<'_, Stored>>, range: Range<u64>) -> Result<()> {
+    fn follow(&self, shadow: &Shadow, known: Option<Guard<'_, ()>>, range: Range<u64>) -> Result<()> {
         // Made while the change was under way: it may have missed it.
         let _changing = known.unwrap_or_else(|| shadow.changing.lock());
         let old = shadow.size();

@@ -1,6 +1,8 @@
 //! Which of the program's addresses are maps of atomic files.
 
+use super::watch;
 use crate::thread::{Guard, Mutex};
+use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// A map of the program's, or what is left of one.
@@ -28,13 +30,35 @@ pub(super) struct MappedRange {
 
 impl MappedRange {
     /// The file's bytes that lie in it.
-    pub fn in_file(&self) -> core::ops::Range<u64> {
+    pub fn in_file(&self) -> Range<u64> {
         self.offset..self.offset + (self.end - self.start) as u64
     }
 }
 
+/// What the process knows about maps.
+pub(super) struct List {
+    maps: Vec<MappedRange>,
+    gone: Vec<Gone>,
+    /// How many maps were ever put to `gone`.
+    serial: u64,
+}
+
+/// File ranges that were mapped for writing and are not any more: they may have stores that no SYNC has seen. In the same list
+/// as the maps, so that a SYNC beside an `munmap` sees the one or the other.
+struct Gone {
+    key: (u64, u64),
+    in_file: Range<u64>,
+    serial: u64,
+}
+
+impl List {
+    const fn new() -> Self {
+        Self { maps: Vec::new(), gone: Vec::new(), serial: 0 }
+    }
+}
+
 /// The second is used by a child whose parent was at the first when it forked.
-static RANGES: [Mutex<Vec<MappedRange>>; 2] = [const { Mutex::new(Vec::new()) }; 2];
+static RANGES: [Mutex<List>; 2] = [const { Mutex::new(List::new()) }; 2];
 static WHICH: AtomicUsize = AtomicUsize::new(0);
 /// The key of maps that a forked child has from its parent.
 const NOBODYS: (u64, u64) = (0, 0);
@@ -47,7 +71,7 @@ pub(crate) fn any() -> bool {
 }
 
 /// The list, for a change. It says how many there are when it is let go.
-pub(super) struct Ranges(Guard<'static, Vec<MappedRange>>);
+pub(super) struct Ranges(Guard<'static, List>);
 
 pub(super) fn lock() -> Ranges {
     Ranges(RANGES[WHICH.load(Ordering::Acquire)].lock())
@@ -56,7 +80,10 @@ pub(super) fn lock() -> Ranges {
 /// In a forked child: the maps are of the parent's files, and so of none here.
 pub(crate) fn disown() {
     match RANGES[WHICH.load(Ordering::Acquire)].try_lock() {
-        Some(mut ranges) => ranges.iter_mut().for_each(|range| range.key = NOBODYS),
+        Some(mut list) => {
+            list.maps.iter_mut().for_each(|range| range.key = NOBODYS);
+            list.gone.clear();
+        }
         None => {
             WHICH.store(1, Ordering::Release);
             COUNT.store(0, Ordering::Release);
@@ -66,54 +93,104 @@ pub(crate) fn disown() {
 
 impl Drop for Ranges {
     fn drop(&mut self) {
-        COUNT.store(self.0.len(), Ordering::Release);
+        COUNT.store(self.0.maps.len(), Ordering::Release);
     }
 }
 
 /// Whether there is one of this file that is such.
 pub(super) fn has(key: (u64, u64), such: impl Fn(&MappedRange) -> bool) -> bool {
-    lock().0.iter().any(|range| range.key == key && such(range))
+    lock().0.maps.iter().any(|range| range.key == key && such(range))
+}
+
+/// Whether there is one with a byte in `start..end`, as far as that can be known without waiting.
+pub(crate) fn may_touch(start: usize, end: usize) -> bool {
+    RANGES[WHICH.load(Ordering::Acquire)]
+        .try_lock()
+        .is_some_and(|list| list.maps.iter().any(|range| range.start < end && start < range.end))
+}
+
+/// Whether there is one with a byte in `start..end`.
+pub(crate) fn touches(start: usize, end: usize) -> bool {
+    lock().touching(start, end).next().is_some()
+}
+
+/// The files that are mapped.
+pub(crate) fn files() -> Vec<(u64, u64)> {
+    let mut keys: Vec<_> = lock().0.maps.iter().map(|range| range.key).filter(|&key| key != NOBODYS).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
 }
 
 impl Ranges {
     pub fn add(&mut self, range: MappedRange) {
         if range.start < range.end {
-            self.0.push(range);
+            self.0.maps.push(range);
         }
     }
 
     /// Cuts ranges at the bounds of `start..end`, and gives those inside.
     pub fn inside(&mut self, start: usize, end: usize) -> impl Iterator<Item = &mut MappedRange> {
         for bound in [start, end] {
-            if let Some(range) = self.0.iter_mut().find(|range| range.start < bound && bound < range.end) {
+            if let Some(range) = self.0.maps.iter_mut().find(|range| range.start < bound && bound < range.end) {
                 let mut upper = range.clone();
                 upper.offset += (bound - range.start) as u64;
                 upper.start = bound;
                 range.end = bound;
-                self.0.push(upper);
+                self.0.maps.push(upper);
             }
         }
-        self.0.iter_mut().filter(move |range| start <= range.start && range.end <= end)
+        self.0.maps.iter_mut().filter(move |range| start <= range.start && range.end <= end)
     }
 
-    /// Takes those out that lie in `start..end`.
+    /// Takes those out that lie in `start..end`. What was stored in them is still to be taken.
     pub fn take(&mut self, start: usize, end: usize) -> Vec<MappedRange> {
         let taken: Vec<MappedRange> = self.inside(start, end).map(|range| range.clone()).collect();
-        self.0.retain(|range| !(start <= range.start && range.end <= end));
+        self.0.maps.retain(|range| !(start <= range.start && range.end <= end));
+        for range in taken.iter().filter(|range| range.stores && range.shadow && range.key != NOBODYS) {
+            self.0.serial += 1;
+            let gone = Gone { key: range.key, in_file: range.in_file(), serial: self.0.serial };
+            self.0.gone.push(gone);
+        }
         taken
+    }
+
+    /// Where the program may have stored to this file's shadow since the last time, and what
+    /// [`were_taken`](Self::were_taken) is to be told.
+    pub fn take_stored(&mut self, key: (u64, u64), size: u64) -> (Vec<Range<u64>>, u64) {
+        let mut stored = Vec::new();
+        for range in self.of(key).filter(|range| range.stores && range.shadow) {
+            stored.extend(watch::take(range, size));
+        }
+        stored.extend(self.0.gone.iter().filter(|gone| gone.key == key).map(|gone| gone.in_file.clone()));
+        (stored, self.0.serial)
+    }
+
+    /// Where the program may ever have stored to this file's shadow, and is not known to be taken; otherwise as
+    /// [`take_stored`](Self::take_stored).
+    pub fn stored(&self, key: (u64, u64)) -> (Vec<Range<u64>>, u64) {
+        let maps = self.0.maps.iter().filter(|range| range.key == key && range.stores && range.shadow);
+        let gone = self.0.gone.iter().filter(|gone| gone.key == key).map(|gone| gone.in_file.clone());
+        (maps.map(MappedRange::in_file).chain(gone).collect(), self.0.serial)
+    }
+
+    /// What was stored in maps that are gone is in the epoch, but for what is to be looked at `again`.
+    pub fn were_taken(&mut self, key: (u64, u64), serial: u64, again: Vec<Range<u64>>) {
+        self.0.gone.retain(|gone| gone.key != key || gone.serial > serial);
+        self.0.gone.extend(again.into_iter().map(|in_file| Gone { key, in_file, serial }));
     }
 
     /// Those with a byte in `start..end`, whole.
     pub fn touching(&self, start: usize, end: usize) -> impl Iterator<Item = &MappedRange> {
-        self.0.iter().filter(move |range| range.start < end && start < range.end)
+        self.0.maps.iter().filter(move |range| range.start < end && start < range.end)
     }
 
     pub fn all(&mut self) -> impl Iterator<Item = &mut MappedRange> {
-        self.0.iter_mut()
+        self.0.maps.iter_mut()
     }
 
     pub fn of(&mut self, key: (u64, u64)) -> impl Iterator<Item = &mut MappedRange> {
-        self.0.iter_mut().filter(move |range| range.key == key)
+        self.0.maps.iter_mut().filter(move |range| range.key == key)
     }
 }
 
@@ -150,5 +227,22 @@ mod tests {
         assert_eq!(ranges.take(0, 0x10000).len(), 2);
         drop(ranges);
         assert!(!has((0, 77), |_| true));
+    }
+
+    #[test]
+    fn what_was_stored_in_maps_that_are_gone_is_kept_until_it_is_taken() {
+        const KEY: (u64, u64) = (0, 78);
+        let written = |start, end| MappedRange { key: KEY, stores: true, ..range(start, end, 0) };
+        let mut ranges = lock();
+        ranges.add(written(0x101000, 0x103000));
+        ranges.take(0x101000, 0x102000);
+        let (stored, serial) = ranges.stored(KEY);
+        assert_eq!(stored, [0x1000..0x2000, 0..0x1000]);
+        ranges.take(0x102000, 0x103000);
+        ranges.were_taken(KEY, serial, Vec::new());
+        assert_eq!(ranges.stored(KEY).0, [0x1000..0x2000], "that one went later");
+        let serial = ranges.stored(KEY).1;
+        ranges.were_taken(KEY, serial, Vec::new());
+        assert_eq!(ranges.stored(KEY).0, []);
     }
 }

@@ -1,7 +1,7 @@
 //! What the program stored through its maps becomes part of the open epoch.
 
 use super::ranges;
-use super::{PIECE, Shadow, watch};
+use super::{PIECE, Shadow};
 use crate::error::Result;
 use crate::file::UserBuf;
 use crate::file::atomic::AtomicFile;
@@ -23,23 +23,22 @@ impl AtomicFile {
 
     #[cold]
     fn take_stores_of(&self, shadow: &Shadow) -> Result<()> {
-        let mut stored = shadow.changing.lock();
-        let mut wanted = stored.0.clone();
-        for range in ranges::lock().of(self.key()).filter(|range| range.stores) {
-            wanted.extend(watch::take(range, shadow.size()));
-        }
+        let _changing = shadow.changing.lock();
+        let (wanted, serial) = ranges::lock().take_stored(self.key(), shadow.size());
         let wanted = merged(wanted);
         let taken =
             wanted.iter().try_for_each(|range| self.take_range(shadow, range.start..range.end.min(shadow.size())));
         // After an error all is to be looked at again.
-        stored.0 = if taken.is_ok() { Vec::new() } else { wanted };
+        let again = if taken.is_ok() { Vec::new() } else { wanted };
+        ranges::lock().were_taken(self.key(), serial, again);
         taken
     }
 
     fn take_range(&self, shadow: &Shadow, range: Range<u64>) -> Result<()> {
         let mut piece = vec![0; PIECE];
         let mut at = range.start;
-        while at < range.end {
+        // Handed back meanwhile, by a write of ours: then its maps are the kernel's, and newer than the shadow.
+        while at < range.end && !self.is_demoted() {
             // What has no memory was never stored to.
             match rustix::fs::seek(&shadow.memory, SeekFrom::Data(at)) {
                 Ok(data) => at = at.max(data),

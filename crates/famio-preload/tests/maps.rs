@@ -1,0 +1,347 @@
+//! Programs that map their files: what they see is as on a plain file, and after a kill there is the last SYNC.
+
+mod common;
+
+use common::{Folder, build, library, succeed, under};
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PAGE: usize = 4096;
+
+/// On a plain file without the interposer, which shows that the program is right, and on atomic ones: on tmpfs and on disk.
+fn both(what: &str) -> String {
+    let program = build("maps");
+    let folders = [Folder::new(&format!("maps-{what}")), Folder::on_disk(&format!("maps-{what}"))];
+    let said = folders.each_ref().map(|folder| {
+        succeed(Command::new(&program).args(["plain", what]).current_dir(folder.path()).env_remove("LD_PRELOAD"));
+        let (_, said) = succeed(under(folder, &program).args(["atomic", what]));
+        assert_eq!(folder.path().join("plain").exists(), folder.path().join("atomic").exists(), "{what}");
+        if folder.path().join("plain").exists() {
+            assert!(folder.read("plain") == folder.read("atomic"), "{what}");
+        }
+        assert!(folder.names().iter().all(|name| !name.contains("famio")), "{what}: {:?}", folder.names());
+        said
+    });
+    let _ = std::fs::remove_file(program);
+    said.concat()
+}
+
+#[test]
+fn stores_writes_and_reads_see_each_other() {
+    assert_eq!(both("stores") + &both("read_only") + &both("grows") + &both("by_number") + &both("streams"), "");
+}
+
+#[test]
+fn a_map_outlives_its_descriptor() {
+    assert_eq!(both("after_close"), "");
+}
+
+#[test]
+fn maps_that_move_and_maps_over_maps() {
+    assert_eq!(both("remaps") + &both("fixed"), "");
+}
+
+#[test]
+fn cuts_growth_and_holes() {
+    assert_eq!(both("cuts") + &both("removes"), "");
+}
+
+#[test]
+fn a_read_beside_a_cut_is_short_and_no_error() {
+    assert_eq!(both("race"), "");
+}
+
+#[test]
+fn private_maps_and_errors() {
+    assert_eq!(both("private") + &both("errors"), "");
+}
+
+#[test]
+fn record_locks_of_the_program_stay() {
+    assert_eq!(both("locks"), "");
+}
+
+#[test]
+fn names_that_go_while_a_file_is_mapped() {
+    let said = both("names");
+    assert!(said.lines().all(|line| line.contains("the name that it was opened by is gone")), "{said}");
+}
+
+/// It waited for ever.
+#[test]
+fn a_map_over_another_files_beside_opens() {
+    assert_eq!(both("orders"), "");
+}
+
+#[test]
+fn a_child_stores_and_its_parent_commits() {
+    assert!(both("forks").contains("forked child has to open it itself"));
+}
+
+/// What is in the first two bytes of each page, as the next finds it who opens the file.
+fn seen(folder: &Folder) -> String {
+    succeed(under(folder, "cat").arg("atomic"));
+    let bytes = folder.read("atomic");
+    bytes.chunks(PAGE).map(|page| String::from_utf8(page[..2].to_vec()).unwrap()).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn after_a_kill_there_is_the_last_sync() {
+    let program = build("maps");
+    for make in [Folder::new, Folder::on_disk] as [fn(&str) -> Folder; 2] {
+        let ends = "nothing gone msync fsync fdatasync range dsync sync syncfs exec _exit failed mapped mapped-exec";
+        for how in ends.split(' ') {
+            let folder = make(&format!("maps-kill-{how}"));
+            let done = under(&folder, &program).args(["atomic", "kills", how]).output().unwrap();
+            let ended = matches!(how, "exec" | "_exit" | "mapped-exec");
+            assert_eq!(done.status.signal(), (!ended).then_some(libc::SIGKILL), "{how}: {done:?}");
+            let wanted = match how {
+                "nothing" => "aa bb cc dd",
+                "dsync" => "1a 1b 1c 1d",
+                _ => "1a 1b 1c dd",
+            };
+            assert_eq!(seen(&folder), wanted, "{how}");
+        }
+    }
+    let _ = std::fs::remove_file(program);
+}
+
+/// Three threads store the round's number, 64 times each, all over pages of their own; then one writes it by a call and SYNCs,
+/// and says so. `quiet`: nobody else SYNCs. After a kill at any moment:
+/// - no round that was said to be durable is lost, in any word;
+/// - no word is of a round after the one that had begun, and none is half a number;
+/// - `quiet`: the words are all of one round, and so is what was written by the call.
+fn torn(folder: &Folder, program: &Path, quiet: bool, wait: Duration) -> u64 {
+    let mut command = under(folder, program);
+    command.args(["atomic", "torn"]).args(quiet.then_some("quiet")).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut out = child.stdout.take().unwrap();
+    let mut said = vec![0; 8];
+    out.read_exact(&mut said).unwrap();
+    let reader = std::thread::spawn(move || {
+        out.read_to_end(&mut said).unwrap();
+        said
+    });
+    let until = Instant::now() + wait;
+    while Instant::now() < until {
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let said = reader.join().unwrap();
+    let word = |bytes: &[u8], at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap());
+    let durable = word(&said, said.len() / 8 * 8 - 8);
+    succeed(under(folder, "cat").arg("atomic"));
+    let bytes = folder.read("atomic");
+    assert_eq!(bytes.len(), 16 * PAGE);
+    let written = word(&bytes, 15 * PAGE);
+    assert!((durable..=durable + 1).contains(&written), "{written} {durable}");
+    for thread in 0..3 {
+        for index in 0..64 {
+            let round = word(&bytes, thread * 3 * PAGE + index * 24 * 8);
+            assert!((durable..=durable + 2).contains(&round), "{thread} {index}: {round} {durable}");
+            assert!(!quiet || round == written, "{thread} {index}: {round} {written} {durable}");
+        }
+    }
+    durable
+}
+
+fn threads(kills: u64) {
+    let program = build("maps");
+    for make in [Folder::new, Folder::on_disk] as [fn(&str) -> Folder; 2] {
+        let folder = make("maps-torn");
+        for kill in 0..kills {
+            torn(&folder, &program, kill % 2 == 0, Duration::from_micros(kill * 7919 % 40_000));
+        }
+    }
+    let _ = std::fs::remove_file(program);
+}
+
+#[test]
+fn threads_that_store_are_never_torn() {
+    threads(10);
+}
+
+#[test]
+#[ignore = "long"]
+fn threads_that_store_are_never_torn_at_many_kills() {
+    threads(300);
+}
+
+fn is_there(program: &str, arguments: &[&str]) -> bool {
+    let there = Command::new(program).args(arguments).output().is_ok_and(|done| done.status.success());
+    if !there {
+        eprintln!("{program} {arguments:?} does not run: SKIPPED");
+    }
+    there
+}
+
+/// Kills writers at random moments. `writer` says on stdout the number of each transaction that is durable; `checker` looks
+/// through the file, and says which was the last. `slack` transactions may be lost.
+fn kills(what: &str, kills: u64, slack: u64, writer: &[&str], checker: &[&str]) {
+    for make in [Folder::new, Folder::on_disk] as [fn(&str) -> Folder; 2] {
+        let folder = make(what);
+        let mut last = 0;
+        for kill in 0..kills {
+            let mut child = under(&folder, writer[0]).args(&writer[1..]).stdout(Stdio::piped()).spawn().unwrap();
+            let mut out = child.stdout.take().unwrap();
+            let mut said = vec![0];
+            out.read_exact(&mut said).unwrap_or_else(|error| panic!("{what}: the writer ended: {error}"));
+            let reader = std::thread::spawn(move || {
+                out.read_to_end(&mut said).unwrap();
+                said
+            });
+            let until = Instant::now() + Duration::from_micros(kill * 104_729 % 200_000);
+            while Instant::now() < until {
+                std::thread::yield_now();
+            }
+            child.kill().unwrap();
+            assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL), "{what}");
+            let said = String::from_utf8(reader.join().unwrap()).unwrap();
+            let whole = said.rfind('\n').map_or("", |end| &said[..end]);
+            last = whole.lines().last().map_or(last, |line| line.parse().unwrap());
+            let (found, _) = succeed(under(&folder, checker[0]).args(&checker[1..]));
+            let found: u64 = found.trim().parse().unwrap();
+            assert!(found + slack >= last, "{what}, kill {kill}: {last} was durable, {found} is there");
+            last = found;
+        }
+    }
+}
+
+const LMDB_WRITES: &str = r#"
+import sys, os, lmdb, random
+mode = sys.argv[1]
+env = lmdb.open("atomic.mdb", subdir=False, map_size=32 << 20, writemap="w" in mode, metasync="m" not in mode, sync="s" not in mode)
+with env.begin() as t: n = int(t.get(b"n") or b"0")
+while True:
+    n += 1
+    with env.begin(write=True) as t:
+        t.put(b"n", b"%d" % n); t.put(b"a", b"%d" % n); t.put(b"z" * 300, b"%d" % n)
+        for i in range(20):
+            t.put(b"k%d" % random.randrange(3000), b"%d:" % n + os.urandom(random.randrange(400)))
+            if i % 5 == 0: t.delete(b"k%d" % random.randrange(3000))
+    if "s" in mode:
+        if n % 4: continue
+        env.sync(True)
+    os.write(1, b"%d\n" % n)
+"#;
+
+const LMDB_CHECKS: &str = r#"
+import lmdb
+env = lmdb.open("atomic.mdb", subdir=False, map_size=32 << 20)
+with env.begin() as t:
+    n, a, z = (int(t.get(key) or b"0") for key in (b"n", b"a", b"z" * 300))
+    count = 0
+    for k, v in t.cursor():
+        count += 1
+        assert k[:1] != b"k" or int(v.split(b":")[0]) <= n
+    assert n == a == z and count == t.stat()["entries"], (n, a, z, count)
+print(n)
+"#;
+
+fn lmdb(kills_each: u64) {
+    const PYTHON: &str = "/usr/bin/python3";
+    if !is_there(PYTHON, &["-c", "import lmdb"]) {
+        return;
+    }
+    // Without `metasync` LMDB itself may lose the last transaction.
+    for (mode, slack) in [("default", 0), ("w", 0), ("s", 0), ("ws", 0), ("m", 1), ("wm", 1)] {
+        let mode = if mode == "default" { "-" } else { mode };
+        kills(
+            &format!("lmdb{mode}"),
+            kills_each,
+            slack,
+            &[PYTHON, "-c", LMDB_WRITES, mode],
+            &[PYTHON, "-c", LMDB_CHECKS],
+        );
+    }
+}
+
+#[test]
+fn lmdb_loses_nothing() {
+    lmdb(2);
+}
+
+#[test]
+#[ignore = "long"]
+fn lmdb_loses_nothing_at_many_kills() {
+    lmdb(10);
+}
+
+const SQLITE_WRITES: &str = r#"
+import sys, os, sqlite3
+db = sqlite3.connect("atomic.db", isolation_level=None)
+assert db.execute("PRAGMA journal_mode=%s" % sys.argv[1]).fetchone()[0].upper() == sys.argv[1]
+db.execute("PRAGMA synchronous=FULL"); assert db.execute("PRAGMA mmap_size=268435456").fetchone()[0] > 0
+db.execute("CREATE TABLE IF NOT EXISTS t(n, b)"); db.execute("CREATE INDEX IF NOT EXISTS i ON t(b)")
+n = db.execute("SELECT coalesce(max(n), 0) FROM t").fetchone()[0]
+while True:
+    n += 1
+    db.execute("BEGIN")
+    for i in range(10): db.execute("INSERT INTO t VALUES(?, hex(randomblob(100)))", (n,))
+    db.execute("DELETE FROM t WHERE n < ?", (n - 300,))
+    db.execute("COMMIT")
+    os.write(1, b"%d\n" % n)
+"#;
+
+const SQLITE_CHECKS: &str = r#"
+import sqlite3
+db = sqlite3.connect("atomic.db"); db.execute("PRAGMA mmap_size=268435456")
+assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+assert db.execute("SELECT n FROM t GROUP BY n HAVING count(*) <> 10").fetchall() == []
+print(db.execute("SELECT coalesce(max(n), 0) FROM t").fetchone()[0])
+"#;
+
+fn sqlite(kills_each: u64) {
+    const PYTHON: &str = "/usr/bin/python3";
+    if !is_there(PYTHON, &["-c", "import sqlite3"]) {
+        return;
+    }
+    for journal in ["MEMORY", "OFF"] {
+        let writer = [PYTHON, "-c", SQLITE_WRITES, journal];
+        kills(&format!("sqlite-mapped-{journal}"), kills_each, 0, &writer, &[PYTHON, "-c", SQLITE_CHECKS]);
+    }
+}
+
+#[test]
+fn sqlite_with_a_map_loses_nothing() {
+    sqlite(3);
+}
+
+#[test]
+#[ignore = "long"]
+fn sqlite_with_a_map_loses_nothing_at_many_kills() {
+    sqlite(20);
+}
+
+fn fio(jobs: &str, size: &str) {
+    if !is_there("fio", &["--version"]) {
+        return;
+    }
+    for make in [Folder::new, Folder::on_disk] as [fn(&str) -> Folder; 2] {
+        let folder = make("maps-fio");
+        let mut command = under(&folder, "fio");
+        command.args(["--name=maps", "--ioengine=mmap", "--rw=randwrite", "--bs=4k", "--thread", "--group_reporting"]);
+        command.args(["--filename=atomic", "--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--fsync=64"]);
+        let (_, said) = succeed(command.args([format!("--numjobs={jobs}"), format!("--size={size}")]).args(
+            // Each thread in a part of its own.
+            [format!("--offset_increment={size}"), String::from("--output=/dev/null")],
+        ));
+        assert!(!said.contains("handed back"), "{said}");
+        assert!(library().exists() && folder.names() == ["atomic"], "{:?}", folder.names());
+    }
+}
+
+#[test]
+fn fio_verifies_what_it_stored() {
+    fio("4", "1m");
+}
+
+#[test]
+#[ignore = "long"]
+fn fio_verifies_much_that_it_stored() {
+    fio("4", "32m");
+}
