@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Folder, build, library, succeed, under};
+use common::{Folder, build, succeed, under};
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -317,31 +317,29 @@ fn sqlite_with_a_map_loses_nothing_at_many_kills() {
     sqlite(20);
 }
 
-fn fio(jobs: &str, size: &str) {
+/// Threads with a file each: in one file, fio's mmap engine fails its own check on a plain one.
+fn fio(size: &str) {
     if !is_there("fio", &["--version"]) {
         return;
     }
     for make in [Folder::new, Folder::on_disk] as [fn(&str) -> Folder; 2] {
         let folder = make("maps-fio");
         let mut command = under(&folder, "fio");
-        command.args(["--name=maps", "--ioengine=mmap", "--rw=randwrite", "--bs=4k", "--thread", "--group_reporting"]);
-        command.args(["--filename=atomic", "--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--fsync=64"]);
-        let (_, said) = succeed(command.args([format!("--numjobs={jobs}"), format!("--size={size}")]).args(
-            // Each thread in a part of its own.
-            [format!("--offset_increment={size}"), String::from("--output=/dev/null")],
-        ));
-        assert!(!said.contains("handed back"), "{said}");
-        assert!(library().exists() && folder.names() == ["atomic"], "{:?}", folder.names());
+        command.args(["--name=maps", "--ioengine=mmap", "--rw=randwrite", "--bs=4k", "--thread", "--numjobs=4"]);
+        command.args(["--filename_format=atomic.$jobnum", "--verify=crc32c", "--verify_fatal=1", "--do_verify=1"]);
+        command.args(["--verify_state_save=0", "--fsync=64", "--output=/dev/null"]).arg(format!("--size={size}"));
+        assert_eq!(succeed(&mut command).1, "");
+        assert_eq!(folder.names(), ["atomic.0", "atomic.1", "atomic.2", "atomic.3"]);
     }
 }
 
 #[test]
 fn fio_verifies_what_it_stored() {
-    fio("4", "1m");
+    fio("1m");
 }
 
 #[test]
 #[ignore = "long"]
 fn fio_verifies_much_that_it_stored() {
-    fio("4", "32m");
+    fio("32m");
 }
