@@ -12,7 +12,7 @@ use crate::index::{Arena, Claim};
 use crate::recovery;
 use crate::settings::Settings;
 use crate::thread::{Guard, Mutex};
-use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, OnceLock};
@@ -42,7 +42,9 @@ pub struct AtomicFile {
     pub(super) plain: PlainReads,
     pub(super) lease: Lease,
     /// Made when the program maps the file; stays.
-    pub(super) shadow: OnceLock<Shadow>,
+    pub(super) shadow: OnceLock<Box<Shadow>>,
+    /// Whether there is one, next to `state`, which every call looks at.
+    pub(super) shadowed: AtomicBool,
     /// A descriptor of ours, while there are maps and the program has closed all of its own.
     pub(super) keeper: Mutex<Option<OwnedFd>>,
 }
@@ -95,6 +97,7 @@ impl AtomicFile {
             plain: PlainReads::default(),
             lease: Lease::default(),
             shadow: OnceLock::new(),
+            shadowed: AtomicBool::new(false),
             keeper: Mutex::default(),
         });
         file.fds.add(fd.as_raw_fd(), access);

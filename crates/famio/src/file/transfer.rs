@@ -20,7 +20,7 @@ impl AtomicFile {
     }
 
     /// Calls `work` with the session, anew if the journal was closed meanwhile; `kernel` when the file is handed back.
-    #[inline]
+    #[inline(always)]
     fn writing<T>(&self, mut work: impl FnMut(&Session) -> Result<T>, kernel: impl FnOnce() -> Result<T>) -> Result<T> {
         for _ in 0..ENDINGS {
             match self.session_for_write() {
@@ -93,6 +93,7 @@ impl AtomicFile {
     ///
     /// # Safety
     /// The buffers may be read; bad ones are an error, not a crash.
+    #[inline(never)]
     pub unsafe fn write(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
         Self::may_lock()?;
         self.changing(
@@ -106,7 +107,7 @@ impl AtomicFile {
     ///
     /// # Safety
     /// As [`write`](Self::write).
-    #[inline]
+    #[inline(always)]
     pub(super) unsafe fn write_file(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
         self.writing(
             // SAFETY: the caller's promise.

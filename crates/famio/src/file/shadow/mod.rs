@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::map::Mapping;
 use crate::pmem::Domain;
 use crate::sys::{high_duplicate, syscall};
-use crate::thread::{Guard, Mutex};
+use crate::thread::Mutex;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, SeekFrom};
@@ -130,7 +130,19 @@ impl AtomicFile {
     /// The shadow, when it has all bytes.
     #[inline]
     pub(super) fn shadow(&self) -> Option<&Shadow> {
-        self.shadow.get().filter(|shadow| shadow.filled.load(Ordering::Acquire))
+        self.any_shadow().filter(|shadow| shadow.filled.load(Ordering::Acquire))
+    }
+
+    /// The shadow, also while it is being filled.
+    #[inline(always)]
+    fn any_shadow(&self) -> Option<&Shadow> {
+        if self.shadowed.load(Ordering::Acquire) { self.shadow.get().map(|shadow| &**shadow) } else { None }
+    }
+
+    fn set_shadow(&self, made: Shadow) -> &Shadow {
+        let shadow = self.shadow.get_or_init(|| Box::new(made));
+        self.shadowed.store(true, Ordering::SeqCst);
+        shadow
     }
 
     /// The shadow, made now if there is none; attaches the file. `None`: it was handed back.
@@ -141,7 +153,7 @@ impl AtomicFile {
             if self.shadow().is_none() {
                 let made = Shadow::new(self.size())?;
                 // Known before it is filled: a write that comes to its end later looks for it, and does its part again.
-                let shadow = self.shadow.get_or_init(|| made);
+                let shadow = self.set_shadow(made);
                 let _changing = shadow.changing.lock();
                 // What came in before has left now, and is seen.
                 drop(session.close_gate(&self.fds)?);
@@ -168,7 +180,7 @@ impl AtomicFile {
                 |fd: BorrowedFd<'_>| fill(&shadow.memory, 0..size, |at, piece| Ok(rustix::io::pread(fd, piece, at)?));
             self.fds.with(false, read)?;
             shadow.filled.store(true, Ordering::Release);
-            let _ = self.shadow.set(shadow);
+            self.set_shadow(shadow);
         }
         // Not full: there was no memory for it.
         let shadow = self.shadow().ok_or(Error::new(libc::ENOMEM))?;
@@ -183,24 +195,47 @@ impl AtomicFile {
     }
 
     /// A change of the file's bytes: of the shadow as well, if there is one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn changing<T>(
         &self,
         change: impl FnOnce() -> Result<T>,
         changed: impl FnOnce(&T) -> Range<u64>,
     ) -> Result<T> {
-        let known = self.shadow.get().map(|shadow| shadow.changing.lock());
-        let done = change()?;
-        if let Some(shadow) = self.shadow.get() {
-            self.follow(shadow, known, changed(&done))?;
+        if let Some(shadow) = self.any_shadow() {
+            return self.change_both(shadow, change, changed);
         }
-        Ok(done)
+        let done = change();
+        match self.any_shadow() {
+            None => done,
+            Some(shadow) => self.catch_up(shadow, done, changed),
+        }
     }
 
     #[cold]
-    fn follow(&self, shadow: &Shadow, known: Option<Guard<'_, ()>>, range: Range<u64>) -> Result<()> {
-        // Made while the change was under way: it may have missed it.
-        let _changing = known.unwrap_or_else(|| shadow.changing.lock());
+    #[inline(never)]
+    fn change_both<T>(
+        &self,
+        shadow: &Shadow,
+        change: impl FnOnce() -> Result<T>,
+        changed: impl FnOnce(&T) -> Range<u64>,
+    ) -> Result<T> {
+        let _changing = shadow.changing.lock();
+        let done = change()?;
+        self.follow(shadow, changed(&done))?;
+        Ok(done)
+    }
+
+    /// The shadow was made while the change was under way: it may have missed it.
+    #[cold]
+    #[inline(never)]
+    fn catch_up<T>(&self, shadow: &Shadow, done: Result<T>, changed: impl FnOnce(&T) -> Range<u64>) -> Result<T> {
+        let done = done?;
+        let _changing = shadow.changing.lock();
+        self.follow(shadow, changed(&done))?;
+        Ok(done)
+    }
+
+    fn follow(&self, shadow: &Shadow, range: Range<u64>) -> Result<()> {
         let old = shadow.size();
         shadow.resize(self.size())?;
         self.copy_to(shadow, range.start.min(old)..range.end)
