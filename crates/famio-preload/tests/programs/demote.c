@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
+#include <sys/wait.h>
 
 static int start(const char *path, int flags) {
   unlink(path);
@@ -28,7 +29,14 @@ int main(int argc, char **argv) {
   CHECK(write(appending, "+", 1) == 1 && map[10] == '+' && lseek(fd, 0, SEEK_END) == 11);
   FAILS(read(writing, buffer, 1), EBADF);
   CHECK((fcntl(writing, F_GETFL) & O_ACCMODE) == O_WRONLY && (fcntl(appending, F_GETFL) & O_APPEND));
+  /* To open it once more takes no locks away. */
+  struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+  CHECK(fcntl(fd, F_SETLK, &lock) == 0);
   int again = open(path, O_RDWR);
+  pid_t child = fork();
+  if (child == 0) _exit(fcntl(again, F_GETLK, &lock) == 0 && lock.l_type == F_WRLCK ? 0 : 1);
+  int status;
+  CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
   CHECK(pwrite(again, "a", 1, 0) == 1 && map[0] == 'a');
   close(again), close(writing), close(appending), close(fd);
   CHECK(munmap(map, 4096) == 0 && has(path, "a1234m6789+"));

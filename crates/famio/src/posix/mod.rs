@@ -18,6 +18,7 @@ mod lock;
 mod mapping;
 mod names;
 mod open;
+mod open_plain;
 mod ordinary;
 mod policy;
 pub mod process;
