@@ -35,8 +35,12 @@ impl Session {
         count(&shared.epoch_bytes, stop - at);
         let result = self.write_zeros(cx, &mut at, stop);
         self.touch(cx);
-        result?;
-        Ok(if at == end { to } else { at })
+        match result {
+            // What was done is to be known: others follow it.
+            Err(e) if at == from => Err(e),
+            _ if at == end => Ok(to),
+            _ => Ok(at),
+        }
     }
 
     /// Zeros block by block to `to`; `at` is how far it came.
