@@ -92,9 +92,10 @@ lint: ## Formatting and clippy, warnings denied
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 
-bench: build need-sqlite3 ## File calls and SQLite, under Famio and plain
+bench: build need-sqlite3 ## File calls, calls on plain files, and SQLite, under Famio and plain
 	$(RELEASE)/famio bench io --folder /dev/shm --domain emulated
 	$(RELEASE)/famio bench io --folder $(TARGET)
+	$(RELEASE)/famio bench plain --folder /dev/shm
 	$(RELEASE)/famio bench sqlite --folder /dev/shm
 	$(RELEASE)/famio bench sqlite --folder $(TARGET)
 

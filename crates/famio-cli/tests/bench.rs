@@ -57,6 +57,24 @@ fn io_shows_every_workload() {
 }
 
 #[test]
+fn plain_shows_every_call() {
+    let Some(library) = built("libfamio_preload.so") else { return };
+    let firsts = [
+        "fcntl, lock or unlock",
+        "fstat",
+        "stat",
+        "open and close",
+        "open with O_CREAT",
+        "pread of 64 B",
+        "pwrite of 64 B",
+    ];
+    for parent in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
+        let folder = tempfile::tempdir_in(parent).unwrap();
+        whole(&rows(&library, folder.path(), &["plain", "--rounds", "1", "--seconds", "0.001"]), &firsts, 0);
+    }
+}
+
+#[test]
 fn sqlite_shows_both_sizes_of_transaction() {
     let Some(library) = built("libfamio_preload.so") else { return };
     if Command::new("sqlite3").arg("--version").output().is_err() {

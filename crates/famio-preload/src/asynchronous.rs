@@ -1,61 +1,8 @@
-//! POSIX aio, libaio and io_uring.
+//! libaio and io_uring.
 
 use crate::next::Next;
-use crate::outcome::set_errno;
 use core::ffi::{c_long, c_void};
 use famio::posix;
-
-macro_rules! after {
-    ($check:expr, $symbol:literal, ($($argument:expr => $type:ty),*)) => {{
-        static NEXT: Next = Next::new($symbol);
-        let checked = $check;
-        if checked < 0 {
-            set_errno(checked);
-            return -1;
-        }
-        match NEXT.get::<unsafe extern "C" fn($($type),*) -> i32>() {
-            Some(next) => next($($argument),*),
-            None => {
-                set_errno(-(libc::ENOSYS as isize));
-                -1
-            }
-        }
-    }};
-}
-
-/// # Safety
-/// As libc's.
-pub unsafe fn aio_read(block: *mut c_void) -> i32 {
-    // SAFETY: the caller's promise; the type is that function's.
-    unsafe { after!(posix::aio_control(block.cast()), c"aio_read", (block => *mut c_void)) }
-}
-
-/// # Safety
-/// As libc's.
-pub unsafe fn aio_write(block: *mut c_void) -> i32 {
-    // SAFETY: the caller's promise; the type is that function's.
-    unsafe { after!(posix::aio_control(block.cast()), c"aio_write", (block => *mut c_void)) }
-}
-
-/// # Safety
-/// As libc's.
-pub unsafe fn aio_fsync(op: i32, block: *mut c_void) -> i32 {
-    // SAFETY: the caller's promise; the type is that function's.
-    unsafe { after!(posix::aio_control(block.cast()), c"aio_fsync", (op => i32, block => *mut c_void)) }
-}
-
-/// # Safety
-/// As libc's.
-pub unsafe fn lio_listio(mode: i32, blocks: *const *mut c_void, count: i32, event: *mut c_void) -> i32 {
-    // SAFETY: the caller's promise; the type is that function's.
-    unsafe {
-        after!(
-            posix::lio_listio(blocks.cast(), count),
-            c"lio_listio",
-            (mode => i32, blocks => *const *mut c_void, count => i32, event => *mut c_void)
-        )
-    }
-}
 
 /// libaio's: the result is a negated errno.
 ///

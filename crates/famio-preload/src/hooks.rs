@@ -3,7 +3,7 @@
 #![allow(clippy::too_many_arguments, clippy::unused_unit, unused_unsafe)]
 
 use crate::outcome::{finish, plain};
-use crate::{asynchronous, entry, fortify, fresh, old_stat, programs, signals, stdio, temporary};
+use crate::{aio, asynchronous, entry, fortify, fresh, old_stat, programs, signals, stdio, temporary};
 use core::ffi::{CStr, c_char, c_long, c_void};
 use famio::file::UserBuf;
 use famio::posix;

@@ -1,5 +1,6 @@
 //! The POSIX interposer: thin hooks over `famio::posix`. The exports are made from `hooks.txt` by `build.rs`.
 
+mod aio;
 mod asynchronous;
 mod entry;
 mod fortify;

@@ -29,7 +29,20 @@ fn splices() {
 #[test]
 fn demotion_is_said_and_right() {
     let said = same("demote");
-    assert!(said.contains("handed back to the kernel because of aio(7)"), "{said}");
+    assert!(said.contains("handed back to the kernel because of io_submit(2)"), "{said}");
+}
+
+#[test]
+fn asynchronous_requests() {
+    assert_eq!(same("aio"), "");
+    // A kill is back to what `aio_fsync` committed.
+    let program = build("aio");
+    let folder = Folder::new("aio-kill");
+    let done = under(&folder, &program).args(["atomic", "kill"]).output().unwrap();
+    assert_eq!(done.status.signal(), Some(libc::SIGKILL));
+    let (out, _) = succeed(under(&folder, "cat").arg("atomic"));
+    assert_eq!(out, "0123456789");
+    let _ = std::fs::remove_file(program);
 }
 
 #[test]

@@ -42,6 +42,17 @@ fn random_writes(dir: &Scratch, all: &[famio::Settings], steps: u64) {
                     let to = model.len().min(offset as usize + len);
                     assert!(got == model[from..to], "step {step} of {settings:?}");
                 }
+                7 => {
+                    let (from, len) = (random(60_000), random(20_000));
+                    opened.atomic().zero(from, from + len).unwrap();
+                    let end = model.len().min((from + len) as usize);
+                    model[(from as usize).min(end)..end].fill(0);
+                }
+                8 => {
+                    let size = random(60_000);
+                    opened.atomic().grow(size).unwrap();
+                    model.resize(model.len().max(size as usize), 0);
+                }
                 _ => {
                     let (offset, len) = (random(50_000) as usize, 1 + random(9000) as usize);
                     let data = vec![step as u8; len];

@@ -1,8 +1,10 @@
 //! `famio bench`: the same work plain and under Famio, in turn.
 
+mod calls;
 mod io;
 mod launch;
 mod median;
+mod plain;
 mod size;
 mod sqlite;
 mod worker;
@@ -20,7 +22,10 @@ pub struct Args {
 #[derive(Subcommand)]
 enum What {
     Io(io::Args),
+    Plain(plain::Args),
     Sqlite(sqlite::Args),
+    #[command(hide = true)]
+    Calls(calls::Args),
     #[command(hide = true)]
     Worker(worker::Args),
 }
@@ -29,6 +34,8 @@ enum What {
 pub fn main(args: Args) -> Result<i32, Failure> {
     let done = match args.what {
         What::Io(args) => io::main(&args),
+        What::Plain(args) => plain::main(&args),
+        What::Calls(args) => calls::main(&args),
         What::Sqlite(args) => sqlite::main(&args),
         What::Worker(args) => worker::main(&args),
     };

@@ -68,6 +68,21 @@ int main(int argc, char **argv) {
   CHECK(posix_fallocate(fd, 4000, 2000) == 0 && posix_fallocate(fd, -1, 1) == EINVAL);
   CHECK(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 2) == 0);
   CHECK(pread(fd, buffer, 1, 0) == 1 && buffer[0] == 0);
+  CHECK(pwrite(fd, "zero", 4, 5000) == 4);
+  WORKS(fallocate64(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 5001, 1 << 30));
+  CHECK(pread(fd, buffer, 4, 5000) == 4 && memcmp(buffer, "z\0\0\0", 4) == 0);
+  WORKS(fallocate(fd, FALLOC_FL_KEEP_SIZE, 9000, 5000));
+  /* Not every file system has it. */
+  CHECK(fallocate(fd, FALLOC_FL_ZERO_RANGE, 5000, 1000) == 0 || errno == EOPNOTSUPP);
+  CHECK(strcmp(path, "atomic") != 0 || (pread(fd, buffer, 1, 5000) == 1 && buffer[0] == 0));
+  FAILS(fallocate(fd, FALLOC_FL_PUNCH_HOLE, 0, 2), EOPNOTSUPP);
+  FAILS(fallocate(fd, FALLOC_FL_COLLAPSE_RANGE, 0, 4096), EOPNOTSUPP);
+  FAILS(fallocate(fd, FALLOC_FL_INSERT_RANGE, 0, 4096), EOPNOTSUPP);
+  FAILS(fallocate(fd, 0, 0, 0), EINVAL);
+  FAILS(fallocate(fd, 0, INT64_MAX, 2), EFBIG);
+  int closed_to_writes = open(path, O_RDONLY);
+  FAILS(fallocate(closed_to_writes, 0, 0, 2), EBADF);
+  close(closed_to_writes);
   CHECK(dprintf(fd, "%s %d\n", "formatted", 7) == 12);
 
   /* Every stat. */

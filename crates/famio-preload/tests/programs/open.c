@@ -45,6 +45,29 @@ int main(int argc, char **argv) {
   CHECK(write(fd, "12345", 5) == 5);
   close(fd);
 
+  /* Flags look as if the kernel had opened it; links lead to it; what is no regular file is not ours. */
+  const int every[] = {O_RDONLY, O_RDWR, O_RDWR | O_NONBLOCK, O_RDWR | O_APPEND, O_WRONLY, O_RDONLY | O_NOFOLLOW};
+  for (size_t i = 0; i < sizeof every / sizeof *every; i++) {
+    for (int ours = 0; ours < 2; ours++) {
+      const char *name = ours ? path : "bystander";
+      CHECK((fd = open(name, every[i] | O_CREAT, 0600)) >= 0 && close(fd) == 0);
+      CHECK((fd = open(name, every[i])) >= 0);
+      int bare = (int)inlined(SYS_openat, AT_FDCWD, (long)name, every[i], 0);
+      CHECK(bare >= 0 && fcntl(fd, F_GETFL) == (int)inlined(SYS_fcntl, bare, F_GETFL, 0, 0));
+      CHECK(inlined(SYS_close, bare, 0, 0, 0) == 0 && close(fd) == 0);
+    }
+  }
+  CHECK(unlink("bystander") == 0 && symlink(path, "link") == 0);
+  CHECK((fd = open("link", O_RDWR)) >= 0 && write(fd, "54321", 5) == 5 && lseek(fd, 1, SEEK_SET) == 1);
+  CHECK(strcmp(path, "atomic") != 0 || kernel_position(fd) == 0);
+  CHECK(close(fd) == 0);
+  FAILS(open("link", O_RDWR | O_NOFOLLOW), ELOOP);
+  CHECK(unlink("link") == 0 && mkfifo("atomic-pipe", 0600) == 0);
+  CHECK((fd = open("atomic-pipe", O_RDWR)) >= 0 && write(fd, "pipe", 4) == 4 && read(fd, buffer, 4) == 4);
+  CHECK(close(fd) == 0 && unlink("atomic-pipe") == 0);
+  FAILS(open("bystander/x", O_RDWR), ENOENT);
+  CHECK((fd = creat(path, 0600)) >= 0 && write(fd, "12345", 5) == 5 && close(fd) == 0);
+
   /* O_APPEND, in two descriptions, and pwrite that appends as Linux does. */
   CHECK((fd = open(path, O_RDWR | O_APPEND)) >= 0);
   CHECK((other = open(path, O_WRONLY | O_APPEND)) >= 0);

@@ -27,6 +27,7 @@ mod size;
 mod sync;
 mod transfer;
 mod write;
+mod zero;
 
 pub use atomic::AtomicFile;
 pub use buffers::{Access, UserBuf};

@@ -9,14 +9,24 @@ use core::sync::atomic::Ordering;
 impl Session {
     /// Sets the logical size. Growing shows zeros. `EFBIG` beyond what a file can have; `ESTALE`: attach anew.
     pub fn set_size(&self, fds: &Descriptors, size: u64) -> Result<()> {
+        self.change_size(fds, |_| size)
+    }
+
+    /// As [`set_size`](Self::set_size), unless the file is longer already.
+    pub fn grow(&self, fds: &Descriptors, size: u64) -> Result<()> {
+        self.change_size(fds, |old| old.max(size))
+    }
+
+    fn change_size(&self, fds: &Descriptors, to: impl FnOnce(u64) -> u64) -> Result<()> {
         let cx = self.context(fds);
         let shared = cx.shared();
-        if size > SIZE_MAX {
-            return Err(Error::new(libc::EFBIG));
-        }
         let _closed = self.close_gate(fds)?;
         self.check(cx)?;
         let old = shared.size();
+        let size = to(old);
+        if size > SIZE_MAX {
+            return Err(Error::new(libc::EFBIG));
+        }
         self.touch(cx);
         if size == old {
             return Ok(());

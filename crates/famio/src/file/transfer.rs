@@ -7,6 +7,7 @@ use super::session::Session;
 use crate::error::{Error, Result};
 use crate::sys::{check, syscall};
 use core::sync::atomic::Ordering;
+use rustix::fs::FallocateFlags;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Sessions that may end under one call, or looks at one that is ending, before it is taken for one that can't end.
@@ -167,6 +168,48 @@ impl AtomicFile {
             )
         };
         self.changing(set, |()| size..size)
+    }
+
+    /// Makes the file at least as long as `size`; part of the open epoch. What is new shows zeros.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn grow(&self, size: u64) -> Result<()> {
+        Self::may_lock()?;
+        let grow = || {
+            self.writing(
+                |session| session.grow(&self.fds, size),
+                || {
+                    // One byte of room at the end: the kernel cuts nothing, whoever else makes it longer.
+                    let Some(last) = size.checked_sub(1) else { return Ok(()) };
+                    self.fds.with(true, |fd| Ok(rustix::fs::fallocate(fd, FallocateFlags::empty(), last, 1)?))
+                },
+            )
+        };
+        self.changing(grow, |()| size..size)
+    }
+
+    /// Zeros over `from..to`, as far as the file goes; part of the open epoch. Holes stay holes.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); a part of the range may be zeros then. No other thread's write is undone.
+    pub fn zero(&self, from: u64, to: u64) -> Result<()> {
+        Self::may_lock()?;
+        let mut at = from;
+        while at < to {
+            let zero = || {
+                self.writing(
+                    |session| session.zero_some(&self.fds, at, to),
+                    || {
+                        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                        self.fds.with(true, |fd| Ok(rustix::fs::fallocate(fd, flags, at, to - at)?))?;
+                        Ok(to)
+                    },
+                )
+            };
+            at = self.changing(zero, |&next| at..next)?;
+        }
+        Ok(())
     }
 
     /// SYNC: everything written before the call is durable when it returns, as a whole.

@@ -207,17 +207,7 @@ impl Session {
     pub(super) fn zero_gap(&self, cx: Context<'_>, from: u64, to: u64) -> Result<()> {
         let mut at = if holds(Rule::ZerosWhenGrown) { from } else { to };
         let to = to.min(cx.shared().stale_end.load(Ordering::Acquire));
-        let mut buf = BlockBuf::new();
-        let buf = buf.as_mut_ptr().cast::<u8>();
-        while at < to {
-            let (block, start) = (at / BLOCK as u64, (at % BLOCK as u64) as usize);
-            let len = (BLOCK - start).min((to - at) as usize);
-            // SAFETY: within the buffer; it has to be zeroed each time, since the engine may fill up granules in it.
-            unsafe { buf.wrapping_add(start).write_bytes(0, len) };
-            self.engine.write_block(&cx, block, start, start + len, buf)?;
-            at += len as u64;
-        }
-        Ok(())
+        self.write_zeros(cx, &mut at, to)
     }
 
     /// The file still takes writes.

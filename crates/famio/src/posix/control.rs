@@ -128,6 +128,7 @@ pub unsafe fn ioctl(fd: RawFd, request: u32, argument: usize) -> Ret {
     }
 }
 
-fn is_live(fd: RawFd) -> bool {
+/// Whether the library answers for `fd`: an atomic file that was not handed back.
+pub(super) fn is_live(fd: RawFd) -> bool {
     table::get(fd).is_some_and(|handle| !handle.is_handed_back() && !handle.file().is_demoted())
 }

@@ -18,9 +18,11 @@ mod lock;
 mod mapping;
 mod names;
 mod open;
+mod open_plain;
 mod ordinary;
 mod policy;
 pub mod process;
+mod rings;
 mod route;
 mod seek;
 mod size;
@@ -34,7 +36,7 @@ mod user;
 mod vector;
 mod verify;
 
-pub use aio::{aio_control, io_submit, io_uring, lio_listio};
+pub use aio::{Done, Event, Request, aio};
 pub use close::{close, close_range};
 pub use config::Config;
 pub use control::{fcntl, ioctl};
@@ -47,6 +49,7 @@ pub use mapping::{madvise, mmap, mprotect, mremap, msync, munmap, pkey_mprotect}
 pub use names::{linkat, remove, renameat2, truncate, unlinkat};
 pub use open::{adopt, may_be_atomic, openat};
 pub use policy::Globs;
+pub use rings::{io_submit, io_uring};
 pub use route::{ROUTED, syscall};
 pub use seek::lseek;
 pub use size::{fallocate, ftruncate};

@@ -2,6 +2,7 @@
 
 use super::config::Config;
 use super::description::{EMULATED, Handle};
+use super::open_plain::{self, Tried};
 use super::{Ret, demote, fail, lock, ordinary, policy, process, raw, table};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
@@ -19,9 +20,15 @@ use std::sync::Arc;
 pub unsafe fn openat(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Ret {
     // SAFETY: the caller's promise.
     unsafe {
-        match wanted(dirfd, path, flags, true) {
-            Some(config) => demote::unless_standard(open_atomic(config, dirfd, path, flags, mode)),
-            None => table::fresh(raw!(SYS_openat, dirfd, path, flags, mode)),
+        let opened = match open_plain::try_open(dirfd, path, flags, mode) {
+            Tried::Done(result) => return result,
+            Tried::MayBeMeant(fd) => Some(fd),
+            Tried::Unknown => None,
+        };
+        match (wanted(dirfd, path, flags, true), opened) {
+            (Some(config), _) => demote::unless_standard(open_atomic(config, dirfd, path, flags, mode, opened)),
+            (None, Some(fd)) => fd as Ret,
+            (None, None) => table::fresh(raw!(SYS_openat, dirfd, path, flags, mode)),
         }
     }
 }
@@ -41,14 +48,14 @@ pub(super) unsafe fn wanted(
     if flags & no_data != 0 || flags & libc::O_ACCMODE == libc::O_ACCMODE {
         return None;
     }
-    let mut link = [0u8; 8];
-    // SAFETY: the kernel checks the path, and writes at most the buffer's length.
-    let linked = unsafe { raw!(SYS_readlinkat, dirfd, path, link.as_mut_ptr(), link.len()) };
-    if [libc::EFAULT, libc::ENAMETOOLONG, libc::ENOTDIR].contains(&(-linked as i32)) {
+    // SAFETY: the kernel checks the path, and `stat` is ours.
+    let found = unsafe { stat_at(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) };
+    if found.is_err_and(|error| error != libc::ENOENT) {
         return None;
     }
+    let linked = found.is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFLNK);
     let exclusive = flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL;
-    let follow = linked >= 0 && flags & libc::O_NOFOLLOW == 0 && !exclusive;
+    let follow = linked && flags & libc::O_NOFOLLOW == 0 && !exclusive;
     // SAFETY: the kernel has just read it to its end.
     let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
     let meant = config.globs.matches(dirfd, bytes, follow);
@@ -57,7 +64,7 @@ pub(super) unsafe fn wanted(
     }
     // A regular file or nothing yet; by another name it may be one that is open here. Not what demotion made ordinary.
     // SAFETY: the path is good, and `stat` is ours.
-    match unsafe { stat_at(dirfd, path, if flags & libc::O_NOFOLLOW != 0 { libc::AT_SYMLINK_NOFOLLOW } else { 0 }) } {
+    match if linked && flags & libc::O_NOFOLLOW == 0 { unsafe { stat_at(dirfd, path, 0) } } else { found } {
         Ok(stat) if stat.st_mode & libc::S_IFMT != libc::S_IFREG => None,
         Ok(stat) => {
             let open = lock::not_reentered().is_ok() && AtomicFile::find(stat.st_dev, stat.st_ino).is_some();
@@ -91,12 +98,28 @@ pub(super) unsafe fn stat_at(dirfd: RawFd, path: *const c_char, flags: i32) -> c
     }
 }
 
+/// `opened`: by [`open_plain`], with these very flags.
+///
 /// # Safety
 /// `path` is a C string.
-unsafe fn open_atomic(config: &Config, dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Ret {
+unsafe fn open_atomic(
+    config: &Config,
+    dirfd: RawFd,
+    path: *const c_char,
+    flags: i32,
+    mode: u32,
+    opened: Option<RawFd>,
+) -> Ret {
     // SAFETY: the caller's promise.
     let said = unsafe { CStr::from_ptr(path) };
-    if lock::not_reentered().is_err() {
+    let reentered = lock::not_reentered().is_err();
+    if (reentered || process::in_vfork_child())
+        && let Some(fd) = opened
+    {
+        // SAFETY: the descriptor is ours and nobody has seen it.
+        unsafe { raw!(SYS_close, fd) };
+    }
+    if reentered {
         return fail(libc::EDEADLK);
     }
     if process::in_vfork_child() {
@@ -108,7 +131,8 @@ unsafe fn open_atomic(config: &Config, dirfd: RawFd, path: *const c_char, flags:
     // Both writing (a granule is filled from the file) and cutting need a descriptor for both.
     let kernel_access = if asked == libc::O_WRONLY || cut { libc::O_RDWR } else { asked };
     let kernel_flags = flags & !(libc::O_ACCMODE | libc::O_TRUNC | EMULATED) | kernel_access;
-    if table::any()
+    if opened.is_none()
+        && table::any()
         // SAFETY: the path is good.
         && let Ok(stat) = unsafe { stat_at(dirfd, path, 0) }
         && let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino)
@@ -116,8 +140,11 @@ unsafe fn open_atomic(config: &Config, dirfd: RawFd, path: *const c_char, flags:
         // Open here already: its lease would keep this call waiting. If it stays, the kernel asks for it.
         let _ = file.give_up_lease();
     }
-    // SAFETY: the caller's promise.
-    let fd = unsafe { raw!(SYS_openat, dirfd, path, kernel_flags, mode) };
+    let fd = match opened {
+        Some(fd) => fd as Ret,
+        // SAFETY: the caller's promise.
+        None => unsafe { raw!(SYS_openat, dirfd, path, kernel_flags, mode) },
+    };
     if fd < 0 {
         if fd == fail(libc::EACCES) && kernel_access != asked && process::say_once(process::Once::WriteOnly) {
             process::say(

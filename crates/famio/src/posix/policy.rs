@@ -279,15 +279,18 @@ impl Globs {
         false
     }
 
+    /// Whether a path that leads over no links may be meant, by its last component: if not, it surely is not.
+    pub(super) fn may_match(&self, path: &[u8]) -> bool {
+        let name = folder_and_name(path).1;
+        self.names.iter().any(|pattern| fits(pattern, name)) || self.paths.iter().any(|(_, last)| fits(last, name))
+    }
+
     fn matches_name(&self, dirfd: RawFd, path: &[u8]) -> bool {
         let name = folder_and_name(path).1;
-        if matches!(name, b"" | b"." | b"..") {
+        if matches!(name, b"" | b"." | b"..") || !self.may_match(path) {
             return false;
         }
         let by_name = self.names.iter().any(|pattern| fits(pattern, name));
-        if !by_name && !self.paths.iter().any(|(_, last)| fits(last, name)) {
-            return false;
-        }
         let mut text = Text::new();
         let mut found = false;
         if start(dirfd, path, &mut text) && text.join(path) {

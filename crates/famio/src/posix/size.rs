@@ -4,11 +4,8 @@ use super::description::Description;
 use super::verify::{answer, offset_fits};
 use super::{Ret, fail, limits, raw, table};
 use crate::error::{Error, Result};
-use crate::file::UserBuf;
+use crate::sys::check;
 use std::os::fd::RawFd;
-
-/// A range of zeros that is written rather than punched may be this long.
-const ZEROS: u64 = 16 << 20;
 
 /// `ftruncate(2)`: a cut or a growth, part of the epoch.
 pub fn ftruncate(fd: RawFd, size: i64) -> Ret {
@@ -39,8 +36,8 @@ pub(super) fn resize(fd: RawFd, handle: &Description, size: u64) -> Result<usize
     Ok(0)
 }
 
-/// `fallocate(2)`. Space is reserved in the file by the kernel without touching what it holds, and growth is ours.
-/// Holes and zeros are written as zeros, up to 16 MiB; moving ranges is `EOPNOTSUPP`, as on many file systems.
+/// `fallocate(2)`. Space is reserved in the file by the kernel without touching what it holds; growth is ours, and so are zeros,
+/// which are written, and give no space back. Moving the rest of a file is `EOPNOTSUPP`, as on most file systems.
 pub fn fallocate(fd: RawFd, mode: i32, offset: i64, length: i64) -> Ret {
     // SAFETY: no memory is passed.
     let kernel = || unsafe { raw!(SYS_fallocate, fd, mode, offset, length) };
@@ -48,36 +45,16 @@ pub fn fallocate(fd: RawFd, mode: i32, offset: i64, length: i64) -> Ret {
         Some(handle) if offset >= 0 && length > 0 => handle,
         _ => return kernel(),
     };
-    // The kernel looks at the mode before it looks at the descriptor.
-    if mode & !libc::FALLOC_FL_KEEP_SIZE == libc::FALLOC_FL_PUNCH_HOLE && mode & libc::FALLOC_FL_KEEP_SIZE == 0 {
-        return fail(libc::EOPNOTSUPP);
-    }
-    if !handle.may_write() {
-        return fail(libc::EBADF);
-    }
     let done = answer(fd, &handle, || {
+        mode_exists(fd, mode)?;
+        if !handle.may_write() {
+            return Err(Error::new(libc::EBADF));
+        }
         let end = offset.checked_add(length).ok_or(Error::new(libc::EFBIG))? as u64;
-        let keep = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
-        match mode & !libc::FALLOC_FL_KEEP_SIZE {
-            0 => {
-                if !keep && end > handle.file().size() {
-                    limits::check_size(end)?;
-                }
-                // SAFETY: reserves space; neither bytes nor size change.
-                crate::sys::check(unsafe { raw!(SYS_fallocate, fd, libc::FALLOC_FL_KEEP_SIZE, offset, length) })?;
-            }
-            libc::FALLOC_FL_PUNCH_HOLE if keep => zero(&handle, offset as u64, end)?,
-            libc::FALLOC_FL_ZERO_RANGE => {
-                if !keep && end > handle.file().size() {
-                    limits::check_size(end)?;
-                }
-                zero(&handle, offset as u64, end)?;
-            }
-            _ => return Err(Error::new(libc::EOPNOTSUPP)),
+        if !offset_fits(fd, end) {
+            return Err(Error::new(libc::EFBIG));
         }
-        if !keep && end > handle.file().size() {
-            handle.file().set_size(end)?;
-        }
+        allocate(fd, &handle, mode, offset as u64, end)?;
         if handle.syncs() {
             handle.file().sync()?;
         }
@@ -86,18 +63,36 @@ pub fn fallocate(fd: RawFd, mode: i32, offset: i64, length: i64) -> Ret {
     done.unwrap_or_else(kernel)
 }
 
-fn zero(handle: &Description, start: u64, end: u64) -> Result<()> {
-    static ZERO: [u8; 4096] = [0; 4096];
-    let end = end.min(handle.file().size());
-    if end.saturating_sub(start) > ZEROS {
-        return Err(Error::new(libc::EOPNOTSUPP));
+/// The kernel's own word on a mode, which it gives before it looks at the range, and on the descriptor and its inode: a range
+/// that no file has makes it go no further.
+fn mode_exists(fd: RawFd, mode: i32) -> Result<()> {
+    // SAFETY: no memory is passed.
+    match check(unsafe { raw!(SYS_fallocate, fd, mode, i64::MAX, i64::MAX) }) {
+        Err(error) if error.errno() != libc::EFBIG => Err(error),
+        _ => Ok(()),
     }
-    let mut at = start;
-    while at < end {
-        let piece = [UserBuf { base: ZERO.as_ptr().cast_mut(), len: (end - at).min(ZERO.len() as u64) as usize }];
-        // SAFETY: the buffer is a static, and is only read.
-        let done = unsafe { handle.file().write(at, &piece) }?;
-        at += done as u64;
+}
+
+fn allocate(fd: RawFd, handle: &Description, mode: i32, start: u64, end: u64) -> Result<()> {
+    let file = handle.file();
+    let keep = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+    let reserve = |mode: i32| {
+        if !keep && end > file.size() {
+            limits::check_size(end)?;
+        }
+        // SAFETY: reserves space, or makes it the file's own; neither bytes nor size change.
+        check(unsafe { raw!(SYS_fallocate, fd, mode | libc::FALLOC_FL_KEEP_SIZE, start, end - start) })
+    };
+    match mode & !libc::FALLOC_FL_KEEP_SIZE {
+        mode @ (0 | libc::FALLOC_FL_UNSHARE_RANGE) => {
+            reserve(mode)?;
+        }
+        libc::FALLOC_FL_PUNCH_HOLE => return file.zero(start, end),
+        libc::FALLOC_FL_ZERO_RANGE => {
+            reserve(0)?;
+            file.zero(start, end)?;
+        }
+        _ => return Err(Error::new(libc::EOPNOTSUPP)),
     }
-    Ok(())
+    if !keep && end > file.size() { file.grow(end) } else { Ok(()) }
 }

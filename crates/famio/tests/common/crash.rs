@@ -20,6 +20,8 @@ use std::process::{Child, Command, Stdio};
 pub enum Step {
     /// Writes so many of a byte.
     Write { at: u64, len: usize, byte: u8 },
+    /// Zeros over a range.
+    Zero { at: u64, len: u64 },
     /// Sets the size.
     Size(u64),
     /// SYNC.
@@ -54,6 +56,10 @@ pub fn model(initial: &[u8], steps: &[Step]) -> (Vec<u8>, Vec<u8>) {
                 }
                 now[at as usize..end].fill(byte);
             }
+            Step::Zero { at, len } => {
+                let end = now.len().min((at + len) as usize);
+                now[(at as usize).min(end)..end].fill(0);
+            }
             Size(size) => now.resize(size as usize, 0),
             Sync => committed.clone_from(&now),
             Rest | Hold | Lease | Expose | Reads => {}
@@ -65,6 +71,7 @@ pub fn model(initial: &[u8], steps: &[Step]) -> (Vec<u8>, Vec<u8>) {
 fn encode(steps: &[Step]) -> String {
     let one = |step: &Step| match step {
         Step::Write { at, len, byte } => format!("w {at} {len} {byte}"),
+        Step::Zero { at, len } => format!("z {at} {len}"),
         Size(size) => format!("t {size}"),
         Sync => "s".into(),
         Rest => "r".into(),
@@ -81,6 +88,7 @@ fn decode(text: &str) -> Vec<Step> {
         let words: Vec<&str> = step.split(' ').collect();
         match words[..] {
             ["w", at, len, byte] => write(at.parse().unwrap(), len.parse().unwrap(), byte.parse().unwrap()),
+            ["z", at, len] => Step::Zero { at: at.parse().unwrap(), len: len.parse().unwrap() },
             ["t", size] => Size(size.parse().unwrap()),
             ["s"] => Sync,
             ["r"] => Rest,
@@ -130,6 +138,7 @@ pub fn child() {
     for step in decode(&std::env::var(STEPS).unwrap()) {
         match step {
             Step::Write { at, len, byte } => opened.write(at, &vec![byte; len]),
+            Step::Zero { at, len } => opened.atomic().zero(at, at + len).unwrap(),
             Size(size) => opened.atomic().set_size(size).unwrap(),
             Sync => opened.atomic().sync().unwrap(),
             Rest => std::thread::sleep(std::time::Duration::from_millis(800)),

@@ -1,0 +1,148 @@
+//! One measurement of single calls on a file that is not atomic: calls libc as a program does.
+
+use super::median::median;
+use clap::ValueEnum;
+use std::ffi::CString;
+use std::fs::File;
+use std::io::Error;
+use std::mem::zeroed;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// On which file, and how long each.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Seconds of each call
+    #[arg(long)]
+    seconds: f64,
+    /// A file that is open and written meanwhile: the atomic one
+    #[arg(long)]
+    beside: Option<PathBuf>,
+    file: PathBuf,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Call {
+    Lock,
+    Fstat,
+    Stat,
+    Open,
+    Create,
+    Pread,
+    Pwrite,
+}
+
+/// Calls between two looks at the clock.
+const BATCH: u32 = 500;
+const SMALL: usize = 64;
+
+impl Call {
+    /// For the table.
+    pub fn title(self) -> &'static str {
+        match self {
+            Call::Lock => "fcntl, lock or unlock",
+            Call::Fstat => "fstat",
+            Call::Stat => "stat",
+            Call::Open => "open and close",
+            Call::Create => "open with O_CREAT, close",
+            Call::Pread => "pread of 64 B",
+            Call::Pwrite => "pwrite of 64 B",
+        }
+    }
+}
+
+/// Measures every call, and prints nanoseconds of each, one a line: the median of batches, which neither an interrupt nor
+/// another program moves much.
+pub fn main(args: &Args) -> Result<(), String> {
+    let failed = |error: Error| format!("{}: {error}", args.file.display());
+    let time = Duration::try_from_secs_f64(args.seconds).map_err(|error| format!("--seconds: {error}"))?;
+    let path = CString::new(args.file.as_os_str().as_bytes()).map_err(|error| failed(error.into()))?;
+    let file = File::options().read(true).write(true).open(&args.file).map_err(failed)?;
+    let beside = args.beside.as_ref().map(|other| {
+        let other = File::options().read(true).write(true).open(other)?;
+        pwrite(other.as_raw_fd())?;
+        Ok(other)
+    });
+    let _beside = beside.transpose().map_err(failed)?;
+    for &call in Call::value_variants() {
+        println!("{}", measure(call, file.as_raw_fd(), &path, time).map_err(failed)?);
+    }
+    Ok(())
+}
+
+fn measure(call: Call, fd: i32, path: &CString, time: Duration) -> Result<f64, Error> {
+    let began = Instant::now();
+    let mut batches = Vec::new();
+    while began.elapsed() < time || batches.len() < 3 {
+        let batch = Instant::now();
+        for _ in 0..BATCH {
+            run(call, fd, path)?;
+        }
+        let calls = if call == Call::Lock { 2 * BATCH } else { BATCH };
+        batches.push(batch.elapsed().as_nanos() as f64 / f64::from(calls));
+    }
+    Ok(median(batches))
+}
+
+#[inline]
+fn run(call: Call, fd: i32, path: &CString) -> Result<(), Error> {
+    let mut buffer = [0u8; SMALL];
+    // SAFETY: `path` is a C string; what is filled in is alive, and of the call's own type.
+    unsafe {
+        match call {
+            Call::Lock => {
+                let mut lock: libc::flock64 = zeroed();
+                lock.l_len = 1;
+                lock.l_type = libc::F_WRLCK as i16;
+                expect(libc::fcntl(fd, libc::F_SETLK, &raw mut lock) as isize, 0)?;
+                lock.l_type = libc::F_UNLCK as i16;
+                expect(libc::fcntl(fd, libc::F_SETLK, &raw mut lock) as isize, 0)
+            }
+            Call::Fstat => expect(libc::fstat64(fd, &mut zeroed()) as isize, 0),
+            Call::Stat => expect(libc::stat64(path.as_ptr(), &mut zeroed()) as isize, 0),
+            Call::Open | Call::Create => {
+                let create = if call == Call::Create { libc::O_CREAT } else { 0 };
+                match libc::open64(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC | create, 0o600) {
+                    -1 => Err(Error::last_os_error()),
+                    fd => expect(libc::close(fd) as isize, 0),
+                }
+            }
+            Call::Pread => expect(libc::pread64(fd, buffer.as_mut_ptr().cast(), SMALL, 0), SMALL),
+            Call::Pwrite => pwrite(fd),
+        }
+    }
+}
+
+fn pwrite(fd: i32) -> Result<(), Error> {
+    let buffer = [1u8; SMALL];
+    // SAFETY: the buffer is valid for its length.
+    expect(unsafe { libc::pwrite64(fd, buffer.as_ptr().cast(), SMALL, 0) }, SMALL)
+}
+
+fn expect(result: isize, whole: usize) -> Result<(), Error> {
+    match result {
+        -1 => Err(Error::last_os_error()),
+        count if count == whole as isize => Ok(()),
+        count => Err(Error::other(format!("{count} of {whole} bytes"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_call_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, [0; SMALL]).unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+        for &call in Call::value_variants() {
+            assert!(measure(call, file.as_raw_fd(), &path, Duration::ZERO).unwrap() > 0.0);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! `famio bench plain`: what calls on files that are not atomic cost under Famio.
+
+use super::calls::Call;
+use super::launch::{Under, me};
+use super::median::median;
+use crate::settings::Options;
+use crate::text::table;
+use clap::ValueEnum;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Calls on a file that is not atomic, without and under Famio
+///
+/// One program makes each call on an ordinary file, in turn without Famio, under Famio with another file named as
+/// atomic, and the same with that file open and written. Shown are nanoseconds of one call, medians, and what Famio adds.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  famio bench plain --folder /dev/shm
+  famio bench plain --rounds 21")]
+pub struct Args {
+    /// Where the files go
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    folder: PathBuf,
+    /// Measurements of each kind
+    #[arg(long, value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Seconds of each measurement
+    #[arg(long, value_name = "S", default_value_t = 0.1)]
+    seconds: f64,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// How the program runs.
+#[derive(Clone, Copy)]
+enum Way {
+    Without,
+    Under,
+    Beside,
+}
+
+const WAYS: [Way; 3] = [Way::Without, Way::Under, Way::Beside];
+
+/// Measures, and prints the table.
+pub fn main(args: &Args) -> Result<(), String> {
+    let [plain, atomic] =
+        ["plain", "atomic"].map(|kind| args.folder.join(format!("{kind}-famio-bench-{}", std::process::id())));
+    let made = [&plain, &atomic]
+        .into_iter()
+        .try_for_each(|file| std::fs::write(file, [0; 4096]).map_err(|error| format!("{}: {error}", file.display())));
+    let result = made.and_then(|()| rows(args, &plain, &atomic));
+    for file in [&plain, &atomic] {
+        let _ = std::fs::remove_file(file);
+    }
+    print!("{}", table(&result?));
+    println!("nanoseconds a call; {} rounds of {} s, in turn, medians", args.rounds, args.seconds);
+    Ok(())
+}
+
+fn rows(args: &Args, plain: &Path, atomic: &Path) -> Result<Vec<Vec<String>>, String> {
+    let calls = Call::value_variants();
+    let mut figures = WAYS.map(|_| vec![Vec::new(); calls.len()]);
+    for _ in 0..args.rounds {
+        for (way, figures) in WAYS.into_iter().zip(&mut figures) {
+            for (all, one) in figures.iter_mut().zip(one(args, plain, atomic, way)?) {
+                all.push(one);
+            }
+        }
+    }
+    let head = ["CALL", "WITHOUT FAMIO", "FAMIO", "EXTRA", "FAMIO, AN ATOMIC FILE OPEN", "EXTRA"];
+    let mut rows = vec![head.map(String::from).to_vec()];
+    for (index, call) in calls.iter().enumerate() {
+        let [without, under, beside] = figures.each_ref().map(|way| median(way[index].clone()));
+        let mut row = vec![call.title().to_string(), format!("{without:.0}")];
+        for figure in [under, beside] {
+            row.extend([format!("{figure:.0}"), format!("{:+.0}", figure - without)]);
+        }
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+/// One measurement of every call in a process of its own.
+fn one(args: &Args, plain: &Path, atomic: &Path, way: Way) -> Result<Vec<f64>, String> {
+    let me = me()?;
+    let mut command = match way {
+        Way::Without => Command::new(&me),
+        Way::Under | Way::Beside => Under { options: &args.options, policy: None }.famio(atomic, me.as_os_str())?,
+    };
+    command.args(["bench", "calls", "--seconds", &args.seconds.to_string()]);
+    if matches!(way, Way::Beside) {
+        command.arg("--beside").arg(atomic);
+    }
+    let output = command.arg(plain).output().map_err(|error| format!("{}: {error}", me.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let figures: Result<Vec<f64>, _> = text.lines().map(str::parse).collect();
+    match figures {
+        Ok(figures) if output.status.success() && figures.len() == Call::value_variants().len() => Ok(figures),
+        _ => Err(String::from_utf8_lossy(&output.stderr).trim().to_string()),
+    }
+}
