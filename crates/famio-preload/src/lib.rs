@@ -1,6 +1,7 @@
 //! The POSIX interposer: thin hooks over `famio::posix`. The exports are made from `hooks.txt` by `build.rs`.
 
 mod asynchronous;
+mod early;
 mod entry;
 mod fortify;
 mod fresh;

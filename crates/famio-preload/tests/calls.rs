@@ -73,6 +73,22 @@ fn children_and_every_way_to_end() {
 }
 
 #[test]
+fn a_descriptor_does_not_slip_into_another_program() {
+    let said = same("spawn");
+    assert!(said.contains("in a child of vfork(2) a duplicate of its descriptor is EBUSY"), "{said}");
+    assert!(said.contains("handed back to the kernel because of posix_spawn(3)"), "{said}");
+}
+
+#[test]
+fn an_allocator_may_open_files_before_the_start() {
+    assert_eq!(same("allocator"), "");
+    let program = build("allocator");
+    let folder = Folder::new("allocator-late");
+    succeed(under(&folder, &program).args(["atomic", "with an environment"]));
+    let _ = std::fs::remove_file(program);
+}
+
+#[test]
 fn a_stream_finds_a_file_recovered() {
     let program = build("process");
     let folder = Folder::new("stream-kill");
