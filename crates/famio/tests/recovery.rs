@@ -6,7 +6,7 @@ mod common;
 mod crash;
 
 use common::{Opened, Scratch};
-use crash::{Crashed, Sync, everywhere, in_place, write};
+use crash::{Crashed, DieClosing, Sync, everywhere, everywhere_with, in_place, write};
 use famio::Settings;
 use famio::journal::{Header, State};
 use famio::recovery::{Options, Outcome, Progress, Silent, Use, recover_path, survey};
@@ -283,5 +283,15 @@ fn lives_one_after_the_other() {
         }
         drop(Opened::new(&crashed.path, &crashed.settings));
         assert!(fs::read(&crashed.path).unwrap() == model, "{:?}", crashed.settings);
+    });
+}
+
+/// A file that was made longer ahead is cut when it is closed; a kill just then is no outsider's change.
+#[test]
+fn a_kill_at_the_end_of_a_close_is_no_conflict() {
+    let steps = [write(0, 5000, 1), Sync, write(100, 30_000, 2), DieClosing];
+    everywhere_with("dies-closing", &steps, |crashed| {
+        drop(Opened::new(&crashed.path, &crashed.settings));
+        crashed.assert_recovered();
     });
 }
