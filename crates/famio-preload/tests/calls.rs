@@ -100,6 +100,36 @@ fn a_stream_finds_a_file_recovered() {
 }
 
 #[test]
+fn what_a_crash_left_is_recovered_before_its_name_goes() {
+    let program = build("process");
+    let folder = Folder::new("name-kill");
+    let kill = || under(&folder, &program).args(["atomic", "kill"]).output().unwrap();
+    kill();
+    assert_eq!(folder.names(), [".famio", "atomic"]);
+    succeed(under(&folder, "rm").arg("atomic"));
+    assert!(folder.names().is_empty());
+    for (command, left) in [
+        ("mv atomic atomic.old; rm -r atomic.old", ""),
+        ("mkdir x; mv atomic x/plain; cat x/*; rm -r x", "Rarent goes on?"),
+    ] {
+        kill();
+        let (out, _) = succeed(under(&folder, "sh").args(["-c", command]));
+        assert_eq!(out.trim_end(), left);
+        assert!(folder.names().is_empty(), "{command}: {:?}", folder.names());
+    }
+    // Replaced by a rename; and removed by a name in a folder's descriptor.
+    kill();
+    succeed(under(&folder, "sh").args(["-c", "echo new > other; mv other atomic"]));
+    assert_eq!(folder.names(), ["atomic"]);
+    let inner = folder.path().join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    under(&folder, &program).current_dir(&inner).args(["atomic", "kill"]).output().unwrap();
+    succeed(under(&folder, "rm").args(["-r", "--one-file-system", "inner/atomic", "inner"]));
+    assert_eq!(folder.names(), ["atomic"]);
+    let _ = std::fs::remove_file(program);
+}
+
+#[test]
 fn nothing_is_managed_without_being_asked() {
     let program = build("io");
     let folder = Folder::new("unasked");

@@ -295,3 +295,18 @@ fn a_kill_at_the_end_of_a_close_is_no_conflict() {
         crashed.assert_recovered();
     });
 }
+
+/// A journal that a kill left without a header is known by its name; a look at the folder removes it.
+#[test]
+fn a_folder_with_an_empty_journal_is_cleaned_up() {
+    everywhere("empty-journal", |crashed| {
+        let path = crashed.path.clone();
+        drop(Opened::new(&path, &crashed.settings));
+        for length in [0, 100, 8192] {
+            crashed.put_journal(&vec![0; length]);
+            let reports = recover_path(crashed.dir.path(), &crashed.settings, &Options::default(), &Silent).unwrap();
+            assert!(matches!(reports[..], [famio::recovery::Report { outcome: Outcome::Clean, .. }]), "{reports:?}");
+            crashed.assert_recovered();
+        }
+    });
+}

@@ -7,8 +7,8 @@ use famio_kill::session::{self, Kill};
 use std::process::Command;
 use std::time::Duration;
 
-/// git maps its index and packs to read them.
-const MAPS: &[&str] = &["handed back to the kernel because of mmap(2)"];
+/// git maps its index and packs to read them; the shell writes files by redirection, and git gives files to its children.
+const MAPS: &[&str] = &["handed back to the kernel because of"];
 
 /// An endless history; prints each commit when it is made.
 const HISTORY: &str = r#"

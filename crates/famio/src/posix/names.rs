@@ -1,9 +1,17 @@
 //! What happens to a file by its name. A journal may lie beside its file: before the file gets another name it is settled,
-//! and before it loses its last one it is left to the kernel, since it will not outlive a crash.
+//! and before it loses its last one it is left to the kernel, since it will not outlive a crash. What a crash left is recovered
+//! first.
 
+use super::config::Config;
 use super::{Ret, close, fail, lock, openat, process, raw, size, table, verify};
 use crate::file::AtomicFile;
+use crate::index::Claim;
+use crate::journal::mark;
+use crate::recovery::at_open;
 use core::ffi::c_char;
+use rustix::fs::{Mode, OFlags};
+use std::ffi::CStr;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 /// `truncate(2)`: a cut or a growth; of a file that is not open here, committed by the close that follows.
@@ -64,24 +72,38 @@ enum Change {
     Goes,
 }
 
-/// Prepares the atomic file behind a name, if it is one that is open here. The call itself follows in any case.
+/// Prepares the atomic file behind a name, be it open here or left by a crash. The call itself follows in any case.
 ///
 /// # Safety
 /// `path` is a C string, or a pointer that the kernel refuses.
 unsafe fn prepare(dirfd: i32, path: *const c_char, change: Change) {
-    if process::config().is_none() || !table::any() || process::in_vfork_child() || lock::not_reentered().is_err() {
+    let Some(config) = process::config() else { return };
+    if process::in_vfork_child() || lock::not_reentered().is_err() {
         return;
     }
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !table::any() || !prepare_open(dirfd, path, change) {
+            recover(config, dirfd, path);
+        }
+    }
+}
+
+/// Whether it is open here.
+///
+/// # Safety
+/// As [`prepare`].
+unsafe fn prepare_open(dirfd: i32, path: *const c_char, change: Change) -> bool {
     // SAFETY: the caller's promise; the kernel reads the path.
-    let Ok(stat) = (unsafe { super::open::stat_at(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) }) else { return };
+    let Ok(stat) = (unsafe { super::open::stat_at(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) }) else { return true };
     if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
-        return;
+        return true;
     }
-    let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino) else { return };
+    let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino) else { return false };
     let done = if change == Change::Goes && stat.st_nlink == 1 { file.demote() } else { file.settle() };
     if let Err(error) = done {
         process::say(file.path(), &format!("{error}; its journal stays where it is"));
-        return;
+        return true;
     }
     if file.is_demoted() {
         table::for_each(0, u32::MAX, |fd, handle| {
@@ -89,6 +111,50 @@ unsafe fn prepare(dirfd: i32, path: *const c_char, change: Change) {
                 handle.hand_back(fd);
             }
         });
+    }
+    true
+}
+
+/// Recovers an atomic file that a crash left with a journal: one whose file is gone, or elsewhere, could only be removed by
+/// hand. One that is in use by another process is left to that.
+///
+/// # Safety
+/// As [`prepare`].
+unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
+    // The usual case, in one call.
+    // SAFETY: the kernel checks the path; nothing is written without room for it.
+    if dirfd == libc::AT_FDCWD && unsafe { raw!(SYS_lgetxattr, path, mark::NAME.as_ptr(), 0, 0) } <= 0 {
+        return;
+    }
+    // SAFETY: the kernel checks the path.
+    let fd = unsafe {
+        // A look that opens nothing: to close a descriptor of an ordinary file would drop the program's locks on it.
+        let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        raw!(SYS_openat, dirfd, path, flags, 0)
+    };
+    if fd < 0 {
+        return;
+    }
+    // SAFETY: a new descriptor of ours.
+    let look = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+    let link = format!("/proc/thread-self/fd/{}", look.as_raw_fd());
+    let marked = rustix::fs::getxattr(&*link, mark::NAME, &mut [0u8; 0]).is_ok();
+    // SAFETY: the kernel has read the path to its end.
+    if !marked || !config.globs.matches(dirfd, unsafe { CStr::from_ptr(path) }.to_bytes(), false) {
+        return;
+    }
+    let Ok(file) = rustix::fs::openat(rustix::fs::CWD, &*link, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) else {
+        return;
+    };
+    let Ok(stat) = rustix::fs::fstat(&file) else { return };
+    let Ok(mut claim) = Claim::take(file.as_fd(), stat.st_dev, stat.st_ino, true) else { return };
+    match at_open(file.as_fd(), true, &mut claim, &config.settings) {
+        Ok(()) => claim.release(),
+        Err(error) => {
+            claim.leave();
+            // SAFETY: as above.
+            process::say_error(unsafe { CStr::from_ptr(path) }, &error);
+        }
     }
 }
 
