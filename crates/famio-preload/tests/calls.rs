@@ -117,6 +117,17 @@ fn what_a_crash_left_is_recovered_before_its_name_goes() {
         assert_eq!(out.trim_end(), left);
         assert!(folder.names().is_empty(), "{command}: {:?}", folder.names());
     }
+    // A journal that a kill left at the end of a close, when the mark was gone.
+    kill();
+    let journal = std::fs::read_dir(folder.path().join(".famio")).unwrap().next().unwrap().unwrap().path();
+    succeed(under(&folder, "cat").arg("atomic"));
+    std::fs::create_dir(folder.path().join(".famio")).unwrap();
+    std::fs::set_permissions(folder.path().join(".famio"), std::os::unix::fs::PermissionsExt::from_mode(0o700))
+        .unwrap();
+    std::fs::write(&journal, []).unwrap();
+    std::fs::set_permissions(&journal, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    succeed(under(&folder, "rm").arg("atomic"));
+    assert!(folder.names().is_empty());
     // Replaced by a rename; and removed by a name in a folder's descriptor.
     kill();
     succeed(under(&folder, "sh").args(["-c", "echo new > other; mv other atomic"]));

@@ -4,6 +4,7 @@ use crate::Job;
 use crate::report::Report;
 use crate::under;
 use famio_kill::session::{self, Kill};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -64,19 +65,18 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
         let how = if job.random.below(4) == 0 { Kill::AfterStart(delay) } else { Kill::AfterFirstLine(delay) };
         let ended = session::drive(famio("sh", &["-c", HISTORY]), std::iter::empty(), how)?;
         report.kills += u64::from(ended.killed);
-        report.said(&ended.messages, MAPS);
+        let rest = report.said(&ended.messages, MAPS);
         for line in ended.text() {
             if let Some(commit) = line.strip_prefix("made ") {
                 last = commit.to_string();
                 report.acknowledged += 1;
             }
         }
-        report.check(ended.killed, || format!("ended by itself: {}\n{}", ended.status, ended.messages));
+        report.check(ended.killed, || format!("ended by itself: {}\n{rest}", ended.status));
         job.under.recover()?;
         // A crash of git's leaves these, with or without Famio, and git says to remove them.
-        for path in
-            under::files(job.under.folder)?.iter().filter(|path| path.extension().is_some_and(|end| end == "lock"))
-        {
+        let left = |path: &Path| path.extension().is_some_and(|end| end == "lock") || path.ends_with("gc.pid");
+        for path in under::files(job.under.folder)?.iter().filter(|path| left(path)) {
             let _ = std::fs::remove_file(path);
         }
         if last.is_empty() {

@@ -4,14 +4,16 @@
 
 use super::config::Config;
 use super::{Ret, close, fail, lock, openat, process, raw, size, table, verify};
+use crate::error::Result;
 use crate::file::AtomicFile;
 use crate::index::Claim;
-use crate::journal::mark;
+use crate::journal::{Identity, Pool, journal_name, mark};
 use crate::recovery::at_open;
+use crate::settings::Settings;
 use core::ffi::c_char;
 use rustix::fs::{Mode, OFlags};
 use std::ffi::CStr;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 /// `truncate(2)`: a cut or a growth; of a file that is not open here, committed by the close that follows.
@@ -121,26 +123,21 @@ unsafe fn prepare_open(dirfd: i32, path: *const c_char, change: Change) -> bool 
 /// # Safety
 /// As [`prepare`].
 unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
-    // The usual case, in one call.
-    // SAFETY: the kernel checks the path; nothing is written without room for it.
-    if dirfd == libc::AT_FDCWD && unsafe { raw!(SYS_lgetxattr, path, mark::NAME.as_ptr(), 0, 0) } <= 0 {
-        return;
-    }
+    // A look that opens nothing: to close a descriptor of an ordinary file would drop the program's locks on it.
     // SAFETY: the kernel checks the path.
-    let fd = unsafe {
-        // A look that opens nothing: to close a descriptor of an ordinary file would drop the program's locks on it.
-        let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-        raw!(SYS_openat, dirfd, path, flags, 0)
-    };
+    let fd = unsafe { raw!(SYS_openat, dirfd, path, libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC, 0) };
     if fd < 0 {
         return;
     }
     // SAFETY: a new descriptor of ours.
     let look = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+    // SAFETY: the kernel has read the path to its end.
+    if !config.globs.matches(dirfd, unsafe { CStr::from_ptr(path) }.to_bytes(), false) {
+        return;
+    }
     let link = format!("/proc/thread-self/fd/{}", look.as_raw_fd());
     let marked = rustix::fs::getxattr(&*link, mark::NAME, &mut [0u8; 0]).is_ok();
-    // SAFETY: the kernel has read the path to its end.
-    if !marked || !config.globs.matches(dirfd, unsafe { CStr::from_ptr(path) }.to_bytes(), false) {
+    if !marked && !has_journal(look.as_fd(), &config.settings).unwrap_or(false) {
         return;
     }
     let Ok(file) = rustix::fs::openat(rustix::fs::CWD, &*link, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) else {
@@ -155,6 +152,14 @@ unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
             // SAFETY: as above.
             process::say_error(unsafe { CStr::from_ptr(path) }, &error);
         }
+    }
+}
+
+/// Whether there is a journal under the file's name: without a mark on the file, what a kill left at the end of a close.
+fn has_journal(file: BorrowedFd<'_>, settings: &Settings) -> Result<bool> {
+    match Pool::find(file, settings.pool.as_deref())? {
+        Some(pool) => Ok(pool.open_read_only(&journal_name(&Identity::of_fd(file)?), Some(file))?.is_some()),
+        None => Ok(false),
     }
 }
 
