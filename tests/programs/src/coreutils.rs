@@ -75,8 +75,11 @@ fn prepare(folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Size, mode and bytes of all files.
-fn look(folder: &Path) -> Result<BTreeMap<String, (u64, u32, Vec<u8>)>, String> {
+/// Size, mode and bytes of a file.
+type Seen = (u64, u32, Vec<u8>);
+
+/// All files, by their names.
+fn look(folder: &Path) -> Result<BTreeMap<String, Seen>, String> {
     let mut all = BTreeMap::new();
     for path in under::files(folder)? {
         let stat = fs::symlink_metadata(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -134,7 +137,7 @@ fn compare(job: &mut Job, report: &mut Report, script: &str) -> Result<(), Strin
             // gzip gives the same bytes for the same input.
             let same = here.get(name) == there.get(name);
             report.check(same, || {
-                let say = |found: Option<&(u64, u32, Vec<u8>)>| {
+                let say = |found: Option<&Seen>| {
                     found.map_or("is not there".into(), |(size, mode, _)| format!("{size} bytes, mode {mode:o}"))
                 };
                 format!("{line}: {name} {}, without Famio {}", say(here.get(name)), say(there.get(name)))
