@@ -9,7 +9,7 @@ BIN := $(DESTDIR)$(PREFIX)/bin
 LIB := $(DESTDIR)$(PREFIX)/lib/famio
 DOC := $(DESTDIR)$(PREFIX)/share/doc/famio
 
-.PHONY: all build demo test test-long test-install model model-long mutants fuzz power-cuts sanitize lint bench install uninstall clean help
+.PHONY: all build demo programs test test-long test-install model model-long mutants fuzz power-cuts sanitize lint bench install uninstall clean help
 
 all: build
 
@@ -19,12 +19,13 @@ build: need-cc ## Release build of the command, the library and the test program
 demo: build need-sqlite3 ## Import this machine's package database into SQLite, with 20 kills, with and without Famio
 	$(RELEASE)/famio-demo
 
-test: build need-sqlite3 model ## All tests, the kill test in its short form
+test: build need-sqlite3 need-python3 model ## All tests, the kill test in its short form
 	$(CARGO) test --release --workspace
 	$(RELEASE)/famio-simulate run --states 150000
 	$(RELEASE)/famio-kill --without-famio --kills 30
 	$(RELEASE)/famio-kill --kills 42
 	$(RELEASE)/famio-kill --kills 6 --on tmpfs --emulated
+	$(RELEASE)/famio-programs --short --kills 12
 	$(RELEASE)/famio-power --cuts 4 --fs ext4
 	$(RELEASE)/famio-power --cuts 2 --fs xfs
 	scripts/test-install
@@ -36,16 +37,17 @@ mutants: need-cc ## Leave out each flush, fence, sync and check of the library i
 	$(TARGET)/mutants/release/famio-simulate mutants
 
 # Cheap things first: what is wrong is to show early.
-test-long: test-long-says build need-cc need-sqlite3 need-python3 ## All that takes long: 570 kills, 130 power cuts, millions of crash states, each fuzz target for 10 minutes (hours)
+test-long: test-long-says build need-cc need-sqlite3 need-python3 need-programs ## All that takes long: 570 kills, 130 power cuts, millions of crash states, each fuzz target for 10 minutes (hours)
 	@$(STEP) 1 "the installation, and the models' quick form"
 	scripts/test-install
 	tests/protocol-model/model.py --quick
 	@$(STEP) 2 "all tests, with the long ones (about 15 minutes)"
 	FAMIO_DIFFERENTIAL_CALLS=200000 FAMIO_KILLS=100 FAMIO_INTERLEAVINGS=20 FAMIO_HISTORIES=600 $(CARGO) test --release --workspace -- --include-ignored
-	@$(STEP) 3 "kills (about 5 minutes)"
+	@$(STEP) 3 "kills, of SQLite and of other programs (about 20 minutes)"
 	$(RELEASE)/famio-kill --without-famio --kills 60
 	$(RELEASE)/famio-kill --kills 420
 	$(RELEASE)/famio-kill --kills 90 --on tmpfs --emulated
+	$(RELEASE)/famio-programs --kills 60
 	@$(STEP) 4 "sanitizers (about 20 minutes)"
 	scripts/sanitize
 	@$(STEP) 5 "power cuts (about 30 minutes)"
@@ -80,6 +82,9 @@ model-long: need-python3 ## The same, longer, and with each rule taken away
 
 fuzz: need-cc ## Each fuzz target for FUZZ_SECONDS (60), on the nightly toolchain
 	scripts/fuzz $(FUZZ_SECONDS)
+
+programs: build need-sqlite3 need-python3 need-programs ## Unmodified programs on atomic files, killed and checked: sqlite3, Python, coreutils, tar, git, fio, Redis, LevelDB, RocksDB, PostgreSQL, stress-ng
+	$(RELEASE)/famio-programs
 
 power-cuts: build need-sqlite3 ## A few power cuts of a virtual machine with persistent memory (needs dax-vm, see FAMIO_DAX_VM)
 	$(RELEASE)/famio-power --cuts 4 --fs ext4
@@ -120,7 +125,10 @@ help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' Makefile | expand -t 16
 
 # What a fresh machine may lack.
-.PHONY: need-cc need-sqlite3 need-python3
+.PHONY: need-cc need-sqlite3 need-python3 need-programs
+need-programs:
+	@scripts/need git=git fio=fio redis-server=redis-server ldb=rocksdb-tools pgbench=postgresql stress-ng=stress-ng || \
+		echo "programs: what could not be installed is skipped"
 need-cc:
 	@scripts/need cc=build-essential
 need-sqlite3:

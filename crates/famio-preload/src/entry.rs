@@ -38,6 +38,24 @@ pub fn posix_fallocate(fd: i32, offset: i64, length: i64) -> i32 {
     }
 }
 
+/// `posix_spawn_file_actions_adddup2`, whose result is an errno. The child's `dup2` is libc's own.
+///
+/// # Safety
+/// As that function.
+pub unsafe fn spawn_dup2(actions: *mut c_void, fd: i32, new: i32) -> i32 {
+    static NEXT: Next = Next::new(c"posix_spawn_file_actions_adddup2");
+    let demoted = posix::demote_descriptor(fd, "posix_spawn(3), which passes it to a new program");
+    if demoted < 0 {
+        return -demoted as i32;
+    }
+    // SAFETY: the type is that function's.
+    match unsafe { NEXT.get::<unsafe extern "C" fn(*mut c_void, c_int, c_int) -> c_int>() } {
+        // SAFETY: as above.
+        Some(next) => unsafe { next(actions, fd, new) },
+        None => libc::ENOSYS,
+    }
+}
+
 /// `sync`, which has no result.
 pub fn sync() {
     finish(posix::sync);

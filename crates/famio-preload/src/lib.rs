@@ -2,6 +2,7 @@
 
 mod aio;
 mod asynchronous;
+mod early;
 mod entry;
 mod fortify;
 mod fresh;

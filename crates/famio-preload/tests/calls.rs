@@ -86,6 +86,22 @@ fn children_and_every_way_to_end() {
 }
 
 #[test]
+fn a_descriptor_does_not_slip_into_another_program() {
+    let said = same("spawn");
+    assert!(said.contains("in a child of vfork(2) a duplicate of its descriptor is EBUSY"), "{said}");
+    assert!(said.contains("handed back to the kernel because of posix_spawn(3)"), "{said}");
+}
+
+#[test]
+fn an_allocator_may_open_files_before_the_start() {
+    assert_eq!(same("allocator"), "");
+    let program = build("allocator");
+    let folder = Folder::new("allocator-late");
+    succeed(under(&folder, &program).args(["atomic", "with an environment"]));
+    let _ = std::fs::remove_file(program);
+}
+
+#[test]
 fn a_stream_finds_a_file_recovered() {
     let program = build("process");
     let folder = Folder::new("stream-kill");
@@ -93,6 +109,47 @@ fn a_stream_finds_a_file_recovered() {
     // fopen, as libc does it for the shell's `.`-less tools: sort reads with streams.
     let (out, _) = succeed(under(&folder, "sort").arg("atomic"));
     assert_eq!(out.trim_end(), "Rarent goes on?");
+    let _ = std::fs::remove_file(program);
+}
+
+#[test]
+fn what_a_crash_left_is_recovered_before_its_name_goes() {
+    let program = build("process");
+    let folder = Folder::new("name-kill");
+    let kill = || under(&folder, &program).args(["atomic", "kill"]).output().unwrap();
+    kill();
+    assert_eq!(folder.names(), [".famio", "atomic"]);
+    succeed(under(&folder, "rm").arg("atomic"));
+    assert!(folder.names().is_empty());
+    for (command, left) in [
+        ("mv atomic atomic.old; rm -r atomic.old", ""),
+        ("mkdir x; mv atomic x/plain; cat x/*; rm -r x", "Rarent goes on?"),
+    ] {
+        kill();
+        let (out, _) = succeed(under(&folder, "sh").args(["-c", command]));
+        assert_eq!(out.trim_end(), left);
+        assert!(folder.names().is_empty(), "{command}: {:?}", folder.names());
+    }
+    // A journal that a kill left at the end of a close, when the mark was gone.
+    kill();
+    let journal = std::fs::read_dir(folder.path().join(".famio")).unwrap().next().unwrap().unwrap().path();
+    succeed(under(&folder, "cat").arg("atomic"));
+    std::fs::create_dir(folder.path().join(".famio")).unwrap();
+    std::fs::set_permissions(folder.path().join(".famio"), std::os::unix::fs::PermissionsExt::from_mode(0o700))
+        .unwrap();
+    std::fs::write(&journal, []).unwrap();
+    std::fs::set_permissions(&journal, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    succeed(under(&folder, "rm").arg("atomic"));
+    assert!(folder.names().is_empty());
+    // Replaced by a rename; and removed by a name in a folder's descriptor.
+    kill();
+    succeed(under(&folder, "sh").args(["-c", "echo new > other; mv other atomic"]));
+    assert_eq!(folder.names(), ["atomic"]);
+    let inner = folder.path().join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    under(&folder, &program).current_dir(&inner).args(["atomic", "kill"]).output().unwrap();
+    succeed(under(&folder, "rm").args(["-r", "--one-file-system", "inner/atomic", "inner"]));
+    assert_eq!(folder.names(), ["atomic"]);
     let _ = std::fs::remove_file(program);
 }
 

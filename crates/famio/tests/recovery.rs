@@ -6,7 +6,7 @@ mod common;
 mod crash;
 
 use common::{Opened, Scratch};
-use crash::{Crashed, Sync, everywhere, in_place, write};
+use crash::{Crashed, DieClosing, Sync, everywhere, everywhere_with, in_place, write};
 use famio::Settings;
 use famio::journal::{Header, State};
 use famio::recovery::{Options, Outcome, Progress, Silent, Use, recover_path, survey};
@@ -283,5 +283,30 @@ fn lives_one_after_the_other() {
         }
         drop(Opened::new(&crashed.path, &crashed.settings));
         assert!(fs::read(&crashed.path).unwrap() == model, "{:?}", crashed.settings);
+    });
+}
+
+/// A file that was made longer ahead is cut when it is closed; a kill just then is no outsider's change.
+#[test]
+fn a_kill_at_the_end_of_a_close_is_no_conflict() {
+    let steps = [write(0, 5000, 1), Sync, write(100, 30_000, 2), DieClosing];
+    everywhere_with("dies-closing", &steps, |crashed| {
+        drop(Opened::new(&crashed.path, &crashed.settings));
+        crashed.assert_recovered();
+    });
+}
+
+/// A journal that a kill left without a header is known by its name; a look at the folder removes it.
+#[test]
+fn a_folder_with_an_empty_journal_is_cleaned_up() {
+    everywhere("empty-journal", |crashed| {
+        let path = crashed.path.clone();
+        drop(Opened::new(&path, &crashed.settings));
+        for length in [0, 100, 8192] {
+            crashed.put_journal(&vec![0; length]);
+            let reports = recover_path(crashed.dir.path(), &crashed.settings, &Options::default(), &Silent).unwrap();
+            assert!(matches!(reports[..], [famio::recovery::Report { outcome: Outcome::Clean, .. }]), "{reports:?}");
+            crashed.assert_recovered();
+        }
     });
 }

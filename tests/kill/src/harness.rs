@@ -155,10 +155,15 @@ fn recover(launcher: &Launcher, database: &Path, random: &mut Random, tally: &mu
 fn judge_leftovers(database: &Path, tally: &mut Tally) -> Result<(), String> {
     let folder = database.parent().unwrap_or(Path::new("."));
     let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let names = entries.flatten().map(|entry| entry.path()).filter(|path| path != database);
-    let mut left: Vec<String> = names.map(|path| path.display().to_string()).collect();
-    if has_mark(database) {
-        left.push("the attribute user.famio".into());
+    // Beside the database may be what SQLite itself leaves there: a journal that is truncated, say.
+    let own = format!("{}-", database.display());
+    let mut left = Vec::new();
+    for path in entries.flatten().map(|entry| entry.path()) {
+        if path != database && !path.to_string_lossy().starts_with(&own) {
+            left.push(path.display().to_string());
+        } else if has_mark(&path) {
+            left.push(format!("the attribute user.famio of {}", path.display()));
+        }
     }
     if !left.is_empty() {
         tally.failed += 1;
@@ -167,7 +172,8 @@ fn judge_leftovers(database: &Path, tally: &mut Tally) -> Result<(), String> {
     Ok(())
 }
 
-fn has_mark(file: &Path) -> bool {
+/// Whether a journal belongs to the file.
+pub fn has_mark(file: &Path) -> bool {
     let Ok(path) = CString::new(file.as_os_str().as_bytes()) else { return false };
     // SAFETY: both are C strings, and nothing is written without room for it.
     unsafe { libc::getxattr(path.as_ptr(), c"user.famio".as_ptr(), std::ptr::null_mut(), 0) >= 0 }

@@ -32,6 +32,17 @@ impl Famio {
         }
         Ok(Self { binary, options: options.iter().map(OsString::from).collect() })
     }
+
+    /// `famio run` with these globs, up to the `--`: the program and its arguments are to follow.
+    pub fn run(&self, globs: &[OsString]) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.arg("run");
+        for glob in globs {
+            command.arg("--atomic").arg(glob);
+        }
+        command.args(&self.options).arg("--");
+        command
+    }
 }
 
 impl Launcher {
@@ -47,14 +58,8 @@ impl Launcher {
         let mut command = match &self.famio {
             None => Command::new(&self.sqlite),
             Some(famio) => {
-                let mut command = Command::new(&famio.binary);
-                command
-                    .arg("run")
-                    .arg("--atomic")
-                    .arg(literal(database))
-                    .args(&famio.options)
-                    .arg("--")
-                    .arg(&self.sqlite);
+                let mut command = famio.run(&[literal(database)]);
+                command.arg(&self.sqlite);
                 command
             }
         };
@@ -64,7 +69,7 @@ impl Launcher {
 }
 
 /// A path as a glob that matches only it.
-fn literal(path: &Path) -> OsString {
+pub fn literal(path: &Path) -> OsString {
     let mut text = OsString::new();
     for character in path.to_string_lossy().chars() {
         match character {

@@ -1,9 +1,10 @@
-//! One life of sqlite3: fed with statements, perhaps killed, and what it had printed by then.
+//! One life of a program: fed with text, perhaps killed with all that it started, and what it had printed by then.
 
 use crate::launch::Launcher;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -62,8 +63,13 @@ pub fn run(
     statements: impl Iterator<Item = String> + Send,
     kill: Kill,
 ) -> Result<Ended, String> {
-    let mut command = launcher.command(database);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    drive(launcher.command(database), statements, kill)
+}
+
+/// As [`run`], with any program. SIGKILL goes to its process group, which is its own.
+pub fn drive(mut command: Command, input: impl Iterator<Item = String> + Send, kill: Kill) -> Result<Ended, String> {
+    let statements = input;
+    command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("{}: {error}", command.get_program().to_string_lossy()))?;
     let started = Instant::now();
     let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -117,10 +123,15 @@ fn wait_and_kill(child: &mut Child, kill: Kill, started: Instant, lines: &Receiv
             Err(RecvTimeoutError::Disconnected) => return (false, false),
             _ => {
                 let alive = matches!(child.try_wait(), Ok(None));
-                // The child is ours and not waited for, so that its id can't be another's.
-                let sent = child.kill().is_ok();
+                let sent = kill_group(child);
                 return (until.is_some() && alive && sent, until.is_none());
             }
         }
     }
+}
+
+/// SIGKILL to the child and all that it started and that stayed in its group. Whether it was sent.
+pub fn kill_group(child: &mut Child) -> bool {
+    // SAFETY: sends a signal. The child is ours and not waited for, so that its id, and its group's, can't be another's.
+    unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) == 0 }
 }

@@ -104,10 +104,17 @@ fn bytes(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit).filter(|&limit| limit > 0)
 }
 
+unsafe extern "C" {
+    static environ: *const *const c_char;
+}
+
+/// Whether libc has an environment block.
+pub(super) fn environment_is_there() -> bool {
+    // SAFETY: libc's variable; only its value is looked at.
+    !unsafe { environ }.is_null()
+}
+
 fn variable(name: &str) -> Option<&'static [u8]> {
-    unsafe extern "C" {
-        static environ: *const *const c_char;
-    }
     // SAFETY: libc's environment block: a null-terminated array of C strings. It is read once, at the start, before
     // the program can change it.
     unsafe {

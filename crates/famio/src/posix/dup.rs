@@ -19,7 +19,7 @@ pub(super) fn joined(handle: &Handle, new: RawFd) {
 pub(super) fn pick(fd: RawFd, kernel: impl FnOnce() -> Ret) -> Ret {
     let Some(handle) = table::get(fd) else { return table::fresh(kernel()) };
     if process::in_vfork_child() {
-        return kernel();
+        return from_vfork_child(fd, &handle, kernel);
     }
     if lock::not_reentered().is_err() {
         return fail(libc::EDEADLK);
@@ -33,6 +33,19 @@ pub(super) fn pick(fd: RawFd, kernel: impl FnOnce() -> Ret) -> Ret {
         joined(&handle, new as RawFd);
     }
     demote::unless_standard(new)
+}
+
+/// In a `vfork` child. A duplicate of an atomic file's descriptor can't be noted, since the table is the parent's; unnoted
+/// it would reach the next program, which would write past the parent, at the kernel's position. `EBUSY`, as after a fork.
+fn from_vfork_child(old: RawFd, handle: &Handle, kernel: impl FnOnce() -> Ret) -> Ret {
+    if handle.is_handed_back() || !close::is_still(old, handle) {
+        return kernel();
+    }
+    process::say(
+        handle.path(),
+        "an atomic file belongs to the process that opened it; in a child of vfork(2) a duplicate of its descriptor is EBUSY",
+    );
+    fail(libc::EBUSY)
 }
 
 /// `dup(2)`.
@@ -55,8 +68,14 @@ pub fn dup2(old: RawFd, new: RawFd) -> Ret {
 pub fn dup3(old: RawFd, new: RawFd, flags: i32) -> Ret {
     // SAFETY: no memory is passed.
     let kernel = || unsafe { raw!(SYS_dup3, old, new, flags) };
-    if (!table::is_managed(old) && !table::is_managed(new)) || process::in_vfork_child() {
+    if !table::is_managed(old) && !table::is_managed(new) {
         return kernel();
+    }
+    if process::in_vfork_child() {
+        return match table::get(old) {
+            Some(handle) => from_vfork_child(old, &handle, kernel),
+            None => kernel(),
+        };
     }
     if old == new || new < 0 || flags & !libc::O_CLOEXEC != 0 {
         return kernel();

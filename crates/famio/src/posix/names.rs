@@ -1,10 +1,20 @@
 //! What happens to a file by its name. A journal may lie beside its file: before the file gets another name it is settled,
-//! and before it loses its last one it is left to the kernel, since it will not outlive a crash.
+//! and before it loses its last one it is left to the kernel, since it will not outlive a crash. What a crash left is recovered
+//! first.
 
+use super::config::Config;
 use super::{Ret, close, fail, lock, openat, process, raw, size, table, verify};
+use crate::error::Result;
 use crate::file::AtomicFile;
 use crate::file::shadow::is_mapped;
+use crate::index::Claim;
+use crate::journal::{Identity, Pool, journal_name, mark};
+use crate::recovery::at_open;
+use crate::settings::Settings;
 use core::ffi::c_char;
+use rustix::fs::{Mode, OFlags};
+use std::ffi::CStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 /// `truncate(2)`: a cut or a growth; of a file that is not open here, committed by the close that follows.
@@ -65,26 +75,40 @@ enum Change {
     Goes,
 }
 
-/// Prepares the atomic file behind a name, if it is one that is open here. The call itself follows in any case.
+/// Prepares the atomic file behind a name, be it open here or left by a crash. The call itself follows in any case.
 ///
 /// # Safety
 /// `path` is a C string, or a pointer that the kernel refuses.
 unsafe fn prepare(dirfd: i32, path: *const c_char, change: Change) {
-    if process::config().is_none() || !table::any() || process::in_vfork_child() || lock::not_reentered().is_err() {
+    let Some(config) = process::config() else { return };
+    if process::in_vfork_child() || lock::not_reentered().is_err() {
         return;
     }
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !table::any() || !prepare_open(dirfd, path, change) {
+            recover(config, dirfd, path);
+        }
+    }
+}
+
+/// Whether it is open here.
+///
+/// # Safety
+/// As [`prepare`].
+unsafe fn prepare_open(dirfd: i32, path: *const c_char, change: Change) -> bool {
     // SAFETY: the caller's promise; the kernel reads the path.
-    let Ok(stat) = (unsafe { super::open::stat_at(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) }) else { return };
+    let Ok(stat) = (unsafe { super::open::stat_at(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) }) else { return true };
     if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
-        return;
+        return true;
     }
-    let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino) else { return };
+    let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino) else { return false };
     // A map leads to a shadow until the next write, which finds that there is no name.
     let ends = change == Change::Goes && stat.st_nlink == 1 && !is_mapped(file.key());
     let done = if ends { file.demote() } else { file.settle() };
     if let Err(error) = done {
         process::say(file.path(), &format!("{error}; its journal stays where it is"));
-        return;
+        return true;
     }
     if file.is_demoted() {
         table::for_each(0, u32::MAX, |fd, handle| {
@@ -92,6 +116,53 @@ unsafe fn prepare(dirfd: i32, path: *const c_char, change: Change) {
                 handle.hand_back(fd);
             }
         });
+    }
+    true
+}
+
+/// Recovers an atomic file that a crash left with a journal: one whose file is gone, or elsewhere, could only be removed by
+/// hand. One that is in use by another process is left to that.
+///
+/// # Safety
+/// As [`prepare`].
+unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
+    // A look that opens nothing: to close a descriptor of an ordinary file would drop the program's locks on it.
+    // SAFETY: the kernel checks the path.
+    let fd = unsafe { raw!(SYS_openat, dirfd, path, libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC, 0) };
+    if fd < 0 {
+        return;
+    }
+    // SAFETY: a new descriptor of ours.
+    let look = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+    // SAFETY: the kernel has read the path to its end.
+    if !config.globs.matches(dirfd, unsafe { CStr::from_ptr(path) }.to_bytes(), false) {
+        return;
+    }
+    let link = format!("/proc/thread-self/fd/{}", look.as_raw_fd());
+    let marked = rustix::fs::getxattr(&*link, mark::NAME, &mut [0u8; 0]).is_ok();
+    if !marked && !has_journal(look.as_fd(), &config.settings).unwrap_or(false) {
+        return;
+    }
+    let Ok(file) = rustix::fs::openat(rustix::fs::CWD, &*link, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) else {
+        return;
+    };
+    let Ok(stat) = rustix::fs::fstat(&file) else { return };
+    let Ok(mut claim) = Claim::take(file.as_fd(), stat.st_dev, stat.st_ino, true) else { return };
+    match at_open(file.as_fd(), true, &mut claim, &config.settings) {
+        Ok(()) => claim.release(),
+        Err(error) => {
+            claim.leave();
+            // SAFETY: as above.
+            process::say_error(unsafe { CStr::from_ptr(path) }, &error);
+        }
+    }
+}
+
+/// Whether there is a journal under the file's name: without a mark on the file, what a kill left at the end of a close.
+fn has_journal(file: BorrowedFd<'_>, settings: &Settings) -> Result<bool> {
+    match Pool::find(file, settings.pool.as_deref())? {
+        Some(pool) => Ok(pool.open_read_only(&journal_name(&Identity::of_fd(file)?), Some(file))?.is_some()),
+        None => Ok(false),
     }
 }
 

@@ -58,6 +58,10 @@ pub(super) fn config() -> Option<&'static Config> {
 
 #[cold]
 fn start_late() -> Option<&'static Config> {
+    // Before libc has set itself up there is no environment to read; what opens files then is no program yet.
+    if !config::environment_is_there() {
+        return None;
+    }
     start();
     match STATE.load(Ordering::Acquire) {
         // SAFETY: as in `config`.
@@ -272,7 +276,8 @@ impl Drop for Passing {
 fn keep_from_new_program() {
     let child = in_vfork_child();
     each_inherited(|fd, handle| {
-        if (child || !handle.is_ours()) && !handle.is_handed_back() {
+        // A child that put something else in its place means that to pass.
+        if (child || !handle.is_ours()) && !handle.is_handed_back() && super::close::is_still(fd, handle) {
             // SAFETY: changes a flag of the child's own descriptor.
             unsafe { raw!(SYS_fcntl, fd, libc::F_SETFD, libc::FD_CLOEXEC) };
             if fd <= 2 {
@@ -331,6 +336,12 @@ pub(super) fn say_error(path: &CStr, error: &crate::Error) {
     } else {
         say(path, detail);
     }
+}
+
+/// Whether the library has read its configuration. Before, the caller may be the program's allocator, at its first call.
+#[inline]
+pub fn has_started() -> bool {
+    STATE.load(Ordering::Acquire) >= ON
 }
 
 /// Whether files are managed.

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::index::{Claim, owner};
 use crate::journal::header::first_bytes;
 use crate::journal::pool::{is_beside_name, is_journal_name};
-use crate::journal::{Header, Identity, Pool};
+use crate::journal::{Header, Identity, Pool, journal_name};
 use crate::settings::Settings;
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -159,14 +159,18 @@ pub(super) fn header_of(pool: &Path, name: &str) -> Result<(Header, OwnedFd)> {
 }
 
 /// The file that a journal names: by its path's hint, if the file there has the journal's identity; else, for a `.famio/`,
-/// by a look at the files beside it.
+/// by a look at the files beside it. A journal without a header, whose creation was cut short, has its name of its file.
 pub(super) fn file_of(pool: &Path, name: &str, access: OFlags) -> Result<(PathBuf, OwnedFd)> {
-    let (header, _) = header_of(pool, name)?;
+    let header = header_of(pool, name).map(|(header, _)| header);
     let fits = |path: &Path| {
         let file = open_file(path, access).ok()?;
-        (Identity::of_fd(file.as_fd()).ok()? == header.identity).then_some((path.to_path_buf(), file))
+        let identity = Identity::of_fd(file.as_fd()).ok()?;
+        let same = header.as_ref().map_or_else(|_| journal_name(&identity) == name, |known| known.identity == identity);
+        same.then_some((path.to_path_buf(), file))
     };
-    if let Some(found) = fits(&header.path_hint) {
+    if let Ok(header) = &header
+        && let Some(found) = fits(&header.path_hint)
+    {
         return Ok(found);
     }
     if pool_setting(pool).is_none()
@@ -182,6 +186,7 @@ pub(super) fn file_of(pool: &Path, name: &str, access: OFlags) -> Result<(PathBu
             }
         }
     }
+    let header = header?;
     let hint = header.path_hint.display();
     let what = format!("its file, last seen as {hint}, is not there: bring it back, or recover it by its own path");
     Err(Error::with(libc::ENOENT, what))

@@ -36,9 +36,11 @@ pub enum Step {
     Expose,
     /// Reads ten times.
     Reads,
+    /// Closes the file, and dies when the file has been cut to its size, before the journal says that it is clean.
+    DieClosing,
 }
 
-pub use Step::{Expose, Hold, Lease, Reads, Rest, Size, Sync};
+pub use Step::{DieClosing, Expose, Hold, Lease, Reads, Rest, Size, Sync};
 
 pub fn write(at: u64, len: usize, byte: u8) -> Step {
     Step::Write { at, len, byte }
@@ -61,7 +63,7 @@ pub fn model(initial: &[u8], steps: &[Step]) -> (Vec<u8>, Vec<u8>) {
                 now[(at as usize).min(end)..end].fill(0);
             }
             Size(size) => now.resize(size as usize, 0),
-            Sync => committed.clone_from(&now),
+            Sync | DieClosing => committed.clone_from(&now),
             Rest | Hold | Lease | Expose | Reads => {}
         }
     }
@@ -79,6 +81,7 @@ fn encode(steps: &[Step]) -> String {
         Lease => "l".into(),
         Expose => "e".into(),
         Reads => "d".into(),
+        DieClosing => "x".into(),
     };
     steps.iter().map(one).collect::<Vec<_>>().join(";")
 }
@@ -96,6 +99,7 @@ fn decode(text: &str) -> Vec<Step> {
             ["l"] => Lease,
             ["e"] => Expose,
             ["d"] => Reads,
+            ["x"] => DieClosing,
             _ => panic!("{step}"),
         }
     };
@@ -145,6 +149,11 @@ pub fn child() {
             Lease => super::common::take_lease(&opened),
             Expose => opened.atomic().give_up_lease().unwrap(),
             Reads => (0..10).for_each(|_| drop(opened.read(0, 64))),
+            DieClosing => {
+                die_at(libc::SYS_utimensat);
+                drop(opened);
+                panic!("closed, and not dead");
+            }
             Hold => {
                 std::io::stderr().write_all(b"ready\n").unwrap();
                 std::thread::sleep(std::time::Duration::from_secs(120));
@@ -168,7 +177,27 @@ fn command(path: &Path, settings: &Settings, steps: &[Step]) -> Command {
 /// Runs the steps in a process that is then killed.
 pub fn crash(path: &Path, settings: &Settings, steps: &[Step]) {
     let status = command(path, settings, steps).env(MAPS, path.with_extension("maps")).status().unwrap();
-    assert_eq!(status.signal(), Some(libc::SIGKILL), "{status}");
+    let signal = if steps.last() == Some(&DieClosing) { libc::SIGSYS } else { libc::SIGKILL };
+    assert_eq!(status.signal(), Some(signal), "{status}");
+}
+
+/// From now on this process is killed when it makes this system call.
+fn die_at(call: libc::c_long) {
+    let op = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
+    // The number of the call is the first word of what a filter sees.
+    let mut filter = [
+        op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call as u32),
+        op(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_KILL_PROCESS),
+        op(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: a program with its length, which the kernel copies.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let all = libc::SECCOMP_FILTER_FLAG_TSYNC;
+        assert_eq!(libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, all, &raw const program), 0);
+    }
 }
 
 /// Runs the steps in a process that then stays.
@@ -382,9 +411,14 @@ pub fn in_place() -> Vec<Settings> {
 }
 
 /// A crash under each of them.
-pub fn everywhere(name: &str, mut with: impl FnMut(Crashed)) {
+pub fn everywhere(name: &str, with: impl FnMut(Crashed)) {
+    everywhere_with(name, &history(), with);
+}
+
+/// As [`everywhere`], with another history.
+pub fn everywhere_with(name: &str, steps: &[Step], mut with: impl FnMut(Crashed)) {
     for (i, settings) in in_place().into_iter().enumerate() {
-        with(Crashed::usual(Scratch::on_tmpfs(&format!("{name}{i}")), &settings));
+        with(Crashed::new(Scratch::on_tmpfs(&format!("{name}{i}")), &settings, steps));
     }
-    with(Crashed::usual(Scratch::on_disk(name), &Settings::default()));
+    with(Crashed::new(Scratch::on_disk(name), &Settings::default(), steps));
 }

@@ -123,6 +123,8 @@ impl Engine for InPlace {
                 Rule::FileBeforeClean,
                 || {
                     if rustix::fs::fstat(fd)?.st_size as u64 != size {
+                        // Who is killed here leaves a file that was cut by us, not by somebody else.
+                        cx.shared().physical_next.store(size, Ordering::Release);
                         self.medium.ftruncate(fd, size)?;
                     }
                     restore_times(cx.shared(), fd);

@@ -214,7 +214,8 @@ impl Engine for Records {
         self.settle_all(cx)?;
         let size = cx.shared().committed_size.load(Ordering::Acquire);
         cx.fds.with(true, |fd| {
-            // Cut also where the size is right: room that was made ahead goes.
+            // Cut also where the size is right: room that was made ahead goes. A kill here leaves a size of ours.
+            cx.shared().physical_next.store(size, Ordering::Release);
             self.medium.ftruncate(fd, size)?;
             restore_times(cx.shared(), fd);
             self.medium.fdatasync(fd)?;

@@ -1,0 +1,81 @@
+//! fio with verification, by engine and threads; then a pass over a written file is killed, and fio reads it all.
+
+use crate::Job;
+use crate::report::Report;
+use crate::under;
+use famio_kill::session::{self, Kill};
+use std::process::Command;
+use std::time::Duration;
+
+const ENGINES: [&str; 4] = ["sync", "psync", "vsync", "pvsync2"];
+/// For each thread.
+const SIZE: &str = "4m";
+
+/// All engines, by one thread and by four.
+pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
+    let all: Vec<_> = ENGINES.iter().flat_map(|engine| [(*engine, 1), (*engine, 4)]).collect();
+    for (index, (engine, threads)) in all.iter().enumerate() {
+        let count = all.len() as u64;
+        let kills = job.kills / count + u64::from((index as u64) < job.kills % count);
+        under::clear(job.under.folder)?;
+        let fio = |what: &str, seed: u64, more: &[&str]| {
+            let mut command: Command = job.under.famio(&["data"], "fio");
+            command.args([
+                "--name=job",
+                "--filename=data",
+                "--thread",
+                "--verify=crc32c",
+                "--verify_fatal=1",
+                "--verify_state_save=0",
+            ]);
+            command.args([
+                format!("--ioengine={engine}"),
+                format!("--numjobs={threads}"),
+                format!("--rw={what}"),
+                format!("--randseed={seed}"),
+            ]);
+            command.args([
+                format!("--size={SIZE}"),
+                format!("--offset_increment={SIZE}"),
+                "--output-format=terse".into(),
+            ]);
+            command.args(more);
+            command
+        };
+        let seed = job.random.next_u64() >> 33;
+        // Blocks of all sizes, then of one, so that a later reader knows where they are.
+        for (what, more) in [
+            ("randwrite", &["--bs=512-64k", "--do_verify=1", "--fsync=16", "--end_fsync=1"]),
+            ("randrw", &["--bs=4k", "--do_verify=1", "--fdatasync=7", "--end_fsync=1"]),
+            ("write", &["--bs=16k", "--do_verify=1", "--fsync=16", "--end_fsync=1"]),
+        ] {
+            let ended = under::run(fio(what, seed, more))?;
+            let rest = report.said(&ended.messages, &[]);
+            report.check(ended.is_ok() && !rest.contains("verify:"), || {
+                format!("{engine}, {threads} threads, {what}: {} {rest}", ended.status)
+            });
+        }
+        for _ in 0..kills {
+            let delay = job.random.time_up_to(Duration::from_millis(400));
+            let writing = fio("randwrite", seed + 1, &["--bs=16k", "--do_verify=0", "--fsync=16", "--loops=1000"]);
+            let ended =
+                session::drive(writing, std::iter::empty(), Kill::AfterStart(Duration::from_millis(60) + delay))?;
+            report.kills += u64::from(ended.killed);
+            report.check(ended.killed, || format!("{engine}: ended by itself: {}\n{}", ended.status, ended.messages));
+            if job.random.below(2) == 0 {
+                job.under.recover()?;
+            }
+            let ended = under::run(fio("read", seed, &["--bs=16k"]))?;
+            let rest = report.said(&ended.messages, &[]);
+            report.check(ended.is_ok() && !rest.contains("verify:"), || {
+                format!("{engine}, {threads} threads, after a kill: {} {rest}", ended.status)
+            });
+        }
+        let left = under::leftovers(job.under.folder)?;
+        report.check(left.is_empty(), || format!("left behind: {}", left.join(", ")));
+        if !report.is_clean() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! `famio-programs`: unmodified programs on atomic files, killed at random and checked.
+
+mod coreutils;
+mod fio;
+mod git;
+mod leveldb;
+mod postgres;
+mod python;
+mod redis;
+mod report;
+mod rocksdb;
+mod sqlite;
+mod stress;
+mod under;
+
+use clap::Parser;
+use famio_kill::place::{self, Place};
+use famio_kill::random::Random;
+use report::Report;
+use std::process::ExitCode;
+use std::time::Instant;
+use under::Under;
+
+/// What a run is given.
+pub struct Job<'a> {
+    /// Where the program's files are to be.
+    pub under: Under<'a>,
+    /// How many SIGKILLs.
+    pub kills: u64,
+    /// For everything random.
+    pub random: Random,
+    /// Only what takes seconds.
+    pub short: bool,
+}
+
+type Runner = fn(&mut Job, &mut Report) -> Result<(), String>;
+
+/// A program, what it needs, and whether it is in the short form.
+struct Program {
+    name: &'static str,
+    needs: &'static [&'static str],
+    short: bool,
+    run: Runner,
+}
+
+const PROGRAMS: &[Program] = &[
+    Program { name: "sqlite3", needs: &["sqlite3"], short: true, run: sqlite::run },
+    Program { name: "python", needs: &["python3"], short: true, run: python::run },
+    Program {
+        name: "coreutils",
+        needs: &["cp", "sort", "shuf", "split", "tee", "install"],
+        short: true,
+        run: coreutils::run,
+    },
+    Program { name: "tar", needs: &["tar", "gzip"], short: true, run: coreutils::tar },
+    Program { name: "git", needs: &["git"], short: false, run: git::run },
+    Program { name: "fio", needs: &["fio"], short: false, run: fio::run },
+    Program { name: "redis", needs: &["redis-server", "redis-check-aof"], short: false, run: redis::run },
+    Program { name: "leveldb", needs: &["python3"], short: false, run: leveldb::run },
+    Program { name: "rocksdb", needs: &["ldb"], short: false, run: rocksdb::run },
+    Program { name: "postgres", needs: &["pgbench"], short: false, run: postgres::run },
+    Program { name: "stress-ng", needs: &["stress-ng"], short: false, run: stress::run },
+];
+
+/// Run unmodified programs on atomic files, kill them at random moments, and check what is left
+///
+/// Each runs on tmpfs and on a disk. What is not installed is skipped, and said to be. Exit status: 0 if nothing was found.
+#[derive(Parser)]
+struct Args {
+    /// Programs [default: all]
+    names: Vec<String>,
+    /// SIGKILLs for each program and file system
+    #[arg(long, default_value_t = 24)]
+    kills: u64,
+    /// Seed [default: from the clock; printed]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Only what takes seconds: sqlite3, python, coreutils, tar
+    #[arg(long)]
+    short: bool,
+    /// Only on these file systems [default: both]
+    #[arg(long, value_delimiter = ',', value_parser = ["tmpfs", "disk"])]
+    on: Vec<String>,
+    /// More options for famio run
+    #[arg(last = true)]
+    options: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("famio-programs: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<bool, String> {
+    if let Some(unknown) = args.names.iter().find(|name| PROGRAMS.iter().all(|program| program.name != **name)) {
+        let names: Vec<_> = PROGRAMS.iter().map(|program| program.name).collect();
+        return Err(format!("{unknown}: not among {}", names.join(", ")));
+    }
+    let seed = args.seed.unwrap_or_else(Random::fresh_seed);
+    println!("seed {seed} (repeat with --seed {seed})");
+    let (mut clean, mut skipped) = (true, Vec::new());
+    for program in PROGRAMS {
+        let named = args.names.iter().any(|name| name == program.name);
+        if !(named || args.names.is_empty() && (program.short || !args.short)) {
+            continue;
+        }
+        if let Some(missing) = program.needs.iter().find(|command| under::find(command).is_none()) {
+            println!("{:9} SKIPPED: {missing} is not installed", program.name);
+            skipped.push(program.name);
+            continue;
+        }
+        for on in ["tmpfs", "disk"] {
+            if args.on.is_empty() || args.on.iter().any(|wanted| wanted == on) {
+                // Of the seed and the name alone, so that one program can be repeated without the others.
+                let own = program
+                    .name
+                    .bytes()
+                    .chain(on.bytes())
+                    .fold(seed, |hash, byte| hash * 31 % 0xff_ffff_fffb + u64::from(byte));
+                match one(args, program, on, own)? {
+                    Some(sound) => clean &= sound,
+                    None => skipped.push(program.name),
+                }
+            }
+        }
+    }
+    skipped.dedup();
+    let left_out = if skipped.is_empty() { String::new() } else { format!(", but SKIPPED: {}", skipped.join(", ")) };
+    println!("total: {}{left_out}", if clean { "ok" } else { "NOT OK" });
+    Ok(clean)
+}
+
+/// Runs one program in one place. `None`: it had to be skipped.
+fn one(args: &Args, program: &Program, on: &str, seed: u64) -> Result<Option<bool>, String> {
+    let parent = if on == "tmpfs" { place::memory().to_path_buf() } else { place::disk()? };
+    let mut place = Place::new(&parent, "famio-programs")?;
+    let options: Vec<&str> = args.options.iter().map(String::as_str).collect();
+    let mut job = Job {
+        under: Under::new(place.path(), &options)?,
+        kills: args.kills,
+        random: Random::new(seed),
+        short: args.short,
+    };
+    let started = Instant::now();
+    let mut report = Report::default();
+    let done = (program.run)(&mut job, &mut report);
+    drop(job);
+    if let Err(error) = done {
+        report.finding(error);
+    }
+    println!(
+        "{:9} {:6} {report} ({:.1} s)",
+        program.name,
+        place::file_system(place.path()),
+        started.elapsed().as_secs_f64()
+    );
+    report.details();
+    if !report.is_clean() {
+        place.keep();
+        println!("          left for a look: {}", place.path().display());
+    }
+    Ok(report.skipped.is_none().then(|| report.is_clean()))
+}

@@ -1,0 +1,143 @@
+//! Starting programs, under Famio and without, and recovering what they leave.
+
+use famio_kill::launch::{Famio, literal};
+use famio_kill::session::{self, Ended, Kill};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A folder, and how programs are started in it.
+pub struct Under<'a> {
+    /// The folder.
+    pub folder: &'a Path,
+    famio: Famio,
+}
+
+/// The first program of this name in `PATH`.
+pub fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+/// A python3 that has this module.
+pub fn python_with(module: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let all = std::env::split_paths(&path).map(|folder| folder.join("python3")).filter(|file| file.is_file());
+    let has = |file: &PathBuf| {
+        Command::new(file).args(["-c", &format!("import {module}")]).output().is_ok_and(|done| done.status.success())
+    };
+    all.into_iter().find(has)
+}
+
+impl<'a> Under<'a> {
+    /// In this folder, with more options for `famio run`.
+    pub fn new(folder: &'a Path, options: &[&str]) -> Result<Self, String> {
+        Ok(Self { folder, famio: Famio::beside_me(options)? })
+    }
+
+    /// The famio command.
+    pub fn binary(&self) -> &Path {
+        &self.famio.binary
+    }
+
+    /// A program under Famio. Globs are relative to the folder.
+    pub fn famio(&self, globs: &[&str], program: impl AsRef<OsStr>) -> Command {
+        let folder = literal(self.folder);
+        let absolute = |glob: &&str| {
+            let mut text = OsString::from(&folder);
+            text.push("/");
+            text.push(glob);
+            text
+        };
+        let mut command = self.famio.run(&globs.iter().map(absolute).collect::<Vec<_>>());
+        command.arg(program.as_ref());
+        self.prepare(&mut command);
+        command
+    }
+
+    /// A program without Famio.
+    pub fn plain(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        self.prepare(&mut command);
+        command
+    }
+
+    fn prepare(&self, command: &mut Command) {
+        command.current_dir(self.folder).env("LC_ALL", "C.UTF-8");
+        // SAFETY: one system call, which is allowed after a fork.
+        unsafe {
+            command.pre_exec(|| {
+                // Servers must not outlive this program.
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                Ok(())
+            });
+        }
+    }
+
+    /// `famio recover` of the folder; then no journal and no mark are left in it.
+    pub fn recover(&self) -> Result<(), String> {
+        let mut command = self.plain(self.binary());
+        command.arg("recover").arg(self.folder);
+        let ended = run(command)?;
+        if !ended.is_ok() {
+            return Err(format!("famio recover: {}\n{}{}", ended.status, ended.text().join("\n"), ended.messages));
+        }
+        let left = leftovers(self.folder)?;
+        if left.is_empty() { Ok(()) } else { Err(format!("left after famio recover: {}", left.join(", "))) }
+    }
+}
+
+/// Runs to the end.
+pub fn run(command: Command) -> Result<Ended, String> {
+    session::drive(command, std::iter::empty(), Kill::Never)
+}
+
+/// Runs to the end, which has to be a success; gives what it printed.
+pub fn succeed(command: Command) -> Result<String, String> {
+    let text = format!("{command:?}");
+    let ended = run(command)?;
+    if !ended.is_ok() {
+        let hung = if ended.hung { "hung" } else { "" };
+        return Err(format!("{text}: {} {hung}\n{}\n{}", ended.status, ended.text().join("\n"), ended.messages));
+    }
+    Ok(ended.text().join("\n"))
+}
+
+/// All files below, sorted.
+pub fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut all = Vec::new();
+    let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    for entry in entries.flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => all.extend(files(&entry.path())?),
+            _ => all.push(entry.path()),
+        }
+    }
+    all.sort();
+    Ok(all)
+}
+
+/// Journals and marks below a folder.
+pub fn leftovers(folder: &Path) -> Result<Vec<String>, String> {
+    let mut left = Vec::new();
+    for path in files(folder)? {
+        if path.components().any(|part| part.as_os_str() == ".famio") {
+            left.push(path.display().to_string());
+        } else if !path.is_symlink() && famio_kill::harness::has_mark(&path) {
+            left.push(format!("the attribute user.famio of {}", path.display()));
+        }
+    }
+    Ok(left)
+}
+
+/// Empties a folder.
+pub fn clear(folder: &Path) -> Result<(), String> {
+    let failed = |error| format!("{}: {error}", folder.display());
+    for entry in std::fs::read_dir(folder).map_err(failed)?.flatten() {
+        let path = entry.path();
+        if path.is_dir() && !path.is_symlink() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) }
+            .map_err(failed)?;
+    }
+    Ok(())
+}
