@@ -30,21 +30,23 @@ pub(super) const DISOWNED: u8 = 3;
 /// whole; what a SYNC survives depends on the domain (`docs/guarantees.md`).
 ///
 /// All calls take `&self` and may be made from any thread.
+// What every call looks at is next to each other: of a large file's caches, a call finds little where it left it.
+#[repr(C)]
 pub struct AtomicFile {
+    pub(super) session: AtomicPtr<Session>,
+    pub(super) state: AtomicU8,
+    /// Whether there is a shadow.
+    pub(super) shadowed: AtomicBool,
     pub(super) device: u64,
     pub(super) inode: u64,
+    pub(super) fds: Descriptors,
+    pub(super) inner: Mutex<Inner>,
     pub(super) path: CString,
     pub(super) settings: Settings,
-    pub(super) fds: Descriptors,
-    pub(super) state: AtomicU8,
-    pub(super) session: AtomicPtr<Session>,
-    pub(super) inner: Mutex<Inner>,
     pub(super) plain: PlainReads,
     pub(super) lease: Lease,
     /// Made when the program maps the file; stays.
     pub(super) shadow: OnceLock<Box<Shadow>>,
-    /// Whether there is one, next to `state`, which every call looks at.
-    pub(super) shadowed: AtomicBool,
     /// A descriptor of ours, while there are maps and the program has closed all of its own.
     pub(super) keeper: Mutex<Option<OwnedFd>>,
 }

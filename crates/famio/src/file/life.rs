@@ -56,7 +56,7 @@ impl AtomicFile {
     }
 
     /// The session for a write; made at the first.
-    #[inline]
+    #[inline(always)]
     pub(super) fn session_for_write(&self) -> Result<Option<InUse<'_>>> {
         match self.state.load(Ordering::Acquire) {
             DEMOTED => Ok(None),

@@ -98,6 +98,13 @@ impl AtomicFile {
     pub unsafe fn write(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
         Self::may_lock()?;
         self.changing(
+            || {
+                self.writing(
+                    // SAFETY: the caller's promise.
+                    |session| unsafe { session.write(&self.fds, offset, bufs) },
+                    || self.kernel_write(offset, bufs),
+                )
+            },
             // SAFETY: the caller's promise.
             || unsafe { self.write_file(offset, bufs) },
             |&done| offset..offset + done as u64,
@@ -108,7 +115,8 @@ impl AtomicFile {
     ///
     /// # Safety
     /// As [`write`](Self::write).
-    #[inline(always)]
+    #[cold]
+    #[inline(never)]
     pub(super) unsafe fn write_file(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
         self.writing(
             // SAFETY: the caller's promise.
@@ -136,7 +144,7 @@ impl AtomicFile {
                 },
             )
         };
-        self.changing(append, |&(offset, done)| offset..offset + done as u64)
+        self.changing(append, append, |&(offset, done)| offset..offset + done as u64)
     }
 
     #[cold]
@@ -167,7 +175,7 @@ impl AtomicFile {
                 || self.fds.with(true, |fd| Ok(rustix::fs::ftruncate(fd, size)?)),
             )
         };
-        self.changing(set, |()| size..size)
+        self.changing(set, set, |()| size..size)
     }
 
     /// Makes the file at least as long as `size`; part of the open epoch. What is new shows zeros.
@@ -186,7 +194,7 @@ impl AtomicFile {
                 },
             )
         };
-        self.changing(grow, |()| size..size)
+        self.changing(grow, grow, |()| size..size)
     }
 
     /// Zeros over `from..to`, as far as the file goes; part of the open epoch. Holes stay holes.
@@ -207,7 +215,7 @@ impl AtomicFile {
                     },
                 )
             };
-            at = self.changing(zero, |&next| at..next)?;
+            at = self.changing(zero, zero, |&next| at..next)?;
         }
         Ok(())
     }

@@ -20,7 +20,7 @@ use super::{Access, UserBuf};
 use crate::error::{Error, Result};
 use crate::map::Mapping;
 use crate::pmem::Domain;
-use crate::sys::{high_duplicate, syscall};
+use crate::sys::{high_duplicate, identity, syscall};
 use crate::thread::Mutex;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,6 +33,7 @@ const PIECE: usize = 64 << 10;
 /// The file's bytes in memory. As long as the file's size, to the byte: beyond its last page is a SIGBUS, as in a file.
 pub(super) struct Shadow {
     memory: OwnedFd,
+    identity: (u64, u64),
     ours: Mapping,
     size: AtomicU64,
     /// Held while the file's bytes change, or are compared.
@@ -60,12 +61,21 @@ impl Shadow {
         let memory = new_memory(size)?;
         let ours = Mapping::read_write(memory.as_fd(), Domain::Process, size)?;
         Ok(Self {
+            identity: identity(memory.as_fd())?,
             memory,
             ours,
             size: AtomicU64::new(size),
             changing: Mutex::default(),
             filled: AtomicBool::new(false),
         })
+    }
+
+    /// The memory, if its descriptor is still ours: the program may have closed what it did not open.
+    fn memory(&self) -> Result<&OwnedFd> {
+        if identity(self.memory.as_fd()).ok() == Some(self.identity) {
+            return Ok(&self.memory);
+        }
+        Err(Error::with(libc::EBADF, "the descriptor of a mapped file's shadow was closed by the program"))
     }
 
     fn size(&self) -> u64 {
@@ -82,14 +92,14 @@ impl Shadow {
         let old = self.size();
         if size > old {
             // Cut to the byte first: that zeroes the rest of the last page.
-            rustix::fs::ftruncate(&self.memory, old)?;
+            rustix::fs::ftruncate(self.memory()?, old)?;
         }
         if size < old {
             // First: who reads meanwhile finds the bytes that stay, and an end where it is.
             self.size.store(size, Ordering::Release);
         }
         if size != old {
-            rustix::fs::ftruncate(&self.memory, size)?;
+            rustix::fs::ftruncate(self.memory()?, size)?;
             self.size.store(size, Ordering::Release);
         }
         Ok(())
@@ -177,7 +187,7 @@ impl AtomicFile {
             let size = self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64))?;
             let shadow = Shadow::new(size)?;
             let read =
-                |fd: BorrowedFd<'_>| fill(&shadow.memory, 0..size, |at, piece| Ok(rustix::io::pread(fd, piece, at)?));
+                |fd: BorrowedFd<'_>| fill(shadow.memory()?, 0..size, |at, piece| Ok(rustix::io::pread(fd, piece, at)?));
             self.fds.with(false, read)?;
             shadow.filled.store(true, Ordering::Release);
             self.set_shadow(shadow);
@@ -191,18 +201,20 @@ impl AtomicFile {
     fn copy_to(&self, shadow: &Shadow, range: Range<u64>) -> Result<()> {
         let range = range.start..range.end.min(shadow.size());
         // SAFETY: the piece is ours.
-        fill(&shadow.memory, range, |at, piece| unsafe { self.read_file(at, &[UserBuf::of(piece)]) })
+        fill(shadow.memory()?, range, |at, piece| unsafe { self.read_file(at, &[UserBuf::of(piece)]) })
     }
 
-    /// A change of the file's bytes: of the shadow as well, if there is one.
+    /// A change of the file's bytes: of the shadow as well, if there is one. `again` is `change` once more, for that case: so a
+    /// caller can have its own change in line.
     #[inline(always)]
     pub(super) fn changing<T>(
         &self,
         change: impl FnOnce() -> Result<T>,
+        again: impl FnOnce() -> Result<T>,
         changed: impl FnOnce(&T) -> Range<u64>,
     ) -> Result<T> {
         if let Some(shadow) = self.any_shadow() {
-            return self.change_both(shadow, change, changed);
+            return self.change_both(shadow, again, changed);
         }
         let done = change();
         match self.any_shadow() {
@@ -237,8 +249,13 @@ impl AtomicFile {
 
     fn follow(&self, shadow: &Shadow, range: Range<u64>) -> Result<()> {
         let old = shadow.size();
-        shadow.resize(self.size())?;
-        self.copy_to(shadow, range.start.min(old)..range.end)
+        let followed = shadow.resize(self.size()).and_then(|()| self.copy_to(shadow, range.start.min(old)..range.end));
+        followed.map_err(|e| {
+            // File and shadow differ: back to the last SYNC, rather than a commit of what nobody wrote.
+            self.with_session(|session| session.arena.shared().poisoned.store(1, Ordering::Release));
+            let why = format!("what was written could not be shown in its maps ({e}): no more writes are taken");
+            Error::with(libc::EIO, why)
+        })
     }
 
     /// Reads from the shadow.
@@ -288,11 +305,11 @@ impl Shadow {
     /// A descriptor of the memory, as the map that is made of it may be used.
     fn descriptor(&self, writable: bool) -> Result<OwnedFd> {
         let access = if writable { OFlags::RDWR } else { OFlags::RDONLY };
-        let link = format!("/proc/thread-self/fd/{}", self.memory.as_raw_fd());
+        let link = format!("/proc/thread-self/fd/{}", self.memory()?.as_raw_fd());
         match rustix::fs::openat(CWD, &link, access | OFlags::CLOEXEC, Mode::empty()) {
             Ok(fd) => Ok(fd),
             // Without /proc: the kernel then does not refuse a later mprotect(PROT_WRITE) of a map that may not have it.
-            Err(_) => Ok(rustix::io::fcntl_dupfd_cloexec(&self.memory, 0)?),
+            Err(_) => Ok(rustix::io::fcntl_dupfd_cloexec(self.memory()?, 0)?),
         }
     }
 }

@@ -40,7 +40,7 @@ impl AtomicFile {
         // Handed back meanwhile, by a write of ours: then its maps are the kernel's, and newer than the shadow.
         while at < range.end && !self.is_demoted() {
             // What has no memory was never stored to.
-            match rustix::fs::seek(&shadow.memory, SeekFrom::Data(at)) {
+            match rustix::fs::seek(shadow.memory()?, SeekFrom::Data(at)) {
                 Ok(data) => at = at.max(data),
                 Err(rustix::io::Errno::NXIO) => break,
                 Err(errno) => return Err(errno.into()),
