@@ -22,7 +22,7 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Whether the next `len` bytes, a block at most, can be read: nothing of a block may be stored if they can't. Looks at the
+    /// Whether the next `len` bytes, a block at most and in one buffer, can be read: nothing of a block may be stored if they can't. Looks at the
     /// one or two pages that they lie on; what goes away after that is the caller's race.
     #[inline]
     fn is_readable(&self, len: usize) -> bool {
@@ -177,8 +177,8 @@ impl Session {
                 && start.is_multiple_of(GRANULE)
                 && want.is_multiple_of(GRANULE)
                 && self.engine.takes_callers_memory()
-                && source.is_readable(want)
                 && let Some(direct) = source.in_one(want)
+                && source.is_readable(want)
             {
                 if let Err(e) = self.engine.write_block(cx, block, start, start + want, direct.wrapping_sub(start)) {
                     return (done, Err(e));
