@@ -453,8 +453,20 @@ fn differential(parent: &Path, settings: &Settings, calls: usize) {
     run(parent, settings, calls, call());
 }
 
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn one_history(calls: &[Call]) {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tmpfs().join(format!("famio-history-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let globs = Globs::new(b"*.atomic", b"/", None).unwrap();
+    process::start_with(Config { globs, settings: Settings::default(), async_io: false });
+    let outcome = history(&folder, calls);
+    let _ = std::fs::remove_dir_all(&folder);
+    outcome.unwrap();
+}
+
 fn run(parent: &Path, settings: &Settings, calls: usize, call: impl Strategy<Value = Call>) {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = parent.join(format!("famio-differential-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -477,6 +489,22 @@ fn run(parent: &Path, settings: &Settings, calls: usize, call: impl Strategy<Val
         }
         Err(other) => panic!("{other}"),
     }
+}
+
+/// A map that may become writable, of a file whose writable descriptors are closed, with another open.
+#[test]
+fn the_last_writable_descriptor_of_a_mapped_file() {
+    let (read, write) = (libc::PROT_READ, libc::PROT_READ | libc::PROT_WRITE);
+    one_history(&[
+        Call::Open { slot: 1, access: libc::O_RDWR, flags: libc::O_CREAT },
+        Call::Map { slot: 1, map: 1, page: 0, pages: 1, shared: true, prot: read },
+        Call::Open { slot: 2, access: libc::O_RDONLY, flags: 0 },
+        Call::Close(1),
+        Call::Protect { map: 1, prot: write },
+        Call::Store { map: 1, at: 0, len: 1, seed: 3 },
+        Call::Close(2),
+        Call::Msync { map: 1, flags: libc::MS_SYNC },
+    ]);
 }
 
 fn calls(default: usize) -> usize {

@@ -176,7 +176,7 @@ impl AtomicFile {
         } else {
             Ok(())
         };
-        self.fds.remove(fd, self.state.load(Ordering::Acquire) == ATTACHED);
+        self.fds.remove(fd, self.state.load(Ordering::Acquire) == ATTACHED || self.may_be_stored_to());
         result
     }
 }

@@ -286,6 +286,11 @@ impl AtomicFile {
         true
     }
 
+    /// Whether a map of the program's is, or may become, writable: that takes a writable descriptor.
+    pub(super) fn may_be_stored_to(&self) -> bool {
+        ranges::any() && ranges::has(self.key(), |range| range.may_store)
+    }
+
     /// A map of the file is gone. With the last one the descriptor that was kept for it goes, too.
     fn maps_are_gone(&self) -> Result<()> {
         if ranges::has(self.key(), |_| true) {
