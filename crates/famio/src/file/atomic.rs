@@ -30,7 +30,7 @@ pub(super) const DISOWNED: u8 = 3;
 /// whole; what a SYNC survives depends on the domain (`docs/guarantees.md`).
 ///
 /// All calls take `&self` and may be made from any thread.
-// What every call looks at is next to each other: of a large file's caches, a call finds little where it left it.
+// What every call looks at comes first, in one cache line: a program that writes much leaves nothing else in the cache.
 #[repr(C)]
 pub struct AtomicFile {
     pub(super) session: AtomicPtr<Session>,
@@ -153,9 +153,10 @@ impl AtomicFile {
         if !self.is_disowned() && !self.fds.is_last(fd) {
             self.lease_leaves(fd);
         }
-        // With maps that are still in use it is not the last.
-        let kept = self.fds.is_last(fd) && !self.is_disowned() && self.keep_for_maps(fd);
-        let result = if !kept && self.fds.is_last(fd) && self.state.load(Ordering::Acquire) != DISOWNED {
+        if self.fds.is_last(fd) && !self.is_disowned() {
+            self.keep_for_maps(fd); // with maps that are in use it is not the last
+        }
+        let result = if self.fds.is_last(fd) && self.state.load(Ordering::Acquire) != DISOWNED {
             let mut files = files();
             if self.fds.is_last(fd) {
                 files.retain(|f| !core::ptr::eq(&**f, self));

@@ -148,9 +148,7 @@ impl AtomicFile {
 
     /// Commits, settles and closes the journal clean; the next write attaches anew.
     pub(super) fn close_session(&self) -> Result<()> {
-        if !self.is_disowned() {
-            self.take_stores()?;
-        }
+        self.take_stores()?;
         self.leave(PLAIN)
     }
 

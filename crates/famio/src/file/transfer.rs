@@ -225,10 +225,7 @@ impl AtomicFile {
     /// # Errors
     /// `EIO`: the flush failed; nothing of the epoch is durable, no more writes are taken.
     pub fn sync(&self) -> Result<()> {
-        if self.shadow().is_some() && !self.is_disowned() {
-            Self::may_lock()?;
-            self.take_stores()?;
-        }
+        self.take_stores()?;
         match self.state.load(Ordering::Acquire) {
             PLAIN | DEMOTED => self.fds.with(false, |fd| Ok(rustix::fs::fdatasync(fd)?)),
             DISOWNED => Err(disowned()),

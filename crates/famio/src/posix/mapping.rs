@@ -46,9 +46,14 @@ unsafe fn mmap_there(addr: usize, length: usize, prot: i32, flags: i32, fd: RawF
 
 /// Runs `kernel`, after which what is at `addr` now is gone.
 fn change(addr: usize, length: usize, kernel: impl FnOnce() -> Ret) -> Ret {
+    answer(addr, length, kernel, |kernel| shadow::discard(addr, length, kernel))
+}
+
+/// A call about `addr`: the kernel's, or `ours`, which asks the kernel as part of it.
+fn answer<K: FnOnce() -> Ret>(addr: usize, length: usize, kernel: K, ours: impl FnOnce(K) -> Ret) -> Ret {
     match is_kernels(addr, length) {
         Ok(true) => kernel(),
-        Ok(false) => shadow::discard(addr, length, kernel),
+        Ok(false) => ours(kernel),
         Err(error) => fail(error.errno()),
     }
 }
@@ -101,13 +106,8 @@ pub unsafe fn munmap(addr: usize, length: usize) -> Ret {
 pub unsafe fn mremap(addr: usize, old_length: usize, length: usize, flags: i32, target: usize) -> Ret {
     // SAFETY: the caller's promise.
     let kernel = || unsafe { raw!(SYS_mremap, addr, old_length, length, flags, target) };
-    match is_kernels(addr, old_length) {
-        Ok(true) => return kernel(),
-        Ok(false) => {}
-        Err(error) => return fail(error.errno()),
-    }
     let target = (flags & libc::MREMAP_FIXED != 0).then_some(target);
-    shadow::remap((addr, old_length), length, (flags, target), kernel)
+    answer(addr, old_length, kernel, |kernel| shadow::remap((addr, old_length), length, (flags, target), kernel))
 }
 
 /// `mprotect(2)`.
@@ -129,32 +129,26 @@ pub unsafe fn pkey_mprotect(addr: usize, length: usize, prot: i32, key: i32) -> 
 }
 
 fn protect(addr: usize, length: usize, prot: i32, kernel: impl FnOnce() -> Ret) -> Ret {
-    match is_kernels(addr, length) {
-        Ok(true) => return kernel(),
-        Ok(false) => {}
-        Err(error) => return fail(error.errno()),
-    }
-    shadow::protect(addr, length, prot, kernel).unwrap_or_else(|error| said(&error))
+    answer(addr, length, kernel, |kernel| {
+        shadow::protect(addr, length, prot, kernel).unwrap_or_else(|error| said(&error))
+    })
 }
 
 /// `msync(2)`: with `MS_SYNC` a SYNC of each atomic file that is mapped there.
 pub fn msync(addr: usize, length: usize, flags: i32) -> Ret {
     // SAFETY: changes no memory.
     let kernel = || unsafe { raw!(SYS_msync, addr, length, flags) };
-    match is_kernels(addr, length) {
-        Ok(true) => return kernel(),
-        Ok(false) => {}
-        Err(error) => return fail(error.errno()),
-    }
-    // The kernel's checks first.
-    let checked = kernel();
-    if checked < 0 || flags & libc::MS_SYNC == 0 {
-        return checked;
-    }
-    match shadow::msync(addr, length) {
-        Ok(()) => checked,
-        Err(error) => said(&error),
-    }
+    answer(addr, length, kernel, |kernel| {
+        // The kernel's checks first.
+        let checked = kernel();
+        if checked < 0 || flags & libc::MS_SYNC == 0 {
+            return checked;
+        }
+        match shadow::msync(addr, length) {
+            Ok(()) => checked,
+            Err(error) => said(&error),
+        }
+    })
 }
 
 /// `madvise(2)`. Holes that it would make are refused, as by a file system that has none: the shadow's would be no write.
@@ -164,11 +158,9 @@ pub fn madvise(addr: usize, length: usize, advice: i32) -> Ret {
     if advice != libc::MADV_REMOVE {
         return kernel();
     }
-    match is_kernels(addr, length) {
-        Ok(false) if shadow::touches(addr, addr.saturating_add(length)) => fail(libc::EOPNOTSUPP),
-        Ok(_) => kernel(),
-        Err(error) => fail(error.errno()),
-    }
+    answer(addr, length, kernel, |kernel| {
+        if shadow::touches(addr, addr.saturating_add(length)) { fail(libc::EOPNOTSUPP) } else { kernel() }
+    })
 }
 
 fn said(error: &Error) -> Ret {

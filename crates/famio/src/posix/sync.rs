@@ -44,7 +44,7 @@ fn commit_all(wanted: impl Fn(&AtomicFile) -> bool) -> Ret {
         }
     });
     // Those that are mapped, and have no descriptor of the program's.
-    for (device, inode) in if shadow::any() { shadow::files() } else { Vec::new() } {
+    for (device, inode) in shadow::files() {
         if let Some(file) = AtomicFile::find(device, inode)
             && wanted(&file)
             && !done.iter().any(|other| Arc::ptr_eq(other, &file))

@@ -1,7 +1,8 @@
 //! The program's own maps of an atomic file: made, moved, protected, synced and given up.
 
-use super::ranges::{self, MappedRange};
-use super::{Shadow, check_size, fill, new_memory, watch};
+use super::memory::{PAGE, PIECE, Shadow, check_size, fill, new_memory};
+use super::ranges::{self, MappedRange, keys};
+use super::watch;
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
 use crate::file::atomic::{AtomicFile, PLAIN};
@@ -10,8 +11,6 @@ use crate::sys::{check, syscall};
 use core::sync::atomic::Ordering;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-
-const PAGE: usize = 4096;
 
 /// What `mmap(2)` was asked for.
 pub(crate) struct MapRequest {
@@ -141,11 +140,11 @@ fn snapshot(file: &AtomicFile, request: &MapRequest) -> Result<OwnedFd> {
 /// Runs `change`, which puts something else or nothing at `addr..addr + length`: what maps of atomic files were there are gone.
 /// Where it fails, those stay that are still there. No lock may be held: a file's last map closes it.
 pub(crate) fn discard(addr: usize, length: usize, change: impl FnOnce() -> isize) -> isize {
-    if !ranges::any() || !addr.is_multiple_of(PAGE) || length == 0 || length > isize::MAX as usize {
+    let Some(end) = end_of(addr, length).filter(|_| ranges::any() && addr.is_multiple_of(PAGE) && length > 0) else {
         return change();
-    }
+    };
     // Before: the address may be another's at once.
-    let mut gone = ranges::lock().take(addr, addr.saturating_add(length.next_multiple_of(PAGE)));
+    let mut gone = ranges::lock().take(addr, end);
     let done = change();
     if (-4095..0).contains(&done) {
         let mut ranges = ranges::lock();
@@ -175,11 +174,9 @@ fn is_there(range: &MappedRange) -> bool {
     looked == 0
 }
 
-fn keys(ranges: &[MappedRange]) -> Vec<(u64, u64)> {
-    let mut keys: Vec<_> = ranges.iter().map(|range| range.key).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    keys
+/// Where `length` bytes from `addr` on end, in whole pages; `None`: no address space is that large.
+fn end_of(addr: usize, length: usize) -> Option<usize> {
+    (length <= isize::MAX as usize).then(|| addr.saturating_add(length.next_multiple_of(PAGE)))
 }
 
 /// `msync(2)` with `MS_SYNC`: SYNC of every file that is mapped there.
@@ -197,10 +194,7 @@ pub(crate) fn msync(addr: usize, length: usize) -> Result<()> {
 /// # Errors
 /// Those of a first write, for what becomes writable. `EACCES` where the program may not write.
 pub(crate) fn protect(addr: usize, length: usize, prot: i32, kernel: impl FnOnce() -> isize) -> Result<isize> {
-    if length > isize::MAX as usize {
-        return Ok(kernel());
-    }
-    let end = addr.saturating_add(length.next_multiple_of(PAGE));
+    let Some(end) = end_of(addr, length) else { return Ok(kernel()) };
     if prot & libc::PROT_WRITE != 0 {
         let mut there: Vec<_> = ranges::lock().touching(addr, end).cloned().collect();
         if there.iter().any(|range| !range.may_store) {
@@ -234,11 +228,7 @@ pub(crate) fn remap(
     (flags, target): (i32, Option<usize>),
     kernel: impl FnOnce() -> isize,
 ) -> isize {
-    if old_length.max(length) > isize::MAX as usize {
-        return kernel();
-    }
-    let (old_end, page) =
-        (addr.saturating_add(old_length.next_multiple_of(PAGE)), |len: usize| len.next_multiple_of(PAGE));
+    let (Some(old_end), Some(_)) = (end_of(addr, old_length), end_of(0, length)) else { return kernel() };
     let carry_out = || {
         let mut ranges = ranges::lock();
         // An old length of zero makes one more map of the same.
@@ -252,7 +242,7 @@ pub(crate) fn remap(
             moved.iter().for_each(|range| ranges.add(range.clone()));
         }
         if done >= 0 {
-            let (start, end) = (done as usize, done as usize + page(length));
+            let (start, end) = (done as usize, done as usize + length.next_multiple_of(PAGE));
             for range in &moved {
                 let mut there = range.clone();
                 if old_length == 0 {
@@ -313,7 +303,7 @@ impl AtomicFile {
 
 fn copy_back(shadow: &Shadow, file: &AtomicFile, mut at: u64, end: u64) -> Result<()> {
     while at < end {
-        let len = super::PIECE.min((end - at) as usize);
+        let len = PIECE.min((end - at) as usize);
         let base = shadow.at(at, len)?;
         let done = file.kernel_write(at, &[UserBuf { base, len }])?;
         at += done as u64;

@@ -6,6 +6,7 @@
 //! While a file has a shadow, reads come from it, and every write goes to the file and to the shadow under one lock.
 
 mod maps;
+mod memory;
 mod ranges;
 mod stores;
 mod watch;
@@ -13,34 +14,20 @@ mod watch;
 pub(crate) use maps::{MapRequest, Mapped, discard, map, msync, protect, remap};
 pub(crate) use ranges::{any, disown, files, may_touch, touches};
 
+pub(super) use memory::Shadow;
+
 use super::atomic::AtomicFile;
-use super::bits::GRANULE;
-use super::home::copy_out;
 use super::{Access, UserBuf};
 use crate::error::{Error, Result};
-use crate::map::Mapping;
-use crate::pmem::Domain;
-use crate::sys::{high_duplicate, identity, syscall};
-use crate::thread::Mutex;
+use crate::sys::high_duplicate;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, SeekFrom};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use core::sync::atomic::Ordering;
+use memory::fill;
+use rustix::fs::OFlags;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
-/// Bytes that are read, compared or copied at a time.
-const PIECE: usize = 64 << 10;
-
-/// The file's bytes in memory. As long as the file's size, to the byte: beyond its last page is a SIGBUS, as in a file.
-pub(super) struct Shadow {
-    memory: OwnedFd,
-    identity: (u64, u64),
-    ours: Mapping,
-    size: AtomicU64,
-    /// Held while the file's bytes change, or are compared.
-    changing: Mutex<()>,
-    /// It has all of the file's bytes.
-    filled: AtomicBool,
-}
+const UNKEPT: &[u8] =
+    b": closed, but mapped, and no descriptor is left to keep it open: what is stored in its maps from now on is lost";
 
 /// Before a fork: a child shares the maps, and what it stores is the parent's to commit.
 pub(crate) fn before_fork() {
@@ -51,89 +38,7 @@ pub(crate) fn before_fork() {
 
 /// Whether the program has maps of this file that are not the kernel's.
 pub(crate) fn is_mapped(key: (u64, u64)) -> bool {
-    ranges::any() && ranges::has(key, |range| range.shadow)
-}
-
-impl Shadow {
-    /// An empty one. `ENOMEM`: the file takes too much of this machine's memory.
-    fn new(size: u64) -> Result<Self> {
-        check_size(size)?;
-        let memory = new_memory(size)?;
-        let ours = Mapping::read_write(memory.as_fd(), Domain::Process, size)?;
-        Ok(Self {
-            identity: identity(memory.as_fd())?,
-            memory,
-            ours,
-            size: AtomicU64::new(size),
-            changing: Mutex::default(),
-            filled: AtomicBool::new(false),
-        })
-    }
-
-    /// The memory, if its descriptor is still ours: the program may have closed what it did not open.
-    fn memory(&self) -> Result<&OwnedFd> {
-        if identity(self.memory.as_fd()).ok() == Some(self.identity) {
-            return Ok(&self.memory);
-        }
-        Err(Error::with(libc::EBADF, "the descriptor of a mapped file's shadow was closed by the program"))
-    }
-
-    fn size(&self) -> u64 {
-        self.size.load(Ordering::Acquire)
-    }
-
-    /// Where its bytes lie, below its size.
-    fn at(&self, offset: u64, len: usize) -> Result<*mut u8> {
-        self.ours.ptr(offset, len).ok_or(Error::new(libc::EFBIG))
-    }
-
-    /// The file has another size. What the program stored behind its end shows as zeros when it grows.
-    fn resize(&self, size: u64) -> Result<()> {
-        let old = self.size();
-        if size > old {
-            // Cut to the byte first: that zeroes the rest of the last page.
-            rustix::fs::ftruncate(self.memory()?, old)?;
-        }
-        if size < old {
-            // First: who reads meanwhile finds the bytes that stay, and an end where it is.
-            self.size.store(size, Ordering::Release);
-        }
-        if size != old {
-            rustix::fs::ftruncate(self.memory()?, size)?;
-            self.size.store(size, Ordering::Release);
-        }
-        Ok(())
-    }
-
-    /// Reads into the caller's buffers.
-    ///
-    /// # Safety
-    /// As [`AtomicFile::read`].
-    unsafe fn read(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
-        let (mut done, mut unchanging) = (0, None);
-        for buf in bufs {
-            loop {
-                let len = (self.size().saturating_sub(offset + done as u64)).min(buf.len as u64) as usize;
-                if len == 0 {
-                    break;
-                }
-                let from = self.at(offset + done as u64, len)?;
-                // SAFETY: the source is our mapping; the caller's promise for the rest.
-                match unsafe { copy_out(buf.base, from, len) } {
-                    Ok(()) => done += len,
-                    // Cut meanwhile: once more, with nobody else at it.
-                    Err(e) if e.errno() == libc::EIO && unchanging.is_none() => {
-                        unchanging = Some(self.changing.lock());
-                        continue;
-                    }
-                    Err(e) if done == 0 => return Err(e),
-                    Err(_) => return Ok(done),
-                }
-                break;
-            }
-        }
-        Ok(done)
-    }
+    ranges::has(key, |range| range.shadow)
 }
 
 impl AtomicFile {
@@ -180,7 +85,7 @@ impl AtomicFile {
 
     /// Before the file is attached, with maps of it as it is: those get the shadow. Nobody writes to it yet.
     pub(super) fn shadow_for_maps(&self) -> Result<()> {
-        if !ranges::any() || !ranges::has(self.key(), |range| !range.shadow) {
+        if !ranges::has(self.key(), |range| !range.shadow) {
             return Ok(());
         }
         if self.shadow.get().is_none() {
@@ -271,24 +176,25 @@ impl AtomicFile {
         unsafe { shadow.read(offset, bufs) }
     }
 
-    /// The program closes its last descriptor, and has the file mapped: one of ours stays, so that what it stores is not
-    /// lost. Whether it is so.
-    pub(super) fn keep_for_maps(&self, fd: RawFd) -> bool {
-        if !ranges::any() || !ranges::has(self.key(), |range| range.shadow || range.may_store) {
-            return false;
+    /// The program closes its last descriptor: if it has the file mapped, one of ours stays, so that what it stores is not lost.
+    pub(super) fn keep_for_maps(&self, fd: RawFd) {
+        if !ranges::has(self.key(), |range| range.shadow || range.may_store) {
+            return;
         }
         // SAFETY: the program's descriptor, which it closes after this.
-        let Ok(keeper) = high_duplicate(unsafe { BorrowedFd::borrow_raw(fd) }) else { return false };
+        let Ok(keeper) = high_duplicate(unsafe { BorrowedFd::borrow_raw(fd) }) else {
+            crate::sys::notice_parts(&[self.path.to_bytes(), UNKEPT]);
+            return;
+        };
         let writable = rustix::fs::fcntl_getfl(&keeper).is_ok_and(|flags| flags.contains(OFlags::RDWR));
         let access = if writable { Access::Write } else { Access::Read };
         self.fds.add(keeper.as_raw_fd(), access);
         *self.keeper.lock() = Some(keeper);
-        true
     }
 
     /// Whether a map of the program's is, or may become, writable: that takes a writable descriptor.
     pub(super) fn may_be_stored_to(&self) -> bool {
-        ranges::any() && ranges::has(self.key(), |range| range.may_store)
+        ranges::has(self.key(), |range| range.may_store)
     }
 
     /// A map of the file is gone. With the last one the descriptor that was kept for it goes, too.
@@ -305,80 +211,3 @@ impl AtomicFile {
         Ok(())
     }
 }
-
-impl Shadow {
-    /// A descriptor of the memory, as the map that is made of it may be used.
-    fn descriptor(&self, writable: bool) -> Result<OwnedFd> {
-        let access = if writable { OFlags::RDWR } else { OFlags::RDONLY };
-        let link = format!("/proc/thread-self/fd/{}", self.memory()?.as_raw_fd());
-        match rustix::fs::openat(CWD, &link, access | OFlags::CLOEXEC, Mode::empty()) {
-            Ok(fd) => Ok(fd),
-            // Without /proc: the kernel then does not refuse a later mprotect(PROT_WRITE) of a map that may not have it.
-            Err(_) => Ok(rustix::io::fcntl_dupfd_cloexec(self.memory()?, 0)?),
-        }
-    }
-}
-
-/// Takes over a range of what `read` gives; pages of zeros are left out where nothing is.
-fn fill(memory: &OwnedFd, range: Range<u64>, mut read: impl FnMut(u64, &mut [u8]) -> Result<usize>) -> Result<()> {
-    let mut piece = vec![0; PIECE];
-    let mut at = range.start;
-    while at < range.end {
-        let want = PIECE.min((range.end - at) as usize);
-        let got = read(at, &mut piece[..want])?;
-        if got == 0 {
-            break; // cut meanwhile
-        }
-        for (index, page) in piece[..got].chunks(4096).enumerate() {
-            let offset = at + (index * 4096) as u64;
-            if page.iter().any(|&byte| byte != 0) || !is_hole(memory, offset, page.len()) {
-                // By the kernel: no memory left is an error here, and not a SIGBUS.
-                write_all(memory.as_fd(), page, offset)?;
-            }
-        }
-        at += got as u64;
-    }
-    Ok(())
-}
-
-/// Whether nothing was ever stored there: it reads as zeros.
-fn is_hole(memory: &OwnedFd, offset: u64, len: usize) -> bool {
-    let data = rustix::fs::seek(memory, SeekFrom::Data(offset));
-    data.map_or_else(|errno| errno == rustix::io::Errno::NXIO, |data| data >= offset + len as u64)
-}
-
-/// Memory of `size` bytes, which costs nothing as long as nothing is stored in it.
-fn new_memory(size: u64) -> Result<OwnedFd> {
-    let memory = rustix::fs::memfd_create(c"famio-shadow", MemfdFlags::CLOEXEC)?;
-    let memory = high_duplicate(memory.as_fd())?;
-    rustix::fs::ftruncate(&memory, size)?;
-    Ok(memory)
-}
-
-/// `ENOMEM` for what would take more than a quarter of the machine's memory.
-fn check_size(size: u64) -> Result<()> {
-    let limit = crate::pmem::Lab::current().shadow_limit.unwrap_or_else(|| {
-        // SAFETY: plain words, filled in by the kernel.
-        let info = unsafe {
-            let mut info: libc::sysinfo = core::mem::zeroed();
-            syscall(libc::SYS_sysinfo, [&raw mut info as usize, 0, 0, 0, 0, 0]);
-            info
-        };
-        info.totalram.saturating_mul(info.mem_unit.into()) / 4
-    });
-    if size <= limit {
-        return Ok(());
-    }
-    Err(Error::with(libc::ENOMEM, format!("a map of a file of {size} bytes takes more memory than {limit} bytes")))
-}
-
-fn write_all(memory: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) -> Result<()> {
-    while !bytes.is_empty() {
-        let done = rustix::io::pwrite(memory, bytes, offset)?;
-        bytes = &bytes[done..];
-        offset += done as u64;
-    }
-    Ok(())
-}
-
-const _: () = assert!(PIECE.is_multiple_of(GRANULE));

@@ -99,7 +99,7 @@ impl Drop for Ranges {
 
 /// Whether there is one of this file that is such.
 pub(super) fn has(key: (u64, u64), such: impl Fn(&MappedRange) -> bool) -> bool {
-    lock().0.maps.iter().any(|range| range.key == key && such(range))
+    any() && lock().0.maps.iter().any(|range| range.key == key && such(range))
 }
 
 /// Whether there is one with a byte in `start..end`, as far as that can be known without waiting.
@@ -116,7 +116,12 @@ pub(crate) fn touches(start: usize, end: usize) -> bool {
 
 /// The files that are mapped.
 pub(crate) fn files() -> Vec<(u64, u64)> {
-    let mut keys: Vec<_> = lock().0.maps.iter().map(|range| range.key).filter(|&key| key != NOBODYS).collect();
+    if any() { keys(lock().0.maps.iter().filter(|range| range.key != NOBODYS)) } else { Vec::new() }
+}
+
+/// The files of some maps, each once.
+pub(super) fn keys<'a>(maps: impl IntoIterator<Item = &'a MappedRange>) -> Vec<(u64, u64)> {
+    let mut keys: Vec<_> = maps.into_iter().map(|range| range.key).collect();
     keys.sort_unstable();
     keys.dedup();
     keys

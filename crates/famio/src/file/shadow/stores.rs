@@ -1,13 +1,12 @@
 //! What the program stored through its maps becomes part of the open epoch.
 
+use super::memory::{PIECE, Shadow, next_data};
 use super::ranges;
-use super::{PIECE, Shadow};
 use crate::error::Result;
 use crate::file::UserBuf;
 use crate::file::atomic::AtomicFile;
 use crate::file::bits::GRANULE;
 use core::ops::Range;
-use rustix::fs::SeekFrom;
 
 impl AtomicFile {
     /// Writes what was stored since the last time. For a SYNC: what is stored while it runs may be left to the next.
@@ -16,13 +15,14 @@ impl AtomicFile {
     /// Those of a write; what was stored stays to be written.
     pub(in crate::file) fn take_stores(&self) -> Result<()> {
         match self.shadow() {
-            Some(shadow) => self.take_stores_of(shadow),
-            None => Ok(()),
+            Some(shadow) if !self.is_disowned() => self.take_stores_of(shadow),
+            _ => Ok(()),
         }
     }
 
     #[cold]
     fn take_stores_of(&self, shadow: &Shadow) -> Result<()> {
+        Self::may_lock()?;
         let _changing = shadow.changing.lock();
         let (wanted, serial) = ranges::lock().take_stored(self.key(), shadow.size());
         let wanted = merged(wanted);
@@ -40,13 +40,9 @@ impl AtomicFile {
         // Handed back meanwhile, by a write of ours: then its maps are the kernel's, and newer than the shadow.
         while at < range.end && !self.is_demoted() {
             // What has no memory was never stored to.
-            match rustix::fs::seek(shadow.memory()?, SeekFrom::Data(at)) {
-                Ok(data) => at = at.max(data),
-                Err(rustix::io::Errno::NXIO) => break,
-                Err(errno) => return Err(errno.into()),
-            }
-            if at >= range.end {
-                break;
+            match next_data(shadow.memory()?, at)?.filter(|&data| data < range.end) {
+                Some(data) => at = at.max(data),
+                None => break,
             }
             let want = PIECE.min((range.end - at) as usize);
             // SAFETY: the piece is ours.

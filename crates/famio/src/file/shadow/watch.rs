@@ -2,6 +2,7 @@
 //! `userfaultfd(2)` (Linux 6.7 and later). The program notices nothing: a store to a protected page takes the protection off
 //! by itself. Where it can't be had, all of a map is compared.
 
+use super::memory::PAGE;
 use super::ranges::MappedRange;
 use crate::error::{Error, Result};
 use crate::sys::{check, high_duplicate, syscall};
@@ -10,7 +11,6 @@ use rustix::fs::{CWD, Mode, OFlags};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 
-const PAGE: usize = 4096;
 /// Entries of `pagemap` that are read at a time.
 const ENTRIES: usize = 4096;
 /// In `pagemap`: write-protected by us, and not stored to since. Also where nothing is mapped yet.
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn only_what_was_stored_since_is_looked_at() {
-        let memory = super::super::new_memory(2 * SIZE).unwrap();
+        let memory = super::super::memory::new_memory(2 * SIZE).unwrap();
         let map = Mapping::reserve(memory.as_fd(), Domain::Process, 2 * SIZE, true, 0).unwrap();
         let store = |page: usize| {
             // SAFETY: within the map.
