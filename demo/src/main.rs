@@ -6,6 +6,7 @@ mod packages;
 mod paint;
 mod speed;
 
+use famio_kill::ending::exit_code;
 use famio_kill::launch::Famio;
 use famio_kill::place::{self, Place};
 use famio_kill::random::Random;
@@ -20,14 +21,7 @@ const CACHE_PAGES: u32 = 20;
 
 fn main() -> ExitCode {
     place::clean_up_on_interrupt();
-    match run() {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("famio-demo: {error}");
-            ExitCode::from(2)
-        }
-    }
+    exit_code("famio-demo", run())
 }
 
 fn run() -> Result<bool, String> {

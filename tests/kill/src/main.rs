@@ -1,6 +1,7 @@
 //! `famio-kill`: kills over file systems, journal modes, durabilities and policies.
 
 use clap::Parser;
+use famio_kill::ending::exit_code;
 use famio_kill::harness::{self, Plan, Tally};
 use famio_kill::launch::{Famio, Launcher};
 use famio_kill::place::{self, Place};
@@ -54,14 +55,7 @@ struct Configuration {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("famio-kill: {error}");
-            ExitCode::from(2)
-        }
-    }
+    exit_code("famio-kill", run(&Args::parse()))
 }
 
 fn run(args: &Args) -> Result<bool, String> {

@@ -9,6 +9,7 @@ mod vm;
 mod writer;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use famio_kill::ending::exit_code;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -67,12 +68,5 @@ fn main() -> ExitCode {
         Some(Inside::Write(writer)) => writer::main(writer).map(|()| true),
         None => campaign::main(&args),
     };
-    match result {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("famio-power: {error}");
-            ExitCode::from(2)
-        }
-    }
+    exit_code("famio-power", result)
 }

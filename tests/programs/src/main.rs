@@ -14,6 +14,7 @@ mod stress;
 mod under;
 
 use clap::Parser;
+use famio_kill::ending::exit_code;
 use famio_kill::place::{self, Place};
 use famio_kill::random::Random;
 use report::Report;
@@ -87,14 +88,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("famio-programs: {error}");
-            ExitCode::from(2)
-        }
-    }
+    exit_code("famio-programs", run(&Args::parse()))
 }
 
 fn run(args: &Args) -> Result<bool, String> {

@@ -1,6 +1,7 @@
 //! One measurement of single calls on a file that is not atomic: calls libc as a program does.
 
 use super::median::median;
+use super::worker::expect;
 use clap::ValueEnum;
 use std::ffi::CString;
 use std::fs::File;
@@ -120,14 +121,6 @@ fn pwrite(fd: i32) -> Result<(), Error> {
     let buffer = [1u8; SMALL];
     // SAFETY: the buffer is valid for its length.
     expect(unsafe { libc::pwrite64(fd, buffer.as_ptr().cast(), SMALL, 0) }, SMALL)
-}
-
-fn expect(result: isize, whole: usize) -> Result<(), Error> {
-    match result {
-        -1 => Err(Error::last_os_error()),
-        count if count == whole as isize => Ok(()),
-        count => Err(Error::other(format!("{count} of {whole} bytes"))),
-    }
 }
 
 #[cfg(test)]

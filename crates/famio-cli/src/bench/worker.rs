@@ -178,7 +178,7 @@ impl State {
 }
 
 /// A call's result, which must be the whole.
-fn expect(result: isize, whole: usize) -> Result<(), Error> {
+pub(super) fn expect(result: isize, whole: usize) -> Result<(), Error> {
     match result {
         -1 => Err(Error::last_os_error()),
         count if count == whole as isize => Ok(()),
