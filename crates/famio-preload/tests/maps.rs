@@ -55,6 +55,11 @@ fn a_read_beside_a_cut_is_short_and_no_error() {
 }
 
 #[test]
+fn the_first_map_beside_writes_has_them_all() {
+    assert_eq!(both("first"), "");
+}
+
+#[test]
 fn private_maps_and_errors() {
     assert_eq!(both("private") + &both("errors"), "");
 }

@@ -472,6 +472,31 @@ static void race(const char *path) {
   CHECK(pthread_join(thread, NULL) == 0 && munmap(map, 16 * PAGE) == 0 && close(racing) == 0);
 }
 
+/* The file's first map beside a thread that writes: what was written is in it, whichever came first. */
+#define WRITTEN 64
+static volatile int at_block;
+static void *writing(void *unused) {
+  (void)unused;
+  char page[PAGE];
+  memset(page, 'Z', PAGE);
+  for (at_block = 0; at_block < WRITTEN; at_block++)
+    CHECK(pwrite(racing, page, PAGE, (off_t)at_block * PAGE) == PAGE);
+  return NULL;
+}
+static void first(const char *path) {
+  for (int round = 0; round < 200; round++) {
+    racing = filled(path, WRITTEN);
+    at_block = -1;
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, writing, NULL) == 0);
+    while (at_block < round % WRITTEN) {}
+    char *map = mapped(racing, WRITTEN * PAGE, RW, 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    for (int i = 0; i < WRITTEN; i++) CHECK(map[i * PAGE] == 'Z' && map[i * PAGE + PAGE - 1] == 'Z');
+    CHECK(munmap(map, WRITTEN * PAGE) == 0 && close(racing) == 0 && unlink(path) == 0);
+  }
+}
+
 /* Maps made over others' places while files are opened: locks in one order. */
 static void *opening(void *path) {
   while (!ends) close(opened(path, O_RDWR));
@@ -634,6 +659,7 @@ int main(int argc, char **argv) {
   ON(by_number);
   ON(grows);
   ON(race);
+  ON(first);
   ON(orders);
   ON(forks);
   if (!strcmp(what, "kills")) kills(path, argv[3]);

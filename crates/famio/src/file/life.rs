@@ -102,6 +102,7 @@ impl AtomicFile {
                 result => result.map_err(|e| e.context(self.path.to_string_lossy()))?,
             };
             let session = Box::new(session);
+            self.tell_of_shadow(&session);
             self.session.store(core::ptr::from_ref(&*session).cast_mut(), Ordering::Release);
             inner.arena = Some(session.arena.clone());
             inner.session = Some(session);

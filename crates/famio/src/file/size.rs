@@ -21,7 +21,7 @@ impl Session {
         let cx = self.context(fds);
         let shared = cx.shared();
         let _closed = self.close_gate(fds)?;
-        self.check(cx)?;
+        self.check_change(cx)?;
         let old = shared.size();
         let size = to(old);
         if size > SIZE_MAX {

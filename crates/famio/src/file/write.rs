@@ -5,7 +5,7 @@ use super::bits::GRANULE;
 use super::context::{BlockBuf, Context, count};
 use super::home::copy_in;
 use super::read::is_current;
-use super::session::{CALL_MAX, Session};
+use super::session::{CALL_MAX, SHADOWED, Session};
 use super::{Descriptors, UserBuf};
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, BLOCKS_MAX};
@@ -107,7 +107,7 @@ impl Session {
         let shared = cx.shared();
         let total = bufs.iter().fold(0usize, |sum, buf| sum.saturating_add(buf.len)).min(CALL_MAX);
         let _inside = self.go_in(&mut cx)?;
-        self.check(cx)?;
+        self.check_change(cx)?;
         if let Some(offset) = at
             // SAFETY: the caller's promise.
             && let Some(done) = unsafe { self.defer(&cx, offset, bufs) }
@@ -221,6 +221,16 @@ impl Session {
         is_current(cx)?;
         if shared.poisoned.load(Ordering::Acquire) != 0 {
             return Err(Error::new(libc::EIO));
+        }
+        Ok(())
+    }
+
+    /// The file takes a change, of this thread. `SHADOWED`: not alone. Inside the gate, or with it closed.
+    #[inline]
+    pub(super) fn check_change(&self, cx: Context<'_>) -> Result<()> {
+        self.check(cx)?;
+        if cx.shared().mapped.load(Ordering::Relaxed) != 0 && crate::thread::current().with_shadow.get() == 0 {
+            return Err(Error::new(SHADOWED));
         }
         Ok(())
     }

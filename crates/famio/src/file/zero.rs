@@ -20,7 +20,7 @@ impl Session {
         let mut cx = self.context(fds);
         let shared = cx.shared();
         let _inside = self.go_in(&mut cx)?;
-        self.check(cx)?;
+        self.check_change(cx)?;
         self.carry_out(&cx)?;
         // Only who closes the gate makes it smaller.
         let end = to.min(shared.size());

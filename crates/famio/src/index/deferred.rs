@@ -9,6 +9,10 @@ use rustix::time::Timespec;
 const TAKEN: u64 = 1 << 63;
 /// Its bytes are in the second place.
 const SECOND: u64 = 1 << 62;
+/// Where in its place they begin: six bits from here on.
+const SHIFT: u32 = 56;
+const SHIFTS: u64 = 63 << SHIFT;
+const _: () = assert!(super::radix::BLOCKS_MAX < 1 << SHIFT);
 /// Looks at somebody who carries it out, before that is given up: about a minute.
 const WAITS: u32 = 60_000;
 /// Of these, looks with a mere yield between them.
@@ -22,6 +26,8 @@ pub(crate) struct PutOff {
     pub block: u64,
     /// Its place: 0 or 1.
     pub place: usize,
+    /// Where in it the bytes begin, less than a cache line.
+    pub shift: usize,
 }
 
 /// The word that says what is deferred: at most one block.
@@ -46,8 +52,8 @@ impl Deferred {
     }
 
     fn read(word: u64) -> Option<PutOff> {
-        let block = (word & !(TAKEN | SECOND)).checked_sub(1)?;
-        Some(PutOff { block, place: usize::from(word & SECOND != 0) })
+        let block = (word & !(TAKEN | SECOND | SHIFTS)).checked_sub(1)?;
+        Some(PutOff { block, place: usize::from(word & SECOND != 0), shift: ((word & SHIFTS) >> SHIFT) as usize })
     }
 
     /// The place that the next block goes to, for the thread that has the file alone.
@@ -60,7 +66,8 @@ impl Deferred {
     /// alone.
     #[inline]
     pub fn put(&self, next: PutOff) {
-        self.0.store((next.block + 1) | if next.place == 0 { 0 } else { SECOND }, Ordering::Release);
+        let place = if next.place == 0 { 0 } else { SECOND };
+        self.0.store((next.block + 1) | (next.shift as u64) << SHIFT & SHIFTS | place, Ordering::Release);
     }
 
     /// Nothing is, in a new session.

@@ -53,6 +53,8 @@ pub(crate) struct Shared {
     pub poisoned: AtomicU32,
     /// 1: the open epoch has writes.
     pub dirty: AtomicU32,
+    /// 1: the file has a shadow, which is changed with it. Stays.
+    pub mapped: AtomicU32,
     /// Counts the sessions that used this arena one after the other.
     pub generation: AtomicU64,
     /// The policy in force (`file::policy`).

@@ -27,7 +27,9 @@ pub struct ThreadBlock {
     pub(crate) posix_locks: Cell<u64>,
     /// Which place in the list of calls is this thread's (see `file::calls`); zero before its first call.
     pub(crate) calls: Cell<u64>,
-    spare: [Cell<u64>; 2],
+    /// This thread changes a mapped file together with its shadow (see `file::shadow`).
+    pub(crate) with_shadow: Cell<u64>,
+    spare: Cell<u64>,
     not_sync: PhantomData<*mut ()>,
 }
 

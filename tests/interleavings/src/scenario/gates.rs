@@ -228,7 +228,7 @@ impl Blocks {
         if shared.deferred.last().is_none_or(|last| last.block != block as u64) {
             self.carry_out(true);
         }
-        shared.deferred.put(PutOff { block: block as u64, place });
+        shared.deferred.put(PutOff { block: block as u64, place, shift: 0 });
     }
 
     fn show(&self) {

@@ -7,7 +7,7 @@ use crate::file::home::copy_out;
 use crate::map::Mapping;
 use crate::pmem::Domain;
 use crate::sys::{high_duplicate, identity, syscall};
-use crate::thread::Mutex;
+use crate::thread::{Guard, Mutex, current};
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, SeekFrom};
@@ -24,10 +24,22 @@ pub(in crate::file) struct Shadow {
     identity: (u64, u64),
     ours: Mapping,
     size: AtomicU64,
-    /// Held while the file's bytes change, or are compared.
-    pub(super) changing: Mutex<()>,
+    /// See [`Changing`].
+    changing: Mutex<()>,
     /// It has all of the file's bytes.
     pub(super) filled: AtomicBool,
+}
+
+/// Held while bytes of the file and the shadow change, or are compared: this thread may change the file meanwhile.
+pub(super) struct Changing<'a> {
+    _lock: Guard<'a, ()>,
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        let count = &current().with_shadow;
+        count.set(count.get() - 1);
+    }
 }
 
 impl Shadow {
@@ -44,6 +56,13 @@ impl Shadow {
             changing: Mutex::default(),
             filled: AtomicBool::new(false),
         })
+    }
+
+    pub(super) fn lock(&self) -> Changing<'_> {
+        let lock = self.changing.lock();
+        let count = &current().with_shadow;
+        count.set(count.get() + 1);
+        Changing { _lock: lock }
     }
 
     /// The memory, if its descriptor is still ours: the program may have closed what it did not open.
@@ -99,7 +118,7 @@ impl Shadow {
                     Ok(()) => done += len,
                     // Cut meanwhile: once more, with nobody else at it.
                     Err(e) if e.errno() == libc::EIO && unchanging.is_none() => {
-                        unchanging = Some(self.changing.lock());
+                        unchanging = Some(self.lock());
                         continue;
                     }
                     Err(e) if done == 0 => return Err(e),

@@ -17,6 +17,7 @@ pub(crate) use ranges::{any, disown, files, may_touch, touches};
 pub(super) use memory::Shadow;
 
 use super::atomic::AtomicFile;
+use super::session::{SHADOWED, Session};
 use super::{Access, UserBuf};
 use crate::error::{Error, Result};
 use crate::sys::high_duplicate;
@@ -45,19 +46,23 @@ impl AtomicFile {
     /// The shadow, when it has all bytes.
     #[inline]
     pub(super) fn shadow(&self) -> Option<&Shadow> {
-        self.any_shadow().filter(|shadow| shadow.filled.load(Ordering::Acquire))
-    }
-
-    /// The shadow, also while it is being filled.
-    #[inline(always)]
-    fn any_shadow(&self) -> Option<&Shadow> {
-        if self.shadowed.load(Ordering::Acquire) { self.shadow.get().map(|shadow| &**shadow) } else { None }
+        if !self.shadowed.load(Ordering::Acquire) {
+            return None;
+        }
+        self.shadow.get().map(|shadow| &**shadow).filter(|shadow| shadow.filled.load(Ordering::Acquire))
     }
 
     fn set_shadow(&self, made: Shadow) -> &Shadow {
         let shadow = self.shadow.get_or_init(|| Box::new(made));
         self.shadowed.store(true, Ordering::SeqCst);
         shadow
+    }
+
+    /// From now on who changes the file is told that it has a shadow, if it has one. Nobody ends or begins a session meanwhile.
+    pub(super) fn tell_of_shadow(&self, session: &Session) {
+        if self.shadow.get().is_some() {
+            session.arena.shared().mapped.store(1, Ordering::Release);
+        }
     }
 
     /// The shadow, made now if there is none; attaches the file. `None`: it was handed back.
@@ -67,10 +72,12 @@ impl AtomicFile {
             let Some(session) = self.session_for_write()? else { return Ok(None) };
             if self.shadow().is_none() {
                 let made = Shadow::new(self.size())?;
-                // Known before it is filled: a write that comes to its end later looks for it, and does its part again.
                 let shadow = self.set_shadow(made);
-                let _changing = shadow.changing.lock();
-                // What came in before has left now, and is seen.
+                let _changing = shadow.lock();
+                // What changes the file from here on waits for that lock. What came in before has left then, and is seen.
+                if let Some(session) = &self.inner().session {
+                    self.tell_of_shadow(session);
+                }
                 drop(session.close_gate(&self.fds)?);
                 drop(session);
                 if !shadow.filled.load(Ordering::Acquire) {
@@ -109,8 +116,8 @@ impl AtomicFile {
         fill(shadow.memory()?, range, |at, piece| unsafe { self.read_file(at, &[UserBuf::of(piece)]) })
     }
 
-    /// A change of the file's bytes: of the shadow as well, if there is one. `again` is `change` once more, for that case: so a
-    /// caller can have its own change in line.
+    /// A change of the file's bytes: of the shadow as well, if there is one, which the session says (`SHADOWED`). `again` is
+    /// `change` once more, for that case: so a caller can have its own change in line.
     #[inline(always)]
     pub(super) fn changing<T>(
         &self,
@@ -118,37 +125,22 @@ impl AtomicFile {
         again: impl FnOnce() -> Result<T>,
         changed: impl FnOnce(&T) -> Range<u64>,
     ) -> Result<T> {
-        if let Some(shadow) = self.any_shadow() {
-            return self.change_both(shadow, again, changed);
-        }
-        let done = change();
-        match self.any_shadow() {
-            None => done,
-            Some(shadow) => self.catch_up(shadow, done, changed),
+        match change() {
+            Err(e) if e.errno() == SHADOWED => self.change_both(again, changed),
+            done => done,
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn change_both<T>(
-        &self,
-        shadow: &Shadow,
-        change: impl FnOnce() -> Result<T>,
-        changed: impl FnOnce(&T) -> Range<u64>,
-    ) -> Result<T> {
-        let _changing = shadow.changing.lock();
+    fn change_both<T>(&self, change: impl FnOnce() -> Result<T>, changed: impl FnOnce(&T) -> Range<u64>) -> Result<T> {
+        let shadow = self.shadow.get().ok_or(Error::new(libc::EIO))?;
+        let _changing = shadow.lock();
         let done = change()?;
-        self.follow(shadow, changed(&done))?;
-        Ok(done)
-    }
-
-    /// The shadow was made while the change was under way: it may have missed it.
-    #[cold]
-    #[inline(never)]
-    fn catch_up<T>(&self, shadow: &Shadow, done: Result<T>, changed: impl FnOnce(&T) -> Range<u64>) -> Result<T> {
-        let done = done?;
-        let _changing = shadow.changing.lock();
-        self.follow(shadow, changed(&done))?;
+        // Handed back by this very change: then its maps are the kernel's.
+        if !self.is_demoted() {
+            self.follow(shadow, changed(&done))?;
+        }
         Ok(done)
     }
 

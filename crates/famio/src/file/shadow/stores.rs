@@ -23,7 +23,7 @@ impl AtomicFile {
     #[cold]
     fn take_stores_of(&self, shadow: &Shadow) -> Result<()> {
         Self::may_lock()?;
-        let _changing = shadow.changing.lock();
+        let _changing = shadow.lock();
         let (wanted, serial) = ranges::lock().take_stored(self.key(), shadow.size());
         let wanted = merged(wanted);
         let taken =
