@@ -6,9 +6,10 @@ use super::process::disowned;
 use super::registry::files;
 use super::session::{OldSession, Session};
 use super::shadow::Shadow;
+use super::turn::Turns;
 use super::{Access, Descriptors};
 use crate::error::{Error, Result};
-use crate::index::{Arena, Claim};
+use crate::index::{Arena, Claim, Door};
 use crate::recovery;
 use crate::settings::Settings;
 use crate::thread::{Guard, Mutex};
@@ -49,6 +50,7 @@ pub struct AtomicFile {
     pub(super) shadow: OnceLock<Box<Shadow>>,
     /// A descriptor of ours, while there are maps and the program has closed all of its own.
     pub(super) keeper: Mutex<Option<OwnedFd>>,
+    pub(super) turns: Turns,
 }
 
 pub(super) struct Inner {
@@ -56,9 +58,25 @@ pub(super) struct Inner {
     pub session: Option<Box<Session>>,
     /// Sessions that have ended, in which calls may still be.
     pub old: Vec<OldSession>,
-    /// The arena of the claim, from the first session on.
+    /// The arena of the claim, from its first session on.
     pub arena: Option<Arc<Arena>>,
+    /// While it is this process's turn.
     pub claim: Option<Claim>,
+}
+
+/// Recovers a file that a crash left with a journal, unless a process has it now.
+fn recover(fd: BorrowedFd<'_>, (device, inode): (u64, u64), is_writable: bool, settings: &Settings) -> Result<()> {
+    if recovery::is_ordinary(fd, settings)? {
+        return Ok(());
+    }
+    let Some(mut claim) = Claim::try_take(fd, device, inode)? else { return Ok(()) };
+    let recovered = recovery::at_open(fd, is_writable, &mut claim, settings);
+    if recovered.is_ok() {
+        claim.release()
+    } else {
+        claim.leave()
+    }
+    recovered
 }
 
 impl AtomicFile {
@@ -82,9 +100,9 @@ impl AtomicFile {
             return Ok(file.clone());
         }
         crate::map::guard::install()?;
-        let mut claim = Claim::take(fd, device, inode, access == Access::Write).map_err(named)?;
-        if let Err(e) = recovery::at_open(fd, access == Access::Write, &mut claim, settings) {
-            claim.leave();
+        let door = Door::open(fd, device, inode).map_err(named)?;
+        if let Err(e) = recover(fd, (device, inode), access == Access::Write, settings) {
+            door.leave();
             return Err(named(e));
         }
         let file = Arc::new(Self {
@@ -95,12 +113,13 @@ impl AtomicFile {
             fds: Descriptors::default(),
             state: AtomicU8::new(PLAIN),
             session: AtomicPtr::new(core::ptr::null_mut()),
-            inner: Mutex::new(Inner { session: None, old: Vec::new(), arena: None, claim: Some(claim) }),
+            inner: Mutex::new(Inner { session: None, old: Vec::new(), arena: None, claim: None }),
             plain: PlainReads::default(),
             lease: Lease::default(),
             shadow: OnceLock::new(),
             shadowed: AtomicBool::new(false),
             keeper: Mutex::default(),
+            turns: Turns::new(door),
         });
         file.fds.add(fd.as_raw_fd(), access);
         files.push(file.clone());
@@ -110,11 +129,6 @@ impl AtomicFile {
     fn reopen(&self, fd: BorrowedFd<'_>, access: Access) -> Result<()> {
         if self.state.load(Ordering::Acquire) == DISOWNED {
             return Err(disowned());
-        }
-        if access == Access::Write
-            && let Some(claim) = &mut self.inner().claim
-        {
-            claim.upgrade()?;
         }
         self.fds.add(fd.as_raw_fd(), access);
         Ok(())
@@ -160,15 +174,12 @@ impl AtomicFile {
             let mut files = files();
             if self.fds.is_last(fd) {
                 files.retain(|f| !core::ptr::eq(&**f, self));
-                let closed = self.close_session();
+                let closed = self.leave_door();
                 if closed.is_err()
                     && let Some(session) = self.session()
                 {
                     // Who claims the file next recovers it: nothing of ours, the background least, may touch it then.
                     session.arena.shared().closed.store(1, Ordering::Release);
-                }
-                if let Some(claim) = self.inner().claim.take() {
-                    claim.release();
                 }
                 closed
             } else {

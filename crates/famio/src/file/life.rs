@@ -7,11 +7,9 @@ use super::calls::Call;
 use super::process::disowned;
 use super::session::{OldSession, Session};
 use crate::error::{Error, Result};
-use crate::index::Claim;
 use crate::journal::has_lost_its_name;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
-use std::os::fd::BorrowedFd;
 
 const LOST: &[u8] =
     b": handed back to the kernel because the name that it was opened by is gone; open it by its other name";
@@ -76,13 +74,7 @@ impl AtomicFile {
                 self.state.store(DEMOTED, Ordering::Release);
                 return Ok(None);
             }
-            // Given up before an exec that failed: taken again, with an arena of its own.
-            if inner.claim.is_none() {
-                inner.arena = None;
-                let take = |fd: BorrowedFd<'_>| Claim::take(fd, self.device, self.inode, true);
-                inner.claim = Some(self.fds.with(true, take).map_err(|e| e.context(self.path.to_string_lossy()))?);
-            }
-            let Some(claim) = &inner.claim else { return Err(Error::new(libc::EBADF)) };
+            self.take_turn(&mut inner)?;
             match self.shadow_for_maps() {
                 Err(e) if e.errno() == libc::ENOMEM => {
                     crate::sys::notice_parts(&[self.path.to_bytes(), LARGE]);
@@ -91,7 +83,13 @@ impl AtomicFile {
                 }
                 made => made?,
             }
-            let session = match attach::attach(&self.fds, claim, &self.settings, inner.arena.clone()) {
+            let Some(claim) = &inner.claim else { return Err(Error::new(libc::EBADF)) };
+            self.turns.door.set_session(true);
+            let attached = attach::attach(&self.fds, claim, &self.settings, inner.arena.clone());
+            if attached.is_err() {
+                self.turns.door.set_session(false);
+            }
+            let session = match attached {
                 Err(e) if e.errno() == libc::ESTALE && self.fds.with(true, |fd| Ok(has_lost_its_name(fd)))? => {
                     // Its other names are not known: there is no folder to find a journal by after a crash.
                     self.maps_to_kernel()?;
@@ -102,9 +100,12 @@ impl AtomicFile {
                 result => result.map_err(|e| e.context(self.path.to_string_lossy()))?,
             };
             let session = Box::new(session);
+            inner.arena = Some(session.arena.clone());
+            if let Err(e) = self.take_up(&session) {
+                return Err(self.put_down(&mut inner, session, e));
+            }
             self.tell_of_shadow(&session);
             self.session.store(core::ptr::from_ref(&*session).cast_mut(), Ordering::Release);
-            inner.arena = Some(session.arena.clone());
             inner.session = Some(session);
             inner.old.retain_mut(|old| !old.is_left());
             self.state.store(ATTACHED, Ordering::Release);
@@ -162,12 +163,13 @@ impl AtomicFile {
         {
             Self::may_lock()?;
             self.lease.rest();
-            let closed = session.close(&self.fds);
+            let closed = self.close_journal(session);
             self.lease_ends(closed.is_ok());
             closed.map_err(|e| e.context(self.path.to_string_lossy()))?;
             self.plain.forget_size();
             self.session.store(core::ptr::null_mut(), Ordering::SeqCst);
             ended = inner.session.take();
+            self.turns.door.set_session(false);
         }
         if state != DISOWNED {
             self.state.store(to, Ordering::Release);

@@ -37,6 +37,8 @@ impl Session {
             return Err(Error::with(libc::EIO, format!("SYNC failed ({e}): no more writes are taken; reads go on")));
         }
         shared.committed_size.store(sealed.size, Ordering::Release);
+        shared.epoch_low.store(sealed.size, Ordering::Release);
+        shared.turn_low.store(sealed.size, Ordering::Release);
         shared.committed.store(sealed.epoch, Ordering::Release);
         shared.dirty.store(0, Ordering::SeqCst);
         next_epoch(shared, self.choice);

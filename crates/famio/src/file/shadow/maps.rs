@@ -88,6 +88,7 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
         return Err(Error::new(libc::EOVERFLOW));
     }
     AtomicFile::may_lock()?;
+    let _kept = file.turns.keep();
     if file.shadow().is_none() && !(request.is_shared() && request.range(0, file.key(), false).stores) {
         // Nobody attaches the file meanwhile: then the kernel's file is what there is.
         let inner = file.inner();
@@ -122,6 +123,7 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
     let mut range = request.range(start, file.key(), true);
     watch::begin(&mut range);
     ranges::lock().add(range);
+    file.need_shadow()?; // filled again, if the turn was given before it was kept
     Ok(Mapped::At(start))
 }
 

@@ -24,6 +24,7 @@ use crate::sys::high_duplicate;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use memory::fill;
+pub(super) use memory::told;
 use rustix::fs::OFlags;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
@@ -61,7 +62,7 @@ impl AtomicFile {
     /// From now on who changes the file is told that it has a shadow, if it has one. Nobody ends or begins a session meanwhile.
     pub(super) fn tell_of_shadow(&self, session: &Session) {
         if self.shadow.get().is_some() {
-            session.arena.shared().mapped.store(1, Ordering::Release);
+            session.arena.shared().mapped.fetch_or(1, Ordering::Release);
         }
     }
 
@@ -88,6 +89,13 @@ impl AtomicFile {
             }
         }
         Ok(self.shadow())
+    }
+
+    /// Other processes may change the file: before its next map the shadow is to be filled again. It has none.
+    pub(super) fn shadow_is_stale(&self) {
+        if let Some(shadow) = self.shadow.get() {
+            shadow.filled.store(false, Ordering::SeqCst);
+        }
     }
 
     /// Before the file is attached, with maps of it as it is: those get the shadow. Nobody writes to it yet.
@@ -134,12 +142,20 @@ impl AtomicFile {
     #[cold]
     #[inline(never)]
     fn change_both<T>(&self, change: impl FnOnce() -> Result<T>, changed: impl FnOnce(&T) -> Range<u64>) -> Result<T> {
-        let shadow = self.shadow.get().ok_or(Error::new(libc::EIO))?;
+        self.leave_dead_behind()?;
+        let Some(shadow) = self.shadow.get() else {
+            let _told = told();
+            let done = change()?;
+            self.rely_on(changed(&done));
+            return Ok(done);
+        };
         let _changing = shadow.lock();
         let done = change()?;
+        let range = changed(&done);
+        self.rely_on(range.clone());
         // Handed back by this very change: then its maps are the kernel's.
         if !self.is_demoted() {
-            self.follow(shadow, changed(&done))?;
+            self.follow(shadow, range)?;
         }
         Ok(done)
     }
