@@ -75,6 +75,7 @@ impl AtomicFile {
                 return Ok(None);
             }
             self.take_turn(&mut inner)?;
+            let begun = super::turn::now();
             match self.shadow_for_maps() {
                 Err(e) if e.errno() == libc::ENOMEM => {
                     crate::sys::notice_parts(&[self.path.to_bytes(), LARGE]);
@@ -109,6 +110,7 @@ impl AtomicFile {
             inner.session = Some(session);
             inner.old.retain_mut(|old| !old.is_left());
             self.state.store(ATTACHED, Ordering::Release);
+            self.turns.began(begun);
             super::background::start();
             crate::index::sweep_once();
             self.with_session(|session| self.lease.begin(session));

@@ -255,34 +255,38 @@ impl AtomicFile {
     /// `EIO`: the flush failed; nothing of the epoch is durable, no more writes are taken.
     pub fn sync(&self) -> Result<()> {
         self.take_stores()?;
-        self.leave_dead_behind()?;
-        if self.state.load(Ordering::Acquire) == PLAIN && self.turns.is_quiet().is_none() && self.fds.has_writable() {
-            // Others have written what is not committed yet.
-            self.session_for_write().map(drop)?;
-        }
-        match self.state.load(Ordering::Acquire) {
-            PLAIN | DEMOTED => self.fds.with(false, |fd| Ok(rustix::fs::fdatasync(fd)?)),
-            DISOWNED => Err(disowned()),
-            _ => {
-                Self::may_lock()?;
-                match self.session() {
-                    // Closed meanwhile: closing commits.
-                    Some(session) => match session.sync(&self.fds) {
-                        Err(e) if e.errno() == libc::ESTALE => Ok(()),
-                        result => {
-                            if result.is_ok() {
-                                self.turns.committed();
+        for _ in 0..ENDINGS {
+            self.leave_dead_behind()?;
+            match self.state.load(Ordering::Acquire) {
+                DISOWNED => return Err(disowned()),
+                // What is not committed travels: this process is to commit it, whoever wrote it.
+                PLAIN if self.turns.is_quiet().is_none() && self.fds.has_writable() => match self.session_for_write() {
+                    Err(e) if e.errno() == libc::ESTALE && e.detail().is_none() => {}
+                    attached => attached.map(drop)?,
+                },
+                PLAIN | DEMOTED => return self.fds.with(false, |fd| Ok(rustix::fs::fdatasync(fd)?)),
+                _ => {
+                    Self::may_lock()?;
+                    if let Some(session) = self.session() {
+                        match session.sync(&self.fds) {
+                            // It has ended meanwhile: committed, or not.
+                            Err(e) if e.errno() == libc::ESTALE => {}
+                            result => {
+                                if result.is_ok() {
+                                    self.turns.committed();
+                                }
+                                if self.lease.is_due(&session) {
+                                    self.lease.ask(&session);
+                                }
+                                return result;
                             }
-                            if self.lease.is_due(&session) {
-                                self.lease.ask(&session);
-                            }
-                            result
                         }
-                    },
-                    None => Ok(()),
+                    }
                 }
             }
+            rustix::thread::sched_yield();
         }
+        Err(Error::with(libc::EIO, "its journal ends and begins too often to be committed"))
     }
 
     /// When the file was last changed, where that is not yet on its inode.

@@ -190,12 +190,6 @@ impl Door {
         self.page().state.load(Ordering::Acquire)
     }
 
-    /// Whether somebody has a session, or the epoch travels.
-    #[inline]
-    pub fn is_in_use(&self) -> bool {
-        self.state() & (SESSION | TRAVELS) != 0
-    }
-
     /// There is a session now, or no longer. By who has the turn.
     pub fn set_session(&self, there: bool) {
         self.change(SESSION, there);

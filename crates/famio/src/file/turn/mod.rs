@@ -25,16 +25,20 @@ use travel::{Draft, Travelling, What};
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// Looks before a wait is given up: about a minute.
 const LOOKS: u32 = 6000;
-/// A turn lasts so long, in nanoseconds, though somebody rings: a few calls are to come of it.
+/// A turn lasts so long, in nanoseconds, though somebody rings: a few calls are to come of it. And as long as it took to begin
+/// and to end the last one, up to the longest: on a disk that is a few syncs.
 const SHORTEST: u64 = 1_000_000;
+const LONGEST: u64 = 50_000_000;
 
 /// What a process keeps of its turns.
 pub(super) struct Turns {
     pub door: Door,
     /// The bell's count when the turn was taken, or answered.
     heard: AtomicU32,
-    /// When the turn was taken.
+    /// When the turn was taken, or its session begun, and how long that and the last end took.
     since: AtomicU64,
+    began_in: AtomicU64,
+    ended_in: AtomicU64,
     /// The epoch has travelled here: once it is committed, it does not any more.
     travelled: AtomicBool,
     /// Some of what travelled here is of others, who may still die.
@@ -51,6 +55,8 @@ impl Turns {
             door,
             heard: AtomicU32::new(0),
             since: AtomicU64::new(0),
+            began_in: AtomicU64::new(0),
+            ended_in: AtomicU64::new(0),
             travelled: AtomicBool::new(false),
             foreign: AtomicBool::new(false),
             has_turn: AtomicBool::new(false),
@@ -83,6 +89,13 @@ impl Turns {
     #[inline]
     pub fn has_foreign(&self) -> bool {
         self.foreign.load(Ordering::Relaxed)
+    }
+
+    /// The session that was begun at `begun` is there.
+    pub fn began(&self, begun: u64) {
+        let now = now();
+        self.began_in.store(now - begun, Ordering::Relaxed);
+        self.since.store(now, Ordering::Relaxed);
     }
 
     fn travelling(&self) -> Result<Travelling> {
@@ -120,7 +133,7 @@ impl Drop for Kept<'_> {
     }
 }
 
-fn now() -> u64 {
+pub(super) fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
@@ -272,14 +285,13 @@ impl AtomicFile {
         if any { self.anew() } else { Ok(()) }
     }
 
-    /// Ends the session, and begins another without what is of the dead.
+    /// Ends the session: who takes the turn next, leaves what is of the dead behind.
     fn anew(&self) -> Result<()> {
         Self::may_lock()?;
         let mut inner = self.inner();
         self.end_session(&mut inner)?;
         self.release_claim(&mut inner); // an arena is for one such session
-        drop(inner);
-        self.session_for_write().map(drop)
+        Ok(())
     }
 
     /// By the background: gives the turn, if somebody wants it and it was long enough. Whether it is to be looked at again soon.
@@ -288,7 +300,8 @@ impl AtomicFile {
         if !rung || !self.turns.has_turn.load(Ordering::Acquire) {
             return false;
         }
-        let until = self.turns.since.load(Ordering::Relaxed) + SHORTEST;
+        let spent = self.turns.began_in.load(Ordering::Relaxed) + self.turns.ended_in.load(Ordering::Relaxed);
+        let until = self.turns.since.load(Ordering::Relaxed) + spent.clamp(SHORTEST, LONGEST);
         if now() < until {
             return true;
         }
@@ -376,6 +389,7 @@ impl AtomicFile {
             return Ok(());
         }
         let Some(session) = &inner.session else { return Ok(()) };
+        let begun = now();
         self.lease.rest();
         let ended = session.end(&self.fds, || self.turns.committed());
         self.lease_ends(ended.is_ok());
@@ -389,10 +403,11 @@ impl AtomicFile {
             None => {
                 inner.old.retain_mut(|old| !old.is_left());
                 self.turns.door.set_session(false);
-                Ok(())
             }
-            Some(draft) => self.send_off(inner, &draft),
+            Some(draft) => self.send_off(inner, &draft)?,
         }
+        self.turns.ended_in.store(now() - begun, Ordering::Relaxed);
+        Ok(())
     }
 
     /// The file goes back to what is committed, and the rest on its way.

@@ -178,17 +178,6 @@ impl Travelling {
         self.changes.append(&mut new);
         Ok(())
     }
-
-    /// Bytes that it takes.
-    pub fn bytes(&self) -> u64 {
-        self.changes.iter().fold(0, |sum, change| {
-            let data = match &change.what {
-                What::Size { .. } => 0,
-                What::Bytes { data, .. } => data.len(),
-            };
-            sum + (ENTRY + data) as u64
-        })
-    }
 }
 
 impl What {
