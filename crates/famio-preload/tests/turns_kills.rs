@@ -46,6 +46,7 @@ fn torture(processes: usize, time: Duration, pause: Duration, begin: impl Fn(usi
         let number = (random >> 33) as usize % processes;
         let (mut child, reader) = running.swap_remove(number.min(running.len() - 1));
         // Which of them it was is known by its place: put back below.
+        assert!(child.try_wait().unwrap().is_none_or(|status| status.success()), "one has failed");
         let _ = child.kill();
         child.wait().unwrap();
         reader.join().unwrap();
@@ -56,7 +57,7 @@ fn torture(processes: usize, time: Duration, pause: Duration, begin: impl Fn(usi
         running.swap(number, last);
     }
     for (mut child, reader) in running {
-        assert!(child.try_wait().unwrap().is_none(), "one has ended by itself");
+        assert!(child.try_wait().unwrap().is_none_or(|status| status.success()), "one has failed");
         let _ = child.kill();
         child.wait().unwrap();
         reader.join().unwrap();

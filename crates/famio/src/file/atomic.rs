@@ -66,7 +66,8 @@ pub(super) struct Inner {
 
 /// Recovers a file that a crash left with a journal, unless a process has it now.
 fn recover(fd: BorrowedFd<'_>, (device, inode): (u64, u64), is_writable: bool, settings: &Settings) -> Result<()> {
-    if recovery::is_ordinary(fd, settings)? {
+    // An error may be of a journal that its process is just taking away: with the claim it is looked at again.
+    if recovery::is_ordinary(fd, settings).unwrap_or(false) {
         return Ok(());
     }
     let Some(mut claim) = Claim::try_take(fd, device, inode)? else { return Ok(()) };
