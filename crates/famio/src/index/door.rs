@@ -28,6 +28,8 @@ pub(crate) const SESSION: u64 = 1;
 /// In [`Page::state`]: the open epoch travels.
 pub(crate) const TRAVELS: u64 = 2;
 const CHANGE: u64 = 4;
+/// Files that are looked for at a time.
+const SWEEP_MAX: usize = 10_000;
 
 /// One process, while its place is locked.
 #[repr(C)]
@@ -48,6 +50,8 @@ struct Page {
     epoch: AtomicU64,
     /// The last number that was given out, to a process or a file.
     numbers: AtomicU64,
+    /// Up to this one, files that were left by the dead are removed.
+    swept: AtomicU64,
     /// Counts those who came and want the turn.
     bell: AtomicU32,
     /// Counts the turns that were given.
@@ -152,6 +156,7 @@ impl Door {
         if page.magic.load(Ordering::Acquire) != MAGIC || !is_locked(file, 0, MEMBERS as i64) {
             // Of processes that are all gone: what they had not committed goes with them.
             self.forget_epoch();
+            self.sweep();
             let state = self.state();
             page.state.store((state & !(SESSION | TRAVELS)) + CHANGE, Ordering::Release);
             page.members.iter().for_each(|member| member.id.store(0, Ordering::Relaxed));
@@ -227,6 +232,18 @@ impl Door {
             self.change(TRAVELS, false);
             let _ = rustix::fs::unlinkat(CWD, &*old, AtFlags::empty());
         }
+    }
+
+    /// Removes what those left who died while they wrote it. By who has the turn, or is alone.
+    pub fn sweep(&self) {
+        let page = self.page();
+        let (from, to) = (page.swept.load(Ordering::Acquire), page.numbers.load(Ordering::Acquire));
+        let travels = (self.state() & TRAVELS != 0).then(|| page.epoch.load(Ordering::Acquire));
+        // The page may be anybody's bytes: no more than there can be.
+        for number in (from + 1..=to).take(SWEEP_MAX).filter(|&number| Some(number) != travels) {
+            let _ = rustix::fs::unlinkat(CWD, &*self.epoch_path(number), AtFlags::empty());
+        }
+        page.swept.store(to, Ordering::Release);
     }
 
     /// This process, as the writer of what it writes now.
@@ -329,6 +346,7 @@ impl Door {
         let place = self.place.load(Ordering::Acquire);
         self.page().members[place as usize].id.store(0, Ordering::Release);
         if locked && !others {
+            self.sweep();
             let _ = rustix::fs::unlinkat(CWD, &*self.name, AtFlags::empty());
         }
         // By name, not by closing: a forked child may hold a duplicate.
@@ -343,6 +361,31 @@ impl Door {
         if let Some(mut here) = self.file.try_lock() {
             *here = None;
         }
+    }
+}
+
+/// Removes a door that no process is at, with what travelled last: its processes are all gone, and nobody asks any more, or
+/// who does makes another. One that is new may be somebody's who is just coming.
+pub(super) fn sweep_door(name: &core::ffi::CStr) {
+    let Some(key) = name.to_str().ok().and_then(|name| name.strip_prefix("famio-")?.strip_suffix(".door")) else {
+        return;
+    };
+    let path = format!("/dev/shm/famio-{key}.door");
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::openat(CWD, &*path, flags, Mode::empty()) else { return };
+    if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return;
+    }
+    let is_ours = rustix::fs::fstat(&file).is_ok_and(|stat| stat.st_nlink == 1 && stat.st_size as usize == SIZE);
+    if !is_ours || is_locked(&file, 0, MEMBERS as i64) {
+        return;
+    }
+    if let Ok(page) = map(&file, core::ptr::null_mut()) {
+        let (page, name) = (AtomicPtr::new(page.as_ptr()), path);
+        let door = Door { page, file: Mutex::new(None), name, place: AtomicU32::new(0), id: AtomicU64::new(0) };
+        door.forget_epoch();
+        door.sweep();
+        let _ = rustix::fs::unlinkat(CWD, &*door.name, AtFlags::empty());
     }
 }
 
@@ -452,6 +495,26 @@ mod tests {
     }
 
     #[test]
+    fn what_the_dead_left_is_swept() {
+        let (file, dev, ino) = key();
+        let mine = Door::open(file.as_fd(), dev, ino).unwrap();
+        let (left, kept) = (mine.number(), mine.number());
+        let exists = |number| std::path::Path::new(&mine.epoch_path(number)).exists();
+        std::fs::write(mine.epoch_path(left), "x").unwrap();
+        std::fs::write(mine.epoch_path(kept), "x").unwrap();
+        mine.set_epoch(kept);
+        mine.sweep();
+        assert_eq!((exists(left), exists(kept)), (false, true));
+        let name = std::ffi::CString::new(name_of(dev, ino).rsplit('/').next().unwrap()).unwrap();
+        sweep_door(&name);
+        assert!(exists(kept), "somebody is there");
+        let (door, epoch) = (name_of(dev, ino), mine.epoch_path(kept));
+        drop(mine); // as a kill
+        sweep_door(&name);
+        assert!(!std::path::Path::new(&door).exists() && !std::path::Path::new(&epoch).exists());
+    }
+
+    #[test]
     fn who_comes_after_all_have_died_finds_nothing_of_theirs() {
         let (file, dev, ino) = key();
         let dead = Door::open(file.as_fd(), dev, ino).unwrap();
@@ -462,7 +525,7 @@ mod tests {
         let path = dead.epoch_path(number);
         drop(dead);
         let next = Door::open(file.as_fd(), dev, ino).unwrap();
-        assert!(!next.is_in_use() && !std::path::Path::new(&path).exists());
+        assert!(next.state() & (SESSION | TRAVELS) == 0 && !std::path::Path::new(&path).exists());
         assert!(next.leave());
     }
 }

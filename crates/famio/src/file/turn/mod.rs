@@ -196,6 +196,7 @@ impl AtomicFile {
                 recovery::at_open(fd, writable, claim, &self.settings)
             })?;
             self.plain.forget_size();
+            door.sweep();
             door.set_session(false);
         }
         if door.state() & TRAVELS != 0 {
