@@ -75,6 +75,7 @@ impl AtomicFile {
                 return Ok(None);
             }
             self.take_turn(&mut inner)?;
+            self.prepare_kept(&mut inner)?;
             match self.shadow_for_maps() {
                 Err(e) if e.errno() == libc::ENOMEM => {
                     crate::sys::notice_parts(&[self.path.to_bytes(), LARGE]);
@@ -101,7 +102,7 @@ impl AtomicFile {
             };
             let session = Box::new(session);
             inner.arena = Some(session.arena.clone());
-            if let Err(e) = self.take_up(&session) {
+            if let Err(e) = self.take_up(&session).and_then(|()| self.take_up_kept(&mut inner, &session)) {
                 return Err(self.put_down(&mut inner, session, e));
             }
             self.tell_of_shadow(&session);
@@ -132,6 +133,10 @@ impl AtomicFile {
             ));
         }
         self.take_stores()?;
+        if self.turns.is_quiet().is_none() && self.state.load(Ordering::Acquire) == PLAIN && self.fds.has_writable() {
+            // The kernel's file is to have what travels.
+            self.session_for_write().map(drop)?;
+        }
         self.leave(DEMOTED)
     }
 

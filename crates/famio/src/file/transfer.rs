@@ -83,7 +83,7 @@ impl AtomicFile {
                 _ => {
                     if let Some(quiet) = self.turns.is_quiet() {
                         // SAFETY: the caller's promise.
-                        let read = match unsafe { self.plain.read(&self.fds, offset, bufs) } {
+                        let read = match unsafe { self.plain.read(&self.fds, &self.turns, quiet, offset, bufs) } {
                             Some(read) => Ok(read),
                             None => self.read_kernel(offset, bufs),
                         };
@@ -267,12 +267,9 @@ impl AtomicFile {
                 Self::may_lock()?;
                 match self.session() {
                     // Closed meanwhile: closing commits.
-                    Some(session) => match session.sync(&self.fds) {
+                    Some(session) => match session.sync(&self.fds, || self.turns.committed()) {
                         Err(e) if e.errno() == libc::ESTALE => Ok(()),
                         result => {
-                            if result.is_ok() {
-                                self.turns.committed();
-                            }
                             if self.lease.is_due(&session) {
                                 self.lease.ask(&session);
                             }

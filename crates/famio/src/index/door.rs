@@ -36,6 +36,8 @@ struct Member {
     id: AtomicU64,
     /// Which of its tenures runs: what it wrote in earlier ones is everybody's.
     tenure: AtomicU64,
+    /// 1: it can commit.
+    writes: AtomicU64,
 }
 
 /// What all processes see. Plain words: no value is trusted as an address.
@@ -92,6 +94,7 @@ pub(crate) struct Door {
     name: String,
     place: AtomicU32,
     id: AtomicU64,
+    writes: AtomicU64,
 }
 
 fn name_of(dev: u64, ino: u64) -> String {
@@ -99,21 +102,28 @@ fn name_of(dev: u64, ino: u64) -> String {
 }
 
 impl Door {
-    /// Comes to the door of the file `(dev, ino)`, `like` which its page is owned. `EBUSY`: too many processes have it open.
-    pub fn open(like: BorrowedFd<'_>, dev: u64, ino: u64) -> Result<Self> {
+    /// Comes to the door of the file `(dev, ino)`, `like` which its page is owned. `has_journal`: whether a crash left one, asked
+    /// by the first to come. `EBUSY`: too many processes have it open.
+    pub fn open(
+        like: BorrowedFd<'_>,
+        dev: u64,
+        ino: u64,
+        has_journal: impl FnMut() -> Result<bool>,
+    ) -> Result<Self> {
         let door = Self {
             page: AtomicPtr::new(core::ptr::null_mut()),
             file: Mutex::new(None),
             name: name_of(dev, ino),
             place: AtomicU32::new(0),
             id: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
         };
-        door.come(like)?;
+        door.come(like, has_journal)?;
         Ok(door)
     }
 
     /// Comes back, after [`leave`](Self::leave). Nothing, if it is here.
-    pub fn come(&self, like: BorrowedFd<'_>) -> Result<()> {
+    pub fn come(&self, like: BorrowedFd<'_>, mut has_journal: impl FnMut() -> Result<bool>) -> Result<()> {
         let mut here = self.file.lock();
         if here.is_some() {
             return Ok(());
@@ -139,7 +149,7 @@ impl Door {
             // In the place of the page that was here before: somebody may be looking at it.
             let old = self.page.load(Ordering::Acquire);
             self.page.store(map(&file, old).map_err(failed)?.as_ptr(), Ordering::Release);
-            let came = self.come_in(&file);
+            let came = self.come_in(&file, &mut has_journal);
             let _ = rustix::fs::flock(&file, FlockOperation::Unlock);
             came?;
             *here = Some(file);
@@ -147,13 +157,15 @@ impl Door {
         }
     }
 
-    fn come_in(&self, file: &OwnedFd) -> Result<()> {
+    fn come_in(&self, file: &OwnedFd, has_journal: &mut dyn FnMut() -> Result<bool>) -> Result<()> {
         let page = self.page();
         if page.magic.load(Ordering::Acquire) != MAGIC || !is_locked(file, 0, MEMBERS as i64) {
             // Of processes that are all gone: what they had not committed goes with them.
+            let left = has_journal()?;
             self.forget_epoch();
-            let state = self.state();
-            page.state.store((state & !(SESSION | TRAVELS)) + CHANGE, Ordering::Release);
+            // A journal is as a session that somebody died with: who comes next does not read before it is recovered.
+            let state = (self.state() & !(SESSION | TRAVELS)) | if left { SESSION } else { 0 };
+            page.state.store(state + CHANGE, Ordering::Release);
             page.members.iter().for_each(|member| member.id.store(0, Ordering::Relaxed));
             page.stuck.store(0, Ordering::Relaxed);
             page.magic.store(MAGIC, Ordering::Release);
@@ -168,6 +180,7 @@ impl Door {
         };
         let id = self.number();
         page.members[place].tenure.store(1, Ordering::Relaxed);
+        page.members[place].writes.store(self.writes.load(Ordering::Acquire), Ordering::Relaxed);
         page.members[place].id.store(id, Ordering::Release);
         self.place.store(place as u32, Ordering::Release);
         self.id.store(id, Ordering::Release);
@@ -188,12 +201,6 @@ impl Door {
     #[inline]
     pub fn state(&self) -> u64 {
         self.page().state.load(Ordering::Acquire)
-    }
-
-    /// Whether somebody has a session, or the epoch travels.
-    #[inline]
-    pub fn is_in_use(&self) -> bool {
-        self.state() & (SESSION | TRAVELS) != 0
     }
 
     /// There is a session now, or no longer. By who has the turn.
@@ -274,6 +281,32 @@ impl Door {
         }
     }
 
+    /// With the turn, after what the dead wrote was rolled back: their places are free.
+    pub fn bury(&self) {
+        for (place, member) in self.page().members.iter().enumerate() {
+            let id = member.id.load(Ordering::Acquire);
+            if id != 0 && id != self.id.load(Ordering::Acquire) && !self.conflict(place as i64, 1) {
+                let _ = member.id.compare_exchange(id, 0, Ordering::AcqRel, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// This process can commit what others wrote, or can't.
+    pub fn set_writes(&self, can: bool) {
+        let here = self.file.lock();
+        self.writes.store(can.into(), Ordering::Release);
+        if here.is_some() {
+            let place = self.place.load(Ordering::Acquire) as usize;
+            self.page().members[place].writes.store(can.into(), Ordering::Release);
+        }
+    }
+
+    /// Whether others have the file open who can commit it.
+    pub fn has_other_writers(&self) -> bool {
+        let writes = |&(_, member): &(usize, &Member)| member.writes.load(Ordering::Acquire) != 0;
+        self.page().members.iter().enumerate().filter(writes).any(|(place, _)| self.conflict(place as i64, 1))
+    }
+
     /// Whether other processes have the file open.
     pub fn has_others(&self) -> bool {
         self.conflict(0, MEMBERS as i64)
@@ -328,7 +361,7 @@ impl Door {
         let Some(file) = here.as_ref() else { return true };
         let locked = lock_soon(file, true).is_ok();
         let others = is_locked(file, 0, MEMBERS as i64);
-        if locked && !others && self.state() & TRAVELS != 0 {
+        if !others && self.state() & TRAVELS != 0 {
             let _ = rustix::fs::flock(file, FlockOperation::Unlock);
             return false;
         }
@@ -409,8 +442,8 @@ mod tests {
     #[test]
     fn the_last_removes_it() {
         let (file, dev, ino) = key();
-        let first = Door::open(file.as_fd(), dev, ino).unwrap();
-        let second = Door::open(file.as_fd(), dev, ino).unwrap();
+        let first = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
+        let second = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
         assert!(first.has_others() && second.has_others());
         assert_ne!(first.me(), second.me());
         assert!(first.leave());
@@ -423,8 +456,8 @@ mod tests {
     #[test]
     fn a_writer_is_open_over_or_dead() {
         let (file, dev, ino) = key();
-        let mine = Door::open(file.as_fd(), dev, ino).unwrap();
-        let other = Door::open(file.as_fd(), dev, ino).unwrap();
+        let mine = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
+        let other = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
         let wrote = other.me();
         assert_eq!((mine.standing(wrote), mine.standing(mine.me())), (Standing::Open, Standing::Open));
         other.end_tenure();
@@ -441,14 +474,14 @@ mod tests {
     #[test]
     fn what_travels_keeps_the_last_one_in_and_the_place_of_a_dead_one() {
         let (file, dev, ino) = key();
-        let mine = Door::open(file.as_fd(), dev, ino).unwrap();
-        let other = Door::open(file.as_fd(), dev, ino).unwrap();
+        let mine = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
+        let other = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
         let number = other.number();
         std::fs::write(other.epoch_path(number), "x").unwrap();
         other.set_epoch(number);
         let wrote = other.me();
         drop(other);
-        let third = Door::open(file.as_fd(), dev, ino).unwrap();
+        let third = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
         assert_eq!(third.standing(wrote), Standing::Dead);
         assert!(third.leave());
         assert!(!mine.leave());
@@ -460,15 +493,15 @@ mod tests {
     #[test]
     fn who_comes_after_all_have_died_finds_nothing_of_theirs() {
         let (file, dev, ino) = key();
-        let dead = Door::open(file.as_fd(), dev, ino).unwrap();
+        let dead = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
         let number = dead.number();
         std::fs::write(dead.epoch_path(number), "x").unwrap();
         dead.set_epoch(number);
         dead.set_session(true);
         let path = dead.epoch_path(number);
         drop(dead);
-        let next = Door::open(file.as_fd(), dev, ino).unwrap();
-        assert!(!next.is_in_use() && !std::path::Path::new(&path).exists());
+        let next = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
+        assert!(next.state() & (SESSION | TRAVELS) == 0 && !std::path::Path::new(&path).exists());
         assert!(next.leave());
     }
 }
