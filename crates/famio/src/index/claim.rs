@@ -66,6 +66,20 @@ impl Claim {
         }
     }
 
+    /// Goes on with a new lock file, without an arena; nobody gets the claim in between.
+    pub fn renew(&mut self, like: BorrowedFd<'_>) -> Result<()> {
+        let next = format!("{}.next", self.name);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let low = rustix::fs::openat(CWD, &*next, flags, Mode::RUSR | Mode::WUSR)?;
+        let lock = high_duplicate(low.as_fd())?;
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        own_like(&lock, &rustix::fs::fstat(&lock)?, like)?;
+        rustix::fs::renameat(CWD, &*next, CWD, &*self.name)?;
+        let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
+        self.lock = lock;
+        Ok(())
+    }
+
     /// Makes a shared claim exclusive. `EBUSY` when another process reads the file.
     pub fn upgrade(&mut self) -> Result<()> {
         if !self.exclusive {

@@ -440,10 +440,10 @@ impl AtomicFile {
             return Ok(());
         }
         self.recover_and_roll_back(inner)?;
-        // The new arena lies where the old one does.
-        inner.old.retain_mut(|old| !old.is_left());
+        // The new arena would lie where the old one does, in which calls may still be.
         inner.arena = None;
-        if inner.old.is_empty() { Ok(()) } else { Err(Error::new(libc::EBUSY)) }
+        let Some(claim) = inner.claim.as_mut() else { return Err(Error::new(libc::EIO)) };
+        self.fds.with(false, |fd| claim.renew(fd))
     }
 
     /// What could not be sent off goes on in the new session.
