@@ -418,6 +418,28 @@ fn the_places_of_the_dead_are_used_again() {
     });
 }
 
+#[test]
+fn without_a_name_it_still_has_what_all_have_written() {
+    for how in ["outsider", "unlink atomic"] {
+        let folder = Folder::new("turns-name");
+        std::fs::write(folder.path().join("atomic"), ".".repeat(100)).unwrap();
+        let (mut a, mut b) = (Agent::with(&folder, "process"), Agent::with(&folder, "process"));
+        b.ok("write 0 bbbb");
+        a.sees(0, "bbbb..");
+        if how == "outsider" {
+            std::fs::remove_file(folder.path().join("atomic")).unwrap();
+        } else {
+            a.ok(how);
+        }
+        a.ok("write 6 aaaa");
+        a.sees(0, "bbbb..aaaa");
+        b.sees(0, "bbbb..aaaa");
+        b.ok("write 4 BB");
+        a.sees(0, "bbbbBBaaaa");
+        assert_eq!((a.tell("close"), b.tell("close")), ("ok".into(), "ok".into()));
+    }
+}
+
 /// Pseudo-random numbers.
 struct Dice(u64);
 

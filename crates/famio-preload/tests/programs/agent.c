@@ -46,6 +46,8 @@ int main(void) {
     } else if (!strcmp(word, "map")) {
       map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
       printf("%s\n", map == MAP_FAILED ? strerror(errno) : "ok");
+    } else if (sscanf(line, "unlink %199s", text) == 1) {
+      printf("%s\n", unlink(text) < 0 ? strerror(errno) : "ok");
     } else if (!strcmp(word, "unmap")) {
       printf("%s\n", munmap(map, 4096) < 0 ? strerror(errno) : "ok");
     } else if (!strcmp(word, "mapread")) {

@@ -87,7 +87,8 @@ impl AtomicFile {
             return Ok(file.clone());
         }
         crate::map::guard::install()?;
-        let has_journal = || Ok(!recovery::is_ordinary(fd, settings)?);
+        // Or an arena alone, of one who was killed: it goes with the claim.
+        let has_journal = || Ok(Claim::has_file(device, inode) || !recovery::is_ordinary(fd, settings)?);
         let door = Door::open(fd, device, inode, has_journal).map_err(named)?;
         let file = Arc::new(Self {
             device,

@@ -71,6 +71,11 @@ impl AtomicFile {
             if self.fds.with(true, |fd| Ok(rustix::fs::fstat(fd)?.st_nlink == 0))? {
                 // A file without a name does not outlive a crash: there is nothing to protect.
                 self.maps_to_kernel()?;
+                if self.turns.is_quiet().is_none() {
+                    self.take_turn(&mut inner)?;
+                    self.put_in_kernels_file()?;
+                    self.release_claim(&mut inner); // the others do as this one
+                }
                 self.state.store(DEMOTED, Ordering::Release);
                 return Ok(None);
             }
@@ -79,6 +84,7 @@ impl AtomicFile {
             match self.shadow_for_maps() {
                 Err(e) if e.errno() == libc::ENOMEM => {
                     crate::sys::notice_parts(&[self.path.to_bytes(), LARGE]);
+                    self.put_in_kernels_file()?;
                     self.state.store(DEMOTED, Ordering::Release);
                     return Ok(None);
                 }
@@ -95,6 +101,7 @@ impl AtomicFile {
                     // Its other names are not known: there is no folder to find a journal by after a crash.
                     self.maps_to_kernel()?;
                     crate::sys::notice_parts(&[self.path.to_bytes(), LOST]);
+                    self.put_in_kernels_file()?;
                     self.state.store(DEMOTED, Ordering::Release);
                     return Ok(None);
                 }

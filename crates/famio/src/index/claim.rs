@@ -45,6 +45,11 @@ impl Claim {
         }
     }
 
+    /// Whether there is a lock file: somebody has the claim, or has died with it.
+    pub fn has_file(dev: u64, ino: u64) -> bool {
+        rustix::fs::lstat(&*name_of(dev, ino)).is_ok()
+    }
+
     /// Takes the claim for writing, if nobody has it.
     pub fn try_take(like: BorrowedFd<'_>, dev: u64, ino: u64) -> Result<Option<Self>> {
         let name = name_of(dev, ino);

@@ -248,6 +248,29 @@ impl AtomicFile {
         self.show_in_shadow(session)
     }
 
+    /// The file is handed back: what travels becomes the kernel's, too. With the turn.
+    pub(super) fn put_in_kernels_file(&self) -> Result<()> {
+        let epoch = self.turns.travelling()?;
+        for change in &epoch.changes {
+            match &change.what {
+                What::Size { low, size } => self.fds.with(true, |fd| {
+                    let now = rustix::fs::fstat(fd)?.st_size as u64;
+                    rustix::fs::ftruncate(fd, (*low).min(now))?;
+                    Ok(rustix::fs::ftruncate(fd, *size)?)
+                })?,
+                What::Bytes { offset, data } => {
+                    let mut done = 0;
+                    while done < data.len() {
+                        let rest = UserBuf { base: data[done..].as_ptr().cast_mut(), len: data.len() - done };
+                        done += self.kernel_write(offset + done as u64, &[rest])?;
+                    }
+                }
+            }
+        }
+        self.turns.door.forget_epoch();
+        Ok(())
+    }
+
     /// What travels could not be taken up: the file goes back to what is committed, and the epoch goes on travelling.
     pub(super) fn put_down(&self, inner: &mut Inner, session: Box<Session>, why: Error) -> Error {
         session.arena.shared().closed.store(1, Ordering::Release);
