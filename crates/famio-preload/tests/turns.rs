@@ -440,6 +440,29 @@ fn without_a_name_it_still_has_what_all_have_written() {
     }
 }
 
+#[test]
+fn all_who_come_at_once_after_a_crash_see_what_was_committed() {
+    everywhere("at-once", |folder, domain| {
+        for round in 0..10 {
+            let mut a = Agent::with(folder, domain);
+            let text = format!("round{round}");
+            (0..100).for_each(|at| a.ok(&format!("write {} {text}", at * 90)));
+            a.ok("sync");
+            a.kill();
+            let mut many: Vec<_> = (0..4).map(|_| Agent::new(folder, domain)).collect();
+            many.iter_mut()
+                .for_each(|agent| write!(agent.told.as_mut().unwrap(), "look atomic\nread 8910 6\n").unwrap());
+            for agent in &mut many {
+                let mut answers = String::new();
+                agent.says.read_line(&mut answers).unwrap();
+                agent.says.read_line(&mut answers).unwrap();
+                assert_eq!(answers, format!("ok\n{text}\n"));
+            }
+            many.into_iter().for_each(Agent::end);
+        }
+    });
+}
+
 /// Pseudo-random numbers.
 struct Dice(u64);
 
@@ -466,8 +489,7 @@ fn any_calls_of_three_are_as_on_a_plain_file() {
         for _ in 0..400 {
             let who = dice.roll(3) as usize;
             let size = model.len() as u64;
-            let letters: String =
-                (0..=dice.roll(120)).map(|_| char::from(b'a' + dice.roll(26) as u8)).collect();
+            let letters: String = (0..=dice.roll(120)).map(|_| char::from(b'a' + dice.roll(26) as u8)).collect();
             let at = dice.roll(size + 3000);
             let what = match dice.roll(10) {
                 0..4 => {
@@ -524,25 +546,31 @@ fn a_kill_at_any_moment_takes_back_ones_own_and_nothing_else() {
         let mut agents: Vec<_> = (0..3).map(|_| Agent::with(folder, domain)).collect();
         let (mut now, mut base) = ([[b'.'; PLACES]; 3], [[b'.'; PLACES]; 3]);
         let mut log = Vec::new();
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(
-            std::env::var("FAMIO_TEST_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(2));
+        let deadline = std::time::Instant::now()
+            + std::time::Duration::from_secs(
+                std::env::var("FAMIO_TEST_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(2),
+            );
         while std::time::Instant::now() < deadline {
             let victim = if dice.roll(6) == 0 { dice.roll(3) as usize } else { 9 };
             let before = now;
             // All at the same time.
-            let orders: Vec<_> = (0..3).map(|who| {
-                let at = dice.roll(PLACES as u64) as usize;
-                match dice.roll(8) {
-                    0 => (at, None, format!("sync")),
-                    1..4 => (at, None, format!("read {} 1", place(who, at))),
-                    _ => {
-                        let byte = b'a' + dice.roll(26) as u8;
-                        (at, Some(byte), format!("write {} {}", place(who, at), char::from(byte)))
+            let orders: Vec<_> = (0..3)
+                .map(|who| {
+                    let at = dice.roll(PLACES as u64) as usize;
+                    match dice.roll(8) {
+                        0 => (at, None, format!("sync")),
+                        1..4 => (at, None, format!("read {} 1", place(who, at))),
+                        _ => {
+                            let byte = b'a' + dice.roll(26) as u8;
+                            (at, Some(byte), format!("write {} {}", place(who, at), char::from(byte)))
+                        }
                     }
-                }
-            }).collect();
+                })
+                .collect();
             log.push(format!("{:?} kill {victim}", orders.iter().map(|o| &o.2).collect::<Vec<_>>()));
-            if log.len() > 30 { log.remove(0); }
+            if log.len() > 30 {
+                log.remove(0);
+            }
             for (agent, order) in agents.iter_mut().zip(&orders) {
                 writeln!(agent.told.as_mut().unwrap(), "{}", order.2).unwrap();
             }
@@ -554,21 +582,34 @@ fn a_kill_at_any_moment_takes_back_ones_own_and_nothing_else() {
             }
             let mut synced = false;
             for (who, (at, byte, what)) in orders.iter().enumerate() {
-                if let Some(byte) = byte { now[who][*at] = *byte; }
+                if let Some(byte) = byte {
+                    now[who][*at] = *byte;
+                }
                 synced |= what == "sync";
-                if who == victim { continue; }
+                if who == victim {
+                    continue;
+                }
                 let mut line = String::new();
                 agents[who].says.read_line(&mut line).unwrap();
-                let expected = if what.starts_with("read") { char::from(now[who][*at]).to_string() } else { "ok".into() };
+                let expected =
+                    if what.starts_with("read") { char::from(now[who][*at]).to_string() } else { "ok".into() };
                 assert_eq!(line.trim_end(), expected, "{domain} {who} {what}\n{log:#?}");
             }
             if victim < 3 {
                 let other = (victim + 1) % 3;
-                let there: Vec<u8> = (0..PLACES).map(|at| agents[other].tell(&format!("read {} 1", place(victim, at))).as_bytes()[0]).collect();
+                let there: Vec<u8> = (0..PLACES)
+                    .map(|at| agents[other].tell(&format!("read {} 1", place(victim, at))).as_bytes()[0])
+                    .collect();
                 let mut allowed = vec![base[victim]];
-                if synced { allowed.extend([before[victim], now[victim]]); }
-                assert!(allowed.iter().any(|a| a[..] == there[..]), "{domain} victim {victim}: {:?}, allowed {:?}\n{log:#?}",
-                    String::from_utf8_lossy(&there), allowed.iter().map(|a| String::from_utf8_lossy(a)).collect::<Vec<_>>());
+                if synced {
+                    allowed.extend([before[victim], now[victim]]);
+                }
+                assert!(
+                    allowed.iter().any(|a| a[..] == there[..]),
+                    "{domain} victim {victim}: {:?}, allowed {:?}\n{log:#?}",
+                    String::from_utf8_lossy(&there),
+                    allowed.iter().map(|a| String::from_utf8_lossy(a)).collect::<Vec<_>>()
+                );
                 now[victim].copy_from_slice(&there);
                 base[victim] = now[victim];
                 agents[victim] = Agent::with(folder, domain);
@@ -590,6 +631,10 @@ fn a_kill_at_any_moment_takes_back_ones_own_and_nothing_else() {
         }
         agents.into_iter().for_each(Agent::end);
         let file = folder.read("atomic");
-        for who in 0..3 { for at in 0..PLACES { assert_eq!(file[place(who, at)], now[who][at]); } }
+        for who in 0..3 {
+            for at in 0..PLACES {
+                assert_eq!(file[place(who, at)], now[who][at]);
+            }
+        }
     });
 }

@@ -34,7 +34,14 @@ impl PlainReads {
     /// # Safety
     /// The buffers are the caller's to be overwritten; they may be bad.
     #[inline]
-    pub unsafe fn read(&self, fds: &Descriptors, turns: &Turns, quiet: u64, offset: u64, bufs: &[UserBuf]) -> Option<usize> {
+    pub unsafe fn read(
+        &self,
+        fds: &Descriptors,
+        turns: &Turns,
+        quiet: u64,
+        offset: u64,
+        bufs: &[UserBuf],
+    ) -> Option<usize> {
         let total = bufs.iter().fold(0usize, |sum, buf| sum.saturating_add(buf.len));
         let end = offset.checked_add(total as u64)?;
         if total > LARGE {

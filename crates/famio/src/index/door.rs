@@ -104,12 +104,7 @@ fn name_of(dev: u64, ino: u64) -> String {
 impl Door {
     /// Comes to the door of the file `(dev, ino)`, `like` which its page is owned. `has_journal`: whether a crash left one, asked
     /// by the first to come. `EBUSY`: too many processes have it open.
-    pub fn open(
-        like: BorrowedFd<'_>,
-        dev: u64,
-        ino: u64,
-        has_journal: impl FnMut() -> Result<bool>,
-    ) -> Result<Self> {
+    pub fn open(like: BorrowedFd<'_>, dev: u64, ino: u64, has_journal: impl FnMut() -> Result<bool>) -> Result<Self> {
         let door = Self {
             page: AtomicPtr::new(core::ptr::null_mut()),
             file: Mutex::new(None),

@@ -8,10 +8,10 @@
 mod draft;
 mod travel;
 
-use super::{Access, UserBuf};
 use super::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
 use super::session::{OldSession, Session};
 use super::shadow;
+use super::{Access, UserBuf};
 use crate::error::{Error, Result};
 use crate::index::{Claim, Door, SESSION, Standing, TRAVELS, Writer, owner};
 use crate::recovery;
