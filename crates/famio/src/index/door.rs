@@ -19,8 +19,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Processes that may have one file open at a time.
 pub(crate) const MEMBERS: usize = 64;
-/// "FAMIODR1".
-const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODR1");
+/// "FAMIODR2".
+const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODR2");
 const SIZE: usize = 4096;
 
 /// In [`Page::state`]: a process has a session, or died with one.
@@ -48,6 +48,8 @@ struct Page {
     state: AtomicU64,
     /// The number of the file in which the epoch travels.
     epoch: AtomicU64,
+    /// Not 0: the number of a file that is being written, or removed: it is to go if that came to no end.
+    unfinished: AtomicU64,
     /// The last number that was given out, to a process or a file.
     numbers: AtomicU64,
     /// Counts those who came and want the turn.
@@ -157,6 +159,7 @@ impl Door {
         if page.magic.load(Ordering::Acquire) != MAGIC || !is_locked(file, 0, MEMBERS as i64) {
             // Of processes that are all gone: what they had not committed goes with them.
             let left = has_journal()?;
+            self.remove_unfinished();
             self.forget_epoch();
             // A journal is as a session that somebody died with: who comes next does not read before it is recovered.
             let state = (self.state() & !(SESSION | TRAVELS)) | if left { SESSION } else { 0 };
@@ -221,19 +224,41 @@ impl Door {
 
     /// The epoch travels in the file with that number from now on, which is complete. By who has the turn.
     pub fn set_epoch(&self, number: u64) {
-        let old = self.epoch();
-        self.page().epoch.store(number, Ordering::Release);
-        self.change(TRAVELS, true);
-        if let Some(old) = old {
-            let _ = rustix::fs::unlinkat(CWD, &*old, AtFlags::empty());
+        let page = self.page();
+        let old = page.epoch.swap(number, Ordering::AcqRel);
+        if self.state() & TRAVELS != 0 {
+            page.unfinished.store(old, Ordering::Release);
         }
+        self.change(TRAVELS, true);
+        self.remove_unfinished();
+    }
+
+    /// The number of a file for an epoch that is about to be written. By who has the turn.
+    pub fn begin_epoch(&self) -> u64 {
+        self.remove_unfinished();
+        let number = self.number();
+        self.page().unfinished.store(number, Ordering::Release);
+        number
+    }
+
+    /// By who has the turn, or is alone.
+    fn remove_unfinished(&self) {
+        let page = self.page();
+        let number = page.unfinished.load(Ordering::Acquire);
+        let travels = self.state() & TRAVELS != 0 && page.epoch.load(Ordering::Acquire) == number;
+        if number != 0 && !travels {
+            let _ = rustix::fs::unlinkat(CWD, &*self.epoch_path(number), AtFlags::empty());
+        }
+        page.unfinished.store(0, Ordering::Release);
     }
 
     /// Nothing travels any more. By who has the turn.
     pub fn forget_epoch(&self) {
-        if let Some(old) = self.epoch() {
+        if self.state() & TRAVELS != 0 {
+            let page = self.page();
+            page.unfinished.store(page.epoch.load(Ordering::Acquire), Ordering::Release);
             self.change(TRAVELS, false);
-            let _ = rustix::fs::unlinkat(CWD, &*old, AtFlags::empty());
+            self.remove_unfinished();
         }
     }
 
@@ -363,6 +388,7 @@ impl Door {
         let place = self.place.load(Ordering::Acquire);
         self.page().members[place as usize].id.store(0, Ordering::Release);
         if locked && !others {
+            self.remove_unfinished();
             let _ = rustix::fs::unlinkat(CWD, &*self.name, AtFlags::empty());
         }
         // By name, not by closing: a forked child may hold a duplicate.

@@ -96,7 +96,7 @@ impl Turns {
             self.door.forget_epoch();
             return Ok(());
         }
-        let number = self.door.number();
+        let number = self.door.begin_epoch();
         epoch.store(&self.door.epoch_path(number))?;
         self.door.set_epoch(number);
         Ok(())
