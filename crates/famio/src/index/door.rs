@@ -301,13 +301,18 @@ impl Door {
         }
     }
 
-    /// With the turn, after what the dead wrote was rolled back: their places are free.
-    pub fn bury(&self) {
-        for (place, member) in self.page().members.iter().enumerate() {
-            let id = member.id.load(Ordering::Acquire);
-            if id != 0 && id != self.id.load(Ordering::Acquire) && !self.conflict(place as i64, 1) {
-                let _ = member.id.compare_exchange(id, 0, Ordering::AcqRel, Ordering::Relaxed);
-            }
+    /// The places of those who have died, with their numbers.
+    pub fn dead(&self) -> Vec<(usize, u64)> {
+        let ids = self.page().members.iter().map(|member| member.id.load(Ordering::Acquire)).enumerate();
+        let me = self.id.load(Ordering::Acquire);
+        ids.filter(|&(place, id)| id != 0 && id != me && !self.conflict(place as i64, 1)).collect()
+    }
+
+    /// With the turn: their places are free. They were seen dead before what they wrote was rolled back: of one who dies later
+    /// something may be left, which would count as everybody's.
+    pub fn bury(&self, dead: &[(usize, u64)]) {
+        for &(place, id) in dead {
+            let _ = self.page().members[place].id.compare_exchange(id, 0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 

@@ -206,11 +206,12 @@ impl AtomicFile {
             door.set_session(false);
         }
         if door.state() & TRAVELS != 0 {
+            let dead = door.dead();
             let mut epoch = self.turns.travelling()?;
             if epoch.roll_back(|writer| door.standing(writer)) {
                 self.turns.send(&epoch)?;
             }
-            door.bury();
+            door.bury(&dead);
         }
         Ok(())
     }
