@@ -6,6 +6,7 @@
 int main(void) {
   char line[256], word[16], text[200];
   int fd = -1, end;
+  char *map = NULL;
   setvbuf(stdout, NULL, _IOLBF, 0);
   while (fgets(line, sizeof line, stdin)) {
     long at = 0, len = 0;
@@ -43,8 +44,20 @@ int main(void) {
     } else if (!strcmp(word, "lock") || !strcmp(word, "unlock")) {
       printf("%s\n", flock(fd, *word == 'l' ? LOCK_EX : LOCK_UN) < 0 ? strerror(errno) : "ok");
     } else if (!strcmp(word, "map")) {
-      void *map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+      map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
       printf("%s\n", map == MAP_FAILED ? strerror(errno) : "ok");
+    } else if (sscanf(line, "unlink %199s", text) == 1) {
+      printf("%s\n", unlink(text) < 0 ? strerror(errno) : "ok");
+    } else if (!strcmp(word, "unmap")) {
+      printf("%s\n", munmap(map, 4096) < 0 ? strerror(errno) : "ok");
+    } else if (!strcmp(word, "mapread")) {
+      map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+      printf("%s\n", map == MAP_FAILED ? strerror(errno) : "ok");
+    } else if (sscanf(line, "store %ld %n%199s", &at, &end, text) == 2) {
+      memcpy(map + at, text, strlen(text));
+      printf("ok\n");
+    } else if (sscanf(line, "load %ld %ld", &at, &len) == 2) {
+      printf("%.*s\n", (int)len, map + at);
     } else if (!strcmp(word, "close")) {
       printf("%s\n", close(fd) < 0 ? strerror(errno) : "ok");
       fd = -1;

@@ -6,7 +6,7 @@ use super::process::disowned;
 use super::registry::files;
 use super::session::{OldSession, Session};
 use super::shadow::Shadow;
-use super::turn::Turns;
+use super::turn::{Draft, Turns};
 use super::{Access, Descriptors};
 use crate::error::{Error, Result};
 use crate::index::{Arena, Claim, Door};
@@ -62,22 +62,8 @@ pub(super) struct Inner {
     pub arena: Option<Arc<Arena>>,
     /// While it is this process's turn.
     pub claim: Option<Claim>,
-}
-
-/// Recovers a file that a crash left with a journal, unless a process has it now.
-fn recover(fd: BorrowedFd<'_>, (device, inode): (u64, u64), is_writable: bool, settings: &Settings) -> Result<()> {
-    // An error may be of a journal that its process is just taking away: with the claim it is looked at again.
-    if recovery::is_ordinary(fd, settings).unwrap_or(false) {
-        return Ok(());
-    }
-    let Some(mut claim) = Claim::try_take(fd, device, inode)? else { return Ok(()) };
-    let recovered = recovery::at_open(fd, is_writable, &mut claim, settings);
-    if recovered.is_ok() {
-        claim.release()
-    } else {
-        claim.leave()
-    }
-    recovered
+    /// The open epoch, where it could neither be sent off nor goes on yet; the turn stays meanwhile.
+    pub kept: Option<Draft>,
 }
 
 impl AtomicFile {
@@ -101,11 +87,9 @@ impl AtomicFile {
             return Ok(file.clone());
         }
         crate::map::guard::install()?;
-        let door = Door::open(fd, device, inode).map_err(named)?;
-        if let Err(e) = recover(fd, (device, inode), access == Access::Write, settings) {
-            door.leave();
-            return Err(named(e));
-        }
+        // Or an arena alone, of one who was killed: it goes with the claim.
+        let has_journal = || Ok(Claim::has_file(device, inode) || !recovery::is_ordinary(fd, settings)?);
+        let door = Door::open(fd, device, inode, has_journal).map_err(named)?;
         let file = Arc::new(Self {
             device,
             inode,
@@ -114,7 +98,7 @@ impl AtomicFile {
             fds: Descriptors::default(),
             state: AtomicU8::new(PLAIN),
             session: AtomicPtr::new(core::ptr::null_mut()),
-            inner: Mutex::new(Inner { session: None, old: Vec::new(), arena: None, claim: None }),
+            inner: Mutex::new(Inner { session: None, old: Vec::new(), arena: None, claim: None, kept: None }),
             plain: PlainReads::default(),
             lease: Lease::default(),
             shadow: OnceLock::new(),
@@ -122,7 +106,11 @@ impl AtomicFile {
             keeper: Mutex::default(),
             turns: Turns::new(door),
         });
-        file.fds.add(fd.as_raw_fd(), access);
+        file.add_descriptor(fd.as_raw_fd(), access);
+        if let Err(e) = file.recover_if_left() {
+            file.turns.door.leave();
+            return Err(named(e));
+        }
         files.push(file.clone());
         Ok(file)
     }
@@ -131,7 +119,7 @@ impl AtomicFile {
         if self.state.load(Ordering::Acquire) == DISOWNED {
             return Err(disowned());
         }
-        self.fds.add(fd.as_raw_fd(), access);
+        self.add_descriptor(fd.as_raw_fd(), access);
         Ok(())
     }
 
@@ -157,6 +145,9 @@ impl AtomicFile {
     /// One more descriptor of the program's leads to this file, and may be used.
     pub fn add_descriptor(&self, fd: RawFd, access: Access) {
         self.fds.add(fd, access);
+        if access == Access::Write {
+            self.turns.door.set_writes(true);
+        }
     }
 
     /// The program is about to close `fd`: to be called before the kernel closes it. With the last one the file is
@@ -189,7 +180,12 @@ impl AtomicFile {
         } else {
             Ok(())
         };
-        self.fds.remove(fd, self.state.load(Ordering::Acquire) == ATTACHED || self.may_be_stored_to());
+        let attached = self.state.load(Ordering::Acquire) == ATTACHED;
+        // What travels may be this process's to commit, too.
+        self.fds.remove(fd, attached || self.may_be_stored_to() || self.turns.is_quiet().is_none());
+        if !self.fds.has_writable() {
+            self.turns.door.set_writes(false);
+        }
         result
     }
 }

@@ -71,14 +71,21 @@ impl AtomicFile {
             if self.fds.with(true, |fd| Ok(rustix::fs::fstat(fd)?.st_nlink == 0))? {
                 // A file without a name does not outlive a crash: there is nothing to protect.
                 self.maps_to_kernel()?;
+                if self.turns.is_quiet().is_none() {
+                    self.take_turn(&mut inner)?;
+                    self.put_in_kernels_file()?;
+                    self.release_claim(&mut inner); // the others do as this one
+                }
                 self.state.store(DEMOTED, Ordering::Release);
                 return Ok(None);
             }
             self.take_turn(&mut inner)?;
             let begun = super::turn::now();
+            self.prepare_kept(&mut inner)?;
             match self.shadow_for_maps() {
                 Err(e) if e.errno() == libc::ENOMEM => {
                     crate::sys::notice_parts(&[self.path.to_bytes(), LARGE]);
+                    self.put_in_kernels_file()?;
                     self.state.store(DEMOTED, Ordering::Release);
                     return Ok(None);
                 }
@@ -95,6 +102,7 @@ impl AtomicFile {
                     // Its other names are not known: there is no folder to find a journal by after a crash.
                     self.maps_to_kernel()?;
                     crate::sys::notice_parts(&[self.path.to_bytes(), LOST]);
+                    self.put_in_kernels_file()?;
                     self.state.store(DEMOTED, Ordering::Release);
                     return Ok(None);
                 }
@@ -102,7 +110,7 @@ impl AtomicFile {
             };
             let session = Box::new(session);
             inner.arena = Some(session.arena.clone());
-            if let Err(e) = self.take_up(&session) {
+            if let Err(e) = self.take_up(&session).and_then(|()| self.take_up_kept(&mut inner, &session)) {
                 return Err(self.put_down(&mut inner, session, e));
             }
             self.tell_of_shadow(&session);
@@ -134,6 +142,10 @@ impl AtomicFile {
             ));
         }
         self.take_stores()?;
+        if self.turns.is_quiet().is_none() && self.state.load(Ordering::Acquire) == PLAIN && self.fds.has_writable() {
+            // The kernel's file is to have what travels.
+            self.session_for_write().map(drop)?;
+        }
         self.leave(DEMOTED)
     }
 

@@ -11,15 +11,18 @@ use core::sync::atomic::Ordering;
 
 impl Session {
     /// Makes durable all that was written before the call. Returns when every epoch that it could have covered is durable,
-    /// also when there was nothing to do. `ESTALE`: attach anew (what was written is durable then).
-    pub fn sync(&self, fds: &Descriptors) -> Result<()> {
+    /// also when there was nothing to do. `ESTALE`: attach anew (what was written is durable then). `committed`: done before anybody
+    /// writes to the next epoch, or ends the session.
+    pub fn sync(&self, fds: &Descriptors, committed: impl FnOnce()) -> Result<()> {
         let shared = self.arena.shared();
         // The mark of a dirty epoch goes only after its last fence: clean means durable.
         if shared.dirty.load(Ordering::SeqCst) == 0 && shared.poisoned.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
         let _closed = self.close_gate(fds)?;
-        self.commit(fds)
+        self.commit(fds)?;
+        committed();
+        Ok(())
     }
 
     /// SYNC with the gate closed.

@@ -83,7 +83,7 @@ impl AtomicFile {
                 _ => {
                     if let Some(quiet) = self.turns.is_quiet() {
                         // SAFETY: the caller's promise.
-                        let read = match unsafe { self.plain.read(&self.fds, offset, bufs) } {
+                        let read = match unsafe { self.plain.read(&self.fds, &self.turns, quiet, offset, bufs) } {
                             Some(read) => Ok(read),
                             None => self.read_kernel(offset, bufs),
                         };
@@ -268,13 +268,10 @@ impl AtomicFile {
                 _ => {
                     Self::may_lock()?;
                     if let Some(session) = self.session() {
-                        match session.sync(&self.fds) {
+                        match session.sync(&self.fds, || self.turns.committed()) {
                             // It has ended meanwhile: committed, or not.
                             Err(e) if e.errno() == libc::ESTALE => {}
                             result => {
-                                if result.is_ok() {
-                                    self.turns.committed();
-                                }
                                 if self.lease.is_due(&session) {
                                     self.lease.ask(&session);
                                 }

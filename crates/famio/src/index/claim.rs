@@ -45,6 +45,11 @@ impl Claim {
         }
     }
 
+    /// Whether there is a lock file: somebody has the claim, or has died with it.
+    pub fn has_file(dev: u64, ino: u64) -> bool {
+        rustix::fs::lstat(&*name_of(dev, ino)).is_ok()
+    }
+
     /// Takes the claim for writing, if nobody has it.
     pub fn try_take(like: BorrowedFd<'_>, dev: u64, ino: u64) -> Result<Option<Self>> {
         let name = name_of(dev, ino);
@@ -64,6 +69,20 @@ impl Claim {
                 return Ok(Some(Self { lock, name, exclusive: true }));
             }
         }
+    }
+
+    /// Goes on with a new lock file, without an arena; nobody gets the claim in between.
+    pub fn renew(&mut self, like: BorrowedFd<'_>) -> Result<()> {
+        let next = format!("{}.next", self.name);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let low = rustix::fs::openat(CWD, &*next, flags, Mode::RUSR | Mode::WUSR)?;
+        let lock = high_duplicate(low.as_fd())?;
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        own_like(&lock, &rustix::fs::fstat(&lock)?, like)?;
+        rustix::fs::renameat(CWD, &*next, CWD, &*self.name)?;
+        let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
+        self.lock = lock;
+        Ok(())
     }
 
     /// Makes a shared claim exclusive. `EBUSY` when another process reads the file.

@@ -19,8 +19,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Processes that may have one file open at a time.
 pub(crate) const MEMBERS: usize = 64;
-/// "FAMIODR1".
-const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODR1");
+/// "FAMIODR2".
+const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODR2");
 const SIZE: usize = 4096;
 
 /// In [`Page::state`]: a process has a session, or died with one.
@@ -28,8 +28,6 @@ pub(crate) const SESSION: u64 = 1;
 /// In [`Page::state`]: the open epoch travels.
 pub(crate) const TRAVELS: u64 = 2;
 const CHANGE: u64 = 4;
-/// Files that are looked for at a time.
-const SWEEP_MAX: usize = 10_000;
 
 /// One process, while its place is locked.
 #[repr(C)]
@@ -38,6 +36,8 @@ struct Member {
     id: AtomicU64,
     /// Which of its tenures runs: what it wrote in earlier ones is everybody's.
     tenure: AtomicU64,
+    /// 1: it can commit.
+    writes: AtomicU64,
 }
 
 /// What all processes see. Plain words: no value is trusted as an address.
@@ -48,10 +48,10 @@ struct Page {
     state: AtomicU64,
     /// The number of the file in which the epoch travels.
     epoch: AtomicU64,
+    /// Not 0: the number of a file that is being written, or removed: it is to go if that came to no end.
+    unfinished: AtomicU64,
     /// The last number that was given out, to a process or a file.
     numbers: AtomicU64,
-    /// Up to this one, files that were left by the dead are removed.
-    swept: AtomicU64,
     /// Counts those who came and want the turn.
     bell: AtomicU32,
     /// Counts the turns that were given.
@@ -96,6 +96,7 @@ pub(crate) struct Door {
     name: String,
     place: AtomicU32,
     id: AtomicU64,
+    writes: AtomicU64,
 }
 
 fn name_of(dev: u64, ino: u64) -> String {
@@ -103,21 +104,23 @@ fn name_of(dev: u64, ino: u64) -> String {
 }
 
 impl Door {
-    /// Comes to the door of the file `(dev, ino)`, `like` which its page is owned. `EBUSY`: too many processes have it open.
-    pub fn open(like: BorrowedFd<'_>, dev: u64, ino: u64) -> Result<Self> {
+    /// Comes to the door of the file `(dev, ino)`, `like` which its page is owned. `has_journal`: whether a crash left one, asked
+    /// by the first to come. `EBUSY`: too many processes have it open.
+    pub fn open(like: BorrowedFd<'_>, dev: u64, ino: u64, has_journal: impl FnMut() -> Result<bool>) -> Result<Self> {
         let door = Self {
             page: AtomicPtr::new(core::ptr::null_mut()),
             file: Mutex::new(None),
             name: name_of(dev, ino),
             place: AtomicU32::new(0),
             id: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
         };
-        door.come(like)?;
+        door.come(like, has_journal)?;
         Ok(door)
     }
 
     /// Comes back, after [`leave`](Self::leave). Nothing, if it is here.
-    pub fn come(&self, like: BorrowedFd<'_>) -> Result<()> {
+    pub fn come(&self, like: BorrowedFd<'_>, mut has_journal: impl FnMut() -> Result<bool>) -> Result<()> {
         let mut here = self.file.lock();
         if here.is_some() {
             return Ok(());
@@ -143,7 +146,7 @@ impl Door {
             // In the place of the page that was here before: somebody may be looking at it.
             let old = self.page.load(Ordering::Acquire);
             self.page.store(map(&file, old).map_err(failed)?.as_ptr(), Ordering::Release);
-            let came = self.come_in(&file);
+            let came = self.come_in(&file, &mut has_journal);
             let _ = rustix::fs::flock(&file, FlockOperation::Unlock);
             came?;
             *here = Some(file);
@@ -151,14 +154,16 @@ impl Door {
         }
     }
 
-    fn come_in(&self, file: &OwnedFd) -> Result<()> {
+    fn come_in(&self, file: &OwnedFd, has_journal: &mut dyn FnMut() -> Result<bool>) -> Result<()> {
         let page = self.page();
         if page.magic.load(Ordering::Acquire) != MAGIC || !is_locked(file, 0, MEMBERS as i64) {
             // Of processes that are all gone: what they had not committed goes with them.
+            let left = has_journal()?;
+            self.remove_unfinished();
             self.forget_epoch();
-            self.sweep();
-            let state = self.state();
-            page.state.store((state & !(SESSION | TRAVELS)) + CHANGE, Ordering::Release);
+            // A journal is as a session that somebody died with: who comes next does not read before it is recovered.
+            let state = (self.state() & !(SESSION | TRAVELS)) | if left { SESSION } else { 0 };
+            page.state.store(state + CHANGE, Ordering::Release);
             page.members.iter().for_each(|member| member.id.store(0, Ordering::Relaxed));
             page.stuck.store(0, Ordering::Relaxed);
             page.magic.store(MAGIC, Ordering::Release);
@@ -173,6 +178,7 @@ impl Door {
         };
         let id = self.number();
         page.members[place].tenure.store(1, Ordering::Relaxed);
+        page.members[place].writes.store(self.writes.load(Ordering::Acquire), Ordering::Relaxed);
         page.members[place].id.store(id, Ordering::Release);
         self.place.store(place as u32, Ordering::Release);
         self.id.store(id, Ordering::Release);
@@ -218,32 +224,42 @@ impl Door {
 
     /// The epoch travels in the file with that number from now on, which is complete. By who has the turn.
     pub fn set_epoch(&self, number: u64) {
-        let old = self.epoch();
-        self.page().epoch.store(number, Ordering::Release);
-        self.change(TRAVELS, true);
-        if let Some(old) = old {
-            let _ = rustix::fs::unlinkat(CWD, &*old, AtFlags::empty());
+        let page = self.page();
+        let old = page.epoch.swap(number, Ordering::AcqRel);
+        if self.state() & TRAVELS != 0 {
+            page.unfinished.store(old, Ordering::Release);
         }
+        self.change(TRAVELS, true);
+        self.remove_unfinished();
+    }
+
+    /// The number of a file for an epoch that is about to be written. By who has the turn.
+    pub fn begin_epoch(&self) -> u64 {
+        self.remove_unfinished();
+        let number = self.number();
+        self.page().unfinished.store(number, Ordering::Release);
+        number
+    }
+
+    /// By who has the turn, or is alone.
+    fn remove_unfinished(&self) {
+        let page = self.page();
+        let number = page.unfinished.load(Ordering::Acquire);
+        let travels = self.state() & TRAVELS != 0 && page.epoch.load(Ordering::Acquire) == number;
+        if number != 0 && !travels {
+            let _ = rustix::fs::unlinkat(CWD, &*self.epoch_path(number), AtFlags::empty());
+        }
+        page.unfinished.store(0, Ordering::Release);
     }
 
     /// Nothing travels any more. By who has the turn.
     pub fn forget_epoch(&self) {
-        if let Some(old) = self.epoch() {
+        if self.state() & TRAVELS != 0 {
+            let page = self.page();
+            page.unfinished.store(page.epoch.load(Ordering::Acquire), Ordering::Release);
             self.change(TRAVELS, false);
-            let _ = rustix::fs::unlinkat(CWD, &*old, AtFlags::empty());
+            self.remove_unfinished();
         }
-    }
-
-    /// Removes what those left who died while they wrote it. By who has the turn, or is alone.
-    pub fn sweep(&self) {
-        let page = self.page();
-        let (from, to) = (page.swept.load(Ordering::Acquire), page.numbers.load(Ordering::Acquire));
-        let travels = (self.state() & TRAVELS != 0).then(|| page.epoch.load(Ordering::Acquire));
-        // The page may be anybody's bytes: no more than there can be.
-        for number in (from + 1..=to).take(SWEEP_MAX).filter(|&number| Some(number) != travels) {
-            let _ = rustix::fs::unlinkat(CWD, &*self.epoch_path(number), AtFlags::empty());
-        }
-        page.swept.store(to, Ordering::Release);
     }
 
     /// This process, as the writer of what it writes now.
@@ -283,6 +299,37 @@ impl Door {
             true if same() => Standing::Dead,
             true => Standing::Over,
         }
+    }
+
+    /// The places of those who have died, with their numbers.
+    pub fn dead(&self) -> Vec<(usize, u64)> {
+        let ids = self.page().members.iter().map(|member| member.id.load(Ordering::Acquire)).enumerate();
+        let me = self.id.load(Ordering::Acquire);
+        ids.filter(|&(place, id)| id != 0 && id != me && !self.conflict(place as i64, 1)).collect()
+    }
+
+    /// With the turn: their places are free. They were seen dead before what they wrote was rolled back: of one who dies later
+    /// something may be left, which would count as everybody's.
+    pub fn bury(&self, dead: &[(usize, u64)]) {
+        for &(place, id) in dead {
+            let _ = self.page().members[place].id.compare_exchange(id, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    /// This process can commit what others wrote, or can't.
+    pub fn set_writes(&self, can: bool) {
+        let here = self.file.lock();
+        self.writes.store(can.into(), Ordering::Release);
+        if here.is_some() {
+            let place = self.place.load(Ordering::Acquire) as usize;
+            self.page().members[place].writes.store(can.into(), Ordering::Release);
+        }
+    }
+
+    /// Whether others have the file open who can commit it.
+    pub fn has_other_writers(&self) -> bool {
+        let writes = |&(_, member): &(usize, &Member)| member.writes.load(Ordering::Acquire) != 0;
+        self.page().members.iter().enumerate().filter(writes).any(|(place, _)| self.conflict(place as i64, 1))
     }
 
     /// Whether other processes have the file open.
@@ -339,14 +386,14 @@ impl Door {
         let Some(file) = here.as_ref() else { return true };
         let locked = lock_soon(file, true).is_ok();
         let others = is_locked(file, 0, MEMBERS as i64);
-        if locked && !others && self.state() & TRAVELS != 0 {
+        if !others && self.state() & TRAVELS != 0 {
             let _ = rustix::fs::flock(file, FlockOperation::Unlock);
             return false;
         }
         let place = self.place.load(Ordering::Acquire);
         self.page().members[place as usize].id.store(0, Ordering::Release);
         if locked && !others {
-            self.sweep();
+            self.remove_unfinished();
             let _ = rustix::fs::unlinkat(CWD, &*self.name, AtFlags::empty());
         }
         // By name, not by closing: a forked child may hold a duplicate.
@@ -382,9 +429,10 @@ pub(super) fn sweep_door(name: &core::ffi::CStr) {
     }
     if let Ok(page) = map(&file, core::ptr::null_mut()) {
         let (page, name) = (AtomicPtr::new(page.as_ptr()), path);
-        let door = Door { page, file: Mutex::new(None), name, place: AtomicU32::new(0), id: AtomicU64::new(0) };
+        let [id, writes] = [const { AtomicU64::new(0) }; 2];
+        let door = Door { page, file: Mutex::new(None), name, place: AtomicU32::new(0), id, writes };
+        door.remove_unfinished();
         door.forget_epoch();
-        door.sweep();
         let _ = rustix::fs::unlinkat(CWD, &*door.name, AtFlags::empty());
     }
 }
@@ -446,8 +494,8 @@ mod tests {
     #[test]
     fn the_last_removes_it() {
         let (file, dev, ino) = key();
-        let first = Door::open(file.as_fd(), dev, ino).unwrap();
-        let second = Door::open(file.as_fd(), dev, ino).unwrap();
+        let first = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
+        let second = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
         assert!(first.has_others() && second.has_others());
         assert_ne!(first.me(), second.me());
         assert!(first.leave());
@@ -460,8 +508,8 @@ mod tests {
     #[test]
     fn a_writer_is_open_over_or_dead() {
         let (file, dev, ino) = key();
-        let mine = Door::open(file.as_fd(), dev, ino).unwrap();
-        let other = Door::open(file.as_fd(), dev, ino).unwrap();
+        let mine = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
+        let other = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
         let wrote = other.me();
         assert_eq!((mine.standing(wrote), mine.standing(mine.me())), (Standing::Open, Standing::Open));
         other.end_tenure();
@@ -478,14 +526,14 @@ mod tests {
     #[test]
     fn what_travels_keeps_the_last_one_in_and_the_place_of_a_dead_one() {
         let (file, dev, ino) = key();
-        let mine = Door::open(file.as_fd(), dev, ino).unwrap();
-        let other = Door::open(file.as_fd(), dev, ino).unwrap();
+        let mine = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
+        let other = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
         let number = other.number();
         std::fs::write(other.epoch_path(number), "x").unwrap();
         other.set_epoch(number);
         let wrote = other.me();
         drop(other);
-        let third = Door::open(file.as_fd(), dev, ino).unwrap();
+        let third = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
         assert_eq!(third.standing(wrote), Standing::Dead);
         assert!(third.leave());
         assert!(!mine.leave());
@@ -497,34 +545,34 @@ mod tests {
     #[test]
     fn what_the_dead_left_is_swept() {
         let (file, dev, ino) = key();
-        let mine = Door::open(file.as_fd(), dev, ino).unwrap();
+        let mine = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
         let (left, kept) = (mine.number(), mine.number());
         let exists = |number| std::path::Path::new(&mine.epoch_path(number)).exists();
+        mine.page().unfinished.store(left, Ordering::Release);
         std::fs::write(mine.epoch_path(left), "x").unwrap();
         std::fs::write(mine.epoch_path(kept), "x").unwrap();
-        mine.set_epoch(kept);
-        mine.sweep();
-        assert_eq!((exists(left), exists(kept)), (false, true));
+        mine.page().epoch.store(kept, Ordering::Release);
+        mine.change(TRAVELS, true);
         let name = std::ffi::CString::new(name_of(dev, ino).rsplit('/').next().unwrap()).unwrap();
         sweep_door(&name);
         assert!(exists(kept), "somebody is there");
-        let (door, epoch) = (name_of(dev, ino), mine.epoch_path(kept));
+        let all = [name_of(dev, ino), mine.epoch_path(kept), mine.epoch_path(left)];
         drop(mine); // as a kill
         sweep_door(&name);
-        assert!(!std::path::Path::new(&door).exists() && !std::path::Path::new(&epoch).exists());
+        assert!(all.iter().all(|path| !std::path::Path::new(path).exists()), "{all:?}");
     }
 
     #[test]
     fn who_comes_after_all_have_died_finds_nothing_of_theirs() {
         let (file, dev, ino) = key();
-        let dead = Door::open(file.as_fd(), dev, ino).unwrap();
+        let dead = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
         let number = dead.number();
         std::fs::write(dead.epoch_path(number), "x").unwrap();
         dead.set_epoch(number);
         dead.set_session(true);
         let path = dead.epoch_path(number);
         drop(dead);
-        let next = Door::open(file.as_fd(), dev, ino).unwrap();
+        let next = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
         assert!(next.state() & (SESSION | TRAVELS) == 0 && !std::path::Path::new(&path).exists());
         assert!(next.leave());
     }

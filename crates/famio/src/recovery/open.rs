@@ -75,7 +75,7 @@ pub(crate) fn is_ordinary(fd: BorrowedFd<'_>, settings: &Settings) -> Result<boo
 }
 
 /// A descriptor of ours of the same file, for reading and writing.
-pub(super) fn writable(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
+pub(crate) fn writable(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     let link = format!("/proc/thread-self/fd/{}", fd.as_raw_fd());
     Ok(rustix::fs::openat(CWD, &*link, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
 }

@@ -91,6 +91,27 @@ impl AtomicFile {
         Ok(self.shadow())
     }
 
+    /// As [`need_shadow`](Self::need_shadow), for a map: nobody knows what of it the program relies on, so nothing of it is
+    /// rolled back.
+    fn need_shadow_for_good(&self) -> Result<Option<&Shadow>> {
+        if self.need_shadow()?.is_some() {
+            self.leave_dead_behind()?;
+            self.rely_on(0..u64::MAX);
+        }
+        self.need_shadow()
+    }
+
+    /// A session has taken up what others wrote, and nobody is in it yet: the shadow shows that, too.
+    pub(super) fn show_in_shadow(&self, session: &Session) -> Result<()> {
+        let Some(shadow) = self.shadow() else { return Ok(()) };
+        let size = session.arena.shared().size();
+        shadow.resize(size)?;
+        fill(shadow.memory()?, 0..size, |at, piece| {
+            // SAFETY: the piece is ours.
+            unsafe { session.read(&self.fds, at, &[UserBuf::of(piece)]) }
+        })
+    }
+
     /// Other processes may change the file: before its next map the shadow is to be filled again. It has none.
     pub(super) fn shadow_is_stale(&self) {
         if let Some(shadow) = self.shadow.get() {
@@ -103,14 +124,17 @@ impl AtomicFile {
         if !ranges::has(self.key(), |range| !range.shadow) {
             return Ok(());
         }
-        if self.shadow.get().is_none() {
+        if self.shadow().is_none() {
             let size = self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64))?;
-            let shadow = Shadow::new(size)?;
+            let shadow = match self.shadow.get() {
+                Some(stale) => stale,
+                None => self.set_shadow(Shadow::new(size)?),
+            };
+            shadow.resize(size)?;
             let read =
                 |fd: BorrowedFd<'_>| fill(shadow.memory()?, 0..size, |at, piece| Ok(rustix::io::pread(fd, piece, at)?));
             self.fds.with(false, read)?;
             shadow.filled.store(true, Ordering::Release);
-            self.set_shadow(shadow);
         }
         // Not full: there was no memory for it.
         let shadow = self.shadow().ok_or(Error::new(libc::ENOMEM))?;

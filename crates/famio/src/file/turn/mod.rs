@@ -8,18 +8,19 @@
 mod draft;
 mod travel;
 
-use super::UserBuf;
 use super::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
 use super::session::{OldSession, Session};
 use super::shadow;
+use super::{Access, UserBuf};
 use crate::error::{Error, Result};
 use crate::index::{Claim, Door, SESSION, Standing, TRAVELS, Writer, owner};
 use crate::recovery;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use rustix::time::{ClockId, Timespec, clock_gettime};
-use std::os::fd::BorrowedFd;
-use travel::{Draft, Travelling, What};
+use std::os::fd::{AsRawFd, BorrowedFd};
+pub(super) use travel::Draft;
+use travel::{Travelling, What};
 
 /// How long one who waits for the turn sleeps before it looks again: nobody is told of a death.
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
@@ -108,7 +109,7 @@ impl Turns {
             self.door.forget_epoch();
             return Ok(());
         }
-        let number = self.door.number();
+        let number = self.door.begin_epoch();
         epoch.store(&self.door.epoch_path(number))?;
         self.door.set_epoch(number);
         Ok(())
@@ -149,7 +150,7 @@ impl AtomicFile {
             return Ok(());
         }
         let door = &self.turns.door;
-        self.fds.with(false, |fd| door.come(fd))?;
+        self.fds.with(false, |fd| door.come(fd, || Ok(!recovery::is_ordinary(fd, &self.settings)?)))?;
         for look in 0.. {
             let given = door.given();
             let try_take = |fd: BorrowedFd<'_>| Claim::try_take(fd, self.device, self.inode);
@@ -168,11 +169,22 @@ impl AtomicFile {
         self.turns.since.store(now(), Ordering::Relaxed);
         self.turns.has_turn.store(true, Ordering::Release);
         super::background::start();
-        let caught_up = self.catch_up(inner);
-        if caught_up.is_err() {
-            self.release_claim(inner);
+        self.catch_up(inner)
+    }
+
+    /// Of a file that is being opened: what one who died has left, unless somebody is at it.
+    pub(super) fn recover_if_left(&self) -> Result<()> {
+        if self.turns.door.state() & SESSION == 0 {
+            return Ok(());
         }
-        caught_up
+        let mut inner = self.inner();
+        let try_take = |fd: BorrowedFd<'_>| Claim::try_take(fd, self.device, self.inode);
+        inner.claim = self.fds.with(false, try_take)?;
+        if inner.claim.is_some() {
+            self.catch_up(&mut inner)?;
+            self.release_claim(&mut inner);
+        }
+        Ok(())
     }
 
     fn in_use(&self) -> Error {
@@ -183,8 +195,16 @@ impl AtomicFile {
         Error::with(libc::EBUSY, what)
     }
 
-    /// With the turn: what one who died with it has left.
+    /// With the turn: what one who died with it has left. After an error it is given up, with what the next to try has to know.
     fn catch_up(&self, inner: &mut Inner) -> Result<()> {
+        let caught_up = self.recover_and_roll_back(inner);
+        if caught_up.is_err() {
+            self.give_up(inner, Claim::leave);
+        }
+        caught_up
+    }
+
+    fn recover_and_roll_back(&self, inner: &mut Inner) -> Result<()> {
         let door = &self.turns.door;
         let Some(claim) = inner.claim.as_mut() else { return Ok(()) };
         if door.state() & SESSION != 0 {
@@ -196,14 +216,15 @@ impl AtomicFile {
                 recovery::at_open(fd, writable, claim, &self.settings)
             })?;
             self.plain.forget_size();
-            door.sweep();
             door.set_session(false);
         }
         if door.state() & TRAVELS != 0 {
+            let dead = door.dead();
             let mut epoch = self.turns.travelling()?;
             if epoch.roll_back(|writer| door.standing(writer)) {
                 self.turns.send(&epoch)?;
             }
+            door.bury(&dead);
         }
         Ok(())
     }
@@ -235,6 +256,32 @@ impl AtomicFile {
             session.arena.shared().mapped.fetch_or(2, Ordering::Release);
         }
         *turns.others.lock() = others;
+        if shadow::is_mapped(self.key()) {
+            self.rely_on(0..u64::MAX);
+        }
+        self.show_in_shadow(session)
+    }
+
+    /// The file is handed back: what travels becomes the kernel's, too. With the turn.
+    pub(super) fn put_in_kernels_file(&self) -> Result<()> {
+        let epoch = self.turns.travelling()?;
+        for change in &epoch.changes {
+            match &change.what {
+                What::Size { low, size } => self.fds.with(true, |fd| {
+                    let now = rustix::fs::fstat(fd)?.st_size as u64;
+                    rustix::fs::ftruncate(fd, (*low).min(now))?;
+                    Ok(rustix::fs::ftruncate(fd, *size)?)
+                })?,
+                What::Bytes { offset, data } => {
+                    let mut done = 0;
+                    while done < data.len() {
+                        let rest = UserBuf { base: data[done..].as_ptr().cast_mut(), len: data.len() - done };
+                        done += self.kernel_write(offset + done as u64, &[rest])?;
+                    }
+                }
+            }
+        }
+        self.turns.door.forget_epoch();
         Ok(())
     }
 
@@ -242,6 +289,9 @@ impl AtomicFile {
     pub(super) fn put_down(&self, inner: &mut Inner, session: Box<Session>, why: Error) -> Error {
         session.arena.shared().closed.store(1, Ordering::Release);
         drop(session);
+        if inner.kept.is_some() {
+            return why; // the turn stays, and it is tried again
+        }
         let caught_up = self.catch_up(inner);
         self.release_claim(inner);
         let what = "what another process wrote since the last SYNC could not be taken over";
@@ -251,7 +301,7 @@ impl AtomicFile {
     /// Closes the session's journal clean. What travelled here is committed, and travels no more, before the journal is gone.
     pub(super) fn close_journal(&self, session: &Session) -> Result<()> {
         if self.turns.travelled.load(Ordering::Acquire) {
-            session.sync(&self.fds)?;
+            session.sync(&self.fds, || ())?;
             self.turns.committed();
         }
         session.close(&self.fds)
@@ -327,7 +377,8 @@ impl AtomicFile {
         let dirty = |session: &Session| session.arena.shared().dirty.load(Ordering::Acquire) != 0;
         if self.with_session(dirty) == Some(true) && self.turns.door.has_others() {
             match self.give_turn() {
-                Err(e) if e.errno() != libc::EBUSY => return Err(e),
+                // It goes on here: an unlock that failed would keep everybody out.
+                Err(e) if ![libc::EBUSY, libc::EFBIG, libc::ENOSPC].contains(&e.errno()) => return Err(e),
                 _ => {}
             }
         }
@@ -358,7 +409,8 @@ impl AtomicFile {
         if self.turns.kept.load(Ordering::SeqCst) > 0 {
             return Ok(()); // a map is being made; who waits rings again
         }
-        let ended = if ![PLAIN, ATTACHED].contains(&state) || shadow::is_mapped(self.key()) {
+        door.set_stuck(0); // it may have been mapped when it was asked for last
+        let ended = if ![PLAIN, ATTACHED].contains(&state) || inner.kept.is_some() || shadow::is_mapped(self.key()) {
             Err(Error::new(libc::EBUSY))
         } else {
             self.end_session(inner)
@@ -374,12 +426,16 @@ impl AtomicFile {
     }
 
     pub(super) fn release_claim(&self, inner: &mut Inner) {
+        self.give_up(inner, Claim::release);
+    }
+
+    fn give_up(&self, inner: &mut Inner, how: impl FnOnce(Claim)) {
         if let Some(claim) = inner.claim.take() {
             inner.arena = None;
             self.shadow_is_stale();
             self.turns.has_turn.store(false, Ordering::Release);
             self.turns.door.set_stuck(0);
-            claim.release();
+            how(claim);
             self.turns.door.give();
         }
     }
@@ -405,10 +461,45 @@ impl AtomicFile {
                 inner.old.retain_mut(|old| !old.is_left());
                 self.turns.door.set_session(false);
             }
-            Some(draft) => self.send_off(inner, &draft)?,
+            Some(draft) => {
+                let sent = self.send_off(inner, &draft);
+                if sent.is_err() {
+                    inner.kept = Some(draft);
+                }
+                sent?;
+            }
         }
         self.turns.ended_in.store(now() - begun, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Before a session begins: the file is as it was committed, if what it had besides could not be sent off.
+    pub(super) fn prepare_kept(&self, inner: &mut Inner) -> Result<()> {
+        if inner.kept.is_none() {
+            return Ok(());
+        }
+        self.recover_and_roll_back(inner)?;
+        // The new arena would lie where the old one does, in which calls may still be.
+        inner.arena = None;
+        let Some(claim) = inner.claim.as_mut() else { return Err(Error::new(libc::EIO)) };
+        self.fds.with(false, |fd| claim.renew(fd))
+    }
+
+    /// What could not be sent off goes on in the new session.
+    pub(super) fn take_up_kept(&self, inner: &mut Inner, session: &Session) -> Result<()> {
+        let Some(draft) = inner.kept.take() else { return Ok(()) };
+        let told = shadow::told();
+        let taken = (|| {
+            session.set_size(&self.fds, draft.low.min(session.arena.shared().size()))?;
+            session.set_size(&self.fds, draft.size)?;
+            draft.pieces.iter().try_for_each(|(offset, data)| self.put_all(session, *offset, data))
+        })();
+        drop(told);
+        if taken.is_err() {
+            inner.kept = Some(draft);
+        }
+        taken?;
+        self.show_in_shadow(session)
     }
 
     /// The file goes back to what is committed, and the rest on its way.
@@ -461,13 +552,17 @@ impl AtomicFile {
                 if inner.claim.is_some() {
                     // Nobody is there: it died.
                     inner.arena = None;
-                    let caught_up = self.catch_up(&mut inner);
+                    self.catch_up(&mut inner)?;
                     self.release_claim(&mut inner);
-                    caught_up?;
                     continue;
                 }
             } else {
-                continue; // it was this process, which has just begun
+                // It was this process, which has just begun, or could not end.
+                if inner.kept.is_some() {
+                    drop(inner);
+                    self.session_for_write()?;
+                }
+                continue;
             }
             drop(inner);
             door.ring();
@@ -539,9 +634,17 @@ impl AtomicFile {
     /// The process ends, or goes on as another program: what is not committed is the others' who have the file open to commit,
     /// or is committed.
     pub(super) fn part(&self) -> Result<()> {
-        if self.turns.door.has_others() && self.give_turn().is_ok() {
+        if self.turns.door.has_other_writers() && self.give_turn().is_ok() {
             self.turns.door.end_tenure();
             return Ok(());
+        }
+        self.commit_all()
+    }
+
+    /// Nobody else will: what travels is committed, too.
+    fn commit_all(&self) -> Result<()> {
+        if self.turns.is_quiet().is_none() && self.fds.has_writable() && !self.is_demoted() {
+            self.sync()?;
         }
         self.close_session()
     }
@@ -549,31 +652,31 @@ impl AtomicFile {
     /// The program has closed its last descriptor. As the last process: all is committed.
     pub(super) fn leave_door(&self) -> Result<()> {
         let mut result = Ok(());
+        let mut own = None;
         loop {
-            if self.turns.door.has_others() {
-                // What it wrote is for the others to commit.
-                if result.is_ok() {
-                    result = self.give_turn();
-                }
-                self.turns.door.end_tenure();
-            }
-            if result.is_err() || !self.turns.door.has_others() {
-                let closed = self.close_session();
+            // What it wrote is for the others to commit.
+            let others = self.turns.door.has_other_writers() && self.give_turn().is_ok();
+            self.turns.door.end_tenure();
+            if !others {
+                let closed = self.commit_all();
                 result = result.and(closed);
                 self.release_claim(&mut self.inner());
             }
             if self.turns.door.leave() {
+                own.into_iter().for_each(|own| self.fds.leave(own));
                 return result;
             }
-            // Nobody else is there to commit what travels.
-            let committed = if self.fds.has_writable() {
-                self.session_for_write().map(drop).and_then(|()| self.sync())
-            } else {
-                Err(Error::new(libc::EBADF))
-            };
-            if committed.is_err() {
+            // Nobody else is there to commit what travels. A reader does it as it would recover the file.
+            if own.is_none() && !self.fds.has_writable() {
+                own = self.fds.with(false, recovery::writable).ok();
+                own.iter().for_each(|own| self.fds.add(own.as_raw_fd(), Access::Write));
+                if own.is_some() {
+                    continue;
+                }
+                result = result.and(Err(Error::new(libc::EBADF)));
+            }
+            if (result.is_err() || self.is_demoted()) && !self.turns.door.has_others() {
                 self.turns.door.forget_epoch();
-                result = result.and(committed);
             }
         }
     }
