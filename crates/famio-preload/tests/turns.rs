@@ -476,7 +476,7 @@ impl Dice {
 }
 
 fn seed() -> u64 {
-    std::env::var("FAMIO_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1) * 0x9e37_79b9_7f4a_7c15 | 1
+    (std::env::var("FAMIO_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1) * 0x9e37_79b9_7f4a_7c15) | 1
 }
 
 #[test]
@@ -509,7 +509,7 @@ fn any_calls_of_three_are_as_on_a_plain_file() {
                 }
                 6 => "sync".into(),
                 7 => "close".into(),
-                _ => format!("size"),
+                _ => "size".to_string(),
             };
             log.push(format!("{who} {what}"));
             match &*what {
@@ -558,7 +558,7 @@ fn a_kill_at_any_moment_takes_back_ones_own_and_nothing_else() {
                 .map(|who| {
                     let at = dice.roll(PLACES as u64) as usize;
                     match dice.roll(8) {
-                        0 => (at, None, format!("sync")),
+                        0 => (at, None, "sync".to_string()),
                         1..4 => (at, None, format!("read {} 1", place(who, at))),
                         _ => {
                             let byte = b'a' + dice.roll(26) as u8;
