@@ -10,7 +10,6 @@ use super::turn::{Draft, Turns};
 use super::{Access, Descriptors};
 use crate::error::{Error, Result};
 use crate::index::{Arena, Claim, Door};
-use crate::recovery;
 use crate::settings::Settings;
 use crate::thread::{Guard, Mutex};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
@@ -87,9 +86,6 @@ impl AtomicFile {
             return Ok(file.clone());
         }
         crate::map::guard::install()?;
-        // Or an arena alone, of one who was killed: it goes with the claim.
-        let has_journal = || Ok(Claim::has_file(device, inode) || !recovery::is_ordinary(fd, settings)?);
-        let door = Door::open(fd, device, inode, has_journal).map_err(named)?;
         let file = Arc::new(Self {
             device,
             inode,
@@ -104,7 +100,7 @@ impl AtomicFile {
             shadow: OnceLock::new(),
             shadowed: AtomicBool::new(false),
             keeper: Mutex::default(),
-            turns: Turns::new(door),
+            turns: Turns::new(Door::of(device, inode)),
         });
         file.add_descriptor(fd.as_raw_fd(), access);
         if let Err(e) = file.recover_if_left() {
@@ -182,7 +178,7 @@ impl AtomicFile {
         };
         let attached = self.state.load(Ordering::Acquire) == ATTACHED;
         // What travels may be this process's to commit, too.
-        self.fds.remove(fd, attached || self.may_be_stored_to() || self.turns.is_quiet().is_none());
+        self.fds.remove(fd, attached || self.may_be_stored_to() || self.turns.is_disturbed());
         if !self.fds.has_writable() {
             self.turns.door.set_writes(false);
         }

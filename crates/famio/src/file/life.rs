@@ -71,7 +71,7 @@ impl AtomicFile {
             if self.fds.with(true, |fd| Ok(rustix::fs::fstat(fd)?.st_nlink == 0))? {
                 // A file without a name does not outlive a crash: there is nothing to protect.
                 self.maps_to_kernel()?;
-                if self.turns.is_quiet().is_none() {
+                if self.turns.is_disturbed() {
                     self.take_turn(&mut inner)?;
                     self.put_in_kernels_file()?;
                     self.release_claim(&mut inner); // the others do as this one
@@ -142,7 +142,10 @@ impl AtomicFile {
             ));
         }
         self.take_stores()?;
-        if self.turns.is_quiet().is_none() && self.state.load(Ordering::Acquire) == PLAIN && self.fds.has_writable() {
+        if !self.is_demoted() && !self.is_disowned() {
+            self.arrive()?;
+        }
+        if self.turns.is_disturbed() && self.state.load(Ordering::Acquire) == PLAIN && self.fds.has_writable() {
             // The kernel's file is to have what travels.
             self.session_for_write().map(drop)?;
         }

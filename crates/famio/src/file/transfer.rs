@@ -255,6 +255,9 @@ impl AtomicFile {
     /// `EIO`: the flush failed; nothing of the epoch is durable, no more writes are taken.
     pub fn sync(&self) -> Result<()> {
         self.take_stores()?;
+        if self.state.load(Ordering::Acquire) == PLAIN {
+            self.arrive()?;
+        }
         for _ in 0..ENDINGS {
             self.leave_dead_behind()?;
             match self.state.load(Ordering::Acquire) {

@@ -64,6 +64,12 @@ struct Page {
 
 const _: () = assert!(size_of::<Page>() <= SIZE);
 
+/// In the place of a page before this process has come: nobody else looks at it.
+static NOBODYS: Page = {
+    // SAFETY: zeros are a valid page.
+    unsafe { core::mem::zeroed() }
+};
+
 /// Who wrote something of an open epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Writer {
@@ -88,7 +94,7 @@ pub(crate) enum Standing {
 
 /// This process's door to one file.
 ///
-/// Invariant: `page` points to a mapped page as long as the value lives.
+/// Invariant: `page` points to a mapped page as long as the value lives, or is null, before it has come.
 pub(crate) struct Door {
     page: AtomicPtr<Page>,
     /// `None`: it has left.
@@ -104,23 +110,29 @@ fn name_of(dev: u64, ino: u64) -> String {
 }
 
 impl Door {
-    /// Comes to the door of the file `(dev, ino)`, `like` which its page is owned. `has_journal`: whether a crash left one, asked
-    /// by the first to come. `EBUSY`: too many processes have it open.
-    pub fn open(like: BorrowedFd<'_>, dev: u64, ino: u64, has_journal: impl FnMut() -> Result<bool>) -> Result<Self> {
-        let door = Self {
+    /// That of the file `(dev, ino)`; this process has not come to it yet.
+    pub fn of(dev: u64, ino: u64) -> Self {
+        Self {
             page: AtomicPtr::new(core::ptr::null_mut()),
             file: Mutex::new(None),
             name: name_of(dev, ino),
             place: AtomicU32::new(0),
             id: AtomicU64::new(0),
             writes: AtomicU64::new(0),
-        };
-        door.come(like, has_journal)?;
-        Ok(door)
+        }
     }
 
-    /// Comes back, after [`leave`](Self::leave). Nothing, if it is here.
-    pub fn come(&self, like: BorrowedFd<'_>, mut has_journal: impl FnMut() -> Result<bool>) -> Result<()> {
+    /// Whether this process has ever come.
+    #[inline]
+    pub fn has_come(&self) -> bool {
+        !self.page.load(Ordering::Acquire).is_null()
+    }
+
+    /// Comes to the door, whose page is owned like `like`; or back, after [`leave`](Self::leave). `has_journal`: whether a crash
+    /// left one, asked by the first to come; its argument: nobody was here before who may have died. Nothing, if it is here.
+    ///
+    /// `EBUSY`: too many processes have it open.
+    pub fn come(&self, like: BorrowedFd<'_>, mut has_journal: impl FnMut(bool) -> Result<bool>) -> Result<()> {
         let mut here = self.file.lock();
         if here.is_some() {
             return Ok(());
@@ -139,14 +151,15 @@ impl Door {
                 continue; // its last process removed it between our open and our lock
             }
             own_like(&file, &stat, like)?;
-            if (stat.st_size as usize) < SIZE {
+            let fresh = (stat.st_size as usize) < SIZE;
+            if fresh {
                 rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, SIZE as u64)
                     .map_err(|e| failed(e.into()))?;
             }
             // In the place of the page that was here before: somebody may be looking at it.
             let old = self.page.load(Ordering::Acquire);
             self.page.store(map(&file, old).map_err(failed)?.as_ptr(), Ordering::Release);
-            let came = self.come_in(&file, &mut has_journal);
+            let came = self.come_in(&file, fresh, &mut has_journal);
             let _ = rustix::fs::flock(&file, FlockOperation::Unlock);
             came?;
             *here = Some(file);
@@ -154,11 +167,11 @@ impl Door {
         }
     }
 
-    fn come_in(&self, file: &OwnedFd, has_journal: &mut dyn FnMut() -> Result<bool>) -> Result<()> {
+    fn come_in(&self, file: &OwnedFd, fresh: bool, has_journal: &mut dyn FnMut(bool) -> Result<bool>) -> Result<()> {
         let page = self.page();
         if page.magic.load(Ordering::Acquire) != MAGIC || !is_locked(file, 0, MEMBERS as i64) {
             // Of processes that are all gone: what they had not committed goes with them.
-            let left = has_journal()?;
+            let left = has_journal(fresh)?;
             self.remove_unfinished();
             self.forget_epoch();
             // A journal is as a session that somebody died with: who comes next does not read before it is recovered.
@@ -186,8 +199,9 @@ impl Door {
     }
 
     fn page(&self) -> &Page {
-        // SAFETY: mapped as long as the door (its invariant); made of atomic words, for which every bit pattern is valid.
-        unsafe { &*self.page.load(Ordering::Acquire) }
+        // SAFETY: mapped as long as the door (its invariant), or null; made of atomic words, for which every bit pattern is
+        // valid.
+        unsafe { self.page.load(Ordering::Acquire).as_ref() }.unwrap_or(&NOBODYS)
     }
 
     /// A number that was not given out yet.
@@ -485,6 +499,12 @@ fn map(file: &OwnedFd, old: *mut Page) -> Result<NonNull<Page>> {
 mod tests {
     use super::*;
 
+    fn open(like: &OwnedFd, dev: u64, ino: u64) -> Door {
+        let door = Door::of(dev, ino);
+        door.come(like.as_fd(), |_| Ok(false)).unwrap();
+        door
+    }
+
     fn key() -> (OwnedFd, u64, u64) {
         let file = rustix::fs::memfd_create("famio-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let ino = rustix::fs::fstat(&file).unwrap().st_ino;
@@ -494,8 +514,8 @@ mod tests {
     #[test]
     fn the_last_removes_it() {
         let (file, dev, ino) = key();
-        let first = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
-        let second = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
+        let first = open(&file, dev, ino);
+        let second = open(&file, dev, ino);
         assert!(first.has_others() && second.has_others());
         assert_ne!(first.me(), second.me());
         assert!(first.leave());
@@ -508,8 +528,8 @@ mod tests {
     #[test]
     fn a_writer_is_open_over_or_dead() {
         let (file, dev, ino) = key();
-        let mine = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
-        let other = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
+        let mine = open(&file, dev, ino);
+        let other = open(&file, dev, ino);
         let wrote = other.me();
         assert_eq!((mine.standing(wrote), mine.standing(mine.me())), (Standing::Open, Standing::Open));
         other.end_tenure();
@@ -526,14 +546,14 @@ mod tests {
     #[test]
     fn what_travels_keeps_the_last_one_in_and_the_place_of_a_dead_one() {
         let (file, dev, ino) = key();
-        let mine = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
-        let other = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
+        let mine = open(&file, dev, ino);
+        let other = open(&file, dev, ino);
         let number = other.number();
         std::fs::write(other.epoch_path(number), "x").unwrap();
         other.set_epoch(number);
         let wrote = other.me();
         drop(other);
-        let third = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
+        let third = open(&file, dev, ino);
         assert_eq!(third.standing(wrote), Standing::Dead);
         assert!(third.leave());
         assert!(!mine.leave());
@@ -545,7 +565,7 @@ mod tests {
     #[test]
     fn what_the_dead_left_is_swept() {
         let (file, dev, ino) = key();
-        let mine = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
+        let mine = open(&file, dev, ino);
         let (left, kept) = (mine.number(), mine.number());
         let exists = |number| std::path::Path::new(&mine.epoch_path(number)).exists();
         mine.page().unfinished.store(left, Ordering::Release);
@@ -565,14 +585,14 @@ mod tests {
     #[test]
     fn who_comes_after_all_have_died_finds_nothing_of_theirs() {
         let (file, dev, ino) = key();
-        let dead = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
+        let dead = open(&file, dev, ino);
         let number = dead.number();
         std::fs::write(dead.epoch_path(number), "x").unwrap();
         dead.set_epoch(number);
         dead.set_session(true);
         let path = dead.epoch_path(number);
         drop(dead);
-        let next = Door::open(file.as_fd(), dev, ino, || Ok(false)).unwrap();
+        let next = open(&file, dev, ino);
         assert!(next.state() & (SESSION | TRAVELS) == 0 && !std::path::Path::new(&path).exists());
         assert!(next.leave());
     }

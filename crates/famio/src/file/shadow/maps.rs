@@ -89,6 +89,7 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
     }
     AtomicFile::may_lock()?;
     let _kept = file.turns.keep();
+    file.arrive()?;
     if file.shadow().is_none() && !(request.is_shared() && request.range(0, file.key(), false).stores) {
         // Nobody attaches the file meanwhile: then the kernel's file is what there is.
         let inner = file.inner();

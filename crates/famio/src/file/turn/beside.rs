@@ -16,6 +16,10 @@ impl AtomicFile {
     #[cold]
     pub(super) fn beside<T>(&self, mut work: impl FnMut(&Travelling, u64) -> Result<T>) -> Result<Option<T>> {
         Self::may_lock()?;
+        if !self.turns.door.has_come() {
+            self.arrive()?;
+            return Ok(None); // to be looked at in the usual way
+        }
         let door = &self.turns.door;
         for look in 0..LOOKS {
             if self.state.load(Ordering::Acquire) != PLAIN {

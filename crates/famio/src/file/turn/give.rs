@@ -179,7 +179,7 @@ impl AtomicFile {
 
     /// Nobody else will: what travels is committed, too.
     pub(super) fn commit_all(&self) -> Result<()> {
-        if self.turns.is_quiet().is_none() && self.fds.has_writable() && !self.is_demoted() {
+        if self.turns.is_disturbed() && self.fds.has_writable() && !self.is_demoted() {
             self.sync()?;
         }
         self.close_session()

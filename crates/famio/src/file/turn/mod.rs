@@ -68,8 +68,16 @@ impl Turns {
     /// Whether the file is as it was committed last, and nobody's turn changes it.
     #[inline]
     pub fn is_quiet(&self) -> Option<u64> {
+        if !self.door.has_come() {
+            return None;
+        }
         let state = self.door.state();
         (state & (SESSION | TRAVELS) == 0).then_some(state)
+    }
+
+    /// Whether this process knows of a session, of somebody, or of an epoch that travels.
+    pub fn is_disturbed(&self) -> bool {
+        self.door.has_come() && self.is_quiet().is_none()
     }
 
     /// Whether nothing has changed since [`is_quiet`](Self::is_quiet).

@@ -22,7 +22,7 @@ impl AtomicFile {
             return Ok(());
         }
         let door = &self.turns.door;
-        self.fds.with(false, |fd| door.come(fd, || Ok(!recovery::is_ordinary(fd, &self.settings)?)))?;
+        self.arrive()?;
         for look in 0.. {
             let given = door.given();
             let try_take = |fd: BorrowedFd<'_>| Claim::try_take(fd, self.device, self.inode);
@@ -44,8 +44,24 @@ impl AtomicFile {
         self.catch_up(inner)
     }
 
+    /// Comes to the file's door: not at its open, which is to cost little, but before this process first looks at it. At the
+    /// open nobody had left anything: who did since has left its page as well.
+    pub(in crate::file) fn arrive(&self) -> Result<()> {
+        self.fds.with(false, |fd| self.turns.door.come(fd, |fresh| if fresh { Ok(false) } else { self.has_left(fd) }))
+    }
+
+    /// Whether a process that died has left something: a journal, or an arena alone, which goes with the claim.
+    fn has_left(&self, fd: BorrowedFd<'_>) -> Result<bool> {
+        Ok(Claim::has_file(self.device, self.inode) || !recovery::is_ordinary(fd, &self.settings)?)
+    }
+
     /// Of a file that is being opened: what one who died has left, unless somebody is at it.
     pub(in crate::file) fn recover_if_left(&self) -> Result<()> {
+        let has_left = |fd: BorrowedFd<'_>| Ok(self.has_left(fd));
+        if !self.fds.with(false, has_left)?.unwrap_or(true) {
+            return Ok(());
+        }
+        self.fds.with(false, |fd| self.turns.door.come(fd, |_| Ok(true)))?;
         if self.turns.door.state() & SESSION == 0 {
             return Ok(());
         }

@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn gaps_are_taken_along_only_where_asked() {
         assert_eq!(differing(b"aaaaaa", b"aXaXaa", 0), [1..2, 3..4]);
-        assert_eq!(differing(b"aaaaaa", b"aXaXaa", 1), [1..4]);
+        assert_eq!(differing(b"aaaaaa", b"aXaXaa", 1), std::iter::once(1..4).collect::<Vec<_>>());
         assert!(differing(b"aa", b"aa", 9).is_empty());
     }
 }
