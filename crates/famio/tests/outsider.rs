@@ -7,11 +7,8 @@ mod crash;
 use common::{Opened, Scratch, in_place_settings};
 use crash::{Sync, everywhere, hold, is_stopped, write};
 use famio::Settings;
-use famio::file::{Access, AtomicFile};
 use famio::recovery::{Options, Outcome, Silent, Use, recover_path};
-use std::ffi::CString;
 use std::fs::{self, File};
-use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
@@ -204,20 +201,11 @@ fn changed_after_the_crash() {
 }
 
 #[test]
-fn a_file_in_use_is_said_to_be_with_the_process() {
+fn a_file_in_use_is_not_recovered() {
     for (settings, dir) in all("a-file-in-use") {
         let path = dir.path().join("file");
         fs::write(&path, vec![1; 10_000]).unwrap();
         let mut owner = hold(&path, &settings, &[write(0, 100, 2), Sync, write(50, 100, 3)]);
-        for access in [Access::Write, Access::Read] {
-            let error = open(&path, access, &settings).expect_err("two at one file");
-            assert_eq!(error.errno(), libc::EBUSY, "{error}");
-            let text = error.to_string();
-            assert!(
-                text.contains(&format!("process {}", owner.id())) && text.contains(path.to_str().unwrap()),
-                "{text}"
-            );
-        }
         let report = crash::recover(&path, &settings, Use::Journal);
         assert!(matches!(report.outcome, Outcome::InUse(Some(pid)) if pid == owner.id()), "{report:?}");
         assert_eq!(crash::journals(&dir.path().join(".famio")).len(), 1);
@@ -227,48 +215,5 @@ fn a_file_in_use_is_said_to_be_with_the_process() {
         let opened = Opened::new(&path, &settings);
         let found = opened.read(0, 20_000);
         assert!(found[..100] == [2; 100] && found[100..] == [1; 9900], "{settings:?}");
-    }
-}
-
-fn open(path: &Path, access: Access, settings: &Settings) -> famio::Result<()> {
-    let file = File::options().read(true).write(access == Access::Write).open(path).unwrap();
-    let name = CString::new(path.to_str().unwrap()).unwrap();
-    let atomic = AtomicFile::open(file.as_fd(), access, &name, settings)?;
-    use std::os::fd::AsRawFd;
-    atomic.remove_descriptor(file.as_raw_fd())
-}
-
-#[test]
-fn a_reader_keeps_writers_out_and_not_readers() {
-    for (settings, dir) in all("a-reader-keeps-write") {
-        let path = dir.path().join("file");
-        fs::write(&path, vec![1; 10_000]).unwrap();
-        // Nothing written: but open for writing, as `hold` does.
-        let mut owner = hold(&path, &settings, &[]);
-        let error = open(&path, Access::Write, &settings).expect_err("two at one file");
-        assert_eq!(error.errno(), libc::EBUSY);
-        assert!(error.to_string().contains(&format!("process {}", owner.id())), "{error}");
-        owner.kill().unwrap();
-        owner.wait().unwrap();
-        // Of this process: a reader and a writer of the same file are the same.
-        let file = File::open(&path).unwrap();
-        let name = CString::new(path.to_str().unwrap()).unwrap();
-        let reader = AtomicFile::open(file.as_fd(), Access::Read, &name, &settings).unwrap();
-        open_elsewhere(&path, &settings, false);
-        use std::os::fd::AsRawFd;
-        reader.remove_descriptor(file.as_raw_fd()).unwrap();
-        open_elsewhere(&path, &settings, true);
-    }
-}
-
-/// Another process opens the file for writing.
-fn open_elsewhere(path: &Path, settings: &Settings, may: bool) {
-    if may {
-        let mut owner = hold(path, settings, &[]);
-        owner.kill().unwrap();
-        owner.wait().unwrap();
-    } else {
-        let text = crash::fails(path, settings, &[]);
-        assert!(text.contains(&format!("process {}", std::process::id())) && text.contains("in use"), "{text}");
     }
 }

@@ -6,10 +6,10 @@ use super::process::disowned;
 use super::registry::files;
 use super::session::{OldSession, Session};
 use super::shadow::Shadow;
+use super::turn::{Draft, Turns};
 use super::{Access, Descriptors};
 use crate::error::{Error, Result};
-use crate::index::{Arena, Claim};
-use crate::recovery;
+use crate::index::{Arena, Claim, Door};
 use crate::settings::Settings;
 use crate::thread::{Guard, Mutex};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
@@ -49,6 +49,7 @@ pub struct AtomicFile {
     pub(super) shadow: OnceLock<Box<Shadow>>,
     /// A descriptor of ours, while there are maps and the program has closed all of its own.
     pub(super) keeper: Mutex<Option<OwnedFd>>,
+    pub(super) turns: Turns,
 }
 
 pub(super) struct Inner {
@@ -56,9 +57,12 @@ pub(super) struct Inner {
     pub session: Option<Box<Session>>,
     /// Sessions that have ended, in which calls may still be.
     pub old: Vec<OldSession>,
-    /// The arena of the claim, from the first session on.
+    /// The arena of the claim, from its first session on.
     pub arena: Option<Arc<Arena>>,
+    /// While it is this process's turn.
     pub claim: Option<Claim>,
+    /// The open epoch, where it could neither be sent off nor goes on yet; the turn stays meanwhile.
+    pub kept: Option<Draft>,
 }
 
 impl AtomicFile {
@@ -82,11 +86,6 @@ impl AtomicFile {
             return Ok(file.clone());
         }
         crate::map::guard::install()?;
-        let mut claim = Claim::take(fd, device, inode, access == Access::Write).map_err(named)?;
-        if let Err(e) = recovery::at_open(fd, access == Access::Write, &mut claim, settings) {
-            claim.leave();
-            return Err(named(e));
-        }
         let file = Arc::new(Self {
             device,
             inode,
@@ -95,14 +94,19 @@ impl AtomicFile {
             fds: Descriptors::default(),
             state: AtomicU8::new(PLAIN),
             session: AtomicPtr::new(core::ptr::null_mut()),
-            inner: Mutex::new(Inner { session: None, old: Vec::new(), arena: None, claim: Some(claim) }),
+            inner: Mutex::new(Inner { session: None, old: Vec::new(), arena: None, claim: None, kept: None }),
             plain: PlainReads::default(),
             lease: Lease::default(),
             shadow: OnceLock::new(),
             shadowed: AtomicBool::new(false),
             keeper: Mutex::default(),
+            turns: Turns::new(Door::of(device, inode)),
         });
-        file.fds.add(fd.as_raw_fd(), access);
+        file.add_descriptor(fd.as_raw_fd(), access);
+        if let Err(e) = file.recover_if_left() {
+            file.turns.door.leave();
+            return Err(named(e));
+        }
         files.push(file.clone());
         Ok(file)
     }
@@ -111,12 +115,7 @@ impl AtomicFile {
         if self.state.load(Ordering::Acquire) == DISOWNED {
             return Err(disowned());
         }
-        if access == Access::Write
-            && let Some(claim) = &mut self.inner().claim
-        {
-            claim.upgrade()?;
-        }
-        self.fds.add(fd.as_raw_fd(), access);
+        self.add_descriptor(fd.as_raw_fd(), access);
         Ok(())
     }
 
@@ -142,6 +141,9 @@ impl AtomicFile {
     /// One more descriptor of the program's leads to this file, and may be used.
     pub fn add_descriptor(&self, fd: RawFd, access: Access) {
         self.fds.add(fd, access);
+        if access == Access::Write {
+            self.turns.door.set_writes(true);
+        }
     }
 
     /// The program is about to close `fd`: to be called before the kernel closes it. With the last one the file is
@@ -160,15 +162,12 @@ impl AtomicFile {
             let mut files = files();
             if self.fds.is_last(fd) {
                 files.retain(|f| !core::ptr::eq(&**f, self));
-                let closed = self.close_session();
+                let closed = self.leave_door();
                 if closed.is_err()
                     && let Some(session) = self.session()
                 {
                     // Who claims the file next recovers it: nothing of ours, the background least, may touch it then.
                     session.arena.shared().closed.store(1, Ordering::Release);
-                }
-                if let Some(claim) = self.inner().claim.take() {
-                    claim.release();
                 }
                 closed
             } else {
@@ -177,7 +176,12 @@ impl AtomicFile {
         } else {
             Ok(())
         };
-        self.fds.remove(fd, self.state.load(Ordering::Acquire) == ATTACHED || self.may_be_stored_to());
+        let attached = self.state.load(Ordering::Acquire) == ATTACHED;
+        // What travels may be this process's to commit, too.
+        self.fds.remove(fd, attached || self.may_be_stored_to() || self.turns.is_disturbed());
+        if !self.fds.has_writable() {
+            self.turns.door.set_writes(false);
+        }
         result
     }
 }

@@ -118,7 +118,15 @@ fn prepare(shared: &Shared, fds: &Descriptors, settings: &Settings) -> Result<u6
     let size = fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64))?;
     let generation = shared.generation.fetch_add(1, Ordering::AcqRel) + 1;
     shared.slots[0].pid.store(rustix::process::getpid().as_raw_nonzero().get() as u32, Ordering::Relaxed);
-    for word in [&shared.size, &shared.committed_size, &shared.physical, &shared.physical_next, &shared.stale_end] {
+    for word in [
+        &shared.size,
+        &shared.committed_size,
+        &shared.epoch_low,
+        &shared.turn_low,
+        &shared.physical,
+        &shared.physical_next,
+        &shared.stale_end,
+    ] {
         word.store(size, Ordering::Release);
     }
     for word in [&shared.free, &shared.used, &shared.modified[0], &shared.modified[1]] {

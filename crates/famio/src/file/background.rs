@@ -2,7 +2,7 @@
 //! it does.
 
 use super::registry::files;
-use crate::sys::{ALL_BUT_LIBCS, block_signals, restore_signals};
+use crate::sys::{ALL_BUT_LIBCS, WORDS_MAX, Word, block_signals, restore_signals, wait_for_any};
 use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::thread::futex;
 use rustix::time::Timespec;
@@ -20,6 +20,11 @@ const DEEP: u32 = 2;
 
 /// A file that nobody wrote for so long is settled without haste.
 pub(super) const IDLE: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
+
+/// Between two looks at a bell that is to be answered soon.
+const SOON: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+/// Between two looks at bells where the kernel can't wait for them.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// What a file still has for the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,17 +87,33 @@ pub(super) fn notify() {
     }
 }
 
+/// Until the next event, or the next ring at the door of a file whose turn this process has.
+fn sleep(seen: u32, limit: Option<&Timespec>) {
+    let bells: Vec<Word> =
+        files().iter().filter_map(|file| file.bell()).map(|(bell, heard)| Word::shared(bell, heard)).collect();
+    if bells.is_empty() {
+        let _ = futex::wait(&EVENTS, futex::Flags::PRIVATE, seen, limit);
+        return;
+    }
+    let words: Vec<Word> = bells.into_iter().chain([Word::private(&EVENTS, seen)]).collect();
+    // The kernel takes so many; it knows the call since 5.16.
+    if words.len() > WORDS_MAX || !wait_for_any(&words, limit) {
+        let _ = futex::wait(&EVENTS, futex::Flags::PRIVATE, seen, Some(limit.map_or(&LOOK, |limit| limit.min(&LOOK))));
+    }
+}
+
 fn work() {
-    let mut pending = false;
+    let (mut pending, mut rung) = (false, false);
     loop {
         let seen = EVENTS.load(Ordering::SeqCst);
         ASLEEP.store(if pending { TIMED } else { DEEP }, Ordering::SeqCst);
-        let _ = futex::wait(&EVENTS, futex::Flags::PRIVATE, seen, pending.then_some(&IDLE));
+        sleep(seen, if rung { Some(&SOON) } else { pending.then_some(&IDLE) });
         ASLEEP.store(AWAKE, Ordering::SeqCst);
         // Weak: a file that is closed meanwhile is to give its maps back at once, and not when this round is over.
         let all: Vec<Weak<super::AtomicFile>> = files().iter().map(Arc::downgrade).collect();
-        pending = false;
+        (pending, rung) = (false, false);
         for file in all.iter().filter_map(Weak::upgrade) {
+            rung |= file.answer_bell();
             loop {
                 match file.settle_some() {
                     // What can't be settled now stays in the journal, where it is safe.

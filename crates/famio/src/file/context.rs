@@ -259,6 +259,9 @@ pub(crate) trait Engine: Send + Sync {
     /// committed.
     fn retire(&self, cx: Context<'_>) -> Result<()>;
 
+    /// The journal is left as it is, for a recovery: nothing is done outside the gate from now on.
+    fn abandon(&self) {}
+
     /// Whether anything waits to be settled.
     fn is_waiting(&self, cx: Context<'_>) -> bool;
 

@@ -7,11 +7,9 @@ use super::calls::Call;
 use super::process::disowned;
 use super::session::{OldSession, Session};
 use crate::error::{Error, Result};
-use crate::index::Claim;
 use crate::journal::has_lost_its_name;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
-use std::os::fd::BorrowedFd;
 
 const LOST: &[u8] =
     b": handed back to the kernel because the name that it was opened by is gone; open it by its other name";
@@ -73,41 +71,54 @@ impl AtomicFile {
             if self.fds.with(true, |fd| Ok(rustix::fs::fstat(fd)?.st_nlink == 0))? {
                 // A file without a name does not outlive a crash: there is nothing to protect.
                 self.maps_to_kernel()?;
+                if self.turns.is_disturbed() {
+                    self.take_turn(&mut inner)?;
+                    self.put_in_kernels_file()?;
+                    self.release_claim(&mut inner); // the others do as this one
+                }
                 self.state.store(DEMOTED, Ordering::Release);
                 return Ok(None);
             }
-            // Given up before an exec that failed: taken again, with an arena of its own.
-            if inner.claim.is_none() {
-                inner.arena = None;
-                let take = |fd: BorrowedFd<'_>| Claim::take(fd, self.device, self.inode, true);
-                inner.claim = Some(self.fds.with(true, take).map_err(|e| e.context(self.path.to_string_lossy()))?);
-            }
-            let Some(claim) = &inner.claim else { return Err(Error::new(libc::EBADF)) };
+            self.take_turn(&mut inner)?;
+            let begun = super::turn::now();
+            self.prepare_kept(&mut inner)?;
             match self.shadow_for_maps() {
                 Err(e) if e.errno() == libc::ENOMEM => {
                     crate::sys::notice_parts(&[self.path.to_bytes(), LARGE]);
+                    self.put_in_kernels_file()?;
                     self.state.store(DEMOTED, Ordering::Release);
                     return Ok(None);
                 }
                 made => made?,
             }
-            let session = match attach::attach(&self.fds, claim, &self.settings, inner.arena.clone()) {
+            let Some(claim) = &inner.claim else { return Err(Error::new(libc::EBADF)) };
+            self.turns.door.set_session(true);
+            let attached = attach::attach(&self.fds, claim, &self.settings, inner.arena.clone());
+            if attached.is_err() {
+                self.turns.door.set_session(false);
+            }
+            let session = match attached {
                 Err(e) if e.errno() == libc::ESTALE && self.fds.with(true, |fd| Ok(has_lost_its_name(fd)))? => {
                     // Its other names are not known: there is no folder to find a journal by after a crash.
                     self.maps_to_kernel()?;
                     crate::sys::notice_parts(&[self.path.to_bytes(), LOST]);
+                    self.put_in_kernels_file()?;
                     self.state.store(DEMOTED, Ordering::Release);
                     return Ok(None);
                 }
                 result => result.map_err(|e| e.context(self.path.to_string_lossy()))?,
             };
             let session = Box::new(session);
+            inner.arena = Some(session.arena.clone());
+            if let Err(e) = self.take_up(&session).and_then(|()| self.take_up_kept(&mut inner, &session)) {
+                return Err(self.put_down(&mut inner, session, e));
+            }
             self.tell_of_shadow(&session);
             self.session.store(core::ptr::from_ref(&*session).cast_mut(), Ordering::Release);
-            inner.arena = Some(session.arena.clone());
             inner.session = Some(session);
             inner.old.retain_mut(|old| !old.is_left());
             self.state.store(ATTACHED, Ordering::Release);
+            self.turns.began(begun);
             super::background::start();
             crate::index::sweep_once();
             self.with_session(|session| self.lease.begin(session));
@@ -131,6 +142,13 @@ impl AtomicFile {
             ));
         }
         self.take_stores()?;
+        if !self.is_demoted() && !self.is_disowned() {
+            self.arrive()?;
+        }
+        if self.turns.is_disturbed() && self.state.load(Ordering::Acquire) == PLAIN && self.fds.has_writable() {
+            // The kernel's file is to have what travels.
+            self.session_for_write().map(drop)?;
+        }
         self.leave(DEMOTED)
     }
 
@@ -162,12 +180,13 @@ impl AtomicFile {
         {
             Self::may_lock()?;
             self.lease.rest();
-            let closed = session.close(&self.fds);
+            let closed = self.close_journal(session);
             self.lease_ends(closed.is_ok());
             closed.map_err(|e| e.context(self.path.to_string_lossy()))?;
             self.plain.forget_size();
             self.session.store(core::ptr::null_mut(), Ordering::SeqCst);
             ended = inner.session.take();
+            self.turns.door.set_session(false);
         }
         if state != DISOWNED {
             self.state.store(to, Ordering::Release);

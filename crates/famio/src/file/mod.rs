@@ -26,6 +26,7 @@ pub(crate) mod shadow;
 mod size;
 mod sync;
 mod transfer;
+mod turn;
 mod write;
 mod zero;
 
@@ -33,6 +34,6 @@ pub use atomic::AtomicFile;
 pub use buffers::{Access, UserBuf};
 pub(crate) use calls::{Call, Grace};
 pub(crate) use descriptors::Descriptors;
-pub(crate) use home::Home;
+pub(crate) use home::{Home, copy_in};
 pub use lease::bar_leases;
 pub use process::{close_all, disown_all, release_all};

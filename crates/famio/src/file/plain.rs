@@ -2,9 +2,11 @@
 //! which spares the system call.
 
 use super::home::copy_out;
+use super::turn::Turns;
 use super::{Descriptors, UserBuf};
 use crate::map::Mapping;
 use crate::pmem::Domain;
+use crate::thread::Mutex;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
@@ -20,6 +22,9 @@ pub(super) struct PlainReads {
     /// `None`: it can't be mapped.
     map: OnceLock<Option<Mapping>>,
     size: AtomicU64,
+    /// The door's state with which that was so: another process may have made the file shorter since.
+    as_of: AtomicU64,
+    looking: Mutex<()>,
 }
 
 impl PlainReads {
@@ -29,15 +34,22 @@ impl PlainReads {
     /// # Safety
     /// The buffers are the caller's to be overwritten; they may be bad.
     #[inline]
-    pub unsafe fn read(&self, fds: &Descriptors, offset: u64, bufs: &[UserBuf]) -> Option<usize> {
+    pub unsafe fn read(
+        &self,
+        fds: &Descriptors,
+        turns: &Turns,
+        quiet: u64,
+        offset: u64,
+        bufs: &[UserBuf],
+    ) -> Option<usize> {
         let total = bufs.iter().fold(0usize, |sum, buf| sum.saturating_add(buf.len));
         let end = offset.checked_add(total as u64)?;
         if total > LARGE {
             return None;
         }
-        if end > self.size.load(Ordering::Acquire) {
+        if self.as_of.load(Ordering::Acquire) != quiet || end > self.size.load(Ordering::Acquire) {
             // Whoever wrote more to it since: what lies there is looked at before the size is believed again.
-            self.look(fds, end)?;
+            self.look(fds, turns, quiet, end)?;
         }
         let map = self.map.get()?.as_ref()?;
         let mut done = 0;
@@ -51,13 +63,18 @@ impl PlainReads {
     }
 
     #[cold]
-    fn look(&self, fds: &Descriptors, end: u64) -> Option<()> {
+    fn look(&self, fds: &Descriptors, turns: &Turns, quiet: u64, end: u64) -> Option<()> {
         if self.count.fetch_add(1, Ordering::Relaxed) < BY_KERNEL {
             return None;
         }
         let size = fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64)).ok()?;
         self.map.get_or_init(|| fds.with(false, |fd| Mapping::read_only(fd, Domain::PageCache, size)).ok());
-        self.size.store(size, Ordering::Release);
+        // Not after one who has looked later.
+        let _looking = self.looking.lock();
+        if turns.still(quiet) {
+            self.size.store(size, Ordering::Release);
+            self.as_of.store(quiet, Ordering::Release);
+        }
         (end <= size).then_some(())
     }
 

@@ -19,7 +19,7 @@ pub fn close_all() -> Result<()> {
     let all: Vec<_> = files().clone();
     let mut result = Ok(());
     for file in all {
-        let closed = file.close_session();
+        let closed = file.part();
         if result.is_ok() {
             result = closed;
         }
@@ -30,10 +30,9 @@ pub fn close_all() -> Result<()> {
 /// Gives every claim up as well, after [`close_all`]: nothing of ours is left in `/dev/shm`. For the end of the process, and
 /// before `exec`.
 pub fn release_all() {
-    for file in files().iter() {
-        if let Some(claim) = file.inner().claim.take() {
-            claim.release();
-        }
+    let all: Vec<_> = files().clone();
+    for file in all {
+        let _ = file.leave_door();
     }
 }
 
@@ -46,6 +45,7 @@ pub fn disown_all() {
         // Closing our copies leaves the parent's lock alone; keeping them would outlive the parent.
         if let Some(mut inner) = file.inner.try_lock() {
             inner.claim = None;
+            file.turns.door.forget();
             let old = inner.old.iter().map(|old| &old.session.arena);
             old.chain(&inner.arena).for_each(|arena| arena.forget_file());
         }

@@ -38,6 +38,8 @@ impl Session {
         } else {
             self.zero_gap(cx, old, size)?;
         }
+        shared.epoch_low.fetch_min(size, Ordering::Release);
+        shared.turn_low.fetch_min(size, Ordering::Release);
         shared.size.store(size, Ordering::Release);
         Ok(())
     }

@@ -11,15 +11,18 @@ use core::sync::atomic::Ordering;
 
 impl Session {
     /// Makes durable all that was written before the call. Returns when every epoch that it could have covered is durable,
-    /// also when there was nothing to do. `ESTALE`: attach anew (what was written is durable then).
-    pub fn sync(&self, fds: &Descriptors) -> Result<()> {
+    /// also when there was nothing to do. `ESTALE`: attach anew (what was written is durable then). `committed`: done before anybody
+    /// writes to the next epoch, or ends the session.
+    pub fn sync(&self, fds: &Descriptors, committed: impl FnOnce()) -> Result<()> {
         let shared = self.arena.shared();
         // The mark of a dirty epoch goes only after its last fence: clean means durable.
         if shared.dirty.load(Ordering::SeqCst) == 0 && shared.poisoned.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
         let _closed = self.close_gate(fds)?;
-        self.commit(fds)
+        self.commit(fds)?;
+        committed();
+        Ok(())
     }
 
     /// SYNC with the gate closed.
@@ -37,6 +40,8 @@ impl Session {
             return Err(Error::with(libc::EIO, format!("SYNC failed ({e}): no more writes are taken; reads go on")));
         }
         shared.committed_size.store(sealed.size, Ordering::Release);
+        shared.epoch_low.store(sealed.size, Ordering::Release);
+        shared.turn_low.store(sealed.size, Ordering::Release);
         shared.committed.store(sealed.epoch, Ordering::Release);
         shared.dirty.store(0, Ordering::SeqCst);
         next_epoch(shared, self.choice);

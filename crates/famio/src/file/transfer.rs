@@ -48,6 +48,10 @@ impl AtomicFile {
     /// The buffers may be overwritten; bad ones are an error, not a crash.
     #[inline]
     pub unsafe fn read(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+        if self.turns.has_foreign() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.read_foreign(offset, bufs) };
+        }
         match self.shadow() {
             // SAFETY: the caller's promise.
             Some(shadow) if !self.is_demoted() => unsafe { self.read_shadow(shadow, offset, bufs) },
@@ -61,25 +65,42 @@ impl AtomicFile {
     /// # Safety
     /// As [`read`](Self::read).
     pub(super) unsafe fn read_file(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
-        while self.state.load(Ordering::Acquire) == ATTACHED
-            && let Some(session) = self.session()
-        {
-            // SAFETY: the caller's promise.
-            match unsafe { session.read(&self.fds, offset, bufs) } {
-                // Closed and attached again meanwhile.
-                Err(e) if e.errno() == libc::ESTALE => {}
-                result => return result,
+        loop {
+            while self.state.load(Ordering::Acquire) == ATTACHED
+                && let Some(session) = self.session()
+            {
+                // SAFETY: the caller's promise.
+                match unsafe { session.read(&self.fds, offset, bufs) } {
+                    // Closed and attached again meanwhile.
+                    Err(e) if e.errno() == libc::ESTALE => {}
+                    result => return result,
+                }
+            }
+            match self.state.load(Ordering::Acquire) {
+                ATTACHED => {}
+                DISOWNED => return Err(disowned()),
+                DEMOTED => return self.read_kernel(offset, bufs),
+                _ => {
+                    if let Some(quiet) = self.turns.is_quiet() {
+                        // SAFETY: the caller's promise.
+                        let read = match unsafe { self.plain.read(&self.fds, &self.turns, quiet, offset, bufs) } {
+                            Some(read) => Ok(read),
+                            None => self.read_kernel(offset, bufs),
+                        };
+                        // Nobody, and no other process, has begun to write meanwhile.
+                        if self.turns.still(quiet) {
+                            return read;
+                        }
+                    // SAFETY: the caller's promise.
+                    } else if let Some(read) = unsafe { self.read_beside(offset, bufs) }? {
+                        return Ok(read);
+                    }
+                }
             }
         }
-        if self.state.load(Ordering::Acquire) == DISOWNED {
-            return Err(disowned());
-        }
-        if self.state.load(Ordering::Acquire) == PLAIN
-            // SAFETY: the caller's promise.
-            && let Some(read) = unsafe { self.plain.read(&self.fds, offset, bufs) }
-        {
-            return Ok(read);
-        }
+    }
+
+    fn read_kernel(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
         self.fds.with(false, |fd| {
             // SAFETY: the kernel checks the buffers.
             check(unsafe { syscall(libc::SYS_preadv, vector(fd, bufs, offset)) })
@@ -157,9 +178,17 @@ impl AtomicFile {
 
     /// The logical size in bytes, with what was not committed yet.
     pub fn size(&self) -> u64 {
-        match (self.state.load(Ordering::Acquire), self.session()) {
-            (ATTACHED, Some(session)) => session.arena.shared().size(),
-            _ => self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64)).unwrap_or(0),
+        let kernel = || self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64)).unwrap_or(0);
+        loop {
+            match (self.state.load(Ordering::Acquire), self.session()) {
+                (ATTACHED, Some(session)) => return session.arena.shared().size(),
+                (PLAIN, _) if self.turns.is_quiet().is_none() => match self.size_beside() {
+                    Ok(Some(size)) => return size,
+                    Ok(None) => {}
+                    Err(_) => return kernel(),
+                },
+                _ => return kernel(),
+            }
         }
     }
 
@@ -226,26 +255,38 @@ impl AtomicFile {
     /// `EIO`: the flush failed; nothing of the epoch is durable, no more writes are taken.
     pub fn sync(&self) -> Result<()> {
         self.take_stores()?;
-        match self.state.load(Ordering::Acquire) {
-            PLAIN | DEMOTED => self.fds.with(false, |fd| Ok(rustix::fs::fdatasync(fd)?)),
-            DISOWNED => Err(disowned()),
-            _ => {
-                Self::may_lock()?;
-                match self.session() {
-                    // Closed meanwhile: closing commits.
-                    Some(session) => match session.sync(&self.fds) {
-                        Err(e) if e.errno() == libc::ESTALE => Ok(()),
-                        result => {
-                            if self.lease.is_due(&session) {
-                                self.lease.ask(&session);
+        if self.state.load(Ordering::Acquire) == PLAIN {
+            self.arrive()?;
+        }
+        for _ in 0..ENDINGS {
+            self.leave_dead_behind()?;
+            match self.state.load(Ordering::Acquire) {
+                DISOWNED => return Err(disowned()),
+                // What is not committed travels: this process is to commit it, whoever wrote it.
+                PLAIN if self.turns.is_quiet().is_none() && self.fds.has_writable() => match self.session_for_write() {
+                    Err(e) if e.errno() == libc::ESTALE && e.detail().is_none() => {}
+                    attached => attached.map(drop)?,
+                },
+                PLAIN | DEMOTED => return self.fds.with(false, |fd| Ok(rustix::fs::fdatasync(fd)?)),
+                _ => {
+                    Self::may_lock()?;
+                    if let Some(session) = self.session() {
+                        match session.sync(&self.fds, || self.turns.committed()) {
+                            // It has ended meanwhile: committed, or not.
+                            Err(e) if e.errno() == libc::ESTALE => {}
+                            result => {
+                                if self.lease.is_due(&session) {
+                                    self.lease.ask(&session);
+                                }
+                                return result;
                             }
-                            result
                         }
-                    },
-                    None => Ok(()),
+                    }
                 }
             }
+            rustix::thread::sched_yield();
         }
+        Err(Error::with(libc::EIO, "its journal ends and begins too often to be committed"))
     }
 
     /// When the file was last changed, where that is not yet on its inode.

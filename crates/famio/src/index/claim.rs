@@ -45,6 +45,46 @@ impl Claim {
         }
     }
 
+    /// Whether there is a lock file: somebody has the claim, or has died with it.
+    pub fn has_file(dev: u64, ino: u64) -> bool {
+        rustix::fs::lstat(&*name_of(dev, ino)).is_ok()
+    }
+
+    /// Takes the claim for writing, if nobody has it.
+    pub fn try_take(like: BorrowedFd<'_>, dev: u64, ino: u64) -> Result<Option<Self>> {
+        let name = name_of(dev, ino);
+        let failed = |e: Errno| Error::from(e).context(format_args!("claiming the file by {name}"));
+        loop {
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let low = rustix::fs::openat(CWD, &*name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+            match rustix::fs::flock(&low, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => return Ok(None),
+                Err(e) => return Err(failed(e)),
+            }
+            let lock = high_duplicate(low.as_fd())?;
+            let here = rustix::fs::fstat(&lock).map_err(failed)?;
+            if here.st_nlink == 1 {
+                own_like(&lock, &here, like)?;
+                return Ok(Some(Self { lock, name, exclusive: true }));
+            }
+        }
+    }
+
+    /// Goes on with a new lock file, without an arena; nobody gets the claim in between.
+    pub fn renew(&mut self, like: BorrowedFd<'_>) -> Result<()> {
+        let next = format!("{}.next", self.name);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let low = rustix::fs::openat(CWD, &*next, flags, Mode::RUSR | Mode::WUSR)?;
+        let lock = high_duplicate(low.as_fd())?;
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        own_like(&lock, &rustix::fs::fstat(&lock)?, like)?;
+        rustix::fs::renameat(CWD, &*next, CWD, &*self.name)?;
+        let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
+        self.lock = lock;
+        Ok(())
+    }
+
     /// Makes a shared claim exclusive. `EBUSY` when another process reads the file.
     pub fn upgrade(&mut self) -> Result<()> {
         if !self.exclusive {
@@ -64,7 +104,11 @@ impl Claim {
 
     /// The arena of the dead owner no longer says how the file was: recovery is about to change it.
     pub fn forget_arena(&self) -> Result<()> {
-        Ok(rustix::fs::ftruncate(&self.lock, 0)?)
+        // Its first word goes, the file stays as long: calls of this process may still look at what they have mapped.
+        if rustix::fs::fstat(&self.lock)?.st_size > 0 {
+            rustix::io::pwrite(&self.lock, &[0; 8], 0)?;
+        }
+        Ok(())
     }
 
     /// Gives the claim up and leaves the arena, if there is one: it knows what a recovery that was refused has to know when
@@ -92,7 +136,7 @@ impl Claim {
 const TRIES: u32 = 30;
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
-fn lock_soon(lock: &OwnedFd, exclusive: bool) -> rustix::io::Result<()> {
+pub(super) fn lock_soon(lock: &OwnedFd, exclusive: bool) -> rustix::io::Result<()> {
     let how = if exclusive { FlockOperation::NonBlockingLockExclusive } else { FlockOperation::NonBlockingLockShared };
     for _ in 1..TRIES {
         match rustix::fs::flock(lock, how) {
@@ -106,7 +150,7 @@ fn lock_soon(lock: &OwnedFd, exclusive: bool) -> rustix::io::Result<()> {
 }
 
 /// A lock file of root's for a user's file must not keep the user out later.
-fn own_like(lock: &OwnedFd, here: &rustix::fs::Stat, like: BorrowedFd<'_>) -> Result<()> {
+pub(super) fn own_like(lock: &OwnedFd, here: &rustix::fs::Stat, like: BorrowedFd<'_>) -> Result<()> {
     let me = rustix::process::geteuid();
     if me.is_root() {
         let file = rustix::fs::fstat(like)?;

@@ -97,7 +97,8 @@ impl Gate {
 
     #[cold]
     fn wait_until_open(&self, slot: &Slot) -> Result<()> {
-        for _ in 0..ROUNDS {
+        let mut rounds = 0;
+        while rounds < ROUNDS {
             self.step_out(slot);
             for _ in 0..SPINS {
                 if self.closed.load(Ordering::Relaxed) == 0 {
@@ -105,7 +106,7 @@ impl Gate {
                 }
                 spin_loop();
             }
-            self.sleep_while_closed();
+            rounds += self.sleep_while_closed();
             slot.inside.fetch_add(1, Ordering::SeqCst);
             if self.closed.load(Ordering::SeqCst) == 0 {
                 return Ok(());
@@ -115,16 +116,19 @@ impl Gate {
         Err(Error::new(libc::EDEADLK))
     }
 
-    fn sleep_while_closed(&self) {
+    /// Gives 1 if the same one had it closed all the time that one waits for: a gate that is opened and closed again and again
+    /// is not stuck.
+    fn sleep_while_closed(&self) -> u32 {
         let closer = self.closed.load(Ordering::Relaxed);
         if closer == 0 {
-            return;
+            return 0;
         }
         let waited = closer | WAITERS;
         if closer == waited || self.closed.compare_exchange(closer, waited, Ordering::SeqCst, Ordering::Relaxed).is_ok()
         {
-            let _ = futex::wait(&self.closed, futex::Flags::empty(), waited, Some(&PATIENCE));
+            return timed_out(futex::wait(&self.closed, futex::Flags::empty(), waited, Some(&PATIENCE)));
         }
+        0
     }
 
     #[inline]
@@ -137,16 +141,16 @@ impl Gate {
     /// Closes the gate for the process in slot number `me`, and waits until nobody of `slots` is inside.
     pub fn close<'a>(&'a self, me: u32, slots: &[Slot]) -> Result<Closed<'a>> {
         let held = Held::of_file();
-        let mut rounds = 0;
+        let (mut spins, mut rounds) = (0, 0);
         while self.closed.compare_exchange(0, me + 1, Ordering::SeqCst, Ordering::SeqCst).is_err() {
-            rounds += 1;
-            if rounds > ROUNDS + SPINS {
+            if rounds > ROUNDS {
                 return Err(Error::new(libc::EDEADLK));
             }
-            if rounds <= SPINS {
+            if spins < SPINS {
+                spins += 1;
                 spin_loop();
             } else {
-                self.sleep_while_closed();
+                rounds += self.sleep_while_closed();
             }
         }
         let closed = Closed { gate: self, _held: held };
@@ -155,25 +159,30 @@ impl Gate {
             self.revoke()?;
         }
         for slot in slots {
-            let mut rounds = 0;
+            let (mut spins, mut rounds) = (0, 0);
             loop {
                 let inside = slot.inside.load(Ordering::SeqCst);
                 if inside == 0 {
                     break;
                 }
-                rounds += 1;
-                if rounds > ROUNDS + SPINS {
+                if rounds > ROUNDS {
                     return Err(Error::new(libc::EDEADLK));
                 }
-                if rounds <= SPINS {
+                if spins < SPINS {
+                    spins += 1;
                     spin_loop();
                 } else {
-                    let _ = futex::wait(&slot.inside, futex::Flags::empty(), inside, Some(&PATIENCE));
+                    rounds += timed_out(futex::wait(&slot.inside, futex::Flags::empty(), inside, Some(&PATIENCE)));
                 }
             }
         }
         Ok(closed)
     }
+}
+
+/// 1, if a wait came to its end and nothing else ended it.
+pub(super) fn timed_out(waited: rustix::io::Result<()>) -> u32 {
+    u32::from(waited == Err(rustix::io::Errno::TIMEDOUT))
 }
 
 impl Drop for Inside<'_> {

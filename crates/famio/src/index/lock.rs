@@ -1,5 +1,6 @@
 //! A lock in shared memory that names its holder.
 
+use super::gate::timed_out;
 use crate::error::{Error, Result};
 use crate::sync::{AtomicU32, Ordering, futex, spin_loop};
 use crate::thread::Held;
@@ -52,7 +53,8 @@ impl SharedLock {
                 return Ok(());
             }
         }
-        for _ in 0..ROUNDS {
+        let mut rounds = 0;
+        while rounds < ROUNDS {
             // Who has waited takes the lock with the waiters' bit set: others may still sleep.
             let seen = self.0.fetch_or(WAITERS, Ordering::Relaxed) | WAITERS;
             if seen == WAITERS {
@@ -61,7 +63,8 @@ impl SharedLock {
                 }
                 continue;
             }
-            let _ = futex::wait(&self.0, futex::Flags::empty(), seen, Some(&PATIENCE));
+            // Taken again and again by others it is not stuck.
+            rounds += timed_out(futex::wait(&self.0, futex::Flags::empty(), seen, Some(&PATIENCE)));
         }
         Err(Error::new(libc::EDEADLK))
     }

@@ -53,7 +53,8 @@ pub(crate) struct Shared {
     pub poisoned: AtomicU32,
     /// 1: the open epoch has writes.
     pub dirty: AtomicU32,
-    /// 1: the file has a shadow, which is changed with it. Stays.
+    /// Not 0: more is to be done at a change. 1: the file has a shadow, which is changed with it; stays. 2: others wrote to the
+    /// open epoch who may still die.
     pub mapped: AtomicU32,
     /// Counts the sessions that used this arena one after the other.
     pub generation: AtomicU64,
@@ -67,6 +68,10 @@ pub(crate) struct Shared {
     pub size: AtomicU64,
     /// The logical size as of *C*.
     pub committed_size: AtomicU64,
+    /// The lowest logical size of the open epoch.
+    pub epoch_low: AtomicU64,
+    /// The same since this process took the file's turn.
+    pub turn_low: AtomicU64,
     /// The inode's size.
     pub physical: AtomicU64,
     /// No byte at or above this one was ever stored to, in the file or in the log.
@@ -114,8 +119,8 @@ pub(crate) const HINTS: usize = 2048;
 
 const _: () = assert!(size_of::<Shared>() <= 4096);
 
-/// "FAMIOAR3".
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOAR3");
+/// "FAMIOAR4".
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOAR4");
 
 impl Shared {
     /// *C*.

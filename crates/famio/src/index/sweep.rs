@@ -33,6 +33,10 @@ pub(crate) fn sweep() {
     let Ok(entries) = Dir::read_from(&folder) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
+        if name.to_bytes().ends_with(b".door") {
+            super::door::sweep_door(name);
+            continue;
+        }
         let Some(of) = name.to_str().ok().and_then(file_of) else { continue };
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let Ok(arena) = rustix::fs::openat(&folder, name, flags, Mode::empty()) else { continue };

@@ -1,11 +1,9 @@
 //! `fcntl` and `ioctl`: locks, leases and the like go to the kernel on the real descriptor.
 
 use super::description::{Description, EMULATED};
-use super::{Ret, dup, fail, raw, table, user};
+use super::{Ret, dup, fail, locks, raw, table, user};
 use std::os::fd::RawFd;
 
-const F_OFD_SETLK: i32 = 37;
-const F_OFD_SETLKW: i32 = 38;
 /// `F_SETOWN`, `F_GETOWN`, `F_SETSIG`, `F_GETSIG`: 8 to 11.
 const F_SETOWN: i32 = 8;
 const F_GETSIG: i32 = 11;
@@ -24,7 +22,8 @@ pub unsafe fn fcntl(fd: RawFd, command: i32, argument: usize) -> Ret {
     let kernel = || unsafe { raw!(SYS_fcntl, fd, command, argument) };
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => return dup::pick(fd, kernel),
-        libc::F_GETFL | libc::F_SETFL | libc::F_SETLK | libc::F_SETLKW | F_OFD_SETLK | F_OFD_SETLKW => {}
+        libc::F_GETFL | libc::F_SETFL => {}
+        _ if locks::is_lock(command) => {}
         // A lease uses all of these: the description is the program's alone from here on.
         libc::F_SETLEASE | libc::F_GETLEASE | F_SETOWN..=F_GETSIG | F_SETOWN_EX | F_GETOWN_EX => {
             if let Some(handle) = table::get(fd)
@@ -44,22 +43,8 @@ pub unsafe fn fcntl(fd: RawFd, command: i32, argument: usize) -> Ret {
             flags => shown_flags(&handle, flags as i32) as Ret,
         },
         libc::F_SETFL => set_flags(fd, &handle, argument as i32),
-        _ => {
-            // The kernel's descriptor may be wider than what the program asked for: check the access mode for it.
-            if handle.kernel_access() != handle.flags() & libc::O_ACCMODE {
-                // SAFETY: any bytes are a `flock`; a bad pointer is found out.
-                match unsafe { user::get(argument as *const libc::flock) } {
-                    Ok(lock) if i32::from(lock.l_type) == libc::F_RDLCK && !handle.may_read() => {
-                        return fail(libc::EBADF);
-                    }
-                    Ok(lock) if i32::from(lock.l_type) == libc::F_WRLCK && !handle.may_write() => {
-                        return fail(libc::EBADF);
-                    }
-                    _ => {}
-                }
-            }
-            kernel()
-        }
+        // SAFETY: the caller's promise.
+        _ => unsafe { locks::fcntl_lock(fd, &handle, command, argument) },
     }
 }
 

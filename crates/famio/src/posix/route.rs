@@ -24,7 +24,7 @@ const OLD: [c_long; 5] = [libc::SYS_open, libc::SYS_creat, libc::SYS_stat, libc:
 #[cfg(not(target_arch = "x86_64"))]
 const OLD: [c_long; 0] = [];
 
-const NEW: [c_long; 49] = [
+const NEW: [c_long; 50] = [
     libc::SYS_open_by_handle_at,
     libc::SYS_pidfd_getfd,
     libc::SYS_openat,
@@ -52,6 +52,7 @@ const NEW: [c_long; 49] = [
     libc::SYS_dup3,
     libc::SYS_fcntl,
     libc::SYS_ioctl,
+    libc::SYS_flock,
     libc::SYS_fsync,
     libc::SYS_fdatasync,
     libc::SYS_sync_file_range,
@@ -141,6 +142,7 @@ pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> Ret {
             libc::SYS_dup3 => super::dup3(fd, a[1] as RawFd, a[2] as i32),
             libc::SYS_fcntl => super::fcntl(fd, a[1] as i32, a[2]),
             libc::SYS_ioctl => super::ioctl(fd, a[1] as u32, a[2]),
+            libc::SYS_flock => super::flock(fd, a[1] as i32),
             libc::SYS_fsync => super::fsync(fd),
             libc::SYS_fdatasync => super::fdatasync(fd),
             libc::SYS_sync_file_range => super::sync_file_range(fd, a[1] as i64, a[2] as i64, a[3] as u32),

@@ -36,8 +36,24 @@ pub(crate) fn at_open(fd: BorrowedFd<'_>, is_writable: bool, claim: &mut Claim, 
     }
 }
 
+/// How many epochs were committed to the journal of a process that died; 0 where there is none. Changes nothing.
+pub(crate) fn commits_since_attach(fd: BorrowedFd<'_>, claim: &Claim, settings: &Settings) -> Result<u64> {
+    if is_ordinary(fd, settings)? {
+        return Ok(0);
+    }
+    let examined = examine(fd, claim, settings, false)?;
+    let options = Options { dry_run: true, ..Options::default() };
+    let (outcome, epoch, _) = recover(fd, &examined, claim, settings, options, &Silent)?;
+    match (outcome, &examined.header) {
+        // The first slot of a journal in place has the size that the file was found with.
+        (Outcome::Recovered, Some(header)) => Ok(epoch.saturating_sub(u64::from(header.kind == Kind::InPlace))),
+        (Outcome::Conflict(text), _) => Err(conflict(&text)),
+        _ => Ok(0),
+    }
+}
+
 /// Whether a file has neither mark nor journal, by the cheapest look.
-fn is_ordinary(fd: BorrowedFd<'_>, settings: &Settings) -> Result<bool> {
+pub(crate) fn is_ordinary(fd: BorrowedFd<'_>, settings: &Settings) -> Result<bool> {
     if !matches!(mark::get(fd), Ok(None)) {
         return Ok(false); // a damaged one is looked at with the journal
     }
@@ -59,7 +75,7 @@ fn is_ordinary(fd: BorrowedFd<'_>, settings: &Settings) -> Result<bool> {
 }
 
 /// A descriptor of ours of the same file, for reading and writing.
-pub(super) fn writable(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
+pub(crate) fn writable(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     let link = format!("/proc/thread-self/fd/{}", fd.as_raw_fd());
     Ok(rustix::fs::openat(CWD, &*link, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
 }

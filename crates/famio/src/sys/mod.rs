@@ -1,9 +1,11 @@
 //! Raw system calls that rustix has no safe form for, and the clock.
 
+mod futexes;
 pub(crate) mod membarrier;
 mod raw;
 mod signal;
 
+pub(crate) use futexes::{WORDS_MAX, Word, wait_for_any};
 pub use raw::{check, syscall};
 
 use crate::error::{Error, Result};

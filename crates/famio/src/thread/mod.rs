@@ -27,7 +27,7 @@ pub struct ThreadBlock {
     pub(crate) posix_locks: Cell<u64>,
     /// Which place in the list of calls is this thread's (see `file::calls`); zero before its first call.
     pub(crate) calls: Cell<u64>,
-    /// This thread changes a mapped file together with its shadow (see `file::shadow`).
+    /// This thread does what else a change takes: a shadow, others who wrote (see `file::shadow`, `file::turn`).
     pub(crate) with_shadow: Cell<u64>,
     spare: Cell<u64>,
     not_sync: PhantomData<*mut ()>,

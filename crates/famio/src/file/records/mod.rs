@@ -225,6 +225,10 @@ impl Engine for Records {
         })
     }
 
+    fn abandon(&self) {
+        *lock(&self.ended) = true;
+    }
+
     fn is_waiting(&self, cx: Context<'_>) -> bool {
         cx.shared().used.load(Ordering::Relaxed) > 0 || lock(&self.settling).is_waiting()
     }

@@ -88,10 +88,13 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
         return Err(Error::new(libc::EOVERFLOW));
     }
     AtomicFile::may_lock()?;
+    let _kept = file.turns.keep();
+    file.arrive()?;
     if file.shadow().is_none() && !(request.is_shared() && request.range(0, file.key(), false).stores) {
         // Nobody attaches the file meanwhile: then the kernel's file is what there is.
         let inner = file.inner();
-        if file.state.load(Ordering::Acquire) == PLAIN && file.shadow().is_none() {
+        let is_plain = file.state.load(Ordering::Acquire) == PLAIN && file.shadow().is_none();
+        if is_plain && file.turns.is_quiet().is_some() {
             let start = request.carry_out(request.fd)?;
             if request.is_shared() {
                 ranges::lock().add(request.range(start, file.key(), false));
@@ -101,7 +104,8 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
         drop(inner);
     }
     let too_large = |e: &Error| e.errno() == libc::ENOMEM;
-    if !request.is_shared() {
+    // Who can't have the turn gets what others have written until now.
+    if !request.is_shared() || file.shadow().is_none() && !file.fds.has_writable() {
         let memory = match file.shadow() {
             Some(shadow) => shadow.descriptor(false),
             None => snapshot(file, request),
@@ -112,7 +116,7 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
             Err(e) => Err(e),
         };
     }
-    let shadow = match file.need_shadow() {
+    let shadow = match file.need_shadow_for_good() {
         Ok(Some(shadow)) => shadow,
         Ok(None) => return Ok(Mapped::HandBack),
         Err(e) if too_large(&e) => return Ok(Mapped::HandBack),
@@ -122,6 +126,7 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
     let mut range = request.range(start, file.key(), true);
     watch::begin(&mut range);
     ranges::lock().add(range);
+    file.need_shadow()?; // filled again, if the turn was given before it was kept
     Ok(Mapped::At(start))
 }
 

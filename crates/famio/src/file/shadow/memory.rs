@@ -32,10 +32,21 @@ pub(in crate::file) struct Shadow {
 
 /// Held while bytes of the file and the shadow change, or are compared: this thread may change the file meanwhile.
 pub(super) struct Changing<'a> {
+    _told: Told,
     _lock: Guard<'a, ()>,
 }
 
-impl Drop for Changing<'_> {
+/// This thread does what is to be done at a change: it may change the file meanwhile.
+pub(in crate::file) struct Told(());
+
+/// See [`Told`].
+pub(in crate::file) fn told() -> Told {
+    let count = &current().with_shadow;
+    count.set(count.get() + 1);
+    Told(())
+}
+
+impl Drop for Told {
     fn drop(&mut self) {
         let count = &current().with_shadow;
         count.set(count.get() - 1);
@@ -60,9 +71,7 @@ impl Shadow {
 
     pub(super) fn lock(&self) -> Changing<'_> {
         let lock = self.changing.lock();
-        let count = &current().with_shadow;
-        count.set(count.get() + 1);
-        Changing { _lock: lock }
+        Changing { _told: told(), _lock: lock }
     }
 
     /// The memory, if its descriptor is still ours: the program may have closed what it did not open.

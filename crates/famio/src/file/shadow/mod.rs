@@ -24,6 +24,7 @@ use crate::sys::high_duplicate;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use memory::fill;
+pub(super) use memory::told;
 use rustix::fs::OFlags;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
@@ -61,7 +62,7 @@ impl AtomicFile {
     /// From now on who changes the file is told that it has a shadow, if it has one. Nobody ends or begins a session meanwhile.
     pub(super) fn tell_of_shadow(&self, session: &Session) {
         if self.shadow.get().is_some() {
-            session.arena.shared().mapped.store(1, Ordering::Release);
+            session.arena.shared().mapped.fetch_or(1, Ordering::Release);
         }
     }
 
@@ -90,19 +91,50 @@ impl AtomicFile {
         Ok(self.shadow())
     }
 
+    /// As [`need_shadow`](Self::need_shadow), for a map: nobody knows what of it the program relies on, so nothing of it is
+    /// rolled back.
+    fn need_shadow_for_good(&self) -> Result<Option<&Shadow>> {
+        if self.need_shadow()?.is_some() {
+            self.leave_dead_behind()?;
+            self.rely_on(0..u64::MAX);
+        }
+        self.need_shadow()
+    }
+
+    /// A session has taken up what others wrote, and nobody is in it yet: the shadow shows that, too.
+    pub(super) fn show_in_shadow(&self, session: &Session) -> Result<()> {
+        let Some(shadow) = self.shadow() else { return Ok(()) };
+        let size = session.arena.shared().size();
+        shadow.resize(size)?;
+        fill(shadow.memory()?, 0..size, |at, piece| {
+            // SAFETY: the piece is ours.
+            unsafe { session.read(&self.fds, at, &[UserBuf::of(piece)]) }
+        })
+    }
+
+    /// Other processes may change the file: before its next map the shadow is to be filled again. It has none.
+    pub(super) fn shadow_is_stale(&self) {
+        if let Some(shadow) = self.shadow.get() {
+            shadow.filled.store(false, Ordering::SeqCst);
+        }
+    }
+
     /// Before the file is attached, with maps of it as it is: those get the shadow. Nobody writes to it yet.
     pub(super) fn shadow_for_maps(&self) -> Result<()> {
         if !ranges::has(self.key(), |range| !range.shadow) {
             return Ok(());
         }
-        if self.shadow.get().is_none() {
+        if self.shadow().is_none() {
             let size = self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64))?;
-            let shadow = Shadow::new(size)?;
+            let shadow = match self.shadow.get() {
+                Some(stale) => stale,
+                None => self.set_shadow(Shadow::new(size)?),
+            };
+            shadow.resize(size)?;
             let read =
                 |fd: BorrowedFd<'_>| fill(shadow.memory()?, 0..size, |at, piece| Ok(rustix::io::pread(fd, piece, at)?));
             self.fds.with(false, read)?;
             shadow.filled.store(true, Ordering::Release);
-            self.set_shadow(shadow);
         }
         // Not full: there was no memory for it.
         let shadow = self.shadow().ok_or(Error::new(libc::ENOMEM))?;
@@ -134,12 +166,20 @@ impl AtomicFile {
     #[cold]
     #[inline(never)]
     fn change_both<T>(&self, change: impl FnOnce() -> Result<T>, changed: impl FnOnce(&T) -> Range<u64>) -> Result<T> {
-        let shadow = self.shadow.get().ok_or(Error::new(libc::EIO))?;
+        self.leave_dead_behind()?;
+        let Some(shadow) = self.shadow.get() else {
+            let _told = told();
+            let done = change()?;
+            self.rely_on(changed(&done));
+            return Ok(done);
+        };
         let _changing = shadow.lock();
         let done = change()?;
+        let range = changed(&done);
+        self.rely_on(range.clone());
         // Handed back by this very change: then its maps are the kernel's.
         if !self.is_demoted() {
-            self.follow(shadow, changed(&done))?;
+            self.follow(shadow, range)?;
         }
         Ok(done)
     }

@@ -1,0 +1,69 @@
+/* Does to a file what it is told on stdin, a line at a time, and answers each with a line. */
+#include "check.h"
+#include <sys/file.h>
+#include <sys/mman.h>
+
+int main(void) {
+  char line[256], word[16], text[200];
+  int fd = -1, end;
+  char *map = NULL;
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  while (fgets(line, sizeof line, stdin)) {
+    long at = 0, len = 0;
+    char bytes[512] = "";
+    errno = 0;
+    if (sscanf(line, "%15s", word) != 1) continue;
+    if (sscanf(line, "open %199s", text) == 1) {
+      if (fd >= 0) close(fd);
+      fd = open(text, O_RDWR | O_CREAT, 0600);
+      printf("%s\n", fd < 0 ? strerror(errno) : "ok");
+    } else if (sscanf(line, "look %199s", text) == 1) {
+      fd = open(text, O_RDONLY);
+      printf("%s\n", fd < 0 ? strerror(errno) : "ok");
+    } else if (sscanf(line, "write %ld %n%199s", &at, &end, text) == 2) {
+      long n = pwrite(fd, text, strlen(text), at);
+      printf("%s\n", n < 0 ? strerror(errno) : "ok");
+    } else if (sscanf(line, "append %199s", text) == 1) {
+      fcntl(fd, F_SETFL, O_APPEND);
+      long n = write(fd, text, strlen(text));
+      fcntl(fd, F_SETFL, 0);
+      printf("%s\n", n < 0 ? strerror(errno) : "ok");
+    } else if (sscanf(line, "read %ld %ld", &at, &len) == 2) {
+      long n = pread(fd, bytes, (size_t)len, at);
+      for (long i = 0; i < n; i++)
+        if (!bytes[i]) bytes[i] = '0';
+      printf("%s\n", n < 0 ? strerror(errno) : bytes);
+    } else if (sscanf(line, "cut %ld", &len) == 1) {
+      printf("%s\n", ftruncate(fd, len) < 0 ? strerror(errno) : "ok");
+    } else if (!strcmp(word, "size")) {
+      struct stat stat;
+      fstat(fd, &stat);
+      printf("%ld\n", (long)stat.st_size);
+    } else if (!strcmp(word, "sync")) {
+      printf("%s\n", fsync(fd) < 0 ? strerror(errno) : "ok");
+    } else if (!strcmp(word, "lock") || !strcmp(word, "unlock")) {
+      printf("%s\n", flock(fd, *word == 'l' ? LOCK_EX : LOCK_UN) < 0 ? strerror(errno) : "ok");
+    } else if (!strcmp(word, "map")) {
+      map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+      printf("%s\n", map == MAP_FAILED ? strerror(errno) : "ok");
+    } else if (sscanf(line, "unlink %199s", text) == 1) {
+      printf("%s\n", unlink(text) < 0 ? strerror(errno) : "ok");
+    } else if (!strcmp(word, "unmap")) {
+      printf("%s\n", munmap(map, 4096) < 0 ? strerror(errno) : "ok");
+    } else if (!strcmp(word, "mapread")) {
+      map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+      printf("%s\n", map == MAP_FAILED ? strerror(errno) : "ok");
+    } else if (sscanf(line, "store %ld %n%199s", &at, &end, text) == 2) {
+      memcpy(map + at, text, strlen(text));
+      printf("ok\n");
+    } else if (sscanf(line, "load %ld %ld", &at, &len) == 2) {
+      printf("%.*s\n", (int)len, map + at);
+    } else if (!strcmp(word, "close")) {
+      printf("%s\n", close(fd) < 0 ? strerror(errno) : "ok");
+      fd = -1;
+    } else {
+      printf("what?\n");
+    }
+  }
+  return 0;
+}

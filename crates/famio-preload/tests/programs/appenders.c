@@ -1,0 +1,58 @@
+/* Two threads that append records to a file and rewrite a slot in it, each followed by a SYNC, until killed. argv: the file, a
+ * number of this process, its slots; what is durable is said on stdout. The first 32 blocks are slots, one a thread. */
+#include "check.h"
+#include <pthread.h>
+#include <time.h>
+
+#define BLOCK 4096
+#define SLOTS 32
+
+static const char *path;
+static int number;
+
+static void say(const char *what, int thread, unsigned stamp) {
+  char line[64];
+  int n = snprintf(line, sizeof line, "%s %d %u\n", what, thread, stamp);
+  write(1, line, (size_t)n);
+}
+
+static void *work(void *argument) {
+  int thread = (int)(intptr_t)argument;
+  int append = open(path, O_WRONLY | O_APPEND), slot = open(path, O_RDWR);
+  CHECK(append >= 0 && slot >= 0);
+  unsigned seed = (unsigned)(getpid() * 7 + thread);
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  /* Higher than that of any process before. */
+  unsigned first = (unsigned)((now.tv_sec * 1000 + now.tv_nsec / 1000000) % 40000000 * 100);
+  for (unsigned stamp = first;; stamp++) {
+    /* A record: a line of one letter, its length and who wrote it in front and behind. */
+    char record[3000], head[64];
+    int length = 40 + rand_r(&seed) % 2500, n = snprintf(head, sizeof head, "[%d.%d.%u ", number, thread, stamp);
+    memset(record, 'a' + (int)(stamp % 26), (size_t)length);
+    memcpy(record, head, (size_t)n);
+    n = snprintf(head, sizeof head, " %d.%d.%u]\n", number, thread, stamp);
+    memcpy(record + length - n, head, (size_t)n);
+    CHECK(write(append, record, (size_t)length) == length);
+    CHECK(fsync(append) == 0);
+    say("record", thread, stamp);
+    unsigned block[BLOCK / sizeof(unsigned)];
+    for (size_t i = 0; i < BLOCK / sizeof(unsigned); i++) block[i] = stamp;
+    off_t at = (off_t)(number * 2 + thread) * BLOCK;
+    /* In one piece: anybody's SYNC commits what all have written. */
+    CHECK(pwrite(slot, block, BLOCK, at) == BLOCK);
+    CHECK(fdatasync(slot) == 0);
+    say("slot", thread, stamp);
+  }
+  return NULL;
+}
+
+int main(int argc, char **argv) {
+  CHECK(argc == 3);
+  path = argv[1];
+  number = atoi(argv[2]);
+  pthread_t threads[2];
+  for (intptr_t i = 0; i < 2; i++) CHECK(pthread_create(&threads[i], NULL, work, (void *)i) == 0);
+  pthread_join(threads[0], NULL);
+  return 0;
+}

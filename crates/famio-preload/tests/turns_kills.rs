@@ -1,0 +1,225 @@
+//! Several processes at one file, killed at random: no acknowledged record is lost, none is torn, nobody waits for ever, and
+//! nothing is left behind.
+
+mod common;
+
+use common::{Folder, build, under};
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const BLOCK: usize = 4096;
+const SLOTS: usize = 32;
+
+/// What processes have said is durable.
+type Said = Arc<Mutex<Vec<String>>>;
+
+fn start(mut command: Command, said: &Said) -> (Child, JoinHandle<()>) {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let said = said.clone();
+    let reader = std::thread::spawn(move || {
+        for line in lines.map_while(Result::ok) {
+            said.lock().unwrap().push(line);
+        }
+    });
+    (child, reader)
+}
+
+fn seconds(otherwise: u64) -> Duration {
+    let set = std::env::var("FAMIO_TURNS_SECONDS").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(set.unwrap_or(otherwise))
+}
+
+/// Runs `processes` of them for `time`, one killed every `pause` and begun anew. Gives how many were killed.
+fn torture(processes: usize, time: Duration, pause: Duration, begin: impl Fn(usize) -> Command, said: &[Said]) -> u64 {
+    let mut running: Vec<_> = (0..processes).map(|number| start(begin(number), &said[number])).collect();
+    let end = Instant::now() + time;
+    let (mut kills, mut random) = (0, u64::from(std::process::id()) * 2_654_435_761 + 1);
+    while Instant::now() < end {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        std::thread::sleep(pause.mul_f64((random >> 40) as f64 / f64::from(1 << 23)));
+        let number = (random >> 33) as usize % processes;
+        let (mut child, reader) = running.swap_remove(number.min(running.len() - 1));
+        // Which of them it was is known by its place: put back below.
+        assert!(child.try_wait().unwrap().is_none_or(|status| status.success()), "one has failed");
+        let _ = child.kill();
+        child.wait().unwrap();
+        reader.join().unwrap();
+        kills += 1;
+        let number = number.min(processes - 1);
+        running.push(start(begin(number), &said[number]));
+        let last = running.len() - 1;
+        running.swap(number, last);
+    }
+    for (mut child, reader) in running {
+        assert!(child.try_wait().unwrap().is_none_or(|status| status.success()), "one has failed");
+        let _ = child.kill();
+        child.wait().unwrap();
+        reader.join().unwrap();
+    }
+    kills
+}
+
+fn read_after(folder: &Folder) -> Vec<u8> {
+    // Whoever opens it recovers it first.
+    let copied = under(folder, "cat").arg("atomic").output().unwrap();
+    assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+    assert!(folder.names().iter().all(|name| !name.contains("famio")), "{:?}", folder.names());
+    use std::os::unix::fs::MetadataExt;
+    let stat = std::fs::metadata(folder.path().join("atomic")).unwrap();
+    let of_it = format!("famio-{:x}-{:x}.", stat.dev(), stat.ino());
+    let left: Vec<_> = std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().starts_with(&of_it)), "{left:?}");
+    copied.stdout
+}
+
+fn check(file: &[u8], said: &[Said]) -> (usize, usize) {
+    let mut records = HashMap::new();
+    let text = &file[SLOTS * BLOCK..];
+    for line in text.split_inclusive(|&byte| byte == b'\n') {
+        let line = std::str::from_utf8(line).expect("a record is torn");
+        let inner = line.strip_prefix('[').and_then(|line| line.strip_suffix("]\n"));
+        let (front, rest) = inner.and_then(|inner| inner.split_once(' ')).unwrap_or_else(|| panic!("torn: {line:?}"));
+        let (body, back) = rest.rsplit_once(' ').unwrap_or_else(|| panic!("torn: {line:?}"));
+        assert_eq!(front, back, "torn");
+        assert!(body.bytes().all(|byte| Some(byte) == body.bytes().next()), "torn: {line:?}");
+        *records.entry(front.to_owned()).or_insert(0) += 1;
+    }
+    assert!(records.values().all(|&times| times == 1), "a record is there twice");
+    let mut acknowledged = 0;
+    for (number, said) in said.iter().enumerate() {
+        let mut slots = [0u32; 2];
+        for line in said.lock().unwrap().iter() {
+            let mut words = line.split(' ');
+            let (what, thread, stamp) = (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
+            acknowledged += 1;
+            if what == "record" {
+                let name = format!("{number}.{thread}.{stamp}");
+                assert!(records.contains_key(&name), "record {name} is lost");
+            } else {
+                slots[thread.parse::<usize>().unwrap()] = stamp.parse().unwrap();
+            }
+        }
+        for (thread, &stamp) in slots.iter().enumerate() {
+            let at = (number * 2 + thread) * BLOCK;
+            let words: Vec<u32> =
+                file[at..at + BLOCK].chunks(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap())).collect();
+            assert!(words.iter().all(|&word| word == words[0]), "slot {number}.{thread} is torn");
+            assert!(words[0] >= stamp, "slot {number}.{thread}: {stamp} is lost, it has {}", words[0]);
+        }
+    }
+    (records.len(), acknowledged)
+}
+
+fn appenders(folder: &Folder, domain: Option<&str>, processes: usize, time: Duration, pause: Duration) {
+    let program = build("appenders");
+    std::fs::write(folder.path().join("atomic"), vec![0; SLOTS * BLOCK]).unwrap();
+    let said: Vec<Said> = (0..processes).map(|_| Said::default()).collect();
+    let begin = |number: usize| {
+        let mut command = under(folder, &program);
+        command.args(["atomic", &number.to_string()]).envs(domain.map(|domain| ("FAMIO_DOMAIN", domain)));
+        command
+    };
+    let kills = torture(processes, time, pause, begin, &said);
+    let (records, acknowledged) = check(&read_after(folder), &said);
+    assert!(acknowledged > 20, "{acknowledged} acknowledged");
+    println!("{kills} kills, {acknowledged} acknowledged, {records} records: none lost, none torn");
+    let _ = std::fs::remove_file(program);
+}
+
+#[test]
+fn appenders_in_memory() {
+    appenders(&Folder::new("turns-append"), None, 4, seconds(3), Duration::from_millis(150));
+}
+
+#[test]
+fn appenders_in_emulated_memory() {
+    let folder = Folder::new("turns-append-emulated");
+    appenders(&folder, Some("emulated"), 3, seconds(3), Duration::from_millis(150));
+}
+
+#[test]
+fn appenders_on_disk() {
+    appenders(&Folder::on_disk("turns-append"), None, 3, seconds(4), Duration::from_millis(300));
+}
+
+/// Eight processes with two threads each, a kill a second.
+#[test]
+#[ignore = "long: ten minutes, or FAMIO_TURNS_SECONDS"]
+fn eight_processes_for_long() {
+    appenders(&Folder::on_disk("turns-long"), None, 8, seconds(600), Duration::from_secs(1));
+}
+
+fn sqlite(database: &Path, folder: &Folder, script: &str) -> String {
+    let mut command = under(folder, "sqlite3");
+    command.arg(database).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Two shells that write to one database at once, killed and begun anew. No journal of SQLite's survives a kill: what one that
+/// was killed has left half done is rolled back by the library, before the other reads it.
+fn two_shells(folder: &Folder, time: Duration, pause: Duration) {
+    if Command::new("sqlite3").arg("--version").output().is_err() {
+        println!("SKIPPED: there is no sqlite3");
+        return;
+    }
+    let database = folder.path().join("atomic.db");
+    sqlite(&database, folder, "create table t(shell, n, half, pad); create index i on t(pad);");
+    let said: Vec<Said> = (0..2).map(|_| Said::default()).collect();
+    let begin = |number: usize| {
+        let mut script = String::from(".timeout 20000\npragma journal_mode=memory;\npragma synchronous=full;\n");
+        let first = Instant::now().elapsed().as_nanos();
+        let unique = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() + first;
+        for n in 0..3000 {
+            let name = unique + n;
+            script += &format!(
+                "begin immediate; insert into t values({number},{name},1,hex(randomblob(900))); \
+                 insert into t values({number},{name},2,hex(randomblob(900))); commit; select 'done {name}';\n"
+            );
+        }
+        let script_path = folder.path().join(format!("script-{number}"));
+        std::fs::write(&script_path, script).unwrap();
+        let mut command = under(folder, "sqlite3");
+        command.args(["-bail".as_ref(), database.as_os_str()]);
+        command.stdin(std::fs::File::open(script_path).unwrap());
+        command
+    };
+    let kills = torture(2, time, pause, begin, &said);
+    let found = sqlite(&database, folder, "pragma integrity_check; select n, count(*), sum(half) from t group by n;");
+    let mut lines = found.lines();
+    assert_eq!(lines.next(), Some("ok"));
+    let mut there = HashMap::new();
+    for line in lines {
+        let (name, halves) = line.split_once('|').unwrap();
+        assert_eq!(halves, "2|3", "transaction {name} is torn");
+        there.insert(name.to_owned(), ());
+    }
+    let mut acknowledged = 0;
+    for line in said.iter().flat_map(|said| said.lock().unwrap().clone()) {
+        if let Some(name) = line.strip_prefix("done ") {
+            acknowledged += 1;
+            assert!(there.contains_key(name), "transaction {name} is lost");
+        }
+    }
+    assert!(acknowledged > 5, "{acknowledged} acknowledged");
+    println!("{kills} kills, {acknowledged} transactions acknowledged: none lost, none torn");
+}
+
+#[test]
+fn two_sqlite_shells_in_memory() {
+    two_shells(&Folder::new("turns-sqlite"), seconds(4), Duration::from_millis(300));
+}
+
+#[test]
+fn two_sqlite_shells_on_disk() {
+    two_shells(&Folder::on_disk("turns-sqlite"), seconds(4), Duration::from_millis(400));
+}

@@ -1,0 +1,129 @@
+//! Reading without the turn, and in a session that has what others may still take back.
+
+use super::travel::Travelling;
+use super::{LOOKS, PATIENCE, read_at};
+use crate::error::Result;
+use crate::file::UserBuf;
+use crate::file::atomic::{AtomicFile, PLAIN};
+use crate::index::{Claim, SESSION};
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+use std::os::fd::BorrowedFd;
+
+impl AtomicFile {
+    /// For who reads without the turn: waits until nobody changes the file, and calls `work` with what is not committed. Again,
+    /// if that changes meanwhile. `None`: this process has taken the turn itself.
+    #[cold]
+    pub(super) fn beside<T>(&self, mut work: impl FnMut(&Travelling, u64) -> Result<T>) -> Result<Option<T>> {
+        Self::may_lock()?;
+        if !self.turns.door.has_come() {
+            self.arrive()?;
+            return Ok(None); // to be looked at in the usual way
+        }
+        let door = &self.turns.door;
+        for look in 0..LOOKS {
+            if self.state.load(Ordering::Acquire) != PLAIN {
+                return Ok(None);
+            }
+            let (state, given) = (door.state(), door.given());
+            if state & SESSION == 0 {
+                let mut epoch = match self.turns.travelling() {
+                    Err(e) if door.state() == state => return Err(e),
+                    Err(_) => continue, // it went on while we read it
+                    Ok(epoch) => epoch,
+                };
+                epoch.roll_back(|writer| door.standing(writer));
+                let committed = self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64))?;
+                let done = work(&epoch, committed)?;
+                if self.turns.still(state) {
+                    return Ok(Some(done));
+                }
+                continue;
+            }
+            let mut inner = self.inner();
+            if inner.claim.is_none() {
+                let try_take = |fd: BorrowedFd<'_>| Claim::try_take(fd, self.device, self.inode);
+                inner.claim = self.fds.with(false, try_take)?;
+                if inner.claim.is_some() {
+                    // Nobody is there: it died.
+                    inner.arena = None;
+                    self.catch_up(&mut inner)?;
+                    self.release_claim(&mut inner);
+                    continue;
+                }
+            } else {
+                // It was this process, which has just begun, or could not end.
+                if inner.kept.is_some() {
+                    drop(inner);
+                    self.session_for_write()?;
+                }
+                continue;
+            }
+            drop(inner);
+            door.ring();
+            door.wait(given, PATIENCE);
+            if look > 2 && door.stuck() != 0 {
+                break;
+            }
+        }
+        Err(self.in_use())
+    }
+
+    /// Reads what all processes have written, without a turn. `None`: this process has one now.
+    ///
+    /// # Safety
+    /// The buffers may be overwritten; bad ones are an error, not a crash.
+    #[cold]
+    pub(in crate::file) unsafe fn read_beside(&self, offset: u64, bufs: &[UserBuf]) -> Result<Option<usize>> {
+        let door = &self.turns.door;
+        self.beside(|epoch, committed| {
+            let (mut at, mut done) = (offset, 0);
+            for buf in bufs {
+                let mut used = 0;
+                while used < buf.len {
+                    let mut piece = vec![0; (buf.len - used).min(64 << 10)];
+                    self.fds.with(false, |fd| read_at(fd, at, &mut piece))?;
+                    let n = epoch.show(at, &mut piece, committed);
+                    // SAFETY: the caller's promise; the source is ours.
+                    unsafe { crate::file::home::copy_out(buf.base.wrapping_add(used), piece.as_ptr().cast_mut(), n) }?;
+                    (used, at, done) = (used + n, at + n as u64, done + n);
+                    if n < piece.len() {
+                        break;
+                    }
+                }
+                if used < buf.len {
+                    break;
+                }
+            }
+            let seen = offset..at;
+            let touched = |range: Range<u64>| range.start < seen.end && seen.start < range.end;
+            let writers =
+                epoch.changes.iter().filter(|change| touched(change.what.range())).map(|change| change.writer);
+            writers.filter(|writer| writer.id != door.me().id).for_each(|writer| door.rely_on(writer));
+            Ok(done)
+        })
+    }
+
+    /// Reads in a session that has what others wrote and may take back.
+    ///
+    /// # Safety
+    /// As [`read_beside`](Self::read_beside).
+    #[cold]
+    pub(in crate::file) unsafe fn read_foreign(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+        self.leave_dead_behind()?;
+        let read = match self.shadow() {
+            // SAFETY: the caller's promise.
+            Some(shadow) => unsafe { self.read_shadow(shadow, offset, bufs) },
+            // SAFETY: the caller's promise.
+            None => unsafe { self.read_file(offset, bufs) },
+        }?;
+        self.rely_on(offset..offset + read as u64);
+        Ok(read)
+    }
+
+    /// The size that all processes have given the file, without a turn. `None`: this process has one now.
+    #[cold]
+    pub(in crate::file) fn size_beside(&self) -> Result<Option<u64>> {
+        self.beside(|epoch, committed| Ok(epoch.size(committed)))
+    }
+}

@@ -1,0 +1,72 @@
+//! The end of a session whose open epoch is to go on elsewhere.
+
+use super::travel::{Draft, MOST};
+use crate::error::{Error, Result};
+use crate::file::session::Session;
+use crate::file::{Descriptors, UserBuf};
+use crate::index::BLOCK;
+use core::sync::atomic::Ordering;
+use std::collections::BTreeSet;
+
+impl Session {
+    /// Ends the session. With nothing uncommitted it is closed clean, after
+    /// `nothing_open`; else what the open epoch has changed comes back, and the
+    /// journal is left as a crash would leave it.
+    ///
+    /// # Errors
+    /// `EFBIG`: the epoch is too large to travel; the session goes on.
+    pub(super) fn end(&self, fds: &Descriptors, nothing_open: impl FnOnce()) -> Result<Option<Draft>> {
+        let cx = self.context(fds);
+        let shared = cx.shared();
+        let _closed = self.close_gate(fds)?;
+        if shared.closed.load(Ordering::Acquire) != 0 {
+            return Ok(None);
+        }
+        self.check(cx)?;
+        let draft = if shared.dirty.load(Ordering::Acquire) == 0 {
+            nothing_open();
+            self.engine.retire(cx)?;
+            None
+        } else {
+            let draft = self.draft(fds)?;
+            self.engine.abandon();
+            Some(draft)
+        };
+        shared.closed.store(1, Ordering::Release);
+        Ok(draft)
+    }
+
+    /// With the gate closed.
+    fn draft(&self, fds: &Descriptors) -> Result<Draft> {
+        let cx = self.context(fds);
+        let shared = cx.shared();
+        let (size, low) = (shared.size(), shared.epoch_low.load(Ordering::Acquire));
+        let open = shared.committed() + 1;
+        let mut blocks = BTreeSet::new();
+        cx.index().for_each(0, size / BLOCK as u64, |block, cell| {
+            if (0..2).any(|version| cell.version(version).epoch == open) {
+                blocks.insert(block);
+            }
+            Ok(())
+        })?;
+        // Beyond what was committed blocks may be written without a trace.
+        let first = low.min(shared.committed_size.load(Ordering::Acquire)) / BLOCK as u64;
+        let end = size.div_ceil(BLOCK as u64);
+        if (blocks.len() as u64 + end.saturating_sub(first)) * BLOCK as u64 > MOST {
+            return Err(Error::new(libc::EFBIG));
+        }
+        blocks.extend(first..end);
+        let mut pieces = Vec::new();
+        for block in blocks.range(..end) {
+            let offset = block * BLOCK as u64;
+            let mut piece = vec![0; (size - offset).min(BLOCK as u64) as usize];
+            // SAFETY: memory of ours.
+            let read = unsafe { self.read(fds, offset, &[UserBuf::of(&mut piece)]) }?;
+            if read != piece.len() {
+                return Err(Error::new(libc::EIO));
+            }
+            pieces.push((offset, piece));
+        }
+        Ok(Draft { low: shared.turn_low.load(Ordering::Acquire).min(size), size, pieces })
+    }
+}

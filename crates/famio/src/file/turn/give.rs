@@ -1,0 +1,219 @@
+//! Giving the turn: the session ends, and what is not committed is sent on its way; or all is committed, by the last to leave.
+
+use super::travel::Draft;
+use super::{LONGEST, SHORTEST, now, read_at};
+use crate::error::{Error, Result};
+use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
+use crate::file::session::{OldSession, Session};
+use crate::file::{Access, shadow};
+use crate::index::Claim;
+use crate::recovery;
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::os::fd::AsRawFd;
+
+impl AtomicFile {
+    /// By the background: gives the turn, if somebody wants it and it was long enough. Whether it is to be looked at again soon.
+    pub(in crate::file) fn answer_bell(&self) -> bool {
+        let rung = self.turns.door.bell().load(Ordering::SeqCst) != self.turns.heard.load(Ordering::Relaxed);
+        if !rung || !self.turns.has_turn.load(Ordering::Acquire) {
+            return false;
+        }
+        let spent = self.turns.began_in.load(Ordering::Relaxed) + self.turns.ended_in.load(Ordering::Relaxed);
+        let until = self.turns.since.load(Ordering::Relaxed) + spent.clamp(SHORTEST, LONGEST);
+        if now() < until {
+            return true;
+        }
+        // Somebody begins or ends a session: that comes first.
+        let Some(mut inner) = self.inner.try_lock() else { return true };
+        let _ = self.give(&mut inner);
+        false
+    }
+
+    /// What the background waits for: the bell, and its count. `None`: this process does not have the turn.
+    pub(in crate::file) fn bell(&self) -> Option<(&AtomicU32, u32)> {
+        let has_turn = self.turns.has_turn.load(Ordering::Acquire);
+        has_turn.then(|| (self.turns.door.bell(), self.turns.heard.load(Ordering::Relaxed)))
+    }
+
+    /// What this process wrote until now stays, though it dies before a SYNC, as long as others have the file open who can
+    /// commit it: they are let at what it did. For the end of a lock.
+    ///
+    /// # Errors
+    /// Those of a session's end.
+    pub fn end_tenure(&self) -> Result<()> {
+        let dirty = |session: &Session| session.arena.shared().dirty.load(Ordering::Acquire) != 0;
+        if self.with_session(dirty) == Some(true) && self.turns.door.has_others() {
+            match self.give_turn() {
+                // It goes on here: an unlock that failed would keep everybody out.
+                Err(e) if ![libc::EBUSY, libc::EFBIG, libc::ENOSPC].contains(&e.errno()) => return Err(e),
+                _ => {}
+            }
+        }
+        if !self.is_disowned() {
+            self.turns.door.end_tenure();
+        }
+        Ok(())
+    }
+
+    /// Gives the turn to whoever wants it; what is not committed goes along.
+    ///
+    /// # Errors
+    /// The file stays with this process: it is mapped or handed back, its open epoch is too large, or its journal can't be
+    /// ended.
+    pub(in crate::file) fn give_turn(&self) -> Result<()> {
+        Self::may_lock()?;
+        self.give(&mut self.inner())
+    }
+
+    pub(super) fn give(&self, inner: &mut Inner) -> Result<()> {
+        let door = &self.turns.door;
+        let heard = door.bell().load(Ordering::SeqCst);
+        self.turns.heard.store(heard, Ordering::Relaxed);
+        if inner.claim.is_none() {
+            return Ok(());
+        }
+        let state = self.state.load(Ordering::Acquire);
+        if self.turns.kept.load(Ordering::SeqCst) > 0 {
+            return Ok(()); // a map is being made; who waits rings again
+        }
+        door.set_stuck(0); // it may have been mapped when it was asked for last
+        let ended = if ![PLAIN, ATTACHED].contains(&state) || inner.kept.is_some() || shadow::is_mapped(self.key()) {
+            Err(Error::new(libc::EBUSY))
+        } else {
+            self.end_session(inner)
+        };
+        match ended {
+            Ok(()) => self.release_claim(inner),
+            Err(_) => {
+                door.set_stuck(rustix::process::getpid().as_raw_nonzero().get() as u32);
+                door.give(); // who waits is to see that
+            }
+        }
+        ended
+    }
+
+    pub(in crate::file) fn release_claim(&self, inner: &mut Inner) {
+        self.give_up(inner, Claim::release);
+    }
+
+    pub(super) fn give_up(&self, inner: &mut Inner, how: impl FnOnce(Claim)) {
+        if let Some(claim) = inner.claim.take() {
+            inner.arena = None;
+            self.shadow_is_stale();
+            self.turns.has_turn.store(false, Ordering::Release);
+            self.turns.door.set_stuck(0);
+            how(claim);
+            self.turns.door.give();
+        }
+    }
+
+    /// Ends the session without a commit.
+    pub(super) fn end_session(&self, inner: &mut Inner) -> Result<()> {
+        if self.state.load(Ordering::Acquire) != ATTACHED {
+            return Ok(());
+        }
+        let Some(session) = &inner.session else { return Ok(()) };
+        let begun = now();
+        self.lease.rest();
+        let ended = session.end(&self.fds, || self.turns.committed());
+        self.lease_ends(ended.is_ok());
+        let draft = ended?;
+        self.plain.forget_size();
+        self.session.store(core::ptr::null_mut(), Ordering::SeqCst);
+        let session = inner.session.take();
+        self.state.store(PLAIN, Ordering::Release);
+        inner.old.extend(session.map(OldSession::new));
+        match draft {
+            None => {
+                inner.old.retain_mut(|old| !old.is_left());
+                self.turns.door.set_session(false);
+            }
+            Some(draft) => {
+                let sent = self.send_off(inner, &draft);
+                if sent.is_err() {
+                    inner.kept = Some(draft);
+                }
+                sent?;
+            }
+        }
+        self.turns.ended_in.store(now() - begun, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The file goes back to what is committed, and the rest on its way.
+    pub(super) fn send_off(&self, inner: &mut Inner, draft: &Draft) -> Result<()> {
+        let Some(claim) = inner.claim.as_mut() else { return Err(Error::new(libc::EIO)) };
+        let turns = &self.turns;
+        let mut epoch = turns.travelling()?;
+        self.fds.with(true, |fd| {
+            recovery::at_open(fd, true, claim, &self.settings)?;
+            let committed = rustix::fs::fstat(fd)?.st_size as u64;
+            epoch.add(turns.door.me(), draft, committed, |offset, piece| read_at(fd, offset, piece))
+        })?;
+        turns.send(&epoch)?;
+        turns.travelled.store(false, Ordering::Release);
+        turns.foreign.store(false, Ordering::Release);
+        turns.others.lock().clear();
+        turns.door.set_session(false);
+        Ok(())
+    }
+
+    /// Closes the session's journal clean. What travelled here is committed, and travels no more, before the journal is gone.
+    pub(in crate::file) fn close_journal(&self, session: &Session) -> Result<()> {
+        if self.turns.travelled.load(Ordering::Acquire) {
+            session.sync(&self.fds, || ())?;
+            self.turns.committed();
+        }
+        session.close(&self.fds)
+    }
+
+    /// The process ends, or goes on as another program: what is not committed is the others' who have the file open to commit,
+    /// or is committed.
+    pub(in crate::file) fn part(&self) -> Result<()> {
+        if self.turns.door.has_other_writers() && self.give_turn().is_ok() {
+            self.turns.door.end_tenure();
+            return Ok(());
+        }
+        self.commit_all()
+    }
+
+    /// Nobody else will: what travels is committed, too.
+    pub(super) fn commit_all(&self) -> Result<()> {
+        if self.turns.is_disturbed() && self.fds.has_writable() && !self.is_demoted() {
+            self.sync()?;
+        }
+        self.close_session()
+    }
+
+    /// The program has closed its last descriptor. As the last process: all is committed.
+    pub(in crate::file) fn leave_door(&self) -> Result<()> {
+        let mut result = Ok(());
+        let mut own = None;
+        loop {
+            // What it wrote is for the others to commit.
+            let others = self.turns.door.has_other_writers() && self.give_turn().is_ok();
+            self.turns.door.end_tenure();
+            if !others {
+                let closed = self.commit_all();
+                result = result.and(closed);
+                self.release_claim(&mut self.inner());
+            }
+            if self.turns.door.leave() {
+                own.into_iter().for_each(|own| self.fds.leave(own));
+                return result;
+            }
+            // Nobody else is there to commit what travels. A reader does it as it would recover the file.
+            if own.is_none() && !self.fds.has_writable() {
+                own = self.fds.with(false, recovery::writable).ok();
+                own.iter().for_each(|own| self.fds.add(own.as_raw_fd(), Access::Write));
+                if own.is_some() {
+                    continue;
+                }
+                result = result.and(Err(Error::new(libc::EBADF)));
+            }
+            if (result.is_err() || self.is_demoted()) && !self.turns.door.has_others() {
+                self.turns.door.forget_epoch();
+            }
+        }
+    }
+}

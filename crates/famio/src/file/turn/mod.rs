@@ -1,0 +1,161 @@
+//! Several processes with one atomic file: they take turns. One at a time has the file's claim, and with it the session;
+//! everybody else reads the file itself, which has what is committed. Who wants more rings, and the background of who has the
+//! turn ends the session and gives the turn. What is not committed yet travels from turn to turn, each part with its writer, so
+//! that the part of one who dies can be left behind.
+//!
+//! A process that is alone never notices: nobody rings.
+
+mod beside;
+mod draft;
+mod give;
+mod rely;
+mod take;
+mod travel;
+
+use crate::error::Result;
+use crate::index::{Door, SESSION, TRAVELS, Writer};
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::os::fd::BorrowedFd;
+pub(super) use travel::Draft;
+use travel::Travelling;
+
+/// How long one who waits for the turn sleeps before it looks again: nobody is told of a death.
+const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+/// Looks before a wait is given up: about a minute.
+const LOOKS: u32 = 6000;
+/// A turn lasts so long, in nanoseconds, though somebody rings: a few calls are to come of it. And as long as it took to begin
+/// and to end the last one, up to the longest: on a disk that is a few syncs.
+const SHORTEST: u64 = 1_000_000;
+const LONGEST: u64 = 50_000_000;
+
+/// What a process keeps of its turns.
+pub(super) struct Turns {
+    pub door: Door,
+    /// The bell's count when the turn was taken, or answered.
+    heard: AtomicU32,
+    /// When the turn was taken, or its session begun, and how long that and the last end took.
+    since: AtomicU64,
+    began_in: AtomicU64,
+    ended_in: AtomicU64,
+    /// The epoch has travelled here: once it is committed, it does not any more.
+    travelled: AtomicBool,
+    /// Some of what travelled here is of others, who may still die.
+    foreign: AtomicBool,
+    has_turn: AtomicBool,
+    /// Maps that are being made.
+    kept: AtomicU32,
+    others: crate::thread::Mutex<Vec<(Range<u64>, Writer)>>,
+}
+
+impl Turns {
+    pub fn new(door: Door) -> Self {
+        Self {
+            door,
+            heard: AtomicU32::new(0),
+            since: AtomicU64::new(0),
+            began_in: AtomicU64::new(0),
+            ended_in: AtomicU64::new(0),
+            travelled: AtomicBool::new(false),
+            foreign: AtomicBool::new(false),
+            has_turn: AtomicBool::new(false),
+            kept: AtomicU32::new(0),
+            others: crate::thread::Mutex::default(),
+        }
+    }
+
+    /// Whether the file is as it was committed last, and nobody's turn changes it.
+    #[inline]
+    pub fn is_quiet(&self) -> Option<u64> {
+        if !self.door.has_come() {
+            return None;
+        }
+        let state = self.door.state();
+        (state & (SESSION | TRAVELS) == 0).then_some(state)
+    }
+
+    /// Whether this process knows of a session, of somebody, or of an epoch that travels.
+    pub fn is_disturbed(&self) -> bool {
+        self.door.has_come() && self.is_quiet().is_none()
+    }
+
+    /// Whether nothing has changed since [`is_quiet`](Self::is_quiet).
+    #[inline]
+    pub fn still(&self, quiet: u64) -> bool {
+        core::sync::atomic::fence(Ordering::Acquire);
+        self.door.state() == quiet
+    }
+
+    /// The turn is not given while a map is made.
+    pub fn keep(&self) -> Kept<'_> {
+        self.kept.fetch_add(1, Ordering::SeqCst);
+        Kept(&self.kept)
+    }
+
+    /// Whether what others wrote and may take back is in this process's session.
+    #[inline]
+    pub fn has_foreign(&self) -> bool {
+        self.foreign.load(Ordering::Relaxed)
+    }
+
+    /// The session that was begun at `begun` is there.
+    pub fn began(&self, begun: u64) {
+        let now = now();
+        self.began_in.store(now - begun, Ordering::Relaxed);
+        self.since.store(now, Ordering::Relaxed);
+    }
+
+    fn travelling(&self) -> Result<Travelling> {
+        self.door.epoch().map_or(Ok(Travelling::default()), |path| Travelling::load(&path))
+    }
+
+    /// The epoch travels from here, or there is nothing of it. By who has the turn.
+    fn send(&self, epoch: &Travelling) -> Result<()> {
+        if epoch.changes.is_empty() {
+            self.door.forget_epoch();
+            return Ok(());
+        }
+        let number = self.door.begin_epoch();
+        epoch.store(&self.door.epoch_path(number))?;
+        self.door.set_epoch(number);
+        Ok(())
+    }
+
+    /// What travelled here is committed, and durable.
+    pub fn committed(&self) {
+        if self.travelled.swap(false, Ordering::AcqRel) {
+            self.door.forget_epoch();
+            self.others.lock().clear();
+            self.foreign.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// See [`Turns::keep`].
+pub(super) struct Kept<'a>(&'a AtomicU32);
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+pub(super) fn now() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Reads a piece of the file; what is beyond its end stays as it is.
+fn read_at(fd: BorrowedFd<'_>, offset: u64, piece: &mut [u8]) -> Result<()> {
+    let mut done = 0;
+    while done < piece.len() {
+        match rustix::io::pread(fd, &mut piece[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,227 @@
+//! Taking the turn: what one who died has left is put in order, and the epoch that travels is taken up.
+
+use super::travel::What;
+use super::{LOOKS, PATIENCE, now};
+use crate::error::{Error, Result};
+use crate::file::atomic::{AtomicFile, Inner};
+use crate::file::session::Session;
+use crate::file::{UserBuf, shadow};
+use crate::index::{Claim, SESSION, Standing, TRAVELS, Writer, owner};
+use crate::recovery;
+use core::sync::atomic::Ordering;
+use std::os::fd::BorrowedFd;
+
+impl AtomicFile {
+    /// Takes the file's turn, if this process does not have it: waits for who has it. The file is as it was committed last
+    /// then; what a process left that died meanwhile is recovered.
+    ///
+    /// # Errors
+    /// `EBUSY`: the process that has it does not give it. Those of a recovery.
+    pub(in crate::file) fn take_turn(&self, inner: &mut Inner) -> Result<()> {
+        if inner.claim.is_some() {
+            return Ok(());
+        }
+        let door = &self.turns.door;
+        self.arrive()?;
+        for look in 0.. {
+            let given = door.given();
+            let try_take = |fd: BorrowedFd<'_>| Claim::try_take(fd, self.device, self.inode);
+            inner.claim = self.fds.with(false, try_take)?;
+            if inner.claim.is_some() {
+                break;
+            }
+            if look == LOOKS || look > 2 && door.stuck() != 0 {
+                return Err(self.in_use());
+            }
+            door.ring();
+            door.wait(given, PATIENCE);
+        }
+        inner.arena = None;
+        self.turns.heard.store(door.bell().load(Ordering::SeqCst), Ordering::Relaxed);
+        self.turns.since.store(now(), Ordering::Relaxed);
+        self.turns.has_turn.store(true, Ordering::Release);
+        crate::file::background::start();
+        self.catch_up(inner)
+    }
+
+    /// Comes to the file's door: not at its open, which is to cost little, but before this process first looks at it. At the
+    /// open nobody had left anything: who did since has left its page as well.
+    pub(in crate::file) fn arrive(&self) -> Result<()> {
+        self.fds.with(false, |fd| self.turns.door.come(fd, |fresh| if fresh { Ok(false) } else { self.has_left(fd) }))
+    }
+
+    /// Whether a process that died has left something: a journal, or an arena alone, which goes with the claim.
+    fn has_left(&self, fd: BorrowedFd<'_>) -> Result<bool> {
+        Ok(Claim::has_file(self.device, self.inode) || !recovery::is_ordinary(fd, &self.settings)?)
+    }
+
+    /// Of a file that is being opened: what one who died has left, unless somebody is at it.
+    pub(in crate::file) fn recover_if_left(&self) -> Result<()> {
+        let has_left = |fd: BorrowedFd<'_>| Ok(self.has_left(fd));
+        if !self.fds.with(false, has_left)?.unwrap_or(true) {
+            return Ok(());
+        }
+        self.fds.with(false, |fd| self.turns.door.come(fd, |_| Ok(true)))?;
+        if self.turns.door.state() & SESSION == 0 {
+            return Ok(());
+        }
+        let mut inner = self.inner();
+        let try_take = |fd: BorrowedFd<'_>| Claim::try_take(fd, self.device, self.inode);
+        inner.claim = self.fds.with(false, try_take)?;
+        if inner.claim.is_some() {
+            self.catch_up(&mut inner)?;
+            self.release_claim(&mut inner);
+        }
+        Ok(())
+    }
+
+    pub(super) fn in_use(&self) -> Error {
+        let who = owner(self.device, self.inode).map_or("another process".into(), |pid| format!("process {pid}"));
+        let path = self.path.to_string_lossy();
+        let what =
+            format!("{path}: in use as an atomic file by {who}, which has it mapped, handed back, or does not run");
+        Error::with(libc::EBUSY, what)
+    }
+
+    /// With the turn: what one who died with it has left. After an error it is given up, with what the next to try has to know.
+    pub(super) fn catch_up(&self, inner: &mut Inner) -> Result<()> {
+        let caught_up = self.recover_and_roll_back(inner);
+        if caught_up.is_err() {
+            self.give_up(inner, Claim::leave);
+        }
+        caught_up
+    }
+
+    pub(super) fn recover_and_roll_back(&self, inner: &mut Inner) -> Result<()> {
+        let door = &self.turns.door;
+        let Some(claim) = inner.claim.as_mut() else { return Ok(()) };
+        if door.state() & SESSION != 0 {
+            let writable = self.fds.has_writable();
+            self.fds.with(writable, |fd| {
+                if recovery::commits_since_attach(fd, claim, &self.settings)? > 0 {
+                    door.forget_epoch(); // before the journal is gone, which says so
+                }
+                recovery::at_open(fd, writable, claim, &self.settings)
+            })?;
+            self.plain.forget_size();
+            door.set_session(false);
+        }
+        if door.state() & TRAVELS != 0 {
+            let dead = door.dead();
+            let mut epoch = self.turns.travelling()?;
+            if epoch.roll_back(|writer| door.standing(writer)) {
+                self.turns.send(&epoch)?;
+            }
+            door.bury(&dead);
+        }
+        Ok(())
+    }
+
+    /// A new session takes up the epoch that travels. Nobody else is in it yet.
+    pub(in crate::file) fn take_up(&self, session: &Session) -> Result<()> {
+        let turns = &self.turns;
+        if turns.door.state() & TRAVELS == 0 {
+            return Ok(());
+        }
+        let epoch = turns.travelling()?;
+        let told = shadow::told();
+        let taken = epoch.changes.iter().try_for_each(|change| match &change.what {
+            What::Size { low, size } => {
+                session.set_size(&self.fds, (*low).min(session.arena.shared().size()))?;
+                session.set_size(&self.fds, *size)
+            }
+            What::Bytes { offset, data } => self.put_all(session, *offset, data),
+        });
+        drop(told);
+        taken?;
+        session.arena.shared().turn_low.store(session.arena.shared().size(), Ordering::Release);
+        let open = |writer: Writer| writer.id != turns.door.me().id && turns.door.standing(writer) != Standing::Over;
+        let others: Vec<_> =
+            epoch.changes.iter().filter(|change| open(change.writer)).map(|c| (c.what.range(), c.writer)).collect();
+        turns.travelled.store(true, Ordering::Release);
+        turns.foreign.store(!others.is_empty(), Ordering::Release);
+        if !others.is_empty() {
+            session.arena.shared().mapped.fetch_or(2, Ordering::Release);
+        }
+        *turns.others.lock() = others;
+        if shadow::is_mapped(self.key()) {
+            self.rely_on(0..u64::MAX);
+        }
+        self.show_in_shadow(session)
+    }
+
+    /// The file is handed back: what travels becomes the kernel's, too. With the turn.
+    pub(in crate::file) fn put_in_kernels_file(&self) -> Result<()> {
+        let epoch = self.turns.travelling()?;
+        for change in &epoch.changes {
+            match &change.what {
+                What::Size { low, size } => self.fds.with(true, |fd| {
+                    let now = rustix::fs::fstat(fd)?.st_size as u64;
+                    rustix::fs::ftruncate(fd, (*low).min(now))?;
+                    Ok(rustix::fs::ftruncate(fd, *size)?)
+                })?,
+                What::Bytes { offset, data } => {
+                    let mut done = 0;
+                    while done < data.len() {
+                        let rest = UserBuf { base: data[done..].as_ptr().cast_mut(), len: data.len() - done };
+                        done += self.kernel_write(offset + done as u64, &[rest])?;
+                    }
+                }
+            }
+        }
+        self.turns.door.forget_epoch();
+        Ok(())
+    }
+
+    /// What travels could not be taken up: the file goes back to what is committed, and the epoch goes on travelling.
+    pub(in crate::file) fn put_down(&self, inner: &mut Inner, session: Box<Session>, why: Error) -> Error {
+        session.arena.shared().closed.store(1, Ordering::Release);
+        drop(session);
+        if inner.kept.is_some() {
+            return why; // the turn stays, and it is tried again
+        }
+        let caught_up = self.catch_up(inner);
+        self.release_claim(inner);
+        let what = "what another process wrote since the last SYNC could not be taken over";
+        caught_up.err().unwrap_or(why).context(format_args!("{}: {what}", self.path.to_string_lossy()))
+    }
+
+    pub(super) fn put_all(&self, session: &Session, mut offset: u64, mut data: &[u8]) -> Result<()> {
+        while !data.is_empty() {
+            let buf = UserBuf { base: data.as_ptr().cast_mut(), len: data.len() };
+            // SAFETY: memory of ours, which is only read.
+            let done = unsafe { session.write(&self.fds, offset, &[buf]) }?;
+            (offset, data) = (offset + done as u64, &data[done..]);
+        }
+        Ok(())
+    }
+
+    /// Before a session begins: the file is as it was committed, if what it had besides could not be sent off.
+    pub(in crate::file) fn prepare_kept(&self, inner: &mut Inner) -> Result<()> {
+        if inner.kept.is_none() {
+            return Ok(());
+        }
+        self.recover_and_roll_back(inner)?;
+        // The new arena would lie where the old one does, in which calls may still be.
+        inner.arena = None;
+        let Some(claim) = inner.claim.as_mut() else { return Err(Error::new(libc::EIO)) };
+        self.fds.with(false, |fd| claim.renew(fd))
+    }
+
+    /// What could not be sent off goes on in the new session.
+    pub(in crate::file) fn take_up_kept(&self, inner: &mut Inner, session: &Session) -> Result<()> {
+        let Some(draft) = inner.kept.take() else { return Ok(()) };
+        let told = shadow::told();
+        let taken = (|| {
+            session.set_size(&self.fds, draft.low.min(session.arena.shared().size()))?;
+            session.set_size(&self.fds, draft.size)?;
+            draft.pieces.iter().try_for_each(|(offset, data)| self.put_all(session, *offset, data))
+        })();
+        drop(told);
+        if taken.is_err() {
+            inner.kept = Some(draft);
+        }
+        taken?;
+        self.show_in_shadow(session)
+    }
+}

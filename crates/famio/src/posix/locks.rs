@@ -1,0 +1,107 @@
+//! File locks: the kernel's, on the real descriptor. Positions in them are the logical ones; and who gives a lock up has come to
+//! the end of what it may still take back by dying (`file::turn`).
+
+use super::description::Description;
+use super::{Ret, fail, raw, table, user};
+use crate::error::Result;
+use crate::file;
+use core::mem::MaybeUninit;
+use std::os::fd::RawFd;
+
+const F_OFD_SETLK: i32 = 37;
+const F_OFD_SETLKW: i32 = 38;
+const F_OFD_GETLK: i32 = 36;
+
+/// Whether it is a command of record locks.
+pub(super) fn is_lock(command: i32) -> bool {
+    matches!(command, libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW | F_OFD_GETLK | F_OFD_SETLK | F_OFD_SETLKW)
+}
+
+/// `fcntl(2)` of a record lock.
+///
+/// # Safety
+/// `argument` is the caller's: bad memory gives `EFAULT`.
+pub(super) unsafe fn fcntl_lock(fd: RawFd, handle: &Description, command: i32, argument: usize) -> Ret {
+    let theirs = argument as *mut libc::flock;
+    let mut lock = MaybeUninit::<libc::flock>::uninit();
+    // SAFETY: ours has room; theirs may be bad.
+    if let Err(error) = unsafe { file::copy_in(lock.as_mut_ptr().cast(), theirs.cast(), size_of::<libc::flock>()) } {
+        return fail(error.errno());
+    }
+    // SAFETY: any bytes are a `flock`.
+    let mut lock = unsafe { lock.assume_init() };
+    let asks = matches!(command, libc::F_GETLK | F_OFD_GETLK);
+    // The kernel's descriptor may be wider than what the program asked for.
+    let refused = match i32::from(lock.l_type) {
+        libc::F_RDLCK => !handle.may_read(),
+        libc::F_WRLCK => !handle.may_write(),
+        _ => false,
+    };
+    if refused && !asks {
+        return fail(libc::EBADF);
+    }
+    let base = match i32::from(lock.l_whence) {
+        libc::SEEK_CUR if !handle.is_handed_back() => Some(handle.position()),
+        libc::SEEK_END if !handle.is_handed_back() => Some(handle.file().size()),
+        _ => None,
+    };
+    if let Some(base) = base {
+        let Some(start) = lock.l_start.checked_add_unsigned(base) else { return fail(libc::EOVERFLOW) };
+        (lock.l_start, lock.l_whence) = (start, libc::SEEK_SET as i16);
+    }
+    if i32::from(lock.l_type) == libc::F_UNLCK
+        && !asks
+        && let Err(error) = before_unlock(handle)
+    {
+        return fail(error.errno());
+    }
+    // SAFETY: our copy, to which an answer may be written.
+    let result = unsafe { raw!(SYS_fcntl, fd, command, &raw mut lock) };
+    if result == 0
+        && asks
+        && let Err(error) = user::put(theirs, &lock)
+    {
+        return fail(error.errno());
+    }
+    result
+}
+
+/// What was written until now stays, whatever becomes of this process: others are let at it.
+fn before_unlock(handle: &Description) -> Result<()> {
+    if handle.is_ours() && !handle.is_handed_back() && super::lock::not_reentered().is_ok() {
+        return handle.file().end_tenure();
+    }
+    Ok(())
+}
+
+/// `flock(2)`.
+pub fn flock(fd: RawFd, how: i32) -> Ret {
+    if how & !libc::LOCK_NB == libc::LOCK_UN
+        && let Some(handle) = table::get(fd)
+        && let Err(error) = before_unlock(&handle)
+    {
+        return fail(error.errno());
+    }
+    // SAFETY: no memory is passed.
+    unsafe { raw!(SYS_flock, fd, how) }
+}
+
+/// `lockf(3)`: a record lock from the position on.
+pub fn lockf(fd: RawFd, what: i32, len: i64) -> Ret {
+    let (kind, command) = match what {
+        libc::F_LOCK => (libc::F_WRLCK, libc::F_SETLKW),
+        libc::F_TLOCK => (libc::F_WRLCK, libc::F_SETLK),
+        libc::F_ULOCK => (libc::F_UNLCK, libc::F_SETLK),
+        libc::F_TEST => (libc::F_RDLCK, libc::F_GETLK),
+        _ => return fail(libc::EINVAL),
+    };
+    // SAFETY: zeros are a `flock`.
+    let mut lock: libc::flock = unsafe { core::mem::zeroed() };
+    (lock.l_type, lock.l_whence, lock.l_len) = (kind as i16, libc::SEEK_CUR as i16, len);
+    // SAFETY: our own.
+    let result = unsafe { super::fcntl(fd, command, &raw mut lock as usize) };
+    // SAFETY: no arguments.
+    let me = || unsafe { raw!(SYS_getpid) };
+    let is_free = || i32::from(lock.l_type) == libc::F_UNLCK || lock.l_pid as isize == me();
+    if result == 0 && what == libc::F_TEST && !is_free() { fail(libc::EACCES) } else { result }
+}

@@ -1,0 +1,71 @@
+//! Waiting for several words at once (`futex_waitv`, Linux 5.16).
+
+use super::syscall;
+use core::sync::atomic::AtomicU32;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+/// How many words the kernel takes.
+pub(crate) const WORDS_MAX: usize = 128;
+const SIZE_U32: u32 = 2;
+const PRIVATE: u32 = 128;
+
+/// A word, and the value that it has while there is nothing to do: `struct futex_waitv`.
+#[repr(C)]
+pub(crate) struct Word {
+    value: u64,
+    address: u64,
+    flags: u32,
+    reserved: u32,
+}
+
+impl Word {
+    /// A word that other processes change, too.
+    pub fn shared(word: &AtomicU32, value: u32) -> Self {
+        Self { value: value.into(), address: word.as_ptr().expose_provenance() as u64, flags: SIZE_U32, reserved: 0 }
+    }
+
+    /// A word of this process.
+    pub fn private(word: &AtomicU32, value: u32) -> Self {
+        Self { flags: SIZE_U32 | PRIVATE, ..Self::shared(word, value) }
+    }
+}
+
+/// Sleeps until one of the words has another value and its waiters are woken, or for `limit`. A word that is not there any
+/// more ends the wait. False: the kernel can't.
+pub(crate) fn wait_for_any(words: &[Word], limit: Option<&Timespec>) -> bool {
+    let until = limit.map(|limit| {
+        let now = clock_gettime(ClockId::Monotonic);
+        let nanos = now.tv_nsec + limit.tv_nsec;
+        Timespec { tv_sec: now.tv_sec + limit.tv_sec + nanos / 1_000_000_000, tv_nsec: nanos % 1_000_000_000 }
+    });
+    let time = until.as_ref().map_or(0, |until| core::ptr::from_ref(until) as usize);
+    let args = [words.as_ptr() as usize, words.len(), 0, time, libc::CLOCK_MONOTONIC as usize, 0];
+    // SAFETY: `words` and the time are read; the addresses in them are checked by the kernel, and only looked at.
+    let result = unsafe { syscall(libc::SYS_futex_waitv, args) };
+    result != -(libc::ENOSYS as isize) && result != -(libc::EINVAL as isize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::Ordering;
+    use rustix::thread::futex;
+
+    #[test]
+    fn either_word_ends_the_wait() {
+        let words = [AtomicU32::new(5), AtomicU32::new(6)];
+        for changed in 0..2 {
+            let values = words.each_ref().map(|word| word.load(Ordering::SeqCst));
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    words[changed].fetch_add(1, Ordering::SeqCst);
+                    let _ = futex::wake(&words[changed], futex::Flags::PRIVATE, 1);
+                });
+                let both = [Word::private(&words[0], values[0]), Word::private(&words[1], values[1])];
+                assert!(wait_for_any(&both, None));
+            });
+        }
+        let short = Timespec { tv_sec: 0, tv_nsec: 1000 };
+        assert!(wait_for_any(&[Word::shared(&words[0], words[0].load(Ordering::SeqCst))], Some(&short)));
+    }
+}
