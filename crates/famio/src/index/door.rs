@@ -445,6 +445,9 @@ pub(super) fn sweep_door(name: &core::ffi::CStr) {
         let (page, name) = (AtomicPtr::new(page.as_ptr()), path);
         let [id, writes] = [const { AtomicU64::new(0) }; 2];
         let door = Door { page, file: Mutex::new(None), name, place: AtomicU32::new(0), id, writes };
+        if door.state() & SESSION != 0 {
+            return; // there may be a journal: who has the file open already, but has not come yet, is to hear of it
+        }
         door.remove_unfinished();
         door.forget_epoch();
         let _ = rustix::fs::unlinkat(CWD, &*door.name, AtFlags::empty());
@@ -562,6 +565,10 @@ mod tests {
         assert!(mine.leave());
     }
 
+    fn left_door(dev: u64, ino: u64) -> OwnedFd {
+        rustix::fs::openat(CWD, &*name_of(dev, ino), OFlags::RDWR, Mode::empty()).unwrap()
+    }
+
     #[test]
     fn what_the_dead_left_is_swept() {
         let (file, dev, ino) = key();
@@ -578,6 +585,12 @@ mod tests {
         assert!(exists(kept), "somebody is there");
         let all = [name_of(dev, ino), mine.epoch_path(kept), mine.epoch_path(left)];
         drop(mine); // as a kill
+        let death = Door::of(dev, ino);
+        death.page.store(map(&left_door(dev, ino), core::ptr::null_mut()).unwrap().as_ptr(), Ordering::Release);
+        death.set_session(true);
+        sweep_door(&name);
+        assert!(std::path::Path::new(&all[0]).exists(), "there may be a journal");
+        death.set_session(false);
         sweep_door(&name);
         assert!(all.iter().all(|path| !std::path::Path::new(path).exists()), "{all:?}");
     }
