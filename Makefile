@@ -8,24 +8,34 @@ RELEASE := $(TARGET)/release
 BIN := $(DESTDIR)$(PREFIX)/bin
 LIB := $(DESTDIR)$(PREFIX)/lib/famio
 DOC := $(DESTDIR)$(PREFIX)/share/doc/famio
+LIBDIR := $(DESTDIR)$(PREFIX)/lib
+INCLUDE := $(DESTDIR)$(PREFIX)/include
+MAN := $(DESTDIR)$(PREFIX)/share/man
+VERSION := $(shell sed -n '/^\[workspace.package\]/,/^$$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+SHARED := libfamio.so libfamio.so.$(firstword $(subst ., ,$(VERSION))) libfamio.so.$(VERSION)
 
-.PHONY: all build demo programs test test-long test-install model model-long mutants fuzz power-cuts sanitize lint bench install uninstall clean help
+.PHONY: all build demo programs posix test test-long test-install model model-long mutants fuzz power-cuts sanitize lint bench install uninstall clean help
 
 all: build
 
 build: need-cc ## Release build of the command, the library and the test programs
-	$(CARGO) build --release --workspace
+	$(CARGO) build --release --workspace --lib --bins --examples
+	scripts/link-libfamio $(RELEASE)/libfamio_c.a $(RELEASE)/libfamio
 
 demo: build need-sqlite3 ## Import this machine's package database into SQLite, with 20 kills, with and without Famio
 	$(RELEASE)/famio-demo
 
-test: build need-sqlite3 need-python3 model ## All tests, the kill test in its short form
+test: build need-sqlite3 need-python3 need-valgrind model ## All tests, the kill test in its short form
 	$(CARGO) test --release --workspace
 	$(RELEASE)/famio-simulate run --states 150000
+	$(RELEASE)/famio-simulate every --maps --length 2 --machine page-cache
+	$(RELEASE)/famio-simulate every --maps --length 2 --machine emulated
 	$(RELEASE)/famio-kill --without-famio --kills 30
 	$(RELEASE)/famio-kill --kills 42
 	$(RELEASE)/famio-kill --kills 6 --on tmpfs --emulated
 	$(RELEASE)/famio-programs --short --kills 12
+	$(RELEASE)/famio-posix cases
+	$(RELEASE)/famio-posix calls --steps 400 --rounds 5
 	$(RELEASE)/famio-power --cuts 4 --fs ext4
 	$(RELEASE)/famio-power --cuts 2 --fs xfs
 	scripts/test-install
@@ -37,41 +47,48 @@ mutants: need-cc ## Leave out each flush, fence, sync and check of the library i
 	$(TARGET)/mutants/release/famio-simulate mutants
 
 # Cheap things first: what is wrong is to show early.
-test-long: test-long-says build need-cc need-sqlite3 need-python3 need-programs ## All that takes long: 570 kills, 130 power cuts, millions of crash states, each fuzz target for 10 minutes (hours)
+test-long: test-long-says build need-cc need-sqlite3 need-python3 need-valgrind need-programs ## All that takes long: 570 kills, 130 power cuts, millions of crash states, an hour of random calls, each fuzz target for 10 minutes (hours)
 	@$(STEP) 1 "the installation, and the models' quick form"
 	scripts/test-install
 	tests/protocol-model/model.py --quick
-	@$(STEP) 2 "all tests, with the long ones (about 15 minutes)"
+	@$(STEP) 2 "all tests, with the long ones (about 25 minutes)"
 	FAMIO_DIFFERENTIAL_CALLS=200000 FAMIO_KILLS=100 FAMIO_INTERLEAVINGS=20 FAMIO_HISTORIES=600 $(CARGO) test --release --workspace -- --include-ignored
 	@$(STEP) 3 "kills, of SQLite and of other programs (about 20 minutes)"
 	$(RELEASE)/famio-kill --without-famio --kills 60
 	$(RELEASE)/famio-kill --kills 420
 	$(RELEASE)/famio-kill --kills 90 --on tmpfs --emulated
 	$(RELEASE)/famio-programs --kills 60
-	@$(STEP) 4 "sanitizers (about 20 minutes)"
+	@$(STEP) 4 "the same answers as a plain file (an hour)"
+	$(RELEASE)/famio-posix cases
+	$(RELEASE)/famio-posix calls --for $(POSIX_LONG)
+	@$(STEP) 5 "sanitizers (about 20 minutes)"
 	scripts/sanitize
-	@$(STEP) 5 "power cuts (about 30 minutes)"
+	@$(STEP) 6 "power cuts (about 30 minutes)"
 	$(RELEASE)/famio-power --cuts 12 --broken fence
 	$(RELEASE)/famio-power --cuts 8 --broken flush
 	$(RELEASE)/famio-power --cuts 8 --broken fdatasync
 	$(RELEASE)/famio-power --cuts 50 --fs ext4
 	$(RELEASE)/famio-power --cuts 50 --fs xfs
-	@$(STEP) 6 "each fuzz target for $(FUZZ_LONG) s"
+	@$(STEP) 7 "each fuzz target for $(FUZZ_LONG) s"
 	scripts/fuzz $(FUZZ_LONG)
-	@$(STEP) 7 "the protocol model, longer, and with each rule taken away (about 3 minutes)"
+	@$(STEP) 8 "the protocol model, longer, and with each rule taken away (about 3 minutes)"
 	$(MAKE) model-long
-	@$(STEP) 8 "the crash simulator (an hour), then with each flush and fence left out (hours)"
+	@$(STEP) 9 "the crash simulator (two hours), then with each flush and fence left out (hours)"
 	$(RELEASE)/famio-simulate every
+	$(RELEASE)/famio-simulate every --turns
+	$(RELEASE)/famio-simulate every --maps
+	$(RELEASE)/famio-simulate every --maps --turns
 	$(RELEASE)/famio-simulate run --states $(or $(FAMIO_STATES),4000000)
 	$(MAKE) mutants
 	@echo "make test-long: all passed"
 
 .PHONY: test-long-says
 test-long-says:
-	@echo "make test-long: begins at $$(date +%H:%M); takes about four hours on two cores, of which the last step, the simulator, has the most"
+	@echo "make test-long: begins at $$(date +%H:%M); takes about five hours on two cores, of which the last step, the simulator, has the most"
 
 FUZZ_LONG ?= 600
-STEP = printf '== test-long, step %s of 8: %s\n'
+POSIX_LONG ?= 60m
+STEP = printf '== test-long, step %s of 9: %s\n'
 
 model: need-python3 ## The protocols through every short sequence and every crash
 	tests/protocol-model/model.py --quick
@@ -82,6 +99,10 @@ model-long: need-python3 ## The same, longer, and with each rule taken away
 
 fuzz: need-cc ## Each fuzz target for FUZZ_SECONDS (60), on the nightly toolchain
 	scripts/fuzz $(FUZZ_SECONDS)
+
+posix: build ## A table of POSIX cases and random calls, on atomic files and on plain ones, with several processes and kills
+	$(RELEASE)/famio-posix cases
+	$(RELEASE)/famio-posix calls
 
 programs: build need-sqlite3 need-python3 need-programs ## Unmodified programs on atomic files, killed and checked: sqlite3, Python, coreutils, tar, git, fio, Redis, LevelDB, RocksDB, PostgreSQL, stress-ng
 	$(RELEASE)/famio-programs
@@ -97,12 +118,15 @@ lint: ## Formatting and clippy, warnings denied
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 
-bench: build need-sqlite3 ## File calls, calls on plain files, and SQLite, under Famio and plain
+bench: build need-sqlite3 ## File calls, calls on plain files, SQLite and mapped files, with Famio and plain
 	$(RELEASE)/famio bench io --folder /dev/shm --domain emulated
 	$(RELEASE)/famio bench io --folder $(TARGET)
 	$(RELEASE)/famio bench plain --folder /dev/shm
+	$(RELEASE)/famio bench region --folder /dev/shm
 	$(RELEASE)/famio bench sqlite --folder /dev/shm
 	$(RELEASE)/famio bench sqlite --folder $(TARGET)
+	$(RELEASE)/famio bench map --folder /dev/shm
+	$(RELEASE)/famio bench map --folder $(TARGET)
 
 test-install: build need-sqlite3 ## Install into a folder of its own, and use the result
 	scripts/test-install
@@ -112,11 +136,23 @@ install: build ## Install under PREFIX (/usr/local)
 	install -m 755 $(RELEASE)/famio $(BIN)/famio
 	install -m 755 $(RELEASE)/libfamio_preload.so $(RELEASE)/libfamio_trace.so $(LIB)
 	install -m 644 README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT $(wildcard docs/*.md) $(DOC)
+	install -d $(INCLUDE) $(LIBDIR)/pkgconfig $(MAN)/man3 $(MAN)/man7 $(DOC)/examples
+	install -m 644 include/famio.h $(INCLUDE)
+	install -m 644 $(RELEASE)/libfamio/libfamio.a $(LIBDIR)
+	install -m 755 $(RELEASE)/libfamio/libfamio.so.$(VERSION) $(LIBDIR)
+	cp -Pf $(addprefix $(RELEASE)/libfamio/,$(wordlist 1,2,$(SHARED))) $(LIBDIR)
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' famio.pc.in >$(LIBDIR)/pkgconfig/famio.pc
+	install -m 644 $(wildcard man/*.3) $(MAN)/man3
+	install -m 644 $(wildcard man/*.7) $(MAN)/man7
+	install -m 644 $(wildcard examples/*) $(DOC)/examples
 
 uninstall: ## Remove what install put under PREFIX
 	rm -f $(BIN)/famio $(LIB)/libfamio_preload.so $(LIB)/libfamio_trace.so
 	rm -f $(addprefix $(DOC)/,README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT $(notdir $(wildcard docs/*.md)))
-	-rmdir $(LIB) $(DOC) 2>/dev/null
+	rm -f $(INCLUDE)/famio.h $(LIBDIR)/libfamio.a $(addprefix $(LIBDIR)/,$(SHARED)) $(LIBDIR)/pkgconfig/famio.pc
+	rm -f $(addprefix $(MAN)/man3/,$(notdir $(wildcard man/*.3))) $(addprefix $(MAN)/man7/,$(notdir $(wildcard man/*.7)))
+	rm -f $(addprefix $(DOC)/examples/,$(notdir $(wildcard examples/*)))
+	-rmdir $(LIB) $(DOC)/examples $(DOC) 2>/dev/null
 
 clean: ## Remove everything that was built
 	$(CARGO) clean
@@ -125,12 +161,14 @@ help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' Makefile | expand -t 16
 
 # What a fresh machine may lack.
-.PHONY: need-cc need-sqlite3 need-python3 need-programs
+.PHONY: need-valgrind need-cc need-sqlite3 need-python3 need-programs
 need-programs:
 	@scripts/need git=git fio=fio redis-server=redis-server ldb=rocksdb-tools pgbench=postgresql stress-ng=stress-ng || \
 		echo "programs: what could not be installed is skipped"
+need-valgrind:
+	@scripts/need valgrind=valgrind || echo "valgrind could not be installed: what runs under it is skipped"
 need-cc:
-	@scripts/need cc=build-essential
+	@scripts/need cc=build-essential c++=build-essential readelf=binutils objcopy=binutils
 need-sqlite3:
 	@scripts/need sqlite3=sqlite3
 need-python3:

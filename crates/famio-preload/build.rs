@@ -69,6 +69,23 @@ fn rust(rows: &[&table::Row]) -> String {
                 }
                 next.push(name.clone());
             }
+            "before" | "after" => {
+                let mut taken = row.arguments.clone();
+                taken.extend((row.shape == "after").then(|| format!("result: {result}")));
+                let taken = taken.join(", ");
+                writeln!(
+                    text,
+                    "#[unsafe(no_mangle)]\npub unsafe extern \"C\" fn famio_noted_{name}({taken}) {{\n    \
+                     // SAFETY: the caller's promise is the C function's.\n    \
+                     note(|| unsafe {{ {body} }});\n}}\n\
+                     unsafe extern \"C\" {{ fn famio_front_{name}(); }}"
+                )
+                .expect("a string");
+                for alias in &row.names {
+                    jump(&mut text, alias, &format!("famio_front_{name}"));
+                }
+                next.push(name.clone());
+            }
             "shim" => {
                 if name != "syscall" {
                     writeln!(text, "unsafe extern \"C\" {{ fn famio_shim_{name}(); }}").expect("a string");
@@ -81,8 +98,7 @@ fn rust(rows: &[&table::Row]) -> String {
             other => panic!("{name}: shape {other}"),
         }
     }
-    writeln!(text, "/// Functions whose libc form is a cancellation point, in the order of `famio_next`.")
-        .expect("a string");
+    writeln!(text, "/// Functions whose fronts go on to libc's, in the order of `famio_next`.").expect("a string");
     let names: Vec<String> = next.iter().map(|name| format!("c\"{name}\"")).collect();
     writeln!(text, "pub const NEXT_NAMES: [&CStr; {}] = [{}];", next.len(), names.join(", ")).expect("a string");
     text
@@ -97,17 +113,40 @@ fn jump(text: &mut String, from: &str, to: &str) {
     .expect("a string");
 }
 
-/// The C fronts of cancellation points.
+/// The C fronts of functions that go on to libc's: no frame of Rust's is there when a thread that waits in it is cancelled.
 fn fronts(rows: &[&table::Row]) -> String {
     let mut text = String::from(
         "/* Made by build.rs. A descriptor that is not ours goes on to libc's function, with all arguments in their\n \
          * registers, by a tail call. */\n\
          typedef long function(long, long, long, long, long, long);\n\
          extern _Bool famio_is_managed(int fd);\n\
-         extern function *volatile famio_next[];\n",
+         extern function *volatile famio_next[];\n\
+         extern function *famio_find_next(unsigned long index);\n",
     );
-    for (index, row) in rows.iter().filter(|row| row.shape == "cancel").enumerate() {
+    let goes_on = |row: &&&table::Row| ["cancel", "before", "after"].contains(&row.shape.as_str());
+    for (index, row) in rows.iter().filter(goes_on).enumerate() {
         let name = &row.names[0];
+        if row.shape != "cancel" {
+            // What is noted takes the arguments that it names; the rest of the registers are not looked at.
+            let mut passed = ["a", "b", "c", "d", "e", "f"][..row.arguments.len()].to_vec();
+            passed.extend((row.shape == "after").then_some("result"));
+            let taken = if passed.is_empty() { "void".to_owned() } else { vec!["long"; passed.len()].join(", ") };
+            let noted = format!("famio_noted_{name}({});", passed.join(", "));
+            let calls = match row.shape.as_str() {
+                "before" => format!("{noted}\n  return next(a, b, c, d, e, f);"),
+                _ => format!("long result = next(a, b, c, d, e, f);\n  {noted}\n  return result;"),
+            };
+            writeln!(
+                text,
+                "extern void famio_noted_{name}({taken});\n\
+                 long famio_front_{name}(long a, long b, long c, long d, long e, long f) {{\n  \
+                 function *next = famio_next[{index}];\n  \
+                 if (!next) next = famio_find_next({index});\n  \
+                 {calls}\n}}"
+            )
+            .expect("a string");
+            continue;
+        }
         writeln!(
             text,
             "extern function famio_hook_{name};\n\

@@ -86,3 +86,42 @@ fn sqlite_shows_both_sizes_of_transaction() {
         whole(&rows(&library, folder.path(), &["sqlite", "--rows", "20", "--rounds", "1"]), &["1", "50"], 2);
     }
 }
+
+#[test]
+fn region_shows_copies_and_searches() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let rows =
+        rows(Path::new("none"), folder.path(), &["region", "--rounds", "1", "--thousands", "1", "--regions", "50"]);
+    let firsts =
+        ["64 B to one place,", "64 B to one place of", "64 B over 1 MiB,", "64 B over 1 MiB of", "search", "search"]
+            .into_iter()
+            .chain(["4 KiB in order from", "4 KiB in order from", "4 KiB in order to", "4 KiB in order to"]);
+    assert_eq!(rows.len(), firsts.clone().count(), "{rows:?}");
+    assert!(rows.iter().zip(firsts).all(|(row, first)| row.trim_start().starts_with(first)), "{rows:?}");
+    assert_eq!(rows.iter().flat_map(|row| row.split_whitespace()).filter(|word| is_ratio(word)).count(), 4, "{rows:?}");
+}
+
+#[test]
+fn map_shows_every_way() {
+    let Some(library) = built("libfamio_preload.so") else { return };
+    let tiny = ["map", "--size", "2M", "--files", "5", "--file-size", "64K", "--rounds", "1"];
+    let sequential = ["populate", "default", "ahead", "advised", "copy"].map(|way| format!("sequential, {way}"));
+    let random = ["populate", "default", "ahead"].map(|way| format!("random, {way}"));
+    let zipf = ["populate", "default", "cache, no limit", "populate", "cache, limit"].map(|way| format!("zipf, {way}"));
+    for parent in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
+        let folder = tempfile::tempdir_in(parent).unwrap();
+        let mut rows = rows(&library, folder.path(), &tiny);
+        rows.retain(|row| !row.starts_with("sequential, huge")); // where the kernel can
+        let firsts: Vec<&str> = sequential.iter().chain(&random).chain(&zipf).map(String::as_str).collect();
+        assert_eq!(rows.len(), firsts.len(), "{rows:?}");
+        for (row, first) in rows.iter().zip(&firsts) {
+            assert!(row.starts_with(first), "{row}");
+            assert!(row.split_whitespace().filter(|word| is_ratio(word)).count() >= 2, "{row}");
+        }
+        let folder = tempfile::tempdir_in(parent).unwrap();
+        assert_eq!(
+            self::rows(&library, folder.path(), &[&tiny[..], &["--only", "random"]].concat()).len(),
+            random.len()
+        );
+    }
+}

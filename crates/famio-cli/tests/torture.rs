@@ -107,10 +107,11 @@ fn the_same_without_protection_is_found_out() {
 #[test]
 fn a_wrong_checker_fails_and_the_evidence_stays() {
     let Some(place) = Place::new() else { return };
-    let check = "echo it is all wrong; [ $FAMIO_TORTURE_KILLS -lt 2 ]";
-    let args = ["--atomic", "app.db", "--seed", "77", "--within", "0.2", "--check", check];
+    // Not before one was killed in the middle: where nothing is left there is nothing to keep.
+    let check = "echo it is all wrong; [ $FAMIO_TORTURE_KILLS -lt 2 ] || [ ! -e famio-torture-77/killed/0.mark ]";
+    let args = ["--atomic", "app.db", "--seed", "77", "--kills", "1000", "--within", "0.2", "--check", check];
     let text = ended(&place.torture(&[&args[..], &["--", "sqlite3", "-init", "/dev/null", "app.db"]].concat()), 1);
-    assert!(text.contains("    it is all wrong") && text.contains("kill 2") && text.contains("--seed 77"), "{text}");
+    assert!(text.contains("    it is all wrong") && text.contains("kill ") && text.contains("--seed 77"), "{text}");
     let folder = place.path("famio-torture-77");
     for name in ["killed/0.file", "killed/0.journal-copy", "killed/0.mark", "recovered/0.file", "program.stdout"] {
         assert!(folder.join(name).exists(), "{name}");
@@ -127,7 +128,8 @@ fn a_run_that_tests_nothing_says_so() {
     let Some(place) = Place::new() else { return };
     let check =
         ["--kills", "2", "--within", "0.05", "--check", "true", "--", "sqlite3", "-init", "/dev/null", "app.db"];
-    let text = ended(&place.torture(&[&["--atomic", "./other.db"], &check[..]].concat()), 2);
+    // Of what is not protected nothing is known: it may fail.
+    let text = ended(&place.torture(&[&["--atomic", "./other.db", "--may-fail"], &check[..]].concat()), 2);
     assert!(text.contains("nothing was tested"), "{text}");
     let text = ended(&place.torture(&["--atomic", "a.db", "--within", "60", "--check", "true", "--", "true"]), 2);
     assert!(text.contains("ended by itself 100 times"), "{text}");
@@ -142,10 +144,10 @@ fn a_run_that_tests_nothing_says_so() {
 fn a_program_that_fails_is_a_failure_unless_it_may() {
     let Some(place) = Place::new() else { return };
     let program = ["--", "sh", "-c", "sqlite3 -init /dev/null app.db; echo this is wrong >&2; exit 3"];
-    let args = ["--atomic", "app.db", "--kills", "1", "--within", "20", "--check", "true"];
+    let args = ["--atomic", "app.db", "--kills", "1", "--within", "3600", "--check", "true"];
     let text = ended(&place.torture(&[&args[..], &program].concat()), 1);
     assert!(text.contains("    this is wrong") && text.contains("exit status: 3"), "{text}");
-    let args = ["--atomic", "app.db", "--kills", "3", "--may-fail", "--check", "true"];
+    let args = ["--atomic", "app.db", "--kills", "20", "--may-fail", "--check", "true"];
     ended(&place.torture(&[&args[..], &program].concat()), 0);
 }
 
@@ -156,9 +158,9 @@ fn all_that_the_program_started_dies_with_it() {
     // One in the group, one in a session of its own.
     let script = format!("sleep {word} & setsid sleep {word} & sqlite3 -init /dev/null app.db");
     let check = format!("! pgrep -f '^sleep {word}'");
-    let args = ["--atomic", "app.db", "--kills", "5", "--within", "0.3", "--check", &check, "--", "sh", "-c", &script];
+    let args = ["--atomic", "app.db", "--kills", "20", "--within", "0.3", "--check", &check, "--", "sh", "-c", &script];
     let text = ended(&place.torture(&args), 0);
-    assert!(text.contains("5 kills"), "{text}");
+    assert!(text.contains("20 kills"), "{text}");
     assert_eq!(processes_with(&format!("sleep\0{word}")), 0);
 }
 

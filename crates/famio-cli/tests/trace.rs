@@ -450,9 +450,15 @@ fn what_runs_on_is_waited_for() {
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
     // SAFETY: a child that is not waited for yet.
     unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
-    // The trap runs when the read of the fifo ends, by the signal or by this.
-    let _ = std::fs::File::options().write(true).custom_flags_nonblock().open(&fifo);
-    assert_eq!(child.wait().unwrap().code(), Some(5));
+    // The trap runs when the read of the fifo ends, by the signal or by this: once the shell has come to it.
+    let status = loop {
+        let _ = std::fs::File::options().write(true).custom_flags_nonblock().open(&fifo);
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!(status.code(), Some(5));
     assert_eq!(std::fs::read(place.path("bye")).unwrap(), b"bye\n");
 }
 

@@ -1,7 +1,7 @@
 //! Hooks with a convention of their own, and the entries that the C shim calls.
 
 use crate::next::Next;
-use crate::outcome::finish;
+use crate::outcome::{finish, note};
 use core::ffi::{c_char, c_int, c_long, c_void};
 use famio::posix::{self, Ret, process, table};
 use famio::sys::syscall as raw;
@@ -38,15 +38,28 @@ pub fn posix_fallocate(fd: i32, offset: i64, length: i64) -> i32 {
     }
 }
 
-/// `posix_spawn_file_actions_adddup2`, whose result is an errno. The child's `dup2` is libc's own.
+/// `posix_madvise`, whose result is an errno.
+pub fn posix_madvise(addr: usize, length: usize, advice: i32) -> i32 {
+    -posix::posix_madvise(addr, length, advice) as i32
+}
+
+/// `posix_fadvise`, whose result is an errno.
+pub fn posix_fadvise(fd: i32, offset: i64, length: i64, advice: i32) -> i32 {
+    -posix::fadvise(fd, offset, length, advice) as i32
+}
+
+/// `posix_spawn_file_actions_adddup2`, whose result is an errno. The child's `dup2` is libc's own: where it makes a standard stream
+/// the new program would not find the file by its mark.
 ///
 /// # Safety
 /// As that function.
 pub unsafe fn spawn_dup2(actions: *mut c_void, fd: i32, new: i32) -> i32 {
     static NEXT: Next = Next::new(c"posix_spawn_file_actions_adddup2");
-    let demoted = posix::demote_descriptor(fd, "posix_spawn(3), which passes it to a new program");
-    if demoted < 0 {
-        return -demoted as i32;
+    if new <= libc::STDERR_FILENO {
+        let demoted = posix::demote_descriptor(fd, "posix_spawn(3), which makes it a standard stream");
+        if demoted < 0 {
+            return -demoted as i32;
+        }
     }
     // SAFETY: the type is that function's.
     match unsafe { NEXT.get::<unsafe extern "C" fn(*mut c_void, c_int, c_int) -> c_int>() } {
@@ -54,6 +67,37 @@ pub unsafe fn spawn_dup2(actions: *mut c_void, fd: i32, new: i32) -> i32 {
         Some(next) => unsafe { next(actions, fd, new) },
         None => libc::ENOSYS,
     }
+}
+
+/// Where [`vfork`] goes on: at libc's.
+extern "C" fn before_vfork() -> *const c_void {
+    static NEXT: Next = Next::new(c"vfork");
+    static FORK: Next = Next::new(c"fork");
+    note(process::before_spawn);
+    // SAFETY: an address is an address.
+    unsafe { NEXT.get::<*const c_void>().or_else(|| FORK.get()) }.unwrap_or(core::ptr::null())
+}
+
+/// `vfork`: libc's, with no frame of ours around it, since the child returns from it first.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn famio_shim_vfork() {
+    core::arch::naked_asm!("sub rsp, 8", "call {before}", "add rsp, 8", "jmp rax", before = sym before_vfork)
+}
+
+/// As on x86-64.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn famio_shim_vfork() {
+    core::arch::naked_asm!(
+        "stp x29, x30, [sp, #-16]!",
+        "bl {before}",
+        "ldp x29, x30, [sp], #16",
+        "br x0",
+        before = sym before_vfork
+    )
 }
 
 /// `sync`, which has no result.
@@ -66,14 +110,17 @@ pub fn sync() {
 /// # Safety
 /// Ends the process.
 pub unsafe fn exit_now(status: i32) -> ! {
-    finish(|| {
-        process::end();
-        0
-    });
+    note(process::end);
     loop {
         // SAFETY: ends the process.
         unsafe { raw(libc::SYS_exit_group, [status as usize, 0, 0, 0, 0, 0]) };
     }
+}
+
+/// For `libfamio`, where the program uses it under this library: its calls come here, where the files are.
+#[unsafe(no_mangle)]
+pub extern "C" fn famio_nv_table() -> *const famio::posix::nv::Table {
+    &famio::posix::nv::TABLE
 }
 
 /// For the C fronts and the shim.

@@ -2,11 +2,11 @@
 #![allow(missing_docs, clippy::missing_safety_doc, clippy::unnecessary_cast, non_snake_case)]
 #![allow(clippy::too_many_arguments, clippy::unused_unit, unused_unsafe)]
 
-use crate::outcome::{finish, plain};
-use crate::{aio, asynchronous, entry, fortify, fresh, old_stat, programs, signals, stdio, temporary};
+use crate::outcome::{finish, note, plain};
+use crate::{aio, asynchronous, entry, fortify, fresh, old_stat, passing, programs, signals, stdio, temporary};
 use core::ffi::{CStr, c_char, c_long, c_void};
 use famio::file::UserBuf;
-use famio::posix;
+use famio::posix::{self, process};
 use famio::sys::syscall as raw;
 
 include!(concat!(env!("OUT_DIR"), "/hooks.rs"));

@@ -12,6 +12,7 @@ mod hooks;
 mod next;
 mod old_stat;
 mod outcome;
+mod passing;
 mod programs;
 mod signals;
 mod start;

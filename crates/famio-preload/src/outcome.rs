@@ -24,6 +24,15 @@ pub fn finish(call: impl FnOnce() -> Ret) -> Ret {
     result
 }
 
+/// Runs what has no result, and leaves errno as it was.
+#[inline]
+pub fn note(call: impl FnOnce()) {
+    finish(|| {
+        call();
+        0
+    });
+}
+
 /// Runs a hook that follows its own convention.
 #[inline]
 pub fn plain<T>(call: impl FnOnce() -> T) -> T {

@@ -3,7 +3,7 @@
 use crate::next::Next;
 use crate::outcome::set_errno;
 use core::ffi::c_char;
-use famio::posix::{Ret, process};
+use famio::posix::{Ret, exec};
 use famio::sys::syscall;
 
 type Strings = *const *const c_char;
@@ -20,7 +20,8 @@ pub fn environment() -> Strings {
 /// # Safety
 /// As the system call.
 pub unsafe fn execve(path: *const c_char, argv: Strings, envp: Strings) -> Ret {
-    let _passing = process::before_exec();
+    // SAFETY: the caller's promise.
+    let _passing = exec::before_exec(unsafe { exec::has_library(envp) });
     // SAFETY: the caller's promise.
     unsafe { syscall(libc::SYS_execve, [path as usize, argv as usize, envp as usize, 0, 0, 0]) }
 }
@@ -28,19 +29,21 @@ pub unsafe fn execve(path: *const c_char, argv: Strings, envp: Strings) -> Ret {
 /// # Safety
 /// As the system call.
 pub unsafe fn execveat(dirfd: i32, path: *const c_char, argv: Strings, envp: Strings, flags: i32) -> Ret {
-    let _passing = process::before_exec();
+    // SAFETY: the caller's promise.
+    let _passing = exec::before_exec(unsafe { exec::has_library(envp) });
     let arguments = [dirfd as usize, path as usize, argv as usize, envp as usize, flags as usize, 0];
     // SAFETY: the caller's promise.
     unsafe { syscall(libc::SYS_execveat, arguments) }
 }
 
 macro_rules! through {
-    ($name:ident, $symbol:literal, ($($argument:ident: $type:ty),*)) => {
+    ($name:ident, $symbol:literal, ($($argument:ident: $type:ty),*), $environment:expr) => {
         /// # Safety
         /// As libc's.
         pub unsafe fn $name($($argument: $type),*) -> i32 {
             static NEXT: Next = Next::new($symbol);
-            let _passing = process::before_exec();
+            // SAFETY: the caller's promise, or libc's own.
+            let _passing = exec::before_exec(unsafe { exec::has_library($environment) });
             // SAFETY: the caller's promise; the type is that function's.
             unsafe {
                 match NEXT.get::<unsafe extern "C" fn($($type),*) -> i32>() {
@@ -55,9 +58,9 @@ macro_rules! through {
     };
 }
 
-through!(execvp, c"execvp", (file: *const c_char, argv: Strings));
-through!(execvpe, c"execvpe", (file: *const c_char, argv: Strings, envp: Strings));
-through!(fexecve, c"fexecve", (fd: i32, argv: Strings, envp: Strings));
+through!(execvp, c"execvp", (file: *const c_char, argv: Strings), environment());
+through!(execvpe, c"execvpe", (file: *const c_char, argv: Strings, envp: Strings), envp);
+through!(fexecve, c"fexecve", (fd: i32, argv: Strings, envp: Strings), envp);
 
 /// For the C shim.
 ///

@@ -20,6 +20,17 @@ static CONSTRUCTOR: extern "C" fn() = constructor;
 #[unsafe(link_section = ".fini_array")]
 static DESTRUCTOR: extern "C" fn() = end;
 
+/// For fronts that are called before the constructor; a function that fails with `ENOSYS`, where libc has none.
+#[unsafe(no_mangle)]
+extern "C" fn famio_find_next(index: usize) -> *const c_void {
+    extern "C" fn none() -> isize {
+        crate::outcome::set_errno(-(libc::ENOSYS as isize));
+        -1
+    }
+    let found = find(NEXT_NAMES[index]);
+    if found.is_null() { none as *const c_void } else { found }
+}
+
 unsafe extern "C" {
     fn at_quick_exit(function: extern "C" fn()) -> i32;
     fn pthread_atfork(
@@ -34,12 +45,13 @@ extern "C" fn constructor() {
         next.store(find(name), Ordering::Relaxed);
     }
     process::start();
-    if process::is_on() {
+    if process::is_on() && famio::posix::nv::claim_hooks() {
+        crate::outcome::note(process::receive_descriptors);
         // SAFETY: the functions stay loaded: the library is linked with -z nodelete.
         unsafe {
             libc::atexit(end);
             at_quick_exit(end_quickly);
-            pthread_atfork(Some(fork), None, Some(child));
+            pthread_atfork(Some(fork), Some(parent), Some(child));
         }
     }
 }
@@ -51,22 +63,17 @@ extern "C" fn end() {
 }
 
 extern "C" fn end_quickly() {
-    let _ = crate::outcome::finish(|| {
-        process::end();
-        0
-    });
+    crate::outcome::note(process::end);
 }
 
 extern "C" fn fork() {
-    let _ = crate::outcome::finish(|| {
-        process::before_fork();
-        0
-    });
+    crate::outcome::note(process::before_fork);
+}
+
+extern "C" fn parent() {
+    crate::outcome::note(process::after_fork_in_parent);
 }
 
 extern "C" fn child() {
-    let _ = crate::outcome::finish(|| {
-        process::after_fork_in_child();
-        0
-    });
+    crate::outcome::note(process::after_fork_in_child);
 }

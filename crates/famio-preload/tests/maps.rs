@@ -86,6 +86,36 @@ fn a_child_stores_and_its_parent_commits() {
     assert!(both("forks").contains("forked child has to open it itself"));
 }
 
+#[test]
+fn advice_maps_ahead_and_changes_no_byte() {
+    let program = build("advice");
+    for folder in [Folder::new("advice"), Folder::on_disk("advice")] {
+        succeed(Command::new(&program).arg("plain").current_dir(folder.path()).env_remove("LD_PRELOAD"));
+        assert_eq!(succeed(under(&folder, &program).arg("atomic")).1, "");
+        assert!(folder.read("plain") == folder.read("atomic"));
+    }
+    let _ = std::fs::remove_file(program);
+}
+
+#[test]
+fn a_flag_of_open_makes_a_file_atomic() {
+    let program = build("advice");
+    for folder in [Folder::new("by-flag"), Folder::on_disk("by-flag")] {
+        let run = |how: &str| under(&folder, &program).args(["plain", how]).output().unwrap().status;
+        assert!(run("ends").success());
+        assert_eq!((folder.read("by-flag"), folder.names()), (b"perhaps".to_vec(), vec!["by-flag".to_string()]));
+        assert_eq!(run("kill").signal(), Some(libc::SIGKILL));
+        succeed(under(&folder, "cat").arg("by-flag").env("FAMIO_ATOMIC", "by-flag"));
+        assert_eq!(folder.read("by-flag"), b"durable");
+        // The kernel knows no such flag.
+        let mut alone = Command::new(&program);
+        alone.args(["plain", "kill"]).current_dir(folder.path()).env_remove("LD_PRELOAD");
+        assert_eq!(alone.status().unwrap().signal(), Some(libc::SIGKILL));
+        assert_eq!(folder.read("by-flag"), b"perhaps");
+    }
+    let _ = std::fs::remove_file(program);
+}
+
 /// What is in the first two bytes of each page, as the next finds it who opens the file.
 fn seen(folder: &Folder) -> String {
     succeed(under(folder, "cat").arg("atomic"));

@@ -53,7 +53,7 @@ fn a_childs_exit_leaves_the_parents_log() {
     let done = under(&folder, &program).args(["atomic", "child"]).output().unwrap();
     assert_eq!(done.status.signal(), Some(libc::SIGKILL), "{done:?}");
     let (out, _) = succeed(under(&folder, "cat").arg("atomic"));
-    assert_eq!(out, "before, after");
+    assert_eq!(out, "before, childafter");
     assert_eq!(folder.names(), ["atomic"]);
     let _ = std::fs::remove_file(program);
 }

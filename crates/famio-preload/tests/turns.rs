@@ -2,98 +2,8 @@
 
 mod common;
 
-use common::{Folder, build, under};
-use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
-use std::sync::OnceLock;
-
-/// A process that does what it is told.
-struct Agent {
-    child: Child,
-    told: Option<ChildStdin>,
-    says: BufReader<ChildStdout>,
-}
-
-fn program() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| build("agent"))
-}
-
-impl Agent {
-    fn new(folder: &Folder, domain: &str) -> Self {
-        let mut command = under(folder, program());
-        if domain == "emulated" {
-            command.env("FAMIO_DOMAIN", "emulated");
-        }
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (told, says) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
-        Self { child, told, says }
-    }
-
-    fn with(folder: &Folder, domain: &str) -> Self {
-        let mut agent = Self::new(folder, domain);
-        assert_eq!(agent.tell("open atomic"), "ok");
-        agent
-    }
-
-    fn tell(&mut self, what: &str) -> String {
-        writeln!(self.told.as_mut().unwrap(), "{what}").unwrap();
-        let mut line = String::new();
-        self.says.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
-    }
-
-    #[track_caller]
-    fn ok(&mut self, what: &str) {
-        assert_eq!(self.tell(what), "ok", "{what}");
-    }
-
-    #[track_caller]
-    fn sees(&mut self, at: u64, what: &str) {
-        assert_eq!(self.tell(&format!("read {at} {}", what.len())), what);
-    }
-
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    fn end(mut self) {
-        drop(self.told.take());
-        assert!(self.child.wait().unwrap().success());
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Each way of keeping a journal: in memory with and without flushes, on a disk.
-fn everywhere(name: &str, test: impl Fn(&Folder, &str)) {
-    for domain in ["process", "emulated"] {
-        let folder = Folder::new(&format!("turns-{name}-{domain}"));
-        std::fs::write(folder.path().join("atomic"), ".".repeat(10_000)).unwrap();
-        test(&folder, domain);
-        nothing_left(&folder);
-    }
-    let folder = Folder::on_disk(&format!("turns-{name}"));
-    std::fs::write(folder.path().join("atomic"), ".".repeat(10_000)).unwrap();
-    test(&folder, "power");
-    nothing_left(&folder);
-}
-
-fn nothing_left(folder: &Folder) {
-    use std::os::unix::fs::MetadataExt;
-    assert!(folder.names().iter().all(|name| !name.contains("famio")), "{:?}", folder.names());
-    let stat = std::fs::metadata(folder.path().join("atomic")).unwrap();
-    let of_it = format!("famio-{:x}-{:x}.", stat.dev(), stat.ino());
-    let left: Vec<_> = std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert!(!left.iter().any(|name| name.to_string_lossy().starts_with(&of_it)), "{left:?}");
-}
+use common::agent::{Agent, everywhere, nothing_left, program};
+use common::{Folder, under};
 
 #[test]
 fn each_sees_what_the_others_write() {
@@ -182,6 +92,147 @@ fn what_somebody_relies_on_stays() {
     });
 }
 
+/// A cut stays though its writer dies, once another process has read up to it.
+#[test]
+fn who_reads_to_the_end_relies_on_a_cut() {
+    everywhere("end", |folder, domain| {
+        let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
+        a.ok("cut 5000");
+        b.tell("read 4990 100");
+        a.ok("write 100 gone");
+        a.kill();
+        assert_eq!(b.tell("size"), "5000");
+        b.sees(98, "........");
+        b.end();
+    });
+}
+
+/// It was read to its end with each change of hands, a quarter of a second long; and was too large for it from 256 MiB on.
+#[test]
+fn a_file_that_was_made_long_changes_hands() {
+    everywhere("long", |folder, domain| {
+        let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
+        a.ok("write 50 aaaa");
+        a.ok("cut 500000000");
+        a.ok("write 400000000 far");
+        b.ok("write 54 bbbb");
+        a.ok("write 400000003 out");
+        b.sees(49, ".aaaabbbb.");
+        b.sees(400_000_000, "farout");
+        assert_eq!(b.tell("size"), "500000000");
+        b.ok("sync");
+        a.end();
+        b.end();
+        let bytes = folder.read("atomic");
+        assert_eq!(bytes.len(), 500_000_000);
+        assert_eq!((&bytes[49..59], &bytes[400_000_000..400_000_006]), (&b".aaaabbbb."[..], &b"farout"[..]));
+    });
+}
+
+/// `stat` in a process that does not have the file open, while another has a session: no room that was made ahead.
+#[test]
+fn who_looks_sees_the_size_that_it_has() {
+    everywhere("stat", |folder, domain| {
+        let mut a = Agent::with(folder, domain);
+        a.ok("append end");
+        let mut stat = under(folder, "stat");
+        stat.args(["-c", "%s", "atomic"]);
+        if domain == "emulated" {
+            stat.env("FAMIO_DOMAIN", "emulated");
+        }
+        assert_eq!(common::succeed(&mut stat).0, "10003\n");
+        a.ok("cut 77");
+        assert_eq!(common::succeed(&mut stat).0, "77\n");
+        a.end();
+    });
+}
+
+/// As SQLite's shell reads a database's first bytes, without a lock, while another is in the middle of a transaction.
+#[test]
+fn who_reads_past_a_lock_relies_on_nothing() {
+    everywhere("past", |folder, domain| {
+        for lock in ["lock", "lockrange"] {
+            let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
+            a.ok(lock);
+            a.ok("write 100 half");
+            b.sees(100, "half");
+            b.ok("write 200 mine");
+            b.sees(100, "half");
+            a.kill();
+            b.sees(100, "....");
+            b.sees(200, "mine");
+            b.ok("write 200 ....");
+            b.ok("sync");
+            b.end();
+        }
+    });
+}
+
+/// As undo has it in place: what a program without Famio reads is what the file has.
+#[test]
+fn what_a_dead_one_wrote_in_place_goes_though_nobody_looks() {
+    let folder = Folder::new("turns-orphan");
+    std::fs::write(folder.path().join("atomic"), ".".repeat(10_000)).unwrap();
+    let agent = || {
+        let mut command = under(&folder, program());
+        let mut agent = Agent::of({
+            command.envs([("FAMIO_DOMAIN", "emulated"), ("FAMIO_POLICY", "undo")]);
+            command
+        });
+        agent.ok("open atomic");
+        agent
+    };
+    let (mut a, mut b) = (agent(), agent());
+    a.ok("write 0 aaaa");
+    b.sees(0, "aaaa");
+    a.ok("sync");
+    a.ok("write 100 half");
+    assert_eq!(&folder.read("atomic")[100..104], b"half");
+    a.kill();
+    let begun = std::time::Instant::now();
+    while &folder.read("atomic")[100..104] != b"...." {
+        assert!(begun.elapsed().as_secs() < 120, "it is still there");
+        std::thread::yield_now();
+    }
+    println!("gone after {:?}", begun.elapsed());
+    b.sees(0, "aaaa");
+    b.end();
+    nothing_left(&folder);
+}
+
+#[test]
+fn containers_share_a_file() {
+    let can =
+        std::process::Command::new("unshare").args(["--mount", "--pid", "--fork", "--mount-proc", "true"]).status();
+    if !can.is_ok_and(|status| status.success()) {
+        println!("SKIPPED: no namespaces can be made here");
+        return;
+    }
+    everywhere("containers", |folder, domain| {
+        let (mut a, mut b) = (Agent::contained(folder, domain), Agent::contained(folder, domain));
+        let mut outside = Agent::with(folder, domain);
+        a.ok("write 0 from_a");
+        b.sees(0, "from_a");
+        b.ok("write 10 from_b");
+        outside.sees(10, "from_b");
+        outside.ok("write 20 outside");
+        a.sees(20, "outside");
+        b.ok("sync");
+        a.ok("lock");
+        a.ok("write 0 half");
+        b.sees(0, "half_a");
+        outside.ok("write 30 stays");
+        a.kill_contained();
+        b.sees(0, "from_a");
+        outside.sees(0, "from_a");
+        b.sees(30, "stays");
+        outside.ok("sync");
+        b.end();
+        outside.end();
+        assert_eq!(&folder.read("atomic")[..36], b"from_a....from_b....outside...stays.");
+    });
+}
+
 #[test]
 fn a_sync_commits_what_all_have_written() {
     everywhere("sync", |folder, domain| {
@@ -257,19 +308,6 @@ fn who_only_reads_sees_it_all() {
 }
 
 #[test]
-fn a_mapped_file_stays_with_its_process() {
-    everywhere("map", |folder, domain| {
-        let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
-        a.ok("map");
-        assert_eq!(b.tell("write 0 no"), "Device or resource busy");
-        a.end();
-        b.ok("write 0 yes");
-        b.end();
-        assert_eq!(&folder.read("atomic")[..4], b"yes.");
-    });
-}
-
-#[test]
 fn what_a_writer_left_outlives_a_last_reader() {
     everywhere("last-reader", |folder, domain| {
         let (mut a, mut b) = (Agent::with(folder, domain), Agent::new(folder, domain));
@@ -303,42 +341,6 @@ fn a_reader_with_a_map_of_its_own_sees_a_cut() {
 }
 
 #[test]
-fn a_map_stays_when_one_dies_whose_writes_it_shows() {
-    everywhere("map-die", |folder, domain| {
-        let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
-        b.ok("write 8000 bbbb");
-        a.ok("write 0 aaaa");
-        a.ok("map");
-        b.kill();
-        a.ok("store 100 stored");
-        a.sees(8000, "bbbb"); // it was mapped: relied on
-        a.sees(100, "stored.");
-        a.ok("write 200 written");
-        a.ok("sync");
-        assert_eq!(a.tell("load 200 8"), "written.");
-        let mut c = Agent::with(folder, domain);
-        assert_eq!(c.tell("write 0 no"), "Device or resource busy");
-        c.end();
-        a.end();
-        let file = folder.read("atomic");
-        assert_eq!((&file[100..107], &file[200..207]), (&b"stored."[..], &b"written"[..]));
-    });
-}
-
-#[test]
-fn a_map_shows_what_others_have_written() {
-    everywhere("map-others", |folder, domain| {
-        let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
-        b.ok("write 0 bbbb");
-        a.sees(0, "bbbb.");
-        a.ok("mapread");
-        assert_eq!(a.tell("load 0 5"), "bbbb.");
-        b.end();
-        a.end();
-    });
-}
-
-#[test]
 fn what_can_not_be_sent_off_is_not_lost() {
     everywhere("descriptors", |folder, domain| {
         let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
@@ -364,42 +366,6 @@ fn what_can_not_be_sent_off_is_not_lost() {
         a.end();
         b.end();
         assert_eq!(&folder.read("atomic")[..5], b"kept.");
-    });
-}
-
-#[test]
-fn a_map_of_what_was_committed_follows_what_others_wrote() {
-    everywhere("map-follow", |folder, domain| {
-        let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
-        a.ok("mapread");
-        b.ok("write 0 bbbb");
-        a.ok("write 10 aaaa"); // its map is a shadow's from here on
-        assert_eq!(a.tell("load 0 14"), "bbbb......aaaa");
-        a.sees(0, "bbbb......aaaa");
-        a.ok("sync");
-        a.end();
-        b.end();
-        assert_eq!(&folder.read("atomic")[..14], b"bbbb......aaaa");
-    });
-}
-
-#[test]
-fn a_map_after_a_map_that_is_gone() {
-    everywhere("map-again", |folder, domain| {
-        let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
-        a.ok("map");
-        a.ok("unmap");
-        b.ok("write 0 bbbb");
-        b.ok("sync");
-        assert_eq!(a.tell("size"), "10000");
-        a.ok("mapread");
-        a.ok("write 10 aaaa");
-        assert_eq!(a.tell("load 0 14"), "bbbb......aaaa");
-        b.end();
-        a.kill();
-        let mut c = Agent::with(folder, domain);
-        c.sees(0, "bbbb......"); // it was not handed back
-        c.end();
     });
 }
 
@@ -450,13 +416,9 @@ fn all_who_come_at_once_after_a_crash_see_what_was_committed() {
             a.ok("sync");
             a.kill();
             let mut many: Vec<_> = (0..4).map(|_| Agent::new(folder, domain)).collect();
-            many.iter_mut()
-                .for_each(|agent| write!(agent.told.as_mut().unwrap(), "look atomic\nread 8910 6\n").unwrap());
+            many.iter_mut().for_each(|agent| agent.ask("look atomic\nread 8910 6"));
             for agent in &mut many {
-                let mut answers = String::new();
-                agent.says.read_line(&mut answers).unwrap();
-                agent.says.read_line(&mut answers).unwrap();
-                assert_eq!(answers, format!("ok\n{text}\n"));
+                assert_eq!((agent.answer().as_str(), agent.answer().as_str()), ("ok", &*text));
             }
             many.into_iter().for_each(Agent::end);
         }
@@ -572,7 +534,7 @@ fn a_kill_at_any_moment_takes_back_ones_own_and_nothing_else() {
                 log.remove(0);
             }
             for (agent, order) in agents.iter_mut().zip(&orders) {
-                writeln!(agent.told.as_mut().unwrap(), "{}", order.2).unwrap();
+                agent.ask(&order.2);
             }
             if victim < 3 {
                 let until = std::time::Instant::now() + std::time::Duration::from_micros(dice.roll(6000));
@@ -589,11 +551,10 @@ fn a_kill_at_any_moment_takes_back_ones_own_and_nothing_else() {
                 if who == victim {
                     continue;
                 }
-                let mut line = String::new();
-                agents[who].says.read_line(&mut line).unwrap();
+                let line = agents[who].answer();
                 let expected =
                     if what.starts_with("read") { char::from(now[who][*at]).to_string() } else { "ok".into() };
-                assert_eq!(line.trim_end(), expected, "{domain} {who} {what}\n{log:#?}");
+                assert_eq!(line, expected, "{domain} {who} {what}\n{log:#?}");
             }
             if victim < 3 {
                 let other = (victim + 1) % 3;

@@ -3,67 +3,16 @@
 
 mod common;
 
+use common::torture::{Said, seconds, torture};
 use common::{Folder, build, under};
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const BLOCK: usize = 4096;
 const SLOTS: usize = 32;
-
-/// What processes have said is durable.
-type Said = Arc<Mutex<Vec<String>>>;
-
-fn start(mut command: Command, said: &Said) -> (Child, JoinHandle<()>) {
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let said = said.clone();
-    let reader = std::thread::spawn(move || {
-        for line in lines.map_while(Result::ok) {
-            said.lock().unwrap().push(line);
-        }
-    });
-    (child, reader)
-}
-
-fn seconds(otherwise: u64) -> Duration {
-    let set = std::env::var("FAMIO_TURNS_SECONDS").ok().and_then(|text| text.parse().ok());
-    Duration::from_secs(set.unwrap_or(otherwise))
-}
-
-/// Runs `processes` of them for `time`, one killed every `pause` and begun anew. Gives how many were killed.
-fn torture(processes: usize, time: Duration, pause: Duration, begin: impl Fn(usize) -> Command, said: &[Said]) -> u64 {
-    let mut running: Vec<_> = (0..processes).map(|number| start(begin(number), &said[number])).collect();
-    let end = Instant::now() + time;
-    let (mut kills, mut random) = (0, u64::from(std::process::id()) * 2_654_435_761 + 1);
-    while Instant::now() < end {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        std::thread::sleep(pause.mul_f64((random >> 40) as f64 / f64::from(1 << 23)));
-        let number = (random >> 33) as usize % processes;
-        let (mut child, reader) = running.swap_remove(number.min(running.len() - 1));
-        // Which of them it was is known by its place: put back below.
-        assert!(child.try_wait().unwrap().is_none_or(|status| status.success()), "one has failed");
-        let _ = child.kill();
-        child.wait().unwrap();
-        reader.join().unwrap();
-        kills += 1;
-        let number = number.min(processes - 1);
-        running.push(start(begin(number), &said[number]));
-        let last = running.len() - 1;
-        running.swap(number, last);
-    }
-    for (mut child, reader) in running {
-        assert!(child.try_wait().unwrap().is_none_or(|status| status.success()), "one has failed");
-        let _ = child.kill();
-        child.wait().unwrap();
-        reader.join().unwrap();
-    }
-    kills
-}
 
 fn read_after(folder: &Folder) -> Vec<u8> {
     // Whoever opens it recovers it first.
@@ -125,7 +74,7 @@ fn appenders(folder: &Folder, domain: Option<&str>, processes: usize, time: Dura
         command.args(["atomic", &number.to_string()]).envs(domain.map(|domain| ("FAMIO_DOMAIN", domain)));
         command
     };
-    let kills = torture(processes, time, pause, begin, &said);
+    let kills = torture(processes, time, pause, begin, &said, |_| true);
     let (records, acknowledged) = check(&read_after(folder), &said);
     assert!(acknowledged > 20, "{acknowledged} acknowledged");
     println!("{kills} kills, {acknowledged} acknowledged, {records} records: none lost, none torn");
@@ -167,7 +116,7 @@ fn sqlite(database: &Path, folder: &Folder, script: &str) -> String {
 
 /// Two shells that write to one database at once, killed and begun anew. No journal of SQLite's survives a kill: what one that
 /// was killed has left half done is rolled back by the library, before the other reads it.
-fn two_shells(folder: &Folder, time: Duration, pause: Duration) {
+fn two_shells(folder: &Folder, time: Duration, pause: Duration, settings: &str) {
     if Command::new("sqlite3").arg("--version").output().is_err() {
         println!("SKIPPED: there is no sqlite3");
         return;
@@ -176,7 +125,7 @@ fn two_shells(folder: &Folder, time: Duration, pause: Duration) {
     sqlite(&database, folder, "create table t(shell, n, half, pad); create index i on t(pad);");
     let said: Vec<Said> = (0..2).map(|_| Said::default()).collect();
     let begin = |number: usize| {
-        let mut script = String::from(".timeout 20000\npragma journal_mode=memory;\npragma synchronous=full;\n");
+        let mut script = format!(".timeout 20000\npragma journal_mode=memory;\npragma synchronous=full;\n{settings}\n");
         let first = Instant::now().elapsed().as_nanos();
         let unique = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() + first;
         for n in 0..3000 {
@@ -193,7 +142,7 @@ fn two_shells(folder: &Folder, time: Duration, pause: Duration) {
         command.stdin(std::fs::File::open(script_path).unwrap());
         command
     };
-    let kills = torture(2, time, pause, begin, &said);
+    let kills = torture(2, time, pause, begin, &said, |line| line.starts_with("done "));
     let found = sqlite(&database, folder, "pragma integrity_check; select n, count(*), sum(half) from t group by n;");
     let mut lines = found.lines();
     assert_eq!(lines.next(), Some("ok"));
@@ -216,10 +165,23 @@ fn two_shells(folder: &Folder, time: Duration, pause: Duration) {
 
 #[test]
 fn two_sqlite_shells_in_memory() {
-    two_shells(&Folder::new("turns-sqlite"), seconds(4), Duration::from_millis(300));
+    two_shells(&Folder::new("turns-sqlite"), seconds(4), Duration::from_millis(300), "");
 }
 
 #[test]
 fn two_sqlite_shells_on_disk() {
-    two_shells(&Folder::on_disk("turns-sqlite"), seconds(4), Duration::from_millis(400));
+    two_shells(&Folder::on_disk("turns-sqlite"), seconds(4), Duration::from_millis(400), "");
+}
+
+/// They read the database by maps of it.
+const MAPPED: &str = "pragma mmap_size=268435456;";
+
+#[test]
+fn two_sqlite_shells_that_map_in_memory() {
+    two_shells(&Folder::new("turns-sqlite-map"), seconds(4), Duration::from_millis(300), MAPPED);
+}
+
+#[test]
+fn two_sqlite_shells_that_map_on_disk() {
+    two_shells(&Folder::on_disk("turns-sqlite-map"), seconds(4), Duration::from_millis(400), MAPPED);
 }

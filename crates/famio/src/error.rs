@@ -95,6 +95,14 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
+/// Keeps the sentence; the kind is the errno's. A bare errno stays one.
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> Self {
+        let plain = std::io::Error::from_raw_os_error(error.errno());
+        if error.detail().is_none() { plain } else { std::io::Error::new(plain.kind(), error) }
+    }
+}
+
 /// The words for the errnos that we give ourselves; others by number would need libc's `strerror`, which allocates.
 fn describe(errno: i32) -> &'static str {
     match errno {
@@ -118,6 +126,7 @@ fn describe(errno: i32) -> &'static str {
         libc::EDEADLK => "would deadlock",
         libc::ESTALE => "stale",
         libc::EOVERFLOW => "too large",
+        libc::ENXIO => "beyond the end of the file",
         _ => "system error",
     }
 }

@@ -2,42 +2,44 @@
 //! whole or, after a crash, is gone as a whole.
 //!
 //! Most programs never see this crate: `famio run` loads it into them, and their own `write` and `fsync` do the rest. A
-//! program that knows what it wants can use an [`AtomicFile`](file::AtomicFile) itself:
+//! program that knows what it wants uses an [`AtomicFile`] itself, and maps it by [`Region`]s:
 //!
 //! ```
-//! use famio::Settings;
-//! use famio::file::{Access, AtomicFile, UserBuf};
-//! use std::ffi::CString;
-//! use std::os::fd::{AsFd, AsRawFd};
+//! use famio::AtomicFile;
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # fn main() -> Result<(), famio::Error> {
 //! // On tmpfs a SYNC survives the end of the process, however it ends; on a disk, loss of power too.
 //! let folder = format!("/dev/shm/famio-example-{}", std::process::id());
-//! std::fs::create_dir(&folder)?;
+//! # std::fs::create_dir(&folder).unwrap();
 //! let path = format!("{folder}/file");
-//! let descriptor = std::fs::File::options().read(true).write(true).create(true).open(&path)?;
 //!
 //! // A journal that a crash left is recovered here.
-//! let name = CString::new(path.clone())?;
-//! let file = AtomicFile::open(descriptor.as_fd(), Access::Write, &name, &Settings::default())?;
-//!
-//! let mut text = *b"all of it or nothing";
-//! let buffers = [UserBuf { base: text.as_mut_ptr(), len: text.len() }];
-//! // SAFETY: the buffer is alive and valid for its length.
-//! let written = unsafe { file.write(0, &buffers) }?;
-//! assert_eq!(written, text.len());
+//! let file = AtomicFile::options().create(true).open(&path)?;
+//! file.write_at(b"all of it ", 0)?;
+//! file.append(b"or nothing")?;
 //! file.sync()?; // now it is durable, and what follows is the next epoch
 //!
-//! // Before the descriptor is closed. With the last one the file is committed, settled and closed clean.
-//! file.remove_descriptor(descriptor.as_raw_fd())?;
-//! drop(descriptor);
+//! file.set_len(8192)?;
+//! let region = file.map(..)?;
+//! region.write(4096, b"by a copy to memory")?;
+//! // SAFETY: below the end of the file, and nobody else is at it.
+//! unsafe { region.as_ptr().add(5000).write(7) }; // by a pointer
+//! file.write_at(b"by a call", 6000)?;
+//! file.sync()?; // all three, as a whole
 //!
-//! assert_eq!(std::fs::read(&path)?, text); // no trace of us: a file like any other
-//! assert_eq!(std::fs::read_dir(&folder)?.count(), 1);
-//! # std::fs::remove_dir_all(&folder)?;
+//! drop(region);
+//! file.close()?; // says what a drop could not
+//!
+//! let bytes = std::fs::read(&path).unwrap(); // no trace of us: a file like any other
+//! assert_eq!((&bytes[..20], bytes[5000]), (&b"all of it or nothing"[..], 7));
+//! assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+//! # std::fs::remove_dir_all(&folder).unwrap();
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! For C there is `libfamio` (`crates/famio-capi`, `docs/api.md`). [`file::AtomicFile`] is the layer below, for who brings a
+//! descriptor, and buffers that may be bad.
 //!
 //! What a SYNC survives depends on the file's [domain](pmem::Domain): `docs/guarantees.md`. What lies on the medium is in
 //! `docs/format.md`, and how the layers work together in `docs/architecture.md`. A layer calls only those that stand above
@@ -67,7 +69,14 @@ pub mod recovery;
 
 pub mod file;
 
+pub mod region;
+
 pub mod posix;
 
+mod open;
+
 pub use error::{Error, Result};
+pub use map::Advice;
+pub use open::{AtomicFile, OpenOptions};
+pub use region::Region;
 pub use settings::{Durability, PolicyChoice, Settings};

@@ -62,6 +62,11 @@ rules! {
     JournalBeforeFile,
     LastEpochIsWrittenAgain,
     WhatDidNotHappenIsErased,
+    // Of maps.
+    StoresBeforeCommit,
+    CopiesAreNoted,
+    LastStoresGoAlong,
+    MapsAreFilledAnew,
     // Of failures.
     FailedFlushIsForGood,
 }

@@ -74,6 +74,20 @@ impl Small {
         file.set_len(size.saturating_sub(leave)).unwrap();
         path
     }
+
+    fn free(&self) -> u64 {
+        rustix::fs::statvfs(self.path()).unwrap().f_bfree
+    }
+
+    /// Until there is as much room as there was: the background may look at a file for a moment after it was closed, and what is
+    /// mapped takes its room until then.
+    fn wait_for(&self, free: u64) {
+        let begun = std::time::Instant::now();
+        while self.free() < free {
+            assert!(begun.elapsed().as_secs() < 120, "the room of a file that is gone does not come back");
+            std::thread::yield_now();
+        }
+    }
 }
 
 impl Drop for Small {
@@ -159,6 +173,7 @@ fn settings(on_tmpfs: bool) -> Vec<Settings> {
 fn a_full_file_system(on_tmpfs: bool) {
     let name = if on_tmpfs { "full-tmpfs" } else { "full-ext4" };
     let Some(small) = Small::new(name, on_tmpfs, if on_tmpfs { 8 } else { 24 }) else { return };
+    let free = small.free();
     for settings in settings(on_tmpfs) {
         let what = format!("{name}, {settings:?}");
         let path = small.path().join("file");
@@ -191,6 +206,7 @@ fn a_full_file_system(on_tmpfs: bool) {
             fs::remove_file(path).unwrap();
         }
         assert_eq!(fs::read_dir(small.path()).unwrap().filter(|e| !is_lost_and_found(e)).count(), 0, "{what}");
+        small.wait_for(free);
     }
 }
 
@@ -214,6 +230,7 @@ fn holes_of_a_file_on_a_full_file_system() {
     for on_tmpfs in [true, false] {
         let name = format!("holes-{on_tmpfs}");
         let Some(small) = Small::new(&name, on_tmpfs, 24) else { return };
+        let free = small.free();
         for settings in settings(on_tmpfs) {
             let path = small.path().join("file");
             File::create(&path).unwrap().set_len(4 << 20).unwrap();
@@ -238,6 +255,7 @@ fn holes_of_a_file_on_a_full_file_system() {
             assert_eq!(file.write(3 << 20, 60_000, 5), Ok(60_000), "{name}, {settings:?}: with room again");
             file.close(&path);
             fs::remove_file(path).unwrap();
+            small.wait_for(free);
         }
     }
 }
@@ -249,6 +267,7 @@ fn a_full_pool() {
     let dir = Scratch::on_tmpfs("full-pool-file");
     let pool = small.path().join("pool");
     fs::create_dir(&pool).unwrap();
+    let free = small.free();
     for settings in in_place_settings() {
         let settings = Settings { pool: Some(pool.clone()), ..settings };
         let path = dir.path().join("file");
@@ -281,6 +300,30 @@ fn a_full_pool() {
         file.opened.atomic().sync().unwrap();
         file.close(&path);
         fs::remove_file(path).unwrap();
+        small.wait_for(free);
+    }
+}
+
+/// A piece of which only a part has room is not appended at all; what is stored in maps stays to be committed.
+#[test]
+fn a_piece_that_does_not_fit() {
+    for on_tmpfs in [true, false] {
+        let name = format!("piece-{on_tmpfs}");
+        let Some(small) = Small::new(&name, on_tmpfs, 24) else { return };
+        let path = small.path().join("file");
+        let file = famio::AtomicFile::options().create(true).open(&path).unwrap();
+        file.append(b"first").unwrap();
+        file.sync().unwrap();
+        let filler = small.fill(300 << 10);
+        let error = file.append(&vec![7; 20 << 20]).unwrap_err();
+        assert_eq!(error.errno(), libc::ENOSPC, "{name}");
+        assert!(error.to_string().contains(path.to_str().unwrap()), "{name}: {error}");
+        assert_eq!(file.len(), 5, "{name}");
+        file.sync().unwrap();
+        fs::remove_file(filler).unwrap();
+        assert_eq!(file.append(&[7; 100_000]).unwrap(), 5, "{name}");
+        file.close().unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), 100_005, "{name}");
     }
 }
 

@@ -185,5 +185,6 @@ fn without_famio_the_same_harness_finds_damage() {
         return;
     }
     let dir = Scratch::on_tmpfs("kill-bare");
-    assert!(campaign(dir.path(), "bare", 40.max(kills()), true) > 0);
+    // Chance, once the machine is busy: kills may fall between epochs.
+    assert!((0..25).any(|_| campaign(dir.path(), "bare", 40.max(kills()), true) > 0), "it finds nothing");
 }

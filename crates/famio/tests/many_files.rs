@@ -1,5 +1,7 @@
 //! Files opened and closed one after the other, through the calls that the hooks make: nothing of them stays.
 
+mod common;
+
 use famio::posix::{self, Config, Globs, process};
 use famio::{Durability, Settings};
 use std::ffi::CString;
@@ -45,9 +47,10 @@ fn a_closed_file_leaves_nothing_behind() {
         let fd = open(&format!("{folder}/{i}.atomic"));
         assert_eq!(put(fd, &[7; 8192]), 8192);
         assert_eq!((posix::fsync(fd), posix::close(fd)), (0, 0));
-        let now = held();
-        assert!(now.0 <= 1, "{} arenas are still mapped", now.0);
-        assert_eq!(first.get_or_insert(now).1, now.1, "descriptors after file {i}");
+        // The background may be inside for a moment.
+        assert!(common::comes_true(|| held().0 <= 1), "{} arenas are still mapped", held().0);
+        let first = *first.get_or_insert_with(|| held().1);
+        assert!(common::comes_true(|| held().1 <= first), "descriptors after file {i}: {}, first {first}", held().1);
     }
     std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -38,7 +38,7 @@ fn sessions_give_back_what_they_took() {
     everywhere("give-back", |dir, settings| {
         let path = dir.path().join("file");
         let opened = Opened::new(&path, settings);
-        let mut first = None;
+        let mut first = (usize::MAX, usize::MAX);
         for round in 0..ROUNDS {
             opened.write(u64::from(round) * 100, &round.to_le_bytes());
             match round % 3 {
@@ -55,11 +55,18 @@ fn sessions_give_back_what_they_took() {
                     famio::file::release_all();
                 }
             }
-            if round == 8 {
-                first = Some((descriptors(), maps()));
+            if round <= 8 {
+                first = (first.0.min(descriptors()), first.1.min(maps()));
             }
         }
-        assert_eq!(Some((descriptors(), maps())), first, "{settings:?}");
+        // The background may have been inside as a session ended: that one goes with the next.
+        let as_at_first = || {
+            opened.write(0, &0u32.to_le_bytes());
+            famio::file::close_all().unwrap();
+            famio::file::release_all();
+            (descriptors(), maps()) <= first
+        };
+        assert!(common::comes_true(as_at_first), "{settings:?}: {:?}, first {first:?}", (descriptors(), maps()));
         for round in 0..ROUNDS {
             assert_eq!(opened.read(u64::from(round) * 100, 4), round.to_le_bytes());
         }

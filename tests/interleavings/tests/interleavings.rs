@@ -63,8 +63,9 @@ fn what_is_dirty_is_named_by_a_word() {
 #[test]
 fn without_membarrier_two_are_alone() {
     set_membarrier(false);
-    let writers = std::panic::catch_unwind(|| run(6000, scenario::one_alone));
-    let readers = std::panic::catch_unwind(|| run(6000, scenario::read_alone));
+    // Schedules are by chance.
+    let is_found = |scenario: fn()| (0..10).any(|_| std::panic::catch_unwind(|| run(6000, scenario)).is_err());
+    let found = (is_found(scenario::one_alone), is_found(scenario::read_alone));
     set_membarrier(true);
-    assert!(writers.is_err() && readers.is_err(), "nothing was found");
+    assert_eq!(found, (true, true), "writers, readers");
 }

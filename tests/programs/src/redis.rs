@@ -20,7 +20,7 @@ struct Client {
 impl Client {
     fn new(socket: &Path) -> Option<Self> {
         let output = UnixStream::connect(socket).ok()?;
-        output.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
+        output.set_read_timeout(Some(Duration::from_secs(120))).ok()?;
         Some(Self { input: BufReader::new(output.try_clone().ok()?), output })
     }
 
@@ -75,7 +75,7 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
             {
                 break Some(client);
             }
-            if started.elapsed() > Duration::from_secs(20) || child.try_wait().is_ok_and(|ended| ended.is_some()) {
+            if started.elapsed() > Duration::from_secs(120) || child.try_wait().is_ok_and(|ended| ended.is_some()) {
                 break None;
             }
             std::thread::sleep(Duration::from_millis(5));

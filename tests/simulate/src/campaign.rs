@@ -2,9 +2,10 @@
 
 use crate::case::{Case, Found};
 use crate::explore::{Counts, Effort, Explorer, Failure};
+use crate::kinds::{Kind, Maker, around, around_with_maps, sequences, with_maps};
 use crate::machine::Machine;
 use crate::random::Random;
-use crate::workload::{Kind, Maker, Op, Step, random, sequences};
+use crate::workload::{Op, Step, random};
 use crate::{damage, failure};
 use famio::PolicyChoice;
 use famio::pmem::record::Call;
@@ -27,6 +28,12 @@ pub enum Job {
 }
 
 impl Job {
+    /// Whether the file goes from hand to hand in it.
+    pub fn has_turns(&self) -> bool {
+        let (Job::Crashes(case) | Job::FailedCalls(case, _) | Job::FailedCall(case, _) | Job::Damaged(case)) = self;
+        case.steps.iter().any(|step| matches!(step.op, Op::HandOver | Op::Die))
+    }
+
     /// Does it.
     pub fn run(&self, explorer: &mut Explorer) -> Result<(), Box<Failure>> {
         match self {
@@ -64,19 +71,49 @@ pub fn places(only: Option<Machine>) -> Vec<(Machine, PolicyChoice)> {
 /// Every sequence of so many operations, on every machine with every policy: as it is, and after a commit of data that
 /// lies in the journal. A SYNC and a close follow.
 pub fn exhaustive(only: Option<Machine>, lengths: RangeInclusive<usize>) -> Vec<Case> {
+    cases(only, &[], || sequences(lengths.clone()).map(|kinds| (kinds, Vec::new())))
+}
+
+/// The same of the sequences that store in a map.
+pub fn maps(only: Option<Machine>, lengths: RangeInclusive<usize>) -> Vec<Case> {
+    cases(only, &[], || with_maps(lengths.clone()).map(|kinds| (kinds, Vec::new())))
+}
+
+/// A change of hands, with and without a death, and every sequence of `together` operations around it, in the places of
+/// [`exhaustive`].
+pub fn turns(only: Option<Machine>, together: RangeInclusive<usize>) -> Vec<Case> {
+    cases(only, &HANDS, || together.clone().flat_map(around))
+}
+
+/// The same after a store in a map.
+pub fn maps_and_turns(only: Option<Machine>) -> Vec<Case> {
+    cases(only, &HANDS, around_with_maps)
+}
+
+const HANDS: [Op; 2] = [Op::HandOver, Op::Die];
+
+/// What comes before and after each of `between`, or after nothing.
+fn cases<All: Iterator<Item = (Vec<Kind>, Vec<Kind>)>>(
+    only: Option<Machine>,
+    between: &[Op],
+    all: impl Fn() -> All,
+) -> Vec<Case> {
+    let between: Vec<Option<Op>> =
+        if between.is_empty() { vec![None] } else { between.iter().copied().map(Some).collect() };
     let mut cases = Vec::new();
     for (machine, policy) in places(only) {
-        for kinds in sequences(lengths.clone()) {
-            if !machine.has_policies() && kinds.contains(&Kind::Policy) {
+        for (before, after) in all() {
+            if !machine.has_policies() && before.iter().chain(&after).any(|&kind| kind == Kind::Policy) {
                 continue;
             }
-            for committed in [false, true] {
+            for (op, committed) in between.iter().flat_map(|&op| [(op, false), (op, true)]) {
                 let mut maker = Maker::new(policy);
                 if committed {
-                    maker.steps.push(Op::Write { at: 32, len: 4200 }.into());
-                    maker.steps.push(Op::Sync.into());
+                    maker.steps.extend([Op::Write { at: 32, len: 4200 }, Op::Sync].map(Step::from));
                 }
-                kinds.iter().for_each(|&kind| maker.add(kind));
+                before.iter().for_each(|&kind| maker.add(kind));
+                maker.steps.extend(op.map(Step::from));
+                after.iter().for_each(|&kind| maker.add(kind));
                 maker.steps.extend([Op::Sync, Op::Close].map(Step::from));
                 cases.push(Case { machine, policy, found: Found::default(), steps: maker.steps });
             }
@@ -103,9 +140,20 @@ pub fn jobs(scope: &Scope) -> impl Iterator<Item = Job> + Send + use<> {
     shuffle(&mut pairs, seed);
     shuffle(&mut triples, seed);
     let mut short = pairs.into_iter().chain(triples);
+    let mut turns = turns(only, 0..=2);
+    shuffle(&mut turns, seed);
+    let mut turns = turns.into_iter();
+    let (mut maps, mut triples) = ([maps(only, 1..=2), maps_and_turns(only)].concat(), maps(only, 3..=3));
+    shuffle(&mut maps, seed);
+    shuffle(&mut triples, seed);
+    let mut maps = maps.into_iter().chain(triples);
     (0u64..).map(move |number| match number % 16 {
         1 | 9 => Job::Crashes(longer(only, seed, number)),
         5 => Job::FailedCalls(longer(only, seed, number), 2),
+        3 | 11 if let Some(case) = turns.next() => Job::Crashes(case),
+        13 if let Some(case) = turns.next() => Job::FailedCalls(case, 2),
+        7 if let Some(case) = maps.next() => Job::Crashes(case),
+        15 if let Some(case) = maps.next() => Job::FailedCalls(case, 2),
         _ => short.next().map_or_else(|| Job::Crashes(longer(only, seed, number)), Job::Crashes),
     })
 }
@@ -124,9 +172,28 @@ pub struct Outcome {
     pub failure: Option<Box<Failure>>,
 }
 
-/// Every sequence of up to three operations, once.
-pub fn every(only: Option<Machine>) -> impl ExactSizeIterator<Item = Job> + Send {
-    exhaustive(only, 1..=3).into_iter().map(Job::Crashes)
+/// Which sequences [`every`] has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// Up to so many operations, without a map.
+    Plain(usize),
+    /// Up to two around a change of hands.
+    Turns,
+    /// Up to so many, of which one stores in a map.
+    Maps(usize),
+    /// Those around a change of hands, before which a map was stored to.
+    MapsAndTurns,
+}
+
+/// Every sequence of a kind, once.
+pub fn every(only: Option<Machine>, which: Which) -> impl ExactSizeIterator<Item = Job> + Send {
+    let cases = match which {
+        Which::Plain(most) => exhaustive(only, 1..=most),
+        Which::Turns => turns(only, 0..=2),
+        Which::Maps(most) => maps(only, 1..=most),
+        Which::MapsAndTurns => maps_and_turns(only),
+    };
+    cases.into_iter().map(Job::Crashes)
 }
 
 /// Looks at histories until enough states were seen, or one is not legal, or there are no more.

@@ -39,6 +39,9 @@ impl Effort {
     /// For mutants: every recovery and every kill.
     pub const CLOSE: Effort = Effort { exhaustive: 64, deviations: 48, random: 16, again: 2, after: 16, kills: 1 };
 
+    /// For a mutant and the history that was made for it: what is crashed again does not depend on chance.
+    pub const WHOLE: Effort = Effort { again: 1, ..Effort::CLOSE };
+
     pub(crate) fn plan(&self, seed: u64) -> Plan {
         Plan { exhaustive: self.exhaustive, deviations: self.deviations, random: self.random, seed }
     }

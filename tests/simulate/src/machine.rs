@@ -85,6 +85,8 @@ impl Machine {
             // As small as they may be: three operations get to the end of one.
             segments: Some([32 << 10, 32 << 10, 64 << 10]),
             still: true,
+            // Shared on the others.
+            own_shadow: matches!(self, Machine::Eadr | Machine::Process),
             ..Lab::default()
         }
     }

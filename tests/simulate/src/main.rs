@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use famio::pmem::record::Call;
-use famio_simulate::campaign::{Scope, every, jobs, run};
+use famio_simulate::campaign::{Scope, Which, every, jobs, run};
 use famio_simulate::case::Case;
 use famio_simulate::explore::{Counts, Effort, Explorer, Failure};
 use famio_simulate::failure;
@@ -42,6 +42,15 @@ enum What {
     },
     /// Looks at every sequence of up to three operations, on every machine with every policy, each at a glance.
     Every {
+        /// Every one of up to two around a change of hands, with and without a death, instead.
+        #[arg(long)]
+        turns: bool,
+        /// Every one that stores in a map, instead; around a change of hands: in a map that stays, or has gone before.
+        #[arg(long)]
+        maps: bool,
+        /// Those of up to so many operations, where the file keeps its hands.
+        #[arg(long, default_value_t = 3)]
+        length: usize,
         /// On this machine only: pmem, eadr, page-cache, process or emulated.
         #[arg(long)]
         machine: Option<Machine>,
@@ -53,7 +62,7 @@ enum What {
     /// have to find each, but for those that are listed with a reason.
     Mutants {
         /// A mutant that so many states did not find survives.
-        #[arg(long, env = "FAMIO_MUTANT_STATES", default_value_t = 60_000)]
+        #[arg(long, env = "FAMIO_MUTANT_STATES", default_value_t = 150_000)]
         states: u64,
         /// On this machine only: pmem, page-cache or eadr.
         #[arg(long)]
@@ -103,11 +112,17 @@ fn main() -> ExitCode {
             println!("{}; {:.1} s", outcome.counts, outcome.time.as_secs_f64());
             report(outcome.failure, true, effort)
         }
-        What::Every { machine, threads } => {
+        What::Every { turns, maps, length, machine, threads } => {
+            let which = match (turns, maps) {
+                (true, true) => Which::MapsAndTurns,
+                (true, _) => Which::Turns,
+                (_, true) => Which::Maps(length),
+                _ => Which::Plain(length),
+            };
             let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
             let threads = threads.unwrap_or(cores);
             let scope = Scope { machine, effort: Effort::GLANCE, states: u64::MAX, threads, seed: 1 };
-            let (all, shown) = (every(machine), AtomicU64::new(0));
+            let (all, shown) = (every(machine, which), AtomicU64::new(0));
             println!("{} histories", all.len());
             let outcome = run(&scope, all, |counts, time| show(&shown, counts, time));
             println!("{}; {:.1} s", outcome.counts, outcome.time.as_secs_f64());

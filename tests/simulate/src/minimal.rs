@@ -34,8 +34,10 @@ fn smaller(steps: &[Step]) -> Vec<Vec<Step>> {
     for (at, step) in steps.iter().enumerate() {
         let less = match step.op {
             Op::Write { at, len } if len > 8 => Some(Op::Write { at, len: len / 2 }),
+            Op::Map { at, len, by } if len > 8 => Some(Op::Map { at, len: len / 2, by }),
             Op::Append { len } if len > 8 => Some(Op::Append { len: len / 2 }),
             Op::Both { first, .. } => Some(Op::Write { at: first.0, len: first.1 }),
+            Op::Die => Some(Op::HandOver),
             _ => None,
         };
         if let Some(op) = less {

@@ -116,7 +116,7 @@ fn learn(scope: &Scope, listing: u64) -> Result<Vec<Known>, Box<Failure>> {
     let machine = scope.machine.unwrap_or(Machine::Pmem);
     let mut chosen = targets::all(machine);
     let targeted = chosen.len();
-    chosen.extend(jobs(scope).take(400));
+    chosen.extend(jobs(scope).filter(|job| !job.has_turns()).take(400));
     let budget = Mutex::new(listing);
     let done = on_threads(scope.threads, chosen.len(), |number| {
         let job = &chosen[number];
@@ -192,7 +192,8 @@ fn without(scope: &Scope, part: Part, name: &str, known: &[Known]) -> Mutant {
             if states > most {
                 break;
             }
-            let mut explorer = Explorer::listing(effort);
+            let tells = targets::tells(&known.job, name);
+            let mut explorer = Explorer::listing(if tells { Effort::WHOLE } else { effort });
             killed_by = known.job.run(&mut explorer).err();
             states += explorer.counts.states;
             if killed_by.is_some() {

@@ -65,12 +65,19 @@ impl Oracle {
                 let at = self.now.len() as u64;
                 self.write(at, &bytes(number, at, len));
             }
+            Op::Map { at, len, .. } => {
+                let len = len.min((self.now.len() as u64).saturating_sub(at));
+                self.write(at, &bytes(number, at, len));
+            }
             Op::Size(size) => self.now.resize(size as usize, 0),
             _ => {}
         }
     }
 
     fn write(&mut self, at: u64, data: &[u8]) {
+        if data.is_empty() {
+            return;
+        }
         let end = at as usize + data.len();
         if self.now.len() < end {
             self.now.resize(end, 0);

@@ -72,6 +72,18 @@ const RECORDS: [&str; 20] = [
     "u+pool: w100+60 s c w4096+100 s c",
 ];
 
+/// Stores in maps: by copies and through pointers, behind the end, before a change of hands; `?` is each policy.
+const MAPS: [&str; 7] = [
+    "?: mc100+60 s",
+    "?: mp4000+200 s",
+    "?: mp100+60 c",
+    "?: mp5990+100 t7000 s",
+    // A copy is in the second epoch by its note alone: no page shows it.
+    "?: mc100+60 s mc64+300 s",
+    "?: m100+60 u h s",
+    "?: m100+60 u s m64+8 u k m4096+8 s",
+];
+
 /// Parts that one history tells of, and few others.
 const TELLING: [(&str, &str); 2] = [
     ("Flush: recovery/in_place.rs", "w900+64 s w0+64 w900+64 s"),
@@ -93,13 +105,14 @@ pub fn all(machine: Machine) -> Vec<Job> {
     };
     if machine.has_policies() {
         for policy in ["u", "r", "a"] {
-            IN_PLACE.iter().for_each(|text| add(&text.replacen('?', policy, 1)));
+            IN_PLACE.iter().chain(&MAPS).for_each(|text| add(&text.replacen('?', policy, 1)));
         }
         for policy in ["u", "r"] {
             LARGE.iter().for_each(|text| add(&text.replacen('?', policy, 1)));
         }
     } else {
         RECORDS.iter().for_each(|text| add(text));
+        MAPS.iter().for_each(|text| add(&text.replacen('?', "u", 1)));
         // Epochs of a page each fill a segment to its last page, which a note takes; then one that needs several segments.
         for count in [11, 12] {
             let sizes: String = (1..=count).map(|i| format!("t{} s ", 6000 - i)).collect();

@@ -1,10 +1,20 @@
-//! What a program does to the file: operations, their text, and the sequences of up to three of them.
+//! What a program does to the file: operations, their text, and long histories of them.
 
 use crate::random::Random;
 use famio::PolicyChoice;
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::str::FromStr;
+
+/// How a program stores in a map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// By a copy, or every other time through a pointer.
+    Turns,
+    /// By a copy.
+    Copy,
+    /// Through a pointer: also behind the end of the file, as far as its last page goes.
+    Pointer,
+}
 
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +25,10 @@ pub enum Op {
     Both { first: (u64, u64), second: (u64, u64) },
     /// Writes so many bytes at the end.
     Append { len: u64 },
+    /// Stores so many bytes, as far as the file goes, in a map of it, which is made if there is none.
+    Map { at: u64, len: u64, by: By },
+    /// Gives up the map.
+    Unmap,
     /// Sets the size.
     Size(u64),
     /// SYNC.
@@ -27,6 +41,10 @@ pub enum Op {
     Close,
     /// Closes the file and opens it again.
     Reopen,
+    /// Gives the turn with whatever is open; the next operation takes it again.
+    HandOver,
+    /// The same, and who wrote what is open dies.
+    Die,
 }
 
 impl Op {
@@ -34,8 +52,9 @@ impl Op {
     pub fn attaches(self) -> bool {
         match self {
             Op::Write { len, .. } | Op::Append { len } => len > 0,
-            Op::Both { .. } | Op::Size(_) => true,
+            Op::Both { .. } | Op::Map { .. } | Op::Size(_) => true,
             Op::Sync | Op::Settle | Op::Policy(_) | Op::Close | Op::Reopen => false,
+            Op::HandOver | Op::Die | Op::Unmap => false,
         }
     }
 }
@@ -80,12 +99,18 @@ impl fmt::Display for Step {
             Op::Write { at, len } => write!(f, "w{at}+{len}"),
             Op::Both { first, second } => write!(f, "b{}+{}/{}+{}", first.0, first.1, second.0, second.1),
             Op::Append { len } => write!(f, "a{len}"),
+            Op::Map { at, len, by: By::Turns } => write!(f, "m{at}+{len}"),
+            Op::Map { at, len, by: By::Copy } => write!(f, "mc{at}+{len}"),
+            Op::Map { at, len, by: By::Pointer } => write!(f, "mp{at}+{len}"),
+            Op::Unmap => f.write_str("u"),
             Op::Size(size) => write!(f, "t{size}"),
             Op::Sync => f.write_str("s"),
             Op::Settle => f.write_str("g"),
             Op::Policy(policy) => write!(f, "p{}", letter(policy)),
             Op::Close => f.write_str("c"),
             Op::Reopen => f.write_str("o"),
+            Op::HandOver => f.write_str("h"),
+            Op::Die => f.write_str("k"),
         }
     }
 }
@@ -111,6 +136,15 @@ impl FromStr for Step {
                 let (first, second) = tail.split_once('/').ok_or_else(wrong)?;
                 Op::Both { first: place(first)?, second: place(second)? }
             }
+            "m" => {
+                let (by, tail) = match tail.split_at_checked(1) {
+                    Some(("c", tail)) => (By::Copy, tail),
+                    Some(("p", tail)) => (By::Pointer, tail),
+                    _ => (By::Turns, tail),
+                };
+                place(tail).map(|(at, len)| Op::Map { at, len, by })?
+            }
+            "u" => Op::Unmap,
             "a" => Op::Append { len: number(tail)? },
             "t" => Op::Size(number(tail)?),
             "s" => Op::Sync,
@@ -118,6 +152,8 @@ impl FromStr for Step {
             "p" => Op::Policy(policy_of(tail).ok_or_else(wrong)?),
             "c" => Op::Close,
             "o" => Op::Reopen,
+            "h" => Op::HandOver,
+            "k" => Op::Die,
             _ => return Err(wrong()),
         };
         Ok(Step { other, op })
@@ -134,118 +170,14 @@ pub fn initial() -> Vec<u8> {
     (0..6000u32).map(|i| (i % 251) as u8).collect()
 }
 
-/// The operations of the exhaustive sequences, in words that do not depend on what came before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Small,
-    AcrossLines,
-    AcrossBlocks,
-    Large,
-    Append,
-    Down,
-    Up,
-    Rewrite,
-    Sync,
-    Settle,
-    Policy,
-    Close,
-    Reopen,
-}
-
-impl Kind {
-    /// All of them.
-    pub const ALL: [Kind; 13] = [
-        Kind::Small,
-        Kind::AcrossLines,
-        Kind::AcrossBlocks,
-        Kind::Large,
-        Kind::Append,
-        Kind::Down,
-        Kind::Up,
-        Kind::Rewrite,
-        Kind::Sync,
-        Kind::Settle,
-        Kind::Policy,
-        Kind::Close,
-        Kind::Reopen,
-    ];
-}
-
-/// Makes steps of kinds: knows the size that the file has by then, and where was written last.
-pub struct Maker {
-    size: u64,
-    last: (u64, u64),
-    policy: PolicyChoice,
-    /// What was made.
-    pub steps: Vec<Step>,
-}
-
-impl Maker {
-    /// For a file as [`initial`] has it.
-    pub fn new(policy: PolicyChoice) -> Self {
-        Self { size: initial().len() as u64, last: (64, 128), policy, steps: Vec::new() }
-    }
-
-    fn write(&mut self, at: u64, len: u64) {
-        self.last = (at, len);
-        self.size = self.size.max(at + len);
-        self.steps.push(Op::Write { at, len }.into());
-    }
-
-    /// Adds one of a kind.
-    pub fn add(&mut self, kind: Kind) {
-        match kind {
-            Kind::Small => self.write(100, 60),
-            Kind::AcrossLines => self.write(4096 + 40, 50),
-            Kind::AcrossBlocks => self.write(4000, 200),
-            Kind::Large => self.write(1000, 7000),
-            Kind::Append => {
-                self.last = (self.size, 300);
-                self.size += 300;
-                self.steps.push(Op::Append { len: 300 }.into());
-            }
-            Kind::Down => self.set_size(self.size * 2 / 3),
-            Kind::Up => self.set_size(self.size + 2500),
-            Kind::Rewrite => self.write(self.last.0, self.last.1),
-            Kind::Sync => self.steps.push(Op::Sync.into()),
-            Kind::Settle => self.steps.push(Op::Settle.into()),
-            Kind::Policy => {
-                self.policy = match self.policy {
-                    PolicyChoice::Undo => PolicyChoice::Redo,
-                    PolicyChoice::Redo => PolicyChoice::Alternate,
-                    _ => PolicyChoice::Undo,
-                };
-                self.steps.push(Op::Policy(self.policy).into());
-            }
-            Kind::Close => self.steps.push(Op::Close.into()),
-            Kind::Reopen => self.steps.push(Op::Reopen.into()),
-        }
-    }
-
-    fn set_size(&mut self, size: u64) {
-        self.size = size;
-        self.steps.push(Op::Size(size).into());
-    }
-}
-
-/// Every sequence of so many kinds.
-pub fn sequences(lengths: RangeInclusive<usize>) -> impl Iterator<Item = Vec<Kind>> {
-    lengths.flat_map(|len| {
-        (0..Kind::ALL.len().pow(len as u32)).map(move |mut number| {
-            let mut kinds = Vec::new();
-            for _ in 0..len {
-                kinds.push(Kind::ALL[number % Kind::ALL.len()]);
-                number /= Kind::ALL.len();
-            }
-            kinds
-        })
-    })
-}
-
 /// A longer history from a seed, perhaps by two threads.
 pub fn random(seed: u64, steps: usize) -> Vec<Step> {
     let mut random = Random::new(seed);
     let two = random.below(3) == 0;
+    // Some keep the file mapped, and store there, too.
+    let maps = seed % 4 == 3;
+    // In some the file goes from hand to hand.
+    let turns = seed % 4 == 1;
     let mut size = initial().len() as u64;
     let mut all = Vec::new();
     for _ in 0..steps {
@@ -263,6 +195,9 @@ pub fn random(seed: u64, steps: usize) -> Vec<Step> {
             _ => 1 + random.below(300),
         };
         let op = match random.below(20) {
+            0..=4 if maps => Op::Map { at, len, by: [By::Turns, By::Copy, By::Pointer][random.below(3) as usize] },
+            13 if maps => Op::Unmap,
+            13 | 14 | 16 if turns => [Op::HandOver, Op::HandOver, Op::Die][random.below(3) as usize],
             0..=8 => Op::Write { at, len },
             9 => Op::Append { len: len.min(1000) },
             10 => Op::Size(random.below(size + 1)),
@@ -308,11 +243,6 @@ mod tests {
         for wrong in ["", "w", "w3", "x", "pz", "b1+2", "2:"] {
             assert!(wrong.parse::<Step>().is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn there_are_as_many_sequences_as_there_should_be() {
-        assert_eq!(sequences(1..=3).count(), 13 + 13 * 13 + 13 * 13 * 13);
     }
 
     #[test]

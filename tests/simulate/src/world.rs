@@ -5,14 +5,15 @@ use crate::away::Away;
 use crate::case::{Case, Found};
 use crate::machine::Machine;
 use crate::oracle::{Oracle, Promise};
-use crate::workload::{Op, bytes, initial};
+use crate::workload::{By, Op, bytes, initial};
 use famio::file::{Access, AtomicFile, UserBuf};
 use famio::journal::{Identity, journal_name, mark};
 use famio::pmem::Lab;
 use famio::pmem::record::{Call, Content, Image, ObjectId, Place, Recorder, Start, Trace};
 use famio::recovery::{Checked, Condition, Options, Outcome, Silent, check, recover_path};
-use famio::{PolicyChoice, Settings};
+use famio::{PolicyChoice, Region, Settings};
 use rustix::fs::{Mode, OFlags, XattrFlags};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs::File;
@@ -20,9 +21,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The file's object in every recording.
 pub const FILE: ObjectId = ObjectId(0);
@@ -38,6 +39,8 @@ pub struct World {
     arena: PathBuf,
     file: File,
     found: Found,
+    /// What lay in `/dev/shm` when the turn was given last: who is killed leaves it, and a boot does not have it.
+    between: RefCell<Vec<(String, Vec<u8>)>>,
     recorders: HashMap<Machine, &'static Recorder>,
     /// The recorders ask where each barrier was called.
     lists_sites: bool,
@@ -81,7 +84,8 @@ impl World {
         let stat = file.metadata().expect("a file's inode");
         let arena = PathBuf::from(format!("/dev/shm/famio-{:x}-{:x}.arena", stat.dev(), stat.ino()));
         let (recorders, found) = (HashMap::new(), Found::default());
-        Self { folder, path, named, name, arena, file, found, recorders, lists_sites: false }
+        let between = RefCell::default();
+        Self { folder, path, named, name, arena, file, found, between, recorders, lists_sites: false }
     }
 
     /// The pool of the history that runs, or ran last.
@@ -132,6 +136,7 @@ impl World {
     pub fn run(&mut self, case: &Case, fail: Option<(Call, usize)>) -> Result<Run, String> {
         let recorder = self.recorder(case.machine);
         self.clear()?;
+        self.between.take();
         self.found = case.found;
         self.clear()?;
         self.put_file(&Content { size: initial().len() as u64, bytes: initial() })?;
@@ -163,6 +168,7 @@ impl World {
             ignore(std::fs::remove_dir(self.pool()))?;
         }
         ignore(std::fs::remove_file(&self.arena))?;
+        self.between.borrow().iter().try_for_each(|(path, _)| ignore(std::fs::remove_file(path)))?;
         self.put_mark(None)
     }
 
@@ -220,9 +226,32 @@ impl World {
     /// Recovers what is there, in the `boot`-th boot, and reads the file.
     pub fn recover(&self, machine: Machine, boot: u8) -> Result<Vec<u8>, String> {
         machine.lab(boot).enter();
-        let recovered = self.check_here().and_then(|checked| self.recover_here(Some(checked)));
+        let recovered = self.check_here().and_then(|checked| self.recover_after(checked, boot));
         Lab::default().enter();
         recovered
+    }
+
+    /// In the boot of the history what the dead left between two turns is there, and is to be nobody's: who opens the file and
+    /// syncs it has what is committed.
+    fn recover_after(&self, checked: Option<u64>, boot: u8) -> Result<Vec<u8>, String> {
+        if boot > 1 || self.between.borrow().is_empty() {
+            return self.recover_here(Some(checked));
+        }
+        // The door last: who sweeps it takes with it what travels.
+        self.between.borrow().iter().rev().try_for_each(|(path, bytes)| std::fs::write(path, bytes).map_err(text))?;
+        let opened = Opened::new(self)?;
+        let read = opened.read().and_then(|read| opened.apply(0, Op::Sync).map(|()| read));
+        opened.close()?;
+        let read = read?;
+        // The door itself stays where somebody was sweeping as it was left.
+        let is_left = |path: &str| !path.ends_with(".door") && std::path::Path::new(path).exists();
+        let left = self.between.borrow().iter().find(|(path, _)| is_left(path)).cloned();
+        if let Some((path, _)) = left {
+            return Err(format!("{path} is left of those who have died"));
+        }
+        self.leaves_nothing()?;
+        let found = self.contents()?;
+        if read == found { Ok(found) } else { Err("a successor reads other bytes than it leaves".into()) }
     }
 
     /// The same for what was damaged: the check may have found something.
@@ -303,7 +332,7 @@ impl World {
             recorder.fail(call, nth, libc::EIO);
         }
         Lab { medium: Some(recorder), ..machine.lab(boot) }.enter();
-        let found = self.check_here().and_then(|checked| self.recover_here(Some(checked)));
+        let found = self.check_here().and_then(|checked| self.recover_after(checked, boot));
         if found.is_ok() {
             recorder.mark(1);
         }
@@ -362,16 +391,21 @@ pub struct Recovery {
 
 /// The file, open as an atomic one.
 struct Opened {
+    /// Made by a store in it; before the file, which it keeps open.
+    region: Mutex<Option<Region>>,
     file: File,
     atomic: Arc<AtomicFile>,
 }
+
+/// Bytes of the map: more than any file has.
+const MAPPED: u64 = 64 << 10;
 
 impl Opened {
     fn new(world: &World) -> Result<Self, String> {
         let file = File::options().read(true).write(true).open(&world.path).map_err(text)?;
         let name = CString::new(world.path.to_string_lossy().as_bytes()).map_err(text)?;
         let atomic = AtomicFile::open(file.as_fd(), Access::Write, &name, &world.settings()).map_err(text)?;
-        Ok(Self { file, atomic })
+        Ok(Self { region: Mutex::default(), file, atomic })
     }
 
     /// `at`: `None` is the end of the file.
@@ -388,8 +422,38 @@ impl Opened {
         if written == data.len() { Ok(()) } else { Err(format!("{written} of {} bytes were written", data.len())) }
     }
 
+    fn store(&self, number: usize, (at, len): (u64, u64), by: By) -> Result<(), String> {
+        let mut region = self.region.lock().unwrap_or_else(PoisonError::into_inner);
+        let region = match &mut *region {
+            Some(region) => region,
+            none => none.insert(Region::of(&self.atomic, self.file.as_fd(), 0..MAPPED, true).map_err(text)?),
+        };
+        let by_pointer = by == By::Pointer || by == By::Turns && number.is_multiple_of(2);
+        let size = self.atomic.size();
+        let end = if by == By::Pointer { size.next_multiple_of(4096) } else { size };
+        let data = bytes(number, at, len.min(end.saturating_sub(at)));
+        if data.is_empty() {
+            return Ok(());
+        }
+        let to = region.as_ptr().wrapping_add(at as usize);
+        if by_pointer {
+            // SAFETY: in a page that the file reaches into, and nobody else is at it.
+            unsafe { to.copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+            return Ok(());
+        }
+        // SAFETY: below the end of the file, and nobody else is at it.
+        unsafe { famio::region::copy(to, data.as_ptr(), data.len()) }.map_err(text)
+    }
+
+    fn unmap(&self) -> Result<(), String> {
+        let region = self.region.lock().unwrap_or_else(PoisonError::into_inner).take();
+        region.map_or(Ok(()), |region| region.unmap().map_err(text))
+    }
+
     fn apply(&self, number: usize, op: Op) -> Result<(), String> {
         match op {
+            Op::Map { at, len, by } => self.store(number, (at, len), by),
+            Op::Unmap => self.unmap(),
             Op::Write { at, len } => self.write(Some(at), &bytes(number, at, len)),
             Op::Both { first, second } => {
                 let (lab, away) = (Lab::current(), Away::current());
@@ -419,6 +483,15 @@ impl Opened {
             }
             Op::Close => self.atomic.settle().map_err(text),
             Op::Reopen => Ok(()),
+            Op::HandOver | Op::Die => Err("only by the history's own".into()),
+        }
+    }
+
+    /// Gives the turn. `None`: it stays, for what is mapped, or could not be sent off.
+    fn give(&self, dies: bool) -> Result<Option<Vec<String>>, String> {
+        match if dies { self.atomic.hand_over_and_die() } else { self.atomic.hand_over() } {
+            Err(e) if e.errno() == libc::EBUSY => Ok(None),
+            given => given.map(Some).map_err(text),
         }
     }
 
@@ -432,6 +505,7 @@ impl Opened {
     }
 
     fn close(self) -> Result<(), String> {
+        drop(self.region);
         self.atomic.remove_descriptor(self.file.as_raw_fd()).map_err(text)
     }
 }
@@ -445,6 +519,8 @@ struct Session<'w> {
     lab: Lab,
     /// A first write, or change of size, has succeeded.
     attached: bool,
+    /// The last state whose SYNC has returned.
+    kept: usize,
     error: Option<String>,
 }
 
@@ -452,7 +528,7 @@ impl<'w> Session<'w> {
     fn open(world: &'w World, recorder: &'static Recorder, lab: Lab) -> Result<Self, String> {
         let opened = Some(Opened::new(world)?);
         let oracle = Oracle { unsynced: world.found.unsynced, ..Oracle::default() };
-        Ok(Self { world, recorder, opened, oracle, lab, attached: false, error: None })
+        Ok(Self { world, recorder, opened, oracle, lab, attached: false, kept: 0, error: None })
     }
 
     fn steps(&mut self, case: &Case, may_fail: bool) -> Result<(), String> {
@@ -468,8 +544,10 @@ impl<'w> Session<'w> {
                 lab.enter();
                 away.enter();
                 for (number, op, atomic, file) in jobs {
-                    // The policy is the first thread's choice.
-                    if answers.send(Opened { file, atomic }.apply(number, op)).is_err() {
+                    let opened = Opened { region: Mutex::default(), file, atomic };
+                    let done = opened.apply(number, op);
+                    drop(opened); // its map is gone before the history goes on
+                    if answers.send(done).is_err() {
                         return;
                     }
                 }
@@ -494,11 +572,16 @@ impl<'w> Session<'w> {
             }
             let done = match (&other, step.op) {
                 (_, Op::Reopen) => self.reopen(),
+                (_, op @ (Op::HandOver | Op::Die)) => self.give(op),
+                // The policy is the first thread's choice.
                 (Some(other), op) if step.other && !matches!(op, Op::Policy(_)) => self.by_other(other, number, op),
                 (_, op) => self.opened()?.apply(number, op),
             };
             match (done, sealed) {
-                (Ok(()), Some(state)) => self.recorder.mark(Promise::Kept(state).mark()),
+                (Ok(()), Some(state)) => {
+                    self.kept = state;
+                    self.recorder.mark(Promise::Kept(state).mark());
+                }
                 (Ok(()), None) => {
                     if !self.attached && step.op.attaches() {
                         // From here on a crash takes the file back to what it was.
@@ -539,6 +622,19 @@ impl<'w> Session<'w> {
     fn reopen(&mut self) -> Result<(), String> {
         self.opened.take().map_or(Ok(()), Opened::close)?;
         self.opened = Some(Opened::new(self.world)?);
+        Ok(())
+    }
+
+    fn give(&mut self, op: Op) -> Result<(), String> {
+        let dies = op == Op::Die;
+        let Some(left) = self.opened()?.give(dies)? else { return Ok(()) };
+        let left = left.into_iter().filter_map(|path| Some((path.clone(), std::fs::read(path).ok()?)));
+        *self.world.between.borrow_mut() = left.collect();
+        if dies {
+            // After a failure it may be either.
+            let seen = self.error.is_some().then(|| self.opened()?.read()).transpose()?;
+            self.oracle.now = seen.unwrap_or_else(|| self.oracle.states[self.kept].clone());
+        }
         Ok(())
     }
 

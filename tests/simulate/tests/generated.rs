@@ -5,7 +5,7 @@ use famio_simulate::case::{Case, Found};
 use famio_simulate::explore::{Effort, Explorer};
 use famio_simulate::failure;
 use famio_simulate::machine::Machine;
-use famio_simulate::workload::{Op, Step};
+use famio_simulate::workload::{By, Op, Step};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -26,12 +26,17 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         9 => (place(), length()).prop_map(|(at, len)| Op::Write { at, len }),
         1 => (1u64..2000).prop_map(|len| Op::Append { len }),
+        3 => (place(), length(), select(vec![By::Turns, By::Copy, By::Pointer]))
+            .prop_map(|(at, len, by)| Op::Map { at, len, by }),
+        1 => Just(Op::Unmap),
         2 => (0u64..16_000).prop_map(Op::Size),
         5 => Just(Op::Sync),
         1 => Just(Op::Settle),
         1 => policy().prop_map(Op::Policy),
         1 => Just(Op::Close),
         1 => Just(Op::Reopen),
+        2 => Just(Op::HandOver),
+        1 => Just(Op::Die),
         1 => (0u64..4000, 1u64..900, 4900u64..8000, 1u64..900)
             .prop_map(|(at, len, other, its)| Op::Both { first: (at, len), second: (other, its) }),
     ]

@@ -55,3 +55,80 @@ fn a_recovery_sets_the_size_that_it_finds() {
 fn a_recovery_clears_what_a_cut_had_left() {
     is_right("page-cache/u+pool: t4677 s t11761 s w128+6 g", Some("Fdatasync:16"));
 }
+
+/// Stores in a map of the file, by copies and through pointers, beside writes and changes of its size, on every machine.
+#[test]
+fn stores_in_maps_are_of_their_epoch() {
+    for history in [
+        "pmem/u: m100+60 m4000+200 s",
+        "pmem/r: m100+60 t3000 m2990+500 t5000 m2990+500 s",
+        "pmem/a: w100+60 s m90+300 m90+3 s m0+8 w4+8",
+        "eadr/u: m1000+4900 s c m50+9 m70+9 s",
+        "page-cache/u: w100+60 s m90+300 m90+3 s m0+8 w4+8",
+        "page-cache/u: 2:m100+60 w100+20 2:m4096+64 s m100+60 g s",
+        "process/a: m1000+300 s c m50+9 m70+9 s o m0+64",
+        "emulated/r: m100+60 t3000 m2990+500 t5000 m2990+500 s",
+    ] {
+        is_right(history, None);
+    }
+}
+
+/// The journal was closed, as before a rename, while what was written travelled between two turns: nothing was committed.
+#[test]
+fn a_close_commits_what_travels() {
+    for history in ["pmem/u: w100+60 h c", "page-cache/u: w100+60 s t3000 h c s", "process/r: a300 h c w100+60 h c"] {
+        is_right(history, None);
+    }
+}
+
+/// What is open goes from hand to hand and goes on, through the recovery that is part of it; of a writer who died it is gone,
+/// and what was committed is not.
+#[test]
+fn what_is_open_goes_from_hand_to_hand() {
+    for history in [
+        "pmem/u: w100+60 h w200+10 s w120+9 h h w4000+200 k w100+8 s c",
+        "pmem/a: w32+4200 s w100+60 h w64+64 s g w70+4 h t3000 h w2990+50 s",
+        "pmem/r+unsynced+pool: w100+60 k w200+60 h s",
+        "eadr/r: w100+60 s t20 h t7000 k a300 h s c",
+        "page-cache/u: w32+4200 s w100+60 h w4000+200 s t3000 h g t5000 s o",
+        "page-cache/u+unsynced: a300 k w100+60 s w90+10 k s",
+        "process/u: w100+60 h s k w100+60 k o w4000+200 h",
+        "emulated/a: w32+4200 s w100+60 k 2:w90+10 h 2:s",
+    ] {
+        is_right(history, None);
+    }
+}
+
+/// A map that was stored to had gone, and the turn was given before a SYNC: what was stored there was lost.
+#[test]
+fn what_was_stored_in_a_map_that_has_gone_goes_along() {
+    for history in [
+        "pmem/u: mp100+60 u h s",
+        "pmem/r: w32+4200 s mc3900+300 w100+60 u h w200+10 s",
+        "pmem/a: mp5970+100 u h t7000 s",
+        "page-cache/u: mp100+60 u h s",
+        "page-cache/u: mc100+60 s mc64+300 u k w100+8 s",
+        "process/r: mp4080+90 u h h s",
+    ] {
+        is_right(history, None);
+    }
+}
+
+/// One of two maps had gone, with a store that nobody had taken yet: the turn was said to be given, and was not.
+#[test]
+fn a_turn_that_stays_is_not_said_to_be_given() {
+    for history in ["pmem/u: m0+63 s 2:m8+2896 k 2:s", "pmem/u: m0+63 w4096+64 s 2:m8+2896 h w500+60 k s"] {
+        is_right(history, None);
+    }
+}
+
+/// Each call in it fails once: what can't be sent off stays, and goes on.
+#[test]
+fn a_change_of_hands_may_fail() {
+    for history in ["pmem/a: w32+4200 s w100+60 h w200+10 s", "page-cache/u: w32+4200 s t3000 w100+60 h w200+10 s"] {
+        let mut explorer = Explorer::new(Effort::QUICK);
+        let case = history.parse().unwrap();
+        famio_simulate::failure::each_call(&mut explorer, &case, 40).unwrap_or_else(|failure| panic!("{failure}"));
+        assert!(explorer.counts.failed_calls > 100, "{}", explorer.counts);
+    }
+}

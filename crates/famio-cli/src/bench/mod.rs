@@ -3,8 +3,10 @@
 mod calls;
 mod io;
 mod launch;
+mod map;
 mod median;
 mod plain;
+mod region;
 mod size;
 mod sqlite;
 mod worker;
@@ -22,19 +24,26 @@ pub struct Args {
 #[derive(Subcommand)]
 enum What {
     Io(io::Args),
+    Map(map::Args),
     Plain(plain::Args),
+    Region(region::Args),
     Sqlite(sqlite::Args),
     #[command(hide = true)]
     Calls(calls::Args),
     #[command(hide = true)]
     Worker(worker::Args),
+    #[command(hide = true)]
+    MapWork(map::WorkArgs),
 }
 
 /// Dispatches.
 pub fn main(args: Args) -> Result<i32, Failure> {
     let done = match args.what {
         What::Io(args) => io::main(&args),
+        What::Map(args) => map::main(&args),
+        What::MapWork(args) => map::work_main(&args),
         What::Plain(args) => plain::main(&args),
+        What::Region(args) => region::main(&args),
         What::Calls(args) => calls::main(&args),
         What::Sqlite(args) => sqlite::main(&args),
         What::Worker(args) => worker::main(&args),

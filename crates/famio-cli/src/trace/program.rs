@@ -16,6 +16,9 @@ static PROGRAM: AtomicI32 = AtomicI32::new(0);
 /// Set by a signal that comes when the program itself has ended.
 static ENOUGH: AtomicI32 = AtomicI32::new(0);
 
+/// What goes on to the program.
+const TAKEN: [Signal; 4] = [Signal::INT, Signal::QUIT, Signal::TERM, Signal::HUP];
+
 /// The exit status, as a shell has it.
 pub fn run(
     path: &Path,
@@ -27,10 +30,17 @@ pub fn run(
     // What the program leaves running becomes ours, so that it can be waited for.
     let reaper = process::set_child_subreaper(Some(process::getpid()));
     reaper.map_err(|error| Failure::refused(format!("subreaper: {error}")))?;
+    // Ignored, as it may have been inherited, it would take the statuses away.
+    // SAFETY: no handler is installed.
+    let for_children = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    let mask = hold();
     // SAFETY: this process has one thread.
     let pid = match unsafe { libc::fork() } {
         -1 => return Err(Failure::refused(format!("fork: {}", std::io::Error::last_os_error()))),
         0 => {
+            // SAFETY: as it was.
+            unsafe { libc::signal(libc::SIGCHLD, for_children) };
+            let_through(&mask);
             let failure = match before() {
                 Ok(()) => {
                     let variables = [(VARIABLE, shared.as_os_str().to_os_string())];
@@ -45,12 +55,10 @@ pub fn run(
         pid => pid,
     };
     PROGRAM.store(pid, Ordering::Relaxed);
-    // Ignored, as it may have been inherited, it would take the statuses away.
-    // SAFETY: no handler is installed.
-    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
-    for signal in [Signal::INT, Signal::QUIT, Signal::TERM, Signal::HUP] {
+    for signal in TAKEN {
         take(signal);
     }
+    let_through(&mask);
     let status = wait_for(Pid::from_raw(pid).ok_or_else(|| Failure::refused("fork: no process"))?)?;
     PROGRAM.store(0, Ordering::Relaxed);
     wait_for_others();
@@ -73,6 +81,26 @@ extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c
             libc::kill(program, signal);
         }
     }
+}
+
+/// Holds back what is to be taken, until there is a handler: the program may be heard of before. Gives the mask that was.
+fn hold() -> libc::sigset_t {
+    // SAFETY: the set is initialised before it is used, and all pointers are valid during their calls.
+    unsafe {
+        let (mut set, mut before): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for signal in TAKEN {
+            libc::sigaddset(&mut set, signal.as_raw());
+        }
+        libc::sigprocmask(libc::SIG_BLOCK, &set, &mut before);
+        before
+    }
+}
+
+/// After [`hold`].
+fn let_through(mask: &libc::sigset_t) {
+    // SAFETY: the mask is valid.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) };
 }
 
 fn take(signal: Signal) {

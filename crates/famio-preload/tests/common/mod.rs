@@ -1,6 +1,9 @@
 //! Builds small C programs, and runs programs under the interposer.
 #![allow(dead_code)]
 
+pub mod agent;
+pub mod torture;
+
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

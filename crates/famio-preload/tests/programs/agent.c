@@ -43,6 +43,9 @@ int main(void) {
       printf("%s\n", fsync(fd) < 0 ? strerror(errno) : "ok");
     } else if (!strcmp(word, "lock") || !strcmp(word, "unlock")) {
       printf("%s\n", flock(fd, *word == 'l' ? LOCK_EX : LOCK_UN) < 0 ? strerror(errno) : "ok");
+    } else if (!strcmp(word, "lockrange")) {
+      struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 100, .l_len = 1};
+      printf("%s\n", fcntl(fd, F_SETLK, &lock) < 0 ? strerror(errno) : "ok");
     } else if (!strcmp(word, "map")) {
       map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
       printf("%s\n", map == MAP_FAILED ? strerror(errno) : "ok");
@@ -58,6 +61,14 @@ int main(void) {
       printf("ok\n");
     } else if (sscanf(line, "load %ld %ld", &at, &len) == 2) {
       printf("%.*s\n", (int)len, map + at);
+    } else if (!strcmp(word, "exec")) {
+      execl("/nowhere", "nowhere", NULL);
+      printf("%s\n", errno == ENOENT ? "ok" : strerror(errno));
+    } else if (!strcmp(word, "stdin")) {
+      int saved = dup(0), done = dup2(fd, 0);
+      printf("%s\n", done < 0 ? strerror(errno) : "ok");
+      dup2(saved, 0);
+      close(saved);
     } else if (!strcmp(word, "close")) {
       printf("%s\n", close(fd) < 0 ? strerror(errno) : "ok");
       fd = -1;

@@ -1,5 +1,36 @@
 /* The open family: flags that the library acts out, modes, errors. */
+#include <pthread.h>
+
 #include "check.h"
+
+static volatile int renames;
+
+static void *rename_on(void *path) {
+  for (int i = 0; renames; i++) {
+    const char *names[] = {path, "atomic-too"};
+    inlined(SYS_renameat, AT_FDCWD, (long)names[i % 2], AT_FDCWD, (long)names[1 - i % 2]);
+  }
+  return NULL;
+}
+
+/* Whoever gives the file another name meanwhile: what is opened by one that is meant is atomic. */
+static void open_while_it_is_renamed(const char *path) {
+  const int kinds[] = {O_RDWR, O_RDONLY, O_WRONLY, O_RDWR | O_APPEND};
+  pthread_t thread;
+  int found = 0;
+  CHECK(close(creat(path, 0600)) == 0);
+  renames = 1;
+  CHECK(pthread_create(&thread, NULL, rename_on, (void *)path) == 0);
+  for (int i = 0; found < 3000; i++) {
+    int fd = open(i % 2 ? path : "atomic-too", kinds[i / 2 % 4]);
+    if (fd < 0) continue;
+    found++;
+    CHECK(lseek(fd, 7, SEEK_SET) == 7 && kernel_position(fd) == 0 && close(fd) == 0);
+  }
+  renames = 0;
+  CHECK(pthread_join(thread, NULL) == 0);
+  CHECK(access(path, F_OK) == 0 || rename("atomic-too", path) == 0);
+}
 
 int main(int argc, char **argv) {
   CHECK(argc == 2);
@@ -18,6 +49,17 @@ int main(int argc, char **argv) {
   FAILS(open(path, O_RDWR | O_DIRECTORY), ENOTDIR);
   CHECK(fcntl(fd, F_GETFD) == 0);
   WORKS(write(fd, "hello world", 11));
+
+  /* While it is open: others that are not meant, what is no path, and the same file by a name that is not meant. */
+  FAILS(open((const char *)8, O_RDWR), EFAULT);
+  FAILS(open("bystander", O_RDWR), ENOENT);
+  int other;
+  CHECK((other = open("bystander", O_RDWR | O_CREAT, 0600)) >= 0 && write(other, "not", 3) == 3);
+  CHECK(kernel_position(other) == 3 && close(other) == 0 && unlink("bystander") == 0);
+  CHECK(link(path, "bystander") == 0 && (other = open("bystander", O_RDWR)) >= 0);
+  CHECK(read(other, buffer, sizeof buffer) == 11 && memcmp(buffer, "hello world", 11) == 0);
+  CHECK(pwrite(other, "H", 1, 0) == 1 && pread(fd, buffer, 2, 0) == 2 && memcmp(buffer, "He", 2) == 0);
+  CHECK(close(other) == 0 && unlink("bystander") == 0);
   close(fd);
 
   /* O_TRUNC, with and without write access. */
@@ -25,7 +67,7 @@ int main(int argc, char **argv) {
   CHECK(fcntl(fd, F_GETFD) == FD_CLOEXEC);
   CHECK(fstat(fd, &st) == 0 && st.st_size == 0);
   CHECK(write(fd, "abc", 3) == 3);
-  int other = open(path, O_RDONLY | O_TRUNC);
+  other = open(path, O_RDONLY | O_TRUNC);
   CHECK(other >= 0 && fstat(fd, &st) == 0 && st.st_size == 0);
   FAILS(write(other, "x", 1), EBADF);
   CHECK(write(fd, "d", 1) == 1);
@@ -115,5 +157,6 @@ int main(int argc, char **argv) {
   unlink("hard");
   unlink("link");
   close(folder);
+  if (strcmp(path, "atomic") == 0) open_while_it_is_renamed(path);
   return 0;
 }

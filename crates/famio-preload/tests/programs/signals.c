@@ -51,7 +51,7 @@ int main(int argc, char **argv) {
   memset(block, 0, sizeof block);
   CHECK(pwrite(shared, block, sizeof block, 0) == BLOCK && fsync(shared) == 0);
   /* A hang is a failure: the default of SIGALRM ends the program. */
-  alarm(20);
+  alarm(100);
   struct sigaction action = {.sa_handler = on_timer, .sa_flags = SA_RESTART};
   CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
   timer_t timer;

@@ -5,7 +5,7 @@ use super::plain::PlainReads;
 use super::process::disowned;
 use super::registry::files;
 use super::session::{OldSession, Session};
-use super::shadow::Shadow;
+use super::shadow::Slot;
 use super::turn::{Draft, Turns};
 use super::{Access, Descriptors};
 use crate::error::{Error, Result};
@@ -15,7 +15,7 @@ use crate::thread::{Guard, Mutex};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// Nothing was written yet: no journal, no index; reads go to the kernel.
 pub(super) const PLAIN: u8 = 0;
@@ -45,8 +45,8 @@ pub struct AtomicFile {
     pub(super) settings: Settings,
     pub(super) plain: PlainReads,
     pub(super) lease: Lease,
-    /// Made when the program maps the file; stays.
-    pub(super) shadow: OnceLock<Box<Shadow>>,
+    /// Made when the program, or another process, maps the file; stays.
+    pub(super) shadow: Slot,
     /// A descriptor of ours, while there are maps and the program has closed all of its own.
     pub(super) keeper: Mutex<Option<OwnedFd>>,
     pub(super) turns: Turns,
@@ -66,6 +66,13 @@ pub(super) struct Inner {
 }
 
 impl AtomicFile {
+    /// The same error with the file's path in front, if it is not there yet.
+    #[cold]
+    pub(crate) fn named(&self, error: Error) -> Error {
+        let path = self.path.to_string_lossy();
+        if error.detail().is_some_and(|said| said.starts_with(&*path)) { error } else { error.context(path) }
+    }
+
     /// Makes the file behind `fd` atomic in this process: a descriptor of the program's own, open for what `access` says,
     /// without `O_APPEND`. A journal that a crash left is recovered first. The same file gives the same `AtomicFile`.
     ///
@@ -97,7 +104,7 @@ impl AtomicFile {
             inner: Mutex::new(Inner { session: None, old: Vec::new(), arena: None, claim: None, kept: None }),
             plain: PlainReads::default(),
             lease: Lease::default(),
-            shadow: OnceLock::new(),
+            shadow: Slot::default(),
             shadowed: AtomicBool::new(false),
             keeper: Mutex::default(),
             turns: Turns::new(Door::of(device, inode)),
@@ -133,6 +140,11 @@ impl AtomicFile {
         &self.path
     }
 
+    /// What it was opened with.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// Device and inode.
     pub fn key(&self) -> (u64, u64) {
         (self.device, self.inode)
@@ -155,8 +167,15 @@ impl AtomicFile {
         if !self.is_disowned() && !self.fds.is_last(fd) {
             self.lease_leaves(fd);
         }
-        if self.fds.is_last(fd) && !self.is_disowned() {
-            self.keep_for_maps(fd); // with maps that are in use it is not the last
+        if !self.is_disowned() {
+            if self.fds.is_last(fd) {
+                self.keep_for_maps(fd); // with maps that are in use it is not the last
+            } else {
+                self.keep_better_for_maps(fd);
+            }
+        }
+        if !self.fds.is_last(fd) && self.is_in_section() {
+            self.turns.door.set_section(false); // the kernel drops record locks with any descriptor
         }
         let result = if self.fds.is_last(fd) && self.state.load(Ordering::Acquire) != DISOWNED {
             let mut files = files();

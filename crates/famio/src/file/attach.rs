@@ -129,7 +129,7 @@ fn prepare(shared: &Shared, fds: &Descriptors, settings: &Settings) -> Result<u6
     ] {
         word.store(size, Ordering::Release);
     }
-    for word in [&shared.free, &shared.used, &shared.modified[0], &shared.modified[1]] {
+    for word in [&shared.free, &shared.used, &shared.modified[0], &shared.modified[1], &shared.set_after[1]] {
         word.store(0, Ordering::Release);
     }
     shared.pending.iter().for_each(|word| word.store(0, Ordering::Release));

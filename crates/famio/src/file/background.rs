@@ -57,6 +57,20 @@ pub(super) fn start() {
     }
 }
 
+/// Waits until the thread is there, if it was started: with it, the end of this process is seen at once.
+pub(super) fn wait_until_there() {
+    for _ in 0..STARTS {
+        if crate::index::LIVES.are_kept() || OWNER.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let _ = rustix::thread::nanosleep(&STARTING);
+    }
+}
+
+/// Looks at whether the thread has started, and the time between two: a second in all.
+const STARTS: u32 = 10_000;
+const STARTING: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
+
 /// What is done after each round besides settling; gives whether it is to be done again. Set once, by who uses this library
 /// under a program (`posix`).
 static ALSO: OnceLock<fn() -> bool> = OnceLock::new();
@@ -87,15 +101,17 @@ pub(super) fn notify() {
     }
 }
 
-/// Until the next event, or the next ring at the door of a file whose turn this process has.
+/// Until the next event, or until something happens at the door of a file.
 fn sleep(seen: u32, limit: Option<&Timespec>) {
-    let bells: Vec<Word> =
-        files().iter().filter_map(|file| file.bell()).map(|(bell, heard)| Word::shared(bell, heard)).collect();
-    if bells.is_empty() {
+    let mut words: Vec<Word> = Vec::new();
+    if !files().iter().all(|file| file.watch_door(&mut words)) {
+        return;
+    }
+    if words.is_empty() {
         let _ = futex::wait(&EVENTS, futex::Flags::PRIVATE, seen, limit);
         return;
     }
-    let words: Vec<Word> = bells.into_iter().chain([Word::private(&EVENTS, seen)]).collect();
+    words.push(Word::private(&EVENTS, seen));
     // The kernel takes so many; it knows the call since 5.16.
     if words.len() > WORDS_MAX || !wait_for_any(&words, limit) {
         let _ = futex::wait(&EVENTS, futex::Flags::PRIVATE, seen, Some(limit.map_or(&LOOK, |limit| limit.min(&LOOK))));
@@ -103,6 +119,7 @@ fn sleep(seen: u32, limit: Option<&Timespec>) {
 }
 
 fn work() {
+    crate::index::LIVES.keep();
     let (mut pending, mut rung) = (false, false);
     loop {
         let seen = EVENTS.load(Ordering::SeqCst);
@@ -113,7 +130,7 @@ fn work() {
         let all: Vec<Weak<super::AtomicFile>> = files().iter().map(Arc::downgrade).collect();
         (pending, rung) = (false, false);
         for file in all.iter().filter_map(Weak::upgrade) {
-            rung |= file.answer_bell();
+            rung |= file.mind_door();
             loop {
                 match file.settle_some() {
                     // What can't be settled now stays in the journal, where it is safe.

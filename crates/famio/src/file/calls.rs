@@ -4,7 +4,7 @@
 //! A call says so in a word of its thread's own, by two plain stores. The fence that this lacks is the `membarrier` of who
 //! lets go: that comes once a session, calls come all the time.
 
-use crate::sys::membarrier;
+use crate::sys::{membarrier, monotonic_now};
 use crate::thread;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fenc
 /// Threads that have a place of their own. Those beyond share one, and pay for it.
 const PLACES: usize = 512;
 /// In a place's word: how deep its thread is inside (a signal handler may call within a call). Above it counts a number that
-/// changes with every call.
+/// changes with every call that is not within another.
 const DEPTH: u64 = 0xffff;
 const ONE_CALL: u64 = DEPTH + 1;
 
@@ -56,9 +56,11 @@ impl Call {
         };
         match place {
             Some(place) => {
-                // A handler that comes between the two leaves the depth as it was.
+                // A handler that comes between the two leaves the depth as it was. A call within a call leaves the number: who
+                // waits for the outer one is not to take the inner one's end for it.
                 let word = place.word.load(Ordering::Relaxed);
-                place.word.store(word.wrapping_add(ONE_CALL + 1), Ordering::Relaxed);
+                let step = if word & DEPTH == 0 { ONE_CALL + 1 } else { 1 };
+                place.word.store(word.wrapping_add(step), Ordering::Relaxed);
                 compiler_fence(Ordering::SeqCst);
                 if BARRIER.load(Ordering::Relaxed) != YES {
                     fence(Ordering::SeqCst);
@@ -70,6 +72,12 @@ impl Call {
             }
         }
         Self { place, _of_this_thread: PhantomData }
+    }
+
+    /// Whether this thread is inside one. Of the crowd it is not known: false.
+    fn is_inside() -> bool {
+        let place = ALL.get((thread::current().calls.get() as usize).wrapping_sub(1));
+        place.is_some_and(|place| place.word.load(Ordering::Relaxed) & DEPTH != 0)
     }
 }
 
@@ -147,7 +155,10 @@ impl Inside {
 
     /// Whether all of them have left.
     fn have_left(&mut self) -> bool {
-        self.places.retain(|&(at, word)| ALL[at].word.load(Ordering::Acquire) == word);
+        self.places.retain(|&(at, word)| {
+            let now = ALL[at].word.load(Ordering::Acquire);
+            now & DEPTH != 0 && now & !DEPTH == word & !DEPTH
+        });
         self.crowd &= CROWD.load(Ordering::SeqCst) != 0;
         self.places.is_empty() && !self.crowd
     }
@@ -159,8 +170,25 @@ pub(crate) struct Grace {
     inside: Option<Inside>,
 }
 
-/// Times that other threads are let run, before it is left to a later look.
-const YIELDS: usize = 64;
+/// Lets other threads run, for a moment, while they have not done what is waited for: calls are short. Not for longer: where
+/// more want to run than there are processors, each time costs all of their slices. What has not come by then is left to a
+/// later look. Whether it has come.
+pub(crate) fn give_way(mut has_come: impl FnMut() -> bool) -> bool {
+    const TIMES: usize = 64;
+    const LONGEST: u64 = 2_000_000;
+    let begun = monotonic_now();
+    for _ in 0..TIMES {
+        if has_come() {
+            return true;
+        }
+        // Within a call that a signal handler has interrupted, its own thread would wait for itself.
+        if Call::is_inside() || monotonic_now() - begun > LONGEST {
+            return false;
+        }
+        rustix::thread::sched_yield();
+    }
+    false
+}
 
 impl Grace {
     /// To be begun by the first look.
@@ -176,13 +204,7 @@ impl Grace {
 
     /// As [`is_over`](Self::is_over), after a wait for a moment: calls are short.
     pub fn wait(&mut self) -> bool {
-        for _ in 0..YIELDS {
-            if self.is_over() {
-                return true;
-            }
-            rustix::thread::sched_yield();
-        }
-        false
+        give_way(|| self.is_over())
     }
 }
 
@@ -213,6 +235,36 @@ mod tests {
         assert!(here(&Inside::now().unwrap()));
         drop(outer);
         assert!(!here(&Inside::now().unwrap()));
+    }
+
+    /// Was taken for the end of the outer one, and what that uses was let go.
+    #[test]
+    fn the_end_of_a_call_within_a_call_is_not_the_outer_ones() {
+        let outer = Call::begin();
+        let mut inside = Inside::now().unwrap();
+        inside.places.retain(|&(at, _)| at as u64 + 1 == thread::current().calls.get()); // other tests come and go
+        let inner = Call::begin();
+        assert!(!inside.have_left());
+        drop(inner);
+        assert!(!inside.have_left());
+        drop(outer);
+        inside.have_left();
+        assert!(inside.places.is_empty());
+    }
+
+    #[test]
+    fn who_would_wait_for_itself_does_not() {
+        let looks = core::cell::Cell::new(0);
+        let look = || {
+            looks.set(looks.get() + 1);
+            looks.get() > 3
+        };
+        let call = Call::begin();
+        assert!(!give_way(look));
+        assert_eq!(looks.get(), 1);
+        drop(call);
+        looks.set(3);
+        assert!(give_way(look), "it is looked at least once");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::bits::{GRANULE, runs, touched};
 use super::home::copy_out;
+use super::times::Modified;
 use super::{Descriptors, Home};
 use crate::error::{Error, Result};
 use crate::index::{Arena, BLOCK, Cell, Index, Locked, Shared, SharedLock};
@@ -275,13 +276,12 @@ pub(crate) fn count(counter: &core::sync::atomic::AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
 }
 
-/// Puts the time of the last write on the inode. Only an owner may; for others the time of the last settled byte has to do.
+/// Puts the time of the last write on the inode, or what the program has set since. Only an owner may; for others the time of the last settled byte has to do.
 pub(crate) fn restore_times(shared: &Shared, fd: BorrowedFd<'_>) {
-    let [seconds, nanos] = shared.modified.each_ref().map(|word| word.load(Ordering::Relaxed));
-    if seconds != 0 {
+    if let Some(Modified { time, .. }) = shared.last_change() {
         let times = Timestamps {
             last_access: Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
-            last_modification: Timespec { tv_sec: seconds as i64, tv_nsec: nanos as i64 },
+            last_modification: Timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_nsec },
         };
         let _ = rustix::fs::futimens(fd, &times);
     }

@@ -3,8 +3,10 @@
 
 use super::Access;
 use crate::error::{Error, Result};
-use crate::sys::high_duplicate;
+use crate::journal::has_lost_its_name;
+use crate::sys::{high_duplicate, open_again};
 use crate::thread::{Guard, Mutex};
+use rustix::fs::OFlags;
 use rustix::time::Timespec;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -74,7 +76,9 @@ impl Descriptors {
         list.open.retain(|&(known, _)| known != fd);
         if list.open.is_empty() || !keep_writable || list.writable().is_some() {
             list.let_go();
-        } else if was_writable && list.parked.is_none() {
+        } else if was_writable && list.parked.as_ref().is_none_or(|parked| has_lost_its_name(parked.as_fd())) {
+            // By one whose name is gone nobody would find the journal.
+            list.let_go();
             list.park(fd);
         }
         let is_last = list.open.is_empty();
@@ -113,6 +117,39 @@ impl Descriptors {
     pub fn has_writable(&self) -> bool {
         let list = self.list();
         list.parked.is_some() || list.open.iter().any(|&(_, access)| access == Access::Write)
+    }
+
+    /// The program has taken the name away by which the writable one was opened that is used: another, whose name is there, is to
+    /// be used from now on. Whether there is one.
+    pub fn prefer_named(&self) -> bool {
+        let open = &mut self.list().open;
+        // SAFETY: as in `with`.
+        let is_named = |fd: RawFd| !has_lost_its_name(unsafe { BorrowedFd::borrow_raw(fd) });
+        let named = open.iter().position(|&(fd, access)| access == Access::Write && is_named(fd));
+        if let Some(place) = named {
+            open[..=place].rotate_right(1);
+        }
+        named.is_some()
+    }
+
+    /// As [`prefer_named`](Self::prefer_named), where the program has none left to write by: one of ours, by a name that it reads by.
+    /// Whether there is one.
+    pub fn park_named(&self) -> bool {
+        let mut list = self.list();
+        if list.writable().is_some() {
+            return false;
+        }
+        // SAFETY: as in `with`.
+        let mut open = list.open.iter().map(|&(fd, _)| unsafe { BorrowedFd::borrow_raw(fd) });
+        let named = open.find(|&fd| !has_lost_its_name(fd));
+        // Not one that waits for a lease of ours.
+        let Some(Ok(new)) = named.map(|fd| open_again(fd, OFlags::RDWR | OFlags::NONBLOCK)) else { return false };
+        let old = list.parked.take();
+        list.park(new.as_raw_fd());
+        // Closed when the program closes one of its own.
+        list.leftover.extend(old);
+        list.leftover.push(Arc::new(new));
+        list.parked.is_some()
     }
 
     /// Calls `work` with a descriptor that stays open meanwhile; a writable one where asked for. `EBADF` without one.
@@ -205,5 +242,31 @@ mod tests {
         fds.remove(file.as_raw_fd(), true);
         assert!(fds.is_empty() && !fds.has_writable());
         assert_eq!(fds.with(false, |_| Ok(())).unwrap_err().errno(), libc::EBADF);
+    }
+
+    /// Written by a link that has gone, and read by a name that is there: the file was handed back, or `EBUSY` beside others' maps.
+    #[test]
+    fn who_reads_by_a_name_that_is_there_writes_by_it() {
+        let path = |end: &str| format!("/dev/shm/famio-named-{}{end}", std::process::id());
+        std::fs::write(path(""), "bytes").unwrap();
+        std::fs::hard_link(path(""), path("-link")).unwrap();
+        let read = std::fs::File::open(path("")).unwrap();
+        let link = std::fs::File::options().read(true).write(true).open(path("-link")).unwrap();
+        let fds = Descriptors::default();
+        fds.add(read.as_raw_fd(), Access::Read);
+        fds.add(link.as_raw_fd(), Access::Write);
+        fds.remove(link.as_raw_fd(), true);
+        drop(link);
+        std::fs::remove_file(path("-link")).unwrap();
+        assert!(fds.with(true, |fd| Ok(has_lost_its_name(fd))).unwrap() && !fds.prefer_named());
+        assert!(fds.park_named());
+        let wrote = fds.with(true, |fd| {
+            assert!(!has_lost_its_name(fd));
+            Ok(rustix::io::pwrite(fd, b"BYTES", 0)?)
+        });
+        std::fs::remove_file(path("")).unwrap();
+        assert_eq!(wrote.unwrap(), 5);
+        fds.remove(read.as_raw_fd(), true);
+        assert!(fds.is_empty() && fds.0.lock().leftover.is_empty());
     }
 }

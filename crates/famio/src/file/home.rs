@@ -3,7 +3,8 @@
 use super::Descriptors;
 use crate::error::{Error, Result};
 use crate::index::Shared;
-use crate::map::{Mapping, guard};
+use crate::map::ahead::Reach;
+use crate::map::{Advice, Mapping, guard};
 use crate::pmem::{Domain, Medium};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
 use rustix::fs::FallocateFlags;
@@ -39,8 +40,11 @@ impl Home {
             let stat = rustix::fs::fstat(fd)?;
             let sparse = (stat.st_blocks as u64) * 512 < stat.st_size as u64;
             let size = stat.st_size as u64;
-            let map = Mapping::reserve(fd, domain, size, writable, crate::map::RESERVATION)?;
+            let mut map = Mapping::reserve(fd, domain, size, writable, crate::map::RESERVATION)?;
             medium.watch(fd, map.base(), map.reserved());
+            if !sparse {
+                map.map_ahead(size, if domain == Domain::Pmem { Reach::PopulateRead } else { Reach::Touch });
+            }
             Ok((Box::new(map), sparse, size))
         })?;
         let current = AtomicPtr::new(core::ptr::from_ref(&*map).cast_mut());
@@ -72,6 +76,18 @@ impl Home {
         }
         // SAFETY: the rest of the caller's buffer.
         unsafe { zero_out(dst.wrapping_add(there), len - there) }
+    }
+
+    /// Bytes at `offset` are about to be read: what follows is mapped ahead, if they are read in order.
+    #[inline]
+    pub fn touch(&self, shared: &Shared, offset: u64, len: usize) {
+        self.map().touch(offset, len, || shared.physical.load(Ordering::Relaxed));
+    }
+
+    /// Says how a range of the file will be read.
+    pub fn advise(&self, shared: &Shared, range: core::ops::Range<u64>, advice: Advice) {
+        let end = range.end.min(shared.physical.load(Ordering::Acquire));
+        self.map().advise(range.start, end.saturating_sub(range.start) as usize, advice);
     }
 
     /// Makes room so that bytes below `end` can be stored to through the mapping: physical size, allocated blocks, map.

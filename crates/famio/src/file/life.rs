@@ -76,12 +76,14 @@ impl AtomicFile {
                     self.put_in_kernels_file()?;
                     self.release_claim(&mut inner); // the others do as this one
                 }
-                self.state.store(DEMOTED, Ordering::Release);
+                self.state.store(DEMOTED, Ordering::SeqCst);
+                self.late_copies_to_kernel();
                 return Ok(None);
             }
             self.take_turn(&mut inner)?;
-            let begun = super::turn::now();
+            let begun = crate::sys::monotonic_now();
             self.prepare_kept(&mut inner)?;
+            self.join_shadow()?;
             match self.shadow_for_maps() {
                 Err(e) if e.errno() == libc::ENOMEM => {
                     crate::sys::notice_parts(&[self.path.to_bytes(), LARGE]);
@@ -92,18 +94,31 @@ impl AtomicFile {
                 made => made?,
             }
             let Some(claim) = &inner.claim else { return Err(Error::new(libc::EBADF)) };
+            // A map that was kept of it as an ordinary file counts as one that has it open: no lease could be had.
+            crate::map::cache::forget(self.device, self.inode);
+            // A process that ends with it is to be seen to.
+            self.be_seen();
             self.turns.door.set_session(true);
-            let attached = attach::attach(&self.fds, claim, &self.settings, inner.arena.clone());
+            let attach = || attach::attach(&self.fds, claim, &self.settings, inner.arena.clone());
+            let attached = match attach() {
+                Err(e) if e.errno() == libc::ESTALE && (self.fds.prefer_named() || self.fds.park_named()) => attach(),
+                attached => attached,
+            };
             if attached.is_err() {
                 self.turns.door.set_session(false);
             }
             let session = match attached {
                 Err(e) if e.errno() == libc::ESTALE && self.fds.with(true, |fd| Ok(has_lost_its_name(fd)))? => {
                     // Its other names are not known: there is no folder to find a journal by after a crash.
+                    if self.is_mapped_by_others() {
+                        self.release_claim(&mut inner);
+                        return Err(self.mapped_by_others());
+                    }
                     self.maps_to_kernel()?;
                     crate::sys::notice_parts(&[self.path.to_bytes(), LOST]);
                     self.put_in_kernels_file()?;
-                    self.state.store(DEMOTED, Ordering::Release);
+                    self.state.store(DEMOTED, Ordering::SeqCst);
+                    self.late_copies_to_kernel();
                     return Ok(None);
                 }
                 result => result.map_err(|e| e.context(self.path.to_string_lossy()))?,
@@ -111,6 +126,9 @@ impl AtomicFile {
             let session = Box::new(session);
             inner.arena = Some(session.arena.clone());
             if let Err(e) = self.take_up(&session).and_then(|()| self.take_up_kept(&mut inner, &session)) {
+                return Err(self.put_down(&mut inner, session, e));
+            }
+            if let Err(e) = self.take_size_left(&session).and_then(|()| self.share_with_maps(&session)) {
                 return Err(self.put_down(&mut inner, session, e));
             }
             self.tell_of_shadow(&session);
@@ -141,15 +159,33 @@ impl AtomicFile {
                 format!("{}: it is mapped, and can't be handed back to the kernel", self.path.to_string_lossy()),
             ));
         }
-        self.take_stores()?;
         if !self.is_demoted() && !self.is_disowned() {
             self.arrive()?;
+            if self.state.load(Ordering::Acquire) == PLAIN {
+                self.join_shadow()?; // others may have stored there
+            }
+        }
+        self.take_stores()?;
+        if !self.is_demoted() && !self.is_disowned() && self.is_mapped_by_others() {
+            return Err(self.mapped_by_others());
         }
         if self.turns.is_disturbed() && self.state.load(Ordering::Acquire) == PLAIN && self.fds.has_writable() {
             // The kernel's file is to have what travels.
             self.session_for_write().map(drop)?;
         }
         self.leave(DEMOTED)
+    }
+
+    /// Whether there are other processes at a file that one of them has mapped: what it shows is memory that they share.
+    pub(crate) fn is_mapped_by_others(&self) -> bool {
+        self.turns.door.shadow().is_some() && self.turns.door.has_others()
+    }
+
+    /// They would go on with memory that nobody shows what the kernel's file has.
+    fn mapped_by_others(&self) -> Error {
+        let path = self.path.to_string_lossy();
+        let what = format!("{path}: other processes have it mapped, and it can't be handed back to the kernel");
+        Error::with(libc::EBUSY, what)
     }
 
     /// Whether the file was handed back.
@@ -162,7 +198,7 @@ impl AtomicFile {
     /// # Errors
     /// Those of the commit or of the journal's end; the journal stays then, and the file may take no more writes.
     pub fn settle(&self) -> Result<()> {
-        self.close_session()
+        self.commit_all()
     }
 
     /// Commits, settles and closes the journal clean; the next write attaches anew.
@@ -182,7 +218,7 @@ impl AtomicFile {
             self.lease.rest();
             let closed = self.close_journal(session);
             self.lease_ends(closed.is_ok());
-            closed.map_err(|e| e.context(self.path.to_string_lossy()))?;
+            closed.map_err(|e| self.named(e))?;
             self.plain.forget_size();
             self.session.store(core::ptr::null_mut(), Ordering::SeqCst);
             ended = inner.session.take();

@@ -1,5 +1,7 @@
 //! Atomic files: read, write, size, SYNC.
 
+mod advise;
+mod also;
 mod atomic;
 mod attach;
 pub(crate) mod background;
@@ -8,6 +10,7 @@ mod buffers;
 mod calls;
 mod close;
 mod context;
+mod counters;
 mod deferred;
 mod descriptors;
 mod gather;
@@ -25,6 +28,7 @@ mod session;
 pub(crate) mod shadow;
 mod size;
 mod sync;
+mod times;
 mod transfer;
 mod turn;
 mod write;
@@ -32,8 +36,11 @@ mod zero;
 
 pub use atomic::AtomicFile;
 pub use buffers::{Access, UserBuf};
-pub(crate) use calls::{Call, Grace};
+pub(crate) use calls::{Call, Grace, give_way};
+pub use counters::Counters;
 pub(crate) use descriptors::Descriptors;
 pub(crate) use home::{Home, copy_in};
 pub use lease::bar_leases;
 pub use process::{close_all, disown_all, release_all};
+pub(crate) use registry::{forget_for_child, remember_for_child};
+pub use times::Modified;

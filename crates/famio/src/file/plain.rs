@@ -4,10 +4,11 @@
 use super::home::copy_out;
 use super::turn::Turns;
 use super::{Descriptors, UserBuf};
-use crate::map::Mapping;
+use crate::map::ahead::Reach;
+use crate::map::{Advice, Mapping, cache};
 use crate::pmem::Domain;
 use crate::thread::Mutex;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
 /// Reads that the kernel does before the file is mapped: a program that looks at a file's header needs no mapping.
@@ -24,6 +25,8 @@ pub(super) struct PlainReads {
     size: AtomicU64,
     /// The door's state with which that was so: another process may have made the file shorter since.
     as_of: AtomicU64,
+    /// It was said to be read at random, before it was mapped maybe.
+    random: AtomicBool,
     looking: Mutex<()>,
 }
 
@@ -52,6 +55,7 @@ impl PlainReads {
             self.look(fds, turns, quiet, end)?;
         }
         let map = self.map.get()?.as_ref()?;
+        map.touch(offset, total, || self.size.load(Ordering::Relaxed));
         let mut done = 0;
         for buf in bufs {
             let from = map.ptr(offset + done as u64, buf.len)?;
@@ -67,15 +71,51 @@ impl PlainReads {
         if self.count.fetch_add(1, Ordering::Relaxed) < BY_KERNEL {
             return None;
         }
-        let size = fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64)).ok()?;
-        self.map.get_or_init(|| fds.with(false, |fd| Mapping::read_only(fd, Domain::PageCache, size)).ok());
+        let size = self.see(fds, turns, quiet)?;
+        (end <= size).then_some(())
+    }
+
+    /// Maps it, if that was not done; gives its size, which is believed as long as it is `quiet`.
+    #[cold]
+    fn see(&self, fds: &Descriptors, turns: &Turns, quiet: u64) -> Option<u64> {
+        let asked = fds.with(false, |fd| Ok(cache::ask(fd, false)?)).ok()?;
+        let size = asked.key.size;
+        self.map.get_or_init(|| {
+            let mut map = fds.with(false, |fd| Mapping::read_only(fd, Domain::PageCache, size)).ok()?;
+            if asked.full {
+                map.map_ahead(size, if asked.dax { Reach::PopulateRead } else { Reach::Touch });
+            }
+            if self.random.load(Ordering::Relaxed) {
+                map.advise(0, size as usize, Advice::Random);
+            }
+            Some(map)
+        });
         // Not after one who has looked later.
         let _looking = self.looking.lock();
         if turns.still(quiet) {
             self.size.store(size, Ordering::Release);
             self.as_of.store(quiet, Ordering::Release);
         }
-        (end <= size).then_some(())
+        Some(size)
+    }
+
+    /// Says how a range will be read. Who says that it will be is not kept waiting for the mapping until the file was read a few
+    /// times; who says at random is remembered.
+    pub fn advise(&self, fds: &Descriptors, turns: &Turns, range: core::ops::Range<u64>, advice: Advice) {
+        match advice {
+            Advice::Random => self.random.store(true, Ordering::Relaxed),
+            Advice::Normal | Advice::Sequential => self.random.store(false, Ordering::Relaxed),
+            Advice::WillNeed | Advice::DontNeed => {}
+        }
+        let wanted = matches!(advice, Advice::Sequential | Advice::WillNeed);
+        let seen = match turns.is_quiet() {
+            Some(quiet) if wanted => self.see(fds, turns, quiet),
+            _ => None,
+        };
+        if let Some(map) = self.map.get().and_then(Option::as_ref) {
+            let end = range.end.min(seen.unwrap_or_else(|| self.size.load(Ordering::Acquire)));
+            map.advise(range.start, end.saturating_sub(range.start) as usize, advice);
+        }
     }
 
     /// The file was changed by us: its size is to be looked at again.

@@ -4,6 +4,7 @@ use super::atomic::DISOWNED;
 use super::calls;
 use super::registry::{files, inherited};
 use crate::error::{Error, Result};
+use crate::thread::Held;
 use core::sync::atomic::Ordering;
 
 pub(super) fn disowned() -> Error {
@@ -37,19 +38,23 @@ pub fn release_all() {
 }
 
 /// In a forked child: every file that the parent had open answers `EBUSY` from now on, and nothing of the parent's is
-/// touched. The child may open them itself once the parent has closed them.
+/// touched. The child opens them itself, as any other process.
 pub fn disown_all() {
+    let _held = Held::of_process(); // memory is freed, which a handler must not do in between
     for file in inherited() {
-        file.state.store(DISOWNED, Ordering::Release);
+        if !file.is_demoted() {
+            file.state.store(DISOWNED, Ordering::Release);
+        }
         file.fds.forget();
+        file.turns.door.forget();
         // Closing our copies leaves the parent's lock alone; keeping them would outlive the parent.
         if let Some(mut inner) = file.inner.try_lock() {
             inner.claim = None;
-            file.turns.door.forget();
             let old = inner.old.iter().map(|old| &old.session.arena);
             old.chain(&inner.arena).for_each(|arena| arena.forget_file());
         }
     }
+    crate::index::LIVES.forget();
     calls::forget_all();
     super::shadow::disown();
 }

@@ -17,6 +17,8 @@ impl Session {
         self.join(cx)?;
         count(&cx.shared().epoch_reads, 1);
         let mut room = CALL_MAX.min(cx.shared().size().saturating_sub(offset).min(CALL_MAX as u64) as usize);
+        let asked = bufs.iter().fold(0usize, |sum, buf| sum.saturating_add(buf.len));
+        self.home.touch(cx.shared(), offset, asked.min(room));
         let mut done = 0;
         for buf in bufs {
             let len = buf.len.min(room);

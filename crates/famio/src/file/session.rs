@@ -26,9 +26,6 @@ pub(crate) struct Session {
 /// Most bytes that one call moves, as in the kernel.
 pub(crate) const CALL_MAX: usize = 0x7fff_f000;
 
-/// Not given to callers: the file has a shadow, and is changed together with it by who holds its lock (`file::shadow`).
-pub(crate) const SHADOWED: i32 = libc::EREMCHG;
-
 impl Session {
     #[inline]
     pub fn context<'a>(&'a self, fds: &'a Descriptors) -> Context<'a> {

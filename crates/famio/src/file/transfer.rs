@@ -5,6 +5,7 @@ use super::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, PLAIN};
 use super::process::disowned;
 use super::session::Session;
 use crate::error::{Error, Result};
+use crate::rule::{Rule, holds};
 use crate::sys::{check, syscall};
 use core::sync::atomic::Ordering;
 use rustix::fs::FallocateFlags;
@@ -22,14 +23,18 @@ impl AtomicFile {
 
     /// Calls `work` with the session, anew if the journal was closed meanwhile; `kernel` when the file is handed back.
     #[inline(always)]
-    fn writing<T>(&self, mut work: impl FnMut(&Session) -> Result<T>, kernel: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub(super) fn writing<T>(
+        &self,
+        mut work: impl FnMut(&Session) -> Result<T>,
+        kernel: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
         for _ in 0..ENDINGS {
             match self.session_for_write() {
                 Ok(None) => return kernel(),
                 Ok(Some(session)) => match work(&session) {
                     Ok(done) => return Ok(done),
                     Err(e) if e.errno() == libc::ESTALE => rustix::thread::sched_yield(),
-                    Err(e) => return Err(e),
+                    Err(e) => return Err(self.refused(e)),
                 },
                 // It was closed again before we had it. With a sentence, it can't be made.
                 Err(e) if e.errno() == libc::ESTALE && e.detail().is_none() => rustix::thread::sched_yield(),
@@ -37,6 +42,17 @@ impl AtomicFile {
             }
         }
         Err(Error::with(libc::EIO, "its journal could not be closed: no more writes are taken"))
+    }
+
+    /// Of a write: what is refused for good says why.
+    #[cold]
+    fn refused(&self, error: Error) -> Error {
+        let poisoned = |session: &Session| session.arena.shared().poisoned.load(Ordering::Acquire) != 0;
+        if error.errno() != libc::EIO || error.detail().is_some() || self.with_session(poisoned) != Some(true) {
+            return error;
+        }
+        let why = "an earlier write or SYNC of it failed, and it takes no more: close it, and open it again";
+        self.named(Error::with(libc::EIO, why))
     }
 
     /// Reads into `bufs` from `offset`; fewer bytes at the end of the file.
@@ -52,6 +68,16 @@ impl AtomicFile {
             // SAFETY: the caller's promise.
             return unsafe { self.read_foreign(offset, bufs) };
         }
+        // SAFETY: the caller's promise.
+        unsafe { self.read_here(offset, bufs) }
+    }
+
+    /// As [`read`](Self::read), whoever wrote it: from the shadow, if there is one, else from the file.
+    ///
+    /// # Safety
+    /// As [`read`](Self::read).
+    #[inline]
+    pub(super) unsafe fn read_here(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
         match self.shadow() {
             // SAFETY: the caller's promise.
             Some(shadow) if !self.is_demoted() => unsafe { self.read_shadow(shadow, offset, bufs) },
@@ -60,7 +86,7 @@ impl AtomicFile {
         }
     }
 
-    /// As [`read`](Self::read), past the shadow.
+    /// As [`read_here`](Self::read_here), past the shadow.
     ///
     /// # Safety
     /// As [`read`](Self::read).
@@ -81,6 +107,13 @@ impl AtomicFile {
                 DISOWNED => return Err(disowned()),
                 DEMOTED => return self.read_kernel(offset, bufs),
                 _ => {
+                    if self.turns.door.shadow().is_some()
+                        && self.shadow().is_none()
+                        && let Some(shadow) = self.join_shadow()?
+                    {
+                        // SAFETY: the caller's promise.
+                        return unsafe { self.read_shadow(shadow, offset, bufs) };
+                    }
                     if let Some(quiet) = self.turns.is_quiet() {
                         // SAFETY: the caller's promise.
                         let read = match unsafe { self.plain.read(&self.fds, &self.turns, quiet, offset, bufs) } {
@@ -178,10 +211,14 @@ impl AtomicFile {
 
     /// The logical size in bytes, with what was not committed yet.
     pub fn size(&self) -> u64 {
-        let kernel = || self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64)).unwrap_or(0);
+        let kernel = || self.kernels_size();
         loop {
             match (self.state.load(Ordering::Acquire), self.session()) {
                 (ATTACHED, Some(session)) => return session.arena.shared().size(),
+                (PLAIN, _) if self.turns.door.shadow().is_some() => match self.shared_size() {
+                    Some(size) => return size,
+                    None => return kernel(),
+                },
                 (PLAIN, _) if self.turns.is_quiet().is_none() => match self.size_beside() {
                     Ok(Some(size)) => return size,
                     Ok(None) => {}
@@ -192,19 +229,27 @@ impl AtomicFile {
         }
     }
 
+    /// That of the kernel's file.
+    pub(super) fn kernels_size(&self) -> u64 {
+        self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64)).unwrap_or(0)
+    }
+
     /// Sets the size; part of the open epoch. Growing shows zeros.
     ///
     /// # Errors
     /// As [`write`](Self::write).
     pub fn set_size(&self, size: u64) -> Result<()> {
         Self::may_lock()?;
-        let set = || {
-            self.writing(
-                |session| session.set_size(&self.fds, size),
-                || self.fds.with(true, |fd| Ok(rustix::fs::ftruncate(fd, size)?)),
-            )
-        };
+        let set = || self.set_size_of_file(size);
         self.changing(set, set, |()| size..size)
+    }
+
+    /// As [`set_size`](Self::set_size), past the shadow.
+    pub(super) fn set_size_of_file(&self, size: u64) -> Result<()> {
+        self.writing(
+            |session| session.set_size(&self.fds, size),
+            || self.fds.with(true, |fd| Ok(rustix::fs::ftruncate(fd, size)?)),
+        )
     }
 
     /// Makes the file at least as long as `size`; part of the open epoch. What is new shows zeros.
@@ -254,9 +299,12 @@ impl AtomicFile {
     /// # Errors
     /// `EIO`: the flush failed; nothing of the epoch is durable, no more writes are taken.
     pub fn sync(&self) -> Result<()> {
-        self.take_stores()?;
         if self.state.load(Ordering::Acquire) == PLAIN {
             self.arrive()?;
+            self.join_shadow()?; // others may have stored there
+        }
+        if holds(Rule::StoresBeforeCommit) {
+            self.take_stores()?;
         }
         for _ in 0..ENDINGS {
             self.leave_dead_behind()?;
@@ -270,17 +318,8 @@ impl AtomicFile {
                 PLAIN | DEMOTED => return self.fds.with(false, |fd| Ok(rustix::fs::fdatasync(fd)?)),
                 _ => {
                     Self::may_lock()?;
-                    if let Some(session) = self.session() {
-                        match session.sync(&self.fds, || self.turns.committed()) {
-                            // It has ended meanwhile: committed, or not.
-                            Err(e) if e.errno() == libc::ESTALE => {}
-                            result => {
-                                if self.lease.is_due(&session) {
-                                    self.lease.ask(&session);
-                                }
-                                return result;
-                            }
-                        }
+                    if let Some(synced) = self.sync_session() {
+                        return synced;
                     }
                 }
             }
@@ -289,11 +328,18 @@ impl AtomicFile {
         Err(Error::with(libc::EIO, "its journal ends and begins too often to be committed"))
     }
 
-    /// When the file was last changed, where that is not yet on its inode.
-    pub fn modified(&self) -> Option<libc::timespec> {
-        let session = (self.state.load(Ordering::Acquire) == ATTACHED).then(|| self.session()).flatten()?;
-        let [seconds, nanos] = session.arena.shared().modified.each_ref().map(|word| word.load(Ordering::Relaxed));
-        (seconds != 0).then_some(libc::timespec { tv_sec: seconds as i64, tv_nsec: nanos as i64 })
+    /// SYNC of the session. `None`: there is none, or it has ended meanwhile: committed, or not.
+    #[inline]
+    fn sync_session(&self) -> Option<Result<()>> {
+        let session = self.session()?;
+        let synced = session.sync(&self.fds, || self.turns.committed(session.arena.shared()));
+        if synced.as_ref().is_err_and(|e| e.errno() == libc::ESTALE) {
+            return None;
+        }
+        if self.lease.is_due(&session) {
+            self.lease.ask(&session);
+        }
+        Some(synced.map_err(|e| self.named(e)))
     }
 }
 

@@ -1,11 +1,12 @@
 //! Writing to an attached file: block by block, each through a buffer, so that no lock of a block is held while the
 //! caller's memory is touched.
 
+use super::also::{ALSO, is_doing};
 use super::bits::GRANULE;
 use super::context::{BlockBuf, Context, count};
 use super::home::copy_in;
 use super::read::is_current;
-use super::session::{CALL_MAX, SHADOWED, Session};
+use super::session::{CALL_MAX, Session};
 use super::{Descriptors, UserBuf};
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, BLOCKS_MAX};
@@ -225,12 +226,12 @@ impl Session {
         Ok(())
     }
 
-    /// The file takes a change, of this thread. `SHADOWED`: not alone. Inside the gate, or with it closed.
+    /// The file takes a change, of this thread. `ALSO`: something is to be done beside it. Inside the gate, or with it closed.
     #[inline]
     pub(super) fn check_change(&self, cx: Context<'_>) -> Result<()> {
         self.check(cx)?;
-        if cx.shared().mapped.load(Ordering::Relaxed) != 0 && crate::thread::current().with_shadow.get() == 0 {
-            return Err(Error::new(SHADOWED));
+        if cx.shared().also.load(Ordering::Relaxed) != 0 && !is_doing() {
+            return Err(Error::new(ALSO));
         }
         Ok(())
     }

@@ -76,11 +76,18 @@ impl Session {
     }
 }
 
-/// Where the file itself next has bytes; `None` where it can't say. Its position is not used by anybody.
+/// Where the file itself next has bytes; `None` where it can't say. The kernel's position, by which it is asked, is put back: it may
+/// be one that several processes share, which the caller has locked (`posix::size`).
 fn next_data(cx: Context<'_>, at: u64) -> Option<u64> {
-    let found = cx.fds.with(false, |fd| match rustix::fs::seek(fd, rustix::fs::SeekFrom::Data(at)) {
-        Err(rustix::io::Errno::NXIO) => Ok(u64::MAX), // nothing but a hole, or beyond the end
-        found => Ok(found?),
+    use rustix::fs::{SeekFrom, seek};
+    let found = cx.fds.with(false, |fd| {
+        let before = seek(fd, SeekFrom::Current(0))?;
+        let found = seek(fd, SeekFrom::Data(at));
+        seek(fd, SeekFrom::Start(before))?;
+        match found {
+            Err(rustix::io::Errno::NXIO) => Ok(u64::MAX), // nothing but a hole, or beyond the end
+            found => Ok(found?),
+        }
     });
     found.ok()
 }

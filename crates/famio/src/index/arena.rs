@@ -47,6 +47,7 @@ impl Arena {
             }
         };
         let base = NonNull::new(base).ok_or(Error::new(libc::ENOMEM))?;
+        crate::sys::keep_from_children(base.as_ptr(), reserved);
         let arena = Self { base, reserved, file: Mutex::new(Some(file)) };
         let shared = arena.shared();
         shared.next.store(4096, Ordering::Relaxed);
@@ -148,6 +149,9 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
+        if self.file.get_mut().is_ok_and(|file| file.is_none()) {
+            return; // a forked child's: what lies there is not the arena
+        }
         // SAFETY: the mapping is ours, and no reference into it outlives the arena.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.reserved) };
     }

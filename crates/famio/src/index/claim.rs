@@ -1,6 +1,6 @@
-//! Who has the file: a lock file in `/dev/shm`, named by the file's identity in this boot. One process at a time may write
-//! an atomic file; several may read one that nobody writes. The lock goes when its process goes, however that ends; the
-//! lock file becomes the arena when the file is first written.
+//! Who has the file: a lock file in `/dev/shm`, named by the file's identity in this boot. One process at a time has it: whose
+//! turn it is (`file::turn`), or who recovers it. Who looks through its journal shares it with others that do. The lock goes when
+//! its process goes, however that ends; the lock file becomes the arena when the file is first written.
 
 use crate::error::{Error, Result};
 use crate::sys::high_duplicate;
@@ -24,6 +24,24 @@ fn name_of(dev: u64, ino: u64) -> String {
 impl Claim {
     /// Takes the claim of the file `(dev, ino)`, `like` which the lock file is owned. `EBUSY` when another process has it.
     pub fn take(like: BorrowedFd<'_>, dev: u64, ino: u64, exclusive: bool) -> Result<Self> {
+        let taken = Self::open(like, dev, ino, exclusive, |lock| lock_soon(lock, exclusive))?;
+        taken.map_err(|held| busy(&held, &name_of(dev, ino)))
+    }
+
+    /// Takes the claim for writing, if nobody has it.
+    pub fn try_take(like: BorrowedFd<'_>, dev: u64, ino: u64) -> Result<Option<Self>> {
+        let lock_now = |lock: &OwnedFd| rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive);
+        Ok(Self::open(like, dev, ino, true, lock_now)?.ok())
+    }
+
+    /// Opens the lock file and locks it by `lock_by`. Where that would block, the lock file that somebody holds comes back.
+    fn open(
+        like: BorrowedFd<'_>,
+        dev: u64,
+        ino: u64,
+        exclusive: bool,
+        lock_by: impl Fn(&OwnedFd) -> rustix::io::Result<()>,
+    ) -> Result<core::result::Result<Self, OwnedFd>> {
         let name = name_of(dev, ino);
         let failed = |e: Errno| Error::from(e).context(format_args!("claiming the file by {name}"));
         loop {
@@ -31,16 +49,16 @@ impl Claim {
             let low = rustix::fs::openat(CWD, &*name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
             let lock = high_duplicate(low.as_fd())?;
             drop(low);
-            match lock_soon(&lock, exclusive) {
+            match lock_by(&lock) {
                 Ok(()) => {}
-                Err(Errno::WOULDBLOCK) => return Err(busy(&lock, &name)),
+                Err(Errno::WOULDBLOCK) => return Ok(Err(lock)),
                 Err(e) => return Err(failed(e)),
             }
             // The owner may have removed the name between our open and our lock.
             let here = rustix::fs::fstat(&lock).map_err(failed)?;
             if here.st_nlink == 1 {
                 own_like(&lock, &here, like)?;
-                return Ok(Self { lock, name, exclusive });
+                return Ok(Ok(Self { lock, name, exclusive }));
             }
         }
     }
@@ -48,27 +66,6 @@ impl Claim {
     /// Whether there is a lock file: somebody has the claim, or has died with it.
     pub fn has_file(dev: u64, ino: u64) -> bool {
         rustix::fs::lstat(&*name_of(dev, ino)).is_ok()
-    }
-
-    /// Takes the claim for writing, if nobody has it.
-    pub fn try_take(like: BorrowedFd<'_>, dev: u64, ino: u64) -> Result<Option<Self>> {
-        let name = name_of(dev, ino);
-        let failed = |e: Errno| Error::from(e).context(format_args!("claiming the file by {name}"));
-        loop {
-            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let low = rustix::fs::openat(CWD, &*name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
-            match rustix::fs::flock(&low, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => {}
-                Err(Errno::WOULDBLOCK) => return Ok(None),
-                Err(e) => return Err(failed(e)),
-            }
-            let lock = high_duplicate(low.as_fd())?;
-            let here = rustix::fs::fstat(&lock).map_err(failed)?;
-            if here.st_nlink == 1 {
-                own_like(&lock, &here, like)?;
-                return Ok(Some(Self { lock, name, exclusive: true }));
-            }
-        }
     }
 
     /// Goes on with a new lock file, without an arena; nobody gets the claim in between.
@@ -150,7 +147,7 @@ pub(super) fn lock_soon(lock: &OwnedFd, exclusive: bool) -> rustix::io::Result<(
 }
 
 /// A lock file of root's for a user's file must not keep the user out later.
-pub(super) fn own_like(lock: &OwnedFd, here: &rustix::fs::Stat, like: BorrowedFd<'_>) -> Result<()> {
+pub(crate) fn own_like(lock: &OwnedFd, here: &rustix::fs::Stat, like: BorrowedFd<'_>) -> Result<()> {
     let me = rustix::process::geteuid();
     if me.is_root() {
         let file = rustix::fs::fstat(like)?;
@@ -166,8 +163,7 @@ fn busy(lock: &OwnedFd, name: &str) -> Error {
         Some(pid) => format!("process {pid}"),
         None => "another process".into(),
     };
-    let what =
-        format!("in use as an atomic file by {owner}; one process at a time may have it open for writing ({name})");
+    let what = format!("in use as an atomic file by {owner}, whose turn it is ({name})");
     Error::with(libc::EBUSY, what)
 }
 
@@ -221,14 +217,17 @@ mod tests {
         // One who sweeps: held for a moment, by another open description.
         writer.release();
         let name = name_of(dev, ino);
-        let file_of_lock = std::fs::File::create(&name).unwrap();
-        rustix::fs::flock(&file_of_lock, FlockOperation::LockExclusive).unwrap();
-        let writer = std::thread::scope(|scope| {
-            let claim = scope.spawn(|| Claim::take(file.as_fd(), dev, ino, true));
-            drop(file_of_lock);
-            claim.join().unwrap().unwrap()
+        // "A moment" is short: this thread may have been off its processor for longer.
+        let writer = (0..100).find_map(|_| {
+            let file_of_lock = std::fs::File::create(&name).unwrap();
+            rustix::fs::flock(&file_of_lock, FlockOperation::LockExclusive).unwrap();
+            std::thread::scope(|scope| {
+                let claim = scope.spawn(|| Claim::take(file.as_fd(), dev, ino, true));
+                rustix::fs::flock(&file_of_lock, FlockOperation::Unlock).unwrap();
+                claim.join().unwrap().inspect_err(|e| assert_eq!(e.errno(), libc::EBUSY)).ok()
+            })
         });
-        writer.release();
+        writer.expect("it never waits for a moment").release();
         assert_eq!(owner(dev, ino), None);
         assert!(!std::path::Path::new(&name_of(dev, ino)).exists());
     }

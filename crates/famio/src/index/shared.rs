@@ -22,6 +22,14 @@ pub(crate) mod lease {
     pub const EXPOSED: u32 = 2;
 }
 
+/// Bits of `Shared::also`.
+pub(crate) mod also {
+    /// The file has a shadow, which is changed with it. Stays.
+    pub const SHADOW: u32 = 1;
+    /// Others wrote to the open epoch, who may still take that back by dying: it is relied on. Until it is committed.
+    pub const OTHERS: u32 = 2;
+}
+
 /// A process that has the file open.
 #[repr(C, align(64))]
 #[derive(Default)]
@@ -53,9 +61,8 @@ pub(crate) struct Shared {
     pub poisoned: AtomicU32,
     /// 1: the open epoch has writes.
     pub dirty: AtomicU32,
-    /// Not 0: more is to be done at a change. 1: the file has a shadow, which is changed with it; stays. 2: others wrote to the
-    /// open epoch who may still die.
-    pub mapped: AtomicU32,
+    /// What is to be done beside a change of the file (`also`, above).
+    pub also: AtomicU32,
     /// Counts the sessions that used this arena one after the other.
     pub generation: AtomicU64,
     /// The policy in force (`file::policy`).
@@ -78,6 +85,10 @@ pub(crate) struct Shared {
     pub stale_end: AtomicU64,
     /// Last change of the file, as `stat` is to show it: seconds and nanoseconds, 0 before the first.
     pub modified: [AtomicU64; 2],
+    /// The time that the program has set instead.
+    pub set: [AtomicU64; 2],
+    /// What `modified` was then: as long as it is the same, `set` counts.
+    pub set_after: [AtomicU64; 2],
     /// What `physical` is about to become, stored before the system call: a crash may leave either.
     pub physical_next: AtomicU64,
     /// The wall clock, in nanoseconds, when a writer last left: what changed the inode later was not us. Survives the
@@ -119,8 +130,8 @@ pub(crate) const HINTS: usize = 2048;
 
 const _: () = assert!(size_of::<Shared>() <= 4096);
 
-/// "FAMIOAR4".
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOAR4");
+/// "FAMIOAR5".
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOAR5");
 
 impl Shared {
     /// *C*.

@@ -37,6 +37,16 @@ pub(crate) fn sweep() {
             super::door::sweep_door(name);
             continue;
         }
+        if let Some(door) = beside_of(name.to_bytes()) {
+            // By who is at the door alone such a file is made.
+            let gone = |name: &[u8]| {
+                matches!(rustix::fs::lstat(Path::new(FOLDER).join(OsStr::from_bytes(name))), Err(Errno::NOENT))
+            };
+            if gone(&door) {
+                let _ = rustix::fs::unlinkat(&folder, name, AtFlags::empty());
+            }
+            continue;
+        }
         let Some(of) = name.to_str().ok().and_then(file_of) else { continue };
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let Ok(arena) = rustix::fs::openat(&folder, name, flags, Mode::empty()) else { continue };
@@ -51,6 +61,14 @@ pub(crate) fn sweep() {
             let _ = rustix::fs::unlinkat(&folder, name, AtFlags::empty());
         }
     }
+}
+
+/// The name of the door that a file of its own lies beside: what travels, or a shadow.
+fn beside_of(name: &[u8]) -> Option<Vec<u8>> {
+    let name = core::str::from_utf8(name).ok()?.strip_prefix("famio-")?;
+    let (key, number) = name.split_once(".epoch.").or_else(|| name.split_once(".shadow."))?;
+    number.parse::<u64>().ok()?;
+    Some(format!("famio-{key}.door").into_bytes())
 }
 
 /// Device and inode of the file that an arena's name says.

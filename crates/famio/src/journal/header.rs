@@ -8,6 +8,7 @@ use super::stamp::Stamp;
 use crate::error::{Error, Result};
 use crate::pmem::{Domain, Medium};
 use crate::rule::{Rule, holds};
+use crate::sys::read_at;
 use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -358,15 +359,7 @@ pub fn is_blank(bytes: &[u8]) -> bool {
 /// The first [`LEN`] bytes of a journal, and how many of them there are.
 pub fn first_bytes(journal: BorrowedFd<'_>) -> Result<([u8; LEN], usize)> {
     let mut bytes = [0; LEN];
-    let mut length = 0;
-    while length < LEN {
-        match rustix::io::pread(journal, &mut bytes[length..], length as u64) {
-            Ok(0) => break,
-            Ok(n) => length += n,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(Error::from(e).context("reading the header")),
-        }
-    }
+    let length = read_at(journal, 0, &mut bytes).map_err(|e| e.context("reading the header"))?;
     Ok((bytes, length))
 }
 

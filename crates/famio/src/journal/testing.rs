@@ -76,3 +76,26 @@ unsafe impl Medium for Kernel {
         Ok(rustix::fs::ftruncate(fd, size)?)
     }
 }
+
+/// For a medium that differs from the kernel in what it does with files, or at fences: what it does with memory.
+macro_rules! kernels_memory {
+    () => {
+        unsafe fn copy(&self, dst: *mut u8, src: *const u8, len: usize) {
+            // SAFETY: the caller's promise.
+            unsafe { $crate::journal::testing::KERNEL.copy(dst, src, len) }
+        }
+        unsafe fn zero(&self, dst: *mut u8, len: usize) {
+            // SAFETY: the caller's promise.
+            unsafe { $crate::journal::testing::KERNEL.zero(dst, len) }
+        }
+        unsafe fn stage(&self, dst: *mut u8, src: *const u8, len: usize, hot: bool) {
+            // SAFETY: the caller's promise.
+            unsafe { $crate::journal::testing::KERNEL.stage(dst, src, len, hot) }
+        }
+        fn store(&self, word: &core::sync::atomic::AtomicU64, value: u64) {
+            $crate::journal::testing::KERNEL.store(word, value);
+        }
+        unsafe fn flush(&self, _addr: *const u8, _len: usize) {}
+    };
+}
+pub(crate) use kernels_memory;

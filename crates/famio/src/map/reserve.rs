@@ -1,8 +1,10 @@
 //! One mapping a file, far beyond its end, so that growth moves nothing and needs no system call.
 
-use super::huge;
+use super::ahead::{Ahead, Reach};
+use super::{guard, huge};
 use crate::error::{Error, Result};
 use crate::pmem::{Domain, Lab};
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::os::fd::BorrowedFd;
 
@@ -10,6 +12,9 @@ use std::os::fd::BorrowedFd;
 pub const RESERVATION: usize = 64 << 30;
 
 const PAGE: usize = 4096;
+
+/// Bytes of a file from which on it is mapped ahead: below, four faults do.
+pub(crate) const AHEAD_FROM: u64 = 256 << 10;
 
 /// A shared mapping of the front of a file. Pages beyond the end of the file are part of it, and become usable when the
 /// file grows; to touch them before, or after somebody else has cut the file, is a SIGBUS: use [`super::guard`].
@@ -20,6 +25,8 @@ pub struct Mapping {
     base: *mut u8,
     len: usize,
     writable: bool,
+    /// Map-ahead, if it [was asked for](Self::map_ahead). Goes first.
+    ahead: Option<Ahead>,
 }
 
 // SAFETY: a `Mapping` is an address range; what lies there is only reached through raw pointers, whose use is `unsafe`.
@@ -58,13 +65,33 @@ impl Mapping {
             let mapped =
                 if writable { huge::aligned(fd, len, protection, flags) } else { anywhere(fd, len, protection, flags) };
             match mapped {
-                Ok(base) => return Ok(Self { base, len, writable }),
-                // EOVERFLOW: beyond the largest file that this file system knows.
-                Err(rustix::io::Errno::NOMEM | rustix::io::Errno::OVERFLOW) if len > least => {
+                Ok(base) => return Ok(Self { base, len, writable, ahead: None }),
+                // EOVERFLOW: beyond the largest file that this file system knows. EINVAL: valgrind has no room.
+                Err(Errno::NOMEM | Errno::OVERFLOW | Errno::INVAL) if len > least => {
                     len = (len / 2).next_multiple_of(PAGE).max(least);
                 }
                 Err(errno) => return Err(Error::from(errno).context("mapping the file")),
             }
+        }
+    }
+
+    /// From now on what is [read in order](Self::touch) is mapped ahead (`map/ahead`): of a file of `size` bytes, without holes,
+    /// which would take memory or blocks. Files that are mapped with a few faults do without.
+    pub(crate) fn map_ahead(&mut self, size: u64, reach: Reach) {
+        if size < AHEAD_FROM || guard::install().is_err() {
+            return;
+        }
+        // As far as it is likely to grow: a bit for every 2 MiB.
+        let len = usize::try_from(size.saturating_mul(2)).unwrap_or(usize::MAX).min(self.len);
+        // SAFETY: our mapping, which goes after it; the guard is installed.
+        self.ahead = Some(unsafe { Ahead::new(self.base as usize..self.base as usize + len, reach) });
+    }
+
+    /// Bytes at `offset` are about to be read or written by this thread. `size`, of the file, is asked for where there is something to do.
+    #[inline]
+    pub(crate) fn touch(&self, offset: u64, len: usize, size: impl FnOnce() -> u64) {
+        if let Some(ahead) = &self.ahead {
+            ahead.touch_pages(offset as usize, len, || usize::try_from(size()).unwrap_or(usize::MAX));
         }
     }
 
@@ -111,6 +138,31 @@ impl Mapping {
         }
     }
 
+    /// Says how `offset..offset + len`, below the end of the file, will be used: how far the kernel reads ahead of a fault there,
+    /// and how far is mapped ahead; what is needed soon is read in and mapped meanwhile; of what is not needed soon the page tables
+    /// go, and no bytes. Advice: a failure is no reason to stop.
+    pub fn advise(&self, offset: u64, len: usize, advice: super::Advice) {
+        let start = offset & !(PAGE as u64 - 1);
+        let length = ((offset - start) as usize + len).next_multiple_of(PAGE);
+        let Some(address) = self.ptr(start, length).filter(|_| len > 0) else { return };
+        let kernel = match advice {
+            super::Advice::Normal => Advice::Normal,
+            super::Advice::Sequential => Advice::Sequential,
+            super::Advice::Random => Advice::Random,
+            super::Advice::WillNeed => Advice::WillNeed,
+            super::Advice::DontNeed => Advice::LinuxDontNeed,
+        };
+        let ahead = || self.ahead.as_ref().map(|ahead| ahead.advise(offset as usize, len, advice));
+        if advice == super::Advice::DontNeed {
+            ahead(); // first: nobody builds again what goes
+        }
+        // SAFETY: within our mapping, which is shared: no byte of the file changes.
+        let _ = unsafe { rustix::mm::madvise(address.cast(), length, kernel) };
+        if advice != super::Advice::DontNeed {
+            ahead();
+        }
+    }
+
     /// Builds the page tables of `offset..offset + len`, rounded out to pages, before they are touched; for writing,
     /// also the pages' own copies or blocks. `EFAULT` or `EFBIG` where the file ends before; `EINVAL` on kernels before
     /// 5.14. To be taken as advice: a failure is no reason to stop.
@@ -135,6 +187,7 @@ fn anywhere(fd: BorrowedFd<'_>, len: usize, protection: ProtFlags, flags: MapFla
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        drop(self.ahead.take()); // waits for the threads that are at it
         // SAFETY: our mapping, made in `reserve` with this length. Pointers into it are the callers' to forget.
         let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
     }
@@ -201,6 +254,20 @@ mod tests {
         map.populate(0, 0, false).unwrap();
         assert!(map.populate(0, 1 << 20, false).is_err());
         assert_eq!(map.populate(RESERVATION as u64, 1, false).unwrap_err().errno(), libc::EFBIG);
+    }
+
+    #[test]
+    fn advice_changes_no_byte() {
+        let file = test_file(".", 10_000);
+        file.write_all_at(&[7; 10_000], 0).unwrap();
+        let map = Mapping::read_write(file.as_fd(), Domain::PageCache, 10_000).unwrap();
+        use crate::map::Advice::*;
+        for advice in [Sequential, Random, Normal, WillNeed, DontNeed] {
+            map.advise(5000, 5000, advice);
+            map.advise(u64::MAX - 5, 10, advice);
+            // SAFETY: within the mapping and the file.
+            assert_eq!(unsafe { map.base().add(6000).read_volatile() }, 7, "{advice:?}");
+        }
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub struct Lab {
     pub segments: Option<[u64; 3]>,
     /// Bytes of a file that may be mapped with a shadow.
     pub shadow_limit: Option<u64>,
+    /// Shadows are a process's own, as without room in `/dev/shm`.
+    pub own_shadow: bool,
     /// Maps are compared whole, as on a kernel that cannot say what was stored.
     pub unwatched: bool,
     /// Nothing settles by itself; every moment is a quiet one.
@@ -42,6 +44,7 @@ thread_local! {
             ids: None,
             segments: None,
             shadow_limit: None,
+            own_shadow: false,
             unwatched: false,
             still: false,
             policy: None,

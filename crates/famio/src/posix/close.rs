@@ -44,8 +44,7 @@ pub(super) fn release(fd: RawFd) -> Ret {
 
 /// Whether the kernel's descriptor still is the file that the table says.
 pub(super) fn is_still(fd: RawFd, handle: &Description) -> bool {
-    // SAFETY: an empty path with this flag is the descriptor itself.
-    match unsafe { super::open::stat_at(fd, c"".as_ptr(), libc::AT_EMPTY_PATH) } {
+    match super::open::stat_of(fd) {
         Ok(stat) => AtomicFile::find(stat.st_dev, stat.st_ino).is_some_and(|file| Arc::ptr_eq(&file, handle.file())),
         Err(_) => false,
     }

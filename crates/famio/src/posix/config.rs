@@ -39,8 +39,22 @@ pub(super) fn from_environment() -> Result<Option<Config>, String> {
     parse(variable)
 }
 
+/// For a program that says itself which files are atomic: the settings in the environment, and no globs. `Err` as above.
+pub(super) fn for_programs() -> Result<Config, String> {
+    let (settings, async_io) = parse_settings(&variable)?;
+    Ok(Config { globs: Globs::none(settings.pool.as_deref()), settings, async_io })
+}
+
 fn parse<'a>(variable: impl Fn(&str) -> Option<&'a [u8]>) -> Result<Option<Config>, String> {
     let Some(atomic) = variable("FAMIO_ATOMIC").filter(|globs| !globs.is_empty()) else { return Ok(None) };
+    let not_started = |what: String| format!("{what}; the program was not started");
+    let (settings, async_io) = parse_settings(&variable).map_err(not_started)?;
+    let globs = Globs::new(atomic, &working_folder(), settings.pool.as_deref())
+        .map_err(|why| not_started(format!("FAMIO_ATOMIC: {why}")))?;
+    Ok(Some(Config { globs, settings, async_io }))
+}
+
+fn parse_settings<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>) -> Result<(Settings, bool), String> {
     let mut settings = Settings::default();
     if let Some(pool) = variable("FAMIO_POOL").filter(|pool| !pool.is_empty()) {
         let mut path = PathBuf::from(OsStr::from_bytes(pool));
@@ -53,11 +67,9 @@ fn parse<'a>(variable: impl Fn(&str) -> Option<&'a [u8]>) -> Result<Option<Confi
         None => Ok(None),
         Some(Ok("")) => Ok(None),
         Some(Ok(value)) => Ok(Some(value)),
-        Some(Err(_)) => Err(format!("{name} is not UTF-8; the program was not started")),
+        Some(Err(_)) => Err(format!("{name} is not UTF-8")),
     };
-    let bad = |name: &str, value: &str, good: &str| {
-        Err(format!("{name}={value} is not understood; it takes {good}; the program was not started"))
-    };
+    let bad = |name: &str, value: &str, good: &str| Err(format!("{name}={value} is not understood; it takes {good}"));
     match text("FAMIO_DURABILITY")? {
         None | Some("power") => {}
         Some("process") => settings.durability = Durability::Process,
@@ -86,9 +98,7 @@ fn parse<'a>(variable: impl Fn(&str) -> Option<&'a [u8]>) -> Result<Option<Confi
         Some("allow") => true,
         Some(other) => return bad("FAMIO_ASYNC_IO", other, "refuse or allow"),
     };
-    let globs = Globs::new(atomic, &working_folder(), settings.pool.as_deref())
-        .map_err(|why| format!("FAMIO_ATOMIC: {why}; the program was not started"))?;
-    Ok(Some(Config { globs, settings, async_io }))
+    Ok((settings, async_io))
 }
 
 fn bytes(text: &str) -> Option<u64> {

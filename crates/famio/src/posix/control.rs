@@ -1,7 +1,7 @@
 //! `fcntl` and `ioctl`: locks, leases and the like go to the kernel on the real descriptor.
 
 use super::description::{Description, EMULATED};
-use super::{Ret, dup, fail, locks, raw, table, user};
+use super::{Ret, dup, fail, locks, mark, raw, table, user};
 use std::os::fd::RawFd;
 
 /// `F_SETOWN`, `F_GETOWN`, `F_SETSIG`, `F_GETSIG`: 8 to 11.
@@ -40,7 +40,7 @@ pub unsafe fn fcntl(fd: RawFd, command: i32, argument: usize) -> Ret {
     match command {
         libc::F_GETFL => match kernel() {
             flags if flags < 0 => flags,
-            flags => shown_flags(&handle, flags as i32) as Ret,
+            flags => shown_flags(fd, &handle, flags as i32) as Ret,
         },
         libc::F_SETFL => set_flags(fd, &handle, argument as i32),
         // SAFETY: the caller's promise.
@@ -49,12 +49,12 @@ pub unsafe fn fcntl(fd: RawFd, command: i32, argument: usize) -> Ret {
 }
 
 /// The kernel's flags with those that the program asked for.
-fn shown_flags(handle: &Description, kernel: i32) -> i32 {
+fn shown_flags(fd: RawFd, handle: &Description, kernel: i32) -> i32 {
     let mut own = libc::O_ACCMODE | EMULATED;
     if handle.is_handed_back() {
         own &= !SETTABLE;
     }
-    kernel & !own | handle.flags() & own
+    kernel & !own | handle.flags_now(fd) & own
 }
 
 fn set_flags(fd: RawFd, handle: &Description, flags: i32) -> Ret {
@@ -63,6 +63,9 @@ fn set_flags(fd: RawFd, handle: &Description, flags: i32) -> Ret {
     let result = unsafe { raw!(SYS_fcntl, fd, libc::F_SETFL, kept) };
     if result == 0 {
         handle.set_flags(handle.flags() & !SETTABLE | flags & SETTABLE);
+        if handle.is_shared() {
+            mark::set(fd, handle.flags());
+        }
     }
     result
 }
@@ -103,7 +106,7 @@ pub unsafe fn ioctl(fd: RawFd, request: u32, argument: usize) -> Ret {
         request if SPACE.contains(&request) => fail(libc::EOPNOTSUPP),
         FIONREAD => {
             let Some(handle) = table::get(fd) else { return kernel() };
-            let left = (handle.file().size() as i64).wrapping_sub(handle.position() as i64) as i32;
+            let left = (handle.file().size() as i64).wrapping_sub(handle.position(fd) as i64) as i32;
             match user::put(argument as *mut i32, &left) {
                 Ok(()) => 0,
                 Err(error) => fail(error.errno()),

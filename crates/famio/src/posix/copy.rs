@@ -1,6 +1,6 @@
 //! Copies inside the kernel, from or to an atomic file: done by our own reads and writes.
 
-use super::{Ret, fail, io, lseek, raw, table, user};
+use super::{Ret, fail, io, lseek, raw, table, user, verify};
 use crate::file::UserBuf;
 use std::os::fd::RawFd;
 
@@ -157,11 +157,15 @@ pub unsafe fn copy_file_range(
         if [&from, &to].iter().any(|side| (side.at as u64).checked_add(count as u64).is_none()) {
             return Err(fail(libc::EOVERFLOW));
         }
-        from.check()?;
-        to.check()?;
         // As the kernel: what lies behind the end of the source does not count.
         let left = stat(source)?.st_size.saturating_sub(from.at).max(0);
         let count = count.min(user::MOST).min(left as usize);
+        // Where no file system goes, though there is nothing to be copied.
+        if to.at >= 0 && table::get(out).is_some_and(|handle| !verify::offset_fits(out, &handle, to.at as u64 + 1)) {
+            return Err(fail(libc::EFBIG));
+        }
+        from.check()?;
+        to.check()?;
         let same = (from_stat.st_dev, from_stat.st_ino) == (to_stat.st_dev, to_stat.st_ino);
         if same && from.at < to.at.saturating_add(count as i64) && to.at < from.at.saturating_add(count as i64) {
             return Err(fail(libc::EINVAL));

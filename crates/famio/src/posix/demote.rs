@@ -13,11 +13,9 @@ use std::sync::Arc;
 /// back from us. `fd` is any descriptor of it.
 pub(super) fn demote_file(file: &Arc<AtomicFile>, path: &CStr, fd: RawFd, why: &str) -> Result<()> {
     if !file.is_demoted() {
-        // SAFETY: an empty path with this flag is the descriptor itself.
-        let identity = unsafe {
-            let stat = super::open::stat_at(fd, c"".as_ptr(), libc::AT_EMPTY_PATH).map_err(Error::new)?;
-            Identity::of(fd, c"".as_ptr(), &stat)
-        };
+        let stat = super::open::stat_of(fd).map_err(Error::new)?;
+        // SAFETY: an empty path is the descriptor itself.
+        let identity = unsafe { Identity::of(fd, c"".as_ptr(), &stat) };
         // Noted first: an `open` that comes in between must not take the file again.
         ordinary::note_for_good(identity);
         if let Err(error) = file.demote() {
@@ -64,7 +62,21 @@ pub(super) fn unless_standard(fd: Ret) -> Ret {
     if !(0..=libc::STDERR_FILENO as Ret).contains(&fd) || !table::is_managed(fd as RawFd) || process::in_vfork_child() {
         return fd;
     }
-    match demote_descriptor(fd as RawFd, "its use as a standard stream") {
+    // The kernel can't be told to append for this process alone.
+    let appends = table::get(fd as RawFd).filter(|handle| {
+        !handle.is_handed_back() && handle.is_shared() && handle.flags_now(fd as RawFd) & libc::O_APPEND != 0
+    });
+    let demoted = match appends {
+        Some(handle) => {
+            process::say(
+                handle.path(),
+                "opened with O_APPEND, and passed on by another process, it can't become a standard stream (EBUSY)",
+            );
+            fail(libc::EBUSY)
+        }
+        None => demote_descriptor(fd as RawFd, "its use as a standard stream"),
+    };
+    match demoted {
         0 => fd,
         error => {
             super::close(fd as RawFd);

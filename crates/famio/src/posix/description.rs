@@ -1,14 +1,14 @@
 //! The open file description: what `dup` and `fork` share. Its memory is never given back, only used again, so that a
 //! reader that comes too late finds a count of zero and not somebody else's bytes.
 
-use super::lock::{Guard, Lock};
-use super::{process, raw, spare};
+use super::position::{Locked, Position};
+use super::{mark, process, raw, spare};
 use crate::error::{Error, Result};
 use crate::file::{AtomicFile, Call, Grace};
 use core::cell::UnsafeCell;
 use core::ops::Deref;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::ffi::{CStr, CString};
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -33,9 +33,7 @@ pub struct Description {
     kernel_access: AtomicI32,
     /// The file is an ordinary file again; position and flags are the kernel's.
     handed_back: AtomicBool,
-    /// The kernel's `f_pos_lock`.
-    position_lock: Lock,
-    position: AtomicU64,
+    position: Position,
     pub(super) subject: UnsafeCell<Option<Subject>>,
     /// Of the lists of `spare`.
     pub(super) next: AtomicPtr<Description>,
@@ -58,8 +56,7 @@ impl Description {
             flags: AtomicI32::new(0),
             kernel_access: AtomicI32::new(0),
             handed_back: AtomicBool::new(false),
-            position_lock: Lock::new(),
-            position: AtomicU64::new(0),
+            position: Position::new(),
             subject: UnsafeCell::new(None),
             next: AtomicPtr::new(ptr::null_mut()),
             grace: UnsafeCell::new(Grace::new()),
@@ -102,11 +99,6 @@ impl Description {
         self.flags() & libc::O_ACCMODE != libc::O_RDONLY
     }
 
-    #[inline]
-    pub(super) fn appends(&self) -> bool {
-        self.flags() & libc::O_APPEND != 0
-    }
-
     /// Each write is followed by a SYNC. (`O_SYNC` contains `O_DSYNC`.)
     #[inline]
     pub(super) fn syncs(&self) -> bool {
@@ -118,20 +110,38 @@ impl Description {
         self.kernel_access.load(Ordering::Relaxed)
     }
 
+    /// Waits for the position; `fd` leads to this description.
+    ///
+    /// # Errors
+    /// See [`Position::lock`].
     #[inline]
-    pub(super) fn lock_position(&self) -> Guard<'_> {
-        self.position_lock.lock()
+    pub(super) fn lock_position(&self, fd: RawFd) -> Result<Locked<'_>> {
+        self.position.lock(self.file(), fd)
     }
 
-    #[inline]
-    pub(super) fn position(&self) -> u64 {
-        self.position.load(Ordering::Relaxed)
+    /// The position, for one look.
+    pub(super) fn position(&self, fd: RawFd) -> u64 {
+        self.position.look(fd)
     }
 
-    /// Only under [`lock_position`](Self::lock_position).
+    /// Whether other processes may have it.
     #[inline]
-    pub(super) fn set_position(&self, position: u64) {
-        self.position.store(position, Ordering::Relaxed);
+    pub(super) fn is_shared(&self) -> bool {
+        self.position.is_shared()
+    }
+
+    /// Whether this process's library answers for it: then others can be given it as an atomic file's.
+    pub(super) fn is_live(&self) -> bool {
+        self.is_ours() && !self.is_handed_back() && !self.file().is_demoted()
+    }
+
+    /// Others may have it from now on, by a fork, an exec or a socket: its position is the kernel's, and what the program asked
+    /// for is marked on the kernel's description. `fd` leads to it.
+    pub(super) fn pass_on(&self, fd: RawFd) {
+        if !self.is_shared() {
+            mark::set(fd, self.flags());
+            self.position.share(fd);
+        }
     }
 
     #[inline]
@@ -145,22 +155,64 @@ impl Description {
         self.generation.load(Ordering::Relaxed) == process::generation()
     }
 
+    /// In a forked child: who had the lock of the position may be gone.
+    pub(super) fn forget_lock(&self) {
+        self.position.forget_lock();
+    }
+
+    /// What the program asks for now: of a shared description another process may have changed that.
+    #[inline]
+    pub(super) fn flags_now(&self, fd: RawFd) -> i32 {
+        if self.is_shared()
+            && let Some(asked) = mark::get(fd)
+        {
+            self.set_flags(self.flags() & !libc::O_APPEND | asked & libc::O_APPEND);
+        }
+        self.flags()
+    }
+
+    /// In a forked child: it is the parent's still, and was not handed back.
+    #[inline]
+    pub(super) fn is_foreign(&self) -> bool {
+        !self.is_ours() && !self.is_handed_back()
+    }
+
     /// Gives the kernel's description the position and the append flag: from here on calls go to the kernel.
-    /// `fd` refers to this description.
+    /// `fd` refers to this description. One that others may have stays as it is: an append flag there would move their writes by
+    /// offset. This process's appends say so themselves then ([`appends_by_itself`](Self::appends_by_itself)).
     pub(super) fn hand_back(&self, fd: RawFd) {
-        let _guard = self.lock_position();
+        let _turn = self.position.hold();
         if !self.handed_back.load(Ordering::Relaxed) {
-            self.show_kernel(fd);
+            if self.is_shared() {
+                mark::remove(fd); // who gets it now gets an ordinary file's
+            } else {
+                self.show_kernel(fd);
+            }
             self.handed_back.store(true, Ordering::Release);
         }
     }
 
-    /// Makes the kernel's description look as the program knows it: before `exec`, where another program goes on.
+    /// At the process's end: as [`hand_back`](Self::hand_back), and others who have it keep it.
+    pub(super) fn hand_back_at_end(&self, fd: RawFd) {
+        if self.is_shared() {
+            self.handed_back.store(true, Ordering::Release);
+        } else {
+            self.hand_back(fd);
+        }
+    }
+
+    /// Whether the kernel has to be told at each write that it is to append.
+    pub(super) fn appends_by_itself(&self, fd: RawFd) -> bool {
+        self.is_shared() && self.is_handed_back() && self.flags_now(fd) & libc::O_APPEND != 0
+    }
+
+    /// Makes the kernel's description, which nobody else has, look as the program knows it: before `exec`, where another program
+    /// goes on.
     pub(super) fn show_kernel(&self, fd: RawFd) {
         // SAFETY: plain descriptor calls; no memory is passed.
         unsafe {
-            raw!(SYS_lseek, fd, self.position(), libc::SEEK_SET);
-            if self.appends() {
+            raw!(SYS_lseek, fd, self.position(fd), libc::SEEK_SET);
+            if self.flags() & libc::O_APPEND != 0 {
                 let flags = raw!(SYS_fcntl, fd, libc::F_GETFL);
                 raw!(SYS_fcntl, fd, libc::F_SETFL, flags as i32 | libc::O_APPEND);
             }
@@ -169,7 +221,7 @@ impl Description {
 
     /// Takes the append flag from the kernel again, after an `exec` that failed: our own writes name their offsets.
     pub(super) fn hide_kernel(&self, fd: RawFd) {
-        if self.appends() && !self.is_handed_back() {
+        if self.flags() & libc::O_APPEND != 0 && !self.is_handed_back() {
             // SAFETY: as in `show_kernel`.
             unsafe {
                 let flags = raw!(SYS_fcntl, fd, libc::F_GETFL);
@@ -178,7 +230,7 @@ impl Description {
         }
     }
 
-    /// `EBUSY`, with one message, in a forked child.
+    /// `EBUSY`, with one message: in a forked child that could not make it its own (`inherit`).
     #[inline]
     pub(super) fn check_ours(&self) -> Result<()> {
         if self.is_ours() { Ok(()) } else { Err(self.disowned()) }
@@ -186,11 +238,9 @@ impl Description {
 
     #[cold]
     fn disowned(&self) -> Error {
-        if process::say_once(process::Once::Forked) {
-            process::say(
-                self.path(),
-                "an atomic file belongs to the process that opened it; in a child of fork(2) its descriptor is EBUSY",
-            );
+        const WHY: &str = "the descriptor that it has from its parent could not be made this process's own (EBUSY)";
+        if !super::nv::keep(WHY) && process::say_once(process::Once::Forked) {
+            process::say(self.path(), WHY);
         }
         Error::new(libc::EBUSY)
     }
@@ -210,8 +260,14 @@ impl Description {
 }
 
 impl Handle {
-    /// A new description, at position 0.
-    pub(super) fn new(file: Arc<AtomicFile>, path: CString, flags: i32, kernel_access: i32) -> Self {
+    /// A new description. `position`: `None`, if others have it, too, and it is the kernel's.
+    pub(super) fn new(
+        file: Arc<AtomicFile>,
+        path: CString,
+        flags: i32,
+        kernel_access: i32,
+        position: Option<u64>,
+    ) -> Self {
         let description = spare::take();
         // SAFETY: the count is zero and the description is in no table: nobody else looks at the subject.
         unsafe { *description.subject.get() = Some(Subject { file, path }) };
@@ -219,8 +275,7 @@ impl Handle {
         description.flags.store(flags, Ordering::Relaxed);
         description.kernel_access.store(kernel_access, Ordering::Relaxed);
         description.handed_back.store(false, Ordering::Relaxed);
-        description.position.store(0, Ordering::Relaxed);
-        description.position_lock.reset();
+        description.position.reset(position.unwrap_or(0), position.is_none());
         description.refs.store(1, Ordering::Release);
         Handle(description)
     }
@@ -229,6 +284,11 @@ impl Handle {
     pub(super) fn share(&self) -> Self {
         self.0.refs.fetch_add(1, Ordering::Relaxed);
         Handle(self.0)
+    }
+
+    /// The description itself, which may be another's once the handle is gone.
+    pub(super) fn description(&self) -> &'static Description {
+        self.0
     }
 
     /// The description, with its count left standing: for the table's slot.
@@ -267,6 +327,11 @@ impl Borrowed {
     /// `description` was found in the table during `call`.
     pub(super) fn new(description: &'static Description, call: Call) -> Self {
         Self { description, _call: call }
+    }
+
+    /// See [`Handle::description`].
+    pub(super) fn description(&self) -> &'static Description {
+        self.description
     }
 }
 

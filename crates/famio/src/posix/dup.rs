@@ -35,15 +35,23 @@ pub(super) fn pick(fd: RawFd, kernel: impl FnOnce() -> Ret) -> Ret {
     demote::unless_standard(new)
 }
 
-/// In a `vfork` child. A duplicate of an atomic file's descriptor can't be noted, since the table is the parent's; unnoted
-/// it would reach the next program, which would write past the parent, at the kernel's position. `EBUSY`, as after a fork.
+/// In a `vfork` child. A duplicate of an atomic file's descriptor can't be noted, since the table is the parent's; the next program
+/// finds it by its mark, unless it becomes a standard stream there, which would be the kernel's: `EBUSY`.
 fn from_vfork_child(old: RawFd, handle: &Handle, kernel: impl FnOnce() -> Ret) -> Ret {
     if handle.is_handed_back() || !close::is_still(old, handle) {
         return kernel();
     }
+    if handle.is_shared() {
+        let new = kernel();
+        if !(0..=libc::STDERR_FILENO as Ret).contains(&new) {
+            return new;
+        }
+        // SAFETY: the child's own, which nobody knows yet.
+        unsafe { raw!(SYS_close, new) };
+    }
     process::say(
         handle.path(),
-        "an atomic file belongs to the process that opened it; in a child of vfork(2) a duplicate of its descriptor is EBUSY",
+        "in a child of vfork(2) a descriptor of an atomic file can't become a standard stream (EBUSY)",
     );
     fail(libc::EBUSY)
 }

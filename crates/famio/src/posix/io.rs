@@ -19,8 +19,8 @@ pub(super) struct Mode {
 
 impl Mode {
     #[inline]
-    pub(super) fn of(handle: &Description) -> Self {
-        Mode { append: handle.appends(), sync: handle.syncs() }
+    pub(super) fn of(fd: RawFd, handle: &Description) -> Self {
+        Mode { append: handle.flags_now(fd) & libc::O_APPEND != 0, sync: handle.syncs() }
     }
 }
 
@@ -43,12 +43,12 @@ pub(super) unsafe fn get(
             // SAFETY: the caller's promise.
             return unsafe { handle.file().read(offset as u64, bufs) };
         }
-        let _position = handle.lock_position();
-        let offset = handle.position();
+        let position = handle.lock_position(fd)?;
+        let offset = position.get()?;
         area(offset as i64, asked)?;
         // SAFETY: the caller's promise.
         let done = unsafe { handle.file().read(offset, bufs) }?;
-        handle.set_position(offset + done as u64);
+        position.set(offset + done as u64)?;
         Ok(done)
     })
 }
@@ -74,14 +74,14 @@ pub(super) unsafe fn put(
                 unsafe { store(fd, handle, offset as u64, mode, bufs, &mut 0)? }
             }
             None => {
-                let _position = handle.lock_position();
-                let offset = handle.position();
+                let position = handle.lock_position(fd)?;
+                let offset = position.get()?;
                 area(offset as i64, asked)?;
                 let mut start = offset;
                 // SAFETY: the caller's promise.
                 let done = unsafe { store(fd, handle, offset, mode, bufs, &mut start)? };
                 if done > 0 {
-                    handle.set_position(start + done as u64);
+                    position.set(start + done as u64)?;
                 }
                 done
             }
@@ -111,7 +111,7 @@ unsafe fn store(
         return Ok(0);
     }
     let from = if mode.append { handle.file().size() } else { offset };
-    let allowed = limits::clip(from, room(fd, from, count)?)?;
+    let allowed = limits::clip(from, room(fd, handle, from, count)?)?;
     if allowed < count {
         shorten(bufs, allowed);
     }
@@ -195,8 +195,13 @@ pub unsafe fn write(fd: RawFd, buf: *const u8, count: usize) -> Ret {
     };
     // SAFETY: the caller's promise.
     unsafe {
-        put(fd, &handle, None, Mode::of(&handle), &mut bufs, count)
-            .unwrap_or_else(|| after_kernel(fd, &handle, raw!(SYS_write, fd, buf, count)))
+        put(fd, &handle, None, Mode::of(fd, &handle), &mut bufs, count).unwrap_or_else(|| {
+            let done = match handle.appends_by_itself(fd) {
+                true => append_by_kernel(fd, &bufs),
+                false => raw!(SYS_write, fd, buf, count),
+            };
+            after_kernel(fd, &handle, done)
+        })
     }
 }
 
@@ -216,9 +221,18 @@ pub unsafe fn pwrite(fd: RawFd, buf: *const u8, count: usize, offset: i64) -> Re
     };
     // SAFETY: the caller's promise.
     unsafe {
-        put(fd, &handle, Some(offset), Mode::of(&handle), &mut bufs, count)
+        put(fd, &handle, Some(offset), Mode::of(fd, &handle), &mut bufs, count)
             .unwrap_or_else(|| after_kernel(fd, &handle, raw!(SYS_pwrite64, fd, buf, count, offset)))
     }
+}
+
+/// A write to the end by the kernel, on a description without `O_APPEND`.
+///
+/// # Safety
+/// As `writev(2)`.
+pub(super) unsafe fn append_by_kernel(fd: RawFd, bufs: &[UserBuf]) -> Ret {
+    // SAFETY: the caller's promise; `UserBuf` is an `iovec`.
+    unsafe { raw!(SYS_pwritev2, fd, bufs.as_ptr(), bufs.len(), -1isize, -1isize, libc::RWF_APPEND) }
 }
 
 /// A write that the kernel did on a file that was handed back: `O_SYNC` is still ours, since `fcntl` cannot set it.

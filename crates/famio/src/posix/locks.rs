@@ -8,13 +8,10 @@ use crate::file;
 use core::mem::MaybeUninit;
 use std::os::fd::RawFd;
 
-const F_OFD_SETLK: i32 = 37;
-const F_OFD_SETLKW: i32 = 38;
-const F_OFD_GETLK: i32 = 36;
-
 /// Whether it is a command of record locks.
 pub(super) fn is_lock(command: i32) -> bool {
-    matches!(command, libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW | F_OFD_GETLK | F_OFD_SETLK | F_OFD_SETLKW)
+    use libc::{F_GETLK, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SETLK, F_SETLKW};
+    matches!(command, F_GETLK | F_SETLK | F_SETLKW | F_OFD_GETLK | F_OFD_SETLK | F_OFD_SETLKW)
 }
 
 /// `fcntl(2)` of a record lock.
@@ -30,7 +27,7 @@ pub(super) unsafe fn fcntl_lock(fd: RawFd, handle: &Description, command: i32, a
     }
     // SAFETY: any bytes are a `flock`.
     let mut lock = unsafe { lock.assume_init() };
-    let asks = matches!(command, libc::F_GETLK | F_OFD_GETLK);
+    let asks = matches!(command, libc::F_GETLK | libc::F_OFD_GETLK);
     // The kernel's descriptor may be wider than what the program asked for.
     let refused = match i32::from(lock.l_type) {
         libc::F_RDLCK => !handle.may_read(),
@@ -41,7 +38,7 @@ pub(super) unsafe fn fcntl_lock(fd: RawFd, handle: &Description, command: i32, a
         return fail(libc::EBADF);
     }
     let base = match i32::from(lock.l_whence) {
-        libc::SEEK_CUR if !handle.is_handed_back() => Some(handle.position()),
+        libc::SEEK_CUR if !handle.is_handed_back() => Some(handle.position(fd)),
         libc::SEEK_END if !handle.is_handed_back() => Some(handle.file().size()),
         _ => None,
     };
@@ -49,14 +46,19 @@ pub(super) unsafe fn fcntl_lock(fd: RawFd, handle: &Description, command: i32, a
         let Some(start) = lock.l_start.checked_add_unsigned(base) else { return fail(libc::EOVERFLOW) };
         (lock.l_start, lock.l_whence) = (start, libc::SEEK_SET as i16);
     }
-    if i32::from(lock.l_type) == libc::F_UNLCK
-        && !asks
-        && let Err(error) = before_unlock(handle)
+    let kind = i32::from(lock.l_type);
+    // Who locks for reading what it had locked for writing lets others in, too.
+    if !asks
+        && kind != libc::F_WRLCK
+        && let Err(error) = before_unlock(handle, kind == libc::F_UNLCK)
     {
         return fail(error.errno());
     }
     // SAFETY: our copy, to which an answer may be written.
     let result = unsafe { raw!(SYS_fcntl, fd, command, &raw mut lock) };
+    if result == 0 && !asks && kind != libc::F_UNLCK {
+        has_locked(handle, kind == libc::F_WRLCK);
+    }
     if result == 0
         && asks
         && let Err(error) = user::put(theirs, &lock)
@@ -66,24 +68,47 @@ pub(super) unsafe fn fcntl_lock(fd: RawFd, handle: &Description, command: i32, a
     result
 }
 
-/// What was written until now stays, whatever becomes of this process: others are let at it.
-fn before_unlock(handle: &Description) -> Result<()> {
-    if handle.is_ours() && !handle.is_handed_back() && super::lock::not_reentered().is_ok() {
+/// What was written until now stays, whatever becomes of this process: others are let at it. `certainly`: a lock is given up; else
+/// it may be, if there was one for writing.
+fn before_unlock(handle: &Description, certainly: bool) -> Result<()> {
+    if is_meant(handle) && (certainly || handle.file().is_in_section()) {
         return handle.file().end_tenure();
     }
     Ok(())
 }
 
+/// What it locked is as it was before one who died there began.
+fn has_locked(handle: &Description, for_writing: bool) {
+    if is_meant(handle) {
+        let _ = handle.file().look_after_dead(); // who looks at the file next is told what is wrong
+        if for_writing {
+            handle.file().begin_section();
+        }
+    }
+}
+
+fn is_meant(handle: &Description) -> bool {
+    handle.is_ours() && !handle.is_handed_back() && super::lock::not_reentered().is_ok()
+}
+
 /// `flock(2)`.
 pub fn flock(fd: RawFd, how: i32) -> Ret {
-    if how & !libc::LOCK_NB == libc::LOCK_UN
-        && let Some(handle) = table::get(fd)
-        && let Err(error) = before_unlock(&handle)
+    let (handle, kind) = (table::get(fd), how & !libc::LOCK_NB);
+    if kind != libc::LOCK_EX
+        && let Some(handle) = &handle
+        && let Err(error) = before_unlock(handle, kind == libc::LOCK_UN)
     {
         return fail(error.errno());
     }
     // SAFETY: no memory is passed.
-    unsafe { raw!(SYS_flock, fd, how) }
+    let result = unsafe { raw!(SYS_flock, fd, how) };
+    if result == 0
+        && kind != libc::LOCK_UN
+        && let Some(handle) = &handle
+    {
+        has_locked(handle, kind == libc::LOCK_EX);
+    }
+    result
 }
 
 /// `lockf(3)`: a record lock from the position on.

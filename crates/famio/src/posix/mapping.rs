@@ -5,6 +5,7 @@ use super::description::Description;
 use super::{Ret, fail, lock, process, raw, table, verify};
 use crate::error::{Error, Result};
 use crate::file::shadow::{self, MapRequest, Mapped};
+use crate::map::Advice;
 use std::os::fd::RawFd;
 
 /// `mmap(2)`: see [`shadow`]. A file that takes too much memory for that is handed back.
@@ -13,7 +14,38 @@ use std::os::fd::RawFd;
 /// As the system call.
 pub unsafe fn mmap(addr: usize, length: usize, prot: i32, flags: i32, fd: RawFd, offset: i64) -> Ret {
     // SAFETY: the caller's promise.
-    let mapped = || unsafe { mmap_there(addr, length, prot, flags, fd, offset) };
+    unsafe { mmap_or(addr, length, prot, flags, fd, offset, TooLarge::HandBack) }
+}
+
+/// `nvmmap`: as [`mmap`]; but a file that takes too much memory stays atomic, and that is `ENOMEM`.
+///
+/// # Safety
+/// As [`mmap`].
+pub(crate) unsafe fn map_region(addr: usize, length: usize, prot: i32, flags: i32, fd: RawFd, offset: i64) -> Ret {
+    // SAFETY: the caller's promise.
+    unsafe { mmap_or(addr, length, prot, flags, fd, offset, TooLarge::Refuse) }
+}
+
+/// What becomes of a file that takes too much memory to be mapped.
+#[derive(Clone, Copy)]
+enum TooLarge {
+    HandBack,
+    Refuse,
+}
+
+/// # Safety
+/// As [`mmap`].
+unsafe fn mmap_or(
+    addr: usize,
+    length: usize,
+    prot: i32,
+    flags: i32,
+    fd: RawFd,
+    offset: i64,
+    too_large: TooLarge,
+) -> Ret {
+    // SAFETY: the caller's promise.
+    let mapped = || unsafe { mmap_there(addr, length, prot, flags, fd, offset, too_large) };
     if flags & libc::MAP_FIXED != 0 { change(addr, length, mapped) } else { mapped() }
 }
 
@@ -21,7 +53,15 @@ pub unsafe fn mmap(addr: usize, length: usize, prot: i32, flags: i32, fd: RawFd,
 ///
 /// # Safety
 /// As the system call.
-unsafe fn mmap_there(addr: usize, length: usize, prot: i32, flags: i32, fd: RawFd, offset: i64) -> Ret {
+unsafe fn mmap_there(
+    addr: usize,
+    length: usize,
+    prot: i32,
+    flags: i32,
+    fd: RawFd,
+    offset: i64,
+    too_large: TooLarge,
+) -> Ret {
     // SAFETY: the caller's promise.
     let kernel = || unsafe { raw!(SYS_mmap, addr, length, prot, flags, fd, offset) };
     if flags & libc::MAP_ANONYMOUS == 0
@@ -35,7 +75,7 @@ unsafe fn mmap_there(addr: usize, length: usize, prot: i32, flags: i32, fd: RawF
             return fail(libc::EACCES);
         }
         let request = MapRequest { addr, length, prot, flags, fd, offset, may_store };
-        match map(&handle, &request) {
+        match map(&handle, &request, too_large) {
             Ok(Some(address)) => return address as Ret,
             Ok(None) => return kernel(),
             Err(error) => return verify::failed(&handle, &error),
@@ -72,7 +112,7 @@ fn is_kernels(addr: usize, length: usize) -> Result<bool> {
 }
 
 /// `None`: the kernel answers.
-fn map(handle: &Description, request: &MapRequest) -> Result<Option<usize>> {
+fn map(handle: &Description, request: &MapRequest, too_large: TooLarge) -> Result<Option<usize>> {
     let fd = request.fd;
     if !verify::enter(fd, handle)? {
         return Ok(None);
@@ -81,9 +121,12 @@ fn map(handle: &Description, request: &MapRequest) -> Result<Option<usize>> {
         table::forget(fd);
         return Ok(None);
     }
-    match shadow::map(handle.file(), request)? {
-        Mapped::At(address) => Ok(Some(address)),
-        Mapped::HandBack => {
+    match (shadow::map(handle.file(), request)?, too_large) {
+        (Mapped::At(address), _) => Ok(Some(address)),
+        // Handed back all the same, where that has happened already.
+        (Mapped::HandBack, _) if handle.file().is_demoted() => Ok(None),
+        (Mapped::HandBack, TooLarge::Refuse) => Err(shadow::too_large(handle.file())),
+        (Mapped::HandBack, TooLarge::HandBack) => {
             demote_file(handle.file(), handle.path(), fd, "mmap(2) of more than a quarter of this machine's memory")?;
             Ok(None)
         }
@@ -151,16 +194,71 @@ pub fn msync(addr: usize, length: usize, flags: i32) -> Ret {
     })
 }
 
-/// `madvise(2)`. Holes that it would make are refused, as by a file system that has none: the shadow's would be no write.
+/// `madvise(2)`: the kernel's, and for a map of an atomic file that of [`crate::region::advise`]. Holes that it would make are refused, as by a file system that has none: the shadow's would be no write.
 pub fn madvise(addr: usize, length: usize, advice: i32) -> Ret {
     // SAFETY: changes no bytes of the program's, unless it is asked to, and what is asked for is its own.
     let kernel = || unsafe { raw!(SYS_madvise, addr, length, advice) };
+    // The constants are those of `posix_madvise`. Allocators say much of what they do not need any more, with a lock of theirs held:
+    // that is no map of a file.
+    if let Some(ours) = Advice::from_posix(advice)
+        && shadow::may_touch(addr, addr.saturating_add(length))
+    {
+        return answer(addr, length, kernel, |kernel| {
+            let tell = || crate::region::advised(addr, addr.saturating_add(length), ours);
+            if ours == Advice::DontNeed {
+                tell();
+            }
+            let done = kernel();
+            if done == 0 && ours != Advice::DontNeed {
+                tell();
+            }
+            done
+        });
+    }
     if advice != libc::MADV_REMOVE {
         return kernel();
     }
     answer(addr, length, kernel, |kernel| {
         if shadow::touches(addr, addr.saturating_add(length)) { fail(libc::EOPNOTSUPP) } else { kernel() }
     })
+}
+
+/// `posix_madvise(3)`: as [`madvise`]; but `POSIX_MADV_DONTNEED` drops no bytes, as in libc: of a map of an atomic file, which
+/// keeps them, the page tables go.
+pub fn posix_madvise(addr: usize, length: usize, advice: i32) -> Ret {
+    if Advice::from_posix(advice).is_none() {
+        return fail(libc::EINVAL);
+    }
+    if advice != libc::POSIX_MADV_DONTNEED {
+        return madvise(addr, length, advice); // the constants are the same
+    }
+    answer(
+        addr,
+        length,
+        || 0,
+        |_| {
+            for part in shadow::parts(addr, addr.saturating_add(length)) {
+                let _ = crate::region::advise(part.start & !4095, part.len, Advice::DontNeed);
+            }
+            0
+        },
+    )
+}
+
+/// `fadvise64(2)`: the kernel's, of its own copy of the file; and of the maps that an atomic file is read through.
+pub fn fadvise(fd: RawFd, offset: i64, length: i64, advice: i32) -> Ret {
+    // SAFETY: no memory is passed.
+    let done = unsafe { raw!(SYS_fadvise64, fd, offset, length, advice) };
+    let Some(advice) = Advice::from_posix(advice).filter(|_| done == 0) else { return done };
+    if let Some(handle) = table::get(fd)
+        && handle.is_ours()
+        && lock::not_reentered().is_ok()
+    {
+        // No length: to the end.
+        let end = if length == 0 { u64::MAX } else { offset.saturating_add(length) as u64 };
+        handle.file().advise(offset as u64..end, advice);
+    }
+    done
 }
 
 fn said(error: &Error) -> Ret {

@@ -24,13 +24,14 @@ use std::sync::Arc;
 pub unsafe fn truncate(path: *const c_char, length: i64) -> Ret {
     // SAFETY: the caller's promise.
     unsafe {
-        let meant = length >= 0 && super::open::wanted(libc::AT_FDCWD, path, 0, false).is_some();
+        let meant = length >= 0 && super::meant::wanted(libc::AT_FDCWD, path, 0, false).is_some();
         if !meant || process::in_vfork_child() {
             return raw!(SYS_truncate, path, length);
         }
         // Closing a second descriptor would drop the program's record locks: use one that it has.
         let mut through = None;
         if let Ok(stat) = super::open::stat_at(libc::AT_FDCWD, path, 0)
+            && own_all((stat.st_dev, stat.st_ino))
             && let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino)
         {
             let allowed = raw!(SYS_faccessat, libc::AT_FDCWD, path, libc::W_OK, 0);
@@ -45,6 +46,7 @@ pub unsafe fn truncate(path: *const c_char, length: i64) -> Ret {
         }
         match through {
             Some((fd, handle)) if handle.kernel_access() == libc::O_RDWR => {
+                // No SYNC, though the descriptor that is at hand may be one whose writes are.
                 verify::answer(fd, &handle, || size::resize(fd, &handle, length as u64))
                     .unwrap_or_else(|| raw!(SYS_truncate, path, length))
             }
@@ -64,6 +66,18 @@ pub unsafe fn truncate(path: *const c_char, length: i64) -> Ret {
             }
         }
     }
+}
+
+/// In a forked child: all that it has of this file from its parent is its own from now on.
+fn own_all(key: (u64, u64)) -> bool {
+    let mut theirs = Vec::new();
+    table::for_each(0, u32::MAX, |fd, handle| {
+        if handle.is_foreign() && handle.file().key() == key {
+            theirs.push(fd);
+        }
+    });
+    theirs.into_iter().for_each(|fd| drop(table::get(fd)));
+    true
 }
 
 /// What a call is about to do to the file that a name leads to.
@@ -104,7 +118,7 @@ unsafe fn prepare_open(dirfd: i32, path: *const c_char, change: Change) -> bool 
     }
     let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino) else { return false };
     // A map leads to a shadow until the next write, which finds that there is no name.
-    let ends = change == Change::Goes && stat.st_nlink == 1 && !is_mapped(file.key());
+    let ends = change == Change::Goes && stat.st_nlink == 1 && !is_mapped(file.key()) && !file.is_mapped_by_others();
     let done = if ends { file.demote() } else { file.settle() };
     if let Err(error) = done {
         process::say(file.path(), &format!("{error}; its journal stays where it is"));

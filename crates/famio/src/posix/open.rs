@@ -2,6 +2,7 @@
 
 use super::config::Config;
 use super::description::{EMULATED, Handle};
+use super::meant::{asks_for_data, is_open, may_match, wanted, wanted_now};
 use super::open_plain::{self, Tried};
 use super::{Ret, demote, fail, lock, ordinary, policy, process, raw, table};
 use crate::error::{Error, Result};
@@ -13,11 +14,18 @@ use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 
+/// A flag of ours for `open`: the file is atomic though no pattern names it. The kernel knows no such flag, and would ignore it.
+pub const O_ATOMIC: i32 = 1 << 30;
+
 /// `openat(2)`, and with `AT_FDCWD` `open` and `creat`.
 ///
 /// # Safety
 /// As the system call: bad memory gives `EFAULT`.
 pub unsafe fn openat(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Ret {
+    if flags & O_ATOMIC != 0 {
+        // SAFETY: the caller's promise.
+        return unsafe { open_asked(dirfd, path, flags, mode) };
+    }
     // SAFETY: the caller's promise.
     unsafe {
         let opened = match open_plain::try_open(dirfd, path, flags, mode) {
@@ -25,54 +33,94 @@ pub unsafe fn openat(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -
             Tried::MayBeMeant(fd) => Some(fd),
             Tried::Unknown => None,
         };
-        match (wanted(dirfd, path, flags, true), opened) {
+        let config = match opened {
+            Some(fd) => wanted_now(fd, dirfd, path),
+            None => wanted(dirfd, path, flags, true),
+        };
+        match (config, opened) {
             (Some(config), _) => demote::unless_standard(open_atomic(config, dirfd, path, flags, mode, opened)),
             (None, Some(fd)) => fd as Ret,
-            (None, None) => table::fresh(raw!(SYS_openat, dirfd, path, flags, mode)),
+            (None, None) => open_other(dirfd, path, flags, mode),
         }
     }
 }
 
-/// The configuration, where the path may lead to an atomic file and the flags ask for its data; `descriptor`: to open one.
+/// Opens what was not meant, or not there, when we looked: it may have got this name since.
 ///
 /// # Safety
 /// As [`openat`].
-pub(super) unsafe fn wanted(
-    dirfd: RawFd,
-    path: *const c_char,
-    flags: i32,
-    descriptor: bool,
-) -> Option<&'static Config> {
-    let config = process::config()?;
-    let no_data = libc::O_PATH | libc::O_DIRECTORY;
-    if flags & no_data != 0 || flags & libc::O_ACCMODE == libc::O_ACCMODE {
-        return None;
-    }
-    // SAFETY: the kernel checks the path, and `stat` is ours.
-    let found = unsafe { stat_at(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) };
-    if found.is_err_and(|error| error != libc::ENOENT) {
-        return None;
-    }
-    let linked = found.is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFLNK);
-    let exclusive = flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL;
-    let follow = linked && flags & libc::O_NOFOLLOW == 0 && !exclusive;
-    // SAFETY: the kernel has just read it to its end.
-    let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
-    let meant = config.globs.matches(dirfd, bytes, follow);
-    if !meant && !table::any() {
-        return None;
-    }
-    // A regular file or nothing yet; by another name it may be one that is open here. Not what demotion made ordinary.
-    // SAFETY: the path is good, and `stat` is ours.
-    match if linked && flags & libc::O_NOFOLLOW == 0 { unsafe { stat_at(dirfd, path, 0) } } else { found } {
-        Ok(stat) if stat.st_mode & libc::S_IFMT != libc::S_IFREG => None,
-        Ok(stat) => {
-            let open = lock::not_reentered().is_ok() && AtomicFile::find(stat.st_dev, stat.st_ino).is_some();
-            // SAFETY: the path is good.
-            ((meant || open) && !unsafe { ordinary::is(dirfd, path, &stat, descriptor) }).then_some(config)
+unsafe fn open_other(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Ret {
+    // SAFETY: the caller's promise; after success the path is good, and the descriptor ours until it is returned.
+    unsafe {
+        let fd = table::fresh(raw!(SYS_openat, dirfd, path, flags, mode));
+        let is_late = fd >= 0
+            && asks_for_data(flags)
+            && may_match(path)
+            && wanted_now(fd as RawFd, dirfd, path).is_some()
+            && lock::not_reentered().is_ok()
+            && !process::in_vfork_child();
+        if !is_late {
+            return fd;
         }
-        Err(libc::ENOENT) => (meant && flags & libc::O_CREAT != 0).then_some(config),
-        Err(_) => None,
+        if stat_of(fd as RawFd).is_ok_and(|stat| is_open(&stat)) {
+            return adopt(fd as RawFd, path);
+        }
+        // Not open here: the process has no locks on it that this close could drop.
+        raw!(SYS_close, fd);
+        openat(dirfd, path, flags & !libc::O_EXCL, mode)
+    }
+}
+
+/// Opens what the program has said is to be atomic.
+///
+/// # Safety
+/// As [`openat`].
+unsafe fn open_asked(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Ret {
+    if let Err(error) = super::nv::start() {
+        return refused(c"O_ATOMIC", &error);
+    }
+    let Some(config) = process::config() else { return fail(libc::ESHUTDOWN) };
+    // SAFETY: the kernel checks the path, and reads it to its end before it says anything else.
+    let found =
+        unsafe { stat_at(dirfd, path, if flags & libc::O_NOFOLLOW != 0 { libc::AT_SYMLINK_NOFOLLOW } else { 0 }) };
+    if let Err(error) = found
+        && (error != libc::ENOENT || flags & libc::O_CREAT == 0)
+    {
+        return fail(error);
+    }
+    // SAFETY: the path is good.
+    let said = unsafe { CStr::from_ptr(path) };
+    if !asks_for_data(flags) {
+        return refused(said, &Error::with(libc::EINVAL, "an atomic file is opened to be read or written"));
+    }
+    if let Ok(stat) = found {
+        if stat.st_mode & libc::S_IFMT == libc::S_IFLNK {
+            return fail(libc::ELOOP);
+        }
+        if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
+            return refused(said, &Error::with(libc::EINVAL, "not a regular file: it can't be atomic"));
+        }
+        // SAFETY: the path is good.
+        if unsafe { ordinary::is(dirfd, path, &stat, true) } {
+            let what = "it was handed back to the kernel before, and can't be atomic in this process";
+            return refused(said, &Error::with(libc::EBUSY, what));
+        }
+    }
+    // SAFETY: the path is good.
+    unsafe { open_atomic(config, dirfd, path, flags, mode, None) }
+}
+
+/// Moves a descriptor that was just opened out of the way of the standard streams, which libc uses by its own means.
+fn above_standard(fd: RawFd, flags: i32) -> Ret {
+    if fd > libc::STDERR_FILENO {
+        return fd as Ret;
+    }
+    let command = if flags & libc::O_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
+    // SAFETY: a descriptor that nobody has seen.
+    unsafe {
+        let moved = raw!(SYS_fcntl, fd, command, libc::STDERR_FILENO + 1);
+        raw!(SYS_close, fd);
+        moved
     }
 }
 
@@ -92,6 +140,18 @@ pub(super) unsafe fn stat_at(dirfd: RawFd, path: *const c_char, flags: i32) -> c
     unsafe {
         let mut stat: Stat = core::mem::zeroed();
         match raw!(SYS_newfstatat, dirfd, path, &raw mut stat, flags) {
+            0 => Ok(stat),
+            error => Err(-error as i32),
+        }
+    }
+}
+
+/// The same of an open file.
+pub(super) fn stat_of(fd: RawFd) -> core::result::Result<Stat, i32> {
+    // SAFETY: all-zero bytes are a valid stat; the kernel fills it in.
+    unsafe {
+        let mut stat: Stat = core::mem::zeroed();
+        match raw!(SYS_fstat, fd, &raw mut stat) {
             0 => Ok(stat),
             error => Err(-error as i32),
         }
@@ -130,7 +190,7 @@ unsafe fn open_atomic(
     let cut = flags & libc::O_TRUNC != 0;
     // Both writing (a granule is filled from the file) and cutting need a descriptor for both.
     let kernel_access = if asked == libc::O_WRONLY || cut { libc::O_RDWR } else { asked };
-    let kernel_flags = flags & !(libc::O_ACCMODE | libc::O_TRUNC | EMULATED) | kernel_access;
+    let kernel_flags = flags & !(libc::O_ACCMODE | libc::O_TRUNC | EMULATED | O_ATOMIC) | kernel_access;
     if opened.is_none()
         && table::any()
         // SAFETY: the path is good.
@@ -154,11 +214,15 @@ unsafe fn open_atomic(
         }
         return fd;
     }
+    let fd = if flags & O_ATOMIC != 0 { above_standard(fd as RawFd, flags) } else { fd };
+    if fd < 0 {
+        return fd;
+    }
     let fd = fd as RawFd;
     if table::is_managed(fd) {
         table::forget(fd);
     }
-    match attach(config, fd, said, flags & (libc::O_ACCMODE | EMULATED), kernel_access, 0) {
+    match attach(config, fd, said, flags & (libc::O_ACCMODE | EMULATED), kernel_access, Some(0)) {
         Ok(handle) if !cut || handle.file().size() == 0 => fd as Ret,
         Ok(handle) => match handle.file().set_size(0) {
             Ok(()) => fd as Ret,
@@ -180,8 +244,15 @@ fn refused(path: &CStr, error: &Error) -> Ret {
     fail(error.errno())
 }
 
-/// Makes `fd` a descriptor of an atomic file.
-fn attach(config: &Config, fd: RawFd, said: &CStr, flags: i32, kernel_access: i32, position: u64) -> Result<Handle> {
+/// Makes `fd` a descriptor of an atomic file. `position`: `None`, if others have it, too, and it is the kernel's.
+pub(super) fn attach(
+    config: &Config,
+    fd: RawFd,
+    said: &CStr,
+    flags: i32,
+    kernel_access: i32,
+    position: Option<u64>,
+) -> Result<Handle> {
     // It allocates: a handler in between that did so too would wait for the allocator's lock.
     let _held = Held::of_process();
     if let Some(warning) = config.warning()
@@ -193,8 +264,7 @@ fn attach(config: &Config, fd: RawFd, said: &CStr, flags: i32, kernel_access: i3
     // SAFETY: the descriptor is open, and stays so during the call.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     let file: Arc<AtomicFile> = AtomicFile::open(borrowed, table::access(kernel_access), &path, &config.settings)?;
-    let handle = Handle::new(file, path, flags, kernel_access);
-    handle.set_position(position);
+    let handle = Handle::new(file, path, flags, kernel_access, position);
     table::install(fd, handle.share());
     Ok(handle)
 }
@@ -219,8 +289,7 @@ unsafe fn join(fd: RawFd, path: *const c_char) -> Ret {
     }
     // SAFETY: the caller's promise.
     let said = if path.is_null() { c"?" } else { unsafe { CStr::from_ptr(path) } };
-    // SAFETY: an empty path with this flag is the descriptor itself.
-    let Ok(stat) = (unsafe { stat_at(fd, c"".as_ptr(), libc::AT_EMPTY_PATH) }) else { return fd as Ret };
+    let Ok(stat) = stat_of(fd) else { return fd as Ret };
     let open = AtomicFile::find(stat.st_dev, stat.st_ino);
     let meant = !path.is_null() && config.globs.matches(libc::AT_FDCWD, said.to_bytes(), true);
     if stat.st_mode & libc::S_IFMT != libc::S_IFREG
@@ -251,7 +320,7 @@ unsafe fn join(fd: RawFd, path: *const c_char) -> Ret {
         unsafe { raw!(SYS_fcntl, fd, libc::F_SETFL, flags & !(libc::O_APPEND | libc::O_DIRECT)) };
     }
     let access = flags & libc::O_ACCMODE;
-    match attach(config, fd, said, flags & (libc::O_ACCMODE | EMULATED), access, position.max(0) as u64) {
+    match attach(config, fd, said, flags & (libc::O_ACCMODE | EMULATED), access, Some(position.max(0) as u64)) {
         Ok(_) => fd as Ret,
         Err(error) => {
             // SAFETY: the program never sees the descriptor.

@@ -1,7 +1,11 @@
 //! `open` of what most programs open most: a file that no link leads to, and that is not cut. It is opened first and looked at
 //! then, which saves the system calls by which the other way finds out beforehand.
 
+use super::config::Config;
+use super::meant::is_open;
+use super::open::stat_of;
 use super::{Ret, fail, process, raw, table};
+use crate::map::guard;
 use core::ffi::c_char;
 use std::ffi::CStr;
 use std::os::fd::RawFd;
@@ -37,10 +41,14 @@ pub(super) enum Tried {
 /// # Safety
 /// As `openat`.
 pub(super) unsafe fn try_open(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Tried {
-    // A file that is open here has other names, and a lease of ours would keep the call waiting.
-    let Some(config) = process::config().filter(|_| flags & !PLAIN == 0 && !table::any()) else {
+    let Some(config) = process::config().filter(|_| flags & !PLAIN == 0) else { return Tried::Unknown };
+    // A file that is open here has other names, and a lease of ours would keep the call waiting: with those, not by a name that may
+    // be meant.
+    let any = table::any();
+    // SAFETY: the caller's promise.
+    if any && (process::in_vfork_child() || unsafe { may_be_meant(config, path) }) {
         return Tried::Unknown;
-    };
+    }
     // What `openat` ignores is an error of `openat2`.
     let mode = if flags & libc::O_CREAT != 0 { mode & 0o7777 } else { 0 };
     let how = [u64::from((flags | LARGE) as u32), u64::from(mode), libc::RESOLVE_NO_SYMLINKS];
@@ -54,7 +62,24 @@ pub(super) unsafe fn try_open(dirfd: RawFd, path: *const c_char, flags: i32, mod
         return Tried::Unknown;
     }
     table::fresh(fd);
+    if any {
+        let by_another_name = stat_of(fd as RawFd).is_ok_and(|stat| is_open(&stat));
+        return if by_another_name { Tried::MayBeMeant(fd as RawFd) } else { Tried::Done(fd) };
+    }
     // SAFETY: the kernel has just read it to its end.
     let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
     if config.globs.may_match(bytes) { Tried::MayBeMeant(fd as RawFd) } else { Tried::Done(fd) }
+}
+
+/// Whether the path may be meant, or can't be read. Before the kernel has looked at it.
+///
+/// # Safety
+/// As `openat`.
+unsafe fn may_be_meant(config: &Config, path: *const c_char) -> bool {
+    const MOST: usize = libc::PATH_MAX as usize;
+    // SAFETY: it reads, and can be left anywhere. With atomic files the guard is there.
+    let length = unsafe { guard::run_on(path.cast(), MOST, || libc::strnlen(path, MOST)) };
+    let Ok(length) = length else { return true };
+    // SAFETY: it has just been read.
+    config.globs.may_match(unsafe { core::slice::from_raw_parts(path.cast(), length) })
 }

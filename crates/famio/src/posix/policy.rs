@@ -19,6 +19,8 @@ pub struct Globs {
     names: Vec<Pattern>,
     /// Made absolute, with the pattern of their last component.
     paths: Vec<(Pattern, Pattern)>,
+    /// The bytes that a name which is meant may begin and end with, a bit each: most others are told by that.
+    edges: [[u64; 4]; 2],
     /// Journals: never atomic.
     pool: Option<Vec<u8>>,
 }
@@ -159,10 +161,19 @@ fn fits(pattern: &Pattern, text: &[u8]) -> bool {
 }
 
 impl Globs {
+    /// None: nothing matches.
+    pub fn none(pool: Option<&Path>) -> Self {
+        Globs {
+            names: Vec::new(),
+            paths: Vec::new(),
+            edges: [[0; 4]; 2],
+            pool: pool.map(|pool| pool.as_os_str().as_bytes().to_vec()),
+        }
+    }
+
     /// Reads newline-separated globs; those with a slash are taken from `folder`.
     pub fn new(globs: &[u8], folder: &[u8], pool: Option<&Path>) -> Result<Self, String> {
-        let mut this = Globs { names: Vec::new(), paths: Vec::new(), pool: None };
-        this.pool = pool.map(|pool| pool.as_os_str().as_bytes().to_vec());
+        let mut this = Globs::none(pool);
         for glob in globs.split(|&byte| byte == b'\n').filter(|glob| !glob.is_empty()) {
             let glob =
                 core::str::from_utf8(glob).map_err(|_| format!("{} is not UTF-8", String::from_utf8_lossy(glob)))?;
@@ -171,7 +182,32 @@ impl Globs {
         if this.names.is_empty() && this.paths.is_empty() {
             return Err("no glob in it".into());
         }
+        this.note_edges();
         Ok(this)
+    }
+
+    /// What may be the first and last byte of a name, once all patterns are known.
+    fn note_edges(&mut self) {
+        for pattern in self.names.iter().chain(self.paths.iter().map(|(_, last)| last)) {
+            let text = pattern.as_str().as_bytes();
+            for (bits, byte) in self.edges.iter_mut().zip([text.first(), text.last()]) {
+                match byte {
+                    Some(byte) if byte.is_ascii() && !b"*?[]".contains(byte) => {
+                        bits[usize::from(byte >> 6)] |= 1 << (byte & 63);
+                    }
+                    _ => *bits = [u64::MAX; 4],
+                }
+            }
+        }
+    }
+
+    /// Whether a name's first and last byte fit a pattern.
+    fn may_be(&self, name: &[u8]) -> bool {
+        let fits = |bits: &[u64; 4], byte: u8| !byte.is_ascii() || bits[usize::from(byte >> 6)] & 1 << (byte & 63) != 0;
+        match (name.first(), name.last()) {
+            (Some(&first), Some(&last)) => fits(&self.edges[0], first) && fits(&self.edges[1], last),
+            _ => false,
+        }
     }
 
     fn add(&mut self, glob: &str, folder: &[u8]) -> Result<(), String> {
@@ -282,6 +318,9 @@ impl Globs {
     /// Whether a path that leads over no links may be meant, by its last component: if not, it surely is not.
     pub(super) fn may_match(&self, path: &[u8]) -> bool {
         let name = folder_and_name(path).1;
+        if !self.may_be(name) {
+            return false;
+        }
         self.names.iter().any(|pattern| fits(pattern, name)) || self.paths.iter().any(|(_, last)| fits(last, name))
     }
 
@@ -347,6 +386,16 @@ mod tests {
         ] {
             assert_eq!(hit(&globs, path), meant, "{path}");
         }
+    }
+
+    #[test]
+    fn the_edges_of_a_name_tell_most() {
+        let some = globs("*.db\napp\n/data/log[0-9]?", "/x");
+        assert!(some.may_be(b"anything"), "any, because of the star and the question mark");
+        let some = globs("a*.db\napp", "/x");
+        assert!(some.may_be(b"a.db") && some.may_be(b"app") && some.may_be("aé".as_bytes()));
+        assert!(!some.may_be(b"a.txt") && !some.may_be(b"b.db") && !some.may_be(b"") && !some.may_match(b"/a/a.txt"));
+        assert!(globs("*", "/x").may_be(b"q") && globs("[ab]", "/x").may_be(b"b"));
     }
 
     #[test]

@@ -1,21 +1,21 @@
 //! The life of the process as the hooks see it: start, fork, exec, exit.
 
 use super::config::{self, Config};
-use super::description::Handle;
-use super::{raw, table};
+use super::{inherit, raw, table};
 use crate::file;
 use crate::sys;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::ffi::CStr;
-use std::os::fd::RawFd;
 
 const UNINIT: u8 = 0;
 const STARTING: u8 = 1;
 /// Files that match the configuration are atomic.
 const ON: u8 = 2;
-/// Nothing is ever atomic: no configuration, or the process is ending.
+/// Nothing is atomic: no configuration.
 const OFF: u8 = 3;
+/// Nothing is atomic any more: the process is ending.
+const OVER: u8 = 4;
 
 static STATE: AtomicU8 = AtomicU8::new(UNINIT);
 static STARTER: AtomicUsize = AtomicUsize::new(0);
@@ -51,7 +51,7 @@ pub(super) fn config() -> Option<&'static Config> {
             // SAFETY: set before the state became ON, and never freed.
             unsafe { CONFIG.load(Ordering::Acquire).as_ref() }
         }
-        OFF => None,
+        OFF | OVER => None,
         _ => start_late(),
     }
 }
@@ -98,8 +98,13 @@ pub fn start() {
 /// Starts with this configuration instead of the environment's, or goes on with it: for a program that calls this
 /// module itself. Files that are open keep their settings.
 pub fn start_with(config: Config) {
-    match STATE.compare_exchange(UNINIT, STARTING, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => begin(config),
+    let begins = |from: u8| STATE.compare_exchange(from, STARTING, Ordering::AcqRel, Ordering::Acquire);
+    match begins(UNINIT).or_else(|_| begins(OFF)) {
+        Ok(_) => {
+            // SAFETY: no arguments.
+            STARTER.store(unsafe { raw!(SYS_gettid) } as usize, Ordering::Release);
+            begin(config);
+        }
         // A reader may still have the one before: it is never freed.
         Err(ON) => CONFIG.store(Box::into_raw(Box::new(config)), Ordering::Release),
         Err(_) => {}
@@ -141,12 +146,39 @@ fn watch_forks() {
     }
 }
 
-/// The hook of `pthread_atfork`: before the fork. A child shares the open descriptions, and with them the leases.
+/// The hook of `pthread_atfork`: before the fork. A child shares the open descriptions, and with them the leases and positions.
 pub fn before_fork() {
-    if STATE.load(Ordering::Acquire) == ON && table::any() && super::lock::not_reentered().is_ok() && !in_vfork_child()
-    {
-        file::bar_leases();
+    if may_share() {
         file::shadow::before_fork();
+        before_spawn();
+        file::remember_for_child();
+    }
+}
+
+/// The hook of `pthread_atfork`: in the parent.
+pub fn after_fork_in_parent() {
+    if crate::thread::current().inheritance.get() != 0 {
+        file::forget_for_child();
+    }
+}
+
+/// Before another program is started beside this one, by `vfork` or `posix_spawn`: as [`before_fork`], but for maps, which such a
+/// child does not have.
+pub fn before_spawn() {
+    if may_share() {
+        file::bar_leases();
+        inherit::share_all();
+    }
+}
+
+fn may_share() -> bool {
+    STATE.load(Ordering::Acquire) == ON && table::any() && super::lock::not_reentered().is_ok() && !in_vfork_child()
+}
+
+/// After the start: descriptors that the program before `exec` has left become atomic files'.
+pub fn receive_descriptors() {
+    if STATE.load(Ordering::Acquire) == ON {
+        inherit::receive_all();
     }
 }
 
@@ -180,6 +212,7 @@ pub(super) fn enter_child() {
         crate::thread::current().posix_locks.set(0);
         crate::thread::current().locks_held.set(0);
         super::spare::forget();
+        inherit::forget();
         file::disown_all();
     }
 }
@@ -202,7 +235,7 @@ pub fn end() {
         return;
     }
     if !table::any() {
-        STATE.store(OFF, Ordering::Release);
+        STATE.store(OVER, Ordering::Release);
         return;
     }
     if super::lock::not_reentered().is_err() {
@@ -210,94 +243,22 @@ pub fn end() {
         sys::notice("the process ends inside a call on an atomic file; what was written since its last SYNC is gone");
         return;
     }
-    STATE.store(OFF, Ordering::Release);
+    STATE.store(OVER, Ordering::Release);
     close_all();
     // Threads that still run find their files handed back; what they wrote in between is committed by the second round.
     table::for_each(0, u32::MAX, |fd, handle| {
         if handle.is_ours() {
-            handle.hand_back(fd);
+            handle.hand_back_at_end(fd);
         }
     });
     close_all();
     file::release_all();
 }
 
-fn close_all() {
+pub(super) fn close_all() {
     if let Err(error) = file::close_all() {
         sys::notice(&format!("{error}; what was written since its last SYNC may be gone"));
     }
-}
-
-/// Before `exec`: files are closed clean, and descriptors that pass through show the kernel's view. What has to be
-/// undone if `exec` fails comes back with [`Passing`]'s drop.
-pub fn before_exec() -> Passing {
-    if STATE.load(Ordering::Acquire) != ON || !table::any() {
-        return Passing(false);
-    }
-    if in_vfork_child() {
-        keep_from_new_program();
-        return Passing(false);
-    }
-    // With maps alone there is no descriptor, but stores to be committed.
-    let mut own = file::shadow::any();
-    table::for_each(0, u32::MAX, |_, handle| own |= handle.is_ours());
-    if own && super::lock::not_reentered().is_ok() {
-        close_all();
-        file::release_all();
-        each_inherited(|fd, handle| {
-            if handle.is_ours() && !handle.is_handed_back() {
-                handle.show_kernel(fd);
-                if say_once(Once::Exec) {
-                    say(
-                        handle.path(),
-                        &format!("descriptor {fd} passes through exec; the new program has an ordinary file"),
-                    );
-                }
-            }
-        });
-    }
-    keep_from_new_program();
-    Passing(own)
-}
-
-/// What an `exec` that failed has to undo.
-pub struct Passing(bool);
-
-impl Drop for Passing {
-    fn drop(&mut self) {
-        if self.0 {
-            each_inherited(|fd, handle| handle.hide_kernel(fd));
-        }
-    }
-}
-
-/// In a child, before `exec`: a descriptor of the parent's atomic file would show the new program neither the parent's
-/// writes nor its position. It is closed there, so that using it is an error and not wrong data.
-fn keep_from_new_program() {
-    let child = in_vfork_child();
-    each_inherited(|fd, handle| {
-        // A child that put something else in its place means that to pass.
-        if (child || !handle.is_ours()) && !handle.is_handed_back() && super::close::is_still(fd, handle) {
-            // SAFETY: changes a flag of the child's own descriptor.
-            unsafe { raw!(SYS_fcntl, fd, libc::F_SETFD, libc::FD_CLOEXEC) };
-            if fd <= 2 {
-                say(
-                    handle.path(),
-                    &format!("descriptor {fd} stays with the parent process; the new program starts without it"),
-                );
-            }
-        }
-    });
-}
-
-fn each_inherited(mut visit: impl FnMut(RawFd, &Handle)) {
-    table::for_each(0, u32::MAX, |fd, handle| {
-        // SAFETY: no memory is passed.
-        let flags = unsafe { raw!(SYS_fcntl, fd, libc::F_GETFD) };
-        if flags >= 0 && flags as i32 & libc::FD_CLOEXEC == 0 {
-            visit(fd, handle);
-        }
-    });
 }
 
 /// Messages that are given once per process.
@@ -327,11 +288,17 @@ pub(super) fn say(path: &CStr, what: &str) {
 pub(super) fn say_error(path: &CStr, error: &crate::Error) {
     static LAST: AtomicUsize = AtomicUsize::new(0);
     let Some(detail) = error.detail() else { return };
+    let named = detail.contains(&*path.to_string_lossy());
+    let kept =
+        if named { super::nv::keep(detail) } else { super::nv::keep(&format!("{}: {detail}", path.to_string_lossy())) };
+    if kept {
+        return;
+    }
     let hash = detail.bytes().fold(1usize, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte as usize)) | 1;
     if LAST.swap(hash, Ordering::Relaxed) == hash {
         return;
     }
-    if detail.contains(&*path.to_string_lossy()) {
+    if named {
         sys::notice(detail);
     } else {
         say(path, detail);

@@ -24,7 +24,7 @@ const OLD: [c_long; 5] = [libc::SYS_open, libc::SYS_creat, libc::SYS_stat, libc:
 #[cfg(not(target_arch = "x86_64"))]
 const OLD: [c_long; 0] = [];
 
-const NEW: [c_long; 50] = [
+const NEW: [c_long; 51] = [
     libc::SYS_open_by_handle_at,
     libc::SYS_pidfd_getfd,
     libc::SYS_openat,
@@ -65,6 +65,7 @@ const NEW: [c_long; 50] = [
     libc::SYS_pkey_mprotect,
     libc::SYS_msync,
     libc::SYS_madvise,
+    libc::SYS_fadvise64,
     libc::SYS_sendfile,
     libc::SYS_copy_file_range,
     libc::SYS_splice,
@@ -155,6 +156,7 @@ pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> Ret {
             libc::SYS_pkey_mprotect => super::pkey_mprotect(a[0], a[1], a[2] as i32, a[3] as i32),
             libc::SYS_msync => super::msync(a[0], a[1], a[2] as i32),
             libc::SYS_madvise => super::madvise(a[0], a[1], a[2] as i32),
+            libc::SYS_fadvise64 => super::fadvise(fd, a[1] as i64, a[2] as i64, a[3] as i32),
             libc::SYS_sendfile => super::sendfile(fd, a[1] as RawFd, a[2] as *mut i64, a[3]),
             libc::SYS_copy_file_range => {
                 super::copy_file_range(fd, a[1] as *mut i64, a[2] as RawFd, a[3] as *mut i64, a[4], a[5] as u32)
@@ -172,7 +174,9 @@ pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> Ret {
                 sys::syscall(number, a)
             }
             libc::SYS_execve | libc::SYS_execveat => {
-                let _passing = super::process::before_exec();
+                let environment = if number == libc::SYS_execve { a[2] } else { a[3] };
+                let managed = super::exec::has_library(environment as *const *const c_char);
+                let _passing = super::exec::before_exec(managed);
                 sys::syscall(number, a)
             }
             _ => sys::syscall(number, a),
@@ -192,7 +196,7 @@ unsafe fn openat2(dirfd: RawFd, path: *const c_char, how: *const [u64; 3], size:
             return kernel();
         }
         let Ok([flags, mode, resolve]) = user::get(how) else { return kernel() };
-        if super::open::wanted(dirfd, path, flags as i32, false).is_none() {
+        if super::meant::wanted(dirfd, path, flags as i32, false).is_none() {
             return kernel();
         }
         if resolve != 0 || size != size_of::<[u64; 3]>() || flags > u64::from(u32::MAX) {

@@ -12,12 +12,12 @@ pub fn lseek(fd: RawFd, offset: i64, whence: i32) -> Ret {
     let kernel = || unsafe { raw!(SYS_lseek, fd, offset, whence) };
     let Some(handle) = table::borrow(fd) else { return kernel() };
     let done = answer(fd, &handle, || {
-        let _position = handle.lock_position();
+        let position = handle.lock_position(fd)?;
         let invalid = || Error::new(libc::EINVAL);
         let size = || handle.file().size() as i64;
         let target = match whence {
             libc::SEEK_SET => offset,
-            libc::SEEK_CUR => (handle.position() as i64).checked_add(offset).ok_or_else(invalid)?,
+            libc::SEEK_CUR => (position.get()? as i64).checked_add(offset).ok_or_else(invalid)?,
             libc::SEEK_END => size().checked_add(offset).ok_or_else(invalid)?,
             libc::SEEK_DATA | libc::SEEK_HOLE => {
                 let size = size();
@@ -28,10 +28,10 @@ pub fn lseek(fd: RawFd, offset: i64, whence: i32) -> Ret {
             }
             _ => return Err(invalid()),
         };
-        if target < 0 || !offset_fits(fd, target as u64) {
+        if target < 0 || !offset_fits(fd, &handle, target as u64) {
             return Err(invalid());
         }
-        handle.set_position(target as u64);
+        position.set(target as u64)?;
         Ok(target as usize)
     });
     done.unwrap_or_else(kernel)

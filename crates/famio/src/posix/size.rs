@@ -4,8 +4,11 @@ use super::description::Description;
 use super::verify::{answer, offset_fits};
 use super::{Ret, fail, limits, raw, table};
 use crate::error::{Error, Result};
+use crate::file::AtomicFile;
+use crate::index::Positions;
 use crate::sys::check;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 /// `ftruncate(2)`: a cut or a growth, part of the epoch.
 pub fn ftruncate(fd: RawFd, size: i64) -> Ret {
@@ -18,21 +21,22 @@ pub fn ftruncate(fd: RawFd, size: i64) -> Ret {
     if !handle.may_write() {
         return fail(libc::EINVAL);
     }
-    answer(fd, &handle, || resize(fd, &handle, size as u64)).unwrap_or_else(kernel)
+    let cut = || {
+        resize(fd, &handle, size as u64)?;
+        if handle.syncs() { handle.file().sync().map(|()| 0) } else { Ok(0) }
+    };
+    answer(fd, &handle, cut).unwrap_or_else(kernel)
 }
 
-/// Sets the size as `ftruncate` and `truncate` do.
+/// Sets the size as `ftruncate` and `truncate` do; no SYNC.
 pub(super) fn resize(fd: RawFd, handle: &Description, size: u64) -> Result<usize> {
     if size > handle.file().size() {
         limits::check_size(size)?;
-        if !offset_fits(fd, size) {
+        if !offset_fits(fd, handle, size) {
             return Err(Error::new(libc::EFBIG));
         }
     }
     handle.file().set_size(size)?;
-    if handle.syncs() {
-        handle.file().sync()?;
-    }
     Ok(0)
 }
 
@@ -51,7 +55,7 @@ pub fn fallocate(fd: RawFd, mode: i32, offset: i64, length: i64) -> Ret {
             return Err(Error::new(libc::EBADF));
         }
         let end = offset.checked_add(length).ok_or(Error::new(libc::EFBIG))? as u64;
-        if !offset_fits(fd, end) {
+        if !offset_fits(fd, &handle, end) {
             return Err(Error::new(libc::EFBIG));
         }
         allocate(fd, &handle, mode, offset as u64, end)?;
@@ -73,15 +77,27 @@ fn mode_exists(fd: RawFd, mode: i32) -> Result<()> {
     }
 }
 
+/// The positions that several processes share stay where they are meanwhile; `None`: there are none in this file.
+fn still(file: &Arc<AtomicFile>) -> Result<Option<Positions<'_>>> {
+    let mut shared = false;
+    table::for_each(0, u32::MAX, |_, handle| shared |= handle.is_shared() && Arc::ptr_eq(handle.file(), file));
+    if shared { file.lock_positions().map(Some) } else { Ok(None) }
+}
+
 fn allocate(fd: RawFd, handle: &Description, mode: i32, start: u64, end: u64) -> Result<()> {
     let file = handle.file();
+    // To find holes moves the kernel's position, for a moment. Of a descriptor that several processes have, that is theirs.
+    let _still = match mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) {
+        0 => None,
+        _ => still(file)?,
+    };
     let keep = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
     let reserve = |mode: i32| {
         if !keep && end > file.size() {
             limits::check_size(end)?;
         }
         // SAFETY: reserves space, or makes it the file's own; neither bytes nor size change.
-        check(unsafe { raw!(SYS_fallocate, fd, mode | libc::FALLOC_FL_KEEP_SIZE, start, end - start) })
+        file.reserve(|| check(unsafe { raw!(SYS_fallocate, fd, mode | libc::FALLOC_FL_KEEP_SIZE, start, end - start) }))
     };
     match mode & !libc::FALLOC_FL_KEEP_SIZE {
         mode @ (0 | libc::FALLOC_FL_UNSHARE_RANGE) => {

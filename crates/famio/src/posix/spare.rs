@@ -2,13 +2,10 @@
 
 use super::description::{Description, Subject};
 use super::lock::{Lock, not_reentered};
-use crate::file::{Grace, background};
+use crate::file::{Grace, background, give_way};
 use crate::thread::Held;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
-
-/// Looks at those that leave before they are left to the background.
-const YIELDS: usize = 64;
 
 /// A list through `Description::next`, under [`LOCK`].
 type List = AtomicPtr<Description>;
@@ -54,13 +51,9 @@ pub(super) fn give(description: &'static Description) {
         unsafe { *description.grace.get() = Grace::new() };
         push(&LEAVING, description);
     }
-    for _ in 0..YIELDS {
-        if !sweep() {
-            return;
-        }
-        rustix::thread::sched_yield();
+    if !give_way(|| !sweep()) {
+        background::remind(); // somebody is in a long call
     }
-    background::remind(); // somebody is in a long call
 }
 
 /// Frees those that no call uses any more. Whether others are left.

@@ -2,15 +2,17 @@
 //! path to it and every descriptor of it shows the same.
 
 use super::{Ret, process, raw, table};
-use crate::file::AtomicFile;
+use crate::file::{AtomicFile, Modified};
+use crate::index::Door;
 use core::ffi::c_char;
 use libc::{stat as Stat, statx as Statx};
+use std::ffi::CStr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
 const BLOCK: u64 = 512;
 
-fn find(dev: u64, ino: u64) -> Option<Arc<AtomicFile>> {
+pub(super) fn find(dev: u64, ino: u64) -> Option<Arc<AtomicFile>> {
     if super::lock::not_reentered().is_err() {
         return None;
     }
@@ -22,6 +24,31 @@ fn is_ours(file: &Arc<AtomicFile>) -> bool {
     let mut ours = false;
     table::for_each(0, u32::MAX, |_, handle| ours |= handle.is_ours() && Arc::ptr_eq(handle.file(), file));
     ours
+}
+
+/// Of an atomic file that other processes have open and this one has not: it is opened for the time of `look`. The kernel's size
+/// is not the file's, while somebody else writes it. Only for a path that may be meant, of a file with an open epoch.
+///
+/// # Safety
+/// The kernel has just read the path, or it is null.
+#[cold]
+unsafe fn beside(dirfd: RawFd, path: *const c_char, flags: i32, of: (u64, u64), look: impl FnOnce()) {
+    let Some(config) = process::config() else { return };
+    // SAFETY: the caller's promise.
+    let name = if path.is_null() { c"" } else { unsafe { CStr::from_ptr(path) } };
+    if name.is_empty() || !config.globs.may_match(name.to_bytes()) || !Door::is_in_use(of.0, of.1) {
+        return;
+    }
+    if super::lock::not_reentered().is_err() || process::in_vfork_child() {
+        return;
+    }
+    let nofollow = if flags & libc::AT_SYMLINK_NOFOLLOW != 0 { libc::O_NOFOLLOW } else { 0 };
+    // SAFETY: the path is good.
+    let fd = unsafe { super::openat(dirfd, path, libc::O_RDONLY | libc::O_CLOEXEC | nofollow, 0) };
+    if fd >= 0 {
+        look();
+        super::close(fd as RawFd);
+    }
 }
 
 /// Shows the logical state in what the kernel has just filled in. `fd`: whose table entry is checked on the way.
@@ -48,13 +75,13 @@ unsafe fn overlay(fd: Option<RawFd>, shown: *mut Stat) {
     let Some(file) = find(shown.st_dev, shown.st_ino) else { return };
     let size = file.size();
     shown.st_size = size as i64;
-    if let Some(time) = file.modified() {
+    if let Some(Modified { time, is_set }) = file.modified() {
         // What the log holds has no blocks in the file yet; programs take fewer blocks than bytes for holes.
         shown.st_blocks = shown.st_blocks.max(size.div_ceil(BLOCK) as i64);
-        if (time.tv_sec, time.tv_nsec) > (shown.st_mtime, shown.st_mtime_nsec) {
+        if is_set || (time.tv_sec, time.tv_nsec) > (shown.st_mtime, shown.st_mtime_nsec) {
             (shown.st_mtime, shown.st_mtime_nsec) = (time.tv_sec, time.tv_nsec);
         }
-        if (time.tv_sec, time.tv_nsec) > (shown.st_ctime, shown.st_ctime_nsec) {
+        if !is_set && (time.tv_sec, time.tv_nsec) > (shown.st_ctime, shown.st_ctime_nsec) {
             (shown.st_ctime, shown.st_ctime_nsec) = (time.tv_sec, time.tv_nsec);
         }
     }
@@ -83,8 +110,13 @@ pub unsafe fn fstatat(dirfd: RawFd, path: *const c_char, shown: *mut Stat, flags
     // SAFETY: the caller's promise; after success `shown` is valid.
     unsafe {
         let result = raw!(SYS_newfstatat, dirfd, path, shown, flags);
-        if result == 0 && table::any() {
-            overlay(None, shown);
+        if result == 0 && process::config().is_some() && (*shown).st_mode & libc::S_IFMT == libc::S_IFREG {
+            let of = ((*shown).st_dev, (*shown).st_ino);
+            if table::any() && find(of.0, of.1).is_some() {
+                overlay(None, shown);
+            } else {
+                beside(dirfd, path, flags, of, || overlay(None, shown));
+            }
         }
         result
     }
@@ -95,7 +127,7 @@ pub unsafe fn fstatat(dirfd: RawFd, path: *const c_char, shown: *mut Stat, flags
 /// # Safety
 /// As the system call: bad memory gives `EFAULT`.
 pub unsafe fn statx(dirfd: RawFd, path: *const c_char, flags: i32, mask: u32, shown: *mut Statx) -> Ret {
-    if !table::any() {
+    if process::config().is_none() {
         // SAFETY: the caller's promise.
         return unsafe { raw!(SYS_statx, dirfd, path, flags, mask, shown) };
     }
@@ -103,7 +135,12 @@ pub unsafe fn statx(dirfd: RawFd, path: *const c_char, flags: i32, mask: u32, sh
     unsafe {
         let result = raw!(SYS_statx, dirfd, path, flags, mask | libc::STATX_INO | libc::STATX_TYPE, shown);
         if result == 0 && i32::from((*shown).stx_mode) & libc::S_IFMT as i32 == libc::S_IFREG as i32 {
-            overlay_statx(&mut *shown);
+            let of = (libc::makedev((*shown).stx_dev_major, (*shown).stx_dev_minor), (*shown).stx_ino);
+            if table::any() && find(of.0, of.1).is_some() {
+                overlay_statx(&mut *shown);
+            } else {
+                beside(dirfd, path, flags, of, || overlay_statx(&mut *shown));
+            }
         }
         result
     }
@@ -114,8 +151,12 @@ fn overlay_statx(shown: &mut Statx) {
     let Some(file) = find(dev, shown.stx_ino) else { return };
     let size = file.size();
     shown.stx_size = size;
-    if let Some(time) = file.modified() {
+    if let Some(Modified { time, is_set }) = file.modified() {
         shown.stx_blocks = shown.stx_blocks.max(size.div_ceil(BLOCK));
+        if is_set {
+            (shown.stx_mtime.tv_sec, shown.stx_mtime.tv_nsec) = (time.tv_sec, time.tv_nsec as u32);
+            return;
+        }
         for stamp in [&mut shown.stx_mtime, &mut shown.stx_ctime] {
             if (time.tv_sec, time.tv_nsec) > (stamp.tv_sec, i64::from(stamp.tv_nsec)) {
                 (stamp.tv_sec, stamp.tv_nsec) = (time.tv_sec, time.tv_nsec as u32);

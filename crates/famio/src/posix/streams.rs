@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub unsafe fn stream_opening(path: *const c_char, writes: bool, why: &str) -> Ret {
     let flags = if writes { libc::O_CREAT } else { 0 };
     // SAFETY: the caller's promise; `wanted` has the kernel check the path first.
-    let Some(config) = (unsafe { super::open::wanted(libc::AT_FDCWD, path, flags, false) }) else { return 0 };
+    let Some(config) = (unsafe { super::meant::wanted(libc::AT_FDCWD, path, flags, false) }) else { return 0 };
     if lock::not_reentered().is_err() || process::in_vfork_child() {
         return fail(libc::EDEADLK);
     }
@@ -71,13 +71,9 @@ pub unsafe fn stream_opening(path: *const c_char, writes: bool, why: &str) -> Re
 /// After libc has opened a stream; `follow`: what [`stream_opening`] said.
 pub fn stream_opened(stream: usize, fd: RawFd, follow: bool) {
     table::fresh(fd as isize);
-    if follow {
-        // SAFETY: an empty path with this flag is the descriptor itself.
-        unsafe {
-            if let Ok(stat) = super::open::stat_at(fd, c"".as_ptr(), libc::AT_EMPTY_PATH) {
-                ordinary::stream_opened(Identity::of(fd, c"".as_ptr(), &stat), stream);
-            }
-        }
+    if follow && let Ok(stat) = super::open::stat_of(fd) {
+        // SAFETY: an empty path is the descriptor itself.
+        ordinary::stream_opened(unsafe { Identity::of(fd, c"".as_ptr(), &stat) }, stream);
     }
 }
 

@@ -71,15 +71,7 @@ pub fn syncfs(fd: RawFd) -> Ret {
     if result < 0 || !table::any() {
         return result;
     }
-    let dev = device(fd);
+    let dev = super::open::stat_of(fd).ok().map(|stat| stat.st_dev);
     let committed = commit_all(|file| Some(file.key().0) == dev);
     if committed < 0 { committed } else { result }
-}
-
-fn device(fd: RawFd) -> Option<u64> {
-    // SAFETY: all-zero bytes are a valid stat; the kernel fills it in.
-    unsafe {
-        let mut stat: libc::stat = core::mem::zeroed();
-        (raw!(SYS_fstat, fd, &raw mut stat) == 0).then_some(stat.st_dev)
-    }
 }

@@ -1,7 +1,7 @@
 //! Which descriptors are atomic files: a table of two levels without a bound, read without a lock.
 
 use super::description::{Borrowed, Description, Handle};
-use super::process;
+use super::{inherit, process};
 use crate::file::{Access, Call};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -58,9 +58,19 @@ pub fn is_managed(fd: RawFd) -> bool {
     slot(fd).is_some_and(|slot| !slot.load(Ordering::Relaxed).is_null())
 }
 
-/// The open description of `fd`, kept alive by the handle.
+/// The open description of `fd`, kept alive by the handle. What a child has from its parent becomes its own before.
 #[inline]
 pub fn get(fd: RawFd) -> Option<Handle> {
+    let handle = get_as_it_is(fd)?;
+    if handle.is_foreign() {
+        inherit::adopt(fd, handle.description());
+        return get_as_it_is(fd);
+    }
+    Some(handle)
+}
+
+/// As [`get`]; in a forked child the description may be the parent's.
+fn get_as_it_is(fd: RawFd) -> Option<Handle> {
     let slot = slot(fd)?;
     loop {
         let description = slot.load(Ordering::Acquire);
@@ -74,9 +84,26 @@ pub fn get(fd: RawFd) -> Option<Handle> {
     }
 }
 
-/// The open description of `fd`, for the length of one call.
+/// Whether the table has this description for `fd`.
+pub(super) fn leads_to(fd: RawFd, description: &'static Description) -> bool {
+    slot(fd).is_some_and(|slot| ptr::eq(slot.load(Ordering::Acquire), description))
+}
+
+/// The open description of `fd`, for the length of one call. What a child has from its parent becomes its own before.
 #[inline]
 pub(super) fn borrow(fd: RawFd) -> Option<Borrowed> {
+    let borrowed = borrow_as_it_is(fd)?;
+    if borrowed.is_foreign() {
+        let theirs = borrowed.description();
+        drop(borrowed);
+        inherit::adopt(fd, theirs);
+        return borrow_as_it_is(fd);
+    }
+    Some(borrowed)
+}
+
+#[inline]
+fn borrow_as_it_is(fd: RawFd) -> Option<Borrowed> {
     let slot = slot(fd)?;
     if slot.load(Ordering::Relaxed).is_null() {
         return None;
@@ -148,7 +175,7 @@ pub(super) fn for_each(first: u32, last: u32, mut visit: impl FnMut(RawFd, &Hand
             fd = (fd | (LEAF as u32 - 1)) + 1;
             continue;
         }
-        if let Some(handle) = get(fd as RawFd) {
+        if let Some(handle) = get_as_it_is(fd as RawFd) {
             visit(fd as RawFd, &handle);
         }
         fd += 1;

@@ -1,8 +1,8 @@
 //! The vector forms of `read` and `write`.
 
-use super::io::{Mode, after_kernel, get, put};
+use super::io::{Mode, after_kernel, append_by_kernel, get, put};
 use super::user::Vectors;
-use super::verify::failed;
+use super::verify::{area, failed};
 use super::{Ret, fail, raw, table};
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
@@ -16,8 +16,11 @@ const RWF_APPEND: i32 = 16;
 const RWF_NOAPPEND: i32 = 32;
 const KNOWN: i32 = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND | RWF_NOAPPEND;
 
-/// The kernel's check of the flags: only where there is something to transfer.
-fn check_flags(flags: i32, vectors: &Vectors) -> Result<()> {
+/// The kernel's check of the flags: only where there is something to transfer, and after that of the offset.
+fn check_flags(flags: i32, at: Option<i64>, vectors: &Vectors) -> Result<()> {
+    if let Some(at) = at.filter(|_| flags != 0) {
+        area(at, vectors.total())?;
+    }
     if vectors.total() > 0 && flags & !KNOWN != 0 {
         return Err(Error::new(libc::EOPNOTSUPP));
     }
@@ -39,7 +42,7 @@ unsafe fn get_all(fd: RawFd, bufs: *const UserBuf, count: usize, at: Option<i64>
         Ok(vectors) => vectors,
         Err(error) => return Some(failed(&handle, &error)),
     };
-    if let Err(error) = check_flags(flags, &vectors) {
+    if let Err(error) = check_flags(flags, at, &vectors) {
         return Some(failed(&handle, &error));
     }
     // SAFETY: the caller's promise.
@@ -65,16 +68,23 @@ unsafe fn put_all(
         Ok(vectors) => vectors,
         Err(error) => return failed(&handle, &error),
     };
-    if let Err(error) = check_flags(flags, &vectors) {
+    if let Err(error) = check_flags(flags, at, &vectors) {
         return failed(&handle, &error);
     }
-    let mut mode = Mode::of(&handle);
+    let mut mode = Mode::of(fd, &handle);
     mode.append = (mode.append || flags & RWF_APPEND != 0) && flags & RWF_NOAPPEND == 0;
     mode.sync |= flags & (RWF_DSYNC | RWF_SYNC) != 0;
     let total = vectors.total();
     // SAFETY: the caller's promise.
     let done = unsafe { put(fd, &handle, at, mode, vectors.slice_mut(), total) };
-    done.unwrap_or_else(|| after_kernel(fd, &handle, kernel()))
+    done.unwrap_or_else(|| {
+        let done = match at.is_none() && handle.appends_by_itself(fd) {
+            // SAFETY: the caller's promise.
+            true => unsafe { append_by_kernel(fd, vectors.slice_mut()) },
+            false => kernel(),
+        };
+        after_kernel(fd, &handle, done)
+    })
 }
 
 /// `readv(2)`.

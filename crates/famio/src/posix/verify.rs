@@ -63,12 +63,12 @@ pub(super) fn area(offset: i64, count: usize) -> Result<()> {
 
 /// How many of `count` bytes at `offset` the file system can hold: `EFBIG` for none.
 #[inline]
-pub(super) fn room(fd: RawFd, offset: u64, count: usize) -> Result<usize> {
-    if offset.saturating_add(count as u64) <= SURE { Ok(count) } else { ask_room(fd, offset, count) }
+pub(super) fn room(fd: RawFd, handle: &Description, offset: u64, count: usize) -> Result<usize> {
+    if offset.saturating_add(count as u64) <= SURE { Ok(count) } else { ask_room(fd, handle, offset, count) }
 }
 
 #[cold]
-fn ask_room(fd: RawFd, offset: u64, count: usize) -> Result<usize> {
+fn ask_room(fd: RawFd, handle: &Description, offset: u64, count: usize) -> Result<usize> {
     if count == 0 {
         return Ok(0);
     }
@@ -76,7 +76,7 @@ fn ask_room(fd: RawFd, offset: u64, count: usize) -> Result<usize> {
     while too_many - fits > 1 {
         // The first question is for all of it, which is nearly always the answer.
         let middle = if too_many > count { count } else { fits + (too_many - fits) / 2 };
-        if offset_fits(fd, offset.saturating_add(middle as u64)) {
+        if offset_fits(fd, handle, offset.saturating_add(middle as u64)) {
             fits = middle;
         } else {
             too_many = middle;
@@ -85,11 +85,13 @@ fn ask_room(fd: RawFd, offset: u64, count: usize) -> Result<usize> {
     if fits == 0 { Err(Error::new(libc::EFBIG)) } else { Ok(fits) }
 }
 
-/// Whether the file system has this offset. The kernel's own position of a file of ours means nothing, so it may move.
-pub(super) fn offset_fits(fd: RawFd, offset: u64) -> bool {
+/// Whether the file system has this offset. The kernel's own position of a file of ours means nothing, so it may move; that of a
+/// shared description is the program's, so that only the write itself can tell.
+pub(super) fn offset_fits(fd: RawFd, handle: &Description, offset: u64) -> bool {
     if offset <= SURE {
         return true;
     }
     // SAFETY: no memory is passed.
-    offset <= i64::MAX as u64 && unsafe { raw!(SYS_lseek, fd, offset, libc::SEEK_SET) } >= 0
+    let takes = || unsafe { raw!(SYS_lseek, fd, offset, libc::SEEK_SET) } >= 0;
+    offset <= i64::MAX as u64 && (handle.is_shared() || takes())
 }

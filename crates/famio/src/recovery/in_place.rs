@@ -10,7 +10,7 @@ use crate::journal::inplace::{GRANULES, Key, Kind, Log, SEGMENTS_START, Stored, 
 use crate::map::Mapping;
 use crate::pmem::Medium;
 use crate::rule::{Rule, holds};
-use crate::sys::high_duplicate;
+use crate::sys::{high_duplicate, read_at};
 use std::os::fd::BorrowedFd;
 
 const GRANULE: usize = BLOCK / GRANULES;
@@ -145,15 +145,8 @@ fn same_in_both(file: BorrowedFd<'_>, log: &Log, entry: u32, block: u64, granule
     for g in (0..GRANULES).filter(|g| granules >> g & 1 == 1) {
         let offset = block * BLOCK as u64 + (g * GRANULE) as u64;
         there.fill(0);
-        let mut done = 0;
-        while done < GRANULE {
-            match rustix::io::pread(file, &mut there[done..], offset + done as u64) {
-                Ok(0) => break, // what lies above the end is not committed
-                Ok(n) => done += n,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(e) => return Err(Error::from(e).context("reading the file")),
-            }
-        }
+        // What lies above the end is not committed.
+        let done = read_at(file, offset, &mut there).map_err(|e| e.context("reading the file"))?;
         let size = if holds(Rule::MirrorCountsBelowSize) { size } else { u64::MAX };
         let done = done.min(size.saturating_sub(offset) as usize);
         if there[..done] != log_bytes(log, entry, g, 1)[..done] {

@@ -9,8 +9,9 @@ use crate::journal::live::durability_of;
 use crate::journal::{BootId, Header, State, Verdict, mark, path_of};
 use crate::pmem::{Domain, medium};
 use crate::settings::Settings;
-use rustix::fs::{CWD, Mode, OFlags};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use crate::sys::open_again;
+use rustix::fs::OFlags;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Before an atomic file is used: recovers it if a crash left a journal. `EIO` with a message that names both files where
 /// that is not safe. A file without a journal costs three system calls.
@@ -76,8 +77,7 @@ pub(crate) fn is_ordinary(fd: BorrowedFd<'_>, settings: &Settings) -> Result<boo
 
 /// A descriptor of ours of the same file, for reading and writing.
 pub(crate) fn writable(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
-    let link = format!("/proc/thread-self/fd/{}", fd.as_raw_fd());
-    Ok(rustix::fs::openat(CWD, &*link, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
+    Ok(open_again(fd, OFlags::RDWR)?)
 }
 
 /// Does what the verdict says, or the user. Gives the outcome, the epoch and the bytes copied.

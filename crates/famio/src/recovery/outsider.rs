@@ -3,6 +3,7 @@
 
 use crate::error::Result;
 use crate::index::{ALONE, ARENA_MAGIC, Alone, Claim, Shared};
+use crate::sys::read_at;
 use core::mem::offset_of;
 use std::os::fd::BorrowedFd;
 
@@ -12,15 +13,7 @@ const SLACK: u64 = 20_000_000;
 /// What was changed, in words; `None`: nothing, as far as can be told.
 pub(super) fn changed(file: BorrowedFd<'_>, claim: &Claim) -> Result<Option<&'static str>> {
     let mut page = [0u8; 4096];
-    let mut length = 0;
-    while length < page.len() {
-        match rustix::io::pread(claim.file(), &mut page[length..], length as u64) {
-            Ok(0) => break,
-            Ok(n) => length += n,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
+    let length = read_at(claim.file(), 0, &mut page)?;
     let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|i| page[at + i]));
     let half = |at: usize| u32::from_le_bytes(core::array::from_fn(|i| page[at + i]));
     if length < page.len() || word(offset_of!(Shared, magic)) != ARENA_MAGIC {

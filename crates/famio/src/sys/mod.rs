@@ -1,21 +1,23 @@
-//! Raw system calls that rustix has no safe form for, and the clock.
+//! Raw system calls that rustix has no safe form for; reads and writes that go on to the end; and the clock.
 
+mod bytes;
 mod futexes;
 pub(crate) mod membarrier;
 mod raw;
 mod signal;
 
+pub(crate) use bytes::{read_at, write_at};
 pub(crate) use futexes::{WORDS_MAX, Word, wait_for_any};
 pub use raw::{check, syscall};
 
 use crate::error::{Error, Result};
-use rustix::fs::{AtFlags, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 pub use signal::{
     ALL_BUT_LIBCS, SignalAction, block_signals, restore_signals, signal_action, signal_bit, signal_this_thread,
     unblock_signals,
 };
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 /// Writes one line to stderr by a bare system call: nothing of ours is re-entered, errors are ignored.
 pub fn notice(line: &str) {
@@ -33,12 +35,31 @@ pub(crate) fn notice_parts(parts: &[&[u8]]) {
     unsafe { syscall(libc::SYS_writev, [2, vector.as_ptr() as usize, vector.len(), 0, 0, 0]) };
 }
 
+/// A forked child does not get this mapping of ours: with it it would keep the locks of the file behind it, and this process
+/// would seem to live on in it.
+pub(crate) fn keep_from_children(at: *mut u8, len: usize) {
+    // SAFETY: a mapping of ours, which a child makes no use of.
+    unsafe { syscall(libc::SYS_madvise, [at.expose_provenance(), len, libc::MADV_DONTFORK as usize, 0, 0, 0]) };
+}
+
+/// What [`keep_from_children`] has kept a forked child gets.
+pub(crate) fn give_to_children(at: *mut u8, len: usize) {
+    // SAFETY: a mapping of ours, or one of the program's, as it is by itself.
+    unsafe { syscall(libc::SYS_madvise, [at.expose_provenance(), len, libc::MADV_DOFORK as usize, 0, 0, 0]) };
+}
+
 /// The time of day as the kernel stamps files with, a few milliseconds coarse. From the vDSO: no system call.
 pub fn coarse_now() -> libc::timespec {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is valid for writing; the clock exists on every Linux since 2.6.32.
     unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &mut now) };
     now
+}
+
+/// The clock that only goes forward, in nanoseconds. From the vDSO.
+pub(crate) fn monotonic_now() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// The device and inode of an open file: which file it is. Asks for no times: on a kernel with fine-grained time stamps
@@ -53,6 +74,12 @@ pub(crate) fn identity(fd: BorrowedFd<'_>) -> Result<(u64, u64)> {
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// An open file description of its own of the same file, with this access; by `/proc`, whatever names the file has.
+pub(crate) fn open_again(fd: BorrowedFd<'_>, access: OFlags) -> rustix::io::Result<OwnedFd> {
+    let link = format!("/proc/thread-self/fd/{}", fd.as_raw_fd());
+    rustix::fs::openat(CWD, &*link, access | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// Descriptors of ours go up here, out of the way of programs that count on low numbers.

@@ -27,29 +27,70 @@ pub struct ThreadBlock {
     pub(crate) posix_locks: Cell<u64>,
     /// Which place in the list of calls is this thread's (see `file::calls`); zero before its first call.
     pub(crate) calls: Cell<u64>,
-    /// This thread does what else a change takes: a shadow, others who wrote (see `file::shadow`, `file::turn`).
-    pub(crate) with_shadow: Cell<u64>,
-    spare: Cell<u64>,
+    /// Not zero: this thread does what is to be done beside a change (see `file::also`).
+    pub(crate) doing_also: Cell<u64>,
+    /// While this thread forks: the list of files that its child is told of (see `file::registry`); zero otherwise.
+    pub(crate) inheritance: Cell<usize>,
+    /// Which state of the process's maps [`places`](Self::places) are of (see `file::shadow::places`).
+    pub(crate) places_serial: Cell<u64>,
+    /// Where this thread's last copies went to and came from: two of each, the latest first.
+    pub(crate) places: [Cell<usize>; 4],
+    more_spare: [Cell<u64>; 3],
     not_sync: PhantomData<*mut ()>,
 }
 
-const _: () = assert!(size_of::<ThreadBlock>() == 64);
+const _: () = assert!(size_of::<ThreadBlock>() == 128);
 
 unsafe extern "C" {
+    #[cfg_attr(target_arch = "x86_64", allow(dead_code))]
     fn famio_thread_block() -> *const ThreadBlock;
 }
 
 /// The current thread's block.
-#[inline]
+#[inline(always)]
 pub fn current() -> &'static ThreadBlock {
     // SAFETY: the block lives as long as its thread, all-zero bytes are a valid block, and `PhantomData<*mut ()>` keeps
     // the reference on this thread.
-    unsafe { &*famio_thread_block() }
+    unsafe { &*address() }
+}
+
+/// By the instructions that a compiler of C makes of it: a call costs more than what most callers do with the block.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn address() -> *const ThreadBlock {
+    let block;
+    // SAFETY: reads two words that stay the same as long as the thread: where the block lies in it, and where it lies.
+    unsafe {
+        core::arch::asm!(
+            "mov {block}, qword ptr [rip + famio_thread_words@GOTTPOFF]",
+            "add {block}, qword ptr fs:[0]",
+            block = out(reg) block,
+            options(pure, nomem, nostack),
+        );
+    }
+    block
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+fn address() -> *const ThreadBlock {
+    // SAFETY: it has no conditions.
+    unsafe { famio_thread_block() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn both_ways_lead_to_the_same_block() {
+        let same = || {
+            // SAFETY: it has no conditions.
+            assert_eq!(address(), unsafe { famio_thread_block() });
+        };
+        same();
+        std::thread::spawn(same).join().unwrap();
+    }
 
     #[test]
     fn each_thread_has_its_own_block() {

@@ -3,9 +3,10 @@
 #include <stdint.h>
 
 struct famio_thread {
-    uint64_t words[8]; /* laid out by thread/mod.rs */
+    uint64_t words[16]; /* laid out by thread/mod.rs */
 };
 
-static __thread struct famio_thread block __attribute__((tls_model("initial-exec")));
+/* Hidden, and not static: `current` in mod.rs names it. */
+__thread struct famio_thread famio_thread_words __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
-struct famio_thread *famio_thread_block(void) { return &block; }
+struct famio_thread *famio_thread_block(void) { return &famio_thread_words; }

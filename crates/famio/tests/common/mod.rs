@@ -130,7 +130,7 @@ impl Drop for Opened {
 
 /// Waits until something that another thread or process does is done; false if it is not in ten seconds.
 pub fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
     loop {
         if condition() {
             return true;
@@ -160,7 +160,9 @@ pub fn takes_lease(settings: &Settings) -> bool {
 
 /// Waits until the file has its lease. It has been written to, and nobody else has it open.
 pub fn take_lease(opened: &Opened) {
+    let begun = std::time::Instant::now();
     while !opened.atomic().has_lease() {
+        assert!(begun.elapsed().as_secs() < 120, "no lease is to be had");
         // Again: an attempt that was under way may have begun before somebody else was gone.
         opened.atomic().ask_for_lease();
         std::thread::yield_now();

@@ -9,6 +9,8 @@ use crate::file::context::Context;
 use crate::index::BLOCK;
 use crate::rule::{Rule, holds};
 use core::sync::atomic::Ordering;
+use rustix::thread::nanosleep;
+use rustix::time::Timespec;
 
 /// With so many bytes in buffers the background does not wait for a quiet moment.
 pub(super) const PRESSED: u64 = 16 << 20;
@@ -33,6 +35,8 @@ pub(super) struct Settling {
     under_way: bool,
     /// That `fdatasync` is being done.
     flushing: bool,
+    /// How many have been.
+    flushes: u64,
     /// The pass left granules that the open epoch had overwritten: their committed copies are in the journal alone, until
     /// that epoch is committed.
     overwritten: bool,
@@ -59,23 +63,26 @@ impl Records {
         settling.finished.take()
     }
 
-    /// One round: some blocks of a pass. Whether anything was done.
+    /// One round: some blocks of a pass. Whether anything was done; not while another thread is at one.
     pub(super) fn settle_round(&self, cx: Context<'_>) -> Result<bool> {
-        let Ok(mut settling) = self.settling.try_lock() else { return Ok(false) };
+        self.settling.try_lock().map_or(Ok(false), |mut settling| self.round(cx, &mut settling))
+    }
+
+    fn round(&self, cx: Context<'_>, settling: &mut Settling) -> Result<bool> {
         if self.is_cut(cx) && holds(Rule::SettlingWaitsForCut) {
             return Ok(false); // committed granules above the cut must not come after it, and it is not committed
         }
         // Also in the middle of a pass: a cut may have been committed since it began, and what comes above it now must
         // find the file cut already.
         settling.was_cut |= self.apply_cut(cx)?;
-        self.begin_pass(&mut settling);
+        self.begin_pass(settling);
         if settling.queue.is_empty() {
             return Ok(false);
         }
         for _ in 0..ROUND {
             let Some(&block) = settling.queue.last() else { break };
             // A block that could not be written stays: a pass without it would release its journal.
-            self.settle_block(cx, block, &mut settling, false)?;
+            self.settle_block(cx, block, settling, false)?;
             settling.queue.pop();
         }
         Ok(true)
@@ -84,13 +91,30 @@ impl Records {
     /// The journal is full: settles all that can be settled, so that space in it becomes free. Whether there was any. No
     /// lock of a block is held.
     pub(super) fn make_room(&self, cx: Context<'_>) -> Result<bool> {
-        let mut any = false;
+        let mut any = self.wait_for_others_flush();
         // A pass may have been under way; what came since takes another. Blocks that others write are left to them.
         for _ in 0..2 {
-            while self.settle_round(cx)? {}
-            any |= self.end_pass(cx)?;
+            while self.round(cx, &mut lock(&self.settling))? {}
+            any |= self.end_pass(cx)? || self.wait_for_others_flush();
         }
         Ok(any)
+    }
+
+    /// Until the pass has ended whose blocks another thread has written, and is making durable. Whether there was one: room may
+    /// have come of it.
+    fn wait_for_others_flush(&self) -> bool {
+        const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
+        let flushes = {
+            let settling = lock(&self.settling);
+            if !settling.flushing {
+                return false;
+            }
+            settling.flushes
+        };
+        while lock(&self.settling).flushes == flushes {
+            let _ = nanosleep(&REST);
+        }
+        true
     }
 
     fn begin_pass(&self, settling: &mut Settling) {
@@ -210,11 +234,16 @@ impl Records {
             if !settling.under_way || settling.flushing || !settling.queue.is_empty() {
                 return Ok(false);
             }
+            if cx.shared().poisoned.load(Ordering::Acquire) != 0 {
+                // The kernel tells of a failure once: another flush would succeed, and say nothing of what is lost.
+                return Err(Error::with(libc::EIO, "an earlier flush failed: nothing is settled any more"));
+            }
             settling.flushing = true;
         }
         let flushed = cx.fds.with_lasting(|fd| self.medium.fdatasync(fd));
         let mut settling = lock(&self.settling);
         settling.flushing = false;
+        settling.flushes += 1;
         if let Err(e) = flushed {
             // The kernel may have forgotten what it failed to write; the journal still has it, and keeps it.
             cx.shared().poisoned.store(1, Ordering::Release);
@@ -251,5 +280,66 @@ impl Records {
         settling.under_way = false;
         debug_assert_eq!(cx.shared().used.load(Ordering::Relaxed), 0);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Settings;
+    use crate::error::Result;
+    use crate::file::{Access, AtomicFile, UserBuf};
+    use crate::journal::testing::{KERNEL, kernels_memory};
+    use crate::pmem::{Lab, Medium};
+    use core::sync::atomic::{AtomicBool, Ordering};
+    use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+    /// The next flush fails, and those after it do not: so the kernel tells of it.
+    static FAILS: AtomicBool = AtomicBool::new(false);
+
+    struct Failing;
+
+    // SAFETY: as the kernel's.
+    unsafe impl Medium for Failing {
+        kernels_memory!();
+        fn fence(&self) {}
+        fn pwritev(&self, fd: BorrowedFd<'_>, bufs: &[&[u8]], offset: u64) -> Result<()> {
+            KERNEL.pwritev(fd, bufs, offset)
+        }
+        fn fsync(&self, fd: BorrowedFd<'_>) -> Result<()> {
+            KERNEL.fsync(fd)
+        }
+        fn ftruncate(&self, fd: BorrowedFd<'_>, size: u64) -> Result<()> {
+            KERNEL.ftruncate(fd, size)
+        }
+        fn fdatasync(&self, fd: BorrowedFd<'_>) -> Result<()> {
+            if FAILS.swap(false, Ordering::SeqCst) { Err(crate::Error::new(libc::EIO)) } else { KERNEL.fdatasync(fd) }
+        }
+    }
+
+    /// Whoever waited for room tried again, and the journal let go of what may not be in the file.
+    #[test]
+    fn a_flush_that_failed_is_not_tried_again() {
+        let folder = format!("settle-flush-{}", std::process::id());
+        std::fs::create_dir(&folder).unwrap();
+        let path = format!("{folder}/file");
+        let file = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        let name = std::ffi::CString::new(path.clone()).unwrap();
+        Lab { medium: Some(&Failing), still: true, ..Lab::default() }.enter();
+        let atomic = AtomicFile::open(file.as_fd(), Access::Write, &name, &Settings::default()).unwrap();
+        // SAFETY: memory of the test's.
+        unsafe { atomic.write(0, &[UserBuf::of(&mut [1; 10_000])]) }.unwrap();
+        atomic.sync().unwrap();
+        let rounds = atomic.with_session(|session| {
+            let cx = session.context(&atomic.fds);
+            while session.engine.settle_some(cx).unwrap() {}
+            FAILS.store(true, Ordering::SeqCst);
+            [session.engine.finish_settling(cx), session.engine.finish_settling(cx)]
+        });
+        FAILS.store(false, Ordering::SeqCst);
+        let errors = rounds.unwrap().map(|round| round.err().map(|error| error.errno()));
+        let _ = atomic.remove_descriptor(file.as_raw_fd()); // it fails, too
+        Lab::default().enter();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(errors, [Some(libc::EIO); 2]);
     }
 }

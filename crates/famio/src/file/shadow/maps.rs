@@ -1,12 +1,15 @@
 //! The program's own maps of an atomic file: made, moved, protected, synced and given up.
 
-use super::memory::{PAGE, PIECE, Shadow, check_size, fill, new_memory};
-use super::ranges::{self, MappedRange, keys};
+use super::loads::Loads;
+use super::memory::{PAGE, check_size, fill, new_memory};
+use super::ranges::{self, MappedRange, OfFile, keys};
 use super::watch;
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
 use crate::file::atomic::{AtomicFile, PLAIN};
 use crate::file::process::disowned;
+use crate::index::KERNELS;
+use crate::map::ahead::Ahead;
 use crate::sys::{check, syscall};
 use core::sync::atomic::Ordering;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -39,11 +42,11 @@ impl MapRequest {
         map_at(self.addr, self.length, self.prot, self.flags & !libc::MAP_SYNC, fd, self.offset)
     }
 
-    fn range(&self, start: usize, key: (u64, u64), shadow: bool) -> MappedRange {
+    fn range(&self, start: usize, file: &Arc<AtomicFile>, shadow: bool) -> MappedRange {
         MappedRange {
             start,
             end: self.end(start),
-            key,
+            key: file.key(),
             offset: self.offset as u64,
             prot: self.prot,
             may_store: self.may_store,
@@ -51,6 +54,8 @@ impl MapRequest {
             shadow,
             watched: false,
             whole: true,
+            file: OfFile(Some(file.clone())),
+            ahead: Loads::default(),
         }
     }
 }
@@ -62,7 +67,7 @@ pub(crate) enum Mapped {
     HandBack,
 }
 
-fn map_at(addr: usize, length: usize, prot: i32, flags: i32, fd: RawFd, offset: i64) -> Result<usize> {
+pub(super) fn map_at(addr: usize, length: usize, prot: i32, flags: i32, fd: RawFd, offset: i64) -> Result<usize> {
     // SAFETY: what the program asked for, or a map of ours in the place of one of the program's with the same bytes.
     check(unsafe {
         syscall(libc::SYS_mmap, [addr, length, prot as usize, flags as usize, fd as usize, offset as usize])
@@ -73,7 +78,7 @@ fn map_at(addr: usize, length: usize, prot: i32, flags: i32, fd: RawFd, offset: 
 /// the state of now; what others write later may show or not.
 ///
 /// # Errors
-/// The kernel's; `EOPNOTSUPP` for `MAP_SYNC`; those of a first write, for a map that is writable.
+/// The kernel's; `EOPNOTSUPP` for `MAP_SYNC`; `EBUSY` in a forked child; those of a first write, for a map that is writable.
 pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped> {
     if request.flags & libc::MAP_TYPE == libc::MAP_SHARED_VALIDATE && request.flags & libc::MAP_SYNC != 0 {
         return Err(Error::new(libc::EOPNOTSUPP));
@@ -88,22 +93,42 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
         return Err(Error::new(libc::EOVERFLOW));
     }
     AtomicFile::may_lock()?;
+    if file.is_disowned() {
+        return Err(disowned()); // its memory is the parent's
+    }
     let _kept = file.turns.keep();
     file.arrive()?;
-    if file.shadow().is_none() && !(request.is_shared() && request.range(0, file.key(), false).stores) {
-        // Nobody attaches the file meanwhile: then the kernel's file is what there is.
+    file.join_shadow()?;
+    file.look_after_dead()?;
+    if file.shadow().is_none() && !(request.is_shared() && request.range(0, file, false).stores) {
+        // Nobody attaches the file meanwhile, in this process or another: then the kernel's file is what there is.
         let inner = file.inner();
+        let mapping = file.turns.keep_kernels();
+        if request.is_shared() {
+            file.turns.door.set_maps(KERNELS, true);
+        }
         let is_plain = file.state.load(Ordering::Acquire) == PLAIN && file.shadow().is_none();
-        if is_plain && file.turns.is_quiet().is_some() {
+        if is_plain && file.turns.is_quiet().is_some() && file.turns.door.shadow().is_none() {
             let start = request.carry_out(request.fd)?;
             if request.is_shared() {
-                ranges::lock().add(request.range(start, file.key(), false));
+                let mut range = request.range(start, file, false);
+                Loads::begin(&mut range);
+                ranges::lock().add(range);
+                crate::file::background::start(); // to hear of those who change the file
             }
             return Ok(Mapped::At(start));
         }
         drop(inner);
+        drop(mapping);
+        file.tell_of_maps();
     }
     let too_large = |e: &Error| e.errno() == libc::ENOMEM;
+    if request.is_shared() && file.shadow().is_none() && !file.fds.has_writable() {
+        match file.share_as_reader() {
+            Err(e) if !too_large(&e) && e.errno() != libc::ENOSPC => return Err(e),
+            _ => {}
+        }
+    }
     // Who can't have the turn gets what others have written until now.
     if !request.is_shared() || file.shadow().is_none() && !file.fds.has_writable() {
         let memory = match file.shadow() {
@@ -123,9 +148,13 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
         Err(e) => return Err(e),
     };
     let start = request.carry_out(shadow.descriptor(request.may_store)?.as_raw_fd())?;
-    let mut range = request.range(start, file.key(), true);
+    let mut range = request.range(start, file, true);
     watch::begin(&mut range);
+    Loads::begin(&mut range);
     ranges::lock().add(range);
+    file.tell_of_maps();
+    // Who puts in order what a dead one left, and did not see that this one may store, has done it when the program can.
+    let _ = file.look_after_dead();
     file.need_shadow()?; // filled again, if the turn was given before it was kept
     Ok(Mapped::At(start))
 }
@@ -145,8 +174,17 @@ fn snapshot(file: &AtomicFile, request: &MapRequest) -> Result<OwnedFd> {
 /// Runs `change`, which puts something else or nothing at `addr..addr + length`: what maps of atomic files were there are gone.
 /// Where it fails, those stay that are still there. No lock may be held: a file's last map closes it.
 pub(crate) fn discard(addr: usize, length: usize, change: impl FnOnce() -> isize) -> isize {
+    let (done, closed) = discard_telling(addr, length, change);
+    if let Err(error) = closed {
+        crate::sys::notice(&error.to_string());
+    }
+    done
+}
+
+/// As [`discard`], with the error of closing a file that was open for its maps alone.
+pub(crate) fn discard_telling(addr: usize, length: usize, change: impl FnOnce() -> isize) -> (isize, Result<()>) {
     let Some(end) = end_of(addr, length).filter(|_| ranges::any() && addr.is_multiple_of(PAGE) && length > 0) else {
-        return change();
+        return (change(), Ok(()));
     };
     // Before: the address may be another's at once.
     let mut gone = ranges::lock().take(addr, end);
@@ -161,14 +199,51 @@ pub(crate) fn discard(addr: usize, length: usize, change: impl FnOnce() -> isize
             !stays
         });
     }
+    let mut closed = Ok(());
     for key in keys(&gone) {
-        if let Some(file) = AtomicFile::find(key.0, key.1)
-            && let Err(error) = file.maps_are_gone()
-        {
-            crate::sys::notice(&format!("{}: {error}", file.path().to_string_lossy()));
+        if let Some(file) = AtomicFile::find(key.0, key.1) {
+            let gone = file.maps_are_gone().map_err(|e| file.named(e));
+            closed = closed.and(gone);
         }
     }
-    done
+    (done, closed)
+}
+
+/// A part of a map of an atomic file.
+pub(crate) struct Part {
+    pub start: usize,
+    pub len: usize,
+    pub offset: u64,
+    /// It is memory: nothing of it has to be read in.
+    pub in_memory: bool,
+    pub file: Arc<AtomicFile>,
+    /// Map-ahead of the map that it is of, and where that begins.
+    pub ahead: Option<Arc<Ahead>>,
+    pub map: usize,
+}
+
+/// What lies of maps in `start..end`, in order.
+pub(crate) fn parts(start: usize, end: usize) -> Vec<Part> {
+    let ranges = ranges::lock();
+    let part = |range: &MappedRange| {
+        let (from, to) = (range.start.max(start), range.end.min(end));
+        let offset = range.offset + (from - range.start) as u64;
+        let (file, ahead) = (range.file.0.clone()?, range.ahead.get());
+        Some(Part { start: from, len: to - from, offset, in_memory: range.shadow, file, ahead, map: range.start })
+    };
+    let mut parts: Vec<Part> = ranges.touching(start, end).filter_map(part).collect();
+    drop(ranges);
+    parts.sort_unstable_by_key(|part| part.start);
+    parts
+}
+
+/// A map is asked for that a program's own would hand the file back for.
+pub(crate) fn too_large(file: &AtomicFile) -> Error {
+    let path = file.path().to_string_lossy();
+    let what = format!(
+        "{path}: its map would take more than a quarter of this machine's memory; map no file so large for writing"
+    );
+    Error::with(libc::ENOMEM, what)
 }
 
 /// Whether something is mapped there.
@@ -207,21 +282,32 @@ pub(crate) fn protect(addr: usize, length: usize, prot: i32, kernel: impl FnOnce
         }
         there.retain(|range| !range.shadow);
         for key in keys(&there) {
-            if let Some(file) = AtomicFile::find(key.0, key.1) {
-                file.need_shadow()?;
+            if let Some(file) = AtomicFile::find(key.0, key.1)
+                && file.need_shadow()?.is_some()
+            {
+                file.kernels_maps_to_shadow()?; // no store is to reach the kernel's file
             }
         }
     }
+    let mut changed = Vec::new();
     let mut ranges = ranges::lock();
     if prot & libc::PROT_WRITE != 0 {
         for range in ranges.inside(addr, end).filter(|range| !range.stores) {
             range.stores = true;
             watch::begin(range);
+            Loads::begin(range);
+            changed.push(range.key);
         }
     }
     let done = kernel();
     if done >= 0 {
         ranges.inside(addr, end).for_each(|range| range.prot = prot);
+    }
+    drop(ranges);
+    for (device, inode) in changed {
+        if let Some(file) = AtomicFile::find(device, inode) {
+            file.tell_of_maps(); // before a store: this call has not returned
+        }
     }
     Ok(done)
 }
@@ -234,6 +320,9 @@ pub(crate) fn remap(
     kernel: impl FnOnce() -> isize,
 ) -> isize {
     let (Some(old_end), Some(_)) = (end_of(addr, old_length), end_of(0, length)) else { return kernel() };
+    if !addr.is_multiple_of(PAGE) {
+        return kernel();
+    }
     let carry_out = || {
         let mut ranges = ranges::lock();
         // An old length of zero makes one more map of the same.
@@ -259,6 +348,7 @@ pub(crate) fn remap(
                 }
                 if there.start < there.end {
                     watch::begin(&mut there);
+                    Loads::begin(&mut there);
                 }
                 ranges.add(there);
             }
@@ -269,49 +359,4 @@ pub(crate) fn remap(
         Some(target) => discard(target, length, carry_out),
         None => carry_out(),
     }
-}
-
-/// Maps of the file itself become maps of its shadow, which has the same bytes.
-pub(super) fn replace(key: (u64, u64), descriptor: impl Fn(bool) -> Result<OwnedFd>) -> Result<()> {
-    let mut ranges = ranges::lock();
-    for range in ranges.of(key).filter(|range| !range.shadow) {
-        let memory = descriptor(range.may_store)?;
-        put_at(range, memory.as_raw_fd())?;
-        range.shadow = true;
-    }
-    Ok(())
-}
-
-fn put_at(range: &MappedRange, fd: RawFd) -> Result<()> {
-    let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-    map_at(range.start, range.end - range.start, range.prot, flags, fd, range.offset as i64).map(|_| ())
-}
-
-impl AtomicFile {
-    /// The file lost its name, and is the kernel's from now on: so are its maps, with what was stored in them. What another
-    /// thread stores at this very moment may be lost, with all of the file, at the next crash at the latest.
-    pub(in crate::file) fn maps_to_kernel(&self) -> Result<()> {
-        let Some(shadow) = self.shadow() else { return Ok(()) };
-        let mut ranges = ranges::lock();
-        let (stored, serial) = ranges.stored(self.key());
-        for range in stored {
-            copy_back(shadow, self, range.start, range.end.min(shadow.size()))?;
-        }
-        ranges.were_taken(self.key(), serial, Vec::new());
-        for range in ranges.of(self.key()).filter(|range| range.shadow) {
-            self.fds.with(range.may_store, |fd| put_at(range, fd.as_raw_fd()))?;
-            range.shadow = false;
-        }
-        Ok(())
-    }
-}
-
-fn copy_back(shadow: &Shadow, file: &AtomicFile, mut at: u64, end: u64) -> Result<()> {
-    while at < end {
-        let len = PIECE.min((end - at) as usize);
-        let base = shadow.at(at, len)?;
-        let done = file.kernel_write(at, &[UserBuf { base, len }])?;
-        at += done as u64;
-    }
-    Ok(())
 }

@@ -1,18 +1,22 @@
-//! The memory of a shadow: made, resized, filled, read, and lent to maps.
+//! The memory of a shadow: made or joined, resized, filled, read, and lent to maps.
 
+use super::notes::Notes;
+use super::slot::Slot;
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
 use crate::file::bits::GRANULE;
 use crate::file::home::copy_out;
-use crate::map::Mapping;
+use crate::index::SharedSize;
+use crate::map::ahead::Reach;
+use crate::map::{Advice, Mapping};
 use crate::pmem::Domain;
-use crate::sys::{high_duplicate, identity, syscall};
-use crate::thread::{Guard, Mutex, current};
+use crate::sys::{high_duplicate, identity, open_again, syscall, write_at};
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, SeekFrom};
+use rustix::fs::{MemfdFlags, OFlags, SeekFrom};
 use rustix::io::Errno;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::OnceLock;
 
 pub(super) const PAGE: usize = 4096;
 /// Bytes that are read, compared or copied at a time.
@@ -23,55 +27,66 @@ pub(in crate::file) struct Shadow {
     memory: OwnedFd,
     identity: (u64, u64),
     ours: Mapping,
-    size: AtomicU64,
-    /// See [`Changing`].
-    changing: Mutex<()>,
+    size: Size,
+    /// The number of its file, if processes share it.
+    number: Option<u64>,
     /// It has all of the file's bytes.
     pub(super) filled: AtomicBool,
+    /// Made at the first copy into a map; `None`: there is no address space for them.
+    notes: OnceLock<Option<Notes>>,
 }
 
-/// Held while bytes of the file and the shadow change, or are compared: this thread may change the file meanwhile.
-pub(super) struct Changing<'a> {
-    _told: Told,
-    _lock: Guard<'a, ()>,
-}
-
-/// This thread does what is to be done at a change: it may change the file meanwhile.
-pub(in crate::file) struct Told(());
-
-/// See [`Told`].
-pub(in crate::file) fn told() -> Told {
-    let count = &current().with_shadow;
-    count.set(count.get() + 1);
-    Told(())
-}
-
-impl Drop for Told {
-    fn drop(&mut self) {
-        let count = &current().with_shadow;
-        count.set(count.get() - 1);
-    }
+/// Bytes that a shadow has.
+enum Size {
+    Own(AtomicU64),
+    Shared(SharedSize),
 }
 
 impl Shadow {
-    /// An empty one. `ENOMEM`: the file takes too much of this machine's memory.
-    pub(super) fn new(size: u64) -> Result<Self> {
+    /// An empty one of this process's own. `ENOMEM`: the file takes too much of this machine's memory.
+    pub(super) fn own(size: u64) -> Result<Self> {
         check_size(size)?;
-        let memory = new_memory(size)?;
-        let ours = Mapping::read_write(memory.as_fd(), Domain::Process, size)?;
-        Ok(Self {
-            identity: identity(memory.as_fd())?,
-            memory,
-            ours,
-            size: AtomicU64::new(size),
-            changing: Mutex::default(),
-            filled: AtomicBool::new(false),
-        })
+        Self::of(new_memory(size)?, Size::Own(AtomicU64::new(size)), None, size)
     }
 
-    pub(super) fn lock(&self) -> Changing<'_> {
-        let lock = self.changing.lock();
-        Changing { _told: told(), _lock: lock }
+    /// That of a file which processes share, as the size says that they share.
+    pub(super) fn shared(memory: OwnedFd, size: SharedSize, number: u64) -> Result<Self> {
+        let now = size.word().load(Ordering::Acquire);
+        check_size(now)?;
+        Self::of(memory, Size::Shared(size), Some(number), now)
+    }
+
+    fn of(memory: OwnedFd, size: Size, number: Option<u64>, now: u64) -> Result<Self> {
+        let mut ours = Mapping::read_write(memory.as_fd(), Domain::Process, now)?;
+        ours.map_ahead(now, Reach::Touch);
+        let identity = identity(memory.as_fd())?;
+        let (filled, notes) = (AtomicBool::new(false), OnceLock::new());
+        Ok(Self { memory, identity, ours, size, number, filled, notes })
+    }
+
+    /// The number of its file, if it was made to be shared.
+    pub(super) fn number(&self) -> Option<u64> {
+        self.number
+    }
+
+    #[inline]
+    fn size_word(&self) -> &AtomicU64 {
+        match &self.size {
+            Size::Own(size) => size,
+            Size::Shared(size) => size.word(),
+        }
+    }
+
+    /// What copies into its maps have noted, if there are any.
+    #[inline]
+    pub(super) fn notes(&self) -> Option<&Notes> {
+        self.notes.get()?.as_ref()
+    }
+
+    /// The same, for a copy.
+    #[inline]
+    pub(super) fn notes_for_copy(&self) -> Option<&Notes> {
+        self.notes.get_or_init(|| Notes::new(self.ours.reserved() as u64).ok()).as_ref()
     }
 
     /// The memory, if its descriptor is still ours: the program may have closed what it did not open.
@@ -83,12 +98,24 @@ impl Shadow {
     }
 
     pub(super) fn size(&self) -> u64 {
-        self.size.load(Ordering::Acquire)
+        self.size_word().load(Ordering::Acquire)
     }
 
     /// Where its bytes lie, below its size.
     pub(super) fn at(&self, offset: u64, len: usize) -> Result<*mut u8> {
         self.ours.ptr(offset, len).ok_or(Error::new(libc::EFBIG))
+    }
+
+    /// Bytes at `offset` are about to be read or written through our map: what follows is mapped ahead, if that is done in order.
+    #[inline]
+    pub(super) fn touch(&self, offset: u64, len: usize) {
+        self.ours.touch(offset, len, || self.size());
+    }
+
+    /// Says how a range will be used through our map.
+    pub(in crate::file) fn advise(&self, range: Range<u64>, advice: Advice) {
+        let end = range.end.min(self.size());
+        self.ours.advise(range.start, end.saturating_sub(range.start) as usize, advice);
     }
 
     /// The file has another size. What the program stored behind its end shows as zeros when it grows.
@@ -100,22 +127,23 @@ impl Shadow {
         }
         if size < old {
             // First: who reads meanwhile finds the bytes that stay, and an end where it is.
-            self.size.store(size, Ordering::Release);
+            self.size_word().store(size, Ordering::Release);
         }
         if size != old {
             rustix::fs::ftruncate(self.memory()?, size)?;
-            self.size.store(size, Ordering::Release);
+            self.size_word().store(size, Ordering::Release);
         }
         Ok(())
     }
 
-    /// Reads into the caller's buffers.
+    /// Reads into the caller's buffers. `slot`: where it is.
     ///
     /// # Safety
     /// As [`AtomicFile::read`].
-    pub(super) unsafe fn read(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+    pub(super) unsafe fn read(&self, slot: &Slot, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
         let (mut done, mut unchanging) = (0, None);
         for buf in bufs {
+            self.touch(offset + done as u64, buf.len);
             loop {
                 let len = (self.size().saturating_sub(offset + done as u64)).min(buf.len as u64) as usize;
                 if len == 0 {
@@ -127,7 +155,7 @@ impl Shadow {
                     Ok(()) => done += len,
                     // Cut meanwhile: once more, with nobody else at it.
                     Err(e) if e.errno() == libc::EIO && unchanging.is_none() => {
-                        unchanging = Some(self.lock());
+                        unchanging = Some(slot.lock());
                         continue;
                     }
                     Err(e) if done == 0 => return Err(e),
@@ -142,8 +170,7 @@ impl Shadow {
     /// A descriptor of the memory, as the map that is made of it may be used.
     pub(super) fn descriptor(&self, writable: bool) -> Result<OwnedFd> {
         let access = if writable { OFlags::RDWR } else { OFlags::RDONLY };
-        let link = format!("/proc/thread-self/fd/{}", self.memory()?.as_raw_fd());
-        match rustix::fs::openat(CWD, &link, access | OFlags::CLOEXEC, Mode::empty()) {
+        match open_again(self.memory()?.as_fd(), access) {
             Ok(fd) => Ok(fd),
             // Without /proc: the kernel then does not refuse a later mprotect(PROT_WRITE) of a map that may not have it.
             Err(_) => Ok(rustix::io::fcntl_dupfd_cloexec(self.memory()?, 0)?),
@@ -175,7 +202,7 @@ pub(super) fn fill(
             }
             if !zeros || hole < end {
                 // By the kernel: no memory left is an error here, and not a SIGBUS.
-                write_all(memory.as_fd(), page, offset)?;
+                write_at(memory, offset, page)?;
             }
         }
         at += got as u64;
@@ -215,15 +242,6 @@ pub(super) fn check_size(size: u64) -> Result<()> {
         return Ok(());
     }
     Err(Error::with(libc::ENOMEM, format!("a map of a file of {size} bytes takes more memory than {limit} bytes")))
-}
-
-fn write_all(memory: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) -> Result<()> {
-    while !bytes.is_empty() {
-        let done = rustix::io::pwrite(memory, bytes, offset)?;
-        bytes = &bytes[done..];
-        offset += done as u64;
-    }
-    Ok(())
 }
 
 const _: () = assert!(PIECE.is_multiple_of(GRANULE));

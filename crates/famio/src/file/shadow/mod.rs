@@ -5,28 +5,41 @@
 //!
 //! While a file has a shadow, reads come from it, and every write goes to the file and to the shadow under one lock.
 
+mod copies;
+mod loads;
 mod maps;
 mod memory;
+mod notes;
+mod places;
 mod ranges;
+mod shared;
+mod sides;
+mod slot;
 mod stores;
 mod watch;
 
-pub(crate) use maps::{MapRequest, Mapped, discard, map, msync, protect, remap};
+pub(crate) use copies::{Bytes, copy, is_mapped_at, string_length};
+pub(crate) use maps::{
+    MapRequest, Mapped, Part, discard, discard_telling, map, msync, parts, protect, remap, too_large,
+};
 pub(crate) use ranges::{any, disown, files, may_touch, touches};
 
-pub(super) use memory::Shadow;
+pub(super) use slot::Slot;
 
 use super::atomic::AtomicFile;
-use super::session::{SHADOWED, Session};
+use super::session::Session;
 use super::{Access, UserBuf};
 use crate::error::{Error, Result};
+use crate::index::also;
+use crate::journal::has_lost_its_name;
+use crate::rule::{Rule, holds};
 use crate::sys::high_duplicate;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
+use memory::Shadow;
 use memory::fill;
-pub(super) use memory::told;
 use rustix::fs::OFlags;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 const UNKEPT: &[u8] =
     b": closed, but mapped, and no descriptor is left to keep it open: what is stored in its maps from now on is lost";
@@ -43,6 +56,10 @@ pub(crate) fn is_mapped(key: (u64, u64)) -> bool {
     ranges::has(key, |range| range.shadow)
 }
 
+fn is_writable(fd: BorrowedFd<'_>) -> bool {
+    rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::RDWR))
+}
+
 impl AtomicFile {
     /// The shadow, when it has all bytes.
     #[inline]
@@ -50,45 +67,49 @@ impl AtomicFile {
         if !self.shadowed.load(Ordering::Acquire) {
             return None;
         }
-        self.shadow.get().map(|shadow| &**shadow).filter(|shadow| shadow.filled.load(Ordering::Acquire))
-    }
-
-    fn set_shadow(&self, made: Shadow) -> &Shadow {
-        let shadow = self.shadow.get_or_init(|| Box::new(made));
-        self.shadowed.store(true, Ordering::SeqCst);
-        shadow
+        self.shadow.get().filter(|shadow| shadow.filled.load(Ordering::Acquire))
     }
 
     /// From now on who changes the file is told that it has a shadow, if it has one. Nobody ends or begins a session meanwhile.
     pub(super) fn tell_of_shadow(&self, session: &Session) {
         if self.shadow.get().is_some() {
-            session.arena.shared().mapped.fetch_or(1, Ordering::Release);
+            session.arena.shared().also.fetch_or(also::SHADOW, Ordering::Release);
         }
     }
 
     /// The shadow, made now if there is none; attaches the file. `None`: it was handed back.
     fn need_shadow(&self) -> Result<Option<&Shadow>> {
-        if self.shadow().is_none() {
-            // By attaching, if there are maps of the file itself.
+        let _kept = self.turns.keep();
+        while self.shadow().is_none() {
+            let _changing = self.shadow.lock();
+            // By attaching, if there are maps of the file itself, or of others.
             let Some(session) = self.session_for_write()? else { return Ok(None) };
-            if self.shadow().is_none() {
-                let made = Shadow::new(self.size())?;
-                let shadow = self.set_shadow(made);
-                let _changing = shadow.lock();
-                // What changes the file from here on waits for that lock. What came in before has left then, and is seen.
-                if let Some(session) = &self.inner().session {
-                    self.tell_of_shadow(session);
-                }
-                drop(session.close_gate(&self.fds)?);
-                drop(session);
-                if !shadow.filled.load(Ordering::Acquire) {
-                    shadow.resize(self.size())?;
-                    self.copy_to(shadow, 0..u64::MAX)?;
-                    shadow.filled.store(true, Ordering::Release);
-                }
+            if self.shadow().is_some() {
+                break;
             }
+            let inner = self.inner();
+            let Some(of) = &inner.session else { continue };
+            let shadow = match self.shadow.get() {
+                Some(stale) if self.is_to_stay(stale) => stale,
+                _ => self.new_shadow(self.size())?,
+            };
+            // What changes the file from here on waits for the lock. What came in before has left then, and is seen.
+            self.tell_of_shadow(of);
+            drop(inner);
+            drop(session.close_gate(&self.fds)?);
+            drop(session);
+            shadow.resize(self.size())?;
+            self.copy_to(shadow, 0..u64::MAX)?;
+            shadow.filled.store(true, Ordering::Release);
+            self.share_shadow();
         }
         Ok(self.shadow())
+    }
+
+    /// Whether this shadow, which has to be filled, is to be the next as well: others have never seen it, or this process's maps lead
+    /// to it.
+    fn is_to_stay(&self, stale: &Shadow) -> bool {
+        stale.number().is_none() || is_mapped(self.key())
     }
 
     /// As [`need_shadow`](Self::need_shadow), for a map: nobody knows what of it the program relies on, so nothing of it is
@@ -96,14 +117,21 @@ impl AtomicFile {
     fn need_shadow_for_good(&self) -> Result<Option<&Shadow>> {
         if self.need_shadow()?.is_some() {
             self.leave_dead_behind()?;
-            self.rely_on(0..u64::MAX);
+            self.rely_as_mapped();
         }
         self.need_shadow()
     }
 
     /// A session has taken up what others wrote, and nobody is in it yet: the shadow shows that, too.
     pub(super) fn show_in_shadow(&self, session: &Session) -> Result<()> {
-        let Some(shadow) = self.shadow() else { return Ok(()) };
+        match self.shadow() {
+            Some(shadow) if !self.has_shared_shadow() => self.fill_from(shadow, session),
+            _ => Ok(()), // what all share shows it already
+        }
+    }
+
+    /// The shadow has what the session has, in which nobody is yet.
+    fn fill_from(&self, shadow: &Shadow, session: &Session) -> Result<()> {
         let size = session.arena.shared().size();
         shadow.resize(size)?;
         fill(shadow.memory()?, 0..size, |at, piece| {
@@ -112,9 +140,13 @@ impl AtomicFile {
         })
     }
 
-    /// Other processes may change the file: before its next map the shadow is to be filled again. It has none.
+    /// Other processes may change the file: before its next map a shadow of this process's own is to be filled again. It has no
+    /// maps.
     pub(super) fn shadow_is_stale(&self) {
-        if let Some(shadow) = self.shadow.get() {
+        if let Some(shadow) = self.shadow.get()
+            && !self.has_shared_shadow()
+            && holds(Rule::MapsAreFilledAnew)
+        {
             shadow.filled.store(false, Ordering::SeqCst);
         }
     }
@@ -127,8 +159,8 @@ impl AtomicFile {
         if self.shadow().is_none() {
             let size = self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64))?;
             let shadow = match self.shadow.get() {
-                Some(stale) => stale,
-                None => self.set_shadow(Shadow::new(size)?),
+                Some(stale) if self.is_to_stay(stale) => stale,
+                _ => self.new_shadow(size)?,
             };
             shadow.resize(size)?;
             let read =
@@ -138,7 +170,9 @@ impl AtomicFile {
         }
         // Not full: there was no memory for it.
         let shadow = self.shadow().ok_or(Error::new(libc::ENOMEM))?;
-        maps::replace(self.key(), |writable| shadow.descriptor(writable))
+        sides::replace(self.key(), |writable| shadow.descriptor(writable))?;
+        self.tell_of_maps();
+        Ok(())
     }
 
     /// Brings part of the file to the shadow, as far as the file reaches. Its lock is held.
@@ -148,45 +182,16 @@ impl AtomicFile {
         fill(shadow.memory()?, range, |at, piece| unsafe { self.read_file(at, &[UserBuf::of(piece)]) })
     }
 
-    /// A change of the file's bytes: of the shadow as well, if there is one, which the session says (`SHADOWED`). `again` is
-    /// `change` once more, for that case: so a caller can have its own change in line.
-    #[inline(always)]
-    pub(super) fn changing<T>(
-        &self,
-        change: impl FnOnce() -> Result<T>,
-        again: impl FnOnce() -> Result<T>,
-        changed: impl FnOnce(&T) -> Range<u64>,
-    ) -> Result<T> {
-        match change() {
-            Err(e) if e.errno() == SHADOWED => self.change_both(again, changed),
-            done => done,
-        }
+    /// The file's size. By who has the turn: without a session the kernel's file is all there is.
+    fn size_past_shadow(&self) -> u64 {
+        self.with_session(|session| session.arena.shared().size()).unwrap_or_else(|| self.kernels_size())
     }
 
-    #[cold]
-    #[inline(never)]
-    fn change_both<T>(&self, change: impl FnOnce() -> Result<T>, changed: impl FnOnce(&T) -> Range<u64>) -> Result<T> {
-        self.leave_dead_behind()?;
-        let Some(shadow) = self.shadow.get() else {
-            let _told = told();
-            let done = change()?;
-            self.rely_on(changed(&done));
-            return Ok(done);
-        };
-        let _changing = shadow.lock();
-        let done = change()?;
-        let range = changed(&done);
-        self.rely_on(range.clone());
-        // Handed back by this very change: then its maps are the kernel's.
-        if !self.is_demoted() {
-            self.follow(shadow, range)?;
-        }
-        Ok(done)
-    }
-
-    fn follow(&self, shadow: &Shadow, range: Range<u64>) -> Result<()> {
+    /// The file's bytes were changed: so are the shadow's. By who has the lock.
+    pub(super) fn follow(&self, shadow: &Shadow, range: Range<u64>) -> Result<()> {
         let old = shadow.size();
-        let followed = shadow.resize(self.size()).and_then(|()| self.copy_to(shadow, range.start.min(old)..range.end));
+        let followed =
+            shadow.resize(self.size_past_shadow()).and_then(|()| self.copy_to(shadow, range.start.min(old)..range.end));
         followed.map_err(|e| {
             // File and shadow differ: back to the last SYNC, rather than a commit of what nobody wrote.
             self.with_session(|session| session.arena.shared().poisoned.store(1, Ordering::Release));
@@ -204,8 +209,9 @@ impl AtomicFile {
         if self.is_disowned() {
             return Err(super::process::disowned());
         }
+        self.look_after_dead()?;
         // SAFETY: the caller's promise.
-        unsafe { shadow.read(offset, bufs) }
+        unsafe { shadow.read(&self.shadow, offset, bufs) }
     }
 
     /// The program closes its last descriptor: if it has the file mapped, one of ours stays, so that what it stores is not lost.
@@ -218,19 +224,46 @@ impl AtomicFile {
             crate::sys::notice_parts(&[self.path.to_bytes(), UNKEPT]);
             return;
         };
-        let writable = rustix::fs::fcntl_getfl(&keeper).is_ok_and(|flags| flags.contains(OFlags::RDWR));
-        let access = if writable { Access::Write } else { Access::Read };
-        self.fds.add(keeper.as_raw_fd(), access);
-        *self.keeper.lock() = Some(keeper);
+        self.keep(&mut self.keeper.lock(), keeper);
     }
 
-    /// Whether a map of the program's is, or may become, writable: that takes a writable descriptor.
+    /// The program closes a descriptor, and one of ours is kept for maps, whose name has gone since (it was opened by a link): by this
+    /// one's the journal is found.
+    pub(super) fn keep_better_for_maps(&self, fd: RawFd) {
+        let mut kept = self.keeper.lock();
+        let Some(old) = &*kept else { return };
+        // SAFETY: the program's descriptor, which it closes after this.
+        let new = unsafe { BorrowedFd::borrow_raw(fd) };
+        if !has_lost_its_name(old.as_fd()) || has_lost_its_name(new) || is_writable(old.as_fd()) && !is_writable(new) {
+            return;
+        }
+        let Ok(new) = high_duplicate(new) else { return };
+        let Some(old) = self.keep(&mut kept, new) else { return };
+        self.lease_leaves(old.as_raw_fd());
+        self.fds.leave(old);
+    }
+
+    /// Gives what was kept before.
+    fn keep(&self, kept: &mut Option<OwnedFd>, new: OwnedFd) -> Option<OwnedFd> {
+        let access = if is_writable(new.as_fd()) { Access::Write } else { Access::Read };
+        self.fds.add(new.as_raw_fd(), access);
+        kept.replace(new)
+    }
+
+    /// Whether a map of the program's is, or may become, writable, or has gone with stores that are still to be taken: that takes a
+    /// writable descriptor.
     pub(super) fn may_be_stored_to(&self) -> bool {
-        ranges::has(self.key(), |range| range.may_store)
+        ranges::has(self.key(), |range| range.may_store) || self.has_last_stores()
+    }
+
+    /// Bytes of the file that are mapped, each as often as it is.
+    pub(super) fn mapped_bytes(&self) -> u64 {
+        if any() { ranges::lock().of(self.key()).map(|range| (range.end - range.start) as u64).sum() } else { 0 }
     }
 
     /// A map of the file is gone. With the last one the descriptor that was kept for it goes, too.
     fn maps_are_gone(&self) -> Result<()> {
+        self.tell_of_maps();
         if ranges::has(self.key(), |_| true) {
             return Ok(());
         }

@@ -1,9 +1,13 @@
 //! Which of the program's addresses are maps of atomic files.
 
+use super::loads::Loads;
+use super::places::{self, Old, Slot};
 use super::watch;
+use crate::file::atomic::AtomicFile;
 use crate::thread::{Guard, Mutex};
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 
 /// A map of the program's, or what is left of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +30,28 @@ pub(super) struct MappedRange {
     pub watched: bool,
     /// All of it is to be looked at, once more.
     pub whole: bool,
+    /// The file.
+    pub file: OfFile,
+    /// Map-ahead of this very map, whole: one that is cut has none.
+    pub ahead: Loads,
+}
+
+/// The file that a map is of; none in tests.
+#[derive(Clone, Default)]
+pub(super) struct OfFile(pub Option<Arc<AtomicFile>>);
+
+impl PartialEq for OfFile {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.as_ref().map(Arc::as_ptr) == other.0.as_ref().map(Arc::as_ptr)
+    }
+}
+
+impl Eq for OfFile {}
+
+impl core::fmt::Debug for OfFile {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_tuple("OfFile").field(&self.0.as_deref()).finish()
+    }
 }
 
 impl MappedRange {
@@ -41,6 +67,8 @@ pub(super) struct List {
     gone: Vec<Gone>,
     /// How many maps were ever put to `gone`.
     serial: u64,
+    /// States of [`places`] that somebody may still look at.
+    old: Vec<Old>,
 }
 
 /// File ranges that were mapped for writing and are not any more: they may have stores that no SYNC has seen. In the same list
@@ -53,7 +81,7 @@ struct Gone {
 
 impl List {
     const fn new() -> Self {
-        Self { maps: Vec::new(), gone: Vec::new(), serial: 0 }
+        Self { maps: Vec::new(), gone: Vec::new(), serial: 0, old: Vec::new() }
     }
 }
 
@@ -70,11 +98,20 @@ pub(crate) fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0
 }
 
-/// The list, for a change. It says how many there are when it is let go.
-pub(super) struct Ranges(Guard<'static, List>);
+/// The list, for a change. When it is let go it says how many there are, and [`places`] is as it is.
+pub(super) struct Ranges {
+    list: Guard<'static, List>,
+    /// Addresses at which something has changed.
+    changed: Vec<(usize, usize)>,
+    /// Maps went.
+    fewer: bool,
+    /// Let go after the list is: files may go with it.
+    over: Vec<Old>,
+}
 
 pub(super) fn lock() -> Ranges {
-    Ranges(RANGES[WHICH.load(Ordering::Acquire)].lock())
+    let list = RANGES[WHICH.load(Ordering::Acquire)].lock();
+    Ranges { list, changed: Vec::new(), fewer: false, over: Vec::new() }
 }
 
 /// In a forked child: the maps are of the parent's files, and so of none here.
@@ -93,13 +130,32 @@ pub(crate) fn disown() {
 
 impl Drop for Ranges {
     fn drop(&mut self) {
-        COUNT.store(self.0.maps.len(), Ordering::Release);
+        COUNT.store(self.list.maps.len(), Ordering::Release);
+        for window in core::mem::take(&mut self.changed) {
+            let slots = |start, end| self.touching(start, end).map(slot_of).collect();
+            let old = places::replace(window, slots);
+            self.list.old.extend(old);
+        }
+        if !self.list.old.is_empty() {
+            let wait = self.fewer;
+            self.over = self.list.old.extract_if(.., |old| old.is_over(wait)).collect();
+        }
     }
+}
+
+fn slot_of(range: &MappedRange) -> Slot {
+    let (start, end, offset, stores) = (range.start, range.end, range.offset, range.stores);
+    Slot { start, end, next: end, offset, stores, file: range.file.0.clone(), ahead: range.ahead.get() }
 }
 
 /// Whether there is one of this file that is such.
 pub(super) fn has(key: (u64, u64), such: impl Fn(&MappedRange) -> bool) -> bool {
-    any() && lock().0.maps.iter().any(|range| range.key == key && such(range))
+    any() && lock().list.maps.iter().any(|range| range.key == key && such(range))
+}
+
+/// Whether there were maps of this file, now gone, with stores that no SYNC has seen.
+pub(super) fn has_gone(key: (u64, u64)) -> bool {
+    lock().list.gone.iter().any(|gone| gone.key == key)
 }
 
 /// Whether there is one with a byte in `start..end`, as far as that can be known without waiting.
@@ -116,7 +172,7 @@ pub(crate) fn touches(start: usize, end: usize) -> bool {
 
 /// The files that are mapped.
 pub(crate) fn files() -> Vec<(u64, u64)> {
-    if any() { keys(lock().0.maps.iter().filter(|range| range.key != NOBODYS)) } else { Vec::new() }
+    if any() { keys(lock().list.maps.iter().filter(|range| range.key != NOBODYS)) } else { Vec::new() }
 }
 
 /// The files of some maps, each once.
@@ -130,32 +186,42 @@ pub(super) fn keys<'a>(maps: impl IntoIterator<Item = &'a MappedRange>) -> Vec<(
 impl Ranges {
     pub fn add(&mut self, range: MappedRange) {
         if range.start < range.end {
-            self.0.maps.push(range);
+            self.changed.push((range.start, range.end));
+            self.list.maps.push(range);
         }
     }
 
     /// Cuts ranges at the bounds of `start..end`, and gives those inside.
     pub fn inside(&mut self, start: usize, end: usize) -> impl Iterator<Item = &mut MappedRange> {
+        if start < end && self.touching(start, end).next().is_some() {
+            self.changed.push((start, end));
+        }
         for bound in [start, end] {
-            if let Some(range) = self.0.maps.iter_mut().find(|range| range.start < bound && bound < range.end) {
+            if let Some(range) = self.list.maps.iter_mut().find(|range| range.start < bound && bound < range.end) {
+                range.ahead.end();
                 let mut upper = range.clone();
                 upper.offset += (bound - range.start) as u64;
                 upper.start = bound;
                 range.end = bound;
-                self.0.maps.push(upper);
+                self.list.maps.push(upper);
             }
         }
-        self.0.maps.iter_mut().filter(move |range| start <= range.start && range.end <= end)
+        self.list.maps.iter_mut().filter(move |range| start <= range.start && range.end <= end)
     }
 
     /// Takes those out that lie in `start..end`. What was stored in them is still to be taken.
     pub fn take(&mut self, start: usize, end: usize) -> Vec<MappedRange> {
-        let taken: Vec<MappedRange> = self.inside(start, end).map(|range| range.clone()).collect();
-        self.0.maps.retain(|range| !(start <= range.start && range.end <= end));
+        let take = |range: &mut MappedRange| {
+            range.ahead.end();
+            range.clone()
+        };
+        let taken: Vec<MappedRange> = self.inside(start, end).map(take).collect();
+        self.list.maps.retain(|range| !(start <= range.start && range.end <= end));
+        self.fewer |= !taken.is_empty();
         for range in taken.iter().filter(|range| range.stores && range.shadow && range.key != NOBODYS) {
-            self.0.serial += 1;
-            let gone = Gone { key: range.key, in_file: range.in_file(), serial: self.0.serial };
-            self.0.gone.push(gone);
+            self.list.serial += 1;
+            let gone = Gone { key: range.key, in_file: range.in_file(), serial: self.list.serial };
+            self.list.gone.push(gone);
         }
         taken
     }
@@ -167,35 +233,35 @@ impl Ranges {
         for range in self.of(key).filter(|range| range.stores && range.shadow) {
             stored.extend(watch::take(range, size));
         }
-        stored.extend(self.0.gone.iter().filter(|gone| gone.key == key).map(|gone| gone.in_file.clone()));
-        (stored, self.0.serial)
+        stored.extend(self.list.gone.iter().filter(|gone| gone.key == key).map(|gone| gone.in_file.clone()));
+        (stored, self.list.serial)
     }
 
     /// Where the program may ever have stored to this file's shadow, and is not known to be taken; otherwise as
     /// [`take_stored`](Self::take_stored).
     pub fn stored(&self, key: (u64, u64)) -> (Vec<Range<u64>>, u64) {
-        let maps = self.0.maps.iter().filter(|range| range.key == key && range.stores && range.shadow);
-        let gone = self.0.gone.iter().filter(|gone| gone.key == key).map(|gone| gone.in_file.clone());
-        (maps.map(MappedRange::in_file).chain(gone).collect(), self.0.serial)
+        let maps = self.list.maps.iter().filter(|range| range.key == key && range.stores && range.shadow);
+        let gone = self.list.gone.iter().filter(|gone| gone.key == key).map(|gone| gone.in_file.clone());
+        (maps.map(MappedRange::in_file).chain(gone).collect(), self.list.serial)
     }
 
     /// What was stored in maps that are gone is in the epoch, but for what is to be looked at `again`.
     pub fn were_taken(&mut self, key: (u64, u64), serial: u64, again: Vec<Range<u64>>) {
-        self.0.gone.retain(|gone| gone.key != key || gone.serial > serial);
-        self.0.gone.extend(again.into_iter().map(|in_file| Gone { key, in_file, serial }));
+        self.list.gone.retain(|gone| gone.key != key || gone.serial > serial);
+        self.list.gone.extend(again.into_iter().map(|in_file| Gone { key, in_file, serial }));
     }
 
     /// Those with a byte in `start..end`, whole.
     pub fn touching(&self, start: usize, end: usize) -> impl Iterator<Item = &MappedRange> {
-        self.0.maps.iter().filter(move |range| range.start < end && start < range.end)
+        self.list.maps.iter().filter(move |range| range.start < end && start < range.end)
     }
 
     pub fn all(&mut self) -> impl Iterator<Item = &mut MappedRange> {
-        self.0.maps.iter_mut()
+        self.list.maps.iter_mut()
     }
 
     pub fn of(&mut self, key: (u64, u64)) -> impl Iterator<Item = &mut MappedRange> {
-        self.0.maps.iter_mut().filter(move |range| range.key == key)
+        self.list.maps.iter_mut().filter(move |range| range.key == key)
     }
 }
 
@@ -215,6 +281,8 @@ mod tests {
             shadow: true,
             watched: false,
             whole: true,
+            file: OfFile::default(),
+            ahead: Loads::default(),
         }
     }
 

@@ -4,8 +4,11 @@ use super::memory::{PIECE, Shadow, next_data};
 use super::ranges;
 use crate::error::Result;
 use crate::file::UserBuf;
+use crate::file::also::doing;
 use crate::file::atomic::AtomicFile;
 use crate::file::bits::GRANULE;
+use crate::file::session::Session;
+use crate::rule::{Rule, holds};
 use core::ops::Range;
 
 impl AtomicFile {
@@ -15,23 +18,113 @@ impl AtomicFile {
     /// Those of a write; what was stored stays to be written.
     pub(in crate::file) fn take_stores(&self) -> Result<()> {
         match self.shadow() {
-            Some(shadow) if !self.is_disowned() => self.take_stores_of(shadow),
+            // Who can't write commits nothing, whoever stored it.
+            Some(shadow) if !self.is_disowned() && self.fds.has_writable() => self.take_stores_of(shadow),
             _ => Ok(()),
         }
+    }
+
+    /// Before the turn is given: what was stored in maps that are gone goes along.
+    ///
+    /// # Errors
+    /// As [`take_stores`](Self::take_stores).
+    pub(in crate::file) fn take_last_stores(&self) -> Result<()> {
+        if !super::is_mapped(self.key()) && self.has_last_stores() {
+            return self.take_stores();
+        }
+        Ok(())
+    }
+
+    /// Whether there are such stores.
+    pub(in crate::file) fn has_last_stores(&self) -> bool {
+        self.shadow().is_some() && ranges::has_gone(self.key()) && holds(Rule::LastStoresGoAlong)
     }
 
     #[cold]
     fn take_stores_of(&self, shadow: &Shadow) -> Result<()> {
         Self::may_lock()?;
-        let _changing = shadow.lock();
-        let (wanted, serial) = ranges::lock().take_stored(self.key(), shadow.size());
+        let _changing = self.shadow.lock();
+        // Others say nothing of where they have stored.
+        let (door, shared) = (&self.turns.door, self.has_shared_shadow());
+        if shared && door.has_dead_stores() && self.session_for_write()?.is_some() {
+            self.leave_dead_stores(shadow)?;
+        }
+        let (unknown, others) = (door.unknown_stores(), shared && door.others_store());
+        if others {
+            // With the turn, here and below: else another process may cut the shadow while it is compared. Under our lock it is not
+            // given.
+            self.session_for_write()?;
+            self.take_size(shadow)?;
+        }
+        self.take_noted(shadow)?;
+        let (mut wanted, serial) = ranges::lock().take_stored(self.key(), shadow.size());
+        if others {
+            wanted.push(0..shadow.size());
+        }
+        if !wanted.is_empty() && (shared || self.turns.is_disturbed()) {
+            self.session_for_write()?; // it is the session that is compared
+        }
         let wanted = merged(wanted);
         let taken =
             wanted.iter().try_for_each(|range| self.take_range(shadow, range.start..range.end.min(shadow.size())));
         // After an error all is to be looked at again.
         let again = if taken.is_ok() { Vec::new() } else { wanted };
         ranges::lock().were_taken(self.key(), serial, again);
+        if taken.is_ok() && others {
+            door.found_unknown_stores(unknown);
+        }
+        self.tell_of_maps();
         taken
+    }
+
+    /// A session has begun, and nobody is in it yet: where the shadow kept what one had who died, it kept the size, too, and the
+    /// file follows before anybody writes to both.
+    pub(in crate::file) fn take_size_left(&self, session: &Session) -> Result<()> {
+        match self.shadow() {
+            Some(shadow)
+                if self.has_shared_shadow()
+                    && self.turns.door.unknown_stores() != 0
+                    && session.arena.shared().size() != shadow.size() =>
+            {
+                let _doing = doing();
+                session.set_size(&self.fds, shadow.size())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Who died may have changed the size, which stays with what was stored.
+    fn take_size(&self, shadow: &Shadow) -> Result<()> {
+        let size = shadow.size();
+        if !self.is_demoted() && self.size() != size { self.set_size_of_file(size) } else { Ok(()) }
+    }
+
+    /// Writes what copies into the file's maps have stored.
+    fn take_noted(&self, shadow: &Shadow) -> Result<()> {
+        let Some(notes) = shadow.notes() else { return Ok(()) };
+        let noted = notes.take(shadow.size());
+        for (index, range) in noted.iter().enumerate() {
+            if self.is_demoted() {
+                break; // its maps are the kernel's, with all that was stored in them
+            }
+            if let Err(e) = self.take_bytes(shadow, range.clone()) {
+                noted[index..].iter().for_each(|range| notes.note(range.start, (range.end - range.start) as usize));
+                return Err(e);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes these bytes of the shadow, which lie below its end.
+    fn take_bytes(&self, shadow: &Shadow, range: Range<u64>) -> Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let len = (range.end - at) as usize;
+            let rest = UserBuf { base: shadow.at(at, len)?, len };
+            // SAFETY: our memory.
+            at += unsafe { self.write_file(at, &[rest]) }? as u64;
+        }
+        Ok(())
     }
 
     fn take_range(&self, shadow: &Shadow, range: Range<u64>) -> Result<()> {
@@ -62,8 +155,8 @@ impl AtomicFile {
         let differs = |index: usize| {
             let start = index * GRANULE;
             let len = GRANULE.min(file.len() - start);
-            // SAFETY: below the shadow's size, which cannot change under its lock. The program may store there meanwhile: as
-            // raw memory, compared by libc.
+            // SAFETY: below the shadow's size, which cannot change under its lock, and with the turn where it is shared. The
+            // program may store there meanwhile: as raw memory, compared by libc.
             unsafe { libc::memcmp(base.add(start).cast(), file[start..].as_ptr().cast(), len) != 0 }
         };
         // SAFETY: as above; most pieces are the same.
@@ -82,14 +175,7 @@ impl AtomicFile {
                 continue;
             }
             let (start, end) = (from * GRANULE, (index * GRANULE).min(file.len()));
-            // SAFETY: within the shadow.
-            let buf = UserBuf { base: unsafe { base.add(start) }, len: end - start };
-            let mut done = 0;
-            while done < buf.len {
-                let rest = UserBuf { base: buf.base.wrapping_add(done), len: buf.len - done };
-                // SAFETY: our memory.
-                done += unsafe { self.write_file(at + (start + done) as u64, &[rest]) }?;
-            }
+            self.take_bytes(shadow, at + start as u64..at + end as u64)?;
         }
         Ok(())
     }

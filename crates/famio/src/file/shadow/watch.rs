@@ -174,6 +174,8 @@ mod tests {
             shadow: true,
             watched: false,
             whole: false,
+            file: Default::default(),
+            ahead: Default::default(),
         };
         begin(&mut range);
         range

@@ -1,14 +1,14 @@
 //! Reading without the turn, and in a session that has what others may still take back.
 
 use super::travel::Travelling;
-use super::{LOOKS, PATIENCE, read_at};
+use super::{LOOKS, PATIENCE};
 use crate::error::Result;
 use crate::file::UserBuf;
 use crate::file::atomic::{AtomicFile, PLAIN};
-use crate::index::{Claim, SESSION};
+use crate::index::{Positions, SESSION};
+use crate::sys::read_at;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
-use std::os::fd::BorrowedFd;
 
 impl AtomicFile {
     /// For who reads without the turn: waits until nobody changes the file, and calls `work` with what is not committed. Again,
@@ -21,6 +21,7 @@ impl AtomicFile {
             return Ok(None); // to be looked at in the usual way
         }
         let door = &self.turns.door;
+        let asked = door.given();
         for look in 0..LOOKS {
             if self.state.load(Ordering::Acquire) != PLAIN {
                 return Ok(None);
@@ -41,17 +42,7 @@ impl AtomicFile {
                 continue;
             }
             let mut inner = self.inner();
-            if inner.claim.is_none() {
-                let try_take = |fd: BorrowedFd<'_>| Claim::try_take(fd, self.device, self.inode);
-                inner.claim = self.fds.with(false, try_take)?;
-                if inner.claim.is_some() {
-                    // Nobody is there: it died.
-                    inner.arena = None;
-                    self.catch_up(&mut inner)?;
-                    self.release_claim(&mut inner);
-                    continue;
-                }
-            } else {
+            if inner.claim.is_some() {
                 // It was this process, which has just begun, or could not end.
                 if inner.kept.is_some() {
                     drop(inner);
@@ -59,10 +50,13 @@ impl AtomicFile {
                 }
                 continue;
             }
+            if self.recover_the_dead(&mut inner)? {
+                continue;
+            }
             drop(inner);
             door.ring();
             door.wait(given, PATIENCE);
-            if look > 2 && door.stuck() != 0 {
+            if self.turns.is_refused(asked, look) {
                 break;
             }
         }
@@ -95,11 +89,13 @@ impl AtomicFile {
                     break;
                 }
             }
-            let seen = offset..at;
+            // Who comes to the end has seen where it is.
+            let asked: u64 = bufs.iter().map(|buf| buf.len as u64).sum();
+            let seen = offset..at + u64::from((done as u64) < asked);
             let touched = |range: Range<u64>| range.start < seen.end && seen.start < range.end;
             let writers =
                 epoch.changes.iter().filter(|change| touched(change.what.range())).map(|change| change.writer);
-            writers.filter(|writer| writer.id != door.me().id).for_each(|writer| door.rely_on(writer));
+            writers.filter(|writer| writer.id != door.me().id).for_each(|writer| door.rely_on_read(writer));
             Ok(done)
         })
     }
@@ -111,14 +107,20 @@ impl AtomicFile {
     #[cold]
     pub(in crate::file) unsafe fn read_foreign(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
         self.leave_dead_behind()?;
-        let read = match self.shadow() {
-            // SAFETY: the caller's promise.
-            Some(shadow) => unsafe { self.read_shadow(shadow, offset, bufs) },
-            // SAFETY: the caller's promise.
-            None => unsafe { self.read_file(offset, bufs) },
-        }?;
-        self.rely_on(offset..offset + read as u64);
+        // SAFETY: the caller's promise.
+        let read = unsafe { self.read_here(offset, bufs) }?;
+        let asked: usize = bufs.iter().map(|buf| buf.len).sum();
+        self.has_read(offset..offset + read as u64 + u64::from(read < asked)); // who comes to the end has seen where it is
         Ok(read)
+    }
+
+    /// The lock of this file's positions that other processes share with this one.
+    ///
+    /// # Errors
+    /// `EDEADLK`: another process does not give it. Those of coming to the file's door.
+    pub(crate) fn lock_positions(&self) -> Result<Positions<'_>> {
+        self.arrive()?;
+        self.turns.door.lock_positions()
     }
 
     /// The size that all processes have given the file, without a turn. `None`: this process has one now.

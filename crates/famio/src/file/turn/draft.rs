@@ -9,9 +9,8 @@ use core::sync::atomic::Ordering;
 use std::collections::BTreeSet;
 
 impl Session {
-    /// Ends the session. With nothing uncommitted it is closed clean, after
-    /// `nothing_open`; else what the open epoch has changed comes back, and the
-    /// journal is left as a crash would leave it.
+    /// Ends the session. With nothing uncommitted it is closed clean, after `nothing_open`; else what the open epoch has changed
+    /// comes back, and the journal is left as a crash would leave it.
     ///
     /// # Errors
     /// `EFBIG`: the epoch is too large to travel; the session goes on.
@@ -42,20 +41,20 @@ impl Session {
         let shared = cx.shared();
         let (size, low) = (shared.size(), shared.epoch_low.load(Ordering::Acquire));
         let open = shared.committed() + 1;
+        // Beyond what was committed a block in place is stored to without a trace but its cell.
+        let first = low.min(shared.committed_size.load(Ordering::Acquire)) / BLOCK as u64;
+        let beyond = first..shared.stale_end.load(Ordering::Acquire).div_ceil(BLOCK as u64);
         let mut blocks = BTreeSet::new();
         cx.index().for_each(0, size / BLOCK as u64, |block, cell| {
-            if (0..2).any(|version| cell.version(version).epoch == open) {
+            if beyond.contains(&block) || (0..2).any(|version| cell.version(version).epoch == open) {
                 blocks.insert(block);
             }
             Ok(())
         })?;
-        // Beyond what was committed blocks may be written without a trace.
-        let first = low.min(shared.committed_size.load(Ordering::Acquire)) / BLOCK as u64;
-        let end = size.div_ceil(BLOCK as u64);
-        if (blocks.len() as u64 + end.saturating_sub(first)) * BLOCK as u64 > MOST {
+        if blocks.len() as u64 * BLOCK as u64 > MOST {
             return Err(Error::new(libc::EFBIG));
         }
-        blocks.extend(first..end);
+        let end = size.div_ceil(BLOCK as u64);
         let mut pieces = Vec::new();
         for block in blocks.range(..end) {
             let offset = block * BLOCK as u64;

@@ -1,38 +1,88 @@
 //! Giving the turn: the session ends, and what is not committed is sent on its way; or all is committed, by the last to leave.
 
 use super::travel::Draft;
-use super::{LONGEST, SHORTEST, now, read_at};
+use super::{LONGEST, SHORTEST};
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
 use crate::file::session::{OldSession, Session};
 use crate::file::{Access, shadow};
 use crate::index::Claim;
 use crate::recovery;
-use core::sync::atomic::{AtomicU32, Ordering};
+use crate::sys::{Word, monotonic_now, read_at};
+use core::sync::atomic::Ordering;
 use std::os::fd::AsRawFd;
 
 impl AtomicFile {
-    /// By the background: gives the turn, if somebody wants it and it was long enough. Whether it is to be looked at again soon.
-    pub(in crate::file) fn answer_bell(&self) -> bool {
+    /// By the background: gives the turn, if somebody wants it and it was long enough; puts in order what one who died has left.
+    /// Whether it is to be looked at again soon.
+    pub(in crate::file) fn mind_door(&self) -> bool {
+        self.mind_maps() || self.answer_bell() || self.mind_orphan()
+    }
+
+    /// Who has died with the session left it a moment ago: its claim may not be free yet.
+    fn mind_orphan(&self) -> bool {
+        if !self.turns.door.has_come() || !self.turns.door.is_orphaned() {
+            return false;
+        }
+        let Some(mut inner) = self.inner.try_lock() else { return true };
+        if inner.claim.is_some() {
+            return false;
+        }
+        let state = self.turns.door.state();
+        if self.turns.is_left_to_others(state) {
+            return false;
+        }
+        match self.recover_the_dead(&mut inner) {
+            Ok(free) => !free,
+            Err(_) => {
+                // It is told to who looks at the file next.
+                self.turns.leave_to_others(state);
+                false
+            }
+        }
+    }
+
+    fn answer_bell(&self) -> bool {
         let rung = self.turns.door.bell().load(Ordering::SeqCst) != self.turns.heard.load(Ordering::Relaxed);
         if !rung || !self.turns.has_turn.load(Ordering::Acquire) {
             return false;
         }
         let spent = self.turns.began_in.load(Ordering::Relaxed) + self.turns.ended_in.load(Ordering::Relaxed);
         let until = self.turns.since.load(Ordering::Relaxed) + spent.clamp(SHORTEST, LONGEST);
-        if now() < until {
+        if monotonic_now() < until {
             return true;
         }
-        // Somebody begins or ends a session: that comes first.
+        let _ = self.take_last_stores(); // else they keep the turn
+        // Somebody changes the file and its shadow, or begins or ends a session: that comes first.
+        let Some(_changing) = self.shadow.try_lock() else { return true };
         let Some(mut inner) = self.inner.try_lock() else { return true };
         let _ = self.give(&mut inner);
         false
     }
 
-    /// What the background waits for: the bell, and its count. `None`: this process does not have the turn.
-    pub(in crate::file) fn bell(&self) -> Option<(&AtomicU32, u32)> {
-        let has_turn = self.turns.has_turn.load(Ordering::Acquire);
-        has_turn.then(|| (self.turns.door.bell(), self.turns.heard.load(Ordering::Relaxed)))
+    /// What the background waits for: with the turn the bell; without it that who has it ends.
+    /// False: there is something to be done first.
+    pub(in crate::file) fn watch_door(&self, words: &mut Vec<Word>) -> bool {
+        if self.turns.has_turn.load(Ordering::Acquire) {
+            words.push(Word::shared(self.turns.door.bell(), self.turns.heard.load(Ordering::Relaxed)));
+        } else if self.turns.door.has_come() && !self.is_disowned() {
+            let watched = self.turns.door.watch(words, self.turns.left_to_others.load(Ordering::Relaxed));
+            return watched && !self.are_maps_waited_for(); // looked at after what tells of it
+        }
+        true
+    }
+
+    /// This process has locked the file for writing: what it writes until it gives up a lock, or SYNCs, is its alone, and who reads
+    /// it meanwhile does not rely on it.
+    pub fn begin_section(&self) {
+        if !self.is_disowned() {
+            self.turns.door.set_section(true);
+        }
+    }
+
+    /// Whether it has been locked for writing, and nothing was unlocked since.
+    pub fn is_in_section(&self) -> bool {
+        self.turns.door.is_in_section()
     }
 
     /// What this process wrote until now stays, though it dies before a SYNC, as long as others have the file open who can
@@ -50,6 +100,7 @@ impl AtomicFile {
             }
         }
         if !self.is_disowned() {
+            self.turns.door.set_section(false);
             self.turns.door.end_tenure();
         }
         Ok(())
@@ -58,10 +109,16 @@ impl AtomicFile {
     /// Gives the turn to whoever wants it; what is not committed goes along.
     ///
     /// # Errors
-    /// The file stays with this process: it is mapped or handed back, its open epoch is too large, or its journal can't be
+    /// The file stays with this process: it is handed back, or mapped with no memory for all to share, its open epoch is too large, or its journal can't be
     /// ended.
     pub(in crate::file) fn give_turn(&self) -> Result<()> {
         Self::may_lock()?;
+        if self.has_shared_shadow() && self.turns.has_turn.load(Ordering::Acquire) {
+            self.take_stores()?;
+        } else {
+            self.take_last_stores()?;
+        }
+        let _changing = self.shadow.lock();
         self.give(&mut self.inner())
     }
 
@@ -73,11 +130,12 @@ impl AtomicFile {
             return Ok(());
         }
         let state = self.state.load(Ordering::Acquire);
-        if self.turns.kept.load(Ordering::SeqCst) > 0 {
-            return Ok(()); // a map is being made; who waits rings again
+        let is_mapped = !self.has_shared_shadow() && shadow::is_mapped(self.key());
+        if self.turns.is_kept() || !is_mapped && !self.has_shared_shadow() && self.has_last_stores() {
+            return Err(Error::new(libc::EBUSY)); // a map is being made, or has just gone; who waits rings again
         }
         door.set_stuck(0); // it may have been mapped when it was asked for last
-        let ended = if ![PLAIN, ATTACHED].contains(&state) || inner.kept.is_some() || shadow::is_mapped(self.key()) {
+        let ended = if ![PLAIN, ATTACHED].contains(&state) || inner.kept.is_some() || is_mapped {
             Err(Error::new(libc::EBUSY))
         } else {
             self.end_session(inner)
@@ -113,9 +171,9 @@ impl AtomicFile {
             return Ok(());
         }
         let Some(session) = &inner.session else { return Ok(()) };
-        let begun = now();
+        let begun = monotonic_now();
         self.lease.rest();
-        let ended = session.end(&self.fds, || self.turns.committed());
+        let ended = session.end(&self.fds, || self.turns.committed(session.arena.shared()));
         self.lease_ends(ended.is_ok());
         let draft = ended?;
         self.plain.forget_size();
@@ -136,24 +194,29 @@ impl AtomicFile {
                 sent?;
             }
         }
-        self.turns.ended_in.store(now() - begun, Ordering::Relaxed);
+        self.turns.ended_in.store(monotonic_now() - begun, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// From now on the end of this process is seen at once by who is at the door.
+    pub(in crate::file) fn be_seen(&self) {
+        crate::file::background::wait_until_there();
+        self.turns.door.be_seen();
     }
 
     /// The file goes back to what is committed, and the rest on its way.
     pub(super) fn send_off(&self, inner: &mut Inner, draft: &Draft) -> Result<()> {
         let Some(claim) = inner.claim.as_mut() else { return Err(Error::new(libc::EIO)) };
         let turns = &self.turns;
+        self.be_seen(); // by who has what travels
         let mut epoch = turns.travelling()?;
         self.fds.with(true, |fd| {
             recovery::at_open(fd, true, claim, &self.settings)?;
             let committed = rustix::fs::fstat(fd)?.st_size as u64;
-            epoch.add(turns.door.me(), draft, committed, |offset, piece| read_at(fd, offset, piece))
+            epoch.add(turns.door.me(), draft, committed, |offset, piece| read_at(fd, offset, piece).map(drop))
         })?;
         turns.send(&epoch)?;
-        turns.travelled.store(false, Ordering::Release);
-        turns.foreign.store(false, Ordering::Release);
-        turns.others.lock().clear();
+        turns.all_own();
         turns.door.set_session(false);
         Ok(())
     }
@@ -162,7 +225,7 @@ impl AtomicFile {
     pub(in crate::file) fn close_journal(&self, session: &Session) -> Result<()> {
         if self.turns.travelled.load(Ordering::Acquire) {
             session.sync(&self.fds, || ())?;
-            self.turns.committed();
+            self.turns.committed(session.arena.shared());
         }
         session.close(&self.fds)
     }
@@ -177,10 +240,13 @@ impl AtomicFile {
         self.commit_all()
     }
 
-    /// Nobody else will: what travels is committed, too.
-    pub(super) fn commit_all(&self) -> Result<()> {
+    /// Commits, settles and closes the journal clean; what travels, too.
+    pub(in crate::file) fn commit_all(&self) -> Result<()> {
         if self.turns.is_disturbed() && self.fds.has_writable() && !self.is_demoted() {
             self.sync()?;
+        }
+        if self.state.load(Ordering::Acquire) == PLAIN {
+            self.join_shadow()?; // others may have stored there
         }
         self.close_session()
     }
@@ -196,9 +262,11 @@ impl AtomicFile {
             if !others {
                 let closed = self.commit_all();
                 result = result.and(closed);
+                let _changing = self.shadow.lock(); // what a thread is about to show, it shows with the turn
                 self.release_claim(&mut self.inner());
             }
             if self.turns.door.leave() {
+                self.shadow_is_stale(); // if it went with this process
                 own.into_iter().for_each(|own| self.fds.leave(own));
                 return result;
             }
@@ -213,6 +281,7 @@ impl AtomicFile {
             }
             if (result.is_err() || self.is_demoted()) && !self.turns.door.has_others() {
                 self.turns.door.forget_epoch();
+                self.turns.door.found_unknown_stores(self.turns.door.unknown_stores());
             }
         }
     }

@@ -8,21 +8,24 @@
 mod beside;
 mod draft;
 mod give;
+mod lab;
 mod rely;
 mod take;
 mod travel;
 
 use crate::error::Result;
-use crate::index::{Door, SESSION, TRAVELS, Writer};
+use crate::index::{Door, SESSION, Shared, TRAVELS, Writer, also};
+use crate::sys::monotonic_now;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use rustix::time::{ClockId, Timespec, clock_gettime};
-use std::os::fd::BorrowedFd;
+use rustix::time::Timespec;
 pub(super) use travel::Draft;
 use travel::Travelling;
 
 /// How long one who waits for the turn sleeps before it looks again: nobody is told of a death.
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+/// Looks before one who could not give the turn when it was asked last is taken to be so still: about a second.
+const UNANSWERED: u32 = 100;
 /// Looks before a wait is given up: about a minute.
 const LOOKS: u32 = 6000;
 /// A turn lasts so long, in nanoseconds, though somebody rings: a few calls are to come of it. And as long as it took to begin
@@ -44,8 +47,12 @@ pub(super) struct Turns {
     /// Some of what travelled here is of others, who may still die.
     foreign: AtomicBool,
     has_turn: AtomicBool,
+    /// The door's state in which this process could not put in order what a dead one had left, or not show what others change.
+    left_to_others: AtomicU64,
     /// Maps that are being made.
     kept: AtomicU32,
+    /// Maps of the kernel's file that are being made.
+    mapping: AtomicU32,
     others: crate::thread::Mutex<Vec<(Range<u64>, Writer)>>,
 }
 
@@ -60,7 +67,9 @@ impl Turns {
             travelled: AtomicBool::new(false),
             foreign: AtomicBool::new(false),
             has_turn: AtomicBool::new(false),
+            left_to_others: AtomicU64::new(0),
             kept: AtomicU32::new(0),
+            mapping: AtomicU32::new(0),
             others: crate::thread::Mutex::default(),
         }
     }
@@ -87,10 +96,43 @@ impl Turns {
         self.door.state() == quiet
     }
 
+    /// Whether who has the turn has said, after turns had been given `asked` times, that it can't give it; or had said so before, and
+    /// does not answer.
+    fn is_refused(&self, asked: u32, look: u32) -> bool {
+        self.door.stuck() != 0 && (self.door.given() != asked || look > UNANSWERED)
+    }
+
     /// The turn is not given while a map is made.
     pub fn keep(&self) -> Kept<'_> {
         self.kept.fetch_add(1, Ordering::SeqCst);
         Kept(&self.kept)
+    }
+
+    /// A map of the kernel's file is being made, if nobody has begun to change it: it is not in the list of maps yet. For who waits
+    /// for nothing meanwhile, least for another process, which may wait for the maps of this one.
+    pub fn keep_kernels(&self) -> Kept<'_> {
+        self.mapping.fetch_add(1, Ordering::SeqCst);
+        Kept(&self.mapping)
+    }
+
+    /// Whether one of those is being made.
+    pub fn is_mapping(&self) -> bool {
+        self.mapping.load(Ordering::SeqCst) > 0
+    }
+
+    /// In this state of the door this process can't do what it should.
+    pub fn leave_to_others(&self, state: u64) {
+        self.left_to_others.store(state, Ordering::Relaxed);
+    }
+
+    /// Whether it is so.
+    pub fn is_left_to_others(&self, state: u64) -> bool {
+        self.left_to_others.load(Ordering::Relaxed) == state
+    }
+
+    /// Whether one is being made.
+    pub fn is_kept(&self) -> bool {
+        self.kept.load(Ordering::SeqCst) > 0
     }
 
     /// Whether what others wrote and may take back is in this process's session.
@@ -101,12 +143,12 @@ impl Turns {
 
     /// The session that was begun at `begun` is there.
     pub fn began(&self, begun: u64) {
-        let now = now();
+        let now = monotonic_now();
         self.began_in.store(now - begun, Ordering::Relaxed);
         self.since.store(now, Ordering::Relaxed);
     }
 
-    fn travelling(&self) -> Result<Travelling> {
+    pub fn travelling(&self) -> Result<Travelling> {
         self.door.epoch().map_or(Ok(Travelling::default()), |path| Travelling::load(&path))
     }
 
@@ -122,17 +164,26 @@ impl Turns {
         Ok(())
     }
 
-    /// What travelled here is committed, and durable.
-    pub fn committed(&self) {
+    /// What travelled here is committed, and durable. `shared`: of the session.
+    pub fn committed(&self, shared: &Shared) {
         if self.travelled.swap(false, Ordering::AcqRel) {
             self.door.forget_epoch();
-            self.others.lock().clear();
-            self.foreign.store(false, Ordering::Release);
+            self.all_own();
+            // Also with the gate open: the next epoch has only what is this process's own, until a new session takes up more,
+            // and that one says so before anybody is in it.
+            shared.also.fetch_and(!also::OTHERS, Ordering::Release);
         }
+    }
+
+    /// Nothing in this process's session, if there is one, came from elsewhere.
+    fn all_own(&self) {
+        self.travelled.store(false, Ordering::Release);
+        self.foreign.store(false, Ordering::Release);
+        self.others.lock().clear();
     }
 }
 
-/// See [`Turns::keep`].
+/// See [`Turns::keep`] and [`Turns::keep_kernels`].
 pub(super) struct Kept<'a>(&'a AtomicU32);
 
 impl Drop for Kept<'_> {
@@ -141,21 +192,5 @@ impl Drop for Kept<'_> {
     }
 }
 
-pub(super) fn now() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-/// Reads a piece of the file; what is beyond its end stays as it is.
-fn read_at(fd: BorrowedFd<'_>, offset: u64, piece: &mut [u8]) -> Result<()> {
-    let mut done = 0;
-    while done < piece.len() {
-        match rustix::io::pread(fd, &mut piece[done..], offset + done as u64) {
-            Ok(0) => break,
-            Ok(n) => done += n,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
-    Ok(())
-}
+#[cfg(test)]
+mod tests;

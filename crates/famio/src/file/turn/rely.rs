@@ -2,16 +2,34 @@
 
 use crate::error::Result;
 use crate::file::atomic::AtomicFile;
-use crate::index::{Standing, Writer};
+use crate::index::{STORES, Standing, Writer};
 use core::ops::Range;
 
 impl AtomicFile {
     /// This process relies on what the file has in `range`, of whomever it is: that is not rolled back any more.
     pub(in crate::file) fn rely_on(&self, range: Range<u64>) {
+        self.each_other(range, |writer| self.turns.door.rely_on(writer));
+    }
+
+    /// As [`rely_on`](Self::rely_on), for what this process has only read: not on who has the file locked for writing.
+    pub(super) fn has_read(&self, range: Range<u64>) {
+        self.each_other(range, |writer| self.turns.door.rely_on_read(writer));
+    }
+
+    /// As [`rely_on`](Self::rely_on), for all that a map shows: of what it reads nobody knows.
+    pub(in crate::file) fn rely_as_mapped(&self) {
+        if self.has_shared_shadow() && !self.turns.door.has_maps(STORES) {
+            return self.has_read(0..u64::MAX);
+        }
+        self.rely_on(0..u64::MAX);
+    }
+
+    /// Calls `visit` with those who wrote something in `range` that they may take back.
+    fn each_other(&self, range: Range<u64>, visit: impl Fn(Writer)) {
         if self.turns.has_foreign() {
             let touches = |there: &Range<u64>| there.start < range.end.max(range.start + 1) && range.start < there.end;
             let others = self.turns.others.lock();
-            others.iter().filter(|(there, _)| touches(there)).for_each(|&(_, writer)| self.turns.door.rely_on(writer));
+            others.iter().filter(|(there, _)| touches(there)).for_each(|&(_, writer)| visit(writer));
         }
     }
 
@@ -28,6 +46,7 @@ impl AtomicFile {
     /// Ends the session: who takes the turn next, leaves what is of the dead behind.
     pub(super) fn anew(&self) -> Result<()> {
         Self::may_lock()?;
+        let _changing = self.shadow.lock();
         let mut inner = self.inner();
         self.end_session(&mut inner)?;
         self.release_claim(&mut inner); // an arena is for one such session

@@ -1,13 +1,15 @@
 //! Taking the turn: what one who died has left is put in order, and the epoch that travels is taken up.
 
 use super::travel::What;
-use super::{LOOKS, PATIENCE, now};
+use super::{LOOKS, PATIENCE};
 use crate::error::{Error, Result};
+use crate::file::also::doing;
 use crate::file::atomic::{AtomicFile, Inner};
 use crate::file::session::Session;
 use crate::file::{UserBuf, shadow};
-use crate::index::{Claim, SESSION, Standing, TRAVELS, Writer, owner};
+use crate::index::{Claim, LIVES, SESSION, Standing, TRAVELS, Writer, also, owner};
 use crate::recovery;
+use crate::sys::monotonic_now;
 use core::sync::atomic::Ordering;
 use std::os::fd::BorrowedFd;
 
@@ -23,31 +25,32 @@ impl AtomicFile {
         }
         let door = &self.turns.door;
         self.arrive()?;
+        let asked = door.given();
         for look in 0.. {
             let given = door.given();
-            let try_take = |fd: BorrowedFd<'_>| Claim::try_take(fd, self.device, self.inode);
-            inner.claim = self.fds.with(false, try_take)?;
-            if inner.claim.is_some() {
+            if self.try_turn(inner)? {
                 break;
             }
-            if look == LOOKS || look > 2 && door.stuck() != 0 {
+            if look == LOOKS || self.turns.is_refused(asked, look) {
                 return Err(self.in_use());
             }
             door.ring();
             door.wait(given, PATIENCE);
         }
-        inner.arena = None;
         self.turns.heard.store(door.bell().load(Ordering::SeqCst), Ordering::Relaxed);
-        self.turns.since.store(now(), Ordering::Relaxed);
+        self.turns.since.store(monotonic_now(), Ordering::Relaxed);
         self.turns.has_turn.store(true, Ordering::Release);
         crate::file::background::start();
         self.catch_up(inner)
     }
 
-    /// Comes to the file's door: not at its open, which is to cost little, but before this process first looks at it. At the
-    /// open nobody had left anything: who did since has left its page as well.
+    /// Comes to the file's door: not at its open, which is to cost little, but before this process first looks at it.
     pub(in crate::file) fn arrive(&self) -> Result<()> {
-        self.fds.with(false, |fd| self.turns.door.come(fd, |fresh| if fresh { Ok(false) } else { self.has_left(fd) }))
+        self.fds.with(false, |fd| self.turns.door.come(fd, || self.has_left(fd)))?;
+        if self.turns.door.state() & SESSION != 0 && !LIVES.are_kept() {
+            crate::file::background::start(); // to see its end
+        }
+        Ok(())
     }
 
     /// Whether a process that died has left something: a journal, or an arena alone, which goes with the claim.
@@ -61,25 +64,38 @@ impl AtomicFile {
         if !self.fds.with(false, has_left)?.unwrap_or(true) {
             return Ok(());
         }
-        self.fds.with(false, |fd| self.turns.door.come(fd, |_| Ok(true)))?;
+        self.fds.with(false, |fd| self.turns.door.come(fd, || Ok(true)))?;
         if self.turns.door.state() & SESSION == 0 {
             return Ok(());
         }
-        let mut inner = self.inner();
-        let try_take = |fd: BorrowedFd<'_>| Claim::try_take(fd, self.device, self.inode);
-        inner.claim = self.fds.with(false, try_take)?;
-        if inner.claim.is_some() {
-            self.catch_up(&mut inner)?;
-            self.release_claim(&mut inner);
-        }
-        Ok(())
+        self.recover_the_dead(&mut self.inner()).map(drop)
     }
 
-    pub(super) fn in_use(&self) -> Error {
+    /// Takes the claim, if nobody has it. Whether it did.
+    fn try_turn(&self, inner: &mut Inner) -> Result<bool> {
+        inner.claim = self.fds.with(false, |fd| Claim::try_take(fd, self.device, self.inode))?;
+        if inner.claim.is_some() {
+            inner.arena = None; // that of an earlier claim
+        }
+        Ok(inner.claim.is_some())
+    }
+
+    /// If nobody has the turn, who had it last may have died: what it has left is put in order. Whether nobody had it. Not by
+    /// who has it.
+    pub(in crate::file) fn recover_the_dead(&self, inner: &mut Inner) -> Result<bool> {
+        let free = self.try_turn(inner)?;
+        if free {
+            self.catch_up(inner)?;
+            self.release_claim(inner);
+        }
+        Ok(free)
+    }
+
+    pub(in crate::file) fn in_use(&self) -> Error {
         let who = owner(self.device, self.inode).map_or("another process".into(), |pid| format!("process {pid}"));
         let path = self.path.to_string_lossy();
         let what =
-            format!("{path}: in use as an atomic file by {who}, which has it mapped, handed back, or does not run");
+            format!("{path}: in use as an atomic file by {who}, which has it handed back, or mapped, or does not run");
         Error::with(libc::EBUSY, what)
     }
 
@@ -94,7 +110,10 @@ impl AtomicFile {
 
     pub(super) fn recover_and_roll_back(&self, inner: &mut Inner) -> Result<()> {
         let door = &self.turns.door;
+        let is_kept = inner.kept.is_some();
         let Some(claim) = inner.claim.as_mut() else { return Ok(()) };
+        let dead = door.dead();
+        let mut lost = door.state() & SESSION != 0 || !dead.is_empty();
         if door.state() & SESSION != 0 {
             let writable = self.fds.has_writable();
             self.fds.with(writable, |fd| {
@@ -107,13 +126,16 @@ impl AtomicFile {
             door.set_session(false);
         }
         if door.state() & TRAVELS != 0 {
-            let dead = door.dead();
             let mut epoch = self.turns.travelling()?;
             if epoch.roll_back(|writer| door.standing(writer)) {
                 self.turns.send(&epoch)?;
+                lost = true;
             }
-            door.bury(&dead);
         }
+        if lost && !is_kept {
+            self.mend_shadow()?; // what is kept is in it already
+        }
+        door.bury(&dead);
         Ok(())
     }
 
@@ -124,15 +146,12 @@ impl AtomicFile {
             return Ok(());
         }
         let epoch = turns.travelling()?;
-        let told = shadow::told();
+        let doing = doing();
         let taken = epoch.changes.iter().try_for_each(|change| match &change.what {
-            What::Size { low, size } => {
-                session.set_size(&self.fds, (*low).min(session.arena.shared().size()))?;
-                session.set_size(&self.fds, *size)
-            }
+            What::Size { low, size } => self.set_sizes(session, *low, *size),
             What::Bytes { offset, data } => self.put_all(session, *offset, data),
         });
-        drop(told);
+        drop(doing);
         taken?;
         session.arena.shared().turn_low.store(session.arena.shared().size(), Ordering::Release);
         let open = |writer: Writer| writer.id != turns.door.me().id && turns.door.standing(writer) != Standing::Over;
@@ -141,11 +160,11 @@ impl AtomicFile {
         turns.travelled.store(true, Ordering::Release);
         turns.foreign.store(!others.is_empty(), Ordering::Release);
         if !others.is_empty() {
-            session.arena.shared().mapped.fetch_or(2, Ordering::Release);
+            session.arena.shared().also.fetch_or(also::OTHERS, Ordering::Release);
         }
         *turns.others.lock() = others;
         if shadow::is_mapped(self.key()) {
-            self.rely_on(0..u64::MAX);
+            self.rely_as_mapped();
         }
         self.show_in_shadow(session)
     }
@@ -180,13 +199,20 @@ impl AtomicFile {
         if inner.kept.is_some() {
             return why; // the turn stays, and it is tried again
         }
+        self.share_shadow(); // maps may lead to it already; it is put in order with the file
         let caught_up = self.catch_up(inner);
         self.release_claim(inner);
         let what = "what another process wrote since the last SYNC could not be taken over";
         caught_up.err().unwrap_or(why).context(format_args!("{}: {what}", self.path.to_string_lossy()))
     }
 
-    pub(super) fn put_all(&self, session: &Session, mut offset: u64, mut data: &[u8]) -> Result<()> {
+    /// Cuts the file to `low`, then makes it `size` bytes long.
+    fn set_sizes(&self, session: &Session, low: u64, size: u64) -> Result<()> {
+        session.set_size(&self.fds, low.min(session.arena.shared().size()))?;
+        session.set_size(&self.fds, size)
+    }
+
+    fn put_all(&self, session: &Session, mut offset: u64, mut data: &[u8]) -> Result<()> {
         while !data.is_empty() {
             let buf = UserBuf { base: data.as_ptr().cast_mut(), len: data.len() };
             // SAFETY: memory of ours, which is only read.
@@ -211,13 +237,12 @@ impl AtomicFile {
     /// What could not be sent off goes on in the new session.
     pub(in crate::file) fn take_up_kept(&self, inner: &mut Inner, session: &Session) -> Result<()> {
         let Some(draft) = inner.kept.take() else { return Ok(()) };
-        let told = shadow::told();
+        let doing = doing();
         let taken = (|| {
-            session.set_size(&self.fds, draft.low.min(session.arena.shared().size()))?;
-            session.set_size(&self.fds, draft.size)?;
+            self.set_sizes(session, draft.low, draft.size)?;
             draft.pieces.iter().try_for_each(|(offset, data)| self.put_all(session, *offset, data))
         })();
-        drop(told);
+        drop(doing);
         if taken.is_err() {
             inner.kept = Some(draft);
         }

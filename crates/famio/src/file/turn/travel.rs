@@ -3,6 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::index::{Standing, Writer};
+use crate::sys::{read_at, write_at};
 use core::ops::Range;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use std::os::fd::OwnedFd;
@@ -18,7 +19,7 @@ pub(super) const MOST: u64 = 256 << 20;
 
 /// What somebody did.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(in crate::file) enum What {
     /// The file was cut to `low`, then made `size` bytes long.
     Size { low: u64, size: u64 },
     /// Bytes were written.
@@ -27,14 +28,14 @@ pub(super) enum What {
 
 /// What somebody did, and who.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Change {
+pub(in crate::file) struct Change {
     pub writer: Writer,
     pub what: What,
 }
 
 /// An epoch on its way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Travelling {
+pub(in crate::file) struct Travelling {
     pub changes: Vec<Change>,
 }
 
@@ -63,7 +64,7 @@ impl Travelling {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let stored = rustix::fs::openat(CWD, path, flags, Mode::RUSR | Mode::WUSR)
             .map_err(Error::from)
-            .and_then(|file| write_all(&file, &self.encode()));
+            .and_then(|file| write_at(&file, 0, &self.encode()));
         stored.map_err(|e| {
             let _ = rustix::fs::unlinkat(CWD, path, AtFlags::empty());
             e.context(format_args!("writing {path}, the open epoch between two processes' turns"))
@@ -215,28 +216,9 @@ fn read_all(file: &OwnedFd) -> Result<Vec<u8>> {
         return Err(Error::new(libc::EIO));
     }
     let mut bytes = vec![0; size as usize];
-    let mut done = 0;
-    while done < bytes.len() {
-        match rustix::io::pread(file, &mut bytes[done..], done as u64) {
-            Ok(0) => break,
-            Ok(n) => done += n,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
+    let done = read_at(file, 0, &mut bytes)?;
     bytes.truncate(done);
     Ok(bytes)
-}
-
-fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> Result<()> {
-    while !bytes.is_empty() {
-        match rustix::io::write(file, bytes) {
-            Ok(n) => bytes = &bytes[n..],
-            Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

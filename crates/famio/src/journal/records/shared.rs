@@ -6,10 +6,10 @@ use crate::error::{Error, Result};
 use crate::journal::Header;
 use crate::pmem::Medium;
 use crate::rule::{Rule, holds, in_order};
-use crate::sys::identity;
+use crate::sys::{identity, open_again};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use rustix::fs::{CWD, Mode, OFlags};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::OFlags;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The pages of zeros of one write.
@@ -83,8 +83,7 @@ impl Shared {
     /// commits must see every failure. Without the right to open the journal again: the same, and `false`.
     fn another(&self) -> Result<(OwnedFd, bool)> {
         let journal = self.journal()?;
-        let link = format!("/proc/thread-self/fd/{}", journal.as_raw_fd());
-        match rustix::fs::openat(CWD, &link, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+        match open_again(journal.as_fd(), OFlags::RDWR) {
             Ok(fd) => Ok((fd, true)),
             Err(_) => Ok((rustix::io::fcntl_dupfd_cloexec(journal, 0)?, false)),
         }

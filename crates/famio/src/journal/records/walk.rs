@@ -6,7 +6,7 @@ use super::{PAGE, ZERO_PAGE};
 use crate::error::{Error, Result};
 use crate::journal::JournalId;
 use crate::rule::{Rule, holds};
-use rustix::io::Errno;
+use crate::sys::read_at;
 use std::os::fd::BorrowedFd;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -160,14 +160,9 @@ fn is_expected(parsed: &Parsed<'_>, id: JournalId, expected: &Expected) -> bool 
 
 /// Fills `to` from a file.
 pub(super) fn read_exactly(fd: BorrowedFd<'_>, to: &mut [u8], at: u64) -> Result<()> {
-    let mut done = 0;
-    while done < to.len() {
-        match rustix::io::pread(fd, &mut to[done..], at + done as u64) {
-            Ok(0) => return Err(Error::with(libc::EIO, format!("the journal ends at byte {}", at + done as u64))),
-            Ok(n) => done += n,
-            Err(Errno::INTR) => {}
-            Err(e) => return Err(Error::from(e).context(format_args!("reading the journal at byte {at}"))),
-        }
+    let done = read_at(fd, at, to).map_err(|e| e.context(format_args!("reading the journal at byte {at}")))?;
+    if done < to.len() {
+        return Err(Error::with(libc::EIO, format!("the journal ends at byte {}", at + done as u64)));
     }
     Ok(())
 }

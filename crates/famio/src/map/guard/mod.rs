@@ -73,6 +73,21 @@ pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Fault
     }
 }
 
+/// As [`copy`], of ranges that may overlap.
+///
+/// # Safety
+/// As [`copy`].
+#[inline]
+pub unsafe fn copy_overlapping(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Fault> {
+    let (to, from) = (Range { start: dst as usize, len }, Range { start: src as usize, len });
+    // SAFETY: as in `copy`.
+    unsafe {
+        guarded([to, from], || {
+            libc::memmove(dst.cast(), src.cast(), len);
+        })
+    }
+}
+
 /// Runs `body`; a fault in `start..start + len` ends it where it stands.
 ///
 /// # Safety

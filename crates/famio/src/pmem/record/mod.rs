@@ -277,13 +277,7 @@ impl State {
 
 fn contents(fd: BorrowedFd<'_>, size: usize) -> Result<Vec<u8>> {
     let mut bytes = vec![0; size];
-    let mut read = 0;
-    while read < bytes.len() {
-        match rustix::io::pread(fd, &mut bytes[read..], read as u64)? {
-            0 => break,
-            n => read += n,
-        }
-    }
+    crate::sys::read_at(fd, 0, &mut bytes)?;
     Ok(bytes)
 }
 

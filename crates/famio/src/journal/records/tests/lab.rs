@@ -2,7 +2,7 @@
 
 use super::super::{BLOCK, Batch, Block, GRANULE, Geometry, Keeper, PAGE, RecordLog, Replayed, replay};
 use crate::error::{Error, Result};
-use crate::journal::testing::{KERNEL, Scratch};
+use crate::journal::testing::{KERNEL, Scratch, kernels_memory};
 use crate::journal::{BootId, Header, Identity, Kind, State};
 use crate::pmem::{Domain, Medium};
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -51,22 +51,7 @@ impl Failing {
 
 // SAFETY: moves the bytes that it is asked to, or fails.
 unsafe impl Medium for Failing {
-    unsafe fn copy(&self, dst: *mut u8, src: *const u8, len: usize) {
-        // SAFETY: the caller's promise.
-        unsafe { KERNEL.copy(dst, src, len) }
-    }
-    unsafe fn zero(&self, dst: *mut u8, len: usize) {
-        // SAFETY: the caller's promise.
-        unsafe { KERNEL.zero(dst, len) }
-    }
-    unsafe fn stage(&self, dst: *mut u8, src: *const u8, len: usize, hot: bool) {
-        // SAFETY: the caller's promise.
-        unsafe { KERNEL.stage(dst, src, len, hot) }
-    }
-    fn store(&self, word: &AtomicU64, value: u64) {
-        KERNEL.store(word, value);
-    }
-    unsafe fn flush(&self, _addr: *const u8, _len: usize) {}
+    kernels_memory!();
     fn fence(&self) {}
     fn pwritev(&self, fd: BorrowedFd<'_>, bufs: &[&[u8]], offset: u64) -> Result<()> {
         self.alive()?;

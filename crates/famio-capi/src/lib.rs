@@ -1,0 +1,49 @@
+//! The functions of `include/famio.h`: from the convention of system calls, in which the library answers, to C's.
+//!
+//! They go through a table: in a program that runs under `famio run`, the interposer's, which has the files.
+#![allow(clippy::missing_safety_doc, reason = "include/famio.h and the man pages say what each takes")]
+
+mod copies;
+mod files;
+mod maps;
+mod others;
+
+use core::cell::Cell;
+use famio::posix::Ret;
+use famio::posix::nv::{Table, table_to_use};
+
+thread_local! {
+    /// What was said where no table can be used.
+    static REFUSED: Cell<bool> = const { Cell::new(false) };
+}
+
+#[inline]
+fn errno() -> *mut i32 {
+    // SAFETY: libc's accessor has no conditions.
+    unsafe { libc::__errno_location() }
+}
+
+/// Calls by the table; -1 and errno for an error, and errno as it was for anything else.
+#[inline]
+fn call(by: impl FnOnce(&Table) -> Ret) -> Ret {
+    // SAFETY: the thread's errno lives as long as the thread.
+    let before = unsafe { *errno() };
+    let (result, after) = match table_to_use() {
+        Ok(table) => match by(table) {
+            error @ -4095..0 => (-1, -error as i32),
+            done => (done, before),
+        },
+        Err(error) => (-1, refused(&error)),
+    };
+    // SAFETY: as above.
+    unsafe { *errno() = after };
+    result
+}
+
+#[cold]
+fn refused(error: &famio::Error) -> i32 {
+    if !REFUSED.replace(true) {
+        famio::sys::notice(&error.to_string());
+    }
+    error.errno()
+}

@@ -1,0 +1,151 @@
+//! Links the library as it is installed, and builds programs with it.
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The root of the source.
+pub fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// What cargo has built beside this test.
+pub fn beside(name: &str) -> PathBuf {
+    let deps = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
+    for folder in [&deps, deps.parent().unwrap()] {
+        let file = folder.join(name);
+        if file.exists() {
+            return file;
+        }
+    }
+    panic!("{name} is missing: cargo build --release --workspace --examples makes it");
+}
+
+/// The archive that cargo has built of this crate: its name has a number in it.
+fn archive() -> PathBuf {
+    let deps = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
+    let is_it = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        name.starts_with("libfamio_c") && name.ends_with(".a")
+    };
+    let all = [&deps, deps.parent().unwrap()].into_iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
+    let all = all.map(|entry| entry.unwrap().path()).filter(is_it);
+    let newest = all.max_by_key(|path| path.metadata().unwrap().modified().unwrap());
+    newest.expect("libfamio_c.a is missing: cargo build --release --workspace makes it")
+}
+
+/// The folder with `libfamio.so` and `libfamio.a`, made once a process.
+pub fn libraries() -> &'static Path {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("libfamio-{}", std::process::id()));
+        succeed(Command::new(root().join("scripts/link-libfamio")).arg(archive()).arg(&folder));
+        folder
+    })
+}
+
+/// Which of the two a program is linked with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Linked {
+    Shared,
+    Static,
+}
+
+/// Builds a program of one file of C or C++, relative to the source's root, without a warning.
+pub fn build(source: &str, linked: Linked) -> PathBuf {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let libraries = libraries();
+    let source = root().join(source);
+    let program = libraries.join(format!(
+        "{}-{}",
+        source.file_stem().unwrap().to_string_lossy(),
+        COUNT.fetch_add(1, Ordering::Relaxed)
+    ));
+    let cpp = source.extension().is_some_and(|extension| extension == "cpp");
+    let mut command = Command::new(if cpp { "c++" } else { "cc" });
+    command.arg(if cpp { "-std=c++17" } else { "-std=c99" });
+    command.args(["-Wall", "-Wextra", "-pedantic", "-Werror", "-g", "-O1", "-pthread", "-I"]);
+    command.arg(root().join("include")).arg(&source).arg("-o").arg(&program);
+    match linked {
+        Linked::Shared => {
+            command.arg("-L").arg(libraries).arg("-lfamio");
+            command.arg(format!("-Wl,-rpath,{}", libraries.display()));
+        }
+        Linked::Static => {
+            command.arg(libraries.join("libfamio.a")).args(["-ldl", "-lm", "-lgcc_s"]);
+        }
+    }
+    succeed(&mut command);
+    program
+}
+
+/// A command without settings of Famio's.
+pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new(program);
+    for name in ["ATOMIC", "POOL", "DURABILITY", "DOMAIN", "POLICY", "JOURNAL_LIMIT", "ASYNC_IO"] {
+        command.env_remove(format!("FAMIO_{name}"));
+    }
+    command.env_remove("LD_PRELOAD");
+    command
+}
+
+/// Under valgrind's memcheck, whose errors are exit status 99; `None`, said loudly: it is not installed.
+pub fn under_valgrind(program: &Path) -> Option<Command> {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: valgrind is not installed (make test installs it)");
+        return None;
+    }
+    let mut command = command("valgrind");
+    command.args(["-q", "--error-exitcode=99", "--leak-check=no"]).arg(program);
+    Some(command)
+}
+
+/// Runs to success, and gives what was said on stdout.
+pub fn succeed(command: &mut Command) -> String {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&stdout).into_owned(), String::from_utf8_lossy(&stderr).into_owned());
+    assert!(status.success(), "{command:?}: {status}\n{out}\n{err}");
+    out
+}
+
+/// A folder on tmpfs or on disk, removed with the value.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// On tmpfs.
+    pub fn new(name: &str) -> Self {
+        Self::below(Path::new("/dev/shm"), name)
+    }
+
+    /// On the file system of the build folder.
+    pub fn on_disk(name: &str) -> Self {
+        Self::below(Path::new(env!("CARGO_TARGET_TMPDIR")), name)
+    }
+
+    fn below(parent: &Path, name: &str) -> Self {
+        let path = parent.join(format!("famio-test-capi-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The names in it, sorted.
+    pub fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.0).unwrap();
+        let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,165 @@
+//! The examples are real programs: they run, under valgrind too, and what they keep survives a kill at any moment.
+
+mod common;
+
+use common::{Folder, Linked, beside, build, command, succeed, under_valgrind};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Runs `program FILE work...` on one file again and again; each run is killed when it has said some lines, at a moment that the
+/// number of the kill moves. Every next run checks what it finds, and says the round that it found: none is older than the
+/// last that was said, none newer than the one after.
+fn kills(program: &Path, file: &Path, work: &[&str], checks: Option<&[&str]>, count: u32) {
+    let mut said = 0u64;
+    let number = |line: &str| -> u64 { line.split_whitespace().last().unwrap().parse().unwrap() };
+    for kill in 0..count {
+        if let Some(check) = checks {
+            let found = number(succeed(command(program).arg(file).args(check)).trim());
+            assert!((said..=said + 1).contains(&found), "{found} was found, {said} was said");
+            said = found;
+        }
+        let mut child = command(program).arg(file).args(work).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let first = number(&lines.next().unwrap().unwrap());
+        if checks.is_none() {
+            assert!((said..=said + 1).contains(&first), "{first} was found, {said} was said");
+        }
+        said = said.max(first);
+        for line in lines.by_ref().take(kill as usize % 7 * 5) {
+            said = number(&line.unwrap());
+        }
+        // Somewhere in the rounds that follow.
+        for _ in 0..kill % 5 * 300 {
+            std::hint::spin_loop();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // What it said until then.
+        for line in lines.map_while(Result::ok) {
+            said = number(&line);
+        }
+    }
+}
+
+fn both(name: &str, work: impl Fn(&Folder)) {
+    for folder in [Folder::new(name), Folder::on_disk(name)] {
+        work(&folder);
+        assert!(folder.names().iter().all(|name| !name.contains("famio")), "{:?}", folder.names());
+    }
+}
+
+#[test]
+fn the_hash_map_in_c() {
+    for linked in [Linked::Shared, Linked::Static] {
+        let program = build("examples/hashmap.c", linked);
+        both(&format!("hashmap-{linked:?}"), |folder| {
+            let file = folder.path().join("map");
+            let run = |args: &[&str]| succeed(command(&program).arg(&file).args(args));
+            run(&["put", "a", "1"]);
+            run(&["put", "b", "22"]);
+            run(&["put", "a", "333"]);
+            assert_eq!((run(&["get", "a"]), run(&["get", "b"])), ("333\n".into(), "22\n".into()));
+            run(&["del", "b"]);
+            assert_eq!(run(&["list"]), "a=333\n");
+            assert_eq!(command(&program).arg(&file).args(["get", "b"]).status().unwrap().code(), Some(1));
+            run(&["del", "a"]);
+            assert_eq!(run(&["rounds", "200"]).lines().count(), 200);
+            assert_eq!(run(&["check"]), "200\n");
+        });
+    }
+}
+
+#[test]
+fn the_hash_map_survives_kills() {
+    let program = build("examples/hashmap.c", Linked::Shared);
+    both("hashmap-kills", |folder| {
+        kills(&program, &folder.path().join("map"), &["rounds", "1000000"], Some(&["check"]), 20);
+        succeed(command(&program).arg(folder.path().join("map")).arg("check"));
+    });
+}
+
+#[test]
+fn the_containers_in_cpp_survive_kills() {
+    let program = build("examples/containers.cpp", Linked::Shared);
+    both("containers", |folder| {
+        let file = folder.path().join("ledger");
+        assert_eq!(succeed(command(&program).arg(&file).arg("3")), "100000 0\n1\n2\n3\n");
+        assert_eq!(succeed(command(&program).arg(&file).arg("0")), "100000 3\n");
+        let file = folder.path().join("another");
+        succeed(command(&program).arg(&file).arg("0"));
+        kills(&program, &file, &["1000000"], None, 20);
+        succeed(command(&program).arg(&file).arg("0"));
+    });
+}
+
+fn queue() -> PathBuf {
+    beside("examples/queue")
+}
+
+#[test]
+fn the_queue_in_rust_survives_kills() {
+    let program = queue();
+    both("queue", |folder| {
+        let file = folder.path().join("queue");
+        let run = |args: &[&str]| succeed(command(&program).arg(&file).args(args));
+        run(&["put", "one"]);
+        run(&["put", "two"]);
+        assert_eq!((run(&["take"]), run(&["take"]), run(&["take"])), ("one\n".into(), "two\n".into(), String::new()));
+        let file = folder.path().join("work");
+        succeed(command(&program).arg(&file).args(["work", "10"]));
+        let found = succeed(command(&program).arg(&file).args(["work", "0"]));
+        assert_eq!(found, "10\n");
+        let file = folder.path().join("killed");
+        kills(&program, &file, &["work", "1000000"], None, 20);
+        succeed(command(&program).arg(&file).args(["work", "0"]));
+    });
+}
+
+/// With the library: what it does to memory is looked at, too.
+#[test]
+fn valgrind_finds_nothing() {
+    let programs: [(PathBuf, &[&str]); 3] = [
+        (build("examples/hashmap.c", Linked::Shared), &["rounds", "40"]),
+        (build("examples/containers.cpp", Linked::Shared), &["40"]),
+        (queue(), &["work", "40"]),
+    ];
+    for (program, args) in programs {
+        let folder = Folder::new("valgrind");
+        for _ in 0..2 {
+            let Some(mut valgrind) = under_valgrind(&program) else { return };
+            succeed(valgrind.arg(folder.path().join("file")).args(args));
+        }
+    }
+}
+
+/// Under `famio run` there are two libraries in the program, and the interposer has the files.
+#[test]
+fn a_program_of_libfamio_runs_under_the_interposer() {
+    let program = build("examples/hashmap.c", Linked::Shared);
+    let folder = Folder::new("interposed");
+    let file = folder.path().join("map");
+    for pattern in ["map", "another", ""] {
+        let run = |args: &[&str]| {
+            let mut command: Command = command(&program);
+            command.env("LD_PRELOAD", beside("libfamio_preload.so")).env("FAMIO_ATOMIC", pattern);
+            succeed(command.arg(&file).args(args))
+        };
+        assert_eq!(run(&["rounds", "50"]).lines().count(), 50);
+        run(&["check"]);
+    }
+    assert_eq!(succeed(command(&program).arg(&file).arg("check")), "150\n");
+    assert_eq!(folder.names(), ["map"]);
+}
+
+/// The crate has a library of its own in the program, and must not have files beside the interposer.
+#[test]
+fn a_program_of_the_crate_is_refused_under_the_interposer() {
+    let folder = Folder::new("refused");
+    let mut command: Command = command(queue());
+    command.env("LD_PRELOAD", beside("libfamio_preload.so")).env("FAMIO_ATOMIC", "queue");
+    let done = command.arg(folder.path().join("queue")).arg("take").output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(!done.status.success() && said.contains("famio run"), "{said}");
+    assert!(folder.names().is_empty());
+}

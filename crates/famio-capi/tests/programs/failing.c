@@ -1,0 +1,299 @@
+/* What the man pages say of errors that take a kernel that refuses: one scenario a run, named by the first argument. A filter of
+ * this thread's system calls stands for a bad disk or a quota. */
+#define _GNU_SOURCE
+#include <famio.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PAGE 4096
+
+static int failed;
+
+/* `call` gives -1, or null, with that errno. */
+#define FAILS(call, error)                                                                                            \
+  do {                                                                                                                \
+    errno = 0;                                                                                                        \
+    long result_ = (long)(intptr_t)(call);                                                                            \
+    int errno_ = errno;                                                                                               \
+    if ((result_ != -1 && result_ != 0) || errno_ != (error)) {                                                       \
+      printf("line %d: %s: %ld, %s (%s) instead of %s\n", __LINE__, #call, result_, strerror(errno_), nverrmsg(),     \
+             strerror(error));                                                                                        \
+      failed = 1;                                                                                                     \
+    }                                                                                                                 \
+  } while (0)
+
+#define CHECK(condition)                                                                                              \
+  do {                                                                                                                \
+    if (!(condition)) {                                                                                               \
+      printf("line %d: not %s: %s, %s\n", __LINE__, #condition, strerror(errno), nverrmsg());                         \
+      failed = 1;                                                                                                     \
+    }                                                                                                                 \
+  } while (0)
+
+#define SAYS(text) CHECK(strstr(nverrmsg(), text))
+
+/* From now on these two system calls of this thread are answered with `answer`. */
+static void answer(long one, long other, unsigned answer) {
+  struct sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)one, 2, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)other, 1, 0),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+      BPF_STMT(BPF_RET | BPF_K, answer),
+  };
+  struct sock_fprog program = {sizeof code / sizeof code[0], code};
+  CHECK(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+  CHECK(!syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program));
+}
+
+static void no_flush(void) { answer(SYS_fdatasync, SYS_fsync, SECCOMP_RET_ERRNO | EIO); }
+
+static char bytes[PAGE];
+
+/* A file of eight pages that begins with "first", durably. */
+static int begin(void) {
+  int fd = nvopen("file", O_RDWR | O_CREAT, 0644);
+  CHECK(fd > 2 && !nvftruncate(fd, 8 * PAGE) && nvpwrite(fd, "first", 5, 0) == 5 && !nvfsync(fd));
+  return fd;
+}
+
+static void *map(int fd, size_t length) {
+  void *map = nvmmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  CHECK(map != MAP_FAILED);
+  return map;
+}
+
+/* A SYNC can't be made durable: nothing is written any more, reads go on, and so does the close. */
+static void sync_fails(void) {
+  int fd = begin();
+  char *stored = map(fd, 8 * PAGE);
+  no_flush();
+  stored[PAGE] = 'x';
+  CHECK(nvpwrite(fd, "other", 5, 0) == 5);
+  FAILS(nvfsync(fd), EIO);
+  SAYS("no more writes are taken");
+  SAYS("file");
+  FAILS(nvfdatasync(fd), EIO);
+  FAILS(nvmsync(stored, PAGE, MS_SYNC), EIO);
+  FAILS(nvwrite(fd, "more", 4), EIO);
+  FAILS(nvpwrite(fd, "more", 4, 0), EIO);
+  struct iovec more = {bytes, 4};
+  FAILS(nvwritev(fd, &more, 1), EIO);
+  FAILS(nvpwritev(fd, &more, 1, 0), EIO);
+  FAILS(nvftruncate(fd, 5), EIO);
+  CHECK(nvpread(fd, bytes, 5, 0) == 5 && !memcmp(bytes, "other", 5));
+  CHECK(!nvmunmap(stored, 8 * PAGE));
+  FAILS(nvclose(fd), EIO);
+}
+
+/* The last commit fails: the descriptor is gone all the same. */
+static void close_fails(void) {
+  int fd = begin();
+  CHECK(nvpwrite(fd, "other", 5, 0) == 5 && nvpwrite(fd, "x", 1, PAGE) == 1);
+  no_flush();
+  FAILS(nvclose(fd), EIO);
+  SAYS("file");
+  FAILS(nvclose(fd), EBADF);
+}
+
+/* After one of the two above: as at the commit that failed, which may have come as far as the journal, or at the one before. */
+static void is_whole(void) {
+  int fd = nvopen("file", O_RDWR);
+  CHECK(nvpread(fd, bytes, PAGE, 0) == PAGE);
+  int first = !memcmp(bytes, "first", 5), other = !memcmp(bytes, "other", 5);
+  CHECK(first || other);
+  CHECK(nvpread(fd, bytes, 1, PAGE) == 1 && *bytes == (first ? 0 : 'x'));
+  CHECK(!nvclose(fd));
+}
+
+/* No room by a quota: the write says so, and what is committed stays. */
+static void over_quota(void) {
+  int fd = begin();
+  answer(SYS_fallocate, SYS_fallocate, SECCOMP_RET_ERRNO | EDQUOT);
+  size_t large = 64 << 20;
+  char *much = calloc(1, large);
+  memset(much, 'm', large);
+  char *stored = map(fd, 8 * PAGE);
+  long done = 0, n = 0;
+  /* What was reserved before may be used up first. */
+  while (done < 512 << 20 && (n = nvpwrite(fd, much, large, 8 * PAGE + done)) > 0) done += n;
+  CHECK(n < 0 && errno == EDQUOT);
+  FAILS(nvpwrite(fd, much, large, 8 * PAGE + done), EDQUOT);
+  CHECK(nvpread(fd, bytes, 5, 0) == 5 && !memcmp(bytes, "first", 5));
+  CHECK(!nvfsync(fd));
+  memset(stored, 's', 8 * PAGE);
+  FAILS(nvfsync(fd), EDQUOT);
+  FAILS(nvmsync(stored, PAGE, MS_SYNC), EDQUOT);
+}
+
+/* No room in the file system, whose size is small: the calls say so, also of what was stored in maps; with room again it goes on. */
+static void full(void) {
+  int filler = open("filler", O_RDWR | O_CREAT, 0600);
+  int fd = begin();
+  size_t large = 4 << 20;
+  CHECK(!nvftruncate(fd, (off_t)large) && !nvfsync(fd)); /* a hole */
+  char *stored = map(fd, large);
+  off_t taken = 0;
+  for (off_t step = 1 << 20; step >= PAGE; step /= 2)
+    while (!fallocate(filler, 0, taken, step)) taken += step;
+  memset(stored, 's', large);
+  FAILS(nvmsync(stored, large, MS_SYNC), ENOSPC);
+  FAILS(nvfsync(fd), ENOSPC);
+  FAILS(nvfdatasync(fd), ENOSPC);
+  /* One that has no journal yet. */
+  int second = nvopen("second", O_RDWR | O_CREAT, 0644);
+  FAILS(nvftruncate(second, 5), ENOSPC);
+  FAILS(nvpwrite(second, "x", 1, 0), ENOSPC);
+  SAYS("second");
+  CHECK(!nvclose(second) && !unlink("second"));
+  CHECK(nvpread(fd, bytes, 1, (off_t)large - 1) == 1 && *bytes == 's');
+  struct iovec more = {stored, large};
+  /* What has room is taken first. */
+  off_t at = (off_t)large;
+  long n;
+  while ((n = nvpwrite(fd, bytes, PAGE, at)) > 0) at += n;
+  CHECK(errno == ENOSPC);
+  FAILS(nvpwritev(fd, &more, 1, at), ENOSPC);
+  CHECK(nvlseek(fd, at, SEEK_SET) == at);
+  FAILS(nvwrite(fd, bytes, PAGE), ENOSPC);
+  FAILS(nvwritev(fd, &more, 1), ENOSPC);
+  CHECK(!ftruncate(filler, 0));
+  /* It stayed to be committed. */
+  CHECK(!nvmsync(stored, large, MS_SYNC));
+  CHECK(nvwrite(fd, bytes, PAGE) == PAGE);
+  CHECK(!nvmunmap(stored, large) && !nvclose(fd));
+  CHECK(!unlink("filler"));
+  int plain = open("file", O_RDONLY);
+  for (off_t page = 0; page < (off_t)large; page += PAGE)
+    CHECK(pread(plain, bytes, PAGE, page) == PAGE && *bytes == 's' && bytes[PAGE - 1] == 's');
+}
+
+static int of_handler;
+static volatile sig_atomic_t handled;
+
+static void in_handler(int number) {
+  (void)number;
+  handled++;
+  FAILS(nvpwrite(of_handler, "x", 1, 0), EDEADLK);
+  FAILS(nvfsync(of_handler), EDEADLK);
+  FAILS(nvftruncate(of_handler, 1), EDEADLK);
+  FAILS(nvmmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, of_handler, 0), EDEADLK);
+}
+
+/* The signal comes out of the flush itself, with the file's locks held. */
+static void in_a_handler(void) {
+  of_handler = begin();
+  struct sigaction action;
+  memset(&action, 0, sizeof action);
+  action.sa_handler = in_handler;
+  sigaction(SIGSYS, &action, NULL);
+  CHECK(nvpwrite(of_handler, "other", 5, 0) == 5);
+  answer(SYS_fdatasync, SYS_fdatasync, SECCOMP_RET_TRAP);
+  nvfsync(of_handler); /* what it answers is the handler's business */
+  CHECK(handled > 0);
+}
+
+/* The memory of a map can't be had: as for the copy's processor, so for this one, there is no page. */
+static void no_memory(void) {
+  int fd = begin();
+  char *stored = map(fd, 8 * PAGE);
+  CHECK(nvmemcpy(stored, "s", 1) == stored);
+  DIR *all = opendir("/proc/self/fd");
+  int found = 0;
+  for (struct dirent *entry; (entry = readdir(all));) {
+    char link[64];
+    ssize_t n = readlinkat(dirfd(all), entry->d_name, link, sizeof link - 1);
+    link[n > 0 ? n : 0] = 0;
+    if (strstr(link, ".shadow.")) found = !ftruncate(atoi(entry->d_name), 0);
+  }
+  CHECK(found);
+  FAILS(nvmemcpy(stored + PAGE, bytes, PAGE), ENOMEM);
+  FAILS(nvmemmove(stored + PAGE, bytes, PAGE), ENOMEM);
+  FAILS(nvmemset(stored + PAGE, 1, PAGE), ENOMEM);
+  FAILS(nvstrcpy(stored + PAGE, "a string"), ENOMEM);
+}
+
+/* The limit that the process had when it first called the library. */
+static void limited(void) {
+  struct rlimit limit;
+  getrlimit(RLIMIT_FSIZE, &limit);
+  /* The journal is a file of this process's, too. */
+  const off_t most = 4 << 20;
+  limit.rlim_cur = (rlim_t)most;
+  signal(SIGXFSZ, SIG_IGN);
+  CHECK(!setrlimit(RLIMIT_FSIZE, &limit));
+  int fd = begin();
+  FAILS(nvpwrite(fd, "x", 1, most), EFBIG);
+  FAILS(nvftruncate(fd, most + 1), EFBIG);
+  CHECK(nvpwrite(fd, bytes, PAGE, most - 1) == 1);
+  CHECK(nvlseek(fd, most, SEEK_SET) == most);
+  FAILS(nvwrite(fd, "x", 1), EFBIG);
+  struct iovec one = {bytes, 1};
+  FAILS(nvwritev(fd, &one, 1), EFBIG);
+  FAILS(nvpwritev(fd, &one, 1, most), EFBIG);
+  CHECK(!nvclose(fd));
+}
+
+/* Deleted or replaced while it was open, not by calls that the library sees: no error, and no journal is left. */
+static void deleted(void) {
+  int fd = begin();
+  CHECK(nvpwrite(fd, "other", 5, 0) == 5 && !unlink("file"));
+  CHECK(nvpwrite(fd, "more", 4, PAGE) == 4 && !nvfsync(fd));
+  CHECK(nvpread(fd, bytes, 5, 0) == 5 && !memcmp(bytes, "other", 5) && !nvclose(fd));
+  fd = nvopen("file", O_RDWR | O_CREAT, 0644);
+  CHECK(!unlink("file"));
+  CHECK(nvpwrite(fd, "x", 1, 0) == 1 && !nvfsync(fd) && !nvclose(fd));
+  fd = begin();
+  CHECK(nvpwrite(fd, "other", 5, 0) == 5);
+  int new = open("new", O_RDWR | O_CREAT, 0600);
+  CHECK(!rename("new", "file") && !close(new));
+  CHECK(nvpwrite(fd, "more", 4, PAGE) == 4 && !nvclose(fd));
+  CHECK(!unlink("file"));
+}
+
+/* Another user's. */
+static void forbidden(void) {
+  CHECK(!nvclose(begin()) && !chmod("file", 0600));
+  CHECK(!setgid(65534) && !setuid(65534));
+  FAILS(nvopen("file", O_RDONLY), EACCES);
+  FAILS(nvopenat(AT_FDCWD, "file", O_RDWR), EACCES);
+  FAILS(nvrecover("file", 0), EACCES);
+}
+
+static const struct {
+  const char *name;
+  void (*run)(void);
+} scenarios[] = {
+    {"sync_fails", sync_fails}, {"close_fails", close_fails}, {"is_whole", is_whole}, {"over_quota", over_quota},
+    {"full", full},             {"in_a_handler", in_a_handler}, {"no_memory", no_memory}, {"limited", limited},
+    {"deleted", deleted},
+    {"forbidden", forbidden},
+};
+
+int main(int argc, char **argv) {
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  for (size_t i = 0; argc > 1 && i < sizeof scenarios / sizeof scenarios[0]; i++) {
+    if (strcmp(argv[1], scenarios[i].name)) continue;
+    scenarios[i].run();
+    fflush(stdout);
+    /* Some leave a file that can't be closed. */
+    _exit(failed);
+  }
+  return 2;
+}

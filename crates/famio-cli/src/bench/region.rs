@@ -1,0 +1,207 @@
+//! `famio bench region`: what a copy into a region costs, and what it costs to find one.
+
+use super::median::median;
+use crate::text::table;
+use famio::region::{copy, find_region};
+use famio::{AtomicFile, Region, Settings};
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Copies into regions, and the search for them
+///
+/// In one process, in turn: a copy of 64 bytes into a region that was just used (`nvmemcpy`), and the same bytes by bare
+/// non-temporal stores and a fence; and the search for the region of an address among many, with the thread's memory of its
+/// last ones and without it. Then a region that is new, copied from and to in order, in pieces of 4 KiB, without map-ahead (by the advice
+/// that it is used at random) and with it; a busy machine has no processor left for what is mapped in the background.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  famio bench region --folder /dev/shm
+  famio bench region --regions 100 --rounds 21")]
+pub struct Args {
+    /// Where the files go
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    folder: PathBuf,
+    /// Measurements of each kind
+    #[arg(long, value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Regions that are searched
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(2..=30_000))]
+    regions: u32,
+    /// Thousands of calls of each measurement
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+    thousands: u32,
+}
+
+const SMALL: usize = 64;
+const PAGE: usize = 4096;
+/// Bytes of the file that is copied to.
+const SIZE: usize = 1 << 20;
+/// Bytes of a region that is new: more than the widest window.
+const FRESH: usize = 64 << 20;
+
+/// Measures, and prints the table.
+pub fn main(args: &Args) -> Result<(), String> {
+    let path = args.folder.join(format!("famio-bench-region-{}", std::process::id()));
+    let done = rows(args, &path);
+    let _ = std::fs::remove_file(&path);
+    print!("{}", table(&done?));
+    println!("nanoseconds; {} rounds of {} thousand calls, in turn, medians", args.rounds, args.thousands);
+    Ok(())
+}
+
+fn rows(args: &Args, path: &Path) -> Result<Vec<Vec<String>>, String> {
+    let text = |e: famio::Error| e.to_string();
+    let settings = Settings { emulated: true, ..Settings::default() };
+    let file = AtomicFile::options().create(true).settings(settings).open(path).map_err(text)?;
+    let pages = args.regions as usize;
+    file.set_len((SIZE.max(pages * PAGE)) as u64).map_err(text)?;
+    let hot = file.map(0..SIZE as u64).map_err(text)?;
+    let calls = args.thousands as usize * 1000;
+    let mut plain = vec![0u8; SIZE + SMALL];
+    let aligned = plain.as_mut_ptr().wrapping_add(plain.as_ptr().align_offset(SMALL));
+
+    let mut figures: [Vec<f64>; 6] = Default::default();
+    for _ in 0..args.rounds {
+        let from = [7u8; SMALL];
+        // SAFETY: within the buffer, and the region.
+        figures[0].push(batches(calls, |_| unsafe { bare(aligned, black_box(from.as_ptr())) }));
+        // SAFETY: as above.
+        figures[1].push(batches(calls, |_| unsafe { copied(hot.as_ptr(), black_box(from.as_ptr())) }));
+        // SAFETY: as above.
+        figures[2].push(batches(calls, |call| unsafe { bare(aligned.add(place(call)), black_box(from.as_ptr())) }));
+        // SAFETY: as above.
+        figures[3]
+            .push(batches(calls, |call| unsafe { copied(hot.as_ptr().add(place(call)), black_box(from.as_ptr())) }));
+        file.sync().map_err(text)?;
+    }
+    // Those of one file, in turn written and only read, so that the kernel gives each a place of its own.
+    let many: Vec<Region> = (0..pages as u64)
+        .map(|page| {
+            let range = page * PAGE as u64..(page + 1) * PAGE as u64;
+            if page % 2 == 0 { file.map(range) } else { file.map_read(range) }
+        })
+        .collect::<famio::Result<_>>()
+        .map_err(text)?;
+    let mut order: Vec<usize> = many.iter().map(|region| region.as_ptr() as usize + 100).collect();
+    fastrand::shuffle(&mut order);
+    for _ in 0..args.rounds {
+        figures[4].push(batches(calls, |_| assert!(find_region(black_box(order[0])), "a region")));
+        figures[5].push(batches(calls, |call| assert!(find_region(order[call % order.len()]), "a region")));
+    }
+    drop(many);
+    drop(hot);
+    file.close().map_err(text)?;
+
+    let mut fresh: [Vec<f64>; 4] = Default::default();
+    let bytes = vec![7u8; FRESH];
+    for _ in 0..args.rounds {
+        // Written before each, so that no page is huge.
+        std::fs::write(path, &bytes).map_err(|e| format!("{}: {e}", path.display()))?;
+        for (index, figures) in fresh.iter_mut().enumerate() {
+            figures.push(in_order(path, index % 2 == 1, index >= 2).map_err(text)?);
+        }
+    }
+
+    let [bare_one, copy_one, bare_many, copy_many, cached, searched] = figures.map(median);
+    let [load_off, load_on, store_off, store_on] = fresh.map(median);
+    let row = |what: &str, ns: f64, against: String| vec![what.to_string(), format!("{ns:.1}"), against];
+    let times = |ns: f64, base: f64| format!("{:.2}x", ns / base);
+    Ok(vec![
+        ["", "NS", "OF THE ROW ABOVE"].map(String::from).to_vec(),
+        row("64 B to one place, bare non-temporal copy and fence", bare_one, String::new()),
+        row("64 B to one place of a region", copy_one, times(copy_one, bare_one)),
+        row("64 B over 1 MiB, bare non-temporal copy and fence", bare_many, String::new()),
+        row("64 B over 1 MiB of a region", copy_many, times(copy_many, bare_many)),
+        row(&format!("search among {pages} regions, the last one again"), cached, String::new()),
+        row(&format!("search among {pages} regions, in no order"), searched, String::new()),
+        row("4 KiB in order from a new region, without map-ahead", load_off, String::new()),
+        row("4 KiB in order from a new region", load_on, times(load_on, load_off)),
+        row("4 KiB in order to a new region, without map-ahead", store_off, String::new()),
+        row("4 KiB in order to a new region", store_on, times(store_on, store_off)),
+    ])
+}
+
+/// Nanoseconds of a copy of a page, from front to back of a region that was not touched since it was mapped.
+fn in_order(path: &Path, ahead: bool, to: bool) -> famio::Result<f64> {
+    let file = AtomicFile::open(path)?;
+    let region = file.map(..)?;
+    if !ahead {
+        region.advise(0..region.len(), famio::Advice::Random)?;
+    }
+    let mut page = [7u8; PAGE];
+    let begun = Instant::now();
+    for at in (0..region.len()).step_by(PAGE) {
+        let (there, here) = (region.as_ptr().wrapping_add(at), page.as_mut_ptr());
+        // SAFETY: a page of the region, and one of ours.
+        unsafe { if to { copy(there, here, PAGE) } else { copy(here, there, PAGE) } }?;
+    }
+    let taken = begun.elapsed().as_nanos() as f64 / (region.len() / PAGE) as f64;
+    drop(region);
+    file.close()?;
+    Ok(taken)
+}
+
+/// Calls between two looks at the clock.
+const BATCH: usize = 500;
+
+/// Nanoseconds of a call: the median of batches, which neither an interrupt nor another program moves much.
+#[inline]
+fn batches(calls: usize, mut work: impl FnMut(usize)) -> f64 {
+    let batch = |from: usize| {
+        let begun = Instant::now();
+        (from..from + BATCH).for_each(&mut work);
+        begun.elapsed().as_nanos() as f64 / BATCH as f64
+    };
+    median((0..calls).step_by(BATCH).map(batch).collect())
+}
+
+/// Where the n-th copy goes: lines in an order that no prefetcher knows.
+fn place(call: usize) -> usize {
+    call.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20 & (SIZE - 1) & !(SMALL - 1)
+}
+
+/// # Safety
+/// As `nvmemcpy`.
+unsafe fn copied(to: *mut u8, from: *const u8) {
+    // SAFETY: the caller's promise.
+    unsafe { copy(to, from, SMALL) }.expect("within the region");
+}
+
+/// A copy around the cache, and a fence.
+///
+/// # Safety
+/// `to` is aligned to a line; both are valid for one.
+#[cfg(target_arch = "x86_64")]
+unsafe fn bare(to: *mut u8, from: *const u8) {
+    use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    // SAFETY: the caller's promise; the instructions are of every x86-64.
+    unsafe {
+        let (to, from) = (to.cast::<__m128i>(), from.cast::<__m128i>());
+        for part in 0..SMALL / 16 {
+            _mm_stream_si128(to.add(part), _mm_loadu_si128(from.add(part)));
+        }
+        _mm_sfence();
+    }
+}
+
+/// As on x86-64.
+///
+/// # Safety
+/// As there.
+#[cfg(target_arch = "aarch64")]
+unsafe fn bare(to: *mut u8, from: *const u8) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        core::arch::asm!(
+            "ldp {a:q}, {b:q}, [{from}]",
+            "ldp {c:q}, {d:q}, [{from}, #32]",
+            "stnp {a:q}, {b:q}, [{to}]",
+            "stnp {c:q}, {d:q}, [{to}, #32]",
+            "dmb ishst",
+            a = out(vreg) _, b = out(vreg) _, c = out(vreg) _, d = out(vreg) _,
+            from = in(reg) from, to = in(reg) to,
+        );
+    }
+}

@@ -1,0 +1,144 @@
+//! Processes that do to a file what they are told, each a line on its standard input; where there is nothing left after it.
+
+use super::{Folder, build, under};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::sync::OnceLock;
+
+/// A process that does what it is told.
+pub struct Agent {
+    pub child: Child,
+    pub told: Option<ChildStdin>,
+    pub says: BufReader<ChildStdout>,
+}
+
+pub fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| build("agent"))
+}
+
+impl Agent {
+    pub fn new(folder: &Folder, domain: &str) -> Self {
+        let mut command = under(folder, program());
+        if domain == "emulated" {
+            command.env("FAMIO_DOMAIN", "emulated");
+        }
+        Self::of(command)
+    }
+
+    pub fn of(mut command: std::process::Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (told, says) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
+        Self { child, told, says }
+    }
+
+    /// In a container: mount and process namespaces of its own, with the same folders.
+    pub fn contained(folder: &Folder, domain: &str) -> Self {
+        let inside = ["--mount", "--pid", "--fork", "--mount-proc", "--"];
+        let mut command = under(folder, "unshare");
+        command.args(inside).arg(program());
+        if domain == "emulated" {
+            command.env("FAMIO_DOMAIN", "emulated");
+        }
+        let mut agent = Self::of(command);
+        assert_eq!(agent.tell("open atomic"), "ok");
+        agent
+    }
+
+    pub fn with(folder: &Folder, domain: &str) -> Self {
+        let mut agent = Self::new(folder, domain);
+        assert_eq!(agent.tell("open atomic"), "ok");
+        agent
+    }
+
+    pub fn tell(&mut self, what: &str) -> String {
+        self.ask(what);
+        self.answer()
+    }
+
+    /// Tells it, and does not wait for the answer.
+    pub fn ask(&mut self, what: &str) {
+        writeln!(self.told.as_mut().unwrap(), "{what}").unwrap();
+    }
+
+    pub fn answer(&mut self) -> String {
+        let mut line = String::new();
+        self.says.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    #[track_caller]
+    pub fn ok(&mut self, what: &str) {
+        assert_eq!(self.tell(what), "ok", "{what}");
+    }
+
+    #[track_caller]
+    pub fn sees(&mut self, at: u64, what: &str) {
+        assert_eq!(self.tell(&format!("read {at} {}", what.len())), what);
+    }
+
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: a signal to a process that this test started.
+        assert_eq!(unsafe { libc::kill(self.child.id() as i32, signal) }, 0);
+    }
+
+    /// Stops it, all its threads: one of them may be about something for a moment after the signal.
+    pub fn stop(&self) {
+        self.signal(libc::SIGSTOP);
+        let mut status = 0;
+        // SAFETY: a child of this process's; it is not reaped by a look at whether it has stopped.
+        let stopped = unsafe { libc::waitpid(self.child.id() as i32, &mut status, libc::WUNTRACED) };
+        assert!(stopped > 0 && libc::WIFSTOPPED(status), "{status:#x}");
+    }
+
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Of a container: the process in it.
+    pub fn kill_contained(mut self) {
+        let me = self.child.id();
+        let children = std::fs::read_to_string(format!("/proc/{me}/task/{me}/children")).unwrap();
+        let inside: i32 = children.trim().parse().unwrap();
+        // SAFETY: a signal to a process that this test started.
+        assert_eq!(unsafe { libc::kill(inside, libc::SIGKILL) }, 0);
+        self.child.wait().unwrap();
+    }
+
+    pub fn end(mut self) {
+        drop(self.told.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Each way of keeping a journal: in memory with and without flushes, on a disk.
+pub fn everywhere(name: &str, test: impl Fn(&Folder, &str)) {
+    for domain in ["process", "emulated"] {
+        let folder = Folder::new(&format!("turns-{name}-{domain}"));
+        std::fs::write(folder.path().join("atomic"), ".".repeat(10_000)).unwrap();
+        test(&folder, domain);
+        nothing_left(&folder);
+    }
+    let folder = Folder::on_disk(&format!("turns-{name}"));
+    std::fs::write(folder.path().join("atomic"), ".".repeat(10_000)).unwrap();
+    test(&folder, "power");
+    nothing_left(&folder);
+}
+
+pub fn nothing_left(folder: &Folder) {
+    use std::os::unix::fs::MetadataExt;
+    assert!(folder.names().iter().all(|name| !name.contains("famio")), "{:?}", folder.names());
+    let stat = std::fs::metadata(folder.path().join("atomic")).unwrap();
+    let of_it = format!("famio-{:x}-{:x}.", stat.dev(), stat.ino());
+    let left: Vec<_> = std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().starts_with(&of_it)), "{left:?}");
+}

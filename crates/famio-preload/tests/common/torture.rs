@@ -1,0 +1,73 @@
+//! Several processes that say what is durable, killed at random and begun anew.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// What processes have said is durable.
+pub type Said = Arc<Mutex<Vec<String>>>;
+
+pub fn start(mut command: Command, said: &Said) -> (Child, JoinHandle<()>) {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let said = said.clone();
+    let reader = std::thread::spawn(move || {
+        for line in lines.map_while(Result::ok) {
+            said.lock().unwrap().push(line);
+        }
+    });
+    (child, reader)
+}
+
+pub fn seconds(otherwise: u64) -> Duration {
+    let set = std::env::var("FAMIO_TURNS_SECONDS").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(set.unwrap_or(otherwise))
+}
+
+/// How often each of them is to have acknowledged something before it ends, however slow the machine.
+const LEAST: usize = 10;
+/// One that does not come to that hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Runs `processes` of them for `time` and until they have said enough, one killed every `pause` and begun anew. Gives how many were
+/// killed.
+pub fn torture(
+    processes: usize,
+    time: Duration,
+    pause: Duration,
+    begin: impl Fn(usize) -> Command,
+    said: &[Said],
+    acknowledges: impl Fn(&str) -> bool,
+) -> u64 {
+    let mut running: Vec<_> = (0..processes).map(|number| start(begin(number), &said[number])).collect();
+    let end = Instant::now() + time;
+    let (mut kills, mut random) = (0, u64::from(std::process::id()) * 2_654_435_761 + 1);
+    let enough = |said: &Said| said.lock().unwrap().iter().filter(|line| acknowledges(line)).count() >= LEAST;
+    let is_enough = || said.iter().all(enough);
+    while Instant::now() < end || !is_enough() && Instant::now() < end + PATIENCE {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        std::thread::sleep(pause.mul_f64((random >> 40) as f64 / f64::from(1 << 23)));
+        let number = (random >> 33) as usize % processes;
+        let (mut child, reader) = running.swap_remove(number.min(running.len() - 1));
+        // Which of them it was is known by its place: put back below.
+        assert!(child.try_wait().unwrap().is_none_or(|status| status.success()), "one has failed");
+        let _ = child.kill();
+        child.wait().unwrap();
+        reader.join().unwrap();
+        kills += 1;
+        let number = number.min(processes - 1);
+        running.push(start(begin(number), &said[number]));
+        let last = running.len() - 1;
+        running.swap(number, last);
+    }
+    for (mut child, reader) in running {
+        assert!(child.try_wait().unwrap().is_none_or(|status| status.success()), "one has failed");
+        let _ = child.kill();
+        child.wait().unwrap();
+        reader.join().unwrap();
+    }
+    assert!(is_enough(), "too little was said");
+    kills
+}

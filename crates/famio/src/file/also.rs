@@ -1,0 +1,71 @@
+//! What is done beside a change of a file's bytes: its shadow follows (`shadow`), and what others wrote there is relied on
+//! (`turn`). The session says whether there is such a thing ([`Shared::also`](crate::index::Shared)): a change looks at it once,
+//! inside the gate, and is begun anew if so.
+
+use super::atomic::AtomicFile;
+use crate::error::Result;
+use crate::thread::current;
+use core::ops::Range;
+
+/// Not given to callers: something is to be done beside the change, by who says that it does it ([`doing`]).
+pub(super) const ALSO: i32 = libc::EREMCHG;
+
+/// This thread does what is to be done beside a change: it may change the file meanwhile.
+pub(super) struct Doing(());
+
+/// See [`Doing`].
+pub(super) fn doing() -> Doing {
+    let count = &current().doing_also;
+    count.set(count.get() + 1);
+    Doing(())
+}
+
+/// Whether this thread does.
+#[inline]
+pub(super) fn is_doing() -> bool {
+    current().doing_also.get() != 0
+}
+
+impl Drop for Doing {
+    fn drop(&mut self) {
+        let count = &current().doing_also;
+        count.set(count.get() - 1);
+    }
+}
+
+impl AtomicFile {
+    /// A change of the file's bytes, with what is to be done beside it, if the session says so ([`ALSO`]). `again` is `change`
+    /// once more, for that case: so a caller can have its own change in line.
+    #[inline(always)]
+    pub(super) fn changing<T>(
+        &self,
+        change: impl FnOnce() -> Result<T>,
+        again: impl FnOnce() -> Result<T>,
+        changed: impl FnOnce(&T) -> Range<u64>,
+    ) -> Result<T> {
+        match change() {
+            Err(e) if e.errno() == ALSO => self.change_and_also(again, changed),
+            done => done,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn change_and_also<T>(
+        &self,
+        change: impl FnOnce() -> Result<T>,
+        changed: impl FnOnce(&T) -> Range<u64>,
+    ) -> Result<T> {
+        self.leave_dead_behind()?;
+        let _changing = self.shadow.lock();
+        let done = change()?;
+        let range = changed(&done);
+        self.rely_on(range.clone());
+        // The one that is there now: the change may have begun a session. Handed back by it, its maps are the kernel's.
+        match self.shadow() {
+            Some(shadow) if !self.is_demoted() => self.follow(shadow, range)?,
+            _ => {}
+        }
+        Ok(done)
+    }
+}

@@ -1,0 +1,306 @@
+//! Copies into a map and out of one (`nvmemcpy` and its kin). They go through the library's own map of the shadow, which is
+//! not watched, so that no page faults once an epoch, and note what they store (`notes.rs`). No lock is taken.
+
+use super::Shadow;
+use super::places::{self, End, Slot};
+use crate::error::{Error, Result};
+use crate::file::Call;
+use crate::file::atomic::AtomicFile;
+use crate::map::guard;
+use crate::rule::{Rule, holds};
+
+/// What a copy brings: bytes from somewhere, or one byte again and again.
+#[derive(Clone, Copy)]
+pub(crate) enum Bytes {
+    From(*const u8),
+    Of(u8),
+}
+
+impl Bytes {
+    /// Behind the first `len`.
+    fn skip(self, len: usize) -> Self {
+        match self {
+            Bytes::From(at) => Bytes::From(at.wrapping_add(len)),
+            of => of,
+        }
+    }
+
+    /// Brings them. They may overlap with where they go.
+    ///
+    /// # Safety
+    /// As `memmove` and `memset`.
+    #[inline]
+    unsafe fn put(self, to: *mut u8, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Bytes::From(from) => libc::memmove(to.cast(), from.cast(), len),
+                Bytes::Of(byte) => libc::memset(to.cast(), byte.into(), len),
+            }
+        };
+    }
+
+    /// The same to memory of ours, guarded.
+    ///
+    /// # Safety
+    /// `to` is ours; where from is the caller's business.
+    #[inline]
+    unsafe fn put_guarded(self, to: *mut u8, len: usize) -> core::result::Result<(), guard::Fault> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Bytes::From(from) => guard::copy_overlapping(to, from, len),
+                Bytes::Of(_) => guard::run_on(to, len, || self.put(to, len)),
+            }
+        }
+    }
+}
+
+/// Why a piece of a map can't be had: it lies beyond the end of the file.
+#[cold]
+fn beyond() -> Error {
+    Error::new(libc::ENXIO)
+}
+
+/// Bytes from `address` on that lie in the slot's map, or in its gap.
+#[inline]
+fn run(slot: &Slot, address: usize) -> usize {
+    (if address < slot.end { slot.end } else { slot.next }) - address
+}
+
+/// The map at `address`, if one lies there.
+#[inline]
+fn map_at(slot: &Slot, address: usize) -> Option<&AtomicFile> {
+    if address < slot.end { slot.file.as_deref() } else { None }
+}
+
+#[inline]
+fn in_file(slot: &Slot, address: usize) -> u64 {
+    slot.offset + (address - slot.start) as u64
+}
+
+impl AtomicFile {
+    /// The shadow, while maps lead to it.
+    #[inline]
+    fn mapped_shadow(&self) -> Option<&Shadow> {
+        self.shadow().filter(|_| !self.is_demoted())
+    }
+
+    /// Whether so many bytes can be read in a map.
+    #[inline]
+    fn may_load(&self, offset: u64, len: usize) -> Result<()> {
+        let size = match self.mapped_shadow() {
+            Some(shadow) => shadow.size(),
+            None => self.size(),
+        };
+        if offset.saturating_add(len as u64) <= size { Ok(()) } else { Err(beyond()) }
+    }
+
+    /// Bytes of the slot's map that can be loaded now.
+    #[cold]
+    fn loadable(&self, slot: &Slot) -> usize {
+        let size = self.mapped_shadow().map_or_else(|| self.size(), Shadow::size);
+        usize::try_from(size.saturating_sub(slot.offset)).unwrap_or(usize::MAX).min(slot.end - slot.start)
+    }
+
+    /// Stores through a map that may be stored to, at `offset`, which the program has at `at`; part of the open epoch.
+    ///
+    /// # Errors
+    /// `ENXIO`: it ends beyond the end of the file; nothing, or what lies before it, is stored. `ENOMEM`: there is no memory left.
+    ///
+    /// # Safety
+    /// As `memmove` and `memset`; a fault where the bytes come from is the caller's.
+    #[inline]
+    pub(crate) unsafe fn store(&self, offset: u64, at: *mut u8, bytes: Bytes, len: usize) -> Result<()> {
+        if let Some(shadow) = self.mapped_shadow() {
+            if offset.saturating_add(len as u64) > shadow.size() {
+                return Err(beyond());
+            }
+            if let Some(notes) = shadow.notes_for_copy() {
+                let ours = shadow.at(offset, len)?;
+                shadow.touch(offset, len);
+                let note = || {
+                    if holds(Rule::CopiesAreNoted) {
+                        notes.note(offset, len);
+                    }
+                };
+                note();
+                // SAFETY: below the shadow's size, or a fault if it was cut meanwhile; the caller's promise for the rest.
+                if let Err(fault) = unsafe { bytes.put_guarded(ours, len) } {
+                    if fault.is_in(ours, len) {
+                        let cut = offset.saturating_add(len as u64) > shadow.size();
+                        return Err(if cut { beyond() } else { Error::new(libc::ENOMEM) });
+                    }
+                    // SAFETY: a fault of the caller's, as in `memcpy`: once more, with nothing of ours around it.
+                    unsafe { bytes.put(ours, len) };
+                }
+                note();
+                if !self.is_demoted() {
+                    return Ok(());
+                }
+                // Handed back meanwhile: the map is the kernel's.
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { bytes.put(at, len) };
+        Ok(())
+    }
+}
+
+/// Brings `len` bytes to `to`; each side may lie in maps of atomic files, or not. What goes to a map is part of its file's open
+/// epoch. Sides that overlap are as in `memmove`, also where they are two maps of the same bytes.
+///
+/// # Errors
+/// Nothing is stored: `ENXIO`: a map is used beyond the end of its file. `EACCES`: a map that may not be stored to. Also
+/// `ENXIO` and `ENOMEM` of [`AtomicFile::store`], after which a part may be stored.
+///
+/// # Safety
+/// As `memmove` and `memset`.
+#[inline]
+pub(crate) unsafe fn copy(to: *mut u8, bytes: Bytes, len: usize) -> Result<()> {
+    if len == 0 {
+        return Ok(());
+    }
+    let call = Call::begin();
+    let Some(target) = places::find(&call, to as usize, End::To) else {
+        drop(call); // a fault may be the program's to handle, by a jump out of here
+        // SAFETY: there are no maps. The caller's promise.
+        unsafe { bytes.put(to, len) };
+        return Ok(());
+    };
+    let source = match bytes {
+        Bytes::From(from) => places::find(&call, from as usize, End::From).map(|slot| (slot, from as usize)),
+        Bytes::Of(_) => None,
+    };
+    if len > run(target, to as usize) || source.is_some_and(|(slot, from)| len > run(slot, from)) {
+        // SAFETY: the caller's promise.
+        return unsafe { copy_pieces(&call, to, bytes, len) };
+    }
+    if map_at(target, to as usize).is_none() && source.is_none_or(|(slot, from)| map_at(slot, from).is_none()) {
+        drop(call); // as above
+        // SAFETY: neither side is a map's. The caller's promise.
+        unsafe { bytes.put(to, len) };
+        return Ok(());
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy_one(target, source, to, bytes, len) }
+}
+
+/// Copies what lies in one map, or in none, at both ends.
+///
+/// # Safety
+/// As [`copy`].
+#[inline]
+unsafe fn copy_one(target: &Slot, source: Option<(&Slot, usize)>, to: *mut u8, bytes: Bytes, len: usize) -> Result<()> {
+    let mut bytes = bytes;
+    if let Some((slot, from)) = source
+        && let Some(file) = map_at(slot, from)
+    {
+        let offset = in_file(slot, from);
+        file.may_load(offset, len)?;
+        // Both ends by the same map of ours: then they overlap where their bytes are the same.
+        if map_at(target, to as usize).is_some_and(|other| core::ptr::eq(file, other))
+            && let Some(shadow) = file.mapped_shadow()
+            && shadow.notes_for_copy().is_some()
+        {
+            shadow.touch(offset, len);
+            bytes = Bytes::From(shadow.at(offset, len)?);
+        } else if let Some(ahead) = &slot.ahead {
+            ahead.touch_pages(from - slot.start, len, || file.loadable(slot));
+        }
+    }
+    let Some(file) = map_at(target, to as usize) else {
+        // SAFETY: the caller's promise.
+        unsafe { bytes.put(to, len) };
+        return Ok(());
+    };
+    if !target.stores {
+        return Err(Error::new(libc::EACCES));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { file.store(in_file(target, to as usize), to, bytes, len) }
+}
+
+/// A copy over the ends of maps: first all is looked at, then all is copied.
+///
+/// # Safety
+/// As [`copy`].
+#[cold]
+#[inline(never)]
+unsafe fn copy_pieces(call: &Call, to: *mut u8, bytes: Bytes, len: usize) -> Result<()> {
+    let mut pieces = Vec::new();
+    let mut done = 0;
+    while done < len {
+        let at = to as usize + done;
+        let Some(target) = places::find(call, at, End::To) else { return Err(Error::new(libc::EFAULT)) };
+        let mut n = (len - done).min(run(target, at));
+        let mut source = None;
+        if let Bytes::From(from) = bytes {
+            let from = from as usize + done;
+            source = places::find(call, from, End::From).map(|slot| (slot, from));
+            n = source.map_or(n, |(slot, from)| n.min(run(slot, from)));
+        }
+        if let Some((slot, from)) = source
+            && let Some(file) = map_at(slot, from)
+        {
+            file.may_load(in_file(slot, from), n)?;
+        }
+        if let Some(file) = map_at(target, at) {
+            if !target.stores {
+                return Err(Error::new(libc::EACCES));
+            }
+            file.may_load(in_file(target, at), n)?;
+        }
+        pieces.push((target, source, done, n));
+        done += n;
+    }
+    // As `memmove`: from the end, where the end is what would be overwritten first.
+    let backwards =
+        matches!(bytes, Bytes::From(from) if (from as usize) < to as usize && to as usize - (from as usize) < len);
+    if backwards {
+        pieces.reverse();
+    }
+    for (target, source, done, n) in pieces {
+        // SAFETY: the caller's promise.
+        unsafe { copy_one(target, source, to.wrapping_add(done), bytes.skip(done), n) }?;
+    }
+    Ok(())
+}
+
+/// Bytes of the string at `from`, with its end; `None`: it lies in a map and does not end there.
+///
+/// # Errors
+/// `ENXIO`: it is in a map, and has no end before the file's.
+///
+/// # Safety
+/// As `strlen`.
+pub(crate) unsafe fn string_length(from: *const u8) -> Result<usize> {
+    let call = Call::begin();
+    let mut done = 0;
+    loop {
+        let at = from as usize + done;
+        let found = places::find(&call, at, End::From).and_then(|slot| Some((slot, map_at(slot, at)?)));
+        let Some((slot, file)) = found else {
+            drop(call); // as in `copy`
+            // SAFETY: the caller's promise.
+            return Ok(done + unsafe { libc::strlen(from.wrapping_add(done).cast()) } + 1);
+        };
+        let size = file.mapped_shadow().map_or_else(|| file.size(), Shadow::size);
+        let there = (size.saturating_sub(in_file(slot, at)).min(usize::MAX as u64) as usize).min(slot.end - at);
+        // SAFETY: below the end of the file; the caller's promise.
+        let length = unsafe { libc::strnlen(from.wrapping_add(done).cast(), there) };
+        if length < there {
+            return Ok(done + length + 1);
+        }
+        if there < slot.end - at {
+            return Err(beyond());
+        }
+        done += there;
+    }
+}
+
+/// Whether a map lies at `address`.
+#[inline]
+pub(crate) fn is_mapped_at(address: usize) -> bool {
+    places::find(&Call::begin(), address, End::To).is_some_and(|slot| map_at(slot, address).is_some())
+}

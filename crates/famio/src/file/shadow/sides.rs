@@ -1,0 +1,75 @@
+//! Maps that change sides: the kernel's file's become its shadow's, and the other way round.
+
+use super::maps::map_at;
+use super::memory::{PIECE, Shadow, next_data};
+use super::ranges::{self, MappedRange};
+use crate::error::Result;
+use crate::file::UserBuf;
+use crate::file::atomic::AtomicFile;
+use core::sync::atomic::Ordering;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+/// Maps of the file itself become maps of its shadow, which has the same bytes.
+pub(super) fn replace(key: (u64, u64), descriptor: impl Fn(bool) -> Result<OwnedFd>) -> Result<()> {
+    let mut ranges = ranges::lock();
+    for range in ranges.of(key).filter(|range| !range.shadow) {
+        let memory = descriptor(range.may_store)?;
+        put_at(range, memory.as_raw_fd())?;
+        range.ahead.forget();
+        range.shadow = true;
+    }
+    Ok(())
+}
+
+fn put_at(range: &MappedRange, fd: RawFd) -> Result<()> {
+    let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+    map_at(range.start, range.end - range.start, range.prot, flags, fd, range.offset as i64).map(|_| ())
+}
+
+impl AtomicFile {
+    /// The file lost its name, and is the kernel's from now on: so are its maps, with what was stored in them. What another
+    /// thread stores at this very moment may be lost, with all of the file, at the next crash at the latest.
+    pub(in crate::file) fn maps_to_kernel(&self) -> Result<()> {
+        let Some(shadow) = self.shadow() else { return Ok(()) };
+        let mut ranges = ranges::lock();
+        // Those are of maps that are stored to, all of which is copied.
+        shadow.notes().map(|notes| notes.take(shadow.size()));
+        let (stored, serial) = ranges.stored(self.key());
+        for range in stored {
+            copy_back(shadow, self, range.start, range.end.min(shadow.size()))?;
+        }
+        ranges.were_taken(self.key(), serial, Vec::new());
+        for range in ranges.of(self.key()).filter(|range| range.shadow) {
+            self.fds.with(range.may_store, |fd| put_at(range, fd.as_raw_fd()))?;
+            range.ahead.forget();
+            range.shadow = false;
+        }
+        Ok(())
+    }
+
+    /// After the state says that the file is the kernel's: copies into maps that began before may have gone to the shadow.
+    pub(in crate::file) fn late_copies_to_kernel(&self) {
+        let Some((shadow, notes)) = self.shadow().and_then(|shadow| Some((shadow, shadow.notes()?))) else { return };
+        // From here on every copy sees the state when it is done; what those before have noted is seen here.
+        if !crate::sys::membarrier::on_all_threads() {
+            core::sync::atomic::fence(Ordering::SeqCst);
+        }
+        for range in notes.take(shadow.size()) {
+            if let Err(error) = copy_back(shadow, self, range.start, range.end) {
+                crate::sys::notice(&format!("{}: {error}", self.path().to_string_lossy()));
+            }
+        }
+    }
+}
+
+/// Where nothing was ever stored in the shadow, the file has a hole, too, and keeps it.
+fn copy_back(shadow: &Shadow, file: &AtomicFile, mut at: u64, end: u64) -> Result<()> {
+    while let Some(data) = next_data(shadow.memory()?, at)?.filter(|&data| data < end) {
+        at = data;
+        let len = PIECE.min((end - at) as usize);
+        let base = shadow.at(at, len)?;
+        let done = file.kernel_write(at, &[UserBuf { base, len }])?;
+        at += done as u64;
+    }
+    Ok(())
+}

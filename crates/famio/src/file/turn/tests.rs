@@ -1,0 +1,96 @@
+//! Two processes in one: the other is a door of its own.
+
+use super::travel::{Change, What};
+use super::*;
+use crate::Settings;
+use crate::file::also::ALSO;
+use crate::file::{Access, AtomicFile, UserBuf};
+use crate::index::Standing;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd};
+
+#[test]
+fn writes_are_alone_again_once_what_others_wrote_is_committed() {
+    let path = format!("/dev/shm/famio-turn-{}", std::process::id());
+    std::fs::write(&path, [b'-'; 100]).unwrap();
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    let stat = rustix::fs::fstat(&file).unwrap();
+    let name = std::ffi::CString::new(path.clone()).unwrap();
+    let mine = AtomicFile::open(file.as_fd(), Access::Write, &name, &Settings::default()).unwrap();
+
+    let other = Door::of(stat.st_dev, stat.st_ino);
+    other.come(file.as_fd(), || Ok(false)).unwrap();
+    let writer = other.me();
+    let theirs = Change { writer, what: What::Bytes { offset: 50, data: b"theirs".to_vec() } };
+    let number = other.begin_epoch();
+    Travelling { changes: vec![theirs] }.store(&other.epoch_path(number)).unwrap();
+    other.set_epoch(number);
+
+    let mut bytes = *b"mine";
+    // SAFETY: memory of the test's.
+    assert_eq!(unsafe { mine.write(0, &[UserBuf::of(&mut bytes)]) }.unwrap(), 4);
+    let session = || mine.session().unwrap();
+    let alone = || {
+        // SAFETY: memory of the test's.
+        unsafe { session().write(&mine.fds, 10, &[UserBuf::of(&mut b"alone".to_owned())]) }
+    };
+    let (arena, generation) = (session().arena.clone(), session().generation);
+    let also = &arena.shared().also;
+    assert_eq!((also.load(Ordering::Relaxed), alone().unwrap_err().errno()), (also::OTHERS, ALSO));
+    assert_eq!((mine.turns.has_foreign(), mine.turns.door.standing(writer)), (true, Standing::Open));
+
+    also.fetch_or(also::SHADOW, Ordering::Relaxed); // as if it were mapped
+    mine.sync().unwrap();
+    assert_eq!(also.swap(0, Ordering::Relaxed), also::SHADOW);
+    assert_eq!((alone().unwrap(), mine.turns.has_foreign()), (5, false));
+    assert_eq!((session().generation, other.state() & (SESSION | TRAVELS)), (generation, SESSION));
+
+    assert!(other.leave());
+    mine.remove_descriptor(file.as_raw_fd()).unwrap();
+    let now = std::fs::read(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!((&now[..4], &now[10..15], &now[50..56], now.len()), (&b"mine"[..], &b"alone"[..], &b"theirs"[..], 100));
+}
+
+#[test]
+fn what_travels_is_committed_when_the_journal_is_closed_and_gone_when_its_writer_died() {
+    let path = format!("/dev/shm/famio-hands-{}", std::process::id());
+    std::fs::write(&path, [b'-'; 100]).unwrap();
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    let name = std::ffi::CString::new(path.clone()).unwrap();
+    let mine = AtomicFile::open(file.as_fd(), Access::Write, &name, &Settings::default()).unwrap();
+    let write = |at: u64, text: &str| {
+        let mut bytes = text.to_owned().into_bytes();
+        // SAFETY: memory of the test's.
+        assert_eq!(unsafe { mine.write(at, &[UserBuf::of(&mut bytes)]) }.unwrap(), text.len());
+    };
+    let seen = |len: usize| {
+        let mut bytes = vec![0; len];
+        // SAFETY: memory of the test's.
+        assert_eq!(unsafe { mine.read(0, &[UserBuf::of(&mut bytes)]) }.unwrap(), len);
+        String::from_utf8(bytes).unwrap()
+    };
+
+    write(1, "one");
+    let between = mine.hand_over().unwrap();
+    assert_eq!((between.len(), mine.turns.door.state() & (SESSION | TRAVELS)), (2, TRAVELS), "{between:?}");
+    assert_eq!((&std::fs::read(&path).unwrap()[..5], &*seen(5)), (&b"-----"[..], "-one-"));
+    mine.settle().unwrap(); // as before a rename
+    assert_eq!((&std::fs::read(&path).unwrap()[..5], mine.turns.is_disturbed()), (&b"-one-"[..], false));
+
+    write(2, "two");
+    let before = mine.turns.door.me();
+    let between = mine.hand_over_and_die().unwrap();
+    assert_eq!((mine.turns.door.standing(before), between.len()), (Standing::Dead, 2));
+    assert_eq!((&*seen(6), mine.size()), ("-one--", 100));
+    write(4, "three");
+    mine.sync().unwrap();
+    assert_eq!((mine.turns.is_disturbed(), mine.turns.door.dead()), (true, vec![]));
+    mine.remove_descriptor(file.as_raw_fd()).unwrap();
+    let now = std::fs::read(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(
+        (&now[..10], between.iter().any(|path| std::path::Path::new(path).exists())),
+        (&b"-onethree-"[..], false)
+    );
+}

@@ -1,0 +1,201 @@
+//! That a process lives, to be seen to the moment. As a process is killed its record locks go first, then its locks on open
+//! descriptions: somebody who waited for a record lock would find its place at the door still taken, and rely on half of what it
+//! was about. The kernel marks its *robust futexes* before either.
+//!
+//! A robust futex is one thread's. One that lives as long as the process keeps those of all its doors.
+
+use crate::sys::Word;
+use crate::thread::Held;
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use rustix::thread::futex;
+
+/// In a robust futex: its thread ended with it.
+const OWNER_DIED: u32 = 1 << 30;
+/// In a robust futex: somebody waits for that.
+const WAITERS: u32 = 1 << 31;
+
+/// A process's robust futex at a door: the kernel's `struct robust_list`, and the word.
+#[repr(C)]
+pub(super) struct Life {
+    /// The next one of the same process, an address there: it means nothing to others, and nobody follows it but the kernel, when
+    /// the process ends.
+    link: AtomicU64,
+    /// 0, the id of the thread that keeps it, or [`OWNER_DIED`].
+    word: AtomicU32,
+    spare: AtomicU32,
+}
+
+impl Life {
+    /// Whether its process has ended with it.
+    pub(super) fn is_over(&self) -> bool {
+        self.word.load(Ordering::Acquire) & OWNER_DIED != 0
+    }
+
+    /// For tests: as the kernel marks it.
+    pub(super) fn end(&self) {
+        self.word.store(OWNER_DIED, Ordering::Release);
+    }
+
+    /// Its process has left, or a new one has the place.
+    pub(super) fn reset(&self) {
+        if self.word.swap(0, Ordering::AcqRel) & WAITERS != 0 {
+            let _ = futex::wake(&self.word, futex::Flags::empty(), i32::MAX as u32);
+        }
+    }
+
+    /// To wait for its end; `None`: it is over, or nobody keeps it.
+    pub(super) fn watched(&self) -> Option<Word> {
+        let seen = self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| {
+            (word != 0 && word & OWNER_DIED == 0).then_some(word | WAITERS)
+        });
+        seen.ok().map(|seen| Word::shared(&self.word, seen | WAITERS))
+    }
+
+    fn is_kept_by(&self, thread: u32) -> bool {
+        thread != 0 && self.word.load(Ordering::Relaxed) & !WAITERS == thread
+    }
+
+    fn address(&self) -> u64 {
+        (&raw const self.link).expose_provenance() as u64
+    }
+}
+
+/// The lives of one process: the kernel's `struct robust_list_head`, and who keeps them.
+#[repr(C)]
+pub(crate) struct Lives {
+    first: AtomicU64,
+    /// From a link to its word.
+    offset: AtomicI64,
+    pending: AtomicU64,
+    /// 0: nobody.
+    keeper: AtomicU32,
+    /// 1: a thread changes the list.
+    changing: AtomicU32,
+}
+
+/// Those of this process.
+pub(crate) static LIVES: Lives = Lives::new();
+
+impl Lives {
+    pub(super) const fn new() -> Self {
+        let offset = (offset_of!(Life, word) - offset_of!(Life, link)) as i64;
+        Self {
+            first: AtomicU64::new(0),
+            offset: AtomicI64::new(offset),
+            pending: AtomicU64::new(0),
+            keeper: AtomicU32::new(0),
+            changing: AtomicU32::new(0),
+        }
+    }
+
+    fn end(&self) -> u64 {
+        (&raw const self.first).expose_provenance() as u64
+    }
+
+    /// This thread keeps them from now on. It must end with its process only, and use no robust mutexes of libc's.
+    pub fn keep(&'static self) {
+        const HEAD: usize = 24;
+        self.first.store(self.end(), Ordering::Release);
+        // SAFETY: a static that the kernel looks at when this thread ends; all in it stays valid until then: a life is taken out
+        // before its memory goes.
+        let kept = unsafe { crate::sys::syscall(libc::SYS_set_robust_list, [self.end() as usize, HEAD, 0, 0, 0, 0]) };
+        if kept == 0 {
+            let me = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+            self.keeper.store(me, Ordering::Release);
+        }
+    }
+
+    /// Runs `change` while no other thread changes the list. A few stores: who waits spins.
+    fn change(&self, change: impl FnOnce()) {
+        let _held = Held::of_process();
+        while self.changing.swap(1, Ordering::Acquire) != 0 {
+            rustix::thread::sched_yield();
+        }
+        change();
+        self.changing.store(0, Ordering::Release);
+    }
+
+    /// In a forked child: the thread that kept them is the parent's, as is one that was changing the list.
+    pub fn forget(&self) {
+        self.changing.store(0, Ordering::Release);
+        self.keeper.store(0, Ordering::Release);
+        self.first.store(self.end(), Ordering::Release);
+    }
+
+    /// Whether there is a thread that keeps them.
+    pub fn are_kept(&self) -> bool {
+        self.keeper.load(Ordering::Acquire) != 0
+    }
+
+    /// From now on the end of this process is seen by it, if there is somebody to keep it.
+    pub(super) fn add(&self, life: &Life) {
+        self.change(|| {
+            let keeper = self.keeper.load(Ordering::Acquire);
+            if keeper == 0 || life.is_kept_by(keeper) {
+                return;
+            }
+            // At each moment the list is whole: the process may end at any.
+            life.word.store(keeper, Ordering::Relaxed);
+            life.link.store(self.first.load(Ordering::Relaxed), Ordering::Release);
+            self.first.store(life.address(), Ordering::Release);
+        });
+    }
+
+    /// Before the process leaves.
+    pub(super) fn remove(&self, life: &Life) {
+        self.change(|| self.take_out(life));
+    }
+
+    fn take_out(&self, life: &Life) {
+        let keeper = self.keeper.load(Ordering::Acquire);
+        if !life.is_kept_by(keeper) {
+            return;
+        }
+        let (wanted, next) = (life.address(), life.link.load(Ordering::Relaxed));
+        let mut at = &self.first;
+        while at.load(Ordering::Relaxed) != wanted {
+            let link = at.load(Ordering::Relaxed);
+            if link == self.end() || link == 0 {
+                return;
+            }
+            // SAFETY: a life of this process's, in the page of a door that it has not left yet: it is taken out before that goes.
+            at = unsafe { &*core::ptr::with_exposed_provenance::<AtomicU64>(link as usize) };
+        }
+        at.store(next, Ordering::Release);
+        life.reset();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn life() -> &'static Life {
+        Box::leak(Box::new(Life { link: AtomicU64::new(0), word: AtomicU32::new(0), spare: AtomicU32::new(0) }))
+    }
+
+    #[test]
+    fn ends_with_the_thread_that_keeps_it_unless_it_was_removed() {
+        let lives: &'static Lives = Box::leak(Box::new(Lives::new()));
+        let (first, second, third, late) = (life(), life(), life(), life());
+        lives.add(late);
+        assert!(!lives.are_kept());
+        std::thread::spawn(move || {
+            lives.keep();
+            [first, second, third, third].iter().for_each(|life| lives.add(life));
+            lives.remove(second);
+            lives.remove(second);
+            assert!([first, second, third].iter().all(|life| !life.is_over()));
+        })
+        .join()
+        .unwrap();
+        // The kernel marks them as the thread ends, which may be a moment after it is joined.
+        while !(first.is_over() && third.is_over()) {
+            std::thread::yield_now();
+        }
+        assert!(!second.is_over() && !late.is_over());
+        first.reset();
+        assert!(!first.is_over());
+    }
+}

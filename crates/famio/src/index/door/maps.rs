@@ -1,0 +1,193 @@
+//! What the processes at a door have of maps: which of them map the file itself, which may store through a map, and the
+//! *shared shadow*, memory with the file's bytes as they are now, beside the door's page.
+
+use super::page::{SHADOW, SIZE};
+use super::places::{MEMBERS, Member};
+use super::{Door, Page, map};
+use crate::error::Result;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering, fence};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+
+/// Of a process: it has maps of the kernel's file, which have to become maps of the shadow before the file is changed.
+pub(crate) const KERNELS: u64 = 1;
+/// Of a process: it may store through its maps of the shadow.
+pub(crate) const STORES: u64 = 2;
+
+/// The number of bytes that the shared shadow has, for all processes that have it. Also in a forked child, which has no door.
+///
+/// Invariant: `page` points to a mapped page as long as the value lives.
+pub(crate) struct SharedSize {
+    page: NonNull<Page>,
+}
+
+// SAFETY: an address of atomic words.
+unsafe impl Send for SharedSize {}
+// SAFETY: as above.
+unsafe impl Sync for SharedSize {}
+
+impl SharedSize {
+    #[inline]
+    pub fn word(&self) -> &AtomicU64 {
+        // SAFETY: the invariant.
+        unsafe { &self.page.as_ref().shadow_size }
+    }
+}
+
+impl Drop for SharedSize {
+    fn drop(&mut self) {
+        // SAFETY: ours, and no reference into it outlives the value.
+        let _ = unsafe { rustix::mm::munmap(self.page.as_ptr().cast(), SIZE) };
+    }
+}
+
+impl Door {
+    /// The number of the shared shadow, if there is one.
+    #[inline]
+    pub fn shadow(&self) -> Option<u64> {
+        (self.state() & SHADOW != 0).then(|| self.page().shadow.load(Ordering::Acquire))
+    }
+
+    /// The path of a shared shadow with that number.
+    pub fn shadow_path(&self, number: u64) -> String {
+        format!("{}.{number}", self.name.trim_end_matches(".door").to_owned() + ".shadow")
+    }
+
+    /// The number of a file for a shadow that is about to be made. By who has the turn.
+    pub fn begin_shadow(&self) -> u64 {
+        self.forget_shadow();
+        let number = self.number();
+        self.page().shadow.store(number, Ordering::Release);
+        number
+    }
+
+    /// Whether that number's was begun last, and is still there.
+    pub fn has_begun_shadow(&self, number: u64) -> bool {
+        self.page().shadow.load(Ordering::Acquire) == number
+    }
+
+    /// The shadow that was begun has all the file's bytes: whoever reads or changes the file uses it. By who has the turn.
+    pub fn set_shadow(&self) {
+        self.change(SHADOW, true);
+        self.give(); // who maps the kernel's file is to hear of it
+    }
+
+    /// There is no shadow any more. By who has the turn and knows that nobody maps it, or is alone.
+    pub fn forget_shadow(&self) {
+        let number = self.page().shadow.load(Ordering::Acquire);
+        if self.state() & SHADOW != 0 {
+            self.change(SHADOW, false);
+        }
+        // The number goes last: who is killed in between leaves it to who comes.
+        if number != 0 {
+            let _ = rustix::fs::unlinkat(CWD, &*self.shadow_path(number), AtFlags::empty());
+            self.page().shadow.store(0, Ordering::Release);
+        }
+    }
+
+    /// The shadow's size. By an open description of its own: a child that has this page is not to keep the parent's place.
+    pub fn shared_size(&self) -> Result<SharedSize> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(CWD, &*self.name, flags, Mode::empty())?;
+        let page = map(&file, core::ptr::null_mut())?;
+        crate::sys::give_to_children(page.as_ptr().cast(), SIZE);
+        Ok(SharedSize { page })
+    }
+
+    /// This process has such maps, or has not any more.
+    pub fn set_maps(&self, what: u64, has: bool) {
+        let file = self.file.lock();
+        let now = self.maps.load(Ordering::Acquire);
+        let now = if has { now | what } else { now & !what };
+        self.maps.store(now, Ordering::Release);
+        if file.is_some() {
+            self.page().members[self.place.load(Ordering::Acquire) as usize].maps.store(now, Ordering::SeqCst);
+        }
+        fence(Ordering::SeqCst); // who begins a session looks at this after it said so, and we at that after this
+    }
+
+    /// Whether this process has such maps.
+    #[inline]
+    pub fn has_maps(&self, what: u64) -> bool {
+        self.maps.load(Ordering::Acquire) & what != 0
+    }
+
+    /// Whether another process has such maps, and lives.
+    pub fn others_map(&self, what: u64) -> bool {
+        fence(Ordering::SeqCst);
+        self.mappers(what).any(|(place, _)| self.lives(place))
+    }
+
+    /// Whether another process has, or may have left, stores in the shadow that only a look at all of it finds.
+    pub fn others_store(&self) -> bool {
+        self.unknown_stores() != 0 || self.mappers(STORES).next().is_some()
+    }
+
+    /// Whether somebody who lives may store in the shadow, or has left stores there: what one stored who died can't be told from
+    /// that.
+    pub fn anybody_stores(&self) -> bool {
+        self.has_maps(STORES) || self.others_map(STORES) || self.unknown_stores() != 0
+    }
+
+    /// The places and numbers of other processes that have such maps, or died with them.
+    fn mappers(&self, what: u64) -> impl Iterator<Item = (usize, u64)> {
+        let me = self.id.load(Ordering::Acquire);
+        let members = self.places().iter().enumerate();
+        let members = members.map(|(place, member)| (place, member.id.load(Ordering::Acquire), member));
+        let has = move |&(_, id, member): &(usize, u64, &Member)| {
+            id != 0 && id != me && member.maps.load(Ordering::SeqCst) & what != 0
+        };
+        members.filter(has).map(|(place, id, _)| (place, id))
+    }
+
+    /// 0: there are no stores in the shadow that nobody knows the place of. Else how often such were left since then.
+    pub fn unknown_stores(&self) -> u32 {
+        self.page().unknown_stores.load(Ordering::SeqCst)
+    }
+
+    /// There are such stores. By who has the turn, or goes.
+    pub fn leave_unknown_stores(&self) {
+        self.page().unknown_stores.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// All were found that had been left when [`unknown_stores`](Self::unknown_stores) was `seen`. Who left since then may have
+    /// stored where the look had already been.
+    pub fn found_unknown_stores(&self, seen: u32) {
+        let _ = self.page().unknown_stores.compare_exchange(seen, 0, Ordering::SeqCst, Ordering::Relaxed);
+    }
+
+    /// Whether one of the processes has ended that nobody has buried.
+    pub fn has_dead(&self) -> bool {
+        self.unburied().next().is_some()
+    }
+
+    /// Whether one of them could store through its maps.
+    pub fn has_dead_stores(&self) -> bool {
+        self.unburied().any(|member| member.maps.load(Ordering::Acquire) & STORES != 0)
+    }
+
+    /// What they stored is undone, or counts as everybody's. By who has the turn.
+    pub fn forget_dead_stores(&self) {
+        self.unburied().for_each(|member| member.maps.store(0, Ordering::Release));
+    }
+
+    /// Those that were taken.
+    #[inline]
+    fn places(&self) -> &[Member] {
+        let page = self.page();
+        &page.members[..(page.places.load(Ordering::Acquire) as usize).min(MEMBERS)]
+    }
+
+    fn unburied(&self) -> impl Iterator<Item = &Member> {
+        let members = self.places().iter();
+        members.filter(|member| member.life.is_over() && member.id.load(Ordering::Acquire) != 0)
+    }
+
+    /// This process leaves: what it may have stored since it looked last is for the others to find.
+    pub(super) fn leave_maps(&self) {
+        if self.has_maps(STORES) && self.shadow().is_some() {
+            self.leave_unknown_stores();
+        }
+        self.page().members[self.place.load(Ordering::Acquire) as usize].maps.store(0, Ordering::Release);
+    }
+}

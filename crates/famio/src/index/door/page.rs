@@ -1,0 +1,74 @@
+//! The page of a door: what all its processes see.
+
+use super::places::{MEMBERS, Member};
+use crate::error::{Error, Result};
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, AtomicU64};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use std::os::fd::OwnedFd;
+
+/// "FAMIODR4".
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODR4");
+pub(super) const SIZE: usize = 4096;
+
+/// In [`Page::state`]: a process has a session, or died with one.
+pub(crate) const SESSION: u64 = 1;
+/// In [`Page::state`]: the open epoch travels.
+pub(crate) const TRAVELS: u64 = 2;
+/// In [`Page::state`]: the file is mapped; its bytes as they are now lie in memory that all processes share.
+pub(crate) const SHADOW: u64 = 4;
+pub(super) const CHANGE: u64 = 8;
+
+/// What all processes see. Plain words: no value is trusted as an address.
+#[repr(C)]
+pub(super) struct Page {
+    pub(super) magic: AtomicU64,
+    /// [`SESSION`], [`TRAVELS`], [`SHADOW`], and above them a count of changes. Changed only by who has the turn.
+    pub(super) state: AtomicU64,
+    /// The number of the file in which the epoch travels.
+    pub(super) epoch: AtomicU64,
+    /// Not 0: the number of a file that is being written, or removed: it is to go if that came to no end.
+    pub(super) unfinished: AtomicU64,
+    /// The last number that was given out, to a process or a file.
+    pub(super) numbers: AtomicU64,
+    /// Counts those who came and want the turn.
+    pub(super) bell: AtomicU32,
+    /// Counts the turns that were given, and the sessions that began.
+    pub(super) given: AtomicU32,
+    /// Not 0: whose turn it is can't give it; its process id.
+    pub(super) stuck: AtomicU32,
+    /// The place, plus one, of who has the session or died with it; 0: nobody.
+    pub(super) holder: AtomicU32,
+    /// Not 0: in the shared shadow there may be stores that nobody knows the place of.
+    pub(super) unknown_stores: AtomicU32,
+    /// All places at or above this one are free.
+    pub(super) places: AtomicU32,
+    spare: AtomicU32,
+    /// The lock of positions that several processes have (`positions`).
+    pub(super) positions: AtomicU32,
+    /// The number of the shared shadow's file; without [`SHADOW`] one that is being made, and is to go if that came to no end.
+    pub(super) shadow: AtomicU64,
+    /// Bytes of the file that the shared shadow has.
+    pub(super) shadow_size: AtomicU64,
+    pub(super) members: [Member; MEMBERS],
+}
+
+const _: () = assert!(size_of::<Page>() <= SIZE);
+
+/// In the place of a page before this process has come: nobody else looks at it.
+pub(super) static NOBODYS: Page = {
+    // SAFETY: zeros are a valid page.
+    unsafe { core::mem::zeroed() }
+};
+
+/// Maps the page, in the place of `old` unless that is null.
+pub(super) fn map(file: &OwnedFd, old: *mut Page) -> Result<NonNull<Page>> {
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = if old.is_null() { MapFlags::SHARED } else { MapFlags::SHARED | MapFlags::FIXED };
+    // SAFETY: a new mapping, or one in the place of ours, of a file of ours with memory behind it that nobody makes shorter.
+    let at = unsafe { rustix::mm::mmap(old.cast(), SIZE, protection, flags, file, 0) };
+    let at = at.map_err(|e: Errno| Error::from(e))?;
+    crate::sys::keep_from_children(at.cast(), SIZE);
+    NonNull::new(at.cast()).ok_or(Error::new(libc::ENOMEM))
+}

@@ -1,0 +1,237 @@
+//! Who is at a door: each process has a place there, locked as long as it lives. Whether what it wrote in an open epoch stays, or
+//! is rolled back, is seen by that.
+
+use super::life::{LIVES, Life};
+use super::page::SHADOW;
+use super::{Door, SESSION, STORES, TRAVELS};
+use crate::error::{Error, Result};
+use crate::sys::{check, syscall};
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// Processes that may have one file open at a time.
+pub(super) const MEMBERS: usize = 64;
+
+/// One process, while its place is locked.
+#[repr(C)]
+pub(super) struct Member {
+    /// Names the process, never twice; 0: it has left, and what it wrote is everybody's.
+    pub(super) id: AtomicU64,
+    /// Which of its tenures runs: what it wrote in earlier ones is everybody's.
+    tenure: AtomicU64,
+    /// 1: it can commit.
+    writes: AtomicU64,
+    /// 1: it has the file locked for writing.
+    section: AtomicU64,
+    /// What it has of maps ([`maps`](super::maps)).
+    pub(super) maps: AtomicU64,
+    pub(super) life: Life,
+}
+
+/// Who wrote something of an open epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Writer {
+    /// Its place.
+    pub place: u32,
+    /// Its number.
+    pub id: u64,
+    /// Its tenure then.
+    pub tenure: u64,
+}
+
+/// What is known of a [`Writer`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Its tenure is over: what it wrote stays.
+    Over,
+    /// It lives, and may still take back what it wrote by dying.
+    Open,
+    /// It died in that tenure: what it wrote is rolled back.
+    Dead,
+}
+
+impl Door {
+    /// Takes a place that is free. While nobody else comes or leaves.
+    pub(super) fn take_place(&self, file: &OwnedFd) -> Result<()> {
+        let page = self.page();
+        let state = self.state();
+        // The place of one who died is kept while what it wrote may have to be rolled back: in the epoch that travels, or by its
+        // session; or in the shadow, which is read as long as nobody is seen to be dead.
+        let unsettled = |member: &Member| {
+            let changes =
+                member.writes.load(Ordering::Acquire) != 0 || member.maps.load(Ordering::Acquire) & STORES != 0;
+            state & TRAVELS != 0 || state & (SESSION | SHADOW) != 0 && changes
+        };
+        let may_take = |member: &Member| member.id.load(Ordering::Acquire) == 0 || !unsettled(member);
+        let place =
+            (0..MEMBERS).find(|&place| may_take(&page.members[place]) && lock(file, libc::F_WRLCK, place as u32));
+        let Some(place) = place else {
+            return Err(Error::with(libc::EBUSY, format!("{MEMBERS} processes have it open already ({})", self.name)));
+        };
+        let id = self.number();
+        page.places.fetch_max(place as u32 + 1, Ordering::AcqRel);
+        page.members[place].life.reset();
+        page.members[place].tenure.store(1, Ordering::Relaxed);
+        page.members[place].writes.store(self.writes.load(Ordering::Acquire), Ordering::Relaxed);
+        page.members[place].section.store(self.section.load(Ordering::Acquire), Ordering::Relaxed);
+        page.members[place].maps.store(self.maps.load(Ordering::Acquire), Ordering::Relaxed);
+        page.members[place].id.store(id, Ordering::Release);
+        self.place.store(place as u32, Ordering::Release);
+        self.id.store(id, Ordering::Release);
+        Ok(())
+    }
+
+    /// This process, as the writer of what it writes now.
+    pub fn me(&self) -> Writer {
+        let (place, id) = (self.place.load(Ordering::Acquire), self.id.load(Ordering::Acquire));
+        let tenure = self.page().members[place as usize].tenure.load(Ordering::Acquire);
+        Writer { place, id, tenure }
+    }
+
+    /// Whether a process that is here has such a number.
+    pub(super) fn has(&self, is_meant: impl Fn(u64) -> bool) -> bool {
+        let me = self.id.load(Ordering::Acquire);
+        let ids = self.page().members.iter().map(|member| member.id.load(Ordering::Acquire)).enumerate();
+        ids.filter(|&(_, id)| id != 0 && is_meant(id)).any(|(place, id)| id == me || self.lives(place))
+    }
+
+    /// What this process wrote until now stays, whatever becomes of it.
+    pub fn end_tenure(&self) {
+        let place = self.place.load(Ordering::Acquire) as usize;
+        self.page().members[place].tenure.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Somebody has read what `writer` wrote, and relies on it; not if the writer has the file locked for writing: who reads past
+    /// a lock has no promise.
+    pub fn rely_on_read(&self, writer: Writer) {
+        let member = self.page().members.get(writer.place as usize);
+        if member.is_some_and(|member| member.section.load(Ordering::Acquire) == 0) {
+            self.rely_on(writer);
+        }
+    }
+
+    /// Somebody relies on what `writer` wrote.
+    pub fn rely_on(&self, writer: Writer) {
+        if let Some(member) = self.page().members.get(writer.place as usize)
+            && member.id.load(Ordering::Acquire) == writer.id
+        {
+            let (now, next) = (writer.tenure, writer.tenure + 1);
+            let _ = member.tenure.compare_exchange(now, next, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    /// What becomes of what `writer` wrote.
+    pub fn standing(&self, writer: Writer) -> Standing {
+        let Some(member) = self.page().members.get(writer.place as usize) else { return Standing::Over };
+        let same =
+            || member.id.load(Ordering::Acquire) == writer.id && member.tenure.load(Ordering::Acquire) == writer.tenure;
+        match same() {
+            false => Standing::Over,
+            true if writer.id == self.id.load(Ordering::Acquire) || self.lives(writer.place as usize) => Standing::Open,
+            // Looked at again: it may have left cleanly in between.
+            true if same() => Standing::Dead,
+            true => Standing::Over,
+        }
+    }
+
+    /// The places of those who have died, with their numbers.
+    pub fn dead(&self) -> Vec<(usize, u64)> {
+        let ids = self.page().members.iter().map(|member| member.id.load(Ordering::Acquire)).enumerate();
+        let me = self.id.load(Ordering::Acquire);
+        ids.filter(|&(place, id)| id != 0 && id != me && !self.lives(place)).collect()
+    }
+
+    /// With the turn: their places are free. They were seen dead before what they wrote was rolled back: of one who dies later
+    /// something may be left, which would count as everybody's.
+    pub fn bury(&self, dead: &[(usize, u64)]) {
+        for &(place, id) in dead {
+            let member = &self.page().members[place];
+            if member.id.compare_exchange(id, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                member.maps.store(0, Ordering::Release);
+            }
+        }
+    }
+
+    /// This process can commit what others wrote, or can't.
+    pub fn set_writes(&self, can: bool) {
+        self.say(&self.writes, |member| &member.writes, can);
+    }
+
+    /// This process has the file locked for writing, or may not any more.
+    pub fn set_section(&self, locked: bool) {
+        self.say(&self.section, |member| &member.section, locked);
+    }
+
+    /// Whether this process has the file locked for writing.
+    pub fn is_in_section(&self) -> bool {
+        self.section.load(Ordering::Acquire) != 0
+    }
+
+    /// `here`: for when this process comes; `there`: where the others see it.
+    fn say(&self, here: &AtomicU64, there: impl Fn(&Member) -> &AtomicU64, what: bool) {
+        let file = self.file.lock();
+        here.store(what.into(), Ordering::Release);
+        if file.is_some() {
+            let place = self.place.load(Ordering::Acquire) as usize;
+            there(&self.page().members[place]).store(what.into(), Ordering::Release);
+        }
+    }
+
+    /// Whether others have the file open who can commit it.
+    pub fn has_other_writers(&self) -> bool {
+        let writes = |&(_, member): &(usize, &Member)| member.writes.load(Ordering::Acquire) != 0;
+        self.page().members.iter().enumerate().filter(writes).any(|(place, _)| self.lives(place))
+    }
+
+    /// Whether other processes have the file open.
+    pub fn has_others(&self) -> bool {
+        self.file.lock().as_ref().is_some_and(|file| self.others_at(file))
+    }
+
+    /// As [`has_others`](Self::has_others), by whoever has the door's file.
+    pub(super) fn others_at(&self, file: &OwnedFd) -> bool {
+        let members = &self.page().members;
+        is_locked(file, 0, MEMBERS as i64)
+            && (members.iter().all(|member| !member.life.is_over())
+                || (0..MEMBERS).any(|place| !members[place].life.is_over() && is_locked(file, place as i64, 1)))
+    }
+
+    /// Whether another process has that place, and lives.
+    pub(super) fn lives(&self, place: usize) -> bool {
+        !self.page().members[place].life.is_over()
+            && self.file.lock().as_ref().is_some_and(|file| is_locked(file, place as i64, 1))
+    }
+
+    /// From now on the end of this process is seen at once. Before something of its own travels.
+    pub fn be_seen(&self) {
+        if self.file.lock().is_some() {
+            LIVES.add(&self.page().members[self.place.load(Ordering::Acquire) as usize].life);
+        }
+    }
+}
+
+/// Locks a place for this process (`F_WRLCK`), if nobody has it, or gives it up (`F_UNLCK`). The lock is the open file
+/// description's: it goes with the process, however that ends.
+pub(super) fn lock(file: &OwnedFd, kind: i32, place: u32) -> bool {
+    let mut lock = region(kind, i64::from(place), 1);
+    fcntl(file, libc::F_OFD_SETLK, &mut lock).is_ok()
+}
+
+/// Whether another process has one of these places.
+pub(super) fn is_locked(file: &OwnedFd, start: i64, len: i64) -> bool {
+    let mut lock = region(libc::F_WRLCK, start, len);
+    fcntl(file, libc::F_OFD_GETLK, &mut lock).is_ok() && i32::from(lock.l_type) != libc::F_UNLCK
+}
+
+fn fcntl(file: &OwnedFd, what: i32, lock: &mut libc::flock) -> Result<usize> {
+    let args = [file.as_raw_fd() as usize, what as usize, core::ptr::from_mut(lock) as usize, 0, 0, 0];
+    // SAFETY: `lock` is a valid `struct flock` that the kernel may write to.
+    check(unsafe { syscall(libc::SYS_fcntl, args) })
+}
+
+fn region(kind: i32, start: i64, len: i64) -> libc::flock {
+    // SAFETY: zeros are a valid `struct flock`; an open file description's lock needs `l_pid` to be 0.
+    let mut lock: libc::flock = unsafe { core::mem::zeroed() };
+    (lock.l_type, lock.l_whence, lock.l_start, lock.l_len) = (kind as i16, libc::SEEK_SET as i16, start, len);
+    lock
+}

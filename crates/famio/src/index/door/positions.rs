@@ -1,0 +1,109 @@
+//! The lock of a file position that several processes have: of an open description that went through a fork, an exec or a
+//! socket. The position itself is the kernel's then.
+
+use super::Door;
+use crate::error::{Error, Result};
+use crate::index::gate::timed_out;
+use crate::thread::Held;
+use core::sync::atomic::{AtomicU32, Ordering};
+use rustix::thread::futex;
+use rustix::time::Timespec;
+
+/// Somebody waits; the holder wakes on release.
+const WAITERS: u32 = 1 << 31;
+/// How long a waiter sleeps before it looks whether the holder still lives.
+const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+/// After so many a wait is given up, about two minutes: who has the lock may be waiting for its turn, which is half of that.
+const ROUNDS: u32 = 12_000;
+
+/// The lock of all such positions in one file, until it is dropped.
+pub(crate) struct Positions<'a> {
+    word: &'a AtomicU32,
+    _held: Held,
+}
+
+impl Door {
+    /// Takes the lock; a process that died with it has left it. This process has come to the door.
+    ///
+    /// # Errors
+    /// `EDEADLK` after two minutes: the holder is stuck or stopped.
+    pub fn lock_positions(&self) -> Result<Positions<'_>> {
+        let held = Held::of_process();
+        let (word, me) = (&self.page().positions, number(self.me().id));
+        if word.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            self.wait_for_positions(word, me)?;
+        }
+        Ok(Positions { word, _held: held })
+    }
+
+    #[cold]
+    fn wait_for_positions(&self, word: &AtomicU32, me: u32) -> Result<()> {
+        let mut rounds = 0;
+        while rounds < ROUNDS {
+            // Who has waited takes the lock with the waiters' bit set: others may still sleep.
+            let seen = word.fetch_or(WAITERS, Ordering::Relaxed) | WAITERS;
+            let free = seen == WAITERS || rounds > 0 && !self.has(|id| number(id) == seen & !WAITERS);
+            if free {
+                if word.compare_exchange(seen, me | WAITERS, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                    return Ok(());
+                }
+                continue;
+            }
+            rounds += timed_out(futex::wait(word, futex::Flags::empty(), seen, Some(&PATIENCE)));
+        }
+        Err(Error::with(
+            libc::EDEADLK,
+            "another process does not end a call at the file position that it shares with this one",
+        ))
+    }
+}
+
+/// A process's number as the lock has it: not 0, and without the bit.
+fn number(id: u64) -> u32 {
+    (id as u32 & !WAITERS).max(1)
+}
+
+impl Drop for Positions<'_> {
+    fn drop(&mut self) {
+        if self.word.swap(0, Ordering::Release) & WAITERS != 0 {
+            let _ = futex::wake(self.word, futex::Flags::empty(), 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn excludes_across_doors_and_outlives_its_holder() {
+        let file = rustix::fs::memfd_create("famio-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let ino = rustix::fs::fstat(&file).unwrap().st_ino;
+        let open = || {
+            let door = Door::of(0xfa312 + u64::from(std::process::id()), ino);
+            door.come(file.as_fd(), || Ok(false)).unwrap();
+            door
+        };
+        let (first, second) = (open(), open());
+        let total = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for door in [&first, &second, &first, &second] {
+                let total = &total;
+                scope.spawn(move || {
+                    for _ in 0..2000 {
+                        let _lock = door.lock_positions().unwrap();
+                        total.store(total.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(total.into_inner(), 8000);
+        // It dies with the lock: the place is given up, the word stays.
+        core::mem::forget(first.lock_positions().unwrap());
+        crate::thread::current().posix_locks.set(0);
+        drop(first);
+        drop(second.lock_positions().unwrap());
+        assert!(second.leave());
+    }
+}

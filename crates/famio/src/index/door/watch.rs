@@ -1,0 +1,35 @@
+//! Watching who has the session: if that process ends, another one that is at the door puts the file in order at once, though
+//! nobody looks at it. What reads the file without Famio is not to find the dead one's changes for long.
+
+use super::life::Life;
+use super::{Door, SESSION};
+use crate::sys::Word;
+use core::sync::atomic::Ordering;
+
+impl Door {
+    /// By who does not have the turn: the words that change when the session begins, ends, or is a dead one's. False: it is that
+    /// now, and was not when `known` was the state.
+    pub fn watch(&self, words: &mut Vec<Word>, known: u64) -> bool {
+        if self.file.lock().is_none() {
+            return true;
+        }
+        words.push(Word::shared(&self.page().given, self.given())); // before the look at who has it
+        let watched = self.holder().and_then(Life::watched);
+        let missed = watched.is_none() && self.is_orphaned() && self.state() != known;
+        words.extend(watched);
+        !missed
+    }
+
+    /// Whether who has the session has ended with it, and nobody has put that in order.
+    pub fn is_orphaned(&self) -> bool {
+        self.file.lock().is_some() && self.holder().is_some_and(Life::is_over)
+    }
+
+    fn holder(&self) -> Option<&Life> {
+        if self.state() & SESSION == 0 {
+            return None;
+        }
+        let place = self.page().holder.load(Ordering::Acquire).checked_sub(1)?;
+        self.page().members.get(place as usize).map(|member| &member.life)
+    }
+}

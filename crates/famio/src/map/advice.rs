@@ -1,0 +1,30 @@
+//! What a program says of how it will use a map or a file.
+
+/// How a range will be used: advice, which changes what is done ahead and never what is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Nothing in particular.
+    Normal,
+    /// From front to back.
+    Sequential,
+    /// Here and there.
+    Random,
+    /// Soon.
+    WillNeed,
+    /// Not soon.
+    DontNeed,
+}
+
+impl Advice {
+    /// From the constants of `posix_madvise(3)`, which are those of `posix_fadvise(2)`, `madvise(2)` and `nvadvise(3)` too.
+    pub fn from_posix(advice: i32) -> Option<Self> {
+        Some(match advice {
+            libc::POSIX_MADV_NORMAL => Self::Normal,
+            libc::POSIX_MADV_RANDOM => Self::Random,
+            libc::POSIX_MADV_SEQUENTIAL => Self::Sequential,
+            libc::POSIX_MADV_WILLNEED => Self::WillNeed,
+            libc::POSIX_MADV_DONTNEED => Self::DontNeed,
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,184 @@
+//! A few background threads for the whole process: started when there is work, gone when there was none for a while. They
+//! have all signals blocked, and a forked child has none of them: it starts its own.
+
+use crate::sys::{ALL_BUT_LIBCS, block_signals, restore_signals};
+use crate::thread::{Guard, Mutex};
+use core::ops::Range;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+use rustix::thread::futex;
+use rustix::time::Timespec;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Something that threads can do parts of, or the whole, in any order. It looks itself whether it is still wanted.
+pub(crate) trait Work: Send + Sync {
+    /// Does `range` of it. `serial` is what it was asked with.
+    fn work(&self, range: Range<usize>, serial: u32);
+}
+
+/// No more threads than this: memory is as busy as it can be by then.
+const THREADS_MAX: usize = 4;
+
+/// What waits beyond this is advice that comes too late.
+const WAITING_MAX: usize = 256;
+
+/// How long a thread stays without work.
+const LINGER: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+struct Crew {
+    process: u32,
+    threads_max: usize,
+    state: Mutex<State>,
+    /// Counts the events; threads sleep while it does not change.
+    events: AtomicU32,
+}
+
+/// What is to be done.
+pub(crate) struct Asked {
+    pub work: Arc<dyn Work>,
+    pub range: Range<usize>,
+    /// For the work to tell what it does not want any more.
+    pub serial: u32,
+}
+
+struct State {
+    waiting: VecDeque<Asked>,
+    threads: usize,
+    asleep: usize,
+}
+
+/// This process's. A child replaces it, since a lock in it may have been held when it was forked; the old one stays where it is.
+static CREW: AtomicPtr<Crew> = AtomicPtr::new(null_mut());
+
+/// This process's id.
+pub(crate) fn process() -> u32 {
+    rustix::process::getpid().as_raw_nonzero().get() as u32
+}
+
+fn crew() -> &'static Crew {
+    let me = process();
+    loop {
+        let found = CREW.load(Acquire);
+        // SAFETY: null, or leaked below and never freed.
+        if let Some(crew) = unsafe { found.as_ref() }
+            && crew.process == me
+        {
+            return crew;
+        }
+        let processors = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count() as usize);
+        let new = Box::into_raw(Box::new(Crew {
+            process: me,
+            // Where there is one processor, a thread would only take turns with its caller.
+            threads_max: processors.saturating_sub(1).min(THREADS_MAX),
+            state: Mutex::new(State { waiting: VecDeque::with_capacity(WAITING_MAX), threads: 0, asleep: 0 }),
+            events: AtomicU32::new(0),
+        }));
+        if CREW.compare_exchange(found, new, AcqRel, Relaxed).is_err() {
+            // SAFETY: made above, and nobody has seen it.
+            drop(unsafe { Box::from_raw(new) });
+        }
+    }
+}
+
+/// Has it done by up to `parts` threads, each told the whole range. False, and nothing happens: too much waits,
+/// or there are no threads.
+pub(crate) fn ask(asked: Asked, parts: usize) -> bool {
+    let crew = crew();
+    ask_with(crew, crew.state.lock(), asked, parts)
+}
+
+/// As [`ask`], without waiting for a lock: the caller may be a signal handler that has interrupted who has it. False also where
+/// somebody else asks at this moment.
+pub(crate) fn try_ask(asked: Asked, parts: usize) -> bool {
+    let crew = crew();
+    crew.state.try_lock().is_some_and(|state| ask_with(crew, state, asked, parts))
+}
+
+fn ask_with(crew: &'static Crew, mut state: Guard<'_, State>, asked: Asked, parts: usize) -> bool {
+    let parts = parts.min(crew.threads_max);
+    if parts == 0 || state.waiting.len() + parts > WAITING_MAX {
+        return false;
+    }
+    for _ in 0..parts {
+        let Asked { work, range, serial } = &asked;
+        state.waiting.push_back(Asked { work: work.clone(), range: range.clone(), serial: *serial });
+    }
+    let starts = state.waiting.len().saturating_sub(state.asleep).min(crew.threads_max - state.threads);
+    let started = (0..starts).take_while(|_| start(crew)).count();
+    state.threads += started;
+    if state.threads == 0 {
+        let refused: Vec<_> = state.waiting.drain(..).collect();
+        drop(state);
+        drop(refused); // with the lock free: what goes with it may ask in its turn
+        return false;
+    }
+    let wake = state.asleep.min(parts) as u32;
+    drop(state);
+    crew.events.fetch_add(1, SeqCst);
+    if wake != 0 {
+        let _ = futex::wake(&crew.events, futex::Flags::PRIVATE, wake);
+    }
+    true
+}
+
+fn start(crew: &'static Crew) -> bool {
+    // No signal of the host's is to run its handler on a thread that the host does not know.
+    let before = block_signals(ALL_BUT_LIBCS);
+    let builder = std::thread::Builder::new().name("famio-map".into()).stack_size(256 << 10);
+    let started = builder.spawn(move || serve(crew));
+    restore_signals(before);
+    started.is_ok()
+}
+
+fn serve(crew: &Crew) {
+    loop {
+        let mut state = crew.state.lock();
+        if let Some(Asked { work, range, serial }) = state.waiting.pop_front() {
+            drop(state);
+            work.work(range, serial);
+            continue;
+        }
+        state.asleep += 1;
+        let seen = crew.events.load(SeqCst);
+        drop(state);
+        let slept = futex::wait(&crew.events, futex::Flags::PRIVATE, seen, Some(&LINGER));
+        let mut state = crew.state.lock();
+        state.asleep -= 1;
+        if slept == Err(rustix::io::Errno::TIMEDOUT) && state.waiting.is_empty() {
+            state.threads -= 1;
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Sender, channel};
+
+    struct Told(std::sync::Mutex<Sender<Range<usize>>>);
+
+    impl Work for Told {
+        fn work(&self, range: Range<usize>, _: u32) {
+            assert_ne!(block_signals(0) & crate::sys::signal_bit(libc::SIGUSR1), 0, "signals are blocked");
+            self.0.lock().unwrap().send(range).unwrap();
+        }
+    }
+
+    #[test]
+    fn work_is_done_by_another_thread() {
+        let (tell, told) = channel();
+        let work = Arc::new(Told(std::sync::Mutex::new(tell)));
+        for i in 0..20 {
+            if crew().threads_max == 0 {
+                return;
+            }
+            // Not while much waits that other tests have asked for.
+            while !ask(Asked { work: work.clone(), range: i..i + 1, serial: 0 }, 1) {
+                std::thread::yield_now();
+            }
+            assert_eq!(told.recv().unwrap(), i..i + 1);
+        }
+    }
+}

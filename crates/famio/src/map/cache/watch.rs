@@ -1,0 +1,248 @@
+//! Who tells when a kept map's file goes: the kernel, by inotify, to a thread that sleeps until then. The same thread hears
+//! that memory is short. It ends a while after the last map went.
+
+use super::{clear, drop_like, pressure};
+use crate::map::ahead::crew;
+use crate::sys::{ALL_BUT_LIBCS, block_signals, high_duplicate, restore_signals};
+use crate::thread::Mutex;
+use core::mem::MaybeUninit;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering::*};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
+use rustix::time::Timespec;
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// How long the thread stays without a map.
+const LINGER: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// A name more or less, another mode or owner, the last of the file; its file system is unmounted by force.
+fn of_files() -> WatchFlags {
+    WatchFlags::ATTRIB | WatchFlags::DELETE_SELF
+}
+
+struct Watch {
+    process: u32,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// `Some` while the thread is about.
+    inotify: Option<OwnedFd>,
+    /// The watches of files: how many maps each has, and whether something happened to the file.
+    files: HashMap<i32, (usize, bool)>,
+    /// What tells of a cgroup's limit.
+    limit: Option<i32>,
+}
+
+/// This process's. A forked child has no thread: it makes its own.
+static WATCH: AtomicPtr<Watch> = AtomicPtr::new(null_mut());
+
+fn watch() -> &'static Watch {
+    let me = crew::process();
+    loop {
+        let found = WATCH.load(Acquire);
+        // SAFETY: null, or leaked below and never freed.
+        if let Some(watch) = unsafe { found.as_ref() }
+            && watch.process == me
+        {
+            return watch;
+        }
+        let state = Mutex::new(State { inotify: None, files: HashMap::new(), limit: None });
+        let new = Box::into_raw(Box::new(Watch { process: me, state }));
+        if WATCH.compare_exchange(found, new, AcqRel, Relaxed).is_err() {
+            // SAFETY: made above, and nobody has seen it.
+            drop(unsafe { Box::from_raw(new) });
+        }
+    }
+}
+
+/// That a file is watched, for one map of it.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    watch: i32,
+    process: u32,
+}
+
+impl Watched {
+    /// Watches an open file from now on. `None`: the kernel can't (a limit on watches), and a map of it must not be kept.
+    pub fn new(fd: BorrowedFd<'_>) -> Option<Self> {
+        let watch = watch();
+        let mut state = watch.state.lock();
+        if state.inotify.is_none() {
+            start(watch, &mut state).ok()?;
+        }
+        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let file = inotify::add_watch(state.inotify.as_ref()?, &*path, of_files()).ok()?;
+        state.files.entry(file).or_insert((0, false)).0 += 1;
+        Some(Self { watch: file, process: watch.process })
+    }
+
+    /// Nothing that would make keeping wrong has happened to the file, as far as was heard.
+    pub fn is_sound(&self) -> bool {
+        let watch = watch();
+        let state = watch.state.lock();
+        watch.process == self.process && state.files.get(&self.watch).is_some_and(|&(_, spoiled)| !spoiled)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let watch = watch();
+        if watch.process != self.process {
+            return; // a parent's
+        }
+        let mut state = watch.state.lock();
+        let Some((maps, _)) = state.files.get_mut(&self.watch) else { return };
+        *maps -= 1;
+        if *maps == 0 {
+            state.files.remove(&self.watch);
+            // That wakes the thread, which sees whether it is still needed. An error: the file went before.
+            let _ = state.inotify.as_ref().map(|inotify| inotify::remove_watch(inotify, self.watch));
+        }
+    }
+}
+
+fn start(watch: &'static Watch, state: &mut State) -> crate::error::Result<()> {
+    let low = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+    let (inotify, heard) = (high_duplicate(low.as_fd())?, high_duplicate(low.as_fd())?);
+    state.limit =
+        pressure::limit_events().and_then(|path| inotify::add_watch(&inotify, &*path, WatchFlags::MODIFY).ok());
+    let stall = pressure::stalls();
+    // No signal of the host's is to run its handler on a thread that the host does not know.
+    let before = block_signals(ALL_BUT_LIBCS);
+    let builder = std::thread::Builder::new().name("famio-watch".into()).stack_size(256 << 10);
+    let started = builder.spawn(move || listen(watch, &heard, stall.as_ref()));
+    restore_signals(before);
+    started.map_err(|_| crate::error::Error::new(libc::EAGAIN))?;
+    state.inotify = Some(inotify);
+    Ok(())
+}
+
+fn listen(watch: &Watch, inotify: &OwnedFd, stall: Option<&OwnedFd>) {
+    let mut stall = stall;
+    loop {
+        let idle = watch.state.lock().files.is_empty();
+        let mut fds = vec![PollFd::new(inotify, PollFlags::IN)];
+        fds.extend(stall.map(|stall| PollFd::new(stall, PollFlags::PRI)));
+        let woken = poll(&mut fds, idle.then_some(&LINGER));
+        // The host has closed it: nothing is heard any more.
+        if woken.is_err_and(|e| e != Errno::INTR) || fds[0].revents().intersects(PollFlags::NVAL | PollFlags::ERR) {
+            let mut state = watch.state.lock();
+            state.files.values_mut().for_each(|(_, spoiled)| *spoiled = true);
+            state.inotify = None;
+            drop(state);
+            return clear();
+        }
+        if fds.get(1).is_some_and(|stall| stall.revents().contains(PollFlags::ERR)) {
+            stall = None; // the cgroup is gone
+        } else if fds.get(1).is_some_and(|stall| stall.revents().contains(PollFlags::PRI)) {
+            clear();
+        }
+        let (spoiled, short) = hear(watch, inotify);
+        if short {
+            clear();
+        } else if !spoiled.is_empty() {
+            drop_like(|_, map| map.watched.as_ref().is_some_and(|of| spoiled.contains(&of.watch)));
+        }
+        if woken == Ok(0) {
+            let mut state = watch.state.lock();
+            if state.files.is_empty() {
+                state.inotify = None;
+                return;
+            }
+        }
+    }
+}
+
+/// Reads what has happened: the watches of files that it happened to, and whether memory is short. Says so first.
+fn hear(watch: &Watch, inotify: &OwnedFd) -> (Vec<i32>, bool) {
+    let mut room = [MaybeUninit::uninit(); 4096];
+    let mut events = inotify::Reader::new(inotify, &mut room);
+    let (mut spoiled, mut short) = (Vec::new(), false);
+    loop {
+        let event = match events.next() {
+            Ok(event) => event,
+            Err(Errno::INTR) => continue,
+            Err(_) => break, // no more for now
+        };
+        let mut state = watch.state.lock();
+        if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
+            state.files.values_mut().for_each(|(_, spoiled)| *spoiled = true);
+            short = true; // what was lost may concern any
+        } else if Some(event.wd()) == state.limit {
+            short = true;
+        } else if let Some((_, is_spoiled)) = state.files.get_mut(&event.wd()) {
+            *is_spoiled = true;
+            spoiled.push(event.wd());
+        }
+    }
+    (spoiled, short)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ask, bytes, keep, may_keep, take};
+    use super::*;
+    use crate::map::ahead::Reach;
+    use crate::map::mapped::Map;
+    use std::fs::File;
+
+    /// A kept map of a new file; its path.
+    fn kept(name: &str) -> String {
+        let path = format!("/dev/shm/famio-watch-{name}-{}", std::process::id());
+        std::fs::write(&path, [1; 8192]).unwrap();
+        let file = File::open(&path).unwrap();
+        crate::map::guard::install().unwrap();
+        assert!(may_keep(file.as_fd()));
+        let mut map = Map::new(file.as_fd(), 8192, false, Reach::Touch).unwrap();
+        map.watched = Watched::new(file.as_fd());
+        keep(ask(file.as_fd(), false).unwrap().key, map);
+        path
+    }
+
+    /// Waits for the thread that watches.
+    fn until_nothing_is_kept() {
+        while bytes() != 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    // One test: there is one cache.
+    #[test]
+    fn what_happens_to_a_file_or_to_memory_is_heard() {
+        let path = kept("limit");
+        assert_eq!(bytes(), 8192);
+        // In the place of the cgroup's file, which the kernel says was changed when a limit is met.
+        let limit = format!("{path}-events");
+        std::fs::write(&limit, "max 0").unwrap();
+        {
+            let mut state = watch().state.lock();
+            let seen = inotify::add_watch(state.inotify.as_ref().unwrap(), &*limit, WatchFlags::MODIFY).unwrap();
+            state.limit = Some(seen);
+        }
+        std::fs::write(&limit, "max 1").unwrap();
+        until_nothing_is_kept();
+        std::fs::remove_file(limit).unwrap();
+        std::fs::remove_file(path).unwrap();
+
+        let path = kept("mode");
+        let file = File::open(&path).unwrap();
+        assert!(take(&ask(file.as_fd(), true).unwrap()).is_none(), "another kind of map");
+        file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        until_nothing_is_kept();
+        std::fs::remove_file(path).unwrap();
+
+        std::fs::remove_file(kept("name")).unwrap();
+        until_nothing_is_kept();
+        let path = kept("again");
+        std::fs::rename(kept("other"), &path).unwrap(); // one loses its last name, the other changes its
+        while bytes() > 8192 {
+            std::thread::yield_now();
+        }
+        std::fs::remove_file(path).unwrap();
+        until_nothing_is_kept();
+    }
+}

@@ -1,0 +1,33 @@
+//! A forked child has its parent's files in its memory, and must not use them.
+
+use std::sync::Once;
+
+/// Sees to it that a child is told. Once for all.
+pub(super) fn watch() {
+    static WATCHED: Once = Once::new();
+    // SAFETY: the functions are there as long as the process.
+    WATCHED.call_once(|| unsafe {
+        libc::pthread_atfork(Some(before), Some(parent), Some(child));
+    });
+}
+
+extern "C" fn before() {
+    let thread = crate::thread::current();
+    if thread.locks_held.get() != 0 || thread.posix_locks.get() != 0 {
+        return; // from a signal handler that interrupted a call of ours
+    }
+    crate::file::bar_leases();
+    crate::file::shadow::before_fork();
+    crate::file::remember_for_child();
+}
+
+extern "C" fn parent() {
+    crate::file::forget_for_child();
+}
+
+extern "C" fn child() {
+    let thread = crate::thread::current();
+    thread.locks_held.set(0);
+    thread.posix_locks.set(0);
+    crate::file::disown_all();
+}

@@ -1,0 +1,235 @@
+//! Atomic files for Rust: owned, safe, opened by path.
+
+mod forks;
+mod options;
+
+pub use options::OpenOptions;
+
+use crate::error::{Error, Result};
+use crate::file::{self, Access, UserBuf};
+use crate::region::Region;
+use core::ops::{Bound, RangeBounds};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A file whose changes between two [SYNC](Self::sync)s are durable as a whole or, after a crash, gone as a whole.
+///
+/// Opened by [`options`](Self::options). All calls take `&self`, and may be made from any thread. Several may be open of one
+/// file: they are of one epoch.
+///
+/// When the last one is dropped, the file is committed and closed clean; [`close`](Self::close) says whether that went well. A
+/// process that ends without it is as one that was killed: who opens the file next finds it as at the last SYNC.
+///
+/// A forked child can't use it (`EBUSY`), and opens the file itself.
+#[derive(Debug)]
+pub struct AtomicFile {
+    file: Arc<file::AtomicFile>,
+    /// Until it is closed.
+    fd: Option<OwnedFd>,
+    writable: bool,
+}
+
+impl AtomicFile {
+    /// How to open: as a file that exists, for reading and writing, unless said otherwise.
+    pub fn options() -> OpenOptions {
+        OpenOptions::default()
+    }
+
+    /// Opens a file that exists, for reading and writing.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::options().open(path)
+    }
+
+    fn new(fd: OwnedFd, access: Access, path: &std::ffi::CStr, settings: &crate::Settings) -> Result<Self> {
+        forks::watch();
+        let file = file::AtomicFile::open(fd.as_fd(), access, path, settings)?;
+        Ok(Self { file, fd: Some(fd), writable: access == Access::Write })
+    }
+
+    fn named(&self, errno: i32, what: impl core::fmt::Display) -> Error {
+        Error::with(errno, format!("{}: {what}", self.file.path().to_string_lossy()))
+    }
+
+    fn may_write(&self) -> Result<()> {
+        if self.writable { Ok(()) } else { Err(self.named(libc::EBADF, "it was opened for reading")) }
+    }
+
+    /// Reads from `offset` on; fewer bytes than asked for at the end of the file.
+    ///
+    /// # Errors
+    /// `EIO`: the medium is bad, or the file was cut by somebody else. `EBUSY`: in a forked child.
+    pub fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize> {
+        // SAFETY: a buffer of the caller's, which is borrowed.
+        unsafe { self.file.read(offset, &[UserBuf::of(bytes)]) }.map_err(|e| self.file.named(e))
+    }
+
+    /// Reads all of `bytes` from `offset` on.
+    ///
+    /// # Errors
+    /// As [`read_at`](Self::read_at). `ENXIO`: the file ends before.
+    pub fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            match self.read_at(&mut bytes[done..], offset + done as u64)? {
+                0 => {
+                    let what = format!("{} bytes at {offset} lie beyond the end of the file", bytes.len());
+                    return Err(self.named(libc::ENXIO, what));
+                }
+                n => done += n,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all of `bytes` at `offset`; part of the open epoch until the next [`sync`](Self::sync).
+    ///
+    /// # Errors
+    /// `EBADF`: it was opened for reading. `EFBIG`, `ENOSPC`, `EDQUOT`: there is no room, of which a part may be used up.
+    /// `EIO`: an earlier SYNC failed: the file takes no more writes. `EBUSY`: another process has it, and keeps it; or in a
+    /// forked child. At the first write: `EINVAL`: settings that would weaken durability unsaid; `EOPNOTSUPP`: the file system is
+    /// not supported.
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.may_write()?;
+        let mut done = 0;
+        while done < bytes.len() {
+            let rest = UserBuf { base: bytes[done..].as_ptr().cast_mut(), len: bytes.len() - done };
+            // SAFETY: a slice, which is only read.
+            match unsafe { self.file.write(offset + done as u64, &[rest]) }.map_err(|e| self.file.named(e))? {
+                0 => return Err(self.named(libc::ENOSPC, "no space left")),
+                n => done += n,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all of `bytes` at the end of the file, as one piece that no other thread's comes into; gives where.
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at). `ENOSPC` also: there was room for a part, which is taken away again unless somebody has
+    /// written behind it.
+    pub fn append(&self, bytes: &[u8]) -> Result<u64> {
+        self.may_write()?;
+        let all = UserBuf { base: bytes.as_ptr().cast_mut(), len: bytes.len() };
+        // SAFETY: a slice, which is only read.
+        let (at, done) = unsafe { self.file.append(&[all]) }.map_err(|e| self.file.named(e))?;
+        if done == bytes.len() {
+            return Ok(at);
+        }
+        if self.len() == at + done as u64 {
+            self.file.set_size(at)?;
+        }
+        Err(self.named(libc::ENOSPC, format!("there is room for {done} of {} bytes", bytes.len())))
+    }
+
+    /// Bytes, with what was not committed yet.
+    pub fn len(&self) -> u64 {
+        self.file.size()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Makes it so long; part of the open epoch. What is new shows zeros.
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at).
+    pub fn set_len(&self, len: u64) -> Result<()> {
+        self.may_write()?;
+        self.file.set_size(len).map_err(|e| self.file.named(e))
+    }
+
+    /// SYNC: all that was written, and stored in its regions, before the call is durable when it returns, as a whole. What it
+    /// survives depends on the file's domain (`docs/guarantees.md`).
+    ///
+    /// # Errors
+    /// `EIO`: it can't be made durable; the file takes no more writes, and when it is opened again it is as at this SYNC, as a whole,
+    /// or as at the one before. Those of a write, for what was stored in regions. `EBUSY`: in a forked child.
+    pub fn sync(&self) -> Result<()> {
+        self.file.sync().map_err(|e| self.file.named(e))
+    }
+
+    /// Says how a range of the file will be read by calls: of the maps that it is read through. Advice: never an error, and it
+    /// changes no byte.
+    ///
+    /// - `Sequential`, `WillNeed`: what is read soon is mapped in the background.
+    /// - `Random`: nothing is mapped ahead any more. `Normal`: what is seen decides again.
+    /// - `DontNeed`: page tables go, and what the [mapping cache](crate::map::cache) has of the file.
+    pub fn advise(&self, range: impl RangeBounds<u64>, advice: crate::map::Advice) {
+        let (start, end) = bounds(range, u64::MAX);
+        self.file.advise(start..end, advice);
+    }
+
+    /// Maps a part of the file, from a multiple of 4096 on; for writing, if the file is open for it. Without an end: as far as
+    /// the file goes now.
+    ///
+    /// # Errors
+    /// `EINVAL`: a bad range, or of no bytes. `ENOMEM`: the file is too large to be mapped for writing, which takes memory for all of
+    /// it, at most a quarter of the machine's; or there is no address space. Those of [`write_at`](Self::write_at).
+    pub fn map(&self, range: impl RangeBounds<u64>) -> Result<Region> {
+        self.map_for(range, self.writable)
+    }
+
+    /// Maps a part of the file for reading.
+    ///
+    /// # Errors
+    /// As [`map`](Self::map).
+    pub fn map_read(&self, range: impl RangeBounds<u64>) -> Result<Region> {
+        self.map_for(range, false)
+    }
+
+    fn map_for(&self, range: impl RangeBounds<u64>, writable: bool) -> Result<Region> {
+        let (start, end) = bounds(range, self.len());
+        let Some(fd) = &self.fd else { return Err(Error::new(libc::EBADF)) };
+        Region::new(&self.file, fd.as_raw_fd(), start..end, writable).map_err(|e| self.file.named(e))
+    }
+
+    /// Closes it. The last one that is open of its file, with no region left: commits it, settles it and leaves an ordinary file.
+    ///
+    /// # Errors
+    /// Those of that commit; it is closed all the same, and when it is opened again as it was closed, or as at the last SYNC.
+    pub fn close(mut self) -> Result<()> {
+        self.let_go()
+    }
+
+    fn let_go(&mut self) -> Result<()> {
+        let Some(fd) = self.fd.take() else { return Ok(()) };
+        // Before the kernel closes it.
+        self.file.remove_descriptor(fd.as_raw_fd()).map_err(|e| self.file.named(e))
+    }
+}
+
+/// Where a range begins and ends; `all`: the end of one that has none.
+fn bounds(range: impl RangeBounds<u64>, all: u64) -> (u64, u64) {
+    let start = match range.start_bound() {
+        Bound::Included(&start) => start,
+        Bound::Excluded(&before) => before.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&last) => last.saturating_add(1),
+        Bound::Excluded(&end) => end,
+        Bound::Unbounded => all,
+    };
+    (start, end)
+}
+
+impl Drop for AtomicFile {
+    fn drop(&mut self) {
+        if let Err(error) = self.let_go() {
+            crate::sys::notice(&self.file.named(error).to_string());
+        }
+    }
+}
+
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
+    shared::<AtomicFile>();
+    shared::<Region>();
+    shared::<OpenOptions>();
+};

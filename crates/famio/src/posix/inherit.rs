@@ -1,0 +1,187 @@
+//! Descriptors of atomic files that a process has from another: from its parent, from the program that it was before `exec`, or
+//! through a socket. It becomes one more process at the file (`file::turn`), at its first call.
+
+use super::description::{Description, EMULATED, Handle};
+use super::lock::{Lock, not_reentered};
+use super::{Ret, demote, mark, open, policy, process, raw, table};
+use crate::error::{Error, Result};
+use crate::file::AtomicFile;
+use crate::sys::identity;
+use core::ptr;
+use std::os::fd::{BorrowedFd, RawFd};
+
+/// One thread at a time makes a parent's description the child's own.
+static ADOPTING: Lock = Lock::new();
+
+/// In a forked child: another thread of the parent may have been at it.
+pub(super) fn forget() {
+    ADOPTING.reset();
+}
+
+/// In a forked child: what leads to `theirs`, the parent's description, leads to one of this process's own from now on. Where that
+/// can't be, all stays as it is, and calls are refused ([`Description::check_ours`]).
+#[cold]
+pub(super) fn adopt(fd: RawFd, theirs: &'static Description) {
+    if not_reentered().is_err() || process::in_vfork_child() {
+        return;
+    }
+    let adopting = ADOPTING.lock();
+    if theirs.is_ours() || theirs.is_handed_back() || !table::leads_to(fd, theirs) {
+        return; // another thread was first
+    }
+    if theirs.file().is_demoted() {
+        theirs.forget_lock();
+        theirs.hand_back(fd);
+        return;
+    }
+    let adopted = adopt_as_own(fd, theirs);
+    drop(adopting);
+    match adopted {
+        // A lease would be the parent's, too.
+        Ok(Some(own)) => drop(own.file().bar_lease()),
+        Ok(None) => {}
+        Err(error) => process::say_error(theirs.path(), &error),
+    }
+}
+
+fn adopt_as_own(fd: RawFd, theirs: &'static Description) -> Result<Option<Handle>> {
+    // Somebody may have closed it out of our sight.
+    // SAFETY: a number that is no descriptor is an error of the kernel's.
+    let same = |fd: RawFd| identity(unsafe { BorrowedFd::borrow_raw(fd) }).ok() == Some(theirs.file().key());
+    if !same(fd) {
+        table::forget(fd);
+        return Ok(None);
+    }
+    let kernel_access = theirs.kernel_access();
+    // SAFETY: the descriptor is open, and stays so during the call.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    let settings = theirs.file().settings();
+    let file = AtomicFile::open(borrowed, table::access(kernel_access), theirs.path(), settings)?;
+    let position = (!theirs.is_shared()).then(|| theirs.position(fd));
+    let own = Handle::new(file, theirs.path().to_owned(), theirs.flags(), kernel_access, position);
+    let mut all = Vec::new();
+    table::for_each(0, u32::MAX, |fd, handle| {
+        if ptr::eq(&**handle, theirs) {
+            all.push(fd);
+        }
+    });
+    for other in all {
+        if same(other) {
+            own.file().add_descriptor(other, table::access(kernel_access));
+        }
+        table::install(other, own.share());
+    }
+    Ok(Some(own))
+}
+
+/// Before other processes may come to have this one's descriptors, by a fork or as it passes them on: positions become the
+/// kernel's, and descriptions are marked.
+pub(super) fn share_all() {
+    table::for_each(0, u32::MAX, |fd, handle| {
+        if handle.is_live() {
+            handle.pass_on(fd);
+        }
+    });
+}
+
+/// Before a descriptor goes to another process, through a socket. A lease goes first: it would be the other's, too.
+pub fn pass_descriptor(fd: RawFd) {
+    if let Some(handle) = table::get(fd)
+        && handle.is_live()
+        && handle.file().bar_lease().is_ok()
+    {
+        handle.pass_on(fd);
+    }
+}
+
+/// After a descriptor has come from another process, through a socket. One of an atomic file that can't be opened as one here is
+/// closed.
+pub fn receive_descriptor(fd: RawFd) {
+    if fd >= 0 && not_reentered().is_ok() && !process::in_vfork_child() {
+        let _ = receive(fd); // said, and closed
+    }
+}
+
+/// A descriptor that came from elsewhere: if it is marked it is an atomic file's. One that can't be made so is closed: used past
+/// its log it would be wrong data.
+///
+/// # Errors
+/// Those of opening an atomic file.
+pub(super) fn receive(fd: RawFd) -> Result<()> {
+    table::fresh(fd as isize);
+    let (Some(config), Some(flags)) = (process::config(), mark::get(fd)) else { return Ok(()) };
+    let stat = open::stat_of(fd).map_err(Error::new)?;
+    if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
+        return Ok(());
+    }
+    // SAFETY: no memory is passed.
+    let kernel = unsafe { raw!(SYS_fcntl, fd, libc::F_GETFL) } as i32;
+    let kernel_access = kernel & libc::O_ACCMODE;
+    let asked = if flags & libc::O_WRONLY != 0 { libc::O_WRONLY } else { kernel_access };
+    let flags = asked | (flags | kernel) & EMULATED;
+    let handle = open::attach(config, fd, c"?", flags, kernel_access, None).inspect_err(|error| {
+        process::say_error(&policy::path_of(fd, c"?"), error);
+        // SAFETY: the program has not seen the descriptor.
+        unsafe { raw!(SYS_close, fd) };
+    })?;
+    let _ = handle.file().bar_lease(); // it would be the others', too
+    if demote::unless_standard(fd as Ret) < 0 {
+        return Err(Error::new(libc::EBUSY));
+    }
+    Ok(())
+}
+
+/// After `exec`, at the start: descriptors that the program before has left to this one.
+pub(super) fn receive_all() {
+    let mut all = Vec::new();
+    each_descriptor(|fd| all.push(fd));
+    for fd in all {
+        let _ = receive(fd); // said, and closed
+    }
+}
+
+/// Calls `visit` for every descriptor of the process.
+fn each_descriptor(mut visit: impl FnMut(RawFd)) {
+    // SAFETY: a path of ours.
+    let folder = unsafe {
+        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+        raw!(SYS_openat, libc::AT_FDCWD, c"/proc/self/fd".as_ptr(), flags, 0)
+    };
+    if folder < 0 {
+        return;
+    }
+    let mut buffer = [0u64; 512];
+    loop {
+        // SAFETY: the kernel writes at most the buffer's length.
+        let got = unsafe { raw!(SYS_getdents64, folder, buffer.as_mut_ptr(), size_of_val(&buffer)) };
+        if got <= 0 {
+            break;
+        }
+        // SAFETY: the kernel has written so many bytes.
+        let mut rest = unsafe { core::slice::from_raw_parts(buffer.as_ptr().cast::<u8>(), got as usize) };
+        // An entry: 8 bytes of inode, 8 of offset, 2 of length, 1 of kind, the name.
+        while rest.len() > 19 {
+            let length = usize::from(u16::from_le_bytes([rest[16], rest[17]])).clamp(19, rest.len());
+            let name = rest[19..length].split(|&byte| byte == 0).next().unwrap_or_default();
+            let number = core::str::from_utf8(name).ok().and_then(|name| name.parse::<RawFd>().ok());
+            number.filter(|&fd| fd as Ret != folder).into_iter().for_each(&mut visit);
+            rest = &rest[length..];
+        }
+    }
+    // SAFETY: ours.
+    unsafe { raw!(SYS_close, folder) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn every_descriptor_is_found() {
+        let file = rustix::fs::memfd_create("famio-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let mut found = Vec::new();
+        each_descriptor(|fd| found.push(fd));
+        assert!(found.contains(&file.as_raw_fd()) && found.contains(&2), "{found:?}");
+    }
+}

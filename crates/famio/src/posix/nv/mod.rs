@@ -1,0 +1,75 @@
+//! The calls of `libfamio` (`crates/famio-capi`), as a table: where a program that uses them runs under `famio run`, there are
+//! two copies of this library in it, and the calls go to the one that has the files, the interposer's.
+//!
+//! Each has the convention of a system call: `-4095..=-1` is a negated errno. No panic leaves them.
+
+mod calls;
+mod elsewhere;
+mod message;
+mod recover;
+mod start;
+
+pub(crate) use elsewhere::is_elsewhere;
+pub use elsewhere::{TABLE, table_to_use};
+pub(super) use message::keep;
+pub use message::{last as last_message, write as write_message};
+pub use start::claim_hooks;
+pub(super) use start::start;
+
+use super::{Ret, fail};
+use crate::file::UserBuf;
+use core::ffi::{c_char, c_void};
+use std::os::fd::RawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Changes with every change of [`Table`].
+pub const VERSION: u64 = 1;
+
+/// The calls. What they take and give is in `include/famio.h`.
+#[repr(C)]
+#[allow(missing_docs, reason = "named as in C")]
+#[rustfmt::skip]
+pub struct Table {
+    pub version: u64,
+    /// Zero, or a negated errno: the library can't start.
+    pub start: unsafe extern "C" fn() -> Ret,
+    pub open: unsafe extern "C" fn(RawFd, *const c_char, i32, u32) -> Ret,
+    pub close: unsafe extern "C" fn(RawFd) -> Ret,
+    pub read: unsafe extern "C" fn(RawFd, *mut u8, usize) -> Ret,
+    pub write: unsafe extern "C" fn(RawFd, *const u8, usize) -> Ret,
+    pub pread: unsafe extern "C" fn(RawFd, *mut u8, usize, i64) -> Ret,
+    pub pwrite: unsafe extern "C" fn(RawFd, *const u8, usize, i64) -> Ret,
+    pub readv: unsafe extern "C" fn(RawFd, *const UserBuf, i32) -> Ret,
+    pub writev: unsafe extern "C" fn(RawFd, *const UserBuf, i32) -> Ret,
+    pub preadv: unsafe extern "C" fn(RawFd, *const UserBuf, i32, i64) -> Ret,
+    pub pwritev: unsafe extern "C" fn(RawFd, *const UserBuf, i32, i64) -> Ret,
+    pub lseek: unsafe extern "C" fn(RawFd, i64, i32) -> Ret,
+    pub fsync: unsafe extern "C" fn(RawFd) -> Ret,
+    pub fdatasync: unsafe extern "C" fn(RawFd) -> Ret,
+    pub ftruncate: unsafe extern "C" fn(RawFd, i64) -> Ret,
+    pub fstat: unsafe extern "C" fn(RawFd, *mut libc::stat) -> Ret,
+    pub mmap: unsafe extern "C" fn(usize, usize, i32, i32, RawFd, i64) -> Ret,
+    pub munmap: unsafe extern "C" fn(usize, usize) -> Ret,
+    pub msync: unsafe extern "C" fn(usize, usize, i32) -> Ret,
+    pub mremap: unsafe extern "C" fn(usize, usize, usize, i32, usize) -> Ret,
+    pub memmove: unsafe extern "C" fn(*mut u8, *const u8, usize) -> Ret,
+    pub memset: unsafe extern "C" fn(*mut u8, i32, usize) -> Ret,
+    pub strcpy: unsafe extern "C" fn(*mut u8, *const u8) -> Ret,
+    pub advise: unsafe extern "C" fn(usize, usize, i32) -> Ret,
+    pub recover: unsafe extern "C" fn(*const c_char, i32) -> Ret,
+    pub counters: unsafe extern "C" fn(RawFd, *mut c_void, usize) -> Ret,
+    pub message: unsafe extern "C" fn(*mut c_char, usize) -> Ret,
+}
+
+/// Runs a call; what it says of an error is kept for this thread.
+#[inline]
+fn caught(call: impl FnOnce() -> Ret) -> Ret {
+    let result = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
+        crate::sys::notice("a defect in the library was caught; the call fails with EIO; please report it");
+        fail(libc::EIO)
+    });
+    if (-4095..0).contains(&result) {
+        message::failed(-result as i32);
+    }
+    result
+}

@@ -1,0 +1,61 @@
+//! `nvrecover`: files as their last SYNC left them, for what is to read them without this library.
+
+use crate::error::{Error, Result};
+use crate::posix::process;
+use crate::recovery::{Options, Outcome, Report, Silent, Use, recover_path};
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Look, and change nothing.
+pub const DRY_RUN: i32 = 1;
+/// Where both have changed, the journal is right.
+pub const USE_JOURNAL: i32 = 2;
+/// Where both have changed, the file is right.
+pub const USE_FILE: i32 = 4;
+
+/// Recovers a file, a pool, or what lies below a folder. How many files were brought back, or would be.
+///
+/// # Errors
+/// `EINVAL`: flags that are not known, or contradict. `EBUSY`: a file is in use. `EIO`: file and journal contradict each other, or
+/// the journal can't be read. Others: the system's. The other files are recovered all the same.
+pub(super) fn recover(path: &CStr, flags: i32) -> Result<usize> {
+    let on_conflict = match flags & (USE_JOURNAL | USE_FILE) {
+        0 => Use::Refuse,
+        USE_JOURNAL => Use::Journal,
+        USE_FILE => Use::File,
+        _ => return Err(Error::new(libc::EINVAL)),
+    };
+    if flags & !(DRY_RUN | USE_JOURNAL | USE_FILE) != 0 {
+        return Err(Error::new(libc::EINVAL));
+    }
+    let Some(config) = process::config() else { return Err(Error::new(libc::ESHUTDOWN)) };
+    let options = Options { dry_run: flags & DRY_RUN != 0, on_conflict, threads: 0 };
+    let path = Path::new(OsStr::from_bytes(path.to_bytes()));
+    let mut recovered = 0;
+    let mut result = Ok(());
+    for report in recover_path(path, &config.settings, &options, &Silent)? {
+        match one(report) {
+            Ok(was) => recovered += usize::from(was),
+            Err(error) if result.is_ok() => result = Err(error),
+            Err(_) => {}
+        }
+    }
+    result.map(|()| recovered)
+}
+
+fn one(report: Report) -> Result<bool> {
+    let Report { journal, file, outcome, .. } = report;
+    let what = file.unwrap_or(journal);
+    match outcome {
+        Outcome::NothingToDo | Outcome::Clean => Ok(false),
+        Outcome::Recovered | Outcome::Discarded => Ok(true),
+        Outcome::Conflict(what) => Err(Error::with(libc::EIO, what)),
+        Outcome::InUse(by) => {
+            let by = by.map_or(String::new(), |pid| format!(" by process {pid}"));
+            Err(Error::with(libc::EBUSY, format!("{}: in use{by}", what.display())))
+        }
+        Outcome::Failed(error) if error.detail().is_some() => Err(error),
+        Outcome::Failed(error) => Err(error.context(what.display())),
+    }
+}

@@ -1,0 +1,52 @@
+//! Times that the program sets, after libc has: what is settled later must not move them.
+
+use super::{process, raw, stat, table};
+use core::ffi::c_char;
+use std::os::fd::RawFd;
+
+/// The marker for a time that stays, in the second of two.
+fn leaves_modified(times: *const libc::timespec) -> bool {
+    // SAFETY: the kernel has just read both.
+    !times.is_null() && unsafe { (*times.add(1)).tv_nsec } == libc::UTIME_OMIT
+}
+
+/// After `futimens`, and what else takes a descriptor; `times` is null where both are set.
+///
+/// # Safety
+/// The kernel has taken `times`, if `result` is 0.
+pub unsafe fn set_by_descriptor(fd: RawFd, times: *const libc::timespec, result: i32) {
+    if result == 0 && table::is_managed(fd) && !leaves_modified(times) && !process::in_vfork_child() {
+        // SAFETY: an empty path with this flag is the descriptor itself.
+        unsafe { tell(fd, c"".as_ptr(), libc::AT_EMPTY_PATH) };
+    }
+}
+
+/// After `utimensat`, and what else takes a path.
+///
+/// # Safety
+/// The kernel has taken `path` and `times`, if `result` is 0.
+pub unsafe fn set_by_path(dirfd: RawFd, path: *const c_char, times: *const libc::timespec, flags: i32, result: i32) {
+    if path.is_null() {
+        // SAFETY: the caller's promise.
+        return unsafe { set_by_descriptor(dirfd, times, result) };
+    }
+    if result == 0 && table::any() && !leaves_modified(times) && !process::in_vfork_child() {
+        // SAFETY: the caller's promise.
+        unsafe { tell(dirfd, path, flags & (libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH)) };
+    }
+}
+
+/// # Safety
+/// `path` is a C string.
+unsafe fn tell(dirfd: RawFd, path: *const c_char, flags: i32) {
+    // SAFETY: the caller's promise; zeros are a valid stat, filled in by the call.
+    let (done, shown) = unsafe {
+        let mut shown: libc::stat = core::mem::zeroed();
+        (raw!(SYS_newfstatat, dirfd, path, &raw mut shown, flags), shown)
+    };
+    if done == 0
+        && let Some(file) = stat::find(shown.st_dev, shown.st_ino)
+    {
+        file.times_were_set(libc::timespec { tv_sec: shown.st_mtime, tv_nsec: shown.st_mtime_nsec });
+    }
+}

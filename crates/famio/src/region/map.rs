@@ -1,0 +1,233 @@
+//! A region as an owned value.
+
+use super::advise::advise;
+use crate::error::{Error, Result};
+use crate::file::shadow::{self, Bytes, MapRequest, Mapped};
+use crate::file::{AtomicFile, UserBuf};
+use crate::map::Advice;
+use crate::sys::syscall;
+use core::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+
+const PAGE: u64 = 4096;
+
+/// A part of an atomic file in memory.
+///
+/// Made by [`AtomicFile::map`](crate::AtomicFile::map). What is [written](Self::write) to it, or stored through
+/// [`as_ptr`](Self::as_ptr), is part of the file's open epoch, with what is written to the file: the next
+/// [`sync`](crate::AtomicFile::sync), of the file or [of the region](Self::sync), makes all of it durable as a whole.
+///
+/// It may reach beyond the end of the file, and is used there when the file has grown. It keeps the file open: what it holds
+/// is committed, at the latest, when it is dropped and the file is closed.
+///
+/// ```
+/// # fn main() -> Result<(), famio::Error> {
+/// # let path = format!("/dev/shm/famio-doc-region-{}", std::process::id());
+/// let file = famio::AtomicFile::options().create(true).open(&path)?;
+/// file.set_len(1 << 20)?;
+/// let region = file.map(0..1 << 20)?;
+/// region.write(4096, b"all of it")?;
+/// file.write_at(b"or nothing", 8192)?;
+/// region.sync()?; // both, as a whole
+///
+/// let mut back = [0; 10];
+/// region.read(8192, &mut back)?;
+/// assert_eq!(&back, b"or nothing");
+/// drop(region);
+/// file.close()?;
+/// # std::fs::remove_file(&path).unwrap();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Region {
+    file: Arc<AtomicFile>,
+    /// Null: it was given up.
+    base: *mut u8,
+    /// Bytes that were asked for.
+    len: usize,
+    /// Where in the file it begins.
+    offset: u64,
+    writable: bool,
+}
+
+// SAFETY: an address range that only this value unmaps. What is read and written through it goes by raw copies, which other
+// threads may do at the same time.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Maps `range` of the file; `fd` is a descriptor of it.
+    pub(crate) fn new(file: &Arc<AtomicFile>, fd: RawFd, range: Range<u64>, writable: bool) -> Result<Self> {
+        let named = |errno, what: &str| Err(Error::with(errno, format!("{}: {what}", file.path().to_string_lossy())));
+        if !range.start.is_multiple_of(PAGE) {
+            return named(libc::EINVAL, "a region begins at a multiple of 4096 bytes");
+        }
+        if range.start >= range.end || range.end > i64::MAX as u64 {
+            return named(libc::EINVAL, "a region has at least one byte, and ends where files may");
+        }
+        let protection = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
+        let len = (range.end - range.start) as usize;
+        let offset = range.start;
+        let request = MapRequest {
+            addr: 0,
+            length: len,
+            prot: protection,
+            flags: libc::MAP_SHARED,
+            fd,
+            offset: offset as i64,
+            may_store: writable,
+        };
+        match shadow::map(file, &request)? {
+            Mapped::At(base) => Ok(Self { file: file.clone(), base: base as *mut u8, len, offset, writable }),
+            Mapped::HandBack => Err(shadow::too_large(file)),
+        }
+    }
+
+    /// For tests: of the layer below.
+    #[doc(hidden)]
+    pub fn of(file: &Arc<AtomicFile>, fd: BorrowedFd<'_>, range: Range<u64>, writable: bool) -> Result<Self> {
+        Self::new(file, fd.as_raw_fd(), range, writable)
+    }
+
+    /// Bytes that it spans, beyond the end of the file, too.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it spans none: never.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where in the file it begins.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    fn check(&self, at: usize, len: usize) -> Result<()> {
+        if at.checked_add(len).is_some_and(|end| end <= self.len) {
+            return Ok(());
+        }
+        let path = self.file.path().to_string_lossy();
+        let what = format!("{path}: {len} bytes at {at} do not lie in a region of {} bytes", self.len);
+        Err(Error::with(libc::EINVAL, what))
+    }
+
+    fn beyond(&self, at: usize, len: usize) -> Error {
+        let (path, size) = (self.file.path().to_string_lossy(), self.file.size());
+        let start = self.offset + at as u64;
+        let what = format!("{path}: {len} bytes at {start} lie beyond the end of the file, which has {size} bytes");
+        Error::with(libc::ENXIO, what)
+    }
+
+    /// Copies what is `at` bytes into the region to `bytes`.
+    ///
+    /// # Errors
+    /// `EINVAL`: not in the region. `ENXIO`: not all of it lies before the end of the file. `EIO`: the medium is bad. `EBUSY`: in a
+    /// forked child.
+    pub fn read(&self, at: usize, bytes: &mut [u8]) -> Result<()> {
+        self.check(at, bytes.len())?;
+        let mut done = 0;
+        while done < bytes.len() {
+            let offset = self.offset + (at + done) as u64;
+            // SAFETY: a buffer of the caller's, which is borrowed.
+            match unsafe { self.file.read(offset, &[UserBuf::of(&mut bytes[done..])]) }
+                .map_err(|e| self.file.named(e))?
+            {
+                0 => return Err(self.beyond(at, bytes.len())),
+                n => done += n,
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies `bytes` to the place `at` bytes into the region; part of the open epoch.
+    ///
+    /// # Errors
+    /// `EINVAL`: not in the region. `EACCES`: the file was opened for reading. `ENXIO`: it ends beyond the end of the file: make that
+    /// longer first. `ENOMEM`: the machine is out of memory.
+    pub fn write(&self, at: usize, bytes: &[u8]) -> Result<()> {
+        self.check(at, bytes.len())?;
+        if !self.writable {
+            let path = self.file.path().to_string_lossy();
+            return Err(Error::with(libc::EACCES, format!("{path}: the region is for reading")));
+        }
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let (offset, from) = (self.offset + at as u64, Bytes::From(bytes.as_ptr()));
+        // SAFETY: within the map, and from a slice.
+        let stored = unsafe { self.file.store(offset, self.base.wrapping_add(at), from, bytes.len()) };
+        stored.map_err(|e| if e.errno() == libc::ENXIO { self.beyond(at, bytes.len()) } else { self.file.named(e) })
+    }
+
+    /// The address of its first byte, for pointers. Stores through it are part of the epoch as [`write`](Self::write) is; what
+    /// is stored while a SYNC runs may be committed by that one or by the next.
+    ///
+    /// Safe to ask for; to use it is not: beyond the end of the file there is a SIGBUS, and nobody keeps another thread from
+    /// storing at the same place. It ends with the region.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Its bytes.
+    ///
+    /// # Safety
+    /// While the slice lives nobody changes them: not through a region or a map of the file, not by writing to the file, in this
+    /// or another process; and the file ends behind it.
+    pub unsafe fn as_slice(&self) -> &[u8] {
+        // SAFETY: mapped, and the caller's promise for what is there.
+        unsafe { core::slice::from_raw_parts(self.base, self.len) }
+    }
+
+    /// SYNC of the file: all that was written to it and stored through its regions is durable when it returns.
+    ///
+    /// # Errors
+    /// As [`AtomicFile::sync`](crate::AtomicFile::sync).
+    pub fn sync(&self) -> Result<()> {
+        self.file.sync().map_err(|e| self.file.named(e))
+    }
+
+    /// Says how `range` of the region, in whole pages, will be used. See [`advise`].
+    ///
+    /// # Errors
+    /// `EINVAL`: not in the region. Others: the kernel's.
+    pub fn advise(&self, range: Range<usize>, advice: Advice) -> Result<()> {
+        let len = range.end.saturating_sub(range.start);
+        self.check(range.start, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        let start = range.start / PAGE as usize * PAGE as usize;
+        advise(self.base as usize + start, range.end - start, advice)
+    }
+
+    /// Gives up the map. What was stored is committed by the next SYNC of the file, or when it is closed.
+    ///
+    /// # Errors
+    /// Where this was what kept the file open: those of its last commit.
+    pub fn unmap(mut self) -> Result<()> {
+        self.give_up()
+    }
+
+    fn give_up(&mut self) -> Result<()> {
+        let base = core::mem::replace(&mut self.base, core::ptr::null_mut()) as usize;
+        if base == 0 {
+            return Ok(());
+        }
+        // SAFETY: a map of ours, which nobody uses any more.
+        let kernel = || unsafe { syscall(libc::SYS_munmap, [base, self.len, 0, 0, 0, 0]) };
+        shadow::discard_telling(base, self.len, kernel).1
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if let Err(error) = self.give_up() {
+            crate::sys::notice(&self.file.named(error).to_string());
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The safe front: what it opens, what it refuses, and what it says.
+
+mod common;
+
+use common::Scratch;
+use famio::AtomicFile;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+fn errno(result: famio::Result<AtomicFile>) -> i32 {
+    result.map(drop).expect_err("an error").errno()
+}
+
+#[test]
+fn what_can_not_be_opened_says_why() {
+    let folder = Scratch::on_tmpfs("open-errors");
+    let path = folder.path().join("file");
+    let error = AtomicFile::open(&path).unwrap_err();
+    assert_eq!(error.errno(), libc::ENOENT);
+    assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+    AtomicFile::options().create_new(true).mode(0o600).open(&path).unwrap().close().unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(errno(AtomicFile::options().create_new(true).open(&path)), libc::EEXIST);
+    assert_eq!(errno(AtomicFile::open(folder.path())), libc::EINVAL);
+    assert_eq!(errno(AtomicFile::open(Path::new("a\0b"))), libc::EINVAL);
+    assert_eq!(errno(AtomicFile::options().read_only(true).truncate(true).open(&path)), libc::EINVAL);
+    let io: std::io::Error = AtomicFile::open("/none/none").unwrap_err().into();
+    assert_eq!(io.kind(), std::io::ErrorKind::NotFound);
+}
+
+#[test]
+fn a_file_for_reading_is_not_changed() {
+    let folder = Scratch::on_tmpfs("open-reading");
+    let path = folder.path().join("file");
+    std::fs::write(&path, b"as it is").unwrap();
+    let file = AtomicFile::options().read_only(true).open(&path).unwrap();
+    for result in [file.write_at(b"x", 0), file.append(b"x").map(drop), file.set_len(0)] {
+        assert_eq!(result.unwrap_err().errno(), libc::EBADF);
+    }
+    let mut bytes = [0; 20];
+    assert_eq!(file.read_at(&mut bytes, 3).unwrap(), 5);
+    assert_eq!(file.read_exact_at(&mut bytes, 0).unwrap_err().errno(), libc::ENXIO);
+    assert_eq!((file.len(), file.is_empty()), (8, false));
+    let region = file.map(..).unwrap();
+    region.read(0, &mut bytes[..8]).unwrap();
+    assert_eq!(&bytes[..8], b"as it is");
+    // SAFETY: nobody changes the file.
+    assert_eq!(unsafe { region.as_slice() }, b"as it is");
+    drop(file);
+    drop(region);
+}
+
+#[test]
+fn emptying_is_part_of_the_first_epoch() {
+    let folder = Scratch::on_disk("open-empties");
+    let path = folder.path().join("file");
+    std::fs::write(&path, b"before").unwrap();
+    let file = AtomicFile::options().truncate(true).open(&path).unwrap();
+    assert!(file.is_empty());
+    assert_eq!(file.append(b"after").unwrap(), 0);
+    file.close().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"after");
+}
+
+/// Two of one file are of one epoch, in threads, too.
+#[test]
+fn several_of_one_file_see_each_other() {
+    let folder = Scratch::on_tmpfs("open-several");
+    let path = folder.path().join("file");
+    let one = AtomicFile::options().create(true).open(&path).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| one.write_at(b"one", 0).unwrap());
+    });
+    let two = AtomicFile::open(&path).unwrap();
+    two.append(b" two").unwrap();
+    one.close().unwrap();
+    let mut bytes = [0; 7];
+    two.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!(&bytes, b"one two");
+    two.sync().unwrap();
+    two.close().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"one two");
+}

@@ -1,0 +1,104 @@
+/* famio.h: files whose changes between two SYNCs are durable as a whole or, after a crash, gone as a whole.
+ *
+ * Each call is like the POSIX call of its name: what it takes, what it returns, what errno says. nverrmsg() has a sentence for
+ * the last error of the thread. On a descriptor, or memory, that no atomic file has, each is that POSIX call.
+ *
+ * docs/api.md and famio(7) say how they fit together; each has a man page.
+ *
+ * SPDX-License-Identifier: Apache-2.0 OR MIT */
+#ifndef FAMIO_H
+#define FAMIO_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The version of this header. */
+#define FAMIO_VERSION_MAJOR 0
+#define FAMIO_VERSION_MINOR 1
+
+/* A flag for open(2) under `famio run`: the file is atomic though no pattern names it. nvopen() has it always. Without
+ * Famio the kernel ignores it. */
+#ifndef O_ATOMIC
+#define O_ATOMIC 0x40000000
+#endif
+
+/* Advice for nvadvise(): as POSIX_MADV_NORMAL and so on. */
+#define NVADV_NORMAL 0
+#define NVADV_RANDOM 1
+#define NVADV_SEQUENTIAL 2
+#define NVADV_WILLNEED 3
+#define NVADV_DONTNEED 4
+
+/* Flags for nvrecover(). */
+#define NVRECOVER_DRY_RUN 1     /* look, and change nothing */
+#define NVRECOVER_USE_JOURNAL 2 /* where the file was changed without us, the journal is right */
+#define NVRECOVER_USE_FILE 4    /* where the file was changed without us, the file is right */
+
+/* What a file has done. Later versions may add to the end. */
+struct nvcounters {
+  uint64_t size;         /* bytes, with the open epoch */
+  uint64_t committed;    /* epochs that its journal has committed; 0 while it has none */
+  uint64_t epoch_writes; /* writes since the last SYNC */
+  uint64_t epoch_bytes;  /* their bytes */
+  uint64_t epoch_reads;  /* reads since the last SYNC that did not come from maps */
+  uint64_t mapped;       /* bytes of it that are mapped, each as often as it is */
+  uint32_t attached;     /* 1: it has a journal, since its first write */
+  uint32_t dirty;        /* 1: something was written since the last SYNC; stores in maps are not known before */
+};
+
+/* Files. nvopen() makes what it opens atomic in this process, and recovers it first. */
+int nvopen(const char *path, int flags, ... /* mode_t mode */);
+int nvopenat(int dirfd, const char *path, int flags, ... /* mode_t mode */);
+int nvclose(int fd);
+ssize_t nvread(int fd, void *buf, size_t count);
+ssize_t nvwrite(int fd, const void *buf, size_t count);
+ssize_t nvpread(int fd, void *buf, size_t count, off_t offset);
+ssize_t nvpwrite(int fd, const void *buf, size_t count, off_t offset);
+ssize_t nvreadv(int fd, const struct iovec *iov, int iovcnt);
+ssize_t nvwritev(int fd, const struct iovec *iov, int iovcnt);
+ssize_t nvpreadv(int fd, const struct iovec *iov, int iovcnt, off_t offset);
+ssize_t nvpwritev(int fd, const struct iovec *iov, int iovcnt, off_t offset);
+off_t nvlseek(int fd, off_t offset, int whence);
+int nvftruncate(int fd, off_t length);
+int nvfstat(int fd, struct stat *statbuf);
+
+/* SYNC: all that was written to the file, copied to its maps and stored there before the call is durable when it returns. */
+int nvfsync(int fd);
+int nvfdatasync(int fd);
+int nvmsync(void *addr, size_t length, int flags);
+
+/* Maps: regions, that may be stored to through pointers and by the copies below. */
+void *nvmmap(void *addr, size_t length, int prot, int flags, int fd, off_t offset);
+int nvmunmap(void *addr, size_t length);
+void *nvmremap(void *old_address, size_t old_size, size_t new_size, int flags, ... /* void *new_address */);
+int nvadvise(void *addr, size_t length, int advice);
+
+/* Copies. Each side may lie in a map or not, and they may overlap. Null with errno: ENXIO, beyond the end of the file;
+ * EACCES, a map that may not be stored to; ENOMEM. */
+void *nvmemcpy(void *dest, const void *src, size_t n);
+void *nvmemmove(void *dest, const void *src, size_t n);
+void *nvmemset(void *dest, int c, size_t n);
+char *nvstrcpy(char *dest, const char *src);
+
+/* Brings a file, or the files below a folder, to their last SYNC after a crash; how many. nvopen() does it by itself. */
+int nvrecover(const char *path, int flags);
+
+/* Fills in at most `size` bytes of the counters of the file behind fd. */
+int nvcounters(int fd, struct nvcounters *counters, size_t size);
+
+/* Words for an errno, and what the last call of this thread that failed had to say: both until the next such call. */
+const char *nvstrerror(int errnum);
+const char *nverrmsg(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

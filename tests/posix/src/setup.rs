@@ -1,0 +1,58 @@
+//! Where a run is, and how Famio is told to keep its file.
+
+use famio_kill::launch::Famio;
+use famio_kill::place::{self, Place};
+use std::path::{Path, PathBuf};
+
+/// A file system and options of `famio run`.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Where its folder is made.
+    pub parent: PathBuf,
+    /// `tmpfs` or `disk`.
+    pub on: &'static str,
+    /// Options of `famio run`.
+    pub options: Vec<&'static str>,
+}
+
+impl Setup {
+    /// All of them: each domain that this machine has, or that can be emulated, with each policy that it knows.
+    pub fn all(disk: Option<&Path>) -> Result<Vec<Self>, String> {
+        const POLICIES: [&str; 4] = ["auto", "undo", "redo", "alternate"];
+        let disk = disk.map_or_else(place::disk, |disk| Ok(disk.to_path_buf()))?;
+        let mut all = vec![Self { parent: disk.clone(), on: "disk", options: Vec::new() }];
+        for policy in POLICIES {
+            let memory = place::memory().to_path_buf();
+            let with = |parent: &PathBuf, on, before: &[&'static str]| {
+                let options = before.iter().copied().chain(["--policy", policy]).collect();
+                Self { parent: parent.clone(), on, options }
+            };
+            all.push(with(&memory, "tmpfs", &[]));
+            all.push(with(&memory, "tmpfs", &["--domain", "emulated"]));
+            all.push(with(&disk, "disk", &["--durability", "process"]));
+        }
+        Ok(all)
+    }
+
+    /// One of each domain, with the policy that it takes by itself.
+    pub fn few() -> Result<Vec<Self>, String> {
+        let mut all = Self::all(None)?;
+        all.retain(|setup| !["undo", "redo", "alternate"].iter().any(|policy| setup.options.contains(policy)));
+        Ok(all)
+    }
+
+    /// A folder there, that goes away with the value.
+    pub fn place(&self) -> Result<Place, String> {
+        Place::new(&self.parent, "famio-posix")
+    }
+
+    /// The command, told so.
+    pub fn famio(&self) -> Result<Famio, String> {
+        Famio::beside_me(&self.options)
+    }
+
+    /// In words, as options of this program.
+    pub fn name(&self) -> String {
+        [&[self.on][..], &self.options].concat().join(" ")
+    }
+}
