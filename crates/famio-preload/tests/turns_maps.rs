@@ -54,6 +54,26 @@ fn maps_of_a_file_that_nobody_changes_follow_who_begins_to() {
     });
 }
 
+/// With its descriptor it had left the file: what another process wrote after its first SYNC did not show.
+#[test]
+fn a_map_follows_others_after_its_descriptor_that_only_reads_is_closed() {
+    everywhere("maps-closed", |folder, domain| {
+        let mut a = Agent::new(folder, domain);
+        for order in ["look atomic", "mapread", "close"] {
+            a.ok(order);
+        }
+        let mut b = Agent::with(folder, domain);
+        for order in ["write 0 first", "sync", "write 10 second"] {
+            b.ok(order);
+        }
+        assert_eq!(a.tell("load 0 18"), "first.....second..");
+        a.ok("unmap");
+        a.end();
+        b.end();
+        assert_eq!(&folder.read("atomic")[..18], b"first.....second..");
+    });
+}
+
 #[test]
 fn who_only_reads_maps_what_others_are_writing() {
     everywhere("maps-reader", |folder, domain| {

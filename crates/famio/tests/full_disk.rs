@@ -96,6 +96,12 @@ impl Drop for Small {
     }
 }
 
+/// Gives the room back at once: a child that another test starts may hold the file for a moment.
+fn empty(filler: &Path) {
+    File::options().write(true).truncate(true).open(filler).unwrap();
+    fs::remove_file(filler).unwrap();
+}
+
 fn run(program: &str, args: &[&str]) -> Result<(), String> {
     let output = Command::new(program).args(args).output().map_err(|e| format!("{program}: {e}"))?;
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
@@ -191,7 +197,7 @@ fn a_full_file_system(on_tmpfs: bool) {
             file.opened.atomic().sync().unwrap_or_else(|e| panic!("{what}: SYNC over: {e}"));
         }
         file.check();
-        fs::remove_file(&filler).unwrap();
+        empty(&filler);
         let at = file.model.len();
         assert_eq!(file.write(at, 500_000, 77), Ok(500_000), "{what}: with room again");
         file.opened.atomic().sync().unwrap();
@@ -251,7 +257,7 @@ fn holes_of_a_file_on_a_full_file_system() {
             }
             assert!(full, "{name}, {settings:?}: 4 MiB went into 700 KiB");
             file.check();
-            fs::remove_file(filler).unwrap();
+            empty(&filler);
             assert_eq!(file.write(3 << 20, 60_000, 5), Ok(60_000), "{name}, {settings:?}: with room again");
             file.close(&path);
             fs::remove_file(path).unwrap();
@@ -276,7 +282,7 @@ fn a_full_pool() {
         let filler = small.fill(0);
         assert_eq!(file.write(0, 100, 9), Err(libc::ENOSPC), "{settings:?}: no room for the journal");
         file.check();
-        fs::remove_file(&filler).unwrap();
+        empty(&filler);
         file.write(0, 100, 9).unwrap();
         file.opened.atomic().sync().unwrap();
         let filler = small.fill(0);
@@ -293,7 +299,7 @@ fn a_full_pool() {
         assert!(full, "{settings:?}: an epoch of 6 MiB went into a full pool");
         file.opened.atomic().sync().unwrap();
         file.check();
-        fs::remove_file(filler).unwrap();
+        empty(&filler);
         for at in (0..4 << 20).step_by(64 << 10) {
             assert_eq!(file.write(at, 60_000, 8), Ok(60_000), "{settings:?}: with room again");
         }
@@ -320,7 +326,7 @@ fn a_piece_that_does_not_fit() {
         assert!(error.to_string().contains(path.to_str().unwrap()), "{name}: {error}");
         assert_eq!(file.len(), 5, "{name}");
         file.sync().unwrap();
-        fs::remove_file(filler).unwrap();
+        empty(&filler);
         assert_eq!(file.append(&[7; 100_000]).unwrap(), 5, "{name}");
         file.close().unwrap();
         assert_eq!(fs::metadata(&path).unwrap().len(), 100_005, "{name}");
@@ -360,7 +366,7 @@ fn a_cut_takes_no_room_from_what_came_after_it() {
     file.opened.atomic().sync().unwrap();
     file.check();
     file.close(&path);
-    fs::remove_file(filler).unwrap();
+    empty(&filler);
 }
 
 /// Killed when full: the committed state is recovered, with no room for anything.
@@ -369,7 +375,9 @@ fn a_kill_on_a_full_file_system() {
     for on_tmpfs in [true, false] {
         let name = format!("killed-full-{on_tmpfs}");
         let Some(small) = Small::new(&name, on_tmpfs, 24) else { return };
+        let free = small.free();
         for settings in settings(on_tmpfs) {
+            small.wait_for(free); // a child of another test may have had the filler
             let path = small.path().join("file");
             fs::write(&path, crash::initial()).unwrap();
             let steps = crash::history();

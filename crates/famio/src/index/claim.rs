@@ -55,9 +55,11 @@ impl Claim {
                 Err(e) => return Err(failed(e)),
             }
             // The owner may have removed the name between our open and our lock.
+            let unlocks = Unlocks(&lock);
             let here = rustix::fs::fstat(&lock).map_err(failed)?;
             if here.st_nlink == 1 {
                 own_like(&lock, &here, like)?;
+                core::mem::forget(unlocks);
                 return Ok(Ok(Self { lock, name, exclusive }));
             }
         }
@@ -75,8 +77,10 @@ impl Claim {
         let low = rustix::fs::openat(CWD, &*next, flags, Mode::RUSR | Mode::WUSR)?;
         let lock = high_duplicate(low.as_fd())?;
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        let unlocks = Unlocks(&lock);
         own_like(&lock, &rustix::fs::fstat(&lock)?, like)?;
         rustix::fs::renameat(CWD, &*next, CWD, &*self.name)?;
+        core::mem::forget(unlocks);
         let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
         self.lock = lock;
         Ok(())
@@ -126,6 +130,15 @@ impl Claim {
         }
         // Unlocked by name, not by closing: a forked child may hold a duplicate.
         let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
+    }
+}
+
+/// A lock that goes with the value: by name, for a child that is forked meanwhile holds a duplicate as long as it likes.
+pub(super) struct Unlocks<'a>(pub &'a OwnedFd);
+
+impl Drop for Unlocks<'_> {
+    fn drop(&mut self) {
+        let _ = rustix::fs::flock(self.0, FlockOperation::Unlock);
     }
 }
 

@@ -4,6 +4,7 @@
 //! None that is in use goes: its lock is held. None whose file could still be recovered goes, as far as can be told by the
 //! paths that it was left with: it knows when the last writer left.
 
+use super::claim::Unlocks;
 use super::shared::{HINTS, MAGIC, Shared};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -54,6 +55,7 @@ pub(crate) fn sweep() {
         if !is_stale(&arena, of) || rustix::fs::flock(&arena, FlockOperation::NonBlockingLockExclusive).is_err() {
             continue;
         }
+        let _unlocks = Unlocks(&arena);
         let same = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|there| {
             rustix::fs::fstat(&arena).is_ok_and(|here| (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino))
         });

@@ -214,9 +214,10 @@ impl AtomicFile {
         unsafe { shadow.read(&self.shadow, offset, bufs) }
     }
 
-    /// The program closes its last descriptor: if it has the file mapped, one of ours stays, so that what it stores is not lost.
+    /// The program closes its last descriptor: if it has the file mapped, one of ours stays, so that what it stores is not lost, and
+    /// what others write shows.
     pub(super) fn keep_for_maps(&self, fd: RawFd) {
-        if !ranges::has(self.key(), |range| range.shadow || range.may_store) {
+        if !ranges::has(self.key(), |_| true) {
             return;
         }
         // SAFETY: the program's descriptor, which it closes after this.

@@ -19,7 +19,7 @@ pub(crate) use page::{SESSION, TRAVELS};
 pub(crate) use places::{Standing, Writer};
 pub(crate) use positions::Positions;
 
-use super::claim::{lock_soon, own_like};
+use super::claim::{Unlocks, lock_soon, own_like};
 use crate::error::{Error, Result};
 use crate::sys::high_duplicate;
 use crate::thread::Mutex;
@@ -120,6 +120,7 @@ impl Door {
             let file = high_duplicate(low.as_fd())?;
             drop(low);
             lock_door(&file).map_err(|e| failed(e.into()))?;
+            let unlocks = Unlocks(&file);
             let stat = rustix::fs::fstat(&file)?;
             if stat.st_nlink == 0 {
                 continue; // its last process removed it between our open and our lock
@@ -132,9 +133,8 @@ impl Door {
             // In the place of the page that was here before: somebody may be looking at it.
             let old = self.page.load(Ordering::Acquire);
             self.page.store(map(&file, old).map_err(failed)?.as_ptr(), Ordering::Release);
-            let came = self.come_in(&file, &mut has_journal);
-            let _ = rustix::fs::flock(&file, FlockOperation::Unlock);
-            came?;
+            self.come_in(&file, &mut has_journal)?;
+            drop(unlocks);
             *here = Some(file);
             return Ok(());
         }
@@ -282,6 +282,7 @@ pub(super) fn sweep_door(name: &core::ffi::CStr) {
     if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         return;
     }
+    let _unlocks = Unlocks(&file);
     let is_ours = rustix::fs::fstat(&file).is_ok_and(|stat| stat.st_nlink == 1 && stat.st_size as usize == SIZE);
     if !is_ours || is_locked(&file, 0, MEMBERS as i64) {
         return;

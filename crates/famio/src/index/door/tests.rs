@@ -13,6 +13,11 @@ fn key() -> (OwnedFd, u64, u64) {
     (file, 0xfa311 + u64::from(std::process::id()), ino)
 }
 
+/// As a kill: nothing was said, and the place goes. By name: a child that another test starts may hold a duplicate for a moment.
+fn killed(door: Door) {
+    assert!(door.file.lock().as_ref().is_some_and(|file| lock(file, libc::F_UNLCK, door.me().place)));
+}
+
 #[test]
 fn the_last_removes_it() {
     let (file, dev, ino) = key();
@@ -40,7 +45,7 @@ fn a_writer_is_open_over_or_dead() {
     mine.rely_on(wrote);
     assert_eq!(mine.standing(wrote), Standing::Over);
     let (wrote, before) = (other.me(), mine.me());
-    drop(other); // as a kill: nothing was said
+    killed(other);
     assert_eq!((mine.standing(wrote), mine.standing(before)), (Standing::Dead, Standing::Open));
     assert!(mine.leave());
 }
@@ -54,7 +59,7 @@ fn what_travels_keeps_the_last_one_in_and_the_place_of_a_dead_one() {
     std::fs::write(other.epoch_path(number), "x").unwrap();
     other.set_epoch(number);
     let wrote = other.me();
-    drop(other);
+    killed(other);
     let third = open(&file, dev, ino);
     assert_eq!(third.standing(wrote), Standing::Dead);
     assert!(third.leave());
@@ -83,7 +88,7 @@ fn what_the_dead_left_is_swept() {
     sweep_door(&name);
     assert!(exists(kept), "somebody is there");
     let all = [name_of(dev, ino), mine.epoch_path(kept), mine.epoch_path(left)];
-    drop(mine); // as a kill
+    killed(mine);
     let death = Door::of(dev, ino);
     death.page.store(map(&left_door(dev, ino), core::ptr::null_mut()).unwrap().as_ptr(), Ordering::Release);
     death.set_session(true);
@@ -96,6 +101,49 @@ fn what_the_dead_left_is_swept() {
     assert!(next.leave());
 }
 
+/// The process of the next test: its children have all that it has, and live as long as they like.
+#[test]
+fn sweeps_while_it_forks() {
+    if std::env::var_os("FAMIO_SWEEPS").is_none() {
+        return;
+    }
+    let (file, dev, ino) = key();
+    let mine = open(&file, dev, ino);
+    let name = std::ffi::CString::new(name_of(dev, ino).rsplit('/').next().unwrap()).unwrap();
+    let children: Vec<_> = std::thread::scope(|scope| {
+        let forks = scope.spawn(|| {
+            // SAFETY: the child does nothing but wait for its kill.
+            let fork = || match unsafe { libc::fork() } {
+                0 => loop {
+                    // SAFETY: a system call without arguments.
+                    unsafe { libc::pause() };
+                },
+                child => rustix::process::Pid::from_raw(child).unwrap(),
+            };
+            (0..50).map(|_| fork()).collect()
+        });
+        while !forks.is_finished() {
+            sweep_door(&name);
+        }
+        forks.join().unwrap()
+    });
+    let locked = lock_soon(&left_door(dev, ino), true);
+    for &child in &children {
+        rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
+        rustix::process::waitpid(Some(child), rustix::process::WaitOptions::empty()).unwrap();
+    }
+    locked.unwrap();
+    assert!(mine.leave());
+}
+
+/// A child that was forked meanwhile had a duplicate, and with it the lock: who came waited for its end, or in vain.
+#[test]
+fn a_sweep_leaves_no_lock_to_a_child() {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "index::door::tests::sweeps_while_it_forks", "--nocapture"]).env("FAMIO_SWEEPS", "1");
+    assert!(command.stdout(std::process::Stdio::null()).status().unwrap().success());
+}
+
 #[test]
 fn who_comes_after_all_have_died_finds_nothing_of_theirs() {
     let (file, dev, ino) = key();
@@ -105,7 +153,7 @@ fn who_comes_after_all_have_died_finds_nothing_of_theirs() {
     dead.set_epoch(number);
     dead.set_session(true);
     let path = dead.epoch_path(number);
-    drop(dead);
+    killed(dead);
     let next = open(&file, dev, ino);
     assert!(next.state() & (SESSION | TRAVELS) == 0 && !std::path::Path::new(&path).exists());
     assert!(next.leave());
