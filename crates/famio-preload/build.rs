@@ -119,9 +119,11 @@ fn fronts(rows: &[&table::Row]) -> String {
         "/* Made by build.rs. A descriptor that is not ours goes on to libc's function, with all arguments in their\n \
          * registers, by a tail call. */\n\
          typedef long function(long, long, long, long, long, long);\n\
+         #pragma GCC visibility push(hidden)\n\
          extern _Bool famio_is_managed(int fd);\n\
          extern function *volatile famio_next[];\n\
-         extern function *famio_find_next(unsigned long index);\n",
+         extern function *famio_find_next(unsigned long index);\n\
+         #pragma GCC visibility pop\n",
     );
     let goes_on = |row: &&&table::Row| ["cancel", "before", "after"].contains(&row.shape.as_str());
     for (index, row) in rows.iter().filter(goes_on).enumerate() {
@@ -138,7 +140,7 @@ fn fronts(rows: &[&table::Row]) -> String {
             };
             writeln!(
                 text,
-                "extern void famio_noted_{name}({taken});\n\
+                "extern void famio_noted_{name}({taken}) __attribute__((visibility(\"hidden\")));\n\
                  long famio_front_{name}(long a, long b, long c, long d, long e, long f) {{\n  \
                  function *next = famio_next[{index}];\n  \
                  if (!next) next = famio_find_next({index});\n  \
@@ -149,7 +151,7 @@ fn fronts(rows: &[&table::Row]) -> String {
         }
         writeln!(
             text,
-            "extern function famio_hook_{name};\n\
+            "extern function famio_hook_{name} __attribute__((visibility(\"hidden\")));\n\
              long famio_front_{name}(long a, long b, long c, long d, long e, long f) {{\n  \
              function *next = famio_next[{index}];\n  \
              if (__builtin_expect(next && !famio_is_managed((int)a), 1)) return next(a, b, c, d, e, f);\n  \

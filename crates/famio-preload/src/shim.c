@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <sys/types.h>
 
+/* Called directly, not by the procedure linkage table. */
+#pragma GCC visibility push(hidden)
 extern int famio_openat(int dirfd, const char *path, int flags, mode_t mode);
 extern int famio_fcntl(int fd, int command, unsigned long argument);
 extern int famio_ioctl(int fd, unsigned long request, unsigned long argument);
@@ -23,6 +25,7 @@ typedef int fcntl_function(int, int, ...);
 typedef int vdprintf_function(int, const char *, va_list);
 extern fcntl_function *famio_next_fcntl(void);
 extern vdprintf_function *famio_next_vdprintf(void);
+#pragma GCC visibility pop
 
 static bool has_mode(int flags) { return (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE; }
 

@@ -79,8 +79,8 @@ pub type Ret = isize;
 macro_rules! raw {
     ($number:ident $(, $arg:expr)* $(,)?) => {{
         let given = [$($arg as usize),*];
-        let mut args = [0usize; 6];
-        args[..given.len()].copy_from_slice(&given);
+        // No `copy_from_slice`: that would be a call of `memcpy`.
+        let args: [usize; 6] = core::array::from_fn(|i| if i < given.len() { given[i] } else { 0 });
         // The caller states in its own SAFETY comment why the arguments are sound.
         $crate::sys::syscall(libc::$number, args)
     }};

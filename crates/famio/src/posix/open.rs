@@ -21,18 +21,30 @@ pub const O_ATOMIC: i32 = 1 << 30;
 ///
 /// # Safety
 /// As the system call: bad memory gives `EFAULT`.
+#[inline]
 pub unsafe fn openat(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Ret {
+    // Most end here, in the caller's frame: after a system call each return costs as much as this.
+    // SAFETY: the caller's promise.
+    match unsafe { open_plain::try_open(dirfd, path, flags, mode) } {
+        Tried::Done(result) => result,
+        // SAFETY: as above.
+        Tried::MayBeMeant(fd) => unsafe { open_meant(dirfd, path, flags, mode, Some(fd)) },
+        // SAFETY: as above.
+        Tried::Unknown => unsafe { open_meant(dirfd, path, flags, mode, None) },
+    }
+}
+
+/// What may be meant, and what is looked at before it is opened. `opened`: it is open already.
+///
+/// # Safety
+/// As [`openat`].
+unsafe fn open_meant(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32, opened: Option<RawFd>) -> Ret {
     if flags & O_ATOMIC != 0 {
         // SAFETY: the caller's promise.
         return unsafe { open_asked(dirfd, path, flags, mode) };
     }
     // SAFETY: the caller's promise.
     unsafe {
-        let opened = match open_plain::try_open(dirfd, path, flags, mode) {
-            Tried::Done(result) => return result,
-            Tried::MayBeMeant(fd) => Some(fd),
-            Tried::Unknown => None,
-        };
         let config = match opened {
             Some(fd) => wanted_now(fd, dirfd, path),
             None => wanted(dirfd, path, flags, true),

@@ -40,35 +40,66 @@ pub(super) enum Tried {
 ///
 /// # Safety
 /// As `openat`.
+#[inline]
 pub(super) unsafe fn try_open(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Tried {
-    let Some(config) = process::config().filter(|_| flags & !PLAIN == 0) else { return Tried::Unknown };
-    // A file that is open here has other names, and a lease of ours would keep the call waiting: with those, not by a name that may
-    // be meant.
-    let any = table::any();
+    if flags & !PLAIN != 0 {
+        return Tried::Unknown;
+    }
+    if table::any() {
+        // SAFETY: the caller's promise.
+        return unsafe { try_beside_others(dirfd, path, flags, mode) };
+    }
+    let Some(config) = process::config_to_look() else { return Tried::Unknown };
     // SAFETY: the caller's promise.
-    if any && (process::in_vfork_child() || unsafe { may_be_meant(config, path) }) {
-        return Tried::Unknown;
-    }
-    // What `openat` ignores is an error of `openat2`.
-    let mode = if flags & libc::O_CREAT != 0 { mode & 0o7777 } else { 0 };
-    let how = [u64::from((flags | LARGE) as u32), u64::from(mode), libc::RESOLVE_NO_SYMLINKS];
-    // SAFETY: the kernel checks the path; `how` is as long as is said.
-    let fd = unsafe { raw!(SYS_openat2, dirfd, path, &raw const how, size_of_val(&how)) };
-    if fd == fail(libc::ENOENT) || fd == fail(libc::EINTR) {
-        return Tried::Done(fd);
-    }
+    let fd = unsafe { open_without_links(dirfd, path, flags, mode) };
     if fd < 0 {
-        // A link above all, or a kernel or a filter without this call.
-        return Tried::Unknown;
+        return failed(fd);
     }
-    table::fresh(fd);
-    if any {
-        let by_another_name = stat_of(fd as RawFd).is_ok_and(|stat| is_open(&stat));
-        return if by_another_name { Tried::MayBeMeant(fd as RawFd) } else { Tried::Done(fd) };
+    if table::any() {
+        table::fresh(fd); // another thread has opened one meanwhile
     }
     // SAFETY: the kernel has just read it to its end.
     let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
     if config.globs.may_match(bytes) { Tried::MayBeMeant(fd as RawFd) } else { Tried::Done(fd) }
+}
+
+/// Atomic files are open here: this may be one of them by another name, and where a lease of ours would keep the call waiting it
+/// is not opened by a name that may be meant.
+///
+/// # Safety
+/// As `openat`.
+unsafe fn try_beside_others(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Tried {
+    let Some(config) = process::config() else { return Tried::Unknown };
+    // SAFETY: the caller's promise.
+    if process::in_vfork_child() || unsafe { may_be_meant(config, path) } {
+        return Tried::Unknown;
+    }
+    // SAFETY: as above.
+    let fd = unsafe { open_without_links(dirfd, path, flags, mode) };
+    if fd < 0 {
+        return failed(fd);
+    }
+    table::fresh(fd);
+    let by_another_name = stat_of(fd as RawFd).is_ok_and(|stat| is_open(&stat));
+    if by_another_name { Tried::MayBeMeant(fd as RawFd) } else { Tried::Done(fd) }
+}
+
+/// # Safety
+/// As `openat`.
+#[inline]
+unsafe fn open_without_links(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Ret {
+    // What `openat` ignores is an error of `openat2`.
+    let mode = if flags & libc::O_CREAT != 0 { mode & 0o7777 } else { 0 };
+    let how = [u64::from((flags | LARGE) as u32), u64::from(mode), libc::RESOLVE_NO_SYMLINKS];
+    // SAFETY: the kernel checks the path; `how` is as long as is said.
+    unsafe { raw!(SYS_openat2, dirfd, path, &raw const how, size_of_val(&how)) }
+}
+
+#[inline]
+fn failed(error: Ret) -> Tried {
+    // Else a link above all, or a kernel or a filter without this call.
+    let is_final = error == fail(libc::ENOENT) || error == fail(libc::EINTR);
+    if is_final { Tried::Done(error) } else { Tried::Unknown }
 }
 
 /// Whether the path may be meant, or can't be read. Before the kernel has looked at it.

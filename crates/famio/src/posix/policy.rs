@@ -73,6 +73,12 @@ impl Text {
     }
 }
 
+/// Whether a name may begin, or end, with this byte.
+#[inline]
+fn may_be_edge(bits: &[u64; 4], byte: u8) -> bool {
+    !byte.is_ascii() || bits[usize::from(byte >> 6)] & 1 << (byte & 63) != 0
+}
+
 fn folder_and_name(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|&byte| byte == b'/') {
         Some(0) => (b"/", &path[1..]),
@@ -203,9 +209,8 @@ impl Globs {
 
     /// Whether a name's first and last byte fit a pattern.
     fn may_be(&self, name: &[u8]) -> bool {
-        let fits = |bits: &[u64; 4], byte: u8| !byte.is_ascii() || bits[usize::from(byte >> 6)] & 1 << (byte & 63) != 0;
         match (name.first(), name.last()) {
-            (Some(&first), Some(&last)) => fits(&self.edges[0], first) && fits(&self.edges[1], last),
+            (Some(&first), Some(&last)) => may_be_edge(&self.edges[0], first) && may_be_edge(&self.edges[1], last),
             _ => false,
         }
     }
@@ -316,7 +321,13 @@ impl Globs {
     }
 
     /// Whether a path that leads over no links may be meant, by its last component: if not, it surely is not.
+    #[inline]
     pub(super) fn may_match(&self, path: &[u8]) -> bool {
+        // Most names that are not meant show that by their last byte.
+        path.last().is_some_and(|&last| may_be_edge(&self.edges[1], last)) && self.may_match_name(path)
+    }
+
+    fn may_match_name(&self, path: &[u8]) -> bool {
         let name = folder_and_name(path).1;
         if !self.may_be(name) {
             return false;

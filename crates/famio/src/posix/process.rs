@@ -56,6 +56,16 @@ pub(super) fn config() -> Option<&'static Config> {
     }
 }
 
+/// As [`config`], and does not look whether this is a forked child that nobody has noticed yet: for a look that changes nothing.
+#[inline]
+pub(super) fn config_to_look() -> Option<&'static Config> {
+    match STATE.load(Ordering::Acquire) {
+        // SAFETY: as in `config`.
+        ON => unsafe { CONFIG.load(Ordering::Acquire).as_ref() },
+        _ => config(),
+    }
+}
+
 #[cold]
 fn start_late() -> Option<&'static Config> {
     // Before libc has set itself up there is no environment to read; what opens files then is no program yet.

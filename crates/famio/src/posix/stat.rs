@@ -1,6 +1,7 @@
 //! The stat family: size and times of an atomic file are the logical ones. A file is found by its identity, so every
 //! path to it and every descriptor of it shows the same.
 
+use super::config::Config;
 use super::{Ret, process, raw, table};
 use crate::file::{AtomicFile, Modified};
 use crate::index::Door;
@@ -91,6 +92,7 @@ unsafe fn overlay(fd: Option<RawFd>, shown: *mut Stat) {
 ///
 /// # Safety
 /// As the system call: bad memory gives `EFAULT`.
+#[inline]
 pub unsafe fn fstat(fd: RawFd, shown: *mut Stat) -> Ret {
     // SAFETY: the caller's promise; after success `shown` is valid.
     unsafe {
@@ -102,21 +104,46 @@ pub unsafe fn fstat(fd: RawFd, shown: *mut Stat) -> Ret {
     }
 }
 
+/// Whether a regular file may be one that is open here, or be meant by its path.
+///
+/// # Safety
+/// The kernel has just read the path, or it is null.
+#[inline]
+unsafe fn may_be_atomic(path: *const c_char) -> bool {
+    let is_meant = |config: &Config| {
+        // SAFETY: the caller's promise.
+        !path.is_null() && config.globs.may_match(unsafe { CStr::from_ptr(path) }.to_bytes())
+    };
+    table::any() || process::config_to_look().is_some_and(is_meant)
+}
+
+/// Shows the logical state, by `show`, if the file is atomic, here or elsewhere.
+///
+/// # Safety
+/// As [`may_be_atomic`].
+unsafe fn show_logical(dirfd: RawFd, path: *const c_char, flags: i32, of: (u64, u64), show: impl FnOnce()) {
+    if process::config().is_none() {
+        return;
+    }
+    if table::any() && find(of.0, of.1).is_some() {
+        show();
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { beside(dirfd, path, flags, of, show) };
+    }
+}
+
 /// `newfstatat(2)`, which is also `stat` and `lstat`.
 ///
 /// # Safety
 /// As the system call: bad memory gives `EFAULT`.
+#[inline]
 pub unsafe fn fstatat(dirfd: RawFd, path: *const c_char, shown: *mut Stat, flags: i32) -> Ret {
     // SAFETY: the caller's promise; after success `shown` is valid.
     unsafe {
         let result = raw!(SYS_newfstatat, dirfd, path, shown, flags);
-        if result == 0 && process::config().is_some() && (*shown).st_mode & libc::S_IFMT == libc::S_IFREG {
-            let of = ((*shown).st_dev, (*shown).st_ino);
-            if table::any() && find(of.0, of.1).is_some() {
-                overlay(None, shown);
-            } else {
-                beside(dirfd, path, flags, of, || overlay(None, shown));
-            }
+        if result == 0 && (*shown).st_mode & libc::S_IFMT == libc::S_IFREG && may_be_atomic(path) {
+            show_logical(dirfd, path, flags, ((*shown).st_dev, (*shown).st_ino), || overlay(None, shown));
         }
         result
     }
@@ -134,13 +161,10 @@ pub unsafe fn statx(dirfd: RawFd, path: *const c_char, flags: i32, mask: u32, sh
     // SAFETY: the caller's promise; after success `shown` is valid.
     unsafe {
         let result = raw!(SYS_statx, dirfd, path, flags, mask | libc::STATX_INO | libc::STATX_TYPE, shown);
-        if result == 0 && i32::from((*shown).stx_mode) & libc::S_IFMT as i32 == libc::S_IFREG as i32 {
+        let is_regular = |shown: &Statx| u32::from(shown.stx_mode) & libc::S_IFMT == libc::S_IFREG;
+        if result == 0 && is_regular(&*shown) && may_be_atomic(path) {
             let of = (libc::makedev((*shown).stx_dev_major, (*shown).stx_dev_minor), (*shown).stx_ino);
-            if table::any() && find(of.0, of.1).is_some() {
-                overlay_statx(&mut *shown);
-            } else {
-                beside(dirfd, path, flags, of, || overlay_statx(&mut *shown));
-            }
+            show_logical(dirfd, path, flags, of, || overlay_statx(&mut *shown));
         }
         result
     }
