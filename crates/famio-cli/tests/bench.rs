@@ -63,6 +63,8 @@ fn plain_shows_every_call() {
         "fcntl, lock or unlock",
         "fstat",
         "stat",
+        "open",
+        "close",
         "open and close",
         "open with O_CREAT",
         "pread of 64 B",

@@ -31,6 +31,8 @@ pub enum Call {
     Fstat,
     Stat,
     Open,
+    Close,
+    OpenClose,
     Create,
     Pread,
     Pwrite,
@@ -38,6 +40,8 @@ pub enum Call {
 
 /// Calls between two looks at the clock.
 const BATCH: u32 = 500;
+/// The same of `open` and `close` alone: so many descriptors are open at a time.
+const OPEN: u32 = 200;
 const SMALL: usize = 64;
 
 impl Call {
@@ -47,7 +51,9 @@ impl Call {
             Call::Lock => "fcntl, lock or unlock",
             Call::Fstat => "fstat",
             Call::Stat => "stat",
-            Call::Open => "open and close",
+            Call::Open => "open",
+            Call::Close => "close",
+            Call::OpenClose => "open and close",
             Call::Create => "open with O_CREAT, close",
             Call::Pread => "pread of 64 B",
             Call::Pwrite => "pwrite of 64 B",
@@ -78,14 +84,53 @@ fn measure(call: Call, fd: i32, path: &CString, time: Duration) -> Result<f64, E
     let began = Instant::now();
     let mut batches = Vec::new();
     while began.elapsed() < time || batches.len() < 3 {
-        let batch = Instant::now();
-        for _ in 0..BATCH {
-            run(call, fd, path)?;
-        }
-        let calls = if call == Call::Lock { 2 * BATCH } else { BATCH };
-        batches.push(batch.elapsed().as_nanos() as f64 / f64::from(calls));
+        let (time, calls) = match call {
+            Call::Open | Call::Close => {
+                let [opened, closed] = open_all_close_all(path)?;
+                (if call == Call::Open { opened } else { closed }, OPEN)
+            }
+            Call::Lock => (many(call, fd, path)?, 2 * BATCH),
+            _ => (many(call, fd, path)?, BATCH),
+        };
+        batches.push(time.as_nanos() as f64 / f64::from(calls));
     }
     Ok(median(batches))
+}
+
+fn many(call: Call, fd: i32, path: &CString) -> Result<Duration, Error> {
+    let began = Instant::now();
+    for _ in 0..BATCH {
+        run(call, fd, path)?;
+    }
+    Ok(began.elapsed())
+}
+
+fn open_all_close_all(path: &CString) -> Result<[Duration; 2], Error> {
+    let mut fds = [0; OPEN as usize];
+    let began = Instant::now();
+    for fd in &mut fds {
+        *fd = open(path, 0)?;
+    }
+    let opened = began.elapsed();
+    for fd in fds {
+        close(fd)?;
+    }
+    Ok([opened, began.elapsed() - opened])
+}
+
+#[inline]
+fn open(path: &CString, flags: i32) -> Result<i32, Error> {
+    // SAFETY: a C string.
+    match unsafe { libc::open64(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC | flags, 0o600) } {
+        -1 => Err(Error::last_os_error()),
+        fd => Ok(fd),
+    }
+}
+
+#[inline]
+fn close(fd: i32) -> Result<(), Error> {
+    // SAFETY: a descriptor of ours, closed once.
+    expect(unsafe { libc::close(fd) } as isize, 0)
 }
 
 #[inline]
@@ -104,13 +149,8 @@ fn run(call: Call, fd: i32, path: &CString) -> Result<(), Error> {
             }
             Call::Fstat => expect(libc::fstat64(fd, &mut zeroed()) as isize, 0),
             Call::Stat => expect(libc::stat64(path.as_ptr(), &mut zeroed()) as isize, 0),
-            Call::Open | Call::Create => {
-                let create = if call == Call::Create { libc::O_CREAT } else { 0 };
-                match libc::open64(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC | create, 0o600) {
-                    -1 => Err(Error::last_os_error()),
-                    fd => expect(libc::close(fd) as isize, 0),
-                }
-            }
+            Call::Open | Call::Close | Call::OpenClose => close(open(path, 0)?),
+            Call::Create => close(open(path, libc::O_CREAT)?),
             Call::Pread => expect(libc::pread64(fd, buffer.as_mut_ptr().cast(), SMALL, 0), SMALL),
             Call::Pwrite => pwrite(fd),
         }
