@@ -12,7 +12,8 @@ use std::process::Command;
 /// Calls on a file that is not atomic, without and under Famio
 ///
 /// One program makes each call on an ordinary file, in turn without Famio, under Famio with another file named as
-/// atomic, and the same with that file open and written. Shown are nanoseconds of one call, medians, and what Famio adds.
+/// atomic, and the same with that file open and written. Shown are nanoseconds of one call, medians, and what Famio adds;
+/// and how much of that is the filter against io_uring, which `--async-io allow` leaves out.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -36,11 +37,12 @@ pub struct Args {
 #[derive(Clone, Copy)]
 enum Way {
     Without,
+    Unfiltered,
     Under,
     Beside,
 }
 
-const WAYS: [Way; 3] = [Way::Without, Way::Under, Way::Beside];
+const WAYS: [Way; 4] = [Way::Without, Way::Unfiltered, Way::Under, Way::Beside];
 
 /// Measures, and prints the table.
 pub fn main(args: &Args) -> Result<(), String> {
@@ -68,14 +70,14 @@ fn rows(args: &Args, plain: &Path, atomic: &Path) -> Result<Vec<Vec<String>>, St
             }
         }
     }
-    let head = ["CALL", "WITHOUT FAMIO", "FAMIO", "EXTRA", "FAMIO, AN ATOMIC FILE OPEN", "EXTRA"];
+    let head = ["CALL", "WITHOUT FAMIO", "FAMIO", "EXTRA", "BY THE FILTER", "AN ATOMIC FILE OPEN", "EXTRA"];
     let mut rows = vec![head.map(String::from).to_vec()];
     for (index, call) in calls.iter().enumerate() {
-        let [without, under, beside] = figures.each_ref().map(|way| median(way[index].clone()));
-        let mut row = vec![call.title().to_string(), format!("{without:.0}")];
-        for figure in [under, beside] {
-            row.extend([format!("{figure:.0}"), format!("{:+.0}", figure - without)]);
-        }
+        let [without, unfiltered, under, beside] = figures.each_ref().map(|way| median(way[index].clone()));
+        let (figure, extra) = (|figure: f64| format!("{figure:.0}"), |extra: f64| format!("{extra:+.0}"));
+        let mut row = vec![call.title().to_string(), figure(without)];
+        row.extend([figure(under), extra(under - without), extra(under - unfiltered)]);
+        row.extend([figure(beside), extra(beside - without)]);
         rows.push(row);
     }
     Ok(rows)
@@ -86,8 +88,11 @@ fn one(args: &Args, plain: &Path, atomic: &Path, way: Way) -> Result<Vec<f64>, S
     let me = me()?;
     let mut command = match way {
         Way::Without => Command::new(&me),
-        Way::Under | Way::Beside => Under { options: &args.options, policy: None }.famio(atomic, me.as_os_str())?,
+        _ => Under { options: &args.options, policy: None }.famio(atomic, me.as_os_str())?,
     };
+    if matches!(way, Way::Unfiltered) {
+        command.env("FAMIO_ASYNC_IO", "allow");
+    }
     command.args(["bench", "calls", "--seconds", &args.seconds.to_string()]);
     if matches!(way, Way::Beside) {
         command.arg("--beside").arg(atomic);

@@ -80,7 +80,9 @@ fn may_be_edge(bits: &[u64; 4], byte: u8) -> bool {
 }
 
 fn folder_and_name(path: &[u8]) -> (&[u8], &[u8]) {
-    match path.iter().rposition(|&byte| byte == b'/') {
+    // SAFETY: it reads the slice.
+    let slash = unsafe { libc::memrchr(path.as_ptr().cast(), b'/'.into(), path.len()) };
+    match (!slash.is_null()).then(|| slash.addr() - path.as_ptr().addr()) {
         Some(0) => (b"/", &path[1..]),
         Some(at) => (&path[..at], &path[at + 1..]),
         None => (b"", path),
