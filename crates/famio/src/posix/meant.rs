@@ -2,7 +2,7 @@
 
 use super::config::Config;
 use super::open::{stat_at, stat_of};
-use super::{lock, ordinary, policy, process, table};
+use super::{lock, ordinary, process, table};
 use crate::file::AtomicFile;
 use core::ffi::c_char;
 use libc::stat as Stat;
@@ -60,10 +60,7 @@ pub(super) unsafe fn wanted_now(fd: RawFd, dirfd: RawFd, path: *const c_char) ->
     if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
         return None;
     }
-    let is_meant = || {
-        let by_name = |dirfd, path: &CStr| config.globs.matches(dirfd, path.to_bytes(), false);
-        by_name(dirfd, said) || by_name(libc::AT_FDCWD, &policy::path_of(fd, said))
-    };
+    let is_meant = || config.globs.matches(dirfd, said.to_bytes(), false) || config.globs.matches_open(fd);
     // SAFETY: an empty path is the descriptor itself.
     ((is_open(&stat) || is_meant()) && !unsafe { ordinary::is(fd, c"".as_ptr(), &stat, true) }).then_some(config)
 }

@@ -337,6 +337,13 @@ impl Globs {
         self.names.iter().any(|pattern| fits(pattern, name)) || self.paths.iter().any(|(_, last)| fits(last, name))
     }
 
+    /// Whether an open file is meant, by the name that the kernel gives for it. Without memory of the heap's: an allocator may be
+    /// opening a file for itself, with its lock held.
+    pub(super) fn matches_open(&self, fd: RawFd) -> bool {
+        let mut text = Text::new();
+        descriptor_path(fd, &mut text) && self.matches_name(libc::AT_FDCWD, text.get())
+    }
+
     fn matches_name(&self, dirfd: RawFd, path: &[u8]) -> bool {
         let name = folder_and_name(path).1;
         if matches!(name, b"" | b"." | b"..") || !self.may_match(path) {
