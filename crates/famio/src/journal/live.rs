@@ -42,10 +42,9 @@ impl Live {
         medium: &'static dyn Medium,
     ) -> Result<Self> {
         let identity = Identity::of_fd(file)?;
-        let pool = Pool::make(file, settings.pool.as_deref())?;
         let name = journal_name(&identity);
+        let (pool, journal) = Pool::create_for(file, settings.pool.as_deref(), &name)?;
         let path = pool.path_of(&name);
-        let journal = pool.create(file, &name)?;
         let header = Header::new(kind, domain, file_domain, identity, &super::path_of(file)?)?;
         let live = Self {
             file: journal,
@@ -183,6 +182,29 @@ mod tests {
     use super::super::testing::Scratch;
     use super::*;
     use crate::pmem::medium;
+
+    /// Whose folder was removed at that moment, by who closed another file beside it, a first write gave `ENOENT`.
+    #[test]
+    fn journals_come_and_go_beside_each_other() {
+        let dir = Scratch::new();
+        let medium = medium(Domain::PageCache, false);
+        std::thread::scope(|scope| {
+            for name in ["one", "two", "three"] {
+                let path = dir.path(name);
+                scope.spawn(move || {
+                    std::fs::write(&path, b"x").unwrap();
+                    let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+                    let settings = Settings { durability: Durability::Process, ..Settings::default() };
+                    for _ in 0..200 {
+                        let domains = (Domain::Process, Domain::Process);
+                        let live = Live::create(file.as_fd(), &settings, Kind::InPlace, domains, medium).unwrap();
+                        live.activate(file.as_fd()).unwrap();
+                        live.retire(file.as_fd()).unwrap();
+                    }
+                });
+            }
+        });
+    }
 
     #[test]
     fn a_journal_that_has_ended_stays_clean() {
