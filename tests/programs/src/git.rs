@@ -13,6 +13,7 @@ const MAPS: &[&str] = &["handed back to the kernel because of"];
 
 /// An endless history; prints each commit when it is made.
 const HISTORY: &str = r#"
+git symbolic-ref HEAD refs/heads/main # one that was killed may have been at the other branch, of the same commit
 n=$(git rev-list --count HEAD 2>/dev/null || echo 0)
 while :; do
   n=$((n + 1))
@@ -75,7 +76,11 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
         report.check(ended.killed, || format!("ended by itself: {}\n{rest}", ended.status));
         job.under.recover()?;
         // A crash of git's leaves these, with or without Famio, and git says to remove them.
-        let left = |path: &Path| path.extension().is_some_and(|end| end == "lock") || path.ends_with("gc.pid");
+        let left = |path: &Path| {
+            path.extension().is_some_and(|end| end == "lock")
+                || path.ends_with("gc.pid")
+                || path.ends_with("packed-refs.new")
+        };
         for path in under::files(job.under.folder)?.iter().filter(|path| left(path)) {
             let _ = std::fs::remove_file(path);
         }
