@@ -430,6 +430,20 @@ static void locks(const char *path) {
   CHECK(pwrite(fd, "3", 1, 2) == 1 && fsync(fd) == 0 && is_locked(path));
   CHECK(close(fd) == 0 && !is_locked(path));
   CHECK(at(path, 0) == '1' && at(path, 1) == '2' && at(path, 2) == '3');
+
+  /* A child unmaps what its parent has mapped, and no descriptor for: that drops no lock of the child's. */
+  fd = open(path, O_RDONLY);
+  map = mapped(fd, PAGE, PROT_READ, 0);
+  CHECK(close(fd) == 0);
+  pid_t child = fork();
+  if (child == 0) {
+    fd = open(path, O_RDWR);
+    CHECK(fcntl(fd, F_SETLK, &lock) == 0 && is_locked(path));
+    CHECK(munmap(map, PAGE) == 0 && is_locked(path));
+    exit(0);
+  }
+  child_ends_well(child);
+  CHECK(munmap(map, PAGE) == 0);
 }
 
 static void streams(const char *path) {

@@ -44,6 +44,11 @@ int main(int argc, char **argv) {
   umask(027);
   int fd;
   WORKS(fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0666));
+  /* Near the end of a page, where who looks for the path's end begins to read before it. */
+  FAILS(open((const char *)0x10fff, O_RDWR), EFAULT);
+  FAILS(open((const char *)0x10fe1, O_RDWR), EFAULT);
+  FAILS(open((const char *)-1, O_RDWR), EFAULT);
+  FAILS(open((const char *)-16, O_RDWR), EFAULT);
   CHECK(fstat(fd, &st) == 0 && (st.st_mode & 07777) == 0640);
   FAILS(open(path, O_RDWR | O_CREAT | O_EXCL, 0666), EEXIST);
   FAILS(open(path, O_RDWR | O_DIRECTORY), ENOTDIR);

@@ -47,6 +47,10 @@ pub fn disown_all() {
         }
         file.fds.forget();
         file.turns.door.forget();
+        // Its copy stays until the child ends: a close would drop locks that the child takes.
+        if let Some(mut keeper) = file.keeper.try_lock() {
+            core::mem::forget(keeper.take());
+        }
         // Closing our copies leaves the parent's lock alone; keeping them would outlive the parent.
         if let Some(mut inner) = file.inner.try_lock() {
             inner.claim = None;

@@ -108,8 +108,11 @@ fn failed(error: Ret) -> Tried {
 /// As `openat`.
 unsafe fn may_be_meant(config: &Config, path: *const c_char) -> bool {
     const MOST: usize = libc::PATH_MAX as usize;
+    // It may begin to read before the path, in the same line.
+    let line = path.cast::<u8>().map_addr(|addr| addr & !63);
+    let most = MOST.min(usize::MAX - path.addr());
     // SAFETY: it reads, and can be left anywhere. With atomic files the guard is there.
-    let length = unsafe { guard::run_on(path.cast(), MOST, || libc::strnlen(path, MOST)) };
+    let length = unsafe { guard::run_on(line, most.saturating_add(64), || libc::strnlen(path, most)) };
     let Ok(length) = length else { return true };
     // SAFETY: it has just been read.
     config.globs.may_match(unsafe { core::slice::from_raw_parts(path.cast(), length) })

@@ -42,7 +42,7 @@ use rustix::fs::OFlags;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 const UNKEPT: &[u8] =
-    b": closed, but mapped, and no descriptor is left to keep it open: what is stored in its maps from now on is lost";
+    b": closed, but mapped, and no descriptor is left to keep it open: its maps do not follow it, and what is stored in them from now on is lost";
 
 /// Before a fork: a child shares the maps, and what it stores is the parent's to commit.
 pub(crate) fn before_fork() {
@@ -226,6 +226,9 @@ impl AtomicFile {
             return;
         };
         self.keep(&mut self.keeper.lock(), keeper);
+        if !ranges::has(self.key(), |_| true) {
+            let _ = self.maps_are_gone(); // another thread unmapped the last one meanwhile, and found no descriptor
+        }
     }
 
     /// The program closes a descriptor, and one of ours is kept for maps, whose name has gone since (it was opened by a link): by this
@@ -270,7 +273,11 @@ impl AtomicFile {
         }
         let Some(keeper) = self.keeper.lock().take() else { return Ok(()) };
         if self.fds.is_last(keeper.as_raw_fd()) {
-            return self.remove_descriptor(keeper.as_raw_fd());
+            let removed = self.remove_descriptor(keeper.as_raw_fd());
+            if self.is_demoted() {
+                core::mem::forget(keeper); // descriptors that are the kernel's now may have locks, which a close would drop
+            }
+            return removed;
         }
         // The program has opened the file again, and may hold locks that a close of ours would drop.
         self.fds.leave(keeper);
