@@ -164,14 +164,14 @@ impl AtomicFile {
     /// # Errors
     /// Those of that last commit; the descriptor is gone all the same.
     pub fn remove_descriptor(&self, fd: RawFd) -> Result<()> {
+        if !self.is_disowned() && !self.fds.is_last(fd) {
+            self.lease_leaves(fd);
+        }
         if !self.is_disowned() {
             if self.fds.is_last(fd) {
                 self.keep_for_maps(fd); // with maps that are in use it is not the last
             } else {
                 self.keep_better_for_maps(fd);
-            }
-            if !self.fds.is_last(fd) {
-                self.lease_leaves(fd);
             }
         }
         if !self.fds.is_last(fd) && self.is_in_section() {
