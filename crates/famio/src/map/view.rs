@@ -4,6 +4,7 @@ use super::ahead::Reach;
 use super::mapped::Map;
 use super::{Advice, cache, guard};
 use crate::error::{Error, Result};
+use crate::sys::open_again;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -120,7 +121,8 @@ impl View {
             return Ok(view(Some(map), asked));
         }
         let wanted = asked.linked && cache::would_keep(asked.key.size);
-        let again: Option<OwnedFd> = if wanted && own.is_none() { open_again(fd, writable) } else { None };
+        // An open file description of our own; none where this process may not open the file.
+        let again: Option<OwnedFd> = if wanted && own.is_none() { open_again(fd, access(writable)).ok() } else { None };
         let lasting = own.or(again.as_ref().map(AsFd::as_fd)).filter(|fd| wanted && cache::may_keep(*fd));
         let watched = lasting.and_then(cache::Watched::new);
         // Asked again, now that it is watched: what came between was not heard.
@@ -276,9 +278,4 @@ fn may_access(fd: BorrowedFd<'_>, writable: bool) -> Result<()> {
     let mode = flags & OFlags::RWMODE;
     let may = !flags.contains(OFlags::PATH) && (mode == OFlags::RDWR || mode == OFlags::RDONLY && !writable);
     if may { Ok(()) } else { Err(Error::with(libc::EACCES, "the descriptor is not open for that")) }
-}
-
-/// An open file description of our own. `None` where this process may not open the file.
-fn open_again(fd: BorrowedFd<'_>, writable: bool) -> Option<OwnedFd> {
-    openat(CWD, format!("/proc/self/fd/{}", fd.as_raw_fd()), access(writable), Mode::empty()).ok()
 }

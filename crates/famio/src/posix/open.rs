@@ -25,13 +25,13 @@ pub const O_ATOMIC: i32 = 1 << 30;
 pub unsafe fn openat(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Ret {
     // Most end here, in the caller's frame: after a system call each return costs as much as this.
     // SAFETY: the caller's promise.
-    match unsafe { open_plain::try_open(dirfd, path, flags, mode) } {
-        Tried::Done(result) => result,
-        // SAFETY: as above.
-        Tried::MayBeMeant(fd) => unsafe { open_meant(dirfd, path, flags, mode, Some(fd)) },
-        // SAFETY: as above.
-        Tried::Unknown => unsafe { open_meant(dirfd, path, flags, mode, None) },
-    }
+    let opened = match unsafe { open_plain::try_open(dirfd, path, flags, mode) } {
+        Tried::Done(result) => return result,
+        Tried::MayBeMeant(fd) => Some(fd),
+        Tried::Unknown => None,
+    };
+    // SAFETY: as above.
+    unsafe { open_meant(dirfd, path, flags, mode, opened) }
 }
 
 /// What may be meant, and what is looked at before it is opened. `opened`: it is open already.

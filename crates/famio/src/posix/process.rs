@@ -43,26 +43,20 @@ fn pid() -> u32 {
 /// The configuration, while files are managed; starts the library at the first call.
 #[inline]
 pub(super) fn config() -> Option<&'static Config> {
-    match STATE.load(Ordering::Acquire) {
-        ON => {
-            if generation() == 0 {
-                enter_child();
-            }
-            // SAFETY: set before the state became ON, and never freed.
-            unsafe { CONFIG.load(Ordering::Acquire).as_ref() }
-        }
-        OFF | OVER => None,
-        _ => start_late(),
+    if STATE.load(Ordering::Acquire) == ON && generation() == 0 {
+        enter_child();
     }
+    config_to_look()
 }
 
 /// As [`config`], and does not look whether this is a forked child that nobody has noticed yet: for a look that changes nothing.
 #[inline]
 pub(super) fn config_to_look() -> Option<&'static Config> {
     match STATE.load(Ordering::Acquire) {
-        // SAFETY: as in `config`.
+        // SAFETY: set before the state became ON, and never freed.
         ON => unsafe { CONFIG.load(Ordering::Acquire).as_ref() },
-        _ => config(),
+        OFF | OVER => None,
+        _ => start_late(),
     }
 }
 
@@ -74,7 +68,7 @@ fn start_late() -> Option<&'static Config> {
     }
     start();
     match STATE.load(Ordering::Acquire) {
-        // SAFETY: as in `config`.
+        // SAFETY: as in `config_to_look`.
         ON => unsafe { CONFIG.load(Ordering::Acquire).as_ref() },
         _ => None,
     }
