@@ -7,5 +7,5 @@ use common::only;
 #[test]
 fn it_is_in_nobodys_way() {
     let (folder, _) = only("lease");
-    assert_eq!(folder.names(), ["atomic again", "atomic third"]);
+    assert_eq!(folder.names(), ["atomic again", "atomic mapped", "atomic third"]);
 }

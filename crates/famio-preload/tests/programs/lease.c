@@ -146,6 +146,21 @@ int main(int argc, char **argv) {
   CHECK(pread(STDIN_FILENO, seen, SIZE, 0) == SIZE && memcmp(seen, now, SIZE) == 0);
   CHECK(close(STDIN_FILENO) == 0 && close(fd) == 0 && open("/dev/null", O_RDONLY) == STDIN_FILENO);
 
+  /* The last descriptor is closed, and a map stays: an outsider sees what is committed, and the map what was written. */
+  path = "atomic mapped";
+  fd = leased(-1);
+  char *map = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  CHECK(map != MAP_FAILED);
+  leased(fd);
+  CHECK(close(fd) == 0);
+  second = (int)inlined(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_NONBLOCK, 0);
+  CHECK(second >= 0); /* nobody gives the lease up any more: it would have to wait until the kernel takes it */
+  shows(second, committed);
+  CHECK(memcmp(map, now, SIZE) == 0);
+  CHECK(munmap(map, SIZE) == 0);
+  shows(second, now);
+  CHECK(inlined(SYS_close, second, 0, 0, 0) == 0);
+
   path = "atomic third";
   fd = leased(-1);
   char text[16];

@@ -164,9 +164,6 @@ impl AtomicFile {
     /// # Errors
     /// Those of that last commit; the descriptor is gone all the same.
     pub fn remove_descriptor(&self, fd: RawFd) -> Result<()> {
-        if !self.is_disowned() && !self.fds.is_last(fd) {
-            self.lease_leaves(fd);
-        }
         if !self.is_disowned() {
             if self.fds.is_last(fd) {
                 self.keep_for_maps(fd); // with maps that are in use it is not the last
@@ -198,6 +195,9 @@ impl AtomicFile {
         let attached = self.state.load(Ordering::Acquire) == ATTACHED;
         // What travels may be this process's to commit, too.
         self.fds.remove(fd, attached || self.may_be_stored_to() || self.turns.is_disturbed());
+        if !self.is_disowned() {
+            self.lease_leaves(fd); // not before: it could be taken through it anew
+        }
         if !self.fds.has_writable() {
             self.turns.door.set_writes(false);
         }
