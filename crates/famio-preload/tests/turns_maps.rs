@@ -184,6 +184,27 @@ fn what_one_stored_who_died_goes_unless_another_stores_too() {
     });
 }
 
+/// The one has joined a shadow and never had a turn; the other has the turn, and no session.
+#[test]
+fn what_one_stored_who_died_goes_though_nobody_has_a_session() {
+    everywhere("maps-die-between", |folder, domain| {
+        let mut a = Agent::with(folder, domain);
+        for order in ["mapread", "write 0 kept", "sync", "rename atomic other", "rename other atomic"] {
+            a.ok(order);
+        }
+        let mut b = Agent::with(folder, domain);
+        b.ok("map");
+        b.ok("store 0 half");
+        a.sees(0, "half");
+        b.kill();
+        a.ok("lock");
+        a.sees(0, "kept");
+        assert_eq!(a.tell("load 0 5"), "kept.");
+        a.end();
+        assert_eq!(&folder.read("atomic")[..5], b"kept.");
+    });
+}
+
 #[test]
 fn what_one_stored_stays_when_it_leaves() {
     everywhere("maps-leave", |folder, domain| {

@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 
 int main(void) {
-  char line[256], word[16], text[200];
+  char line[256], word[16], text[200], other[200];
   int fd = -1, end;
   char *map = NULL;
   setvbuf(stdout, NULL, _IOLBF, 0);
@@ -49,6 +49,8 @@ int main(void) {
     } else if (!strcmp(word, "map")) {
       map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
       printf("%s\n", map == MAP_FAILED ? strerror(errno) : "ok");
+    } else if (sscanf(line, "rename %199s %199s", text, other) == 2) {
+      printf("%s\n", rename(text, other) < 0 ? strerror(errno) : "ok");
     } else if (sscanf(line, "unlink %199s", text) == 1) {
       printf("%s\n", unlink(text) < 0 ? strerror(errno) : "ok");
     } else if (!strcmp(word, "unmap")) {

@@ -302,7 +302,17 @@ impl AtomicFile {
             }
             let given = door.given();
             let mut inner = self.inner();
-            if inner.claim.is_some() || self.recover_the_dead(&mut inner)? {
+            if inner.claim.is_some() {
+                if self.state.load(Ordering::Acquire) == PLAIN {
+                    if inner.kept.is_none() {
+                        return self.recover_and_roll_back(&mut inner); // the turn goes on between two sessions
+                    }
+                    drop(inner);
+                    self.session_for_write()?;
+                }
+                continue;
+            }
+            if self.recover_the_dead(&mut inner)? {
                 return Ok(());
             }
             drop(inner);

@@ -200,6 +200,10 @@ impl AtomicFile {
 
     /// From now on the end of this process is seen at once by who is at the door.
     pub(in crate::file) fn be_seen(&self) {
+        if self.is_disowned() {
+            return;
+        }
+        crate::file::background::start(); // it may have joined what others map, and never had a turn
         crate::file::background::wait_until_there();
         self.turns.door.be_seen();
     }

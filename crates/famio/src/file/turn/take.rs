@@ -108,7 +108,7 @@ impl AtomicFile {
         caught_up
     }
 
-    pub(super) fn recover_and_roll_back(&self, inner: &mut Inner) -> Result<()> {
+    pub(in crate::file) fn recover_and_roll_back(&self, inner: &mut Inner) -> Result<()> {
         let door = &self.turns.door;
         let is_kept = inner.kept.is_some();
         let Some(claim) = inner.claim.as_mut() else { return Ok(()) };
@@ -133,7 +133,9 @@ impl AtomicFile {
             }
         }
         if lost && !is_kept {
-            self.mend_shadow()?; // what is kept is in it already
+            self.mend_shadow()?;
+        } else if lost && door.shadow().is_some() && door.has_dead_stores() {
+            door.leave_unknown_stores(); // what is kept is in the shadow already, beside what they stored
         }
         door.bury(&dead);
         Ok(())
