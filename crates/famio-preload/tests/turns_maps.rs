@@ -205,6 +205,64 @@ fn what_one_stored_who_died_goes_though_nobody_has_a_session() {
     });
 }
 
+/// Its map does, without a call by it. In far less time than this, but the machine may have much to do.
+#[track_caller]
+fn shows_soon(agent: &mut Agent, at: u64, what: &str) {
+    let begun = std::time::Instant::now();
+    while agent.tell(&format!("load {at} {}", what.len())) != what {
+        assert!(begun.elapsed().as_secs() < 60, "{what} is not there");
+        std::thread::yield_now();
+    }
+}
+
+/// Who only looks at its map makes no call: with the turn and a session, with the turn alone, and with neither.
+#[test]
+fn what_one_stored_who_died_goes_from_a_map_though_nobody_calls() {
+    for way in ["session", "turn", "neither"] {
+        everywhere(&format!("maps-die-unseen-{way}"), |folder, domain| {
+            let (mut a, mut c) = (Agent::with(folder, domain), Agent::with(folder, domain));
+            for order in ["mapread", "write 0 kept", "sync"] {
+                a.ok(order);
+            }
+            match way {
+                "turn" => ["rename atomic other", "rename other atomic"].iter().for_each(|order| a.ok(order)),
+                "neither" => ["write 10 its", "sync", "rename atomic other", "rename other atomic"]
+                    .iter()
+                    .for_each(|order| c.ok(order)),
+                _ => {}
+            }
+            let mut b = Agent::with(folder, domain);
+            b.ok("map");
+            b.ok("store 0 half");
+            assert_eq!(a.tell("load 0 5"), "half.");
+            b.kill();
+            shows_soon(&mut a, 0, "kept.");
+            a.end();
+            c.end();
+            assert_eq!(&folder.read("atomic")[..5], b"kept.");
+        });
+    }
+}
+
+/// What it wrote travels: the turn has gone on since.
+#[test]
+fn what_one_wrote_who_died_goes_from_a_map_after_its_turn() {
+    everywhere("maps-die-travelling", |folder, domain| {
+        let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
+        for order in ["mapread", "write 0 kept", "sync"] {
+            a.ok(order);
+        }
+        b.ok("lock"); // else a map counts as a look at it
+        b.ok("write 20 half");
+        a.ok("write 10 mine"); // with the turn
+        assert_eq!(a.tell("load 0 25"), "kept......mine......half.");
+        b.kill();
+        shows_soon(&mut a, 0, "kept......mine...........");
+        a.end();
+        assert_eq!(&folder.read("atomic")[..25], b"kept......mine...........");
+    });
+}
+
 #[test]
 fn what_one_stored_stays_when_it_leaves() {
     everywhere("maps-leave", |folder, domain| {

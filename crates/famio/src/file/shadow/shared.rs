@@ -246,7 +246,7 @@ impl AtomicFile {
     }
 
     /// In a session, under the lock: what somebody stored who died is undone in the shadow, or left to be found.
-    pub(super) fn leave_dead_stores(&self, shadow: &Shadow) -> Result<()> {
+    pub(in crate::file) fn leave_dead_stores(&self, shadow: &Shadow) -> Result<()> {
         let door = &self.turns.door;
         if door.anybody_stores() {
             door.leave_unknown_stores();

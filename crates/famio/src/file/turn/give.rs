@@ -1,77 +1,17 @@
 //! Giving the turn: the session ends, and what is not committed is sent on its way; or all is committed, by the last to leave.
 
 use super::travel::Draft;
-use super::{LONGEST, SHORTEST};
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
 use crate::file::session::{OldSession, Session};
 use crate::file::{Access, shadow};
 use crate::index::Claim;
 use crate::recovery;
-use crate::sys::{Word, monotonic_now, read_at};
+use crate::sys::{monotonic_now, read_at};
 use core::sync::atomic::Ordering;
 use std::os::fd::AsRawFd;
 
 impl AtomicFile {
-    /// By the background: gives the turn, if somebody wants it and it was long enough; puts in order what one who died has left.
-    /// Whether it is to be looked at again soon.
-    pub(in crate::file) fn mind_door(&self) -> bool {
-        self.mind_maps() || self.answer_bell() || self.mind_orphan()
-    }
-
-    /// Who has died with the session left it a moment ago: its claim may not be free yet.
-    fn mind_orphan(&self) -> bool {
-        if !self.turns.door.has_come() || !self.turns.door.is_orphaned() {
-            return false;
-        }
-        let Some(mut inner) = self.inner.try_lock() else { return true };
-        if inner.claim.is_some() {
-            return false;
-        }
-        let state = self.turns.door.state();
-        if self.turns.is_left_to_others(state) {
-            return false;
-        }
-        match self.recover_the_dead(&mut inner) {
-            Ok(free) => !free,
-            Err(_) => {
-                // It is told to who looks at the file next.
-                self.turns.leave_to_others(state);
-                false
-            }
-        }
-    }
-
-    fn answer_bell(&self) -> bool {
-        let rung = self.turns.door.bell().load(Ordering::SeqCst) != self.turns.heard.load(Ordering::Relaxed);
-        if !rung || !self.turns.has_turn.load(Ordering::Acquire) {
-            return false;
-        }
-        let spent = self.turns.began_in.load(Ordering::Relaxed) + self.turns.ended_in.load(Ordering::Relaxed);
-        let until = self.turns.since.load(Ordering::Relaxed) + spent.clamp(SHORTEST, LONGEST);
-        if monotonic_now() < until {
-            return true;
-        }
-        let _ = self.take_last_stores(); // else they keep the turn
-        // Somebody changes the file and its shadow, or begins or ends a session: that comes first.
-        let Some(_changing) = self.shadow.try_lock() else { return true };
-        let Some(mut inner) = self.inner.try_lock() else { return true };
-        let _ = self.give(&mut inner);
-        false
-    }
-
-    /// What the background waits for: with the turn the bell; without it that who has it ends.
-    /// False: there is something to be done first.
-    pub(in crate::file) fn watch_door(&self, words: &mut Vec<Word>) -> bool {
-        if self.turns.has_turn.load(Ordering::Acquire) {
-            words.push(Word::shared(self.turns.door.bell(), self.turns.heard.load(Ordering::Relaxed)));
-        } else if self.turns.door.has_come() && !self.is_disowned() {
-            let watched = self.turns.door.watch(words, self.turns.left_to_others.load(Ordering::Relaxed));
-            return watched && !self.are_maps_waited_for(); // looked at after what tells of it
-        }
-        true
-    }
-
     /// This process has locked the file for writing: what it writes until it gives up a lock, or SYNCs, is its alone, and who reads
     /// it meanwhile does not rely on it.
     pub fn begin_section(&self) {

@@ -35,12 +35,13 @@ impl AtomicFile {
 
     /// What is of those who have died is rolled back: before a SYNC, and before this process relies on it.
     pub(in crate::file) fn leave_dead_behind(&self) -> Result<()> {
-        if !self.turns.has_foreign() {
-            return Ok(());
-        }
-        let dead = |&(_, writer): &(Range<u64>, Writer)| self.turns.door.standing(writer) == Standing::Dead;
-        let any = self.turns.others.lock().iter().any(dead);
-        if any { self.anew() } else { Ok(()) }
+        if self.has_foreign_of(Standing::Dead) { self.anew() } else { Ok(()) }
+    }
+
+    /// Whether what others wrote is in this process's session, of one who stands so.
+    pub(super) fn has_foreign_of(&self, standing: Standing) -> bool {
+        let is_so = |&(_, writer): &(Range<u64>, Writer)| self.turns.door.standing(writer) == standing;
+        self.turns.has_foreign() && self.turns.others.lock().iter().any(is_so)
     }
 
     /// Ends the session: who takes the turn next, leaves what is of the dead behind.

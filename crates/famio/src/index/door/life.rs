@@ -128,18 +128,21 @@ impl Lives {
         self.keeper.load(Ordering::Acquire) != 0
     }
 
-    /// From now on the end of this process is seen by it, if there is somebody to keep it.
-    pub(super) fn add(&self, life: &Life) {
+    /// From now on the end of this process is seen by it, if there is somebody to keep it. Whether it was not before.
+    pub(super) fn add(&self, life: &Life) -> bool {
+        let mut added = false;
         self.change(|| {
             let keeper = self.keeper.load(Ordering::Acquire);
             if keeper == 0 || life.is_kept_by(keeper) {
                 return;
             }
+            added = true;
             // At each moment the list is whole: the process may end at any.
             life.word.store(keeper, Ordering::Relaxed);
             life.link.store(self.first.load(Ordering::Relaxed), Ordering::Release);
             self.first.store(life.address(), Ordering::Release);
         });
+        added
     }
 
     /// Before the process leaves.
@@ -179,11 +182,10 @@ mod tests {
     fn ends_with_the_thread_that_keeps_it_unless_it_was_removed() {
         let lives: &'static Lives = Box::leak(Box::new(Lives::new()));
         let (first, second, third, late) = (life(), life(), life(), life());
-        lives.add(late);
-        assert!(!lives.are_kept());
+        assert!(!lives.add(late) && !lives.are_kept());
         std::thread::spawn(move || {
             lives.keep();
-            [first, second, third, third].iter().for_each(|life| lives.add(life));
+            assert_eq!([first, second, third, third].map(|life| lives.add(life)), [true, true, true, false]);
             lives.remove(second);
             lives.remove(second);
             assert!([first, second, third].iter().all(|life| !life.is_over()));

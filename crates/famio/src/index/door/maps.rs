@@ -161,6 +161,12 @@ impl Door {
         self.unburied().next().is_some()
     }
 
+    /// Which they are, in one number; `None`: there are none. When another one dies, the number is another.
+    pub fn dead_in_one(&self) -> Option<u64> {
+        let ids = self.unburied().map(|member| member.id.load(Ordering::Acquire));
+        ids.reduce(|all, id| all.wrapping_mul(1_000_003).wrapping_add(id))
+    }
+
     /// Whether one of them could store through its maps.
     pub fn has_dead_stores(&self) -> bool {
         self.unburied().any(|member| member.maps.load(Ordering::Acquire) & STORES != 0)
@@ -173,7 +179,7 @@ impl Door {
 
     /// Those that were taken.
     #[inline]
-    fn places(&self) -> &[Member] {
+    pub(super) fn places(&self) -> &[Member] {
         let page = self.page();
         &page.members[..(page.places.load(Ordering::Acquire) as usize).min(MEMBERS)]
     }

@@ -204,8 +204,10 @@ impl Door {
 
     /// From now on the end of this process is seen at once. Before something of its own travels.
     pub fn be_seen(&self) {
-        if self.file.lock().is_some() {
-            LIVES.add(&self.page().members[self.place.load(Ordering::Acquire) as usize].life);
+        if self.file.lock().is_some()
+            && LIVES.add(&self.page().members[self.place.load(Ordering::Acquire) as usize].life)
+        {
+            self.give(); // who watches others is to watch this one, too
         }
     }
 }

@@ -20,6 +20,16 @@ impl Door {
         !missed
     }
 
+    /// The words that change when another process at the door ends, or one begins to be seen.
+    pub fn watch_others(&self, words: &mut Vec<Word>) {
+        if self.file.lock().is_some() {
+            words.push(Word::shared(&self.page().given, self.given())); // before the look at who there is
+            let me = self.id.load(Ordering::Acquire);
+            let others = self.places().iter().filter(|member| ![0, me].contains(&member.id.load(Ordering::Acquire)));
+            words.extend(others.filter_map(|member| member.life.watched()));
+        }
+    }
+
     /// Whether who has the session has ended with it, and nobody has put that in order.
     pub fn is_orphaned(&self) -> bool {
         self.file.lock().is_some() && self.holder().is_some_and(Life::is_over)

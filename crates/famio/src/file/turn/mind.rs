@@ -1,0 +1,135 @@
+//! What the background sees to at a file's door: a turn that somebody wants, maps that have to follow, and what one who died has
+//! left. Nobody calls it: it tries, and looks again where somebody else is about something.
+
+use super::{LONGEST, SHORTEST};
+use crate::error::Result;
+use crate::file::atomic::{ATTACHED, AtomicFile, PLAIN};
+use crate::index::Standing;
+use crate::sys::{Word, monotonic_now};
+use core::sync::atomic::Ordering;
+
+/// Looks at one who has died, a millisecond each, before that is left to who looks at the file next: who has the turn may not run.
+const LOOKS: u32 = 1000;
+
+impl AtomicFile {
+    /// Gives the turn, if somebody wants it and it was long enough; puts in order what one who died has left. Whether it is to be
+    /// looked at again soon.
+    pub(in crate::file) fn mind_door(&self) -> bool {
+        let dead = self.mind_orphan() || self.mind_dead();
+        self.mind_maps() || self.answer_bell() || dead
+    }
+
+    /// Who has died with the session left it a moment ago: its claim may not be free yet.
+    fn mind_orphan(&self) -> bool {
+        if !self.turns.door.has_come() || !self.turns.door.is_orphaned() {
+            return false;
+        }
+        let Some(mut inner) = self.inner.try_lock() else { return true };
+        if inner.claim.is_some() {
+            return false;
+        }
+        let state = self.turns.door.state();
+        if self.turns.is_left_to_others(state) {
+            return false;
+        }
+        match self.recover_the_dead(&mut inner) {
+            Ok(free) => !free,
+            Err(_) => {
+                // It is told to who looks at the file next.
+                self.turns.leave_to_others(state);
+                false
+            }
+        }
+    }
+
+    /// What one had stored or written who has died, shows in others' maps, which are read without a call.
+    fn mind_dead(&self) -> bool {
+        let Some(dead) = self.dead_to_mind() else {
+            self.turns.looks.store(0, Ordering::Relaxed);
+            return false;
+        };
+        let looks = self.turns.looks.fetch_add(1, Ordering::Relaxed);
+        if looks < LOOKS && !self.undo_the_dead().unwrap_or(true) {
+            if looks == 0 {
+                self.turns.door.give(); // the kernel wakes one of those who watch, and who has the turn may be another
+            }
+            return true;
+        }
+        self.turns.minded.store(dead, Ordering::Relaxed);
+        false
+    }
+
+    /// Which there are that may show in a map, and were not seen to, in one number.
+    fn dead_to_mind(&self) -> Option<u64> {
+        let door = &self.turns.door;
+        if !door.has_come() || self.is_disowned() || door.shadow().is_none() {
+            return None;
+        }
+        door.dead_in_one().filter(|&dead| dead != self.turns.minded.load(Ordering::Relaxed))
+    }
+
+    /// Whether that is done: by this process, or by another.
+    fn undo_the_dead(&self) -> Result<bool> {
+        let Some(_changing) = self.shadow.try_lock() else { return Ok(false) };
+        let Some(mut inner) = self.inner.try_lock() else { return Ok(false) };
+        if inner.claim.is_none() {
+            return self.recover_the_dead(&mut inner);
+        }
+        match self.state.load(Ordering::Acquire) {
+            PLAIN if inner.kept.is_none() => self.recover_and_roll_back(&mut inner).map(|()| true),
+            ATTACHED if self.has_foreign_of(Standing::Dead) => {
+                self.end_session(&mut inner)?;
+                self.release_claim(&mut inner);
+                Ok(false) // with the next turn
+            }
+            ATTACHED => {
+                drop(inner); // the turn stays, under the shadow's lock
+                if let Some(shadow) = self.shadow()
+                    && self.has_shared_shadow()
+                    && self.turns.door.has_dead_stores()
+                {
+                    self.leave_dead_stores(shadow)?;
+                }
+                Ok(true)
+            }
+            _ => Ok(true),
+        }
+    }
+
+    fn answer_bell(&self) -> bool {
+        let rung = self.turns.door.bell().load(Ordering::SeqCst) != self.turns.heard.load(Ordering::Relaxed);
+        if !rung || !self.turns.has_turn.load(Ordering::Acquire) {
+            return false;
+        }
+        let spent = self.turns.began_in.load(Ordering::Relaxed) + self.turns.ended_in.load(Ordering::Relaxed);
+        let until = self.turns.since.load(Ordering::Relaxed) + spent.clamp(SHORTEST, LONGEST);
+        if monotonic_now() < until {
+            return true;
+        }
+        let _ = self.take_last_stores(); // else they keep the turn
+        // Somebody changes the file and its shadow, or begins or ends a session: that comes first.
+        let Some(_changing) = self.shadow.try_lock() else { return true };
+        let Some(mut inner) = self.inner.try_lock() else { return true };
+        let _ = self.give(&mut inner);
+        false
+    }
+
+    /// What the background waits for: with the turn the bell; without it that who has it ends; and the end of who has left
+    /// something in a map. False: there is something to be done first.
+    pub(in crate::file) fn watch_door(&self, words: &mut Vec<Word>) -> bool {
+        let door = &self.turns.door;
+        let mut watched = true;
+        if self.turns.has_turn.load(Ordering::Acquire) {
+            words.push(Word::shared(door.bell(), self.turns.heard.load(Ordering::Relaxed)));
+        } else if door.has_come() && !self.is_disowned() {
+            watched = door.watch(words, self.turns.left_to_others.load(Ordering::Relaxed));
+            watched &= !self.are_maps_waited_for(); // looked at after what tells of it
+        }
+        if door.has_come() && !self.is_disowned() && door.shadow().is_some() {
+            door.watch_others(words);
+            // One who is looked at now and then already is not to be looked at on and on.
+            watched &= self.dead_to_mind().is_none() || self.turns.looks.load(Ordering::Relaxed) > 0;
+        }
+        watched
+    }
+}
