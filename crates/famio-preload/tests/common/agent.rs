@@ -92,6 +92,20 @@ impl Agent {
         assert!(stopped > 0 && libc::WIFSTOPPED(status), "{status:#x}");
     }
 
+    /// Waits until all of its threads have slept for a thousand looks: its background has nothing to do.
+    pub fn idle(&self) {
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let sleeps = |task: std::fs::DirEntry| {
+            std::fs::read_to_string(task.path().join("status")).is_ok_and(|status| status.contains("State:\tS"))
+        };
+        let mut seen = 0;
+        while seen < 1000 {
+            let all = std::fs::read_dir(&tasks).unwrap().flatten().all(sleeps);
+            seen = if all { seen + 1 } else { 0 };
+            std::thread::yield_now();
+        }
+    }
+
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

@@ -2,7 +2,7 @@
 //! it does.
 
 use super::registry::files;
-use crate::sys::{ALL_BUT_LIBCS, WORDS_MAX, Word, block_signals, restore_signals, wait_for_any};
+use crate::sys::{ALL_BUT_LIBCS, Ended, WORDS_MAX, Word, block_signals, restore_signals, wait_for_any};
 use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::thread::futex;
 use rustix::time::Timespec;
@@ -25,6 +25,9 @@ pub(super) const IDLE: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
 const SOON: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// Between two looks at bells where the kernel can't wait for them.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+
+/// Between two looks at who has died, where there are too many to wait for.
+const CROWDED: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// What a file still has for the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +78,12 @@ const STARTING: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
 /// under a program (`posix`).
 static ALSO: OnceLock<fn() -> bool> = OnceLock::new();
 
+/// There are others to be watched from now on.
+pub(super) fn look() {
+    start();
+    wake();
+}
+
 /// `also` is done after every round, if the process has a background.
 pub(crate) fn do_also(also: fn() -> bool) {
     let _ = ALSO.set(also);
@@ -103,19 +112,46 @@ pub(super) fn notify() {
 
 /// Until the next event, or until something happens at the door of a file.
 fn sleep(seen: u32, limit: Option<&Timespec>) {
-    let mut words: Vec<Word> = Vec::new();
-    if !files().iter().all(|file| file.watch_door(&mut words)) {
+    let mut watched = Watched::default();
+    if !files().iter().all(|file| file.watch_door(&mut watched)) {
         return;
     }
-    if words.is_empty() {
+    let Watched { mut words, mut holders, mut others } = watched;
+    if words.is_empty() && holders.is_empty() && others.is_empty() {
         let _ = futex::wait(&EVENTS, futex::Flags::PRIVATE, seen, limit);
         return;
     }
     words.push(Word::private(&EVENTS, seen));
-    // The kernel takes so many; it knows the call since 5.16.
-    if words.len() > WORDS_MAX || !wait_for_any(&words, limit) {
-        let _ = futex::wait(&EVENTS, futex::Flags::PRIVATE, seen, Some(limit.map_or(&LOOK, |limit| limit.min(&LOOK))));
+    let lives = words.len();
+    words.append(&mut holders);
+    let mut limit = limit;
+    if words.len() + others.len() <= WORDS_MAX {
+        words.append(&mut others);
+    } else {
+        limit = Some(limit.map_or(&CROWDED, |limit| limit.min(&CROWDED)));
     }
+    // The kernel takes so many; it knows the call since 5.16.
+    let ended = if words.len() > WORDS_MAX { Ended::Unknown } else { wait_for_any(&words, limit) };
+    match ended {
+        // Of those who watch a life the kernel wakes one, which may have left that door by now.
+        Ended::Woken(index) if index >= lives => words[index].wake(),
+        Ended::Woken(_) | Ended::Otherwise => {}
+        Ended::Unknown => {
+            let limit = limit.map_or(&LOOK, |limit| limit.min(&LOOK));
+            let _ = futex::wait(&EVENTS, futex::Flags::PRIVATE, seen, Some(limit));
+        }
+    }
+}
+
+/// What the background waits for at doors.
+#[derive(Default)]
+pub(super) struct Watched {
+    /// Bells, and turns that are given.
+    pub words: Vec<Word>,
+    /// Lives of those who have a session.
+    pub holders: Vec<Word>,
+    /// Lives of others who may have left something in a map.
+    pub others: Vec<Word>,
 }
 
 fn work() {

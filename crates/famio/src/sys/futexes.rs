@@ -30,9 +30,19 @@ impl Word {
     }
 }
 
-/// Sleeps until one of the words has another value and its waiters are woken, or for `limit`. A word that is not there any
-/// more ends the wait. False: the kernel can't.
-pub(crate) fn wait_for_any(words: &[Word], limit: Option<&Timespec>) -> bool {
+/// How a wait for several words ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// This one's waiters were woken.
+    Woken(usize),
+    /// One had another value before, or is not there any more; or the time is over, or a signal came.
+    Otherwise,
+    /// The kernel can't.
+    Unknown,
+}
+
+/// Sleeps until one of the words has another value and its waiters are woken, or for `limit`.
+pub(crate) fn wait_for_any(words: &[Word], limit: Option<&Timespec>) -> Ended {
     let until = limit.map(|limit| {
         let now = clock_gettime(ClockId::Monotonic);
         let nanos = now.tv_nsec + limit.tv_nsec;
@@ -42,7 +52,20 @@ pub(crate) fn wait_for_any(words: &[Word], limit: Option<&Timespec>) -> bool {
     let args = [words.as_ptr() as usize, words.len(), 0, time, libc::CLOCK_MONOTONIC as usize, 0];
     // SAFETY: `words` and the time are read; the addresses in them are checked by the kernel, and only looked at.
     let result = unsafe { syscall(libc::SYS_futex_waitv, args) };
-    result != -(libc::ENOSYS as isize) && result != -(libc::EINVAL as isize)
+    match usize::try_from(result) {
+        Ok(index) => Ended::Woken(index),
+        Err(_) if [libc::ENOSYS, libc::EINVAL].contains(&(-result as i32)) => Ended::Unknown,
+        Err(_) => Ended::Otherwise,
+    }
+}
+
+impl Word {
+    /// Wakes all who wait for it, in any process; a word of several.
+    pub fn wake(&self) {
+        let args = [self.address as usize, libc::FUTEX_WAKE as usize, i32::MAX as usize, 0, 0, 0];
+        // SAFETY: the kernel takes the address for a name, and looks at nothing there; one that is gone is refused.
+        unsafe { syscall(libc::SYS_futex, args) };
+    }
 }
 
 #[cfg(test)]
@@ -62,10 +85,11 @@ mod tests {
                     let _ = futex::wake(&words[changed], futex::Flags::PRIVATE, 1);
                 });
                 let both = [Word::private(&words[0], values[0]), Word::private(&words[1], values[1])];
-                assert!(wait_for_any(&both, None));
+                assert!([Ended::Woken(changed), Ended::Otherwise].contains(&wait_for_any(&both, None)));
             });
         }
         let short = Timespec { tv_sec: 0, tv_nsec: 1000 };
-        assert!(wait_for_any(&[Word::shared(&words[0], words[0].load(Ordering::SeqCst))], Some(&short)));
+        let same = [Word::shared(&words[0], words[0].load(Ordering::SeqCst))];
+        assert_eq!(wait_for_any(&same, Some(&short)), Ended::Otherwise);
     }
 }

@@ -7,7 +7,7 @@ mod raw;
 mod signal;
 
 pub(crate) use bytes::{read_at, write_at};
-pub(crate) use futexes::{WORDS_MAX, Word, wait_for_any};
+pub(crate) use futexes::{Ended, WORDS_MAX, Word, wait_for_any};
 pub use raw::{check, syscall};
 
 use crate::error::{Error, Result};

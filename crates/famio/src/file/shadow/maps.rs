@@ -155,6 +155,7 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
     file.tell_of_maps();
     // Who puts in order what a dead one left, and did not see that this one may store, has done it when the program can.
     let _ = file.look_after_dead();
+    crate::file::background::look(); // others may store there, and die: that shows without a call
     file.need_shadow()?; // filled again, if the turn was given before it was kept
     Ok(Mapped::At(start))
 }
@@ -299,15 +300,17 @@ pub(crate) fn protect(addr: usize, length: usize, prot: i32, kernel: impl FnOnce
             changed.push(range.key);
         }
     }
-    let done = kernel();
-    if done >= 0 {
-        ranges.inside(addr, end).for_each(|range| range.prot = prot);
-    }
     drop(ranges);
     for (device, inode) in changed {
         if let Some(file) = AtomicFile::find(device, inode) {
-            file.tell_of_maps(); // before a store: this call has not returned
+            file.tell_of_maps(); // before a store
+            file.look_after_dead()?; // as in `map`: who undoes what a dead one stored may not have seen that
         }
+    }
+    let mut ranges = ranges::lock();
+    let done = kernel();
+    if done >= 0 {
+        ranges.inside(addr, end).for_each(|range| range.prot = prot);
     }
     Ok(done)
 }

@@ -106,6 +106,7 @@ impl AtomicFile {
         // Not one that went when this process had left the door.
         if door.shadow().is_none() && door.has_begun_shadow(number) {
             door.set_shadow();
+            crate::file::background::look(); // what is there from now on to be watched
         }
     }
 
@@ -290,6 +291,7 @@ impl AtomicFile {
     fn bury_dead(&self) -> Result<()> {
         let door = &self.turns.door;
         Self::may_lock()?;
+        self.arrive()?; // who has left the door can't tell who is dead
         for look in 0..LOOKS {
             if !door.has_dead() {
                 return Ok(());

@@ -16,7 +16,7 @@ impl AtomicFile {
     #[cold]
     pub(super) fn beside<T>(&self, mut work: impl FnMut(&Travelling, u64) -> Result<T>) -> Result<Option<T>> {
         Self::may_lock()?;
-        if !self.turns.door.has_come() {
+        if !self.turns.door.is_here() {
             self.arrive()?;
             return Ok(None); // to be looked at in the usual way
         }

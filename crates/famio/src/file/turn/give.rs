@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
 use crate::file::session::{OldSession, Session};
 use crate::file::{Access, shadow};
-use crate::index::Claim;
+use crate::index::{Claim, LIVES};
 use crate::recovery;
 use crate::sys::{monotonic_now, read_at};
 use core::sync::atomic::Ordering;
@@ -143,8 +143,10 @@ impl AtomicFile {
         if self.is_disowned() {
             return;
         }
-        crate::file::background::start(); // it may have joined what others map, and never had a turn
-        crate::file::background::wait_until_there();
+        if !LIVES.are_kept() {
+            crate::file::background::start(); // it may have joined what others map, and never had a turn
+            crate::file::background::wait_until_there();
+        }
         self.turns.door.be_seen();
     }
 
@@ -209,7 +211,11 @@ impl AtomicFile {
                 let _changing = self.shadow.lock(); // what a thread is about to show, it shows with the turn
                 self.release_claim(&mut self.inner());
             }
-            if self.turns.door.leave() {
+            let left = {
+                let _inner = self.inner(); // the background puts in order what is dead under it, and has to be at the door
+                self.turns.door.leave()
+            };
+            if left {
                 self.shadow_is_stale(); // if it went with this process
                 own.into_iter().for_each(|own| self.fds.leave(own));
                 return result;

@@ -4,12 +4,13 @@
 use super::{LONGEST, SHORTEST};
 use crate::error::Result;
 use crate::file::atomic::{ATTACHED, AtomicFile, PLAIN};
+use crate::file::background::Watched;
 use crate::index::Standing;
 use crate::sys::{Word, monotonic_now};
 use core::sync::atomic::Ordering;
 
-/// Looks at one who has died, a millisecond each, before that is left to who looks at the file next: who has the turn may not run.
-const LOOKS: u32 = 1000;
+/// Nanoseconds of looks at one who has died, before that is left to who looks at the file next: who has the turn may not run.
+const PATIENCE: u64 = 1_000_000_000;
 
 impl AtomicFile {
     /// Gives the turn, if somebody wants it and it was long enough; puts in order what one who died has left. Whether it is to be
@@ -25,7 +26,7 @@ impl AtomicFile {
             return false;
         }
         let Some(mut inner) = self.inner.try_lock() else { return true };
-        if inner.claim.is_some() {
+        if inner.claim.is_some() || !self.turns.door.is_here() {
             return false;
         }
         let state = self.turns.door.state();
@@ -45,50 +46,63 @@ impl AtomicFile {
     /// What one had stored or written who has died, shows in others' maps, which are read without a call.
     fn mind_dead(&self) -> bool {
         let Some(dead) = self.dead_to_mind() else {
-            self.turns.looks.store(0, Ordering::Relaxed);
+            self.turns.minding.store(0, Ordering::Relaxed);
             return false;
         };
-        let looks = self.turns.looks.fetch_add(1, Ordering::Relaxed);
-        if looks < LOOKS && !self.undo_the_dead().unwrap_or(true) {
-            if looks == 0 {
-                self.turns.door.give(); // the kernel wakes one of those who watch, and who has the turn may be another
-            }
-            return true;
+        let (begun, now) = (self.turns.minding.load(Ordering::Relaxed), monotonic_now());
+        // What fails now may not in a moment: the session may just have ended.
+        if self.undo_the_dead().unwrap_or(false) || begun != 0 && now > begun + PATIENCE {
+            self.turns.minded.store(dead, Ordering::Relaxed);
+            return false;
         }
-        self.turns.minded.store(dead, Ordering::Relaxed);
-        false
+        if begun == 0 {
+            self.turns.minding.store(now, Ordering::Relaxed);
+            self.turns.door.give(); // the kernel wakes one of those who watch, and who has the turn may be another
+        }
+        true
     }
 
     /// Which there are that may show in a map, and were not seen to, in one number.
     fn dead_to_mind(&self) -> Option<u64> {
         let door = &self.turns.door;
-        if !door.has_come() || self.is_disowned() || door.shadow().is_none() {
+        if !door.has_come() || self.is_disowned() || door.shadow().is_none() || !door.is_here() {
             return None;
         }
         door.dead_in_one().filter(|&dead| dead != self.turns.minded.load(Ordering::Relaxed))
     }
 
-    /// Whether that is done: by this process, or by another.
+    /// Whether that is done.
     fn undo_the_dead(&self) -> Result<bool> {
+        let door = &self.turns.door;
         let Some(_changing) = self.shadow.try_lock() else { return Ok(false) };
         let Some(mut inner) = self.inner.try_lock() else { return Ok(false) };
+        if !door.is_here() {
+            return Ok(true); // it left meanwhile, under that lock
+        }
         if inner.claim.is_none() {
             return self.recover_the_dead(&mut inner);
         }
         match self.state.load(Ordering::Acquire) {
             PLAIN if inner.kept.is_none() => self.recover_and_roll_back(&mut inner).map(|()| true),
             ATTACHED if self.has_foreign_of(Standing::Dead) => {
+                if self.turns.is_kept() {
+                    return Ok(false); // a map is being made
+                }
                 self.end_session(&mut inner)?;
                 self.release_claim(&mut inner);
                 Ok(false) // with the next turn
             }
             ATTACHED => {
+                let dead = door.dead();
                 drop(inner); // the turn stays, under the shadow's lock
                 if let Some(shadow) = self.shadow()
                     && self.has_shared_shadow()
-                    && self.turns.door.has_dead_stores()
+                    && door.has_dead_stores()
                 {
                     self.leave_dead_stores(shadow)?;
+                }
+                if !self.has_foreign_of(Standing::Dead) {
+                    door.bury(&dead); // else all others would look at them, too
                 }
                 Ok(true)
             }
@@ -114,21 +128,25 @@ impl AtomicFile {
         false
     }
 
-    /// What the background waits for: with the turn the bell; without it that who has it ends; and the end of who has left
-    /// something in a map. False: there is something to be done first.
-    pub(in crate::file) fn watch_door(&self, words: &mut Vec<Word>) -> bool {
+    /// What the background waits for: with the turn the bell; without it that who has it ends; and the end of others who may have
+    /// left something in a map. False: there is something to be done first.
+    pub(in crate::file) fn watch_door(&self, on: &mut Watched) -> bool {
         let door = &self.turns.door;
+        let is_shown = door.has_come() && !self.is_disowned() && door.shadow().is_some() && door.is_here();
         let mut watched = true;
         if self.turns.has_turn.load(Ordering::Acquire) {
-            words.push(Word::shared(door.bell(), self.turns.heard.load(Ordering::Relaxed)));
+            on.words.push(Word::shared(door.bell(), self.turns.heard.load(Ordering::Relaxed)));
+            if is_shown {
+                door.watch_given(&mut on.words);
+            }
         } else if door.has_come() && !self.is_disowned() {
-            watched = door.watch(words, self.turns.left_to_others.load(Ordering::Relaxed));
+            watched = door.watch(&mut on.words, &mut on.holders, self.turns.left_to_others.load(Ordering::Relaxed));
             watched &= !self.are_maps_waited_for(); // looked at after what tells of it
         }
-        if door.has_come() && !self.is_disowned() && door.shadow().is_some() {
-            door.watch_others(words);
-            // One who is looked at now and then already is not to be looked at on and on.
-            watched &= self.dead_to_mind().is_none() || self.turns.looks.load(Ordering::Relaxed) > 0;
+        if is_shown {
+            door.watch_others(&mut on.others);
+            // Who is looked at now and then already is not to be looked at on and on.
+            watched &= self.dead_to_mind().is_none() || self.turns.minding.load(Ordering::Relaxed) != 0;
         }
         watched
     }

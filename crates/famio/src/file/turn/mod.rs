@@ -50,9 +50,9 @@ pub(super) struct Turns {
     has_turn: AtomicBool,
     /// The door's state in which this process could not put in order what a dead one had left, or not show what others change.
     left_to_others: AtomicU64,
-    /// Those who have died and were seen to, or left to others, in one number; looks at those who were not.
+    /// Those who have died and were seen to, or left to others, in one number; since when those who were not are looked at.
     minded: AtomicU64,
-    looks: AtomicU32,
+    minding: AtomicU64,
     /// Maps that are being made.
     kept: AtomicU32,
     /// Maps of the kernel's file that are being made.
@@ -73,7 +73,7 @@ impl Turns {
             has_turn: AtomicBool::new(false),
             left_to_others: AtomicU64::new(0),
             minded: AtomicU64::new(0),
-            looks: AtomicU32::new(0),
+            minding: AtomicU64::new(0),
             kept: AtomicU32::new(0),
             mapping: AtomicU32::new(0),
             others: crate::thread::Mutex::default(),

@@ -46,9 +46,12 @@ impl AtomicFile {
 
     /// Comes to the file's door: not at its open, which is to cost little, but before this process first looks at it.
     pub(in crate::file) fn arrive(&self) -> Result<()> {
-        self.fds.with(false, |fd| self.turns.door.come(fd, || self.has_left(fd)))?;
-        if self.turns.door.state() & SESSION != 0 && !LIVES.are_kept() {
-            crate::file::background::start(); // to see its end
+        let is_new = !self.turns.door.is_here();
+        if is_new {
+            self.fds.with(false, |fd| self.turns.door.come(fd, || self.has_left(fd)))?;
+        }
+        if self.turns.door.state() & SESSION != 0 && (is_new || !LIVES.are_kept()) {
+            crate::file::background::look(); // to see its end
         }
         Ok(())
     }

@@ -103,6 +103,11 @@ impl Door {
         !self.page.load(Ordering::Acquire).is_null()
     }
 
+    /// Whether this process is at the door. Who is not, can't tell who of the others lives.
+    pub fn is_here(&self) -> bool {
+        self.file.lock().is_some()
+    }
+
     /// Comes to the door, whose page is owned like `like`; or back, after [`leave`](Self::leave). `has_journal`: whether a crash
     /// left one, asked by the first to come: the page that says so may have been swept. Nothing, if it is here.
     ///

@@ -97,8 +97,11 @@ impl Door {
 
     /// What this process wrote until now stays, whatever becomes of it.
     pub fn end_tenure(&self) {
-        let place = self.place.load(Ordering::Acquire) as usize;
-        self.page().members[place].tenure.fetch_add(1, Ordering::AcqRel);
+        let file = self.file.lock();
+        if file.is_some() {
+            let place = self.place.load(Ordering::Acquire) as usize;
+            self.page().members[place].tenure.fetch_add(1, Ordering::AcqRel);
+        }
     }
 
     /// Somebody has read what `writer` wrote, and relies on it; not if the writer has the file locked for writing: who reads past
@@ -180,7 +183,7 @@ impl Door {
     /// Whether others have the file open who can commit it.
     pub fn has_other_writers(&self) -> bool {
         let writes = |&(_, member): &(usize, &Member)| member.writes.load(Ordering::Acquire) != 0;
-        self.page().members.iter().enumerate().filter(writes).any(|(place, _)| self.lives(place))
+        self.is_here() && self.page().members.iter().enumerate().filter(writes).any(|(place, _)| self.lives(place))
     }
 
     /// Whether other processes have the file open.
@@ -196,10 +199,10 @@ impl Door {
                 || (0..MEMBERS).any(|place| !members[place].life.is_over() && is_locked(file, place as i64, 1)))
     }
 
-    /// Whether another process has that place, and lives.
+    /// Whether another process has that place, and lives. Who has left the door takes all for alive: nobody is to be rolled back.
     pub(super) fn lives(&self, place: usize) -> bool {
         !self.page().members[place].life.is_over()
-            && self.file.lock().as_ref().is_some_and(|file| is_locked(file, place as i64, 1))
+            && self.file.lock().as_ref().is_none_or(|file| is_locked(file, place as i64, 1))
     }
 
     /// From now on the end of this process is seen at once. Before something of its own travels.

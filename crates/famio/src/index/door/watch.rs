@@ -9,25 +9,27 @@ use core::sync::atomic::Ordering;
 impl Door {
     /// By who does not have the turn: the words that change when the session begins, ends, or is a dead one's. False: it is that
     /// now, and was not when `known` was the state.
-    pub fn watch(&self, words: &mut Vec<Word>, known: u64) -> bool {
+    pub fn watch(&self, words: &mut Vec<Word>, holders: &mut Vec<Word>, known: u64) -> bool {
         if self.file.lock().is_none() {
             return true;
         }
-        words.push(Word::shared(&self.page().given, self.given())); // before the look at who has it
+        self.watch_given(words);
         let watched = self.holder().and_then(Life::watched);
         let missed = watched.is_none() && self.is_orphaned() && self.state() != known;
-        words.extend(watched);
+        holders.extend(watched);
         !missed
     }
 
-    /// The words that change when another process at the door ends, or one begins to be seen.
-    pub fn watch_others(&self, words: &mut Vec<Word>) {
-        if self.file.lock().is_some() {
-            words.push(Word::shared(&self.page().given, self.given())); // before the look at who there is
-            let me = self.id.load(Ordering::Acquire);
-            let others = self.places().iter().filter(|member| ![0, me].contains(&member.id.load(Ordering::Acquire)));
-            words.extend(others.filter_map(|member| member.life.watched()));
-        }
+    /// The word that changes when somebody begins to be seen, or a turn is given: before a look at who there is.
+    pub fn watch_given(&self, words: &mut Vec<Word>) {
+        words.push(Word::shared(&self.page().given, self.given()));
+    }
+
+    /// The words that change when another process at the door ends.
+    pub fn watch_others(&self, lives: &mut Vec<Word>) {
+        let me = self.id.load(Ordering::Acquire);
+        let others = self.places().iter().filter(|member| ![0, me].contains(&member.id.load(Ordering::Acquire)));
+        lives.extend(others.filter_map(|member| member.life.watched()));
     }
 
     /// Whether who has the session has ended with it, and nobody has put that in order.
