@@ -153,3 +153,31 @@ fn after_an_exec_that_failed_nobody_is_taken_for_dead() {
         });
     }
 }
+
+/// While the file is being compared, which takes a moment, somebody else may begin to store: that is not undone.
+#[test]
+fn what_is_stored_while_a_dead_ones_stores_are_undone_stays() {
+    const SIZE: usize = 32 << 20;
+    everywhere("maps-die-protect", |folder, domain| {
+        std::fs::write(folder.path().join("atomic"), ".".repeat(SIZE)).unwrap();
+        let (mut a, mut c) = (Agent::with(folder, domain), Agent::with(folder, domain));
+        c.ok("mapread");
+        a.ok(&format!("mapreadat {}", SIZE - 4096));
+        ["write 0 kept", "sync"].iter().for_each(|order| a.ok(order));
+        let mut b = Agent::with(folder, domain);
+        b.ok("map");
+        b.ok("store 0 half");
+        b.kill();
+        a.ok("protect");
+        a.ok("store 0 mine");
+        let begun = std::time::Instant::now();
+        while c.tell("load 0 5") == "half." && begun.elapsed().as_secs() < 2 {
+            std::thread::yield_now(); // it stays, if it was not undone before somebody else could store
+        }
+        assert_eq!(a.tell("load 0 5"), "mine.");
+        a.ok("sync");
+        a.end();
+        c.end();
+        assert_eq!(&folder.read("atomic")[SIZE - 4096..SIZE - 4091], b"mine.");
+    });
+}

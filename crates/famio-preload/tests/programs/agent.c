@@ -51,6 +51,11 @@ int main(void) {
       printf("%s\n", map == MAP_FAILED ? strerror(errno) : "ok");
     } else if (sscanf(line, "rename %199s %199s", text, other) == 2) {
       printf("%s\n", rename(text, other) < 0 ? strerror(errno) : "ok");
+    } else if (sscanf(line, "mapreadat %ld", &at) == 1) {
+      map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, at);
+      printf("%s\n", map == MAP_FAILED ? strerror(errno) : "ok");
+    } else if (!strcmp(word, "protect")) {
+      printf("%s\n", mprotect(map, 4096, PROT_READ | PROT_WRITE) < 0 ? strerror(errno) : "ok");
     } else if (sscanf(line, "unlink %199s", text) == 1) {
       printf("%s\n", unlink(text) < 0 ? strerror(errno) : "ok");
     } else if (!strcmp(word, "unmap")) {
