@@ -2,16 +2,21 @@
 
 mod common;
 
+use common::Folder;
 use common::agent::{Agent, everywhere};
+
+/// The file is mapped, for reading, and has these bytes.
+const KEPT: [&str; 3] = ["mapread", "write 0 kept", "sync"];
+/// It is settled, and the turn stays: there is no session.
+const RENAMED: [&str; 2] = ["rename atomic other", "rename other atomic"];
 
 /// The one has joined a shadow and never had a turn; the other has the turn, and no session.
 #[test]
 fn what_one_stored_who_died_goes_though_nobody_has_a_session() {
     everywhere("maps-die-between", |folder, domain| {
         let mut a = Agent::with(folder, domain);
-        for order in ["mapread", "write 0 kept", "sync", "rename atomic other", "rename other atomic"] {
-            a.ok(order);
-        }
+        a.each(&KEPT);
+        a.each(&RENAMED);
         let mut b = Agent::with(folder, domain);
         b.ok("map");
         b.ok("store 0 half");
@@ -27,12 +32,22 @@ fn what_one_stored_who_died_goes_though_nobody_has_a_session() {
 
 /// Its map does, without a call by it. In far less time than this, but the machine may have much to do.
 #[track_caller]
-fn shows_soon(agent: &mut Agent, at: u64, what: &str) {
+fn shows_soon(agent: &mut Agent, what: &str) {
     let begun = std::time::Instant::now();
-    while agent.tell(&format!("load {at} {}", what.len())) != what {
+    while agent.tell(&format!("load 0 {}", what.len())) != what {
         assert!(begun.elapsed().as_secs() < 60, "{what} is not there");
         std::thread::yield_now();
     }
+}
+
+/// One stores, which `seer` sees in its map, and is killed: that goes.
+#[track_caller]
+fn one_dies_half_way(folder: &Folder, domain: &str, seer: &mut Agent) {
+    let mut b = Agent::with(folder, domain);
+    b.each(&["map", "store 0 half"]);
+    assert_eq!(seer.tell("load 0 5"), "half.");
+    b.kill();
+    shows_soon(seer, "kept.");
 }
 
 /// Who only looks at its map makes no call: with the turn and a session, with the turn alone, and with neither.
@@ -41,22 +56,16 @@ fn what_one_stored_who_died_goes_from_a_map_though_nobody_calls() {
     for way in ["session", "turn", "neither"] {
         everywhere(&format!("maps-die-unseen-{way}"), |folder, domain| {
             let (mut a, mut c) = (Agent::with(folder, domain), Agent::with(folder, domain));
-            for order in ["mapread", "write 0 kept", "sync"] {
-                a.ok(order);
-            }
+            a.each(&KEPT);
             match way {
-                "turn" => ["rename atomic other", "rename other atomic"].iter().for_each(|order| a.ok(order)),
-                "neither" => ["write 10 its", "sync", "rename atomic other", "rename other atomic"]
-                    .iter()
-                    .for_each(|order| c.ok(order)),
+                "turn" => a.each(&RENAMED),
+                "neither" => {
+                    c.each(&["write 10 its", "sync"]);
+                    c.each(&RENAMED);
+                }
                 _ => {}
             }
-            let mut b = Agent::with(folder, domain);
-            b.ok("map");
-            b.ok("store 0 half");
-            assert_eq!(a.tell("load 0 5"), "half.");
-            b.kill();
-            shows_soon(&mut a, 0, "kept.");
+            one_dies_half_way(folder, domain, &mut a);
             a.end();
             c.end();
             assert_eq!(&folder.read("atomic")[..5], b"kept.");
@@ -69,15 +78,13 @@ fn what_one_stored_who_died_goes_from_a_map_though_nobody_calls() {
 fn what_one_wrote_who_died_goes_from_a_map_after_its_turn() {
     everywhere("maps-die-travelling", |folder, domain| {
         let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
-        for order in ["mapread", "write 0 kept", "sync"] {
-            a.ok(order);
-        }
+        a.each(&KEPT);
         b.ok("lock"); // else a map counts as a look at it
         b.ok("write 20 half");
         a.ok("write 10 mine"); // with the turn
         assert_eq!(a.tell("load 0 25"), "kept......mine......half.");
         b.kill();
-        shows_soon(&mut a, 0, "kept......mine...........");
+        shows_soon(&mut a, "kept......mine...........");
         a.end();
         assert_eq!(&folder.read("atomic")[..25], b"kept......mine...........");
     });
@@ -92,26 +99,21 @@ fn what_one_stored_who_died_goes_from_the_map_of_who_was_idle() {
             let mut first = Agent::with(folder, domain);
             let mut a = Agent::new(folder, domain);
             if way == "made" {
-                ["open atomic", "write 0 kept", "sync"].iter().for_each(|order| a.ok(order));
+                a.each(&["open atomic", "write 0 kept", "sync"]);
                 a.idle();
                 a.ok("mapread");
             } else {
-                let orders = ["mapread", "write 0 kept", "sync", "rename atomic other", "rename other atomic"];
-                orders.iter().for_each(|order| first.ok(order));
+                first.each(&KEPT);
+                first.each(&RENAMED);
                 if way == "busy" {
-                    ["open atomic2", "write 0 y", "sync"].iter().for_each(|order| a.ok(order));
+                    a.each(&["open atomic2", "write 0 y", "sync"]);
                     a.idle();
                 }
-                ["open atomic", "mapread"].iter().for_each(|order| a.ok(order));
+                a.each(&["open atomic", "mapread"]);
             }
             first.end(); // it is not to do it
             a.idle();
-            let mut b = Agent::with(folder, domain);
-            b.ok("map");
-            b.ok("store 0 half");
-            assert_eq!(a.tell("load 0 5"), "half.");
-            b.kill();
-            shows_soon(&mut a, 0, "kept.");
+            one_dies_half_way(folder, domain, &mut a);
             a.end();
             assert_eq!(&folder.read("atomic")[..5], b"kept.");
         });
@@ -125,13 +127,13 @@ fn after_an_exec_that_failed_nobody_is_taken_for_dead() {
     for way in ["by itself", "reads"] {
         everywhere(&format!("maps-exec-{}", way.replace(' ', "-")), |folder, domain| {
             let mut c = Agent::with(folder, domain);
-            ["mapread", "write 0 kept", "sync"].iter().for_each(|order| c.ok(order));
+            c.each(&KEPT);
             let mut a = Agent::with(folder, domain);
-            ["mapread", "lock", "write 20 living"].iter().for_each(|order| a.ok(order));
+            a.each(&["mapread", "lock", "write 20 living"]);
             let mut d = Agent::with(folder, domain);
-            ["write 40 its", "close"].iter().for_each(|order| d.ok(order)); // what a wrote travels, and nobody has the turn
+            d.each(&["write 40 its", "close"]); // what a wrote travels, and nobody has the turn
             let mut b = Agent::with(folder, domain);
-            ["map", "store 0 half"].iter().for_each(|order| b.ok(order));
+            b.each(&["map", "store 0 half"]);
             c.ok("exec");
             if way == "reads" {
                 a.stop();
@@ -141,7 +143,7 @@ fn after_an_exec_that_failed_nobody_is_taken_for_dead() {
                 c.sees(0, "kept");
                 a.signal(libc::SIGCONT);
             }
-            shows_soon(&mut a, 0, "kept.");
+            shows_soon(&mut a, "kept.");
             a.sees(20, "living");
             a.ok("sync");
             for agent in [a, c, d] {
@@ -163,7 +165,7 @@ fn what_is_stored_while_a_dead_ones_stores_are_undone_stays() {
         let (mut a, mut c) = (Agent::with(folder, domain), Agent::with(folder, domain));
         c.ok("mapread");
         a.ok(&format!("mapreadat {}", SIZE - 4096));
-        ["write 0 kept", "sync"].iter().for_each(|order| a.ok(order));
+        a.each(&["write 0 kept", "sync"]);
         let mut b = Agent::with(folder, domain);
         b.ok("map");
         b.ok("store 0 half");

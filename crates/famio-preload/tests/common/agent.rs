@@ -74,6 +74,11 @@ impl Agent {
     }
 
     #[track_caller]
+    pub fn each(&mut self, what: &[&str]) {
+        what.iter().for_each(|what| self.ok(what));
+    }
+
+    #[track_caller]
     pub fn sees(&mut self, at: u64, what: &str) {
         assert_eq!(self.tell(&format!("read {at} {}", what.len())), what);
     }

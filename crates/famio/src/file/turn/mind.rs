@@ -64,11 +64,14 @@ impl AtomicFile {
 
     /// Which there are that may show in a map, and were not seen to, in one number.
     fn dead_to_mind(&self) -> Option<u64> {
+        let dead = if self.is_shown() { self.turns.door.dead_in_one() } else { None };
+        dead.filter(|&dead| dead != self.turns.minded.load(Ordering::Relaxed))
+    }
+
+    /// Whether this process is at the door, and processes share a shadow.
+    fn is_shown(&self) -> bool {
         let door = &self.turns.door;
-        if !door.has_come() || self.is_disowned() || door.shadow().is_none() || !door.is_here() {
-            return None;
-        }
-        door.dead_in_one().filter(|&dead| dead != self.turns.minded.load(Ordering::Relaxed))
+        door.has_come() && !self.is_disowned() && door.shadow().is_some() && door.is_here()
     }
 
     /// Whether that is done.
@@ -132,7 +135,7 @@ impl AtomicFile {
     /// left something in a map. False: there is something to be done first.
     pub(in crate::file) fn watch_door(&self, on: &mut Watched) -> bool {
         let door = &self.turns.door;
-        let is_shown = door.has_come() && !self.is_disowned() && door.shadow().is_some() && door.is_here();
+        let is_shown = self.is_shown();
         let mut watched = true;
         if self.turns.has_turn.load(Ordering::Acquire) {
             on.words.push(Word::shared(door.bell(), self.turns.heard.load(Ordering::Relaxed)));

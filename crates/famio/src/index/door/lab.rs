@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 impl Door {
     /// The paths of what is there: the page, the shadow, and the epoch if it travels. None before this process has come.
     pub fn paths(&self) -> Vec<String> {
-        if self.file.lock().is_none() {
+        if !self.is_here() {
             return Vec::new();
         }
         let shadow = self.shadow().map(|number| self.shadow_path(number));

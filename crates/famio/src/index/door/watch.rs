@@ -10,7 +10,7 @@ impl Door {
     /// By who does not have the turn: the words that change when the session begins, ends, or is a dead one's. False: it is that
     /// now, and was not when `known` was the state.
     pub fn watch(&self, words: &mut Vec<Word>, holders: &mut Vec<Word>, known: u64) -> bool {
-        if self.file.lock().is_none() {
+        if !self.is_here() {
             return true;
         }
         self.watch_given(words);
@@ -34,7 +34,7 @@ impl Door {
 
     /// Whether who has the session has ended with it, and nobody has put that in order.
     pub fn is_orphaned(&self) -> bool {
-        self.file.lock().is_some() && self.holder().is_some_and(Life::is_over)
+        self.is_here() && self.holder().is_some_and(Life::is_over)
     }
 
     fn holder(&self) -> Option<&Life> {
