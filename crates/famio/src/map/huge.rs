@@ -1,6 +1,7 @@
 //! Huge pages: random access to more memory than the processor's TLB covers costs two walks of page tables a line in a
 //! virtual machine, and tmpfs gives no huge pages by itself.
 
+use core::ffi::c_void;
 use core::ptr::{null_mut, without_provenance_mut};
 use rustix::io::{Errno, Result};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
@@ -9,20 +10,36 @@ use std::os::fd::AsFd;
 /// Bytes of a huge page.
 pub(crate) const HUGE: usize = 2 << 20;
 
-/// Maps the front of a file so that its huge pages and those of the address space are the same.
+/// How often a place is looked for that another thread does not take first.
+const TRIES: usize = 16;
+
+/// Maps the front of a file so that its huge pages and those of the address space are the same: without huge pages, and at any
+/// page, where other threads take every place that is found, [`TRIES`] times.
 pub(crate) fn aligned(fd: impl AsFd, len: usize, protection: ProtFlags, flags: MapFlags) -> Result<*mut u8> {
+    let mut tries = 1;
+    loop {
+        // SAFETY: a hint replaces nothing.
+        let at = unsafe { mmap(free_place(len)?, len, protection, flags, &fd, 0) }?;
+        if at.addr().is_multiple_of(HUGE) || tries == TRIES {
+            return Ok(at.cast());
+        }
+        // SAFETY: mapped just now, and nobody knows of it.
+        unsafe { munmap(at, len) }?;
+        tries += 1;
+    }
+}
+
+/// Where `len` bytes at a huge page's beginning are free, unless another thread takes them meanwhile: a hint.
+/// Not by replacing a room that is kept: the kernel may take that away and then fail, and what another thread puts there could
+/// not be told from ours. (`MAP_FIXED_NOREPLACE` is not for `MAP_SHARED_VALIDATE`.)
+fn free_place(len: usize) -> Result<*mut c_void> {
     let room = len.checked_add(HUGE).ok_or(Errno::NOMEM)?;
     let private = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
     let start = unsafe { mmap_anonymous(null_mut(), room, ProtFlags::empty(), private) }?;
     // SAFETY: what was just mapped.
     unsafe { munmap(start, room) }?;
-    // That place is free, unless another thread has taken it meanwhile: a hint, and without huge pages where it is not taken.
-    // Not by replacing the room: the kernel may take that away and then fail, and what another thread puts there could not
-    // be told from ours. (`MAP_FIXED_NOREPLACE` is not for `MAP_SHARED_VALIDATE`.)
-    let base = (start as usize).next_multiple_of(HUGE);
-    // SAFETY: replaces nothing.
-    Ok(unsafe { mmap(without_provenance_mut(base), len, protection, flags, fd, 0) }?.cast())
+    Ok(without_provenance_mut(start.addr().next_multiple_of(HUGE)))
 }
 
 /// `MADV_COLLAPSE` (Linux 6.1): copies what lies in small pages to a huge one, and maps that, whatever the system's
@@ -65,6 +82,23 @@ mod tests {
         assert!(bytes.iter().enumerate().all(|(i, byte)| *byte == (i / 4096 + i) as u8));
         // SAFETY: ours, and used no more.
         unsafe { munmap(at.cast(), len) }.unwrap();
+    }
+
+    /// A place that another thread took first left a map between huge pages.
+    #[test]
+    fn many_threads_map_at_huge_pages_at_once() {
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        let at = map(HUGE);
+                        assert!((at as usize).is_multiple_of(HUGE));
+                        // SAFETY: ours, and used no more.
+                        unsafe { munmap(at.cast(), HUGE) }.unwrap();
+                    }
+                });
+            }
+        });
     }
 
     #[test]

@@ -19,6 +19,10 @@ impl Mapped {
         }
         file.sync_all().unwrap(); // the kernel maps nothing around a fault that it is writing to the disk
         let base = huge::aligned(&file, len, ProtFlags::READ, MapFlags::SHARED).unwrap() as usize;
+        assert!(
+            base.is_multiple_of(huge::HUGE),
+            "the kernel maps around a fault by addresses, beyond a file's place else"
+        );
         Self { base, len, _file: file }
     }
 
