@@ -3,7 +3,7 @@
 use crate::next::Next;
 use crate::outcome::{finish, note};
 use core::ffi::{c_char, c_int, c_long, c_void};
-use famio::posix::{self, Ret, process, table};
+use famio::posix::{self, Ret, Tried, process, table};
 use famio::sys::syscall as raw;
 
 /// `closefrom`, which tells no errors.
@@ -19,6 +19,29 @@ pub fn closefrom(first: i32) {
             unsafe { next(first as c_int) };
         }
     }
+}
+
+/// `open` and `openat`. C has them with a variable number of arguments, and those of an integer come as others do, on x86-64 and on
+/// aarch64; what `mode` holds where none was given, nobody looks at.
+///
+/// # Safety
+/// As `openat`.
+#[inline(always)]
+pub unsafe fn openat(dirfd: c_int, path: *const c_char, flags: c_int, mode: u32) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { posix::try_open(dirfd, path, flags, mode) } {
+        Ok(fd) => fd, // errno is not near either, and stays as it is
+        // SAFETY: as above.
+        Err(tried) => unsafe { open_meant(dirfd, path, flags, mode, tried) },
+    }
+}
+
+/// # Safety
+/// As `openat`.
+#[cold]
+unsafe fn open_meant(dirfd: c_int, path: *const c_char, flags: c_int, mode: u32, tried: Tried) -> c_int {
+    // SAFETY: the caller's promise.
+    finish(|| unsafe { posix::open_meant(dirfd, path, flags, mode, tried) }) as c_int
 }
 
 /// `posix_fallocate`, whose result is an errno.
@@ -127,16 +150,6 @@ pub extern "C" fn famio_nv_table() -> *const famio::posix::nv::Table {
 #[unsafe(no_mangle)]
 pub extern "C" fn famio_is_managed(fd: c_int) -> bool {
     table::is_managed(fd)
-}
-
-/// For the C shim.
-///
-/// # Safety
-/// As `openat`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn famio_openat(dirfd: c_int, path: *const c_char, flags: c_int, mode: u32) -> c_int {
-    // SAFETY: the caller's promise.
-    finish(|| unsafe { posix::openat(dirfd, path, flags, mode) }) as c_int
 }
 
 /// For the C shim.

@@ -11,7 +11,6 @@
 
 /* Called directly, not by the procedure linkage table. */
 #pragma GCC visibility push(hidden)
-extern int famio_openat(int dirfd, const char *path, int flags, mode_t mode);
 extern int famio_fcntl(int fd, int command, unsigned long argument);
 extern int famio_ioctl(int fd, unsigned long request, unsigned long argument);
 extern bool famio_is_managed(int fd);
@@ -26,30 +25,6 @@ typedef int vdprintf_function(int, const char *, va_list);
 extern fcntl_function *famio_next_fcntl(void);
 extern vdprintf_function *famio_next_vdprintf(void);
 #pragma GCC visibility pop
-
-static bool has_mode(int flags) { return (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE; }
-
-int famio_shim_open(const char *path, int flags, ...) {
-  mode_t mode = 0;
-  if (has_mode(flags)) {
-    va_list list;
-    va_start(list, flags);
-    mode = va_arg(list, mode_t);
-    va_end(list);
-  }
-  return famio_openat(AT_FDCWD, path, flags, mode);
-}
-
-int famio_shim_openat(int dirfd, const char *path, int flags, ...) {
-  mode_t mode = 0;
-  if (has_mode(flags)) {
-    va_list list;
-    va_start(list, flags);
-    mode = va_arg(list, mode_t);
-    va_end(list);
-  }
-  return famio_openat(dirfd, path, flags, mode);
-}
 
 /* Waiting for a lock is a cancellation point: libc's function waits, on any descriptor, since locks are the kernel's. */
 int famio_shim_fcntl(int fd, int command, ...) {

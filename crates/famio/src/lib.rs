@@ -57,6 +57,8 @@ pub(crate) mod sync;
 pub mod sys;
 pub mod thread;
 
+mod near;
+
 pub mod pmem;
 
 pub mod map;

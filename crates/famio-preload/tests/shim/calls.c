@@ -18,8 +18,6 @@
     }                                                               \
   } while (0)
 
-int famio_shim_open(const char *path, int flags, ...);
-int famio_shim_openat(int dirfd, const char *path, int flags, ...);
 int famio_shim_fcntl(int fd, int command, ...);
 int famio_shim_ioctl(int fd, unsigned long request, ...);
 int famio_shim_vdprintf(int fd, const char *format, va_list list);
@@ -33,7 +31,6 @@ int famio_shim_execle(const char *path, const char *first, ...);
 static struct {
   const char *who;
   int fd, flags;
-  mode_t mode;
   unsigned long request, argument;
   char **argv, **envp;
 } last;
@@ -43,11 +40,6 @@ static size_t step;
 static char written[1 << 16];
 static size_t length;
 
-int famio_openat(int dirfd, const char *path, int flags, mode_t mode) {
-  (void)path;
-  last.fd = dirfd, last.flags = flags, last.mode = mode;
-  return 77;
-}
 int famio_fcntl(int fd, int command, unsigned long argument) {
   last.who = "ours", last.fd = fd, last.flags = command, last.argument = argument;
   return 78;
@@ -123,14 +115,6 @@ static int va(int fd, const char *format, ...) {
   return done;
 }
 
-static void opens(void) {
-  MUST(famio_shim_open("x", O_RDONLY) == 77 && last.fd == AT_FDCWD && last.mode == 0);
-  MUST(famio_shim_open("x", O_RDWR | O_CREAT, 0640) == 77 && last.mode == 0640 && last.flags == (O_RDWR | O_CREAT));
-  MUST(famio_shim_openat(5, "x", O_RDWR | O_TMPFILE, 0600) == 77 && last.fd == 5 && last.mode == 0600);
-  /* O_DIRECTORY is one bit of O_TMPFILE: there is no mode then. */
-  MUST(famio_shim_openat(6, "x", O_DIRECTORY) == 77 && last.mode == 0);
-}
-
 static void controls(void) {
   struct flock lock = {0};
   MUST(famio_shim_fcntl(3, F_SETFL, O_APPEND) == 78 && last.argument == O_APPEND);
@@ -180,7 +164,6 @@ static void execs(void) {
 }
 
 int main(void) {
-  opens();
   controls();
   prints();
   execs();

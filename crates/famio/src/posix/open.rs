@@ -3,7 +3,7 @@
 use super::config::Config;
 use super::description::{EMULATED, Handle};
 use super::meant::{asks_for_data, is_open, may_match, wanted, wanted_now};
-use super::open_plain::{self, Tried};
+use super::open_plain::{Tried, try_open};
 use super::{Ret, demote, fail, lock, ordinary, policy, process, raw, table};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
@@ -21,24 +21,25 @@ pub const O_ATOMIC: i32 = 1 << 30;
 ///
 /// # Safety
 /// As the system call: bad memory gives `EFAULT`.
-#[inline]
 pub unsafe fn openat(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Ret {
-    // Most end here, in the caller's frame: after a system call each return costs as much as this.
     // SAFETY: the caller's promise.
-    let opened = match unsafe { open_plain::try_open(dirfd, path, flags, mode) } {
-        Tried::Done(result) => return result,
-        Tried::MayBeMeant(fd) => Some(fd),
-        Tried::Unknown => None,
-    };
-    // SAFETY: as above.
-    unsafe { open_meant(dirfd, path, flags, mode, opened) }
+    match unsafe { try_open(dirfd, path, flags, mode) } {
+        Ok(fd) => fd as Ret,
+        // SAFETY: as above.
+        Err(tried) => unsafe { open_meant(dirfd, path, flags, mode, tried) },
+    }
 }
 
-/// What may be meant, and what is looked at before it is opened. `opened`: it is open already.
+/// [`openat`] after [`try_open`]: what may be meant, and what is looked at before it is opened.
 ///
 /// # Safety
 /// As [`openat`].
-unsafe fn open_meant(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32, opened: Option<RawFd>) -> Ret {
+pub unsafe fn open_meant(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32, tried: Tried) -> Ret {
+    let opened = match tried {
+        Tried::Failed(error) => return error,
+        Tried::MayBeMeant(fd) => Some(fd),
+        Tried::Unknown => None,
+    };
     if flags & O_ATOMIC != 0 {
         // SAFETY: the caller's promise.
         return unsafe { open_asked(dirfd, path, flags, mode) };

@@ -209,6 +209,12 @@ impl Globs {
         }
     }
 
+    /// With which bytes of ASCII a name may begin, and then with which it may end, that is meant, a bit each.
+    pub(super) fn edges(&self) -> [u64; 4] {
+        let [[first, more, ..], [last, others, ..]] = self.edges;
+        [first, more, last, others]
+    }
+
     /// Whether a name's first and last byte fit a pattern.
     fn may_be(&self, name: &[u8]) -> bool {
         match (name.first(), name.last()) {

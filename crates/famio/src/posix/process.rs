@@ -3,6 +3,7 @@
 use super::config::{self, Config};
 use super::{inherit, raw, table};
 use crate::file;
+use crate::near::NEAR;
 use crate::sys;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
@@ -19,7 +20,6 @@ const OVER: u8 = 4;
 
 static STATE: AtomicU8 = AtomicU8::new(UNINIT);
 static STARTER: AtomicUsize = AtomicUsize::new(0);
-static CONFIG: AtomicPtr<Config> = AtomicPtr::new(ptr::null_mut());
 static PID: AtomicU32 = AtomicU32::new(0);
 /// The latest fork generation of this process or its ancestors.
 static LATEST: AtomicU32 = AtomicU32::new(1);
@@ -53,11 +53,31 @@ pub(super) fn config() -> Option<&'static Config> {
 #[inline]
 pub(super) fn config_to_look() -> Option<&'static Config> {
     match STATE.load(Ordering::Acquire) {
-        // SAFETY: set before the state became ON, and never freed.
-        ON => unsafe { CONFIG.load(Ordering::Acquire).as_ref() },
+        ON => config_nearby(),
         OFF | OVER => None,
         _ => start_late(),
     }
+}
+
+/// As [`config_to_look`], and does not start anything.
+#[inline]
+pub(super) fn config_nearby() -> Option<&'static Config> {
+    // SAFETY: null, or put there by `put_nearby`, which never frees one.
+    unsafe { NEAR.config.load(Ordering::Acquire).cast::<Config>().as_ref() }
+}
+
+/// A reader may still have the one before: it stays.
+fn put_nearby(config: Config) {
+    for (near, bits) in NEAR.edges.iter().flatten().zip(config.globs.edges()) {
+        near.store(bits, Ordering::Relaxed);
+    }
+    NEAR.config.store(Box::into_raw(Box::new(config)).cast(), Ordering::Release);
+}
+
+/// Nothing is atomic any more.
+fn put_away() {
+    STATE.store(OVER, Ordering::Release);
+    NEAR.config.store(ptr::null_mut(), Ordering::Release);
 }
 
 #[cold]
@@ -68,8 +88,7 @@ fn start_late() -> Option<&'static Config> {
     }
     start();
     match STATE.load(Ordering::Acquire) {
-        // SAFETY: as in `config_to_look`.
-        ON => unsafe { CONFIG.load(Ordering::Acquire).as_ref() },
+        ON => config_nearby(),
         _ => None,
     }
 }
@@ -109,8 +128,7 @@ pub fn start_with(config: Config) {
             STARTER.store(unsafe { raw!(SYS_gettid) } as usize, Ordering::Release);
             begin(config);
         }
-        // A reader may still have the one before: it is never freed.
-        Err(ON) => CONFIG.store(Box::into_raw(Box::new(config)), Ordering::Release),
+        Err(ON) => put_nearby(config),
         Err(_) => {}
     }
 }
@@ -120,7 +138,7 @@ fn begin(config: Config) {
     watch_forks();
     super::limits::read();
     crate::file::background::do_also(super::spare::sweep);
-    CONFIG.store(Box::into_raw(Box::new(config)), Ordering::Release);
+    put_nearby(config);
     STATE.store(ON, Ordering::Release);
 }
 
@@ -239,15 +257,14 @@ pub fn end() {
         return;
     }
     if !table::any() {
-        STATE.store(OVER, Ordering::Release);
-        return;
+        return put_away();
     }
     if super::lock::not_reentered().is_err() {
         // `_exit` in a signal handler that interrupted a locked section: as a kill, back to the last SYNC.
         sys::notice("the process ends inside a call on an atomic file; what was written since its last SYNC is gone");
         return;
     }
-    STATE.store(OVER, Ordering::Release);
+    put_away();
     close_all();
     // Threads that still run find their files handed back; what they wrote in between is committed by the second round.
     table::for_each(0, u32::MAX, |fd, handle| {

@@ -1,10 +1,10 @@
 //! The stat family: size and times of an atomic file are the logical ones. A file is found by its identity, so every
 //! path to it and every descriptor of it shows the same.
 
-use super::config::Config;
 use super::{Ret, process, raw, table};
 use crate::file::{AtomicFile, Modified};
 use crate::index::Door;
+use crate::near::NEAR;
 use core::ffi::c_char;
 use libc::{stat as Stat, statx as Statx};
 use std::ffi::CStr;
@@ -92,7 +92,7 @@ unsafe fn overlay(fd: Option<RawFd>, shown: *mut Stat) {
 ///
 /// # Safety
 /// As the system call: bad memory gives `EFAULT`.
-#[inline]
+#[inline(always)] // a return after a system call costs as much as all this does
 pub unsafe fn fstat(fd: RawFd, shown: *mut Stat) -> Ret {
     // SAFETY: the caller's promise; after success `shown` is valid.
     unsafe {
@@ -108,19 +108,29 @@ pub unsafe fn fstat(fd: RawFd, shown: *mut Stat) -> Ret {
 ///
 /// # Safety
 /// The kernel has just read the path, or it is null.
-#[inline]
+#[inline(always)]
 unsafe fn may_be_atomic(path: *const c_char) -> bool {
-    let is_meant = |config: &Config| {
-        // SAFETY: the caller's promise.
-        !path.is_null() && config.globs.may_match(unsafe { CStr::from_ptr(path) }.to_bytes())
-    };
-    table::any() || process::config_to_look().is_some_and(is_meant)
+    if NEAR.any() {
+        return true;
+    }
+    if path.is_null() {
+        return false;
+    }
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
+    NEAR.may_match(bytes) && may_be_meant(bytes)
+}
+
+#[cold]
+fn may_be_meant(path: &[u8]) -> bool {
+    process::config_to_look().is_some_and(|config| config.globs.may_match(path))
 }
 
 /// Shows the logical state, by `show`, if the file is atomic, here or elsewhere.
 ///
 /// # Safety
 /// As [`may_be_atomic`].
+#[cold]
 unsafe fn show_logical(dirfd: RawFd, path: *const c_char, flags: i32, of: (u64, u64), show: impl FnOnce()) {
     if process::config().is_none() {
         return;
@@ -137,7 +147,7 @@ unsafe fn show_logical(dirfd: RawFd, path: *const c_char, flags: i32, of: (u64, 
 ///
 /// # Safety
 /// As the system call: bad memory gives `EFAULT`.
-#[inline]
+#[inline(always)] // as `fstat`
 pub unsafe fn fstatat(dirfd: RawFd, path: *const c_char, shown: *mut Stat, flags: i32) -> Ret {
     // SAFETY: the caller's promise; after success `shown` is valid.
     unsafe {

@@ -3,6 +3,7 @@
 use super::description::{Borrowed, Description, Handle};
 use super::{inherit, process};
 use crate::file::{Access, Call};
+use crate::near::NEAR;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::os::fd::RawFd;
@@ -18,8 +19,6 @@ type Leaf = [Slot; LEAF];
 static ROOT: [AtomicPtr<Leaf>; LEAVES] = [const { AtomicPtr::new(ptr::null_mut()) }; LEAVES];
 /// The highest descriptor that was ever in the table: scans end there.
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
-/// Slots in use; zero in a program that never opened an atomic file.
-static USED: AtomicUsize = AtomicUsize::new(0);
 
 #[inline]
 fn slot(fd: RawFd) -> Option<&'static Slot> {
@@ -49,7 +48,7 @@ fn slot_or_new(fd: RawFd) -> &'static Slot {
 /// Whether any descriptor, or any map, is an atomic file's.
 #[inline]
 pub fn any() -> bool {
-    USED.load(Ordering::Relaxed) != 0 || crate::file::shadow::any()
+    NEAR.any()
 }
 
 /// Whether `fd` is an atomic file's: two loads.
@@ -120,7 +119,7 @@ pub(super) fn install(fd: RawFd, handle: Handle) {
     HIGHEST.fetch_max(fd as usize, Ordering::Relaxed);
     let old = slot_or_new(fd).swap(handle.into_raw(), Ordering::AcqRel);
     if old.is_null() {
-        USED.fetch_add(1, Ordering::Relaxed);
+        NEAR.descriptors.fetch_add(1, Ordering::Relaxed);
     } else {
         // SAFETY: the slot's count comes with the pointer that was taken out.
         release(fd, unsafe { Handle::from_raw(old) });
@@ -133,7 +132,7 @@ pub(super) fn take(fd: RawFd) -> Option<Handle> {
     if old.is_null() {
         return None;
     }
-    USED.fetch_sub(1, Ordering::Relaxed);
+    NEAR.descriptors.fetch_sub(1, Ordering::Relaxed);
     // SAFETY: the slot's count comes with the pointer that was taken out.
     Some(unsafe { Handle::from_raw(old) })
 }

@@ -4,6 +4,7 @@ use super::loads::Loads;
 use super::places::{self, Old, Slot};
 use super::watch;
 use crate::file::atomic::AtomicFile;
+use crate::near::NEAR;
 use crate::thread::{Guard, Mutex};
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -90,12 +91,11 @@ static RANGES: [Mutex<List>; 2] = [const { Mutex::new(List::new()) }; 2];
 static WHICH: AtomicUsize = AtomicUsize::new(0);
 /// The key of maps that a forked child has from its parent.
 const NOBODYS: (u64, u64) = (0, 0);
-static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether there are any: programs that map no atomic file pay a load.
 #[inline]
 pub(crate) fn any() -> bool {
-    COUNT.load(Ordering::Acquire) != 0
+    NEAR.maps.load(Ordering::Acquire) != 0
 }
 
 /// The list, for a change. When it is let go it says how many there are, and [`places`] is as it is.
@@ -123,14 +123,14 @@ pub(crate) fn disown() {
         }
         None => {
             WHICH.store(1, Ordering::Release);
-            COUNT.store(0, Ordering::Release);
+            NEAR.maps.store(0, Ordering::Release);
         }
     }
 }
 
 impl Drop for Ranges {
     fn drop(&mut self) {
-        COUNT.store(self.list.maps.len(), Ordering::Release);
+        NEAR.maps.store(self.list.maps.len(), Ordering::Release);
         for window in core::mem::take(&mut self.changed) {
             let slots = |start, end| self.touching(start, end).map(slot_of).collect();
             let old = places::replace(window, slots);
