@@ -105,5 +105,6 @@ paths; links are followed, and once a file is open in a process, every other pat
 atomic file.
 
 A signal handler that interrupts a call on an atomic file, in a locked section, and itself calls one gets `EDEADLK`.
-Calls on atomic files are no cancellation points.
+Calls on atomic files are no cancellation points; `open` of any file is none, which is felt where a thread waits in it for the other
+end of a FIFO.
 ";

@@ -1,4 +1,5 @@
-/* What Rust cannot define: functions with a variable number of arguments. Each unpacks and calls on. */
+/* Functions with a variable number of arguments, which Rust cannot define. Each unpacks and calls on. (`open`, whose one argument more is
+ * an integer, is in entry.rs.) */
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 //! What the POSIX hooks call: descriptors, open descriptions, positions, the path policy.
 //!
-//! Every function here has the arguments and the result of the system call that it stands for: `-4095..=-1` is a
+//! Nearly every function here has the arguments and the result of the system call that it stands for: `-4095..=-1` is a
 //! negated errno, and errno itself is never touched. A descriptor that is not ours costs two loads, then the call
 //! goes to the kernel as it came.
 
@@ -79,12 +79,10 @@ pub type Ret = isize;
 /// A system call by name, with up to six arguments of any integer or pointer type.
 macro_rules! raw {
     ($number:ident $(, $arg:expr)* $(,)?) => {{
-        let given = [$($arg as usize),*];
-        // No `copy_from_slice`: that would be a call of `memcpy`.
-        let args: [usize; 6] = core::array::from_fn(|i| if i < given.len() { given[i] } else { 0 });
         // The caller states in its own SAFETY comment why the arguments are sound.
-        $crate::sys::syscall(libc::$number, args)
+        $crate::sys::syscall(libc::$number, raw!(@six $($arg as usize,)* 0, 0, 0, 0, 0, 0))
     }};
+    (@six $a:expr, $b:expr, $c:expr, $d:expr, $e:expr, $f:expr $(, $none:literal)*) => { [$a, $b, $c, $d, $e, $f] };
 }
 pub(crate) use raw;
 

@@ -3,7 +3,7 @@
 use super::config::Config;
 use super::description::{EMULATED, Handle};
 use super::meant::{asks_for_data, is_open, may_match, wanted, wanted_now};
-use super::open_plain::{Tried, try_open};
+use super::open_plain::{self, Opened, Tried, try_open};
 use super::{Ret, demote, fail, lock, ordinary, policy, process, raw, table};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
@@ -35,10 +35,11 @@ pub unsafe fn openat(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -
 /// # Safety
 /// As [`openat`].
 pub unsafe fn open_meant(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32, tried: Tried) -> Ret {
-    let opened = match tried {
-        Tried::Failed(error) => return error,
-        Tried::MayBeMeant(fd) => Some(fd),
-        Tried::Unknown => None,
+    // SAFETY: the caller's promise.
+    let opened = match unsafe { open_plain::go_on(dirfd, path, flags, mode, tried) } {
+        Opened::Done(result) => return result,
+        Opened::MayBeMeant(fd) => Some(fd),
+        Opened::Unknown => None,
     };
     if flags & O_ATOMIC != 0 {
         // SAFETY: the caller's promise.

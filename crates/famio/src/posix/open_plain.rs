@@ -27,58 +27,68 @@ const PLAIN: i32 = libc::O_RDWR
     | libc::O_NOCTTY
     | LARGE;
 
-/// How far [`try_open`] came that has not opened what is not meant.
+/// How far [`try_open`] came that has not opened what is surely not meant.
 pub enum Tried {
-    /// The call's error.
-    Failed(Ret),
-    /// It is open, and may be meant. It must not be closed without need: the process would lose its locks on the file.
-    MayBeMeant(RawFd),
-    /// It can't be told like this.
-    Unknown,
+    /// Not tried.
+    No,
+    /// The kernel's answer. A descriptor may be of a file that is meant. It must not be closed without need: the process would lose
+    /// its locks on the file.
+    Said(Ret),
 }
 
 /// Opens the path, unless that may do more to it. What it could not is for [`open_meant`](super::open_meant).
 ///
 /// Always part of its caller, for the hooks: after a system call a return to a frame that was there before costs 10 to 20 ns, and each
-/// cache line some.
+/// cache line some. Nothing in it panics.
 ///
 /// # Safety
 /// As `openat`.
 #[inline(always)]
 pub unsafe fn try_open(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Result<RawFd, Tried> {
-    if flags & !PLAIN != 0 {
-        return Err(Tried::Unknown);
-    }
-    if NEAR.any() {
-        // SAFETY: the caller's promise.
-        return unsafe { try_beside_others(dirfd, path, flags, mode) };
-    }
-    if process::config_nearby().is_none() {
-        return Err(Tried::Unknown);
+    if flags & !PLAIN != 0 || NEAR.any() || process::config_nearby().is_none() {
+        return Err(Tried::No);
     }
     // SAFETY: the caller's promise.
     let fd = unsafe { open_without_links(dirfd, path, flags, mode) };
-    if fd < 0 {
-        return Err(failed(fd));
-    }
-    if NEAR.any() {
-        fresh(fd);
+    // Another thread may have opened an atomic file meanwhile.
+    if fd < 0 || NEAR.any() {
+        return Err(Tried::Said(fd));
     }
     // SAFETY: the kernel has just read it to its end.
     let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
-    if NEAR.may_match(bytes) && may_match(bytes) { Err(Tried::MayBeMeant(fd as RawFd)) } else { Ok(fd as RawFd) }
+    if NEAR.may_match(bytes) { Err(Tried::Said(fd)) } else { Ok(fd as RawFd) }
 }
 
-/// Another thread has opened an atomic file since `fd` was asked for.
-#[cold]
-fn fresh(fd: Ret) {
-    table::fresh(fd);
+/// What came of it.
+pub(super) enum Opened {
+    /// The call's result.
+    Done(Ret),
+    /// It is open, and may be meant.
+    MayBeMeant(RawFd),
+    /// It can't be told like this.
+    Unknown,
 }
 
-/// Whether a path that leads over no links may be meant.
-#[cold]
-fn may_match(path: &[u8]) -> bool {
-    process::config_nearby().is_some_and(|config| config.globs.may_match(path))
+/// The rest of [`try_open`].
+///
+/// # Safety
+/// As `openat`.
+pub(super) unsafe fn go_on(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32, tried: Tried) -> Opened {
+    match tried {
+        // SAFETY: the caller's promise.
+        Tried::No if flags & !PLAIN == 0 && table::any() => unsafe { try_beside_others(dirfd, path, flags, mode) },
+        Tried::No => Opened::Unknown,
+        Tried::Said(fd) if fd < 0 => failed(fd),
+        Tried::Said(fd) => {
+            if table::any() {
+                table::fresh(fd);
+            }
+            // SAFETY: the kernel has read it.
+            let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
+            let may_be = process::config_to_look().is_some_and(|config| config.globs.may_match(bytes));
+            if may_be { Opened::MayBeMeant(fd as RawFd) } else { Opened::Done(fd) }
+        }
+    }
 }
 
 /// Atomic files are open here: this may be one of them by another name, and where a lease of ours would keep the call waiting it
@@ -86,21 +96,20 @@ fn may_match(path: &[u8]) -> bool {
 ///
 /// # Safety
 /// As `openat`.
-#[inline(never)]
-unsafe fn try_beside_others(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Result<RawFd, Tried> {
-    let Some(config) = process::config() else { return Err(Tried::Unknown) };
+unsafe fn try_beside_others(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Opened {
+    let Some(config) = process::config() else { return Opened::Unknown };
     // SAFETY: the caller's promise.
     if process::in_vfork_child() || unsafe { may_be_meant(config, path) } {
-        return Err(Tried::Unknown);
+        return Opened::Unknown;
     }
     // SAFETY: as above.
     let fd = unsafe { open_without_links(dirfd, path, flags, mode) };
     if fd < 0 {
-        return Err(failed(fd));
+        return failed(fd);
     }
     table::fresh(fd);
     let by_another_name = stat_of(fd as RawFd).is_ok_and(|stat| is_open(&stat));
-    if by_another_name { Err(Tried::MayBeMeant(fd as RawFd)) } else { Ok(fd as RawFd) }
+    if by_another_name { Opened::MayBeMeant(fd as RawFd) } else { Opened::Done(fd) }
 }
 
 /// # Safety
@@ -114,11 +123,10 @@ unsafe fn open_without_links(dirfd: RawFd, path: *const c_char, flags: i32, mode
     unsafe { raw!(SYS_openat2, dirfd, path, &raw const how, size_of_val(&how)) }
 }
 
-#[cold]
-fn failed(error: Ret) -> Tried {
+fn failed(error: Ret) -> Opened {
     // Else a link above all, or a kernel or a filter without this call.
     let is_final = error == fail(libc::ENOENT) || error == fail(libc::EINTR);
-    if is_final { Tried::Failed(error) } else { Tried::Unknown }
+    if is_final { Opened::Done(error) } else { Opened::Unknown }
 }
 
 /// Whether the path may be meant, or can't be read. Before the kernel has looked at it.

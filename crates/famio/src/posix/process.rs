@@ -66,9 +66,9 @@ pub(super) fn config_nearby() -> Option<&'static Config> {
     unsafe { NEAR.config.load(Ordering::Acquire).cast::<Config>().as_ref() }
 }
 
-/// A reader may still have the one before: it stays.
-fn put_nearby(config: Config) {
-    for (near, bits) in NEAR.edges.iter().flatten().zip(config.globs.edges()) {
+/// A reader may still have the one before: it stays. `edges`: of the names that it means.
+fn put_nearby(config: Config, edges: [u64; 4]) {
+    for (near, bits) in NEAR.edges.iter().flatten().zip(edges) {
         near.store(bits, Ordering::Relaxed);
     }
     NEAR.config.store(Box::into_raw(Box::new(config)).cast(), Ordering::Release);
@@ -128,7 +128,8 @@ pub fn start_with(config: Config) {
             STARTER.store(unsafe { raw!(SYS_gettid) } as usize, Ordering::Release);
             begin(config);
         }
-        Err(ON) => put_nearby(config),
+        // Who looks meanwhile may have the one's edges and the other's globs: any name may be meant.
+        Err(ON) => put_nearby(config, [u64::MAX; 4]),
         Err(_) => {}
     }
 }
@@ -138,7 +139,8 @@ fn begin(config: Config) {
     watch_forks();
     super::limits::read();
     crate::file::background::do_also(super::spare::sweep);
-    put_nearby(config);
+    let edges = config.globs.edges();
+    put_nearby(config, edges);
     STATE.store(ON, Ordering::Release);
 }
 

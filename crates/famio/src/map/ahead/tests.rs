@@ -97,7 +97,7 @@ fn random_access_maps_nothing() {
 }
 
 #[test]
-fn what_is_needed_is_mapped_in_whole_and_exactly() {
+fn what_is_needed_is_mapped_and_no_more() {
     for folder in FOLDERS {
         let map = Mapped::new(folder, 16 << 20);
         let ahead = map.ahead(Reach::PopulateRead);
