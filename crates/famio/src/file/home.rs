@@ -207,10 +207,7 @@ impl Home {
             }
             Ok(())
         });
-        if let Err(e) = set {
-            shared.physical_next.store(have, Ordering::Release);
-            return Err(e);
-        }
+        set?; // as in `extend`
         if size > self.map().reserved() as u64 {
             self.remap(&mut maps, fds, size)?;
         }
@@ -234,23 +231,25 @@ impl Home {
         let from = if near { have } else { end.saturating_sub(STEP_MAX) & !4095 };
         shared.physical_next.store(want, Ordering::Release);
         let made = fds.with(true, |fd| {
-            if !near {
-                self.sparse.store(true, Ordering::Relaxed);
-                self.medium.ftruncate(fd, from)?;
-            }
-            if allocate(fd, from, want).is_err() {
+            if near && allocate(fd, from, want).is_err() {
                 // Not so much: just what is needed now.
                 want = end.next_multiple_of(4096).min(size_limit()).max(end);
                 allocate(fd, from, want)?;
+                shared.physical_next.store(want, Ordering::Release);
             }
+            // At once: who is killed in here leaves a size that is in the arena. Any other is an outsider's doing.
             self.medium.ftruncate(fd, want)?;
+            if !near {
+                self.sparse.store(true, Ordering::Relaxed);
+                if let Err(e) = allocate(fd, from, want) {
+                    self.medium.ftruncate(fd, have)?;
+                    return Err(e);
+                }
+            }
             // Data must not lie beyond a size that a power cut takes back.
             self.medium.fdatasync(fd)
         });
-        if let Err(e) = made {
-            shared.physical_next.store(have, Ordering::Release);
-            return Err(e);
-        }
+        made?; // the file may be as long already: `physical_next` stays
         if want > self.map().reserved() as u64 {
             self.remap(&mut maps, fds, want)?;
         }
