@@ -57,6 +57,7 @@ pub(crate) mod sync;
 pub mod sys;
 pub mod thread;
 
+mod edges;
 mod near;
 
 pub mod pmem;

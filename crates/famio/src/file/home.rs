@@ -222,30 +222,25 @@ impl Home {
         if end <= have {
             return Ok(());
         }
-        // None while somebody may look at the size.
-        let step = if shared.is_exposed() { 0 } else { (have / 8).clamp(STEP_MIN, STEP_MAX) };
-        // Room ahead only where writes go on from the end: a far write leaves a hole, as it would without us.
+        // Room ahead only where writes go on from the end: a far write leaves a hole, as it would without us. And none while
+        // somebody may look at the size.
         let near = end - have <= STEP_MAX;
-        let mut want = if near { end + step } else { end }.next_multiple_of(4096);
-        want = want.min(size_limit()).max(end);
+        let step = if near && !shared.is_exposed() { (have / 8).clamp(STEP_MIN, STEP_MAX) } else { 0 };
+        let with_room = |step: u64| (end + step).next_multiple_of(4096).min(size_limit()).max(end);
+        let mut want = with_room(step);
         let from = if near { have } else { end.saturating_sub(STEP_MAX) & !4095 };
+        if !near {
+            self.sparse.store(true, Ordering::Relaxed);
+        }
         shared.physical_next.store(want, Ordering::Release);
         let made = fds.with(true, |fd| {
-            if near && allocate(fd, from, want).is_err() {
-                // Not so much: just what is needed now.
-                want = end.next_multiple_of(4096).min(size_limit()).max(end);
+            if allocate(fd, from, want).is_err() {
+                want = with_room(0);
                 allocate(fd, from, want)?;
                 shared.physical_next.store(want, Ordering::Release);
             }
             // At once: who is killed in here leaves a size that is in the arena. Any other is an outsider's doing.
             self.medium.ftruncate(fd, want)?;
-            if !near {
-                self.sparse.store(true, Ordering::Relaxed);
-                if let Err(e) = allocate(fd, from, want) {
-                    self.medium.ftruncate(fd, have)?;
-                    return Err(e);
-                }
-            }
             // Data must not lie beyond a size that a power cut takes back.
             self.medium.fdatasync(fd)
         });

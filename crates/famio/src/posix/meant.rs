@@ -70,13 +70,10 @@ pub(super) fn is_open(stat: &Stat) -> bool {
     lock::not_reentered().is_ok() && AtomicFile::find(stat.st_dev, stat.st_ino).is_some()
 }
 
-/// Whether a path that the kernel has just read may be meant.
-///
-/// # Safety
-/// `path` is a C string.
-pub(super) unsafe fn may_match(path: *const c_char) -> bool {
-    // SAFETY: the caller's promise.
-    process::config().is_some_and(|config| config.globs.may_match(unsafe { CStr::from_ptr(path) }.to_bytes()))
+/// Whether a path may be meant that leads over no links.
+#[cold]
+pub(super) fn may_match(path: &[u8]) -> bool {
+    process::config_to_look().is_some_and(|config| config.globs.may_match(path))
 }
 
 /// Whether a descriptor with these flags reads or writes.

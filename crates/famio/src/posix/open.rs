@@ -69,7 +69,7 @@ unsafe fn open_other(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -
         let fd = table::fresh(raw!(SYS_openat, dirfd, path, flags, mode));
         let is_late = fd >= 0
             && asks_for_data(flags)
-            && may_match(path)
+            && may_match(CStr::from_ptr(path).to_bytes())
             && wanted_now(fd as RawFd, dirfd, path).is_some()
             && lock::not_reentered().is_ok()
             && !process::in_vfork_child();

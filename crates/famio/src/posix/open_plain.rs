@@ -2,7 +2,7 @@
 //! then, which saves the system calls by which the other way finds out beforehand.
 
 use super::config::Config;
-use super::meant::is_open;
+use super::meant::{is_open, may_match};
 use super::open::stat_of;
 use super::{Ret, fail, process, raw, table};
 use crate::map::guard;
@@ -56,7 +56,7 @@ pub unsafe fn try_open(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32)
     }
     // SAFETY: the kernel has just read it to its end.
     let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
-    if NEAR.may_match(bytes) { Err(Tried::Said(fd)) } else { Ok(fd as RawFd) }
+    if NEAR.edges.may_match(bytes) { Err(Tried::Said(fd)) } else { Ok(fd as RawFd) }
 }
 
 /// What came of it.
@@ -80,13 +80,10 @@ pub(super) unsafe fn go_on(dirfd: RawFd, path: *const c_char, flags: i32, mode: 
         Tried::No => Opened::Unknown,
         Tried::Said(fd) if fd < 0 => failed(fd),
         Tried::Said(fd) => {
-            if table::any() {
-                table::fresh(fd);
-            }
+            table::fresh(fd);
             // SAFETY: the kernel has read it.
             let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
-            let may_be = process::config_to_look().is_some_and(|config| config.globs.may_match(bytes));
-            if may_be { Opened::MayBeMeant(fd as RawFd) } else { Opened::Done(fd) }
+            if may_match(bytes) { Opened::MayBeMeant(fd as RawFd) } else { Opened::Done(fd) }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Which paths are meant: globs, matched without allocating, since every `open` of the program comes by here.
 
 use super::raw;
+use crate::edges::{Edges, name_start};
 use glob::{MatchOptions, Pattern};
 use std::ffi::CStr;
 use std::os::fd::RawFd;
@@ -19,8 +20,8 @@ pub struct Globs {
     names: Vec<Pattern>,
     /// Made absolute, with the pattern of their last component.
     paths: Vec<(Pattern, Pattern)>,
-    /// The bytes that a name which is meant may begin and end with, a bit each: most others are told by that.
-    edges: [[u64; 4]; 2],
+    /// Of all their names.
+    pub(super) edges: Edges,
     /// Journals: never atomic.
     pool: Option<Vec<u8>>,
 }
@@ -73,20 +74,13 @@ impl Text {
     }
 }
 
-/// Whether a name may begin, or end, with this byte.
-#[inline]
-fn may_be_edge(bits: &[u64; 4], byte: u8) -> bool {
-    !byte.is_ascii() || bits[usize::from(byte >> 6)] & 1 << (byte & 63) != 0
-}
-
 fn folder_and_name(path: &[u8]) -> (&[u8], &[u8]) {
-    // SAFETY: it reads the slice.
-    let slash = unsafe { libc::memrchr(path.as_ptr().cast(), b'/'.into(), path.len()) };
-    match (!slash.is_null()).then(|| slash.addr() - path.as_ptr().addr()) {
-        Some(0) => (b"/", &path[1..]),
-        Some(at) => (&path[..at], &path[at + 1..]),
-        None => (b"", path),
-    }
+    let start = name_start(path);
+    let folder = match start {
+        0 | 1 => &path[..start],
+        _ => &path[..start - 1],
+    };
+    (folder, &path[start..])
 }
 
 /// The folder of a descriptor as the kernel names it.
@@ -174,7 +168,7 @@ impl Globs {
         Globs {
             names: Vec::new(),
             paths: Vec::new(),
-            edges: [[0; 4]; 2],
+            edges: Edges::none(),
             pool: pool.map(|pool| pool.as_os_str().as_bytes().to_vec()),
         }
     }
@@ -190,37 +184,10 @@ impl Globs {
         if this.names.is_empty() && this.paths.is_empty() {
             return Err("no glob in it".into());
         }
-        this.note_edges();
+        for pattern in this.names.iter().chain(this.paths.iter().map(|(_, last)| last)) {
+            this.edges.add(pattern.as_str().as_bytes());
+        }
         Ok(this)
-    }
-
-    /// What may be the first and last byte of a name, once all patterns are known.
-    fn note_edges(&mut self) {
-        for pattern in self.names.iter().chain(self.paths.iter().map(|(_, last)| last)) {
-            let text = pattern.as_str().as_bytes();
-            for (bits, byte) in self.edges.iter_mut().zip([text.first(), text.last()]) {
-                match byte {
-                    Some(byte) if byte.is_ascii() && !b"*?[]".contains(byte) => {
-                        bits[usize::from(byte >> 6)] |= 1 << (byte & 63);
-                    }
-                    _ => *bits = [u64::MAX; 4],
-                }
-            }
-        }
-    }
-
-    /// With which bytes of ASCII a name may begin, and then with which it may end, that is meant, a bit each.
-    pub(super) fn edges(&self) -> [u64; 4] {
-        let [[first, more, ..], [last, others, ..]] = self.edges;
-        [first, more, last, others]
-    }
-
-    /// Whether a name's first and last byte fit a pattern.
-    fn may_be(&self, name: &[u8]) -> bool {
-        match (name.first(), name.last()) {
-            (Some(&first), Some(&last)) => may_be_edge(&self.edges[0], first) && may_be_edge(&self.edges[1], last),
-            _ => false,
-        }
     }
 
     fn add(&mut self, glob: &str, folder: &[u8]) -> Result<(), String> {
@@ -329,18 +296,11 @@ impl Globs {
     }
 
     /// Whether a path that leads over no links may be meant, by its last component: if not, it surely is not.
-    #[inline]
     pub(super) fn may_match(&self, path: &[u8]) -> bool {
-        // Most names that are not meant show that by their last byte.
-        path.last().is_some_and(|&last| may_be_edge(&self.edges[1], last)) && self.may_match_name(path)
-    }
-
-    fn may_match_name(&self, path: &[u8]) -> bool {
         let name = folder_and_name(path).1;
-        if !self.may_be(name) {
-            return false;
-        }
-        self.names.iter().any(|pattern| fits(pattern, name)) || self.paths.iter().any(|(_, last)| fits(last, name))
+        self.edges.may_match(path)
+            && (self.names.iter().any(|pattern| fits(pattern, name))
+                || self.paths.iter().any(|(_, last)| fits(last, name)))
     }
 
     /// Whether an open file is meant, by the name that the kernel gives for it. Without memory of the heap's: an allocator may be
@@ -416,12 +376,15 @@ mod tests {
 
     #[test]
     fn the_edges_of_a_name_tell_most() {
+        let may_be = |globs: &Globs, name: &str| globs.edges.may_match(name.as_bytes());
         let some = globs("*.db\napp\n/data/log[0-9]?", "/x");
-        assert!(some.may_be(b"anything"), "any, because of the star and the question mark");
+        assert!(may_be(&some, "anything"), "any, because of the star and the question mark");
         let some = globs("a*.db\napp", "/x");
-        assert!(some.may_be(b"a.db") && some.may_be(b"app") && some.may_be("aé".as_bytes()));
-        assert!(!some.may_be(b"a.txt") && !some.may_be(b"b.db") && !some.may_be(b"") && !some.may_match(b"/a/a.txt"));
-        assert!(globs("*", "/x").may_be(b"q") && globs("[ab]", "/x").may_be(b"b"));
+        assert!(may_be(&some, "a.db") && may_be(&some, "app") && may_be(&some, "a\u{e9}"));
+        assert!(
+            !may_be(&some, "a.txt") && !may_be(&some, "b.db") && !may_be(&some, "") && !some.may_match(b"/a/a.txt")
+        );
+        assert!(may_be(&globs("*", "/x"), "q") && may_be(&globs("[ab]", "/x"), "b"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::config::{self, Config};
 use super::{inherit, raw, table};
+use crate::edges::Edges;
 use crate::file;
 use crate::near::NEAR;
 use crate::sys;
@@ -67,11 +68,9 @@ pub(super) fn config_nearby() -> Option<&'static Config> {
 }
 
 /// A reader may still have the one before: it stays. `edges`: of the names that it means.
-fn put_nearby(config: Config, edges: [u64; 4]) {
-    for (near, bits) in NEAR.edges.iter().flatten().zip(edges) {
-        near.store(bits, Ordering::Relaxed);
-    }
-    NEAR.config.store(Box::into_raw(Box::new(config)).cast(), Ordering::Release);
+fn put_nearby(config: &'static Config, edges: &Edges) {
+    NEAR.edges.set(edges);
+    NEAR.config.store(ptr::from_ref(config).cast_mut().cast(), Ordering::Release);
 }
 
 /// Nothing is atomic any more.
@@ -129,7 +128,7 @@ pub fn start_with(config: Config) {
             begin(config);
         }
         // Who looks meanwhile may have the one's edges and the other's globs: any name may be meant.
-        Err(ON) => put_nearby(config, [u64::MAX; 4]),
+        Err(ON) => put_nearby(Box::leak(Box::new(config)), &Edges::any()),
         Err(_) => {}
     }
 }
@@ -139,8 +138,8 @@ fn begin(config: Config) {
     watch_forks();
     super::limits::read();
     crate::file::background::do_also(super::spare::sweep);
-    let edges = config.globs.edges();
-    put_nearby(config, edges);
+    let config = Box::leak(Box::new(config));
+    put_nearby(config, &config.globs.edges);
     STATE.store(ON, Ordering::Release);
 }
 

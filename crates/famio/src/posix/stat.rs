@@ -1,6 +1,7 @@
 //! The stat family: size and times of an atomic file are the logical ones. A file is found by its identity, so every
 //! path to it and every descriptor of it shows the same.
 
+use super::meant::may_match;
 use super::{Ret, process, raw, table};
 use crate::file::{AtomicFile, Modified};
 use crate::index::Door;
@@ -118,12 +119,7 @@ unsafe fn may_be_atomic(path: *const c_char) -> bool {
     }
     // SAFETY: the caller's promise.
     let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
-    NEAR.may_match(bytes) && may_be_meant(bytes)
-}
-
-#[cold]
-fn may_be_meant(path: &[u8]) -> bool {
-    process::config_to_look().is_some_and(|config| config.globs.may_match(path))
+    NEAR.edges.may_match(bytes) && may_match(bytes)
 }
 
 /// Shows the logical state, by `show`, if the file is atomic, here or elsewhere.

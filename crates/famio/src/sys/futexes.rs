@@ -28,6 +28,13 @@ impl Word {
     pub fn private(word: &AtomicU32, value: u32) -> Self {
         Self { flags: SIZE_U32 | PRIVATE, ..Self::shared(word, value) }
     }
+
+    /// Wakes all who wait for it, in any process; a word of several.
+    pub fn wake(&self) {
+        let args = [self.address as usize, libc::FUTEX_WAKE as usize, i32::MAX as usize, 0, 0, 0];
+        // SAFETY: the kernel takes the address for a name, and looks at nothing there; one that is gone is refused.
+        unsafe { syscall(libc::SYS_futex, args) };
+    }
 }
 
 /// How a wait for several words ended.
@@ -56,15 +63,6 @@ pub(crate) fn wait_for_any(words: &[Word], limit: Option<&Timespec>) -> Ended {
         Ok(index) => Ended::Woken(index),
         Err(_) if [libc::ENOSYS, libc::EINVAL].contains(&(-result as i32)) => Ended::Unknown,
         Err(_) => Ended::Otherwise,
-    }
-}
-
-impl Word {
-    /// Wakes all who wait for it, in any process; a word of several.
-    pub fn wake(&self) {
-        let args = [self.address as usize, libc::FUTEX_WAKE as usize, i32::MAX as usize, 0, 0, 0];
-        // SAFETY: the kernel takes the address for a name, and looks at nothing there; one that is gone is refused.
-        unsafe { syscall(libc::SYS_futex, args) };
     }
 }
 

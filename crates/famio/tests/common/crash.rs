@@ -38,9 +38,11 @@ pub enum Step {
     Reads,
     /// Closes the file, and dies when the file has been cut to its size, before the journal says that it is clean.
     DieClosing,
+    /// Closes the file: the last step.
+    Close,
 }
 
-pub use Step::{DieClosing, Expose, Hold, Lease, Reads, Rest, Size, Sync};
+pub use Step::{Close, DieClosing, Expose, Hold, Lease, Reads, Rest, Size, Sync};
 
 pub fn write(at: u64, len: usize, byte: u8) -> Step {
     Step::Write { at, len, byte }
@@ -64,7 +66,7 @@ pub fn model(initial: &[u8], steps: &[Step]) -> (Vec<u8>, Vec<u8>) {
             }
             Size(size) => now.resize(size as usize, 0),
             Sync | DieClosing => committed.clone_from(&now),
-            Rest | Hold | Lease | Expose | Reads => {}
+            Rest | Hold | Lease | Expose | Reads | Close => {}
         }
     }
     (now, committed)
@@ -82,6 +84,7 @@ fn encode(steps: &[Step]) -> String {
         Expose => "e".into(),
         Reads => "d".into(),
         DieClosing => "x".into(),
+        Close => "c".into(),
     };
     steps.iter().map(one).collect::<Vec<_>>().join(";")
 }
@@ -100,6 +103,7 @@ fn decode(text: &str) -> Vec<Step> {
             ["e"] => Expose,
             ["d"] => Reads,
             ["x"] => DieClosing,
+            ["c"] => Close,
             _ => panic!("{step}"),
         }
     };
@@ -110,6 +114,8 @@ const FILE: &str = "FAMIO_CRASH_FILE";
 const STEPS: &str = "FAMIO_CRASH_STEPS";
 const SETTINGS: &str = "FAMIO_CRASH_SETTINGS";
 const MAPS: &str = "FAMIO_CRASH_MAPS";
+/// With it the process says which thread does the steps, waits for a line before the first, and says when a SYNC is over.
+pub const MEETS: &str = "FAMIO_CRASH_MEETS";
 
 fn settings_text(settings: &Settings) -> String {
     let Settings { pool, durability, emulated, policy, journal_limit } = settings;
@@ -138,20 +144,33 @@ fn settings_of(text: &str) -> Settings {
 pub fn child() {
     let Ok(path) = std::env::var(FILE) else { return };
     let settings = settings_of(&std::env::var(SETTINGS).unwrap());
-    let opened = Opened::new(Path::new(&path), &settings);
+    let meets = std::env::var(MEETS).is_ok();
+    if meets {
+        // SAFETY: no arguments.
+        eprintln!("thread {}", unsafe { libc::gettid() });
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+    }
+    let mut opened = Some(Opened::new(Path::new(&path), &settings));
     for step in decode(&std::env::var(STEPS).unwrap()) {
+        let file = || opened.as_ref().expect("open");
         match step {
-            Step::Write { at, len, byte } => opened.write(at, &vec![byte; len]),
-            Step::Zero { at, len } => opened.atomic().zero(at, at + len).unwrap(),
-            Size(size) => opened.atomic().set_size(size).unwrap(),
-            Sync => opened.atomic().sync().unwrap(),
+            Close => drop(opened.take()),
+            Step::Write { at, len, byte } => file().write(at, &vec![byte; len]),
+            Step::Zero { at, len } => file().atomic().zero(at, at + len).unwrap(),
+            Size(size) => file().atomic().set_size(size).unwrap(),
+            Sync => {
+                file().atomic().sync().unwrap();
+                if meets {
+                    eprintln!("acknowledged");
+                }
+            }
             Rest => std::thread::sleep(std::time::Duration::from_millis(800)),
-            Lease => super::common::take_lease(&opened),
-            Expose => opened.atomic().give_up_lease().unwrap(),
-            Reads => (0..10).for_each(|_| drop(opened.read(0, 64))),
+            Lease => super::common::take_lease(file()),
+            Expose => file().atomic().give_up_lease().unwrap(),
+            Reads => (0..10).for_each(|_| drop(file().read(0, 64))),
             DieClosing => {
                 die_at(libc::SYS_utimensat);
-                drop(opened);
+                drop(opened.take());
                 panic!("closed, and not dead");
             }
             Hold => {
@@ -167,7 +186,8 @@ pub fn child() {
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
 }
 
-fn command(path: &Path, settings: &Settings, steps: &[Step]) -> Command {
+/// A process that does the steps.
+pub fn command(path: &Path, settings: &Settings, steps: &[Step]) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "crash_child", "--nocapture"]).stdout(Stdio::null());
     command.env(FILE, path).env(SETTINGS, settings_text(settings)).env(STEPS, encode(steps));

@@ -1,0 +1,118 @@
+//! The first and the last byte of a name tell most files that are not meant to be atomic, before any pattern is looked at.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// With which bytes of ASCII the names may begin, and end, that are meant: a bit each. Any byte beyond ASCII may be one.
+pub(crate) struct Edges {
+    first: [AtomicU64; 2],
+    last: [AtomicU64; 2],
+}
+
+impl Edges {
+    const fn filled(bits: u64) -> Self {
+        Self { first: [AtomicU64::new(bits), AtomicU64::new(bits)], last: [AtomicU64::new(bits), AtomicU64::new(bits)] }
+    }
+
+    /// Of no name.
+    pub const fn none() -> Self {
+        Self::filled(0)
+    }
+
+    /// Of every name.
+    pub const fn any() -> Self {
+        Self::filled(u64::MAX)
+    }
+
+    /// Names that fit a glob's last component are meant, too.
+    pub fn add(&self, glob: &[u8]) {
+        for (bits, edge) in [(&self.first, glob.first()), (&self.last, glob.last())] {
+            match edge {
+                Some(&byte) if byte.is_ascii() && !b"*?[]".contains(&byte) => {
+                    bits[usize::from(byte >> 6)].fetch_or(1 << (byte & 63), Ordering::Relaxed);
+                }
+                _ => bits.iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed)),
+            }
+        }
+    }
+
+    /// Becomes the same as `other`. Who looks meanwhile may see some of both.
+    pub fn set(&self, other: &Self) {
+        for (to, from) in [(&self.first, &other.first), (&self.last, &other.last)] {
+            to.iter().zip(from).for_each(|(to, from)| to.store(from.load(Ordering::Relaxed), Ordering::Relaxed));
+        }
+    }
+
+    /// Whether a file may be meant, by its name: if not, it surely is not, where the path leads over no links. Most names show it
+    /// by the last byte.
+    #[inline(always)]
+    pub fn may_match(&self, path: &[u8]) -> bool {
+        path.last().is_some_and(|&last| has(&self.last, last))
+            && path.get(name_start(path)).is_some_and(|&first| has(&self.first, first))
+    }
+}
+
+#[inline(always)]
+fn has(bits: &[AtomicU64; 2], byte: u8) -> bool {
+    !byte.is_ascii() || bits[usize::from(byte >> 6)].load(Ordering::Relaxed) >> (byte & 63) & 1 != 0
+}
+
+/// Where the last component begins. Names are short: a loop here is sooner done than the nearest library's.
+#[inline(always)]
+pub(crate) fn name_start(path: &[u8]) -> usize {
+    const LOW: u64 = u64::MAX / 255 * 0x7F;
+    let mut rest = path;
+    while let Some((before, word)) = rest.split_last_chunk() {
+        // The highest bit of each byte that is a slash, and nothing else.
+        let other = u64::from_le_bytes(*word) ^ (u64::MAX / 255 * u64::from(b'/'));
+        let slashes = !(((other & LOW) + LOW) | other | LOW);
+        if slashes != 0 {
+            return before.len() + slashes.ilog2() as usize / 8 + 1;
+        }
+        rest = before;
+    }
+    rest.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_begins_after_the_last_slash() {
+        let bytes = [b'/', b'.', b'0', b'a', 0xAF, 0x80, 0xFF, 1];
+        let mut random = 1u64;
+        for length in 0..40 {
+            for _ in 0..2000 {
+                let mut path = Vec::new();
+                for _ in 0..length {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    // Many paths have one slash, or none.
+                    let which = (random >> 33) as usize % 40;
+                    path.push(bytes[if which < 8 { which } else { 1 + which % 7 }]);
+                }
+                let start = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+                assert_eq!(name_start(&path), start, "{path:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn edges_tell_names() {
+        let edges = Edges::none();
+        edges.add(b"a*b");
+        for path in ["ab", "a.b", "/x/a.b", "a/b/a.db", "\u{e9}.b", "a\u{e9}"] {
+            assert!(edges.may_match(path.as_bytes()), "{path}");
+        }
+        for path in ["", "/", "a", "b", "a.c", "/a/x.b", "a/", "a/c.b"] {
+            assert!(!edges.may_match(path.as_bytes()), "{path}");
+        }
+        edges.add(b"c");
+        assert!(edges.may_match(b"c") && edges.may_match(b"ac") && !edges.may_match(b"bc"));
+        edges.add(b"d?");
+        assert!(edges.may_match(b"dx") && !edges.may_match(b"bx"), "any last one");
+        let same = Edges::any();
+        assert!(same.may_match(b"bx") && !same.may_match(b"x/"), "a name that is none");
+        same.set(&edges);
+        assert!(same.may_match(b"cx") && !same.may_match(b"bx"));
+    }
+}

@@ -1,0 +1,158 @@
+//! SIGKILL before and after every system call of the thread that writes, one kill after the other: what is found is exactly the last
+//! acknowledged epoch or the one whose SYNC was under way, and the file can be used. The dead process's arena is there, so that a
+//! change of the file that it does not know is taken for an outsider's.
+
+mod common;
+#[path = "common/crash.rs"]
+mod crash;
+
+use common::{Opened, Scratch, in_place_settings};
+use crash::{Close, Size, Step, Sync, write};
+use famio::{Durability, Settings};
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Stdio;
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn crash_child() {
+    crash::child();
+}
+
+/// A thread that stops at its system calls. Only the thread that attached it may ask.
+struct Traced(libc::pid_t);
+
+impl Traced {
+    /// Stops it. `None`: not allowed here.
+    fn attach(thread: libc::pid_t) -> Option<Self> {
+        let options = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACESYSGOOD;
+        // SAFETY: numbers.
+        if unsafe { libc::ptrace(libc::PTRACE_SEIZE, thread, 0, options) } != 0 {
+            return None;
+        }
+        let this = Self(thread);
+        // SAFETY: numbers.
+        assert_eq!(unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, thread, 0, 0) }, 0);
+        assert!(libc::WIFSTOPPED(this.wait()));
+        Some(this)
+    }
+
+    fn wait(&self) -> i32 {
+        let mut status = 0;
+        // SAFETY: `status` is ours.
+        assert_eq!(unsafe { libc::waitpid(self.0, &raw mut status, libc::__WALL) }, self.0);
+        status
+    }
+
+    /// Lets it go to its next entry to or return from the kernel; false: it ended.
+    fn step(&self) -> bool {
+        let mut signal = 0;
+        loop {
+            // SAFETY: numbers.
+            assert_eq!(unsafe { libc::ptrace(libc::PTRACE_SYSCALL, self.0, 0, signal) }, 0);
+            let status = self.wait();
+            if !libc::WIFSTOPPED(status) {
+                return false;
+            }
+            match libc::WSTOPSIG(status) {
+                stop if stop == libc::SIGTRAP | 0x80 => return true,
+                _ if status >> 16 != 0 => signal = 0, // the stop that was asked for
+                other => signal = other,
+            }
+        }
+    }
+}
+
+/// Runs the steps and kills the process at its `stop`th stop. How many SYNCs were acknowledged, and whether it came so far; `None`: a
+/// process can't be traced here.
+fn kill_at(stop: usize, path: &Path, settings: &Settings, steps: &[Step]) -> Option<(usize, bool)> {
+    let mut command = crash::command(path, settings, steps);
+    let mut child =
+        command.env(crash::MEETS, "1").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("this binary");
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(|line| line.unwrap());
+    let thread = said.find_map(|line| line.strip_prefix("thread ").map(|id| id.parse().unwrap())).expect("its thread");
+    let traced = Traced::attach(thread);
+    if let Some(traced) = &traced {
+        child.stdin.take().unwrap().write_all(b"\n").unwrap();
+        let lives = (0..stop).all(|_| traced.step());
+        child.kill().unwrap();
+        if lives {
+            while libc::WIFSTOPPED(traced.wait()) {}
+        }
+        let status = child.wait().unwrap();
+        let said: Vec<String> = said.collect();
+        assert_eq!(status.signal(), Some(libc::SIGKILL), "{status}: {said:?}");
+        return Some((said.iter().filter(|line| *line == "acknowledged").count(), lives));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    None
+}
+
+/// What the file may hold, one after each SYNC.
+fn states(steps: &[Step]) -> Vec<Vec<u8>> {
+    let ends = steps.iter().enumerate().filter(|(_, step)| **step == Sync).map(|(at, _)| at + 1);
+    [0].into_iter().chain(ends).map(|end| crash::model(&crash::initial(), &steps[..end]).1).collect()
+}
+
+/// From one kill to the next; with `FAMIO_KILLS` of a hundred and more, which asks for a long run, none is left out.
+fn stride() -> usize {
+    let kills: Option<usize> = std::env::var("FAMIO_KILLS").ok().and_then(|kills| kills.parse().ok());
+    if kills.is_some_and(|kills| kills >= 100) { 1 } else { 7 }
+}
+
+/// Every kill, or every [`stride`]th from the `first` on.
+fn campaign(folder: &Path, settings: &Settings, steps: &[Step], first: usize) {
+    let path = folder.join("app.db");
+    let states = states(steps);
+    for stop in (first % stride()..).step_by(stride()) {
+        fs::write(&path, crash::initial()).unwrap();
+        let Some((acknowledged, lives)) = kill_at(stop, &path, settings, steps) else {
+            eprintln!("NOT TESTED: kills at system calls take ptrace(2), which is refused here");
+            return;
+        };
+        let at = || format!("{settings:?}: killed at stop {stop}, {acknowledged} acknowledged");
+        let opened = Opened::try_new(&path, settings).unwrap_or_else(|error| panic!("{}: {error}", at()));
+        let most = states.iter().map(Vec::len).max().unwrap();
+        let found = opened.read(0, most + 1);
+        let epoch = states.iter().skip(acknowledged).take(2).position(|state| *state == found);
+        assert!(epoch.is_some(), "{}: the file is neither that epoch nor the next", at());
+        opened.write(found.len() as u64, b"more");
+        opened.atomic().sync().unwrap();
+        drop(opened);
+        let used = fs::read(&path).unwrap();
+        assert!(used.strip_prefix(&*found) == Some(b"more"), "{}: what was written then is not there", at());
+        assert!(!folder.join(".famio").exists(), "{}: the journal stays", at());
+        if !lives {
+            println!("{settings:?}: {stop} stops");
+            return;
+        }
+    }
+}
+
+/// A file that grows a little and by far, loses a part, is cut, and grows again.
+fn sizes() -> Vec<Step> {
+    let (near, far) = (write(16_000, 300_000, 2), write(17 * MIB, 9000, 3));
+    let hole = Step::Zero { at: 5000, len: 200_000 };
+    let steps = [write(100, 5000, 1), near, hole, far, Size(7000), Size(60_000), write(90_000, 9000, 4)];
+    steps.into_iter().flat_map(|step| [step, Sync]).chain([Close]).collect()
+}
+
+#[test]
+fn a_kill_at_every_call_in_place() {
+    let dir = Scratch::on_tmpfs("kill-at-calls");
+    for (first, settings) in in_place_settings().iter().enumerate() {
+        campaign(dir.path(), settings, &sizes(), first);
+    }
+}
+
+#[test]
+fn a_kill_at_every_call_by_records() {
+    let dir = Scratch::on_disk("kill-at-calls");
+    for (first, durability) in [Durability::Process, Durability::Power].into_iter().enumerate() {
+        campaign(dir.path(), &Settings { durability, ..Settings::default() }, &sizes(), first);
+    }
+}
