@@ -10,7 +10,7 @@ use famio::Settings;
 use famio::posix::{self, Config, Globs, process};
 use std::ffi::CString;
 use std::fs;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Once;
 
@@ -77,6 +77,26 @@ fn holes_take_no_journal_and_no_time() {
         let mut there = [1; 20];
         fs::File::open(&path).unwrap().read_exact_at(&mut there, SIZE / 2).unwrap();
         assert_eq!(there, [0; 20], "{settings:?}");
+    });
+}
+
+#[test]
+fn a_write_far_beyond_the_end_leaves_a_hole() {
+    everywhere("far", |dir, settings| {
+        let path = dir.path().join("file");
+        fs::write(&path, [1; 5000]).unwrap();
+        let opened = Opened::new(&path, settings);
+        for at in [100u64 << 20, 200 << 20, 300 << 20] {
+            opened.write(at, &[2; 100]);
+        }
+        opened.atomic().sync().unwrap();
+        let room = |path: &Path| fs::metadata(path).unwrap().blocks() * 512;
+        assert!(room(&path) < 1 << 20, "{settings:?}: {}", room(&path));
+        drop(opened);
+        assert!(room(&path) < 1 << 20, "{settings:?}, closed: {}", room(&path));
+        let mut bytes = [0; 101];
+        assert_eq!(fs::File::open(&path).unwrap().read_at(&mut bytes, (200 << 20) - 1).unwrap(), 101);
+        assert!(bytes[0] == 0 && bytes[1..] == [2; 100]);
     });
 }
 

@@ -95,7 +95,7 @@ impl Home {
     #[inline]
     pub fn make_room(&self, shared: &Shared, fds: &Descriptors, start: u64, end: u64) -> Result<()> {
         if end > shared.physical.load(Ordering::Acquire) {
-            self.extend(shared, fds, end)?;
+            self.extend(shared, fds, start, end)?;
         }
         if self.sparse.load(Ordering::Relaxed) {
             fds.with(true, |fd| allocate(fd, start, end))?;
@@ -216,7 +216,7 @@ impl Home {
     }
 
     #[cold]
-    fn extend(&self, shared: &Shared, fds: &Descriptors, end: u64) -> Result<()> {
+    fn extend(&self, shared: &Shared, fds: &Descriptors, start: u64, end: u64) -> Result<()> {
         let mut maps = self.maps.lock().unwrap_or_else(|poison| poison.into_inner());
         let have = shared.physical.load(Ordering::Acquire);
         if end <= have {
@@ -228,7 +228,7 @@ impl Home {
         let step = if near && !shared.is_exposed() { (have / 8).clamp(STEP_MIN, STEP_MAX) } else { 0 };
         let with_room = |step: u64| (end + step).next_multiple_of(4096).min(size_limit()).max(end);
         let mut want = with_room(step);
-        let from = if near { have } else { end.saturating_sub(STEP_MAX) & !4095 };
+        let from = if near { have } else { start };
         if !near {
             self.sparse.store(true, Ordering::Relaxed);
         }
