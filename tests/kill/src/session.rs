@@ -130,8 +130,29 @@ fn wait_and_kill(child: &mut Child, kill: Kill, started: Instant, lines: &Receiv
     }
 }
 
-/// SIGKILL to the child and all that it started and that stayed in its group. Whether it was sent.
+/// SIGKILL to the child, its group, and all that it started and that left the group, as fio's jobs do. Whether it was sent. First it is
+/// stopped, so that it starts nothing that is not seen.
 pub fn kill_group(child: &mut Child) -> bool {
-    // SAFETY: sends a signal. The child is ours and not waited for, so that its id, and its group's, can't be another's.
-    unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) == 0 }
+    let id = child.id() as i32;
+    // SAFETY: sends signals, and waits; `info` is ours. The child is not waited for, nor does it wait for its own any more: their ids,
+    // and its group's, are not another's.
+    unsafe {
+        libc::kill(-id, libc::SIGSTOP);
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        libc::waitid(libc::P_PID, id as u32, &raw mut info, libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT);
+        let others = started_by(id);
+        let sent = libc::kill(-id, libc::SIGKILL) == 0;
+        for other in others {
+            libc::kill(other, libc::SIGKILL);
+        }
+        sent
+    }
+}
+
+/// The processes that a process has started, and theirs.
+fn started_by(id: i32) -> Vec<i32> {
+    let threads = std::fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+    let children = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    let own: Vec<i32> = children.flat_map(|ids| ids.split(' ').flat_map(str::parse).collect::<Vec<_>>()).collect();
+    own.iter().flat_map(|child| started_by(*child)).chain(own.iter().copied()).collect()
 }

@@ -1,4 +1,4 @@
-//! fio with verification, by engine and threads; then a pass over a written file is killed, and fio reads it all.
+//! fio with verification, by engine, threads and processes; then a pass over a written file is killed, and fio reads it all.
 
 use crate::Job;
 use crate::report::Report;
@@ -8,13 +8,16 @@ use std::process::Command;
 use std::time::Duration;
 
 const ENGINES: [&str; 4] = ["sync", "psync", "vsync", "pvsync2"];
-/// For each thread.
+/// For each thread or process.
 const SIZE: &str = "4m";
 
-/// All engines, by one thread and by four.
+/// How many work at one file, and whether they are threads.
+const BY: [(&str, u32, bool); 3] = [("one thread", 1, true), ("4 threads", 4, true), ("4 processes", 4, false)];
+
+/// All engines, by all.
 pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
-    let all: Vec<_> = ENGINES.iter().flat_map(|engine| [(*engine, 1), (*engine, 4)]).collect();
-    for (index, (engine, threads)) in all.iter().enumerate() {
+    let all: Vec<_> = ENGINES.iter().flat_map(|engine| BY.map(|by| (*engine, by))).collect();
+    for (index, (engine, (by, jobs, are_threads))) in all.iter().enumerate() {
         let count = all.len() as u64;
         let kills = job.kills / count + u64::from((index as u64) < job.kills % count);
         under::clear(job.under.folder)?;
@@ -23,14 +26,13 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
             command.args([
                 "--name=job",
                 "--filename=data",
-                "--thread",
                 "--verify=crc32c",
                 "--verify_fatal=1",
                 "--verify_state_save=0",
             ]);
             command.args([
                 format!("--ioengine={engine}"),
-                format!("--numjobs={threads}"),
+                format!("--numjobs={jobs}"),
                 format!("--rw={what}"),
                 format!("--randseed={seed}"),
             ]);
@@ -39,6 +41,7 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
                 format!("--offset_increment={SIZE}"),
                 "--output-format=terse".into(),
             ]);
+            command.args(are_threads.then_some("--thread"));
             command.args(more);
             command
         };
@@ -52,7 +55,7 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
             let ended = under::run(fio(what, seed, more))?;
             let rest = report.said(&ended.messages, &[]);
             report.check(ended.is_ok() && !rest.contains("verify:"), || {
-                format!("{engine}, {threads} threads, {what}: {} {rest}", ended.status)
+                format!("{engine}, {by}, {what}: {} {rest}", ended.status)
             });
         }
         for _ in 0..kills {
@@ -68,7 +71,7 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
             let ended = under::run(fio("read", seed, &["--bs=16k"]))?;
             let rest = report.said(&ended.messages, &[]);
             report.check(ended.is_ok() && !rest.contains("verify:"), || {
-                format!("{engine}, {threads} threads, after a kill: {} {rest}", ended.status)
+                format!("{engine}, {by}, after a kill: {} {rest}", ended.status)
             });
         }
         let left = under::leftovers(job.under.folder)?;

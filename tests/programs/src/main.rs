@@ -4,6 +4,7 @@ mod coreutils;
 mod fio;
 mod git;
 mod leveldb;
+mod lmdb;
 mod postgres;
 mod python;
 mod redis;
@@ -57,6 +58,7 @@ const PROGRAMS: &[Program] = &[
     Program { name: "git", needs: &["git"], short: false, run: git::run },
     Program { name: "fio", needs: &["fio"], short: false, run: fio::run },
     Program { name: "redis", needs: &["redis-server", "redis-check-aof"], short: false, run: redis::run },
+    Program { name: "lmdb", needs: &["mdb_load", "mdb_dump", "mdb_stat", "mdb_copy"], short: false, run: lmdb::run },
     Program { name: "leveldb", needs: &["python3"], short: false, run: leveldb::run },
     Program { name: "rocksdb", needs: &["ldb"], short: false, run: rocksdb::run },
     Program { name: "postgres", needs: &["pgbench"], short: false, run: postgres::run },
