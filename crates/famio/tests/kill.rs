@@ -153,7 +153,7 @@ fn campaign(dir: &Path, settings: &str, kills: u64, bare: bool) -> u64 {
 }
 
 fn kills() -> u64 {
-    std::env::var("FAMIO_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(12)
+    common::kills_asked().unwrap_or(12)
 }
 
 #[test]

@@ -100,8 +100,7 @@ fn states(steps: &[Step]) -> Vec<Vec<u8>> {
 
 /// From one kill to the next; with `FAMIO_KILLS` of a hundred and more, which asks for a long run, none is left out.
 fn stride() -> usize {
-    let kills: Option<usize> = std::env::var("FAMIO_KILLS").ok().and_then(|kills| kills.parse().ok());
-    if kills.is_some_and(|kills| kills >= 100) { 1 } else { 7 }
+    if common::kills_asked().is_some_and(|kills| kills >= 100) { 1 } else { 7 }
 }
 
 /// Every kill, or every [`stride`]th from the `first` on.

@@ -333,7 +333,7 @@ fn campaign(dir: &Path, settings: &str, in_step: bool) {
     let path = dir.join("file");
     std::fs::write(&path, vec![0; (THREADS * 32 * BLOCK) as usize]).unwrap();
     let what = format!("{settings}, in step: {in_step}");
-    let kills = std::env::var("FAMIO_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(6u64);
+    let kills = common::kills_asked().unwrap_or(6);
     let mut from = 1;
     for kill in 0..kills {
         let mut command = Command::new(std::env::current_exe().unwrap());

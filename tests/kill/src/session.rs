@@ -152,7 +152,7 @@ pub fn kill_group(child: &mut Child) -> bool {
 /// The processes that a process has started, and theirs.
 fn started_by(id: i32) -> Vec<i32> {
     let threads = std::fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
-    let children = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
-    let own: Vec<i32> = children.flat_map(|ids| ids.split(' ').flat_map(str::parse).collect::<Vec<_>>()).collect();
-    own.iter().flat_map(|child| started_by(*child)).chain(own.iter().copied()).collect()
+    let children: String = threads.flat_map(|thread| std::fs::read_to_string(thread.path().join("children"))).collect();
+    let own = children.split_ascii_whitespace().flat_map(str::parse);
+    own.flat_map(|child| started_by(child).into_iter().chain([child])).collect()
 }

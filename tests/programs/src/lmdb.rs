@@ -5,16 +5,14 @@ use crate::report::Report;
 use crate::under;
 use famio_kill::session::{self, Ended, Kill};
 use std::fmt::Write as _;
-use std::process::Command;
 use std::time::Duration;
 
 /// Entries of one batch, which `mdb_load` loads in order.
 const ENTRIES: usize = 2500;
 /// As many it puts into one transaction.
 const IN_ONE: usize = 100;
-/// The environment, which is one file, and its lock, which is not atomic.
+/// The environment, which is one file; its lock beside it is not atomic.
 const DATA: &str = "data.mdb";
-const LOCK: &str = "data.mdb-lock";
 const COPY: &str = "copy.mdb";
 
 fn batch(number: u64) -> String {
@@ -27,17 +25,12 @@ fn batch(number: u64) -> String {
     text + "DATA=END\n"
 }
 
-/// A tool without Famio, or with it.
-fn tool(job: &mut Job, name: &str, arguments: &[&str]) -> Command {
-    let files = [DATA, COPY];
-    let mut command = if job.random.below(2) == 0 { job.under.plain(name) } else { job.under.famio(&files, name) };
-    command.args(arguments);
-    command
-}
-
-/// Runs a tool, which has to work.
+/// Runs a tool, with Famio or without, which has to work.
 fn ask(job: &mut Job, report: &mut Report, after: u64, name: &str, arguments: &[&str]) -> Result<Ended, String> {
-    let ended = under::run(tool(job, name, arguments))?;
+    let plain = job.random.below(2) == 0;
+    let mut command = if plain { job.under.plain(name) } else { job.under.famio(&[DATA, COPY], name) };
+    command.args(arguments);
+    let ended = under::run(command)?;
     let rest = report.said(&ended.messages, &[]);
     report.check(ended.is_ok(), || format!("after batch {after}: {name} {arguments:?}: {} {rest}", ended.status));
     Ok(ended)
@@ -80,18 +73,15 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
             report.check(copied == dump, || {
                 format!("after batch {number}: mdb_copy {compact:?} gave another environment")
             });
-            for file in [COPY, "copy.mdb-lock"] {
-                let _ = std::fs::remove_file(job.under.folder.join(file));
-            }
+            // Else the next copy is refused, and found.
+            let _ = std::fs::remove_file(job.under.folder.join(COPY));
         }
         if !report.is_clean() {
             return Ok(());
         }
         if number % 12 == 11 {
             // From the first commit on again, before it grows too long to look at.
-            for file in [DATA, LOCK] {
-                let _ = std::fs::remove_file(job.under.folder.join(file));
-            }
+            under::clear(job.under.folder)?;
             loaded.iter_mut().for_each(|is_whole| *is_whole = false);
         }
     }

@@ -197,7 +197,8 @@ impl Home {
         let mut maps = self.maps.lock().unwrap_or_else(|poison| poison.into_inner());
         let have = shared.physical.load(Ordering::Acquire);
         shared.physical_next.store(size, Ordering::Release);
-        let set = fds.with(true, |fd| {
+        // After a failure the file may be as long already: `physical_next` stays.
+        fds.with(true, |fd| {
             self.medium.ftruncate(fd, size)?;
             if size > have && (size - have > STEP_MAX || allocate(fd, have, size).is_err()) {
                 self.sparse.store(true, Ordering::Relaxed);
@@ -206,8 +207,7 @@ impl Home {
                 let _ = allocate(fd, size, room);
             }
             Ok(())
-        });
-        set?; // as in `extend`
+        })?;
         if size > self.map().reserved() as u64 {
             self.remap(&mut maps, fds, size)?;
         }
@@ -233,7 +233,8 @@ impl Home {
             self.sparse.store(true, Ordering::Relaxed);
         }
         shared.physical_next.store(want, Ordering::Release);
-        let made = fds.with(true, |fd| {
+        // As in `set_physical`.
+        fds.with(true, |fd| {
             if allocate(fd, from, want).is_err() {
                 want = with_room(0);
                 allocate(fd, from, want)?;
@@ -243,8 +244,7 @@ impl Home {
             self.medium.ftruncate(fd, want)?;
             // Data must not lie beyond a size that a power cut takes back.
             self.medium.fdatasync(fd)
-        });
-        made?; // the file may be as long already: `physical_next` stays
+        })?;
         if want > self.map().reserved() as u64 {
             self.remap(&mut maps, fds, want)?;
         }

@@ -142,6 +142,11 @@ pub fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
     }
 }
 
+/// How many kills whoever runs the tests wants: `FAMIO_KILLS`.
+pub fn kills_asked() -> Option<u64> {
+    std::env::var("FAMIO_KILLS").ok()?.parse().ok()
+}
+
 /// Every policy on tmpfs, with and without flushes and fences.
 pub fn in_place_settings() -> Vec<Settings> {
     let mut all = Vec::new();
