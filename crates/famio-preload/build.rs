@@ -121,6 +121,8 @@ fn fronts(rows: &[&table::Row]) -> String {
          typedef long function(long, long, long, long, long, long);\n\
          #pragma GCC visibility push(hidden)\n\
          extern _Bool famio_is_managed(int fd);\n\
+         extern _Bool famio_in_run;\n\
+         extern void famio_synced(int fd);\n\
          extern function *volatile famio_next[];\n\
          extern function *famio_find_next(unsigned long index);\n\
          #pragma GCC visibility pop\n",
@@ -149,12 +151,15 @@ fn fronts(rows: &[&table::Row]) -> String {
             .expect("a string");
             continue;
         }
+        // What the program syncs without protection is said at the end of the run.
+        let told = ["fsync", "fdatasync", "sync_file_range"].contains(&name.as_str());
+        let tell = if told { "if (famio_in_run) famio_synced((int)a);\n    " } else { "" };
         writeln!(
             text,
             "extern function famio_hook_{name} __attribute__((visibility(\"hidden\")));\n\
              long famio_front_{name}(long a, long b, long c, long d, long e, long f) {{\n  \
              function *next = famio_next[{index}];\n  \
-             if (__builtin_expect(next && !famio_is_managed((int)a), 1)) return next(a, b, c, d, e, f);\n  \
+             if (__builtin_expect(next && !famio_is_managed((int)a), 1)) {{\n    {tell}return next(a, b, c, d, e, f);\n  }}\n  \
              return famio_hook_{name}(a, b, c, d, e, f);\n}}"
         )
         .expect("a string");

@@ -3,6 +3,7 @@
 use crate::next::Next;
 use crate::outcome::{finish, note};
 use core::ffi::{c_char, c_int, c_long, c_void};
+use core::sync::atomic::AtomicBool;
 use famio::posix::{self, Ret, Tried, process, table};
 use famio::sys::syscall as raw;
 
@@ -134,6 +135,7 @@ pub fn sync() {
 /// Ends the process.
 pub unsafe fn exit_now(status: i32) -> ! {
     note(process::end);
+    let status = process::end_status(status);
     loop {
         // SAFETY: ends the process.
         unsafe { raw(libc::SYS_exit_group, [status as usize, 0, 0, 0, 0, 0]) };
@@ -150,6 +152,17 @@ pub extern "C" fn famio_nv_table() -> *const famio::posix::nv::Table {
 #[unsafe(no_mangle)]
 pub extern "C" fn famio_is_managed(fd: c_int) -> bool {
     table::is_managed(fd)
+}
+
+/// For the C fronts of the syncs: whether they tell [`famio_synced`] of descriptors that are not ours.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static famio_in_run: AtomicBool = AtomicBool::new(false);
+
+/// For the C fronts: a file that is not atomic is synced.
+#[unsafe(no_mangle)]
+pub extern "C" fn famio_synced(fd: c_int) {
+    note(|| posix::run_record::synced(fd));
 }
 
 /// For the C shim.

@@ -3,6 +3,7 @@
 use crate::next::Next;
 use crate::outcome::set_errno;
 use core::ffi::c_char;
+use famio::posix::lost::{Program, note_program};
 use famio::posix::{Ret, exec};
 use famio::sys::syscall;
 
@@ -19,9 +20,35 @@ pub fn environment() -> Strings {
 
 /// # Safety
 /// As the system call.
+unsafe fn before(program: Program, envp: Strings) -> exec::Passing {
+    // SAFETY: the caller's promise.
+    unsafe {
+        note_program(program, envp, true);
+        exec::before_exec(exec::has_library(envp))
+    }
+}
+
+/// Before another program is started beside this one.
+///
+/// # Safety
+/// As `exec`.
+pub unsafe fn spawning(program: Program, envp: Strings) {
+    famio::posix::process::before_spawn();
+    // SAFETY: the caller's promise.
+    unsafe { note_program(program, envp, false) };
+}
+
+/// The same of a shell.
+pub fn spawning_shell() {
+    // SAFETY: a C string, and the program's environment.
+    unsafe { spawning(Program::At(libc::AT_FDCWD, c"/bin/sh".as_ptr()), environment()) };
+}
+
+/// # Safety
+/// As the system call.
 pub unsafe fn execve(path: *const c_char, argv: Strings, envp: Strings) -> Ret {
     // SAFETY: the caller's promise.
-    let _passing = exec::before_exec(unsafe { exec::has_library(envp) });
+    let _passing = unsafe { before(Program::At(libc::AT_FDCWD, path), envp) };
     // SAFETY: the caller's promise.
     unsafe { syscall(libc::SYS_execve, [path as usize, argv as usize, envp as usize, 0, 0, 0]) }
 }
@@ -30,20 +57,20 @@ pub unsafe fn execve(path: *const c_char, argv: Strings, envp: Strings) -> Ret {
 /// As the system call.
 pub unsafe fn execveat(dirfd: i32, path: *const c_char, argv: Strings, envp: Strings, flags: i32) -> Ret {
     // SAFETY: the caller's promise.
-    let _passing = exec::before_exec(unsafe { exec::has_library(envp) });
+    let _passing = unsafe { before(Program::At(dirfd, path), envp) };
     let arguments = [dirfd as usize, path as usize, argv as usize, envp as usize, flags as usize, 0];
     // SAFETY: the caller's promise.
     unsafe { syscall(libc::SYS_execveat, arguments) }
 }
 
 macro_rules! through {
-    ($name:ident, $symbol:literal, ($($argument:ident: $type:ty),*), $environment:expr) => {
+    ($name:ident, $symbol:literal, ($($argument:ident: $type:ty),*), $program:expr, $environment:expr) => {
         /// # Safety
         /// As libc's.
         pub unsafe fn $name($($argument: $type),*) -> i32 {
             static NEXT: Next = Next::new($symbol);
             // SAFETY: the caller's promise, or libc's own.
-            let _passing = exec::before_exec(unsafe { exec::has_library($environment) });
+            let _passing = unsafe { before($program, $environment) };
             // SAFETY: the caller's promise; the type is that function's.
             unsafe {
                 match NEXT.get::<unsafe extern "C" fn($($type),*) -> i32>() {
@@ -58,9 +85,9 @@ macro_rules! through {
     };
 }
 
-through!(execvp, c"execvp", (file: *const c_char, argv: Strings), environment());
-through!(execvpe, c"execvpe", (file: *const c_char, argv: Strings, envp: Strings), envp);
-through!(fexecve, c"fexecve", (fd: i32, argv: Strings, envp: Strings), envp);
+through!(execvp, c"execvp", (file: *const c_char, argv: Strings), Program::Named(file), environment());
+through!(execvpe, c"execvpe", (file: *const c_char, argv: Strings, envp: Strings), Program::Named(file), envp);
+through!(fexecve, c"fexecve", (fd: i32, argv: Strings, envp: Strings), Program::Open(fd), envp);
 
 /// For the C shim.
 ///

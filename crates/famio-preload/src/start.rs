@@ -32,6 +32,7 @@ extern "C" fn famio_find_next(index: usize) -> *const c_void {
 }
 
 unsafe extern "C" {
+    fn on_exit(function: extern "C" fn(i32, *mut c_void), argument: *mut c_void) -> i32;
     fn at_quick_exit(function: extern "C" fn()) -> i32;
     fn pthread_atfork(
         before: Option<extern "C" fn()>,
@@ -47,9 +48,10 @@ extern "C" fn constructor() {
     process::start();
     if process::is_on() && famio::posix::nv::claim_hooks() {
         crate::outcome::note(process::receive_descriptors);
+        crate::entry::famio_in_run.store(famio::posix::run_record::is_joined(), Ordering::Relaxed);
         // SAFETY: the functions stay loaded: the library is linked with -z nodelete.
         unsafe {
-            libc::atexit(end);
+            on_exit(end_with, ptr::null_mut());
             at_quick_exit(end_quickly);
             pthread_atfork(Some(fork), Some(parent), Some(child));
         }
@@ -60,6 +62,16 @@ extern "C" fn end() {
     // What streams hold goes through the library while it is there.
     crate::outcome::plain(crate::stdio::flush_all);
     end_quickly();
+}
+
+extern "C" fn end_with(status: i32, _: *mut c_void) {
+    end();
+    let instead = process::end_status(status);
+    if instead != status {
+        // In glibc, handlers that are left run, and the last status counts.
+        // SAFETY: ends the process.
+        unsafe { libc::exit(instead) };
+    }
 }
 
 extern "C" fn end_quickly() {

@@ -129,7 +129,12 @@ pub(super) fn environment_is_there() -> bool {
     !unsafe { environ }.is_null()
 }
 
-fn variable(name: &str) -> Option<&'static [u8]> {
+/// The user's home folder, as the environment says.
+pub(super) fn home() -> Option<&'static str> {
+    variable("HOME").and_then(|home| core::str::from_utf8(home).ok())
+}
+
+pub(super) fn variable(name: &str) -> Option<&'static [u8]> {
     // SAFETY: libc's environment block: a null-terminated array of C strings. It is read once, at the start, before
     // the program can change it.
     unsafe {

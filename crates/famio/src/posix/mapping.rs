@@ -2,7 +2,7 @@
 
 use super::demote::demote_file;
 use super::description::Description;
-use super::{Ret, fail, lock, process, raw, table, verify};
+use super::{Ret, fail, lock, process, raw, run_record, table, verify};
 use crate::error::{Error, Result};
 use crate::file::shadow::{self, MapRequest, Mapped};
 use crate::map::Advice;
@@ -179,8 +179,14 @@ fn protect(addr: usize, length: usize, prot: i32, kernel: impl FnOnce() -> Ret) 
 
 /// `msync(2)`: with `MS_SYNC` a SYNC of each atomic file that is mapped there.
 pub fn msync(addr: usize, length: usize, flags: i32) -> Ret {
-    // SAFETY: changes no memory.
-    let kernel = || unsafe { raw!(SYS_msync, addr, length, flags) };
+    let kernel = || {
+        // SAFETY: changes no memory.
+        let done = unsafe { raw!(SYS_msync, addr, length, flags) };
+        if done == 0 && flags & libc::MS_SYNC != 0 {
+            run_record::synced_map(addr);
+        }
+        done
+    };
     answer(addr, length, kernel, |kernel| {
         // The kernel's checks first.
         let checked = kernel();
@@ -188,7 +194,10 @@ pub fn msync(addr: usize, length: usize, flags: i32) -> Ret {
             return checked;
         }
         match shadow::msync(addr, length) {
-            Ok(()) => checked,
+            Ok(()) => {
+                run_record::protected();
+                checked
+            }
             Err(error) => said(&error),
         }
     })

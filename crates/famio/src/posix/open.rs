@@ -4,7 +4,7 @@ use super::config::Config;
 use super::description::{EMULATED, Handle};
 use super::meant::{asks_for_data, is_open, may_match, wanted, wanted_now};
 use super::open_plain::{self, Opened, Tried, try_open};
-use super::{Ret, demote, fail, lock, ordinary, policy, process, raw, table};
+use super::{Ret, demote, fail, lock, ordinary, policy, process, raw, run_record, table};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
 use crate::thread::Held;
@@ -74,6 +74,10 @@ unsafe fn open_other(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -
             && lock::not_reentered().is_ok()
             && !process::in_vfork_child();
         if !is_late {
+            if fd >= 0 && flags & libc::O_DSYNC != 0 && flags & libc::O_ACCMODE != libc::O_RDONLY {
+                // Each write will be a SYNC.
+                run_record::synced(fd as RawFd);
+            }
             return fd;
         }
         if stat_of(fd as RawFd).is_ok_and(|stat| is_open(&stat)) {
@@ -236,7 +240,11 @@ unsafe fn open_atomic(
     if table::is_managed(fd) {
         table::forget(fd);
     }
-    match attach(config, fd, said, flags & (libc::O_ACCMODE | EMULATED), kernel_access, Some(0)) {
+    let attached = attach(config, fd, said, flags & (libc::O_ACCMODE | EMULATED), kernel_access, Some(0));
+    if let Ok(handle) = &attached {
+        run_record::opened(fd, dirfd, said, handle.path(), flags);
+    }
+    match attached {
         Ok(handle) if !cut || handle.file().size() == 0 => fd as Ret,
         Ok(handle) => match handle.file().set_size(0) {
             Ok(()) => fd as Ret,
@@ -335,7 +343,10 @@ unsafe fn join(fd: RawFd, path: *const c_char) -> Ret {
     }
     let access = flags & libc::O_ACCMODE;
     match attach(config, fd, said, flags & (libc::O_ACCMODE | EMULATED), access, Some(position.max(0) as u64)) {
-        Ok(_) => fd as Ret,
+        Ok(handle) => {
+            run_record::opened(fd, libc::AT_FDCWD, said, handle.path(), flags);
+            fd as Ret
+        }
         Err(error) => {
             // SAFETY: the program never sees the descriptor.
             unsafe { raw!(SYS_close, fd) };

@@ -1,5 +1,6 @@
 //! Which paths are meant: globs, matched without allocating, since every `open` of the program comes by here.
 
+use super::patterns;
 use super::raw;
 use crate::edges::{Edges, name_start};
 use glob::{MatchOptions, Pattern};
@@ -14,12 +15,58 @@ const PATH: usize = libc::PATH_MAX as usize;
 /// As many links as the kernel follows.
 const LINKS: usize = 40;
 
-/// The user's globs.
+/// Most globs that are told apart; a file that a later one means counts as the last one's.
+pub const MOST_TOLD_APART: usize = 256;
+
+/// A set of globs, by their numbers.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Marks([u64; MOST_TOLD_APART / 64]);
+
+impl Marks {
+    fn add(&mut self, glob: usize) {
+        let glob = glob.min(MOST_TOLD_APART - 1);
+        self.0[glob / 64] |= 1 << (glob % 64);
+    }
+
+    /// Whether a glob is one of them.
+    pub fn has(&self, glob: usize) -> bool {
+        glob < MOST_TOLD_APART && self.0[glob / 64] >> (glob % 64) & 1 != 0
+    }
+
+    pub(super) fn words(self) -> [u64; MOST_TOLD_APART / 64] {
+        self.0
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// How nearly a glob means a path that it does not mean.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Nearly {
+    /// But for the case of letters.
+    Case,
+    /// By its last component: in another folder.
+    Folder,
+}
+
+/// The pattern of a path, made absolute.
+struct Place {
+    whole: Pattern,
+    /// Of its last component.
+    last: Pattern,
+    glob: usize,
+}
+
+/// The user's globs. Each is a line of text, and stands for some patterns.
 pub struct Globs {
-    /// Without a slash: match the last component.
-    names: Vec<Pattern>,
-    /// Made absolute, with the pattern of their last component.
-    paths: Vec<(Pattern, Pattern)>,
+    /// Without a slash: match the last component. With the number of the glob.
+    names: Vec<(Pattern, usize)>,
+    paths: Vec<Place>,
+    /// How many.
+    count: usize,
     /// Of all their names.
     pub(super) edges: Edges,
     /// Journals: never atomic.
@@ -27,22 +74,22 @@ pub struct Globs {
 }
 
 /// A path being put together, without the heap.
-struct Text {
+pub(super) struct Text {
     bytes: [u8; PATH],
     length: usize,
 }
 
 impl Text {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { bytes: [0; PATH], length: 0 }
     }
 
-    fn get(&self) -> &[u8] {
+    pub(super) fn get(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 
     /// Appends; false when it does not fit with a terminating zero.
-    fn push(&mut self, bytes: &[u8]) -> bool {
+    pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
         let end = self.length + bytes.len();
         if end >= PATH {
             return false;
@@ -68,7 +115,7 @@ impl Text {
         true
     }
 
-    fn c_str(&mut self) -> *const u8 {
+    pub(super) fn c_str(&mut self) -> *const u8 {
         self.bytes[self.length] = 0;
         self.bytes.as_ptr()
     }
@@ -83,11 +130,11 @@ fn folder_and_name(path: &[u8]) -> (&[u8], &[u8]) {
     (folder, &path[start..])
 }
 
-/// The folder of a descriptor as the kernel names it.
-fn descriptor_path(fd: RawFd, text: &mut Text) -> bool {
-    let mut name = [0u8; 32];
+/// The link to what a descriptor is of.
+pub(super) fn descriptor_name(fd: RawFd, room: &mut [u8; 32]) -> &CStr {
     let prefix = b"/proc/self/fd/";
-    name[..prefix.len()].copy_from_slice(prefix);
+    *room = [0; 32];
+    room[..prefix.len()].copy_from_slice(prefix);
     let mut digits = [0u8; 12];
     let mut at = digits.len();
     let mut rest = fd as u32;
@@ -99,7 +146,14 @@ fn descriptor_path(fd: RawFd, text: &mut Text) -> bool {
             break;
         }
     }
-    name[prefix.len()..prefix.len() + digits.len() - at].copy_from_slice(&digits[at..]);
+    room[prefix.len()..prefix.len() + digits.len() - at].copy_from_slice(&digits[at..]);
+    CStr::from_bytes_until_nul(room).unwrap_or_default()
+}
+
+/// The file of a descriptor as the kernel names it.
+pub(super) fn descriptor_path(fd: RawFd, text: &mut Text) -> bool {
+    let mut room = [0u8; 32];
+    let name = descriptor_name(fd, &mut room);
     // SAFETY: the name is terminated by a zero; the kernel writes at most the buffer's length.
     let n = unsafe { raw!(SYS_readlinkat, libc::AT_FDCWD, name.as_ptr(), text.bytes.as_mut_ptr(), PATH - 1) };
     text.length = usize::try_from(n).unwrap_or(0);
@@ -168,6 +222,7 @@ impl Globs {
         Globs {
             names: Vec::new(),
             paths: Vec::new(),
+            count: 0,
             edges: Edges::none(),
             pool: pool.map(|pool| pool.as_os_str().as_bytes().to_vec()),
         }
@@ -176,42 +231,57 @@ impl Globs {
     /// Reads newline-separated globs; those with a slash are taken from `folder`.
     pub fn new(globs: &[u8], folder: &[u8], pool: Option<&Path>) -> Result<Self, String> {
         let mut this = Globs::none(pool);
+        let home = super::config::home();
         for glob in globs.split(|&byte| byte == b'\n').filter(|glob| !glob.is_empty()) {
             let glob =
                 core::str::from_utf8(glob).map_err(|_| format!("{} is not UTF-8", String::from_utf8_lossy(glob)))?;
-            this.add(glob, folder).map_err(|why| format!("{glob}: {why}"))?;
+            for pattern in patterns::expand(glob, home).map_err(|why| format!("{glob}: {why}"))? {
+                this.add(&pattern, folder).map_err(|why| format!("{glob}: {why}"))?;
+            }
+            this.count += 1;
         }
-        if this.names.is_empty() && this.paths.is_empty() {
+        if this.count == 0 {
             return Err("no glob in it".into());
         }
-        for pattern in this.names.iter().chain(this.paths.iter().map(|(_, last)| last)) {
+        let last = this.names.iter().map(|(pattern, _)| pattern).chain(this.paths.iter().map(|place| &place.last));
+        for pattern in last {
             this.edges.add(pattern.as_str().as_bytes());
         }
         Ok(this)
     }
 
-    fn add(&mut self, glob: &str, folder: &[u8]) -> Result<(), String> {
+    /// How many globs there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    fn add_place(&mut self, whole: &str) -> Result<(), String> {
         let pattern = |text: &str| Pattern::new(text).map_err(|error| error.to_string());
-        let literal = !glob.contains(['*', '?', '[']);
+        let name = whole.rsplit('/').next().unwrap_or(whole);
+        self.paths.push(Place { whole: pattern(whole)?, last: pattern(name)?, glob: self.count });
+        Ok(())
+    }
+
+    /// Adds a pattern of the glob that is being read.
+    fn add(&mut self, glob: &str, folder: &[u8]) -> Result<(), String> {
         let escaped = Pattern::escape(&String::from_utf8_lossy(folder));
         let mut text = Text::new();
         let fitted = if glob.starts_with('/') { true } else { text.join(escaped.as_bytes()) };
         if !fitted || !text.join(glob.as_bytes()) || text.length == 0 {
             return Err("too long".into());
         }
-        let absolute = String::from_utf8_lossy(text.get()).into_owned();
-        let name = String::from_utf8_lossy(folder_and_name(absolute.as_bytes()).1).into_owned();
         if glob.contains('/') {
-            self.paths.push((pattern(&absolute)?, pattern(&name)?));
+            let absolute = String::from_utf8_lossy(text.get()).into_owned();
+            self.add_place(&absolute)?;
             self.add_real(&absolute)?;
         } else {
-            self.names.push(pattern(glob)?);
+            self.names.push((Pattern::new(glob).map_err(|error| error.to_string())?, self.count));
         }
-        if literal {
+        if let Some(literal) = patterns::literal(glob) {
             // The user may have named a link: a program that resolves it opens the target.
             let plain = if glob.starts_with('/') { Vec::new() } else { folder.to_vec() };
             let mut path = Text::new();
-            if path.join(&plain) && path.join(glob.as_bytes()) {
+            if path.join(&plain) && path.join(literal.as_bytes()) {
                 let flags = libc::O_PATH | libc::O_CLOEXEC;
                 // SAFETY: the text is terminated by a zero; the descriptor is ours.
                 unsafe {
@@ -219,9 +289,7 @@ impl Globs {
                     if fd >= 0 {
                         let mut real = Text::new();
                         if descriptor_path(fd as RawFd, &mut real) && real.get() != path.get() {
-                            let real = Pattern::escape(&String::from_utf8_lossy(real.get()));
-                            let name = String::from_utf8_lossy(folder_and_name(real.as_bytes()).1).into_owned();
-                            self.paths.push((pattern(&real)?, pattern(&name)?));
+                            self.add_place(&Pattern::escape(&String::from_utf8_lossy(real.get())))?;
                         }
                         raw!(SYS_close, fd);
                     }
@@ -233,9 +301,16 @@ impl Globs {
 
     /// The same glob with the folders in front of its first wildcard resolved.
     fn add_real(&mut self, absolute: &str) -> Result<(), String> {
-        let wild = absolute.find(['*', '?', '[']).unwrap_or(absolute.len());
-        let Some(cut) = absolute[..wild].rfind('/').filter(|&cut| cut > 0) else { return Ok(()) };
+        // The longest beginning of whole components that stands for one folder.
+        let mut cut = 0;
+        for (at, _) in absolute.match_indices('/').skip(1) {
+            if patterns::literal(&absolute[..at]).is_none() {
+                break;
+            }
+            cut = at;
+        }
         let (folder, rest) = absolute.split_at(cut);
+        let Some(folder) = patterns::literal(folder).filter(|folder| !folder.is_empty()) else { return Ok(()) };
         let mut text = Text::new();
         if !text.push(folder.as_bytes()) {
             return Ok(());
@@ -250,33 +325,66 @@ impl Globs {
         // SAFETY: the descriptor is ours, and refers to a folder.
         unsafe { raw!(SYS_close, fd) };
         if known && text.get() != folder.as_bytes() {
-            let real = Pattern::escape(&String::from_utf8_lossy(text.get())) + rest;
-            let name = rest.rsplit('/').next().unwrap_or(rest);
-            let bad = |error: glob::PatternError| error.to_string();
-            self.paths.push((Pattern::new(&real).map_err(bad)?, Pattern::new(name).map_err(bad)?));
+            self.add_place(&(Pattern::escape(&String::from_utf8_lossy(text.get())) + rest))?;
         }
         Ok(())
     }
 
+    /// Which globs mean a path, links followed as by `open`. For what has been found to be meant, or is shown to the user.
+    pub fn marks_of(&self, path: &[u8]) -> Marks {
+        let mut marks = Marks::default();
+        self.matches_or_marks(libc::AT_FDCWD, path, true, Some(&mut marks));
+        marks
+    }
+
+    /// Adds the globs that mean an open file, by the path that the program said and by the kernel's.
+    pub(super) fn mark(&self, dirfd: RawFd, said: &[u8], real: &[u8], marks: &mut Marks) {
+        self.matches_or_marks(dirfd, said, true, Some(marks));
+        self.matches_name(libc::AT_FDCWD, real, Some(marks));
+    }
+
+    /// How nearly a glob means a path from the root on that it does not mean. Allocates nothing.
+    pub fn nearly(&self, glob: usize, path: &[u8]) -> Option<Nearly> {
+        const ANY_CASE: MatchOptions = MatchOptions { case_sensitive: false, ..OPTIONS };
+        let path = core::str::from_utf8(path).ok()?;
+        let name = &path[name_start(path.as_bytes())..];
+        let names = || self.names.iter().filter(|(_, of)| *of == glob);
+        let places = || self.paths.iter().filter(|place| place.glob == glob);
+        // Any name fits a star: no sign that this folder was meant.
+        let tells = |pattern: &Pattern| pattern.as_str().bytes().any(|byte| byte.is_ascii_alphanumeric());
+        if names().any(|(pattern, _)| pattern.matches_with(name, ANY_CASE))
+            || places().any(|place| place.whole.matches_with(path, ANY_CASE))
+        {
+            Some(Nearly::Case)
+        } else if places().any(|place| tells(&place.last) && place.last.matches_with(name, ANY_CASE)) {
+            Some(Nearly::Folder)
+        } else {
+            None
+        }
+    }
+
     /// Whether a file opened by this path is meant. Links are followed as the kernel would if `follow`.
     pub(super) fn matches(&self, dirfd: RawFd, path: &[u8], follow: bool) -> bool {
-        if self.matches_name(dirfd, path) {
-            return true;
-        }
-        if !follow {
-            return false;
+        self.matches_or_marks(dirfd, path, follow, None)
+    }
+
+    /// As [`matches`](Self::matches); with `marks` it goes on until all globs that mean the file are there.
+    fn matches_or_marks(&self, dirfd: RawFd, path: &[u8], follow: bool, mut marks: Option<&mut Marks>) -> bool {
+        let mut found = self.matches_name(dirfd, path, marks.as_deref_mut());
+        if !follow || (found && marks.is_none()) {
+            return found;
         }
         let mut dirfd = dirfd;
         let mut here = Text::new();
         if !here.push(path) {
-            return false;
+            return found;
         }
         for _ in 0..LINKS {
             let mut link = Text::new();
             // SAFETY: the path is terminated by a zero; the kernel writes at most the buffer's length.
             let n = unsafe { raw!(SYS_readlinkat, dirfd, here.c_str(), link.bytes.as_mut_ptr(), PATH - 1) };
             if n <= 0 {
-                return false;
+                return found;
             }
             link.length = n as usize;
             if link.bytes[0] == b'/' {
@@ -286,55 +394,66 @@ impl Globs {
                 here.length = here.get().iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
             }
             if !here.push(link.get()) {
-                return false;
+                return found;
             }
-            if self.matches_name(dirfd, here.get()) {
+            found |= self.matches_name(dirfd, here.get(), marks.as_deref_mut());
+            if found && marks.is_none() {
                 return true;
             }
         }
-        false
+        found
     }
 
     /// Whether a path that leads over no links may be meant, by its last component: if not, it surely is not.
     pub(super) fn may_match(&self, path: &[u8]) -> bool {
         let name = folder_and_name(path).1;
         self.edges.may_match(path)
-            && (self.names.iter().any(|pattern| fits(pattern, name))
-                || self.paths.iter().any(|(_, last)| fits(last, name)))
+            && (self.names.iter().any(|(pattern, _)| fits(pattern, name))
+                || self.paths.iter().any(|place| fits(&place.last, name)))
     }
 
     /// Whether an open file is meant, by the name that the kernel gives for it. Without memory of the heap's: an allocator may be
     /// opening a file for itself, with its lock held.
     pub(super) fn matches_open(&self, fd: RawFd) -> bool {
         let mut text = Text::new();
-        descriptor_path(fd, &mut text) && self.matches_name(libc::AT_FDCWD, text.get())
+        descriptor_path(fd, &mut text) && self.matches_name(libc::AT_FDCWD, text.get(), None)
     }
 
-    fn matches_name(&self, dirfd: RawFd, path: &[u8]) -> bool {
+    fn matches_name(&self, dirfd: RawFd, path: &[u8], mut marks: Option<&mut Marks>) -> bool {
         let name = folder_and_name(path).1;
         if matches!(name, b"" | b"." | b"..") || !self.may_match(path) {
             return false;
         }
-        let by_name = self.names.iter().any(|pattern| fits(pattern, name));
+        let by_name = self.names.iter().any(|(pattern, _)| fits(pattern, name));
         let mut text = Text::new();
         let mut found = false;
         if start(dirfd, path, &mut text) && text.join(path) {
             if self.is_own(text.get()) {
                 return false;
             }
-            found = by_name || self.paths.iter().any(|(pattern, _)| fits(pattern, text.get()));
+            found = (by_name && marks.is_none()) || self.matches_place(text.get(), marks.as_deref_mut());
         }
-        if !found && real_path(dirfd, path, &mut text) {
+        if (!found || marks.is_some()) && real_path(dirfd, path, &mut text) {
             if self.is_own(text.get()) {
                 return false;
             }
-            found = by_name || self.paths.iter().any(|(pattern, _)| fits(pattern, text.get()));
+            found |= (by_name && marks.is_none()) || self.matches_place(text.get(), marks.as_deref_mut());
+        }
+        if let Some(marks) = marks {
+            self.names.iter().filter(|(pattern, _)| fits(pattern, name)).for_each(|(_, glob)| marks.add(*glob));
         }
         found || by_name
     }
 
+    /// Whether a path from the root on fits.
+    fn matches_place(&self, path: &[u8], marks: Option<&mut Marks>) -> bool {
+        let Some(marks) = marks else { return self.paths.iter().any(|place| fits(&place.whole, path)) };
+        self.paths.iter().filter(|place| fits(&place.whole, path)).for_each(|place| marks.add(place.glob));
+        !marks.is_empty()
+    }
+
     /// Famio's own files: in a folder `.famio`, or in the pool.
-    fn is_own(&self, path: &[u8]) -> bool {
+    pub(super) fn is_own(&self, path: &[u8]) -> bool {
         if path.windows(8).any(|part| part == b"/.famio/") {
             return true;
         }
@@ -400,6 +519,33 @@ mod tests {
             ("/abs/1/2/logs", false),
         ] {
             assert_eq!(hit(&globs, path), meant, "{path}");
+        }
+    }
+
+    #[test]
+    fn it_is_known_which_globs_mean_a_file() {
+        let globs = globs("*.db\n{/data/a,/data/b}.db\ndir/\n/data/*", "/x");
+        assert_eq!(globs.count(), 4);
+        for (path, marks) in [
+            ("/data/a.db", vec![0, 1, 3]),
+            ("/data/c.db", vec![0, 3]),
+            ("/x/dir/deep/er/file", vec![2]),
+            ("/x/dir", vec![]),
+            ("/data/b.txt", vec![3]),
+        ] {
+            let found = globs.marks_of(path.as_bytes());
+            let found: Vec<_> = (0..4).filter(|&glob| found.has(glob)).collect();
+            assert_eq!((found, hit(&globs, path)), (marks.clone(), !marks.is_empty()), "{path}");
+        }
+        for (glob, path, nearly) in [
+            (0, "/y/A.DB", Some(Nearly::Case)),
+            (1, "/DATA/a.db", Some(Nearly::Case)),
+            (1, "/y/a.db", Some(Nearly::Folder)),
+            (1, "/y/c.db", None),
+            (2, "/y/c.db", None),
+            (3, "/y/c.db", None),
+        ] {
+            assert_eq!(globs.nearly(glob, path.as_bytes()), nearly, "{glob} {path}");
         }
     }
 

@@ -1,13 +1,13 @@
 //! The life of the process as the hooks see it: start, fork, exec, exit.
 
 use super::config::{self, Config};
-use super::{inherit, raw, table};
+use super::{inherit, raw, report, run_record, table};
 use crate::edges::Edges;
 use crate::file;
 use crate::near::NEAR;
 use crate::sys;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::ffi::CStr;
 
 const UNINIT: u8 = 0;
@@ -36,7 +36,7 @@ pub(super) fn generation() -> u32 {
     unsafe { &*GENERATION.load(Ordering::Relaxed) }.load(Ordering::Relaxed)
 }
 
-fn pid() -> u32 {
+pub(super) fn pid() -> u32 {
     // SAFETY: no arguments.
     (unsafe { raw!(SYS_getpid) }) as u32
 }
@@ -107,7 +107,11 @@ pub fn start() {
     }
     STARTER.store(me, Ordering::Release);
     match config::from_environment() {
-        Ok(Some(config)) => begin(config),
+        Ok(Some(config)) => {
+            PID.store(pid(), Ordering::Relaxed);
+            run_record::join();
+            begin(config);
+        }
         Ok(None) => STATE.store(OFF, Ordering::Release),
         Err(message) => {
             sys::notice(&message);
@@ -237,6 +241,7 @@ pub(super) fn enter_child() {
         super::spare::forget();
         inherit::forget();
         file::disown_all();
+        run_record::enter();
     }
 }
 
@@ -251,12 +256,31 @@ pub(super) fn in_vfork_child() -> bool {
     pid() != PID.load(Ordering::Relaxed)
 }
 
+static HAS_FAILED: AtomicBool = AtomicBool::new(false);
+
 /// Normal exit, `_exit`, `quick_exit`: every file is committed, settled and closed clean, and what still runs goes to
-/// the kernel.
+/// the kernel. Then it is said what the run has left unprotected.
 pub fn end() {
     if STATE.load(Ordering::Acquire) != ON || in_vfork_child() {
         return;
     }
+    let config = config_nearby();
+    end_files();
+    if config.is_some_and(report::at_end) {
+        HAS_FAILED.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The status to end with instead of `status`: where protection is required, and was not had, success is none.
+pub fn end_status(status: i32) -> i32 {
+    if status & 0xFF == 0 && HAS_FAILED.load(Ordering::Relaxed) {
+        sys::notice("--require: exit status 125 instead of 0");
+        return 125;
+    }
+    status
+}
+
+fn end_files() {
     if !table::any() {
         return put_away();
     }

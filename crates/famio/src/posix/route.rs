@@ -1,5 +1,6 @@
 //! `syscall(2)` by number: the file calls go where their functions go.
 
+use super::lost::{Program, note_program};
 use super::{Ret, raw, table, user};
 use crate::file::UserBuf;
 use crate::sys;
@@ -171,11 +172,18 @@ pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> Ret {
             libc::SYS_setrlimit => super::setrlimit(a[0] as u32, a[1] as *const _),
             libc::SYS_exit_group => {
                 super::process::end();
-                sys::syscall(number, a)
+                let status = super::process::end_status(a[0] as i32);
+                sys::syscall(number, [status as usize, 0, 0, 0, 0, 0])
             }
             libc::SYS_execve | libc::SYS_execveat => {
                 let environment = if number == libc::SYS_execve { a[2] } else { a[3] };
-                let managed = super::exec::has_library(environment as *const *const c_char);
+                let environment = environment as *const *const c_char;
+                let program = match number {
+                    libc::SYS_execve => Program::At(libc::AT_FDCWD, a[0] as *const c_char),
+                    _ => Program::At(a[0] as RawFd, a[1] as *const c_char),
+                };
+                note_program(program, environment, true);
+                let managed = super::exec::has_library(environment);
                 let _passing = super::exec::before_exec(managed);
                 sys::syscall(number, a)
             }

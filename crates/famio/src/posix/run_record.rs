@@ -1,0 +1,443 @@
+//! What the processes of one `famio run` have done, in memory that they share: which globs selected a file, which other files were
+//! synced, which programs started without the library. The last process, or the one that was `famio run`, reads it at its end.
+//!
+//! The memory is a file in a folder that `famio run` has made for this user alone. A process maps it at its start, and has no
+//! descriptor of it. Nothing here allocates or waits: it is called from signal handlers, and in children of `vfork`.
+
+use super::policy::{self, MOST_TOLD_APART, Marks, Text};
+use super::{config, fail, maps_list, process, raw};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::ffi::{CStr, CString};
+use std::os::fd::RawFd;
+
+/// The environment variable with the path of the file.
+pub const VARIABLE: &str = "FAMIO_RUN";
+
+const MAGIC: u64 = u64::from_le_bytes(*b"FAMIRUN1");
+/// Longest path of a file that is told.
+const PATH: usize = 208;
+const WORDS: usize = MOST_TOLD_APART / 64;
+/// Largest file that is mapped.
+const LARGEST: i64 = 1 << 20;
+/// So many syncs of a process are looked at; later ones only now and then.
+const ALL_SYNCS: usize = 256;
+
+/// The process that `famio run` became has ended.
+pub(super) const TOP_ENDED: u32 = 1;
+/// A part of the run can't be seen from here: a process of another user or under another root, or a `famio run` of its own.
+pub(super) const UNSEEN: u32 = 2;
+/// A selected file was synced.
+pub(super) const PROTECTED: u32 = 4;
+/// More processes than there is room for.
+pub(super) const CROWDED: u32 = 8;
+/// More files than there is room for.
+pub(super) const MORE_SYNCED: u32 = 16;
+pub(super) const MORE_SELECTED: u32 = 32;
+pub(super) const MORE_LOST: u32 = 64;
+/// What was said already.
+pub(super) const SAID_GLOBS: u32 = 128;
+pub(super) const SAID_SYNCED: u32 = 256;
+pub(super) const SAID_LOST: u32 = 512;
+pub(super) const SAID_DETAILS: u32 = 1024;
+
+/// An option in the header: say at the end what was selected, and by what settings.
+const VERBOSE: u64 = 1;
+
+/// The file's beginning. Behind it, text: a line for each glob, as the user knows it, a zero, and lines about settings.
+#[repr(C)]
+pub(super) struct Record {
+    magic: u64,
+    /// The process that was `famio run`.
+    pub top: u64,
+    /// Of the globs in the environment: who has others does not count here.
+    globs: u64,
+    options: u64,
+    pub state: AtomicU32,
+    unused: AtomicU32,
+    /// Globs that selected a file that was opened for writing.
+    pub written: [AtomicU64; WORDS],
+    /// Those that selected one at all.
+    pub opened: [AtomicU64; WORDS],
+    /// Processes that run.
+    live: [AtomicU32; 64],
+    /// Files that were synced, and are not atomic.
+    pub synced: [Slot; 64],
+    /// Files that were selected, if details are asked for.
+    pub selected: [Slot; 64],
+    /// Programs that started without the library.
+    pub lost: [Slot; 16],
+}
+
+const FREE: u32 = 0;
+const BEING_WRITTEN: u32 = 1;
+const WRITTEN: u32 = 2;
+
+/// A file or a program.
+#[repr(C)]
+pub(super) struct Slot {
+    state: AtomicU32,
+    length: AtomicU32,
+    device: AtomicU64,
+    inode: AtomicU64,
+    /// Of a selected file: the glob, and whether it was opened for writing. Of a program: why it has no library.
+    pub detail: AtomicU32,
+    pub is_written: AtomicU32,
+    path: [AtomicU8; PATH],
+}
+
+impl Slot {
+    /// Its path, if there is one in it; put into `room`.
+    pub fn path<'a>(&self, room: &'a mut [u8; PATH]) -> Option<&'a [u8]> {
+        if self.state.load(Ordering::Acquire) != WRITTEN {
+            return None;
+        }
+        let length = (self.length.load(Ordering::Relaxed) as usize).min(PATH);
+        room.iter_mut().zip(&self.path).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
+        Some(&room[..length])
+    }
+
+    fn is(&self, device: u64, inode: u64) -> bool {
+        self.state.load(Ordering::Acquire) == WRITTEN
+            && self.device.load(Ordering::Relaxed) == device
+            && self.inode.load(Ordering::Relaxed) == inode
+    }
+
+    fn fill(&self, device: u64, inode: u64, path: &[u8]) {
+        // The end of a path tells more than its beginning.
+        let path = &path[path.len().saturating_sub(PATH)..];
+        self.device.store(device, Ordering::Relaxed);
+        self.inode.store(inode, Ordering::Relaxed);
+        self.path.iter().zip(path).for_each(|(to, from)| to.store(*from, Ordering::Relaxed));
+        self.length.store(path.len() as u32, Ordering::Relaxed);
+        self.state.store(WRITTEN, Ordering::Release);
+    }
+}
+
+/// Room for a path of a slot.
+pub(super) const fn room() -> [u8; PATH] {
+    [0; PATH]
+}
+
+/// A record that this process takes part in.
+pub(super) struct Joined {
+    pub record: &'static Record,
+    /// What is behind it.
+    text: &'static [u8],
+    path: CString,
+    device: u64,
+    inode: u64,
+}
+
+static JOINED: AtomicPtr<Joined> = AtomicPtr::new(ptr::null_mut());
+static SYNCS: AtomicUsize = AtomicUsize::new(0);
+static MAP_SYNCS: AtomicUsize = AtomicUsize::new(0);
+static HAS_PROTECTED: AtomicBool = AtomicBool::new(false);
+
+/// The record, where `famio run` has made one.
+#[inline]
+pub(super) fn joined() -> Option<&'static Joined> {
+    // SAFETY: null, or put there by `join`, which never frees it.
+    unsafe { JOINED.load(Ordering::Acquire).as_ref() }
+}
+
+/// Whether there is one.
+pub fn is_joined() -> bool {
+    joined().is_some()
+}
+
+/// What `famio run` puts into the file: it becomes process `top`, whose globs are these lines of the environment. `labels`: each glob as
+/// the user knows it. `details`: lines to be said at the end, if that is asked for.
+pub fn new_file(top: u32, globs: &[u8], labels: &[String], details: Option<&str>) -> Vec<u8> {
+    let options = if details.is_some() { VERBOSE } else { 0 };
+    let header = [MAGIC, u64::from(top), hash(globs), options];
+    let mut bytes: Vec<u8> = header.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    bytes.resize(size_of::<Record>(), 0);
+    for label in labels {
+        bytes.extend(label.bytes().map(|byte| if byte == 0 || byte == b'\n' { b'?' } else { byte }));
+        bytes.push(b'\n');
+    }
+    bytes.push(0);
+    bytes.extend(details.unwrap_or_default().bytes());
+    bytes
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// At the start: takes part in the record that the environment names.
+pub(super) fn join() {
+    let Some(path) = config::variable(VARIABLE).filter(|path| path.first() == Some(&b'/')) else { return };
+    let Ok(path) = CString::new(path) else { return };
+    let flags = libc::O_RDWR | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+    // SAFETY: the path is a C string; the descriptor is ours, and is closed here; a new mapping.
+    unsafe {
+        let fd = raw!(SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
+        if fd < 0 {
+            return;
+        }
+        let (mut address, mut length, mut of) = (0, 0, (0, 0));
+        if let Ok(stat) = super::open::stat_of(fd as RawFd)
+            && stat.st_mode & libc::S_IFMT == libc::S_IFREG
+            // Ours, and no other user's to write or to cut: a bad word in it is then our own doing.
+            && stat.st_uid == raw!(SYS_geteuid) as u32
+            && stat.st_mode & 0o077 == 0
+            && stat.st_nlink == 1
+            && (size_of::<Record>() as i64..=LARGEST).contains(&stat.st_size)
+        {
+            length = stat.st_size as usize;
+            of = (stat.st_dev, stat.st_ino);
+            address = raw!(SYS_mmap, 0, length, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, fd, 0);
+        }
+        raw!(SYS_close, fd);
+        if address <= 0 {
+            return;
+        }
+        let record: &'static Record = &*ptr::with_exposed_provenance(address as usize);
+        if record.magic != MAGIC {
+            raw!(SYS_munmap, address, length);
+            return;
+        }
+        if record.globs != hash(config::variable("FAMIO_ATOMIC").unwrap_or_default()) {
+            // Its globs are not those that will be asked about.
+            record.state.fetch_or(UNSEEN, Ordering::Relaxed);
+            raw!(SYS_munmap, address, length);
+            return;
+        }
+        let behind = ptr::with_exposed_provenance::<u8>(address as usize + size_of::<Record>());
+        let text = core::slice::from_raw_parts(behind, length - size_of::<Record>());
+        let joined = Joined { record, text, path, device: of.0, inode: of.1 };
+        JOINED.store(Box::into_raw(Box::new(joined)), Ordering::Release);
+    }
+    enter();
+}
+
+/// This process runs: at its start, and in a child after `fork`.
+pub(super) fn enter() {
+    HAS_PROTECTED.store(false, Ordering::Relaxed);
+    let Some(joined) = joined() else { return };
+    let me = process::pid();
+    let live = &joined.record.live;
+    let put =
+        |slot: &AtomicU32, before| slot.compare_exchange(before, me, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    let is_there = live.iter().any(|slot| slot.load(Ordering::Relaxed) == me)
+        || live.iter().any(|slot| slot.load(Ordering::Relaxed) == 0 && put(slot, 0))
+        || live.iter().any(|slot| {
+            let other = slot.load(Ordering::Relaxed);
+            !is_alive(other) && put(slot, other)
+        });
+    if !is_there {
+        joined.record.state.fetch_or(CROWDED, Ordering::Relaxed);
+    }
+}
+
+fn is_alive(pid: u32) -> bool {
+    // SAFETY: signal 0 is none.
+    pid != 0 && unsafe { raw!(SYS_kill, pid, 0) } != fail(libc::ESRCH)
+}
+
+impl Joined {
+    /// This process ends, or goes on as a program that can't take part.
+    pub fn leave(&self) {
+        let me = process::pid();
+        for slot in &self.record.live {
+            let _ = slot.compare_exchange(me, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether another process of the run is there, as far as can be told.
+    pub fn others_run(&self) -> bool {
+        let me = process::pid();
+        self.record.state.load(Ordering::Relaxed) & CROWDED != 0
+            || self.record.live.iter().map(|slot| slot.load(Ordering::Relaxed)).any(|pid| pid != me && is_alive(pid))
+    }
+
+    /// Whether this is the process that was `famio run`.
+    pub fn is_top(&self) -> bool {
+        self.record.top == u64::from(process::pid())
+    }
+
+    /// A glob as the user knows it.
+    pub fn label(&self, glob: usize) -> &'static [u8] {
+        let labels = self.text.split(|&byte| byte == 0).next().unwrap_or_default();
+        labels.split(|&byte| byte == b'\n').nth(glob).filter(|label| !label.is_empty()).unwrap_or(b"a glob")
+    }
+
+    /// The lines about settings, if details are to be said at the end.
+    pub fn details(&self) -> Option<&'static [u8]> {
+        (self.record.options & VERBOSE != 0).then(|| self.text.splitn(2, |&byte| byte == 0).nth(1).unwrap_or_default())
+    }
+
+    /// Whether a process that starts with this variable and this process's rights and root can take part.
+    pub fn is_reached_by(&self, variable: Option<&[u8]>) -> bool {
+        // SAFETY: no memory is passed.
+        let uid = unsafe { raw!(SYS_geteuid) } as u32;
+        variable == Some(self.path.to_bytes()) && self.is_at_its_path().is_some_and(|owner| owner == uid)
+    }
+
+    /// The owner, if the path still leads to the file.
+    fn is_at_its_path(&self) -> Option<u32> {
+        // SAFETY: the path is a C string.
+        let stat =
+            unsafe { super::open::stat_at(libc::AT_FDCWD, self.path.as_ptr(), libc::AT_SYMLINK_NOFOLLOW) }.ok()?;
+        (stat.st_dev == self.device && stat.st_ino == self.inode).then_some(stat.st_uid)
+    }
+
+    /// Nobody will need it: the file goes, and its folder.
+    pub fn remove(&self) {
+        let path = self.path.to_bytes();
+        let mut folder = Text::new();
+        if self.is_at_its_path().is_none() || !folder.push(&path[..crate::edges::name_start(path).saturating_sub(1)]) {
+            return;
+        }
+        // SAFETY: both are C strings.
+        unsafe {
+            raw!(SYS_unlinkat, libc::AT_FDCWD, self.path.as_ptr(), 0);
+            raw!(SYS_unlinkat, libc::AT_FDCWD, folder.c_str(), libc::AT_REMOVEDIR);
+        }
+    }
+}
+
+impl Record {
+    /// Puts a file into one of the tables, or finds it there.
+    pub fn put<'a>(&self, table: &'a [Slot], of: (u64, u64), path: &[u8], more: u32) -> Option<&'a Slot> {
+        if let Some(slot) = table.iter().find(|slot| slot.is(of.0, of.1)) {
+            return Some(slot);
+        }
+        for slot in table {
+            let take =
+                || slot.state.compare_exchange(FREE, BEING_WRITTEN, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+            if slot.state.load(Ordering::Relaxed) == FREE && take() {
+                slot.fill(of.0, of.1, path);
+                return Some(slot);
+            }
+        }
+        self.state.fetch_or(more, Ordering::Relaxed);
+        None
+    }
+
+    /// Whether each of so many globs has selected a file that was written, and such a file was synced.
+    fn is_all_well(&self, globs: usize) -> bool {
+        self.state.load(Ordering::Relaxed) & PROTECTED != 0 && has_all(&self.written, globs)
+    }
+}
+
+fn has_all(words: &[AtomicU64; WORDS], globs: usize) -> bool {
+    let globs = globs.min(MOST_TOLD_APART);
+    words.iter().enumerate().all(|(index, word)| {
+        let wanted = match globs.saturating_sub(index * 64) {
+            0 => 0,
+            some if some >= 64 => u64::MAX,
+            some => (1 << some) - 1,
+        };
+        word.load(Ordering::Relaxed) & wanted == wanted
+    })
+}
+
+/// A file that is meant was opened. `said`: the path of the program's, from `dirfd` on; `real`: the kernel's.
+pub(super) fn opened(fd: RawFd, dirfd: RawFd, said: &CStr, real: &CStr, flags: i32) {
+    let (Some(joined), Some(config)) = (joined(), process::config_nearby()) else { return };
+    let record = joined.record;
+    let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+    if writes && flags & libc::O_DSYNC != 0 {
+        protected();
+    }
+    if joined.details().is_none() && has_all(&record.written, config.globs.count()) {
+        return;
+    }
+    let mut marks = Marks::default();
+    config.globs.mark(dirfd, said.to_bytes(), real.to_bytes(), &mut marks);
+    for (index, word) in marks.words().into_iter().enumerate() {
+        record.opened[index].fetch_or(word, Ordering::Relaxed);
+        if writes {
+            record.written[index].fetch_or(word, Ordering::Relaxed);
+        }
+    }
+    if joined.details().is_some()
+        && let Some(glob) = (0..MOST_TOLD_APART).find(|&glob| marks.has(glob))
+        && let Ok(stat) = super::open::stat_of(fd)
+        && let Some(slot) = record.put(&record.selected, (stat.st_dev, stat.st_ino), real.to_bytes(), MORE_SELECTED)
+    {
+        slot.detail.store(glob as u32, Ordering::Relaxed);
+        slot.is_written.fetch_or(u32::from(writes), Ordering::Relaxed);
+    }
+}
+
+/// A selected file was synced.
+#[inline]
+pub(super) fn protected() {
+    if !HAS_PROTECTED.load(Ordering::Relaxed) {
+        first_protected();
+    }
+}
+
+#[cold]
+fn first_protected() {
+    HAS_PROTECTED.store(true, Ordering::Relaxed);
+    if let Some(joined) = joined() {
+        joined.record.state.fetch_or(PROTECTED, Ordering::Relaxed);
+    }
+}
+
+/// Whether this sync of the process is looked at.
+fn is_looked_at(joined: &Joined, count: &AtomicUsize) -> bool {
+    let before = count.fetch_add(1, Ordering::Relaxed);
+    (before < ALL_SYNCS || before % 64 == 0)
+        && process::config_nearby().is_some_and(|config| !joined.record.is_all_well(config.globs.count()))
+}
+
+/// A file that is not atomic is synced by this descriptor.
+pub fn synced(fd: RawFd) {
+    let Some(joined) = joined().filter(|joined| is_looked_at(joined, &SYNCS)) else { return };
+    let record = joined.record;
+    let Ok(stat) = super::open::stat_of(fd) else { return };
+    if stat.st_mode & libc::S_IFMT != libc::S_IFREG || stat.st_nlink == 0 {
+        return;
+    }
+    let of = (stat.st_dev, stat.st_ino);
+    // SAFETY: no memory is passed.
+    let flags = unsafe { raw!(SYS_fcntl, fd, libc::F_GETFL) };
+    if flags < 0
+        || flags as i32 & libc::O_ACCMODE == libc::O_RDONLY
+        || record.synced.iter().any(|slot| slot.is(of.0, of.1))
+    {
+        return;
+    }
+    let mut path = Text::new();
+    if policy::descriptor_path(fd, &mut path) {
+        put_synced(record, of, path.get());
+    }
+}
+
+fn put_synced(record: &Record, of: (u64, u64), path: &[u8]) {
+    if process::config_nearby().is_some_and(|config| !config.globs.is_own(path)) {
+        record.put(&record.synced, of, path, MORE_SYNCED);
+    }
+}
+
+/// A map of a file that is not atomic is synced. What is mapped at `address` tells the kernel's list.
+pub(super) fn synced_map(address: usize) {
+    let Some(joined) = joined() else { return };
+    let count = MAP_SYNCS.fetch_add(1, Ordering::Relaxed);
+    let globs = process::config_nearby().map_or(0, |config| config.globs.count());
+    // The list may be long.
+    if (count + 1).is_power_of_two() && !joined.record.is_all_well(globs) {
+        maps_list::shared_file_at(address, |of, path| put_synced(joined.record, of, path));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_globs_are_some() {
+        let words = [const { AtomicU64::new(0) }; WORDS];
+        assert!(has_all(&words, 0) && !has_all(&words, 1));
+        words[0].store(u64::MAX, Ordering::Relaxed);
+        assert!(has_all(&words, 64) && !has_all(&words, 65));
+        words[1].store(1, Ordering::Relaxed);
+        assert!(has_all(&words, 65) && !has_all(&words, 1000));
+    }
+}
