@@ -1,8 +1,9 @@
 //! `famio doctor`: what this machine and this folder give, and what stands in the way.
 
 mod machine;
-mod place;
+pub mod place;
 mod program;
+mod selection;
 
 use crate::failure::{FAILED, Failure};
 use crate::run::{preload, search};
@@ -12,6 +13,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// Say what protection a file, a folder or a program gets here, and why
+///
+/// Of a file: which glob of the configuration selects it, or what would.
 ///
 /// Of a program: whether Famio can enter it, and what it and its libraries import that would step around Famio.
 #[derive(clap::Args)]
@@ -40,7 +43,7 @@ Examples:
 
 /// How a finding is to be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+pub enum Verdict {
     /// As it should be.
     Fine,
     /// Works, but look at it.
@@ -51,10 +54,13 @@ enum Verdict {
 
 /// One line of the report.
 #[derive(Debug)]
-struct Finding {
-    topic: &'static str,
-    verdict: Verdict,
-    text: String,
+pub struct Finding {
+    /// What it is about.
+    pub topic: &'static str,
+    /// How it is to be taken.
+    pub verdict: Verdict,
+    /// What was found.
+    pub text: String,
 }
 
 impl Finding {
@@ -73,7 +79,7 @@ impl Finding {
 
 /// Looks and reports.
 pub fn main(args: Args) -> Result<i32, Failure> {
-    let settings = args.options.gather().map_err(|error| Failure::new(2, error))?;
+    let (settings, origins) = args.options.gather_with_origins().map_err(|error| Failure::new(2, error))?;
     let (place, program) = subjects(args.path, &args.command)?;
     let mut text = String::new();
     let mut problems = false;
@@ -85,6 +91,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
         let mut findings = machine::look();
         findings.push(preload_library());
         findings.extend(place::look(&path, &settings));
+        findings.extend(selection::look(&path, &origins, settings.pool.as_deref()));
         report(&path, &findings);
     }
     if let Some(path) = program {

@@ -1,14 +1,19 @@
 //! `famio run`: checks that the program can be protected, sets the environment, and becomes the program.
 
+mod dry_run;
 pub mod elf;
 pub mod execute;
 pub mod filter;
+pub mod matches;
 pub mod preload;
 pub mod program;
+pub mod record;
+mod required;
 pub mod search;
 
 use crate::failure::Failure;
-use crate::settings::{self, AsyncIoName, Layer, Options, PolicyName, Size};
+use crate::settings::{self, AsyncIoName, Layer, Options, Origins, PolicyName, Size};
+use famio::posix::run_record;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -22,8 +27,15 @@ use std::path::PathBuf;
 pub struct Args {
     #[command(flatten)]
     protect: Protect,
+    /// Run nothing: show what each glob stands for and matches now, and all settings with their sources. Exit status 1 if a
+    /// glob matches no file
+    #[arg(long)]
+    dry_run: bool,
+    /// Say on stderr, when the program has ended, which files were selected by which glob, and all settings
+    #[arg(long)]
+    verbose: bool,
     /// The program and its arguments
-    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
+    #[arg(trailing_var_arg = true, required_unless_present = "dry_run", value_name = "CMD")]
     command: Vec<OsString>,
 }
 
@@ -31,7 +43,8 @@ pub struct Args {
 #[derive(clap::Args)]
 pub struct Protect {
     /// Files to protect, may be given more than once: a name, which counts in every folder, or a path from the current
-    /// folder on (./app.db: only here); with * ? [..] and, for any number of folders, **
+    /// folder on (./app.db: only here); with * ? [..] {a,b} and, for any number of folders, **. A folder means all below
+    /// it, ~ the home folder; a backslash takes what follows literally
     #[arg(long, value_name = "GLOB")]
     atomic: Vec<OsString>,
     #[command(flatten)]
@@ -46,7 +59,8 @@ pub struct Protect {
     /// refuse, so that it falls back to ordinary calls]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "refuse|allow")]
     async_io: Option<AsyncIoName>,
-    /// A selected file that can't be protected, or a glob that selects nothing, is an error and not a notice
+    /// Protect or fail: exit status 125 if a glob selects no file that is written, if none of the files that are synced is
+    /// selected, if a program of the run starts without Famio, or if a selected file can't be protected
     #[arg(long)]
     require: bool,
 }
@@ -66,11 +80,16 @@ or one above:
 
 The command line wins over the environment, the environment over famio.toml; globs of all three add up.
 
+At the end of the run Famio says on stderr which globs selected nothing that was written, which files were written and
+synced though no glob selects them (if no selected file was synced), and which programs of the run started without Famio:
+statically linked, set-user-id, or with an environment without LD_PRELOAD. See --dry-run, --verbose, --require.
+
 Exit status: the program's own; 125 if Famio refuses or fails (bad settings, a program that can't be protected);
 126 if the program can't be executed; 127 if there is no such program.
 
 Examples:
   famio run --atomic app.db -- sqlite3 app.db
+  famio run --atomic 'data/{app,log}.db' --dry-run
   famio run --atomic 'data/**/*.db' --pool /mnt/pmem/pool -- ./server --port 80
   famio run --atomic app.db --durability process -- ./import   # safe from kills, not from power cuts";
 
@@ -78,23 +97,49 @@ Examples:
 pub struct Checked {
     /// The settings of all sources.
     pub layer: Layer,
+    /// Where they come from.
+    pub origins: Origins,
     library: PathBuf,
-    path: PathBuf,
+    path: Option<PathBuf>,
 }
 
 /// Runs the program; comes back only on failure.
 pub fn main(args: Args) -> Result<i32, Failure> {
     let checked = check(&args.protect, &args.command)?;
+    let Some(path) = checked.path.as_deref().filter(|_| !args.dry_run) else {
+        return dry_run::show(&checked, checked.path.as_deref());
+    };
+    let require = checked.layer.require == Some(true);
+    if require {
+        required::check(&checked).map_err(Failure::refused)?;
+    }
     if checked.layer.async_io != Some(AsyncIoName::Allow) {
         filter::install().map_err(Failure::refused)?;
     }
-    let variables = checked.layer.variables();
-    Err(execute::become_program(&checked.path, &args.command, &variables, &checked.library))
+    let mut variables = checked.layer.variables();
+    let unwatched = std::env::var_os(run_record::VARIABLE).is_some_and(|value| value == record::NONE);
+    let record = if unwatched {
+        None
+    } else {
+        match record::make(&checked.layer, &checked.origins, args.verbose) {
+            Ok(path) => Some(path),
+            Err(error) if require => {
+                return Err(Failure::refused(format!("--require: the run can't be watched: {error}")));
+            }
+            Err(_) => None,
+        }
+    };
+    let value = record.as_ref().map_or(record::NONE.into(), |path| path.clone().into_os_string());
+    variables.push((run_record::VARIABLE, value));
+    let failure = execute::become_program(path, &args.command, &variables, &checked.library);
+    record.iter().for_each(|path| record::remove(path));
+    Err(failure)
 }
 
-/// Gathers the settings, and refuses what would run without protection.
+/// Gathers the settings, and refuses what would run without protection. Without a command only the settings are looked at.
 pub fn check(protect: &Protect, command: &[OsString]) -> Result<Checked, Failure> {
-    let layer = gather(protect).map_err(Failure::refused)?;
+    let layers = gather(protect).map_err(Failure::refused)?;
+    let (layer, origins) = (settings::merge(&layers), Origins::of(&layers));
     if layer.atomic.is_empty() {
         return Err(Failure::refused(
             "nothing to protect: give --atomic GLOB, or set FAMIO_ATOMIC, or 'atomic' in famio.toml",
@@ -104,7 +149,7 @@ pub fn check(protect: &Protect, command: &[OsString]) -> Result<Checked, Failure
         crate::pool::check(pool).map_err(Failure::refused)?;
     }
     let library = preload::find().map_err(Failure::refused)?;
-    let name = command.first().ok_or_else(|| Failure::refused("no program given"))?;
+    let Some(name) = command.first() else { return Ok(Checked { layer, origins, library, path: None }) };
     let path = search::find(name)?;
     let main = program::check(&path)?;
     if std::fs::File::open(&main).is_ok_and(|file| elf::is_go(&file)) {
@@ -114,19 +159,20 @@ pub fn check(protect: &Protect, command: &[OsString]) -> Result<Checked, Failure
             path.display()
         );
     }
-    Ok(Checked { layer, library, path })
+    Ok(Checked { layer, origins, library, path: Some(path) })
 }
 
-/// The settings of all sources.
-fn gather(protect: &Protect) -> Result<Layer, String> {
+/// The settings of all sources, the strongest first.
+fn gather(protect: &Protect) -> Result<Vec<(settings::Source, Layer)>, String> {
     let here = std::env::current_dir().map_err(|error| format!("current folder: {error}"))?;
     let mut top = protect.options.layer()?;
     for glob in &protect.atomic {
         top.atomic.push(settings::absolute(glob, &here).map_err(|error| format!("--atomic: {error}"))?);
+        top.given.push(glob.to_string_lossy().into_owned());
     }
     top.policy = protect.policy;
     top.journal_limit = protect.journal_limit;
     top.async_io = protect.async_io;
     top.require = protect.require.then_some(true);
-    settings::gather(top, protect.options.config.as_deref())
+    settings::layers(top, protect.options.config.as_deref())
 }

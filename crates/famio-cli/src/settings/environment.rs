@@ -26,10 +26,11 @@ pub const REQUIRE: &str = "FAMIO_REQUIRE";
 /// Reads the variables; an empty one says nothing.
 pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<Layer, String> {
     let get = |name: &str| variable(name).filter(|value| !value.is_empty());
-    let mut atomic = Vec::new();
+    let (mut atomic, mut given) = (Vec::new(), Vec::new());
     for line in get(ATOMIC).unwrap_or_default().as_bytes().split(|&byte| byte == b'\n') {
         if !line.is_empty() {
             atomic.push(absolute(OsStr::from_bytes(line), here).map_err(|error| format!("{ATOMIC}: {error}"))?);
+            given.push(String::from_utf8_lossy(line).into_owned());
         }
     }
     let limit = match get(JOURNAL_LIMIT) {
@@ -38,6 +39,7 @@ pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<
     };
     Ok(Layer {
         atomic,
+        given,
         pool: get(POOL).map(|pool| here.join(pool)),
         durability: word::<DurabilityName>(DURABILITY, get(DURABILITY))?,
         domain: word::<DomainName>(DOMAIN, get(DOMAIN))?,

@@ -49,6 +49,7 @@ pub fn read(path: &Path) -> Result<Layer, String> {
     }
     Ok(Layer {
         atomic,
+        given: text.atomic,
         pool: text.pool.map(|pool| folder.join(pool)),
         durability: text.durability,
         domain: text.domain,

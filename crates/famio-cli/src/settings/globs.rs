@@ -1,6 +1,8 @@
-//! Globs with a slash become absolute before the program runs: it may change its folder, and its children too. Those
-//! without one are file names, in any folder. The library follows symbolic links on both sides.
+//! Globs as the preload library takes them. Paths become absolute before the program runs: it may change its folder, and its
+//! children too. Those without a slash are file names, in any folder; a folder that is there means all below it. The library
+//! follows symbolic links on both sides.
 
+use famio::posix::patterns;
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 
@@ -11,12 +13,46 @@ pub fn absolute(glob: &OsStr, here: &Path) -> Result<OsString, String> {
     if text.is_empty() || text.contains('\n') {
         return Err(format!("glob '{shown}' is empty or has a line break in it"));
     }
-    glob::Pattern::new(text).map_err(|error| format!("glob '{shown}': {error}"))?;
-    if !text.contains('/') {
-        return Ok(glob.to_os_string());
+    let home = std::env::var("HOME").ok();
+    let all = patterns::expand(text, home.as_deref()).map_err(|error| format!("glob '{shown}': {error}"))?;
+    let is_there = |pattern: &String| patterns::literal(pattern).is_some_and(|path| here.join(path).exists());
+    if patterns::has_bare_comma(text) && !all.iter().all(is_there) {
+        return Err(format!(
+            "glob '{shown}': there is no such file; give several globs one by one, or in braces ({{a.db,b.db}}), and write \
+             \\, for a comma that is part of a name"
+        ));
     }
-    let here = here.to_str().ok_or_else(|| format!("folder '{}' is not UTF-8", here.display()))?;
-    Ok(tidy(&Path::new(&glob::Pattern::escape(here)).join(text)).into_os_string())
+    let all: Result<Vec<String>, String> = all.iter().map(|pattern| absolute_pattern(pattern, here)).collect();
+    Ok(patterns::join(&all?).into())
+}
+
+/// The patterns that a glob stands for, once it is absolute.
+pub fn alternatives(glob: &OsStr) -> Vec<String> {
+    glob.to_str().and_then(|text| patterns::expand(text, None).ok()).unwrap_or_default()
+}
+
+fn absolute_pattern(pattern: &str, here: &Path) -> Result<String, String> {
+    let shown = here.display();
+    let folder = glob::Pattern::escape(here.to_str().ok_or_else(|| format!("folder '{shown}' is not UTF-8"))?);
+    let whole = |path: &str| tidy(&Path::new(&folder).join(path)).to_string_lossy().into_owned();
+    Ok(match patterns::literal(pattern) {
+        Some(path) if here.join(&path).is_dir() => format!("{}/**", whole(pattern).trim_end_matches('/')),
+        _ if pattern.contains('/') => whole(pattern),
+        _ => pattern.to_owned(),
+    })
+}
+
+/// The folder below which all that a pattern matches lies: its part before the first wildcard. A mere name has none.
+pub fn folder_of(pattern: &str) -> Option<PathBuf> {
+    let (folders, _) = pattern.rsplit_once('/')?;
+    let mut folder = PathBuf::from("/");
+    for part in folders.split('/').skip(1) {
+        match patterns::literal(part) {
+            Some(name) => folder.push(name),
+            None => break,
+        }
+    }
+    Some(folder)
 }
 
 /// Without `.` and, textually, without `..`: a file is matched by a path that has neither.
@@ -41,12 +77,35 @@ mod tests {
     #[test]
     fn paths_get_their_folder_and_names_do_not() {
         let all = |glob: &str| absolute(OsStr::new(glob), Path::new("/no/such")).unwrap();
-        assert_eq!(all("app.db"), "app.db");
-        assert_eq!(all("*.db"), "*.db");
-        assert_eq!(all("./app.db"), "/no/such/app.db");
-        assert_eq!(all("data/**/*.db"), "/no/such/data/**/*.db");
-        assert_eq!(all("../x"), "/no/x");
-        assert_eq!(all("/a/*"), "/a/*");
+        for (glob, absolute) in [
+            ("app.db", "app.db"),
+            ("*.db", "*.db"),
+            ("./app.db", "/no/such/app.db"),
+            ("data/**/*.db", "/no/such/data/**/*.db"),
+            ("../x", "/no/x"),
+            ("/a/*", "/a/*"),
+            ("{a,b/c}.db", "{a.db,/no/such/b/c.db}"),
+            ("{../x,./y}", "{/no/x,/no/such/y}"),
+            (r"./a\,b\{c\}", r"/no/such/a\,b\{c\}"),
+            ("data/", "/no/such/data/**"),
+        ] {
+            assert_eq!(all(glob), absolute, "{glob}");
+            assert_eq!(all(absolute), absolute, "{absolute}: once is enough");
+        }
+    }
+
+    #[test]
+    fn a_folder_means_all_below_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("data[1]")).unwrap();
+        std::fs::write(root.join("a,b"), "").unwrap();
+        let all = |glob: &str| absolute(OsStr::new(glob), &root).unwrap().into_string().unwrap();
+        let shown = root.display();
+        assert_eq!(all(r"data\[1]"), format!("{shown}/data[[]1]/**"));
+        assert_eq!(all("."), format!("{shown}/**"));
+        assert_eq!(all("{x,.}"), format!("{{x,{shown}/**}}"));
+        assert_eq!(all("a,b"), r"a\,b", "there is such a file");
     }
 
     #[test]
@@ -58,8 +117,31 @@ mod tests {
 
     #[test]
     fn bad_globs_are_refused() {
-        for glob in ["", "a\nb", "/a[", "/a**b"] {
-            assert!(absolute(OsStr::new(glob), Path::new("/")).is_err(), "{glob:?}");
+        for (glob, word) in [
+            ("", "empty"),
+            ("a\nb", "line break"),
+            ("/a[", "without ']'"),
+            ("/a**b", "**"),
+            ("a.db,b.db", "{a.db,b.db}"),
+            ("*.db,*.sqlite", "one by one"),
+            ("{a,b", "without '}'"),
+            ("~other/a.db", "~"),
+        ] {
+            let error = absolute(OsStr::new(glob), Path::new("/")).unwrap_err();
+            assert!(error.contains(word), "{glob:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn folders_of_patterns() {
+        for (pattern, folder) in [
+            ("/a/b/*.db", Some("/a/b")),
+            ("/a/[[]x/**/y", Some("/a/[x")),
+            ("/*", Some("/")),
+            ("/a/b.db", Some("/a")),
+            ("*.db", None),
+        ] {
+            assert_eq!(folder_of(pattern), folder.map(PathBuf::from), "{pattern}");
         }
     }
 }

@@ -3,6 +3,7 @@
 mod environment;
 pub mod file;
 mod globs;
+mod origins;
 mod size;
 
 use clap::{Args, ValueEnum};
@@ -11,7 +12,8 @@ use serde::Deserialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-pub use globs::absolute;
+pub use globs::{absolute, alternatives, folder_of};
+pub use origins::{Glob, Origins, Setting, Source};
 pub use size::Size;
 
 /// What a SYNC must survive.
@@ -78,6 +80,8 @@ pub struct Options {
 pub struct Layer {
     /// Globs of atomic files: names, or absolute paths.
     pub atomic: Vec<OsString>,
+    /// The same as the user wrote them.
+    pub given: Vec<String>,
     /// The pool, absolute.
     pub pool: Option<PathBuf>,
     /// What a SYNC must survive.
@@ -97,13 +101,15 @@ pub struct Layer {
 impl Layer {
     /// This layer, and below it another that fills what it leaves open.
     pub fn over(mut self, below: Layer) -> Layer {
-        for glob in below.atomic {
+        for (glob, given) in below.atomic.into_iter().zip(below.given) {
             if !self.atomic.contains(&glob) {
                 self.atomic.push(glob);
+                self.given.push(given);
             }
         }
         Layer {
             atomic: self.atomic,
+            given: self.given,
             pool: self.pool.or(below.pool),
             durability: self.durability.or(below.durability),
             domain: self.domain.or(below.domain),
@@ -157,16 +163,28 @@ fn name_of(value: impl ValueEnum) -> OsString {
 
 /// All sources together: `top` is what the command line says, already absolute.
 pub fn gather(top: Layer, config: Option<&Path>) -> Result<Layer, String> {
+    Ok(merge(&layers(top, config)?))
+}
+
+/// All sources one by one, the strongest first.
+pub fn layers(top: Layer, config: Option<&Path>) -> Result<Vec<(Source, Layer)>, String> {
     let here = std::env::current_dir().map_err(|error| format!("current folder: {error}"))?;
     let environment = environment::read(|name| std::env::var_os(name), &here)?;
-    let file = match config {
-        Some(path) => file::read(path)?,
-        None => match file::search(&here, std::env::var_os("HOME").as_deref().map(Path::new)) {
-            Some(path) => file::read(&path)?,
-            None => Layer::default(),
-        },
+    let mut all = vec![(Source::CommandLine, top), (Source::Environment, environment)];
+    let path = match config {
+        Some(path) => Some(path.to_path_buf()),
+        None => file::search(&here, std::env::var_os("HOME").as_deref().map(Path::new)),
     };
-    Ok(top.over(environment).over(file))
+    if let Some(path) = path {
+        let layer = file::read(&path)?;
+        all.push((Source::File(path), layer));
+    }
+    Ok(all)
+}
+
+/// What holds of several sources, the strongest first.
+pub fn merge(layers: &[(Source, Layer)]) -> Layer {
+    layers.iter().fold(Layer::default(), |above, (_, layer)| above.over(layer.clone()))
 }
 
 impl Options {
@@ -183,6 +201,12 @@ impl Options {
     pub fn gather(&self) -> Result<Settings, String> {
         Ok(gather(self.layer()?, self.config.as_deref())?.settings())
     }
+
+    /// The same, with the globs, and where all come from.
+    pub fn gather_with_origins(&self) -> Result<(Settings, Origins), String> {
+        let layers = layers(self.layer()?, self.config.as_deref())?;
+        Ok((merge(&layers).settings(), Origins::of(&layers)))
+    }
 }
 
 #[cfg(test)]
@@ -191,15 +215,24 @@ mod tests {
 
     #[test]
     fn upper_layers_win_and_globs_add_up() {
-        let top = Layer { atomic: vec!["/a".into()], policy: Some(PolicyName::Undo), ..Layer::default() };
+        let top = Layer {
+            atomic: vec!["/a".into()],
+            given: vec!["a".into()],
+            policy: Some(PolicyName::Undo),
+            ..Layer::default()
+        };
         let below = Layer {
             atomic: vec!["/b".into(), "/a".into()],
+            given: vec!["b".into(), "a".into()],
             policy: Some(PolicyName::Redo),
             journal_limit: Some(Size(1 << 20)),
             ..Layer::default()
         };
         let both = top.over(below);
-        assert_eq!(both.atomic, ["/a", "/b"]);
+        assert_eq!(
+            (both.atomic.clone(), both.given.clone()),
+            (vec!["/a".into(), "/b".into()], vec!["a".into(), "b".into()])
+        );
         assert_eq!(both.settings().policy, PolicyChoice::Undo);
         assert_eq!(both.settings().journal_limit, 1 << 20);
     }
@@ -208,6 +241,7 @@ mod tests {
     fn the_preload_library_is_told_everything_that_was_said() {
         let layer = Layer {
             atomic: vec!["/a".into(), "/b*".into()],
+            given: vec!["a".into(), "b*".into()],
             pool: Some("/pool".into()),
             durability: Some(DurabilityName::Process),
             domain: Some(DomainName::Emulated),

@@ -1,7 +1,8 @@
 //! Where a kill can leave journals.
 
-use crate::settings::Layer;
-use std::path::{Path, PathBuf};
+use crate::settings::{self, Layer};
+use std::ffi::OsStr;
+use std::path::PathBuf;
 
 /// Paths to recover, none within another.
 pub struct Places(Vec<PathBuf>);
@@ -12,7 +13,7 @@ impl Places {
     pub fn new(named: &[PathBuf], layer: &Layer) -> Result<Self, String> {
         let paths = match (named, &layer.pool) {
             ([], Some(pool)) => vec![pool.clone()],
-            ([], None) => layer.atomic.iter().map(|glob| folder_of(Path::new(glob))).collect(),
+            ([], None) => layer.atomic.iter().flat_map(|glob| folders_of(glob)).collect(),
             _ => named.to_vec(),
         };
         let mut whole = Vec::new();
@@ -38,41 +39,10 @@ impl Places {
     }
 }
 
-/// The folder below which all that a glob matches lies: its part before the first wildcard.
-fn folder_of(glob: &Path) -> PathBuf {
-    let text = glob.to_string_lossy();
-    if !text.contains('/') {
-        return ".".into();
-    }
-    let mut folder = PathBuf::new();
-    let parts: Vec<_> = glob.parent().unwrap_or(Path::new("/")).components().collect();
-    for part in parts {
-        let part = part.as_os_str().to_string_lossy().into_owned();
-        match literal(&part) {
-            Some(name) => folder.push(name),
-            None => break,
-        }
-    }
-    folder
-}
-
-/// A part of a glob that stands for one name: `[x]` is how a wildcard is written literally.
-fn literal(part: &str) -> Option<String> {
-    let mut name = String::new();
-    let mut rest = part.chars();
-    while let Some(c) = rest.next() {
-        match c {
-            '*' | '?' => return None,
-            '[' => {
-                name.push(rest.next()?);
-                if rest.next()? != ']' {
-                    return None;
-                }
-            }
-            c => name.push(c),
-        }
-    }
-    Some(name)
+/// The folders below which all that a glob matches lies.
+fn folders_of(glob: &OsStr) -> Vec<PathBuf> {
+    let patterns = settings::alternatives(glob);
+    patterns.iter().map(|pattern| settings::folder_of(pattern).unwrap_or_else(|| ".".into())).collect()
 }
 
 #[cfg(test)]
@@ -90,8 +60,9 @@ mod tests {
             ("/a/[xy]/z", "/a"),
             ("/x", "/"),
         ] {
-            assert_eq!(folder_of(Path::new(glob)), Path::new(folder), "{glob}");
+            assert_eq!(folders_of(OsStr::new(glob)), [PathBuf::from(folder)], "{glob}");
         }
+        assert_eq!(folders_of(OsStr::new("{x,/a/b/*}")), [PathBuf::from("."), PathBuf::from("/a/b")]);
     }
 
     #[test]

@@ -65,6 +65,8 @@ impl<'a> Program<'a> {
         }
         command.arg("--").args(self.command).process_group(0);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        // A life that is killed says nothing at its end.
+        command.env(famio::posix::run_record::VARIABLE, crate::run::record::NONE);
         command.stdin(input()).stdout(self.file("program.stdout")?).stderr(self.file("program.stderr")?);
         die_with_us(&mut command);
         let started = Instant::now();

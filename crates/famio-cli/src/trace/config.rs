@@ -44,7 +44,8 @@ impl Config {
     pub fn names(&self, path: &Path) -> bool {
         let options = glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::new() };
         let name = path.file_name().unwrap_or_default();
-        self.globs.iter().filter_map(|glob| glob::Pattern::new(glob.to_str()?).ok()).any(|glob| {
+        let patterns = self.globs.iter().flat_map(|glob| settings::alternatives(glob));
+        patterns.filter_map(|pattern| glob::Pattern::new(&pattern).ok()).any(|glob| {
             let subject = if glob.as_str().contains('/') { path.as_os_str() } else { name };
             subject.to_str().is_some_and(|subject| glob.matches_with(subject, options))
         })
@@ -141,7 +142,7 @@ fn from(path: &Path, folder: &Path) -> Result<String, String> {
 fn text(path: &Path) -> Result<String, String> {
     let text = path.to_str();
     let text = text.ok_or_else(|| format!("{}: a name that is not UTF-8 can't be in famio.toml", path.display()))?;
-    Ok(glob::Pattern::escape(text))
+    Ok(famio::posix::patterns::escape(text))
 }
 
 /// Whole or not at all, through links, with the mode that it had.

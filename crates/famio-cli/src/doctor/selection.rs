@@ -1,0 +1,67 @@
+//! Which globs select a file, and what settings are in force.
+
+use super::Finding;
+use crate::run::matches;
+use crate::settings::Origins;
+use crate::text::quoted;
+use famio::posix::{Globs, Nearly, patterns};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Of a file, or one that is yet to come: what selects it. Of a folder: what each glob selects now.
+pub fn look(path: &Path, origins: &Origins, pool: Option<&Path>) -> Vec<Finding> {
+    let mut findings = match path.is_dir() {
+        true => each_glob(path, origins, pool),
+        false => vec![of_file(path, origins, pool)],
+    };
+    let said: Vec<_> = origins.settings.iter().filter(|setting| setting.source.is_some()).collect();
+    findings
+        .extend(said.iter().map(|setting| Finding::fine("setting", format!("{}: {}", setting.name, setting.text()))));
+    if said.is_empty() {
+        findings.push(Finding::fine("settings", "all as by default"));
+    }
+    findings
+}
+
+fn of_file(path: &Path, origins: &Origins, pool: Option<&Path>) -> Finding {
+    const TOPIC: &str = "selected";
+    let shown = path.to_string_lossy();
+    let glob = if shown.contains('/') { shown.into_owned() } else { format!("./{shown}") };
+    let remedy = format!("famio run --atomic {} would", quoted(&patterns::escape(&glob)));
+    if origins.globs.is_empty() {
+        return Finding::note(TOPIC, format!("no: FAMIO_ATOMIC and famio.toml have no glob; {remedy}"));
+    }
+    let lines: Vec<_> = origins.globs.iter().map(|glob| glob.pattern.as_os_str()).collect();
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let globs = match Globs::new(lines.join("\n".as_ref()).as_bytes(), b"/", pool) {
+        Ok(globs) => globs,
+        Err(error) => return Finding::problem(TOPIC, error),
+    };
+    let marks = globs.marks_of(absolute.as_os_str().as_bytes());
+    let label = |index: usize| &origins.globs[index].label;
+    let by: Vec<_> = (0..globs.count()).filter(|&glob| marks.has(glob)).map(label).cloned().collect();
+    if !by.is_empty() {
+        return Finding::fine(TOPIC, format!("by {}", by.join(", ")));
+    }
+    let nearly = (0..globs.count()).find_map(|glob| Some((glob, globs.nearly(glob, absolute.as_os_str().as_bytes())?)));
+    let hint = match nearly {
+        None => String::new(),
+        Some((glob, Nearly::Case)) => format!(" ({} differs in the case of letters)", label(glob)),
+        Some((glob, Nearly::Folder)) => format!(" ({} means another folder)", label(glob)),
+    };
+    Finding::note(TOPIC, format!("no: by none of {} globs{hint}; {remedy}", globs.count()))
+}
+
+fn each_glob(folder: &Path, origins: &Origins, pool: Option<&Path>) -> Vec<Finding> {
+    const TOPIC: &str = "glob";
+    let row = |glob: &crate::settings::Glob| match matches::find(&glob.pattern, folder, pool) {
+        Err(error) => Finding::problem(TOPIC, error),
+        Ok(found) => {
+            let first = found.files.first().map_or(String::new(), |file| format!(", first {}", file.display()));
+            let count = found.files.len();
+            let text = format!("{}: selects {count} file{} now{first}", glob.label, if count == 1 { "" } else { "s" });
+            if count == 0 { Finding::note(TOPIC, text) } else { Finding::fine(TOPIC, text) }
+        }
+    };
+    origins.globs.iter().map(row).collect()
+}

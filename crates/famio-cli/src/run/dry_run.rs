@@ -1,0 +1,55 @@
+//! `famio run --dry-run`: what the globs match now, and what settings are in force. Nothing is run.
+
+use super::Checked;
+use super::matches::{self, Found};
+use crate::failure::{FAILED, Failure};
+use crate::settings::alternatives;
+use std::path::Path;
+
+/// So many files of a glob are listed.
+const LISTED: usize = 10;
+
+/// Says it all. The exit status: 1 if a glob matches nothing.
+pub fn show(checked: &Checked, program: Option<&Path>) -> Result<i32, Failure> {
+    let here = std::env::current_dir().map_err(|error| Failure::refused(format!("current folder: {error}")))?;
+    let mut text = String::new();
+    let mut status = 0;
+    for glob in &checked.origins.globs {
+        text += &format!("{}\n", glob.label);
+        for pattern in alternatives(&glob.pattern) {
+            let place = if pattern.contains('/') { "" } else { " (a name: in every folder)" };
+            text += &format!("  stands for {pattern}{place}\n");
+        }
+        let found = matches::find(&glob.pattern, &here, checked.layer.pool.as_deref()).map_err(Failure::refused)?;
+        if found.files.is_empty() {
+            status = FAILED;
+        }
+        text += &files(&found);
+    }
+    text += "settings\n";
+    for setting in &checked.origins.settings {
+        text += &format!("  {}: {}\n", setting.name, setting.text());
+    }
+    if let Some(program) = program {
+        text += &format!("program\n  {}: can be entered\n", program.display());
+    }
+    print!("{text}");
+    Ok(status)
+}
+
+fn files(found: &Found) -> String {
+    let place = if found.is_name { " (of a name: in this folder and below)" } else { "" };
+    let more = if found.is_cut_short { " at least; not all folders were looked through" } else { "" };
+    let mut text = match found.files.len() {
+        0 => format!("  matches no file now{place}{more}; one that is made later would be protected\n"),
+        1 => format!("  matches 1 file now{place}{more}\n"),
+        many => format!("  matches {many} files now{place}{more}\n"),
+    };
+    for file in found.files.iter().take(LISTED) {
+        text += &format!("    {}\n", file.display());
+    }
+    if found.files.len() > LISTED {
+        text += &format!("    and {} more\n", found.files.len() - LISTED);
+    }
+    text
+}

@@ -1,0 +1,123 @@
+//! Where globs and settings come from: shown to the user.
+
+use super::{Layer, Size, name_of};
+use crate::text::quoted;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// A source of settings.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    CommandLine,
+    Environment,
+    File(PathBuf),
+}
+
+/// A glob with its name for the user.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Glob {
+    /// As the user gave it, and where.
+    pub label: String,
+    /// As the library gets it.
+    pub pattern: OsString,
+}
+
+/// A setting that is in force.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setting {
+    pub name: &'static str,
+    pub value: String,
+    /// `None`: the default.
+    pub source: Option<String>,
+}
+
+/// All that is in force.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Origins {
+    /// In the order in which the library gets them.
+    pub globs: Vec<Glob>,
+    pub settings: Vec<Setting>,
+}
+
+impl Origins {
+    /// Of sources, the strongest first.
+    pub fn of(layers: &[(Source, Layer)]) -> Self {
+        let mut globs: Vec<Glob> = Vec::new();
+        for (source, layer) in layers {
+            for (pattern, given) in layer.atomic.iter().zip(&layer.given) {
+                let given = quoted(given);
+                let label = match source {
+                    Source::CommandLine => format!("--atomic {given}"),
+                    Source::Environment => format!("FAMIO_ATOMIC {given}"),
+                    Source::File(path) => format!("atomic {given} of {}", path.display()),
+                };
+                if !globs.iter().any(|glob| glob.pattern == *pattern) {
+                    globs.push(Glob { label, pattern: pattern.clone() });
+                }
+            }
+        }
+        let setting = |name: &'static str, default: &str, get: &dyn Fn(&Layer) -> Option<OsString>| {
+            let found = layers.iter().find_map(|(source, layer)| Some((source, get(layer)?)));
+            let (value, source) = match found {
+                None => (default.to_string(), None),
+                Some((source, value)) => {
+                    let source = match source {
+                        Source::CommandLine => format!("--{name}"),
+                        Source::Environment => format!("FAMIO_{}", name.to_uppercase().replace('-', "_")),
+                        Source::File(path) => format!("{name} of {}", path.display()),
+                    };
+                    (value.to_string_lossy().into_owned(), Some(source))
+                }
+            };
+            Setting { name, value, source }
+        };
+        let size = |layer: &Layer| layer.journal_limit.map(|Size(bytes)| crate::text::bytes(bytes).into());
+        let settings = vec![
+            setting("pool", ".famio/ beside each file", &|layer| layer.pool.clone().map(Into::into)),
+            setting("durability", "power", &|layer| layer.durability.map(name_of)),
+            setting("domain", "of the file system", &|layer| layer.domain.map(name_of)),
+            setting("policy", "auto", &|layer| layer.policy.map(name_of)),
+            setting("journal-limit", "4.0 GiB", &size),
+            setting("async-io", "refuse", &|layer| layer.async_io.map(name_of)),
+            setting("require", "false", &|layer| layer.require.map(|value| value.to_string().into())),
+        ];
+        Self { globs, settings }
+    }
+}
+
+impl Setting {
+    /// Its value, and where that is from.
+    pub fn text(&self) -> String {
+        format!("{} ({})", self.value, self.source.as_deref().unwrap_or("default"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::PolicyName;
+
+    #[test]
+    fn the_strongest_source_is_named() {
+        let layer = |glob: &str, policy| Layer {
+            atomic: vec![glob.into()],
+            given: vec![glob.into()],
+            policy,
+            ..Layer::default()
+        };
+        let origins = Origins::of(&[
+            (Source::CommandLine, layer("*.db", None)),
+            (Source::Environment, layer("b.db", Some(PolicyName::Redo))),
+            (
+                Source::File("/x/famio.toml".into()),
+                Layer { require: Some(true), ..layer("*.db", Some(PolicyName::Undo)) },
+            ),
+        ]);
+        let labels: Vec<_> = origins.globs.iter().map(|glob| glob.label.as_str()).collect();
+        assert_eq!(labels, ["--atomic '*.db'", "FAMIO_ATOMIC b.db"]);
+        let text = |name: &str| origins.settings.iter().find(|setting| setting.name == name).unwrap().text();
+        assert_eq!(text("policy"), "redo (FAMIO_POLICY)");
+        assert_eq!(text("require"), "true (require of /x/famio.toml)");
+        assert_eq!(text("durability"), "power (default)");
+    }
+}
