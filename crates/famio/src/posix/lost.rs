@@ -75,29 +75,33 @@ pub unsafe fn note_program(program: Program, environment: *const *const c_char, 
     // SAFETY: the descriptor is ours.
     unsafe { raw!(SYS_close, fd) };
     match why {
-        Some(why) if known => lose(joined, why, path.get(), replaces),
+        Some(why) if known => lose(joined, why, path.get()),
         None if !joined.is_reached_by(run) => {
             joined.record.state.fetch_or(UNSEEN, Ordering::Relaxed);
         }
-        _ => {}
+        _ => return,
+    }
+    if replaces && !process::in_vfork_child() {
+        leave(joined, why.is_some());
     }
 }
 
-fn lose(joined: &Joined, why: Why, path: &[u8], replaces: bool) {
+fn lose(joined: &Joined, why: Why, path: &[u8]) {
     let record = joined.record;
     // A program is told from others by its path.
     let hash = path.iter().fold(1u64, |hash, &byte| hash.wrapping_mul(31).wrapping_add(u64::from(byte)));
     if let Some(slot) = record.put(&record.lost, (hash, path.len() as u64), path, MORE_LOST) {
         slot.detail.store(why as u32, Ordering::Relaxed);
     }
-    if !replaces || process::in_vfork_child() {
-        return;
-    }
+}
+
+/// This process goes on as a program that takes no part, since it is `lost` or has a configuration, user or root of its own.
+fn leave(joined: &Joined, lost: bool) {
     if !joined.is_top() {
         return joined.leave();
     }
     let Some(config) = process::config_nearby() else { return };
-    if config.settings.require {
+    if lost && config.settings.require {
         // Says it, too.
         process::end();
         sys::notice("--require: the program is not started; exit status 125");

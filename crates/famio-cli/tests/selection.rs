@@ -1,0 +1,342 @@
+//! Which files a glob selects, and what `famio run` says of files that it does not: with the real library.
+
+mod common;
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// Writes each file that it is told; `-FILE` is not synced, `=FILE` is by `msync`, `+FILE` by `O_SYNC`, `<FILE` is only read.
+const WRITER: &str = r#"
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+  for (int i = 1; i < argc; i++) {
+    char how = argv[i][0];
+    const char *name = argv[i] + (how == '-' || how == '=' || how == '+' || how == '<');
+    char text[5];
+    int fd = how == '<' ? open(name, O_RDONLY) : open(name, O_RDWR | O_CREAT | (how == '+' ? O_SYNC : 0), 0644);
+    if (fd < 0) return 3;
+    if (how == '<') {
+      if (read(fd, text, 5) < 0) return 4;
+    } else if (write(fd, "hello", 5) != 5) {
+      return 4;
+    } else if (how == '=') {
+      char *map = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+      map[0] = 'H';
+      if (msync(map, 4096, MS_SYNC)) return 5;
+    } else if (how != '-' && how != '+' && fsync(fd)) {
+      return 5;
+    }
+    if (close(fd)) return 6;
+  }
+  return getenv("STATUS") ? atoi(getenv("STATUS")) : 0;
+}
+"#;
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    /// None: the library is not built.
+    fn new() -> Option<Self> {
+        common::built("libfamio_preload.so")?;
+        let place = Self(tempfile::tempdir().unwrap());
+        std::fs::write(place.path("writer.c"), WRITER).unwrap();
+        for (name, options) in [("w", &[][..]), ("static", &["-static"][..])] {
+            let mut command = Command::new("cc");
+            command.args(options).arg("-o").arg(place.path(name)).arg(place.path("writer.c"));
+            assert!(command.status().unwrap().success());
+        }
+        std::fs::create_dir(place.path("data")).unwrap();
+        std::fs::create_dir(place.path("home")).unwrap();
+        Some(place)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().canonicalize().unwrap().join(name)
+    }
+
+    fn famio(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_famio"));
+        command.current_dir(self.path("")).env("HOME", self.path("home")).env("XDG_RUNTIME_DIR", self.path("home"));
+        for name in ["PRELOAD", "ATOMIC", "POOL", "DURABILITY", "DOMAIN", "POLICY", "JOURNAL_LIMIT", "REQUIRE", "RUN"] {
+            command.env_remove(format!("FAMIO_{name}"));
+        }
+        command
+    }
+
+    /// Runs it: exit status and what was said, with `$` for the folder.
+    fn run(&self, args: &[&str]) -> (i32, String) {
+        self.said(self.famio().arg("run").args(args).output().unwrap())
+    }
+
+    fn said(&self, output: Output) -> (i32, String) {
+        let text = String::from_utf8(output.stderr).unwrap();
+        let left: Vec<_> =
+            std::fs::read_dir(self.path("home")).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        assert!(left.iter().all(|name| !name.to_string_lossy().starts_with("famio-run-")), "{left:?}: {text}");
+        (
+            output.status.code().unwrap_or(-1),
+            text.replace(&format!("{}/", self.path("").to_string_lossy().trim_end_matches('/')), "$/"),
+        )
+    }
+
+    #[track_caller]
+    fn says(&self, args: &[&str], status: i32, lines: &[&str]) {
+        let (code, said) = self.run(args);
+        let expected: String = lines.iter().map(|line| format!("famio: {line}\n")).collect();
+        assert_eq!((code, said.as_str()), (status, expected.as_str()), "{args:?}");
+    }
+
+    /// Whether the glob selects the file, as `--verbose` tells.
+    #[track_caller]
+    fn selects(&self, glob: &str, file: &str) -> bool {
+        let (code, said) = self.run(&["--verbose", "--atomic", glob, "--", "./w", file]);
+        assert_eq!(code, 0, "{said}");
+        said.contains(&format!("selected: $/{file} by --atomic "))
+    }
+}
+
+#[test]
+fn a_glob_that_selects_nothing_is_said() {
+    let Some(place) = Place::new() else { return };
+    let unprotected = "not protected: $/app.db was written and synced, and no glob selects it";
+    let nothing = "--atomic '*.sqlite' selected no file that the program wrote";
+    place.says(&["--atomic", "*.sqlite", "./w", "app.db"], 0, &[unprotected, nothing]);
+    place.says(&["--atomic", "*.sqlite", "./w", "=app.db"], 0, &[unprotected, nothing]);
+    place.says(&["--atomic", "*.sqlite", "./w", "+app.db"], 0, &[unprotected, nothing]);
+    // Without a SYNC nothing was promised for the file; the glob is idle all the same.
+    place.says(&["--atomic", "*.sqlite", "./w", "-app.db"], 0, &[nothing]);
+    place.says(&["--atomic", "app.db", "./w", "app.db"], 0, &[]);
+    place.says(&["--atomic", "app.db", "./w", "-app.db"], 0, &[]);
+    place.says(&["--atomic", "app.db", "./w", "app.db", "other"], 0, &[]);
+    place.says(&["--atomic", "app.db", "./w", "<app.db"], 0, &[]);
+    place.says(
+        &["--atomic", "app.db", "./w", "<app.db", "other"],
+        0,
+        &[
+            "not protected: $/other was written and synced, and no glob selects it",
+            "--atomic app.db selected no file that the program wrote, only files that it read",
+        ],
+    );
+    place.says(
+        &["--atomic", "*.sqlite", "--", "./w", "1", "2", "3", "4", "5"],
+        0,
+        &[
+            "not protected: $/1, $/2, $/3 and 2 more files were written and synced, and no glob selects any of them",
+            nothing,
+        ],
+    );
+    let file = format!("atomic 'no*' of {} selected no file that the program wrote", "$/famio.toml");
+    std::fs::write(place.path("famio.toml"), "atomic = ['no*']\n").unwrap();
+    place.says(&["--atomic", "app.db", "./w", "app.db"], 0, &[&file]);
+}
+
+#[test]
+fn what_was_nearly_selected_is_said() {
+    let Some(place) = Place::new() else { return };
+    place.says(
+        &["--atomic", "App.db", "./w", "app.db"],
+        0,
+        &[
+            "not protected: $/app.db (nearly --atomic App.db) was written and synced, and no glob selects it",
+            "--atomic App.db selected no file that the program wrote; it nearly selected $/app.db, but for the case of letters",
+        ],
+    );
+    place.says(
+        &["--atomic", "./app.db", "./w", "data/app.db"],
+        0,
+        &[
+            "not protected: $/data/app.db (nearly --atomic ./app.db) was written and synced, and no glob selects it",
+            "--atomic ./app.db selected no file that the program wrote; it nearly selected $/data/app.db, in another folder",
+        ],
+    );
+}
+
+#[test]
+fn globs_mean_what_a_shell_user_expects() {
+    let Some(place) = Place::new() else { return };
+    for (glob, file, selected) in [
+        ("{app,log}.db", "log.db", true),
+        ("{app,log}.db", "other.db", false),
+        ("./{data/{a,b},c}.db", "data/b.db", true),
+        ("./{data/{a,b},c}.db", "c.db", true),
+        (r"\{a\,b\}.db", "{a,b}.db", true),
+        (r"a\,b.db", "a,b.db", true),
+        ("data", "data/x", true),
+        ("data/", "data/y", true),
+        ("~", "home/x", true),
+        ("~/x.db", "home/x.db", true),
+        ("./data/*.db", "data/z.db", true),
+        ("./data/*.db", "z.db", false),
+    ] {
+        assert_eq!(place.selects(glob, file), selected, "{glob} {file}");
+    }
+    for (glob, word) in [
+        ("a.db,b.db", "{a.db,b.db}"),
+        ("{a,b", "'{' without '}'"),
+        ("a[b", "'[' without ']'"),
+        ("{1..3}.db", "{1,2,3}"),
+        ("~nobody/a.db", "your own home"),
+        ("a**b", "**"),
+    ] {
+        let (code, said) = place.run(&["--atomic", glob, "./w", "x"]);
+        assert!(code == 125 && said.contains(word) && said.lines().count() == 1, "{glob}: {code} {said}");
+    }
+    assert!(!place.path("x").exists());
+}
+
+/// One warning for all processes of a run, at its end.
+#[test]
+fn a_run_has_one_voice() {
+    let Some(place) = Place::new() else { return };
+    let script = "./w a.db; ./w b.db & wait; (./w c.db)";
+    place.says(&["--atomic", "{a,b,c}.db", "sh", "-c", script], 0, &[]);
+    place.says(
+        &["--atomic", "no", "sh", "-c", script],
+        0,
+        &[
+            "not protected: $/a.db, $/b.db and $/c.db were written and synced, and no glob selects any of them",
+            "--atomic no selected no file that the program wrote",
+        ],
+    );
+    // What still runs when the first process ends may yet write the file: the last one says that none did.
+    let script = "(read line; ./w data/x) <fifo & exec 3>fifo; exit 0";
+    assert!(Command::new("mkfifo").arg(place.path("fifo")).status().unwrap().success());
+    let output = place.famio().args(["run", "--atomic", "data/", "sh", "-c", script]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    // A run in a run watches its own.
+    let me = env!("CARGO_BIN_EXE_famio");
+    let (code, said) = place.run(&["--atomic", "no", "--", me, "run", "--atomic", "a.db", "--", "./w", "a.db"]);
+    let line = "famio: FAMIO_ATOMIC no selected no file that the program wrote\n";
+    assert!(code == 0 && said.ends_with(line) && said.matches("selected no file").count() == 1, "{code} {said}");
+}
+
+#[test]
+fn programs_that_lose_the_library_are_named() {
+    let Some(place) = Place::new() else { return };
+    let lost = |programs: &str| format!("a part of the run was without Famio: {programs}");
+    let idle = "--atomic app.db selected no file that the program wrote";
+    let cleaned = "$/w (its environment has no LD_PRELOAD or FAMIO_ATOMIC)";
+    place.says(&["--atomic", "app.db", "--", "env", "-i", "./w", "app.db"], 0, &[&lost(cleaned), idle]);
+    let both = lost(&format!("{cleaned} and $/static (statically linked)"));
+    let script = "env -i ./w app.db; ./static x; ./static y; true";
+    place.says(&["--atomic", "app.db", "sh", "-c", script], 0, &[&both, idle]);
+    place.says(
+        &["--atomic", "app.db", "sh", "-c", "./static x; ./w app.db"],
+        0,
+        &[&lost("$/static (statically linked)")],
+    );
+    // What could not be started was no part of the run.
+    let (code, said) = place.run(&["--atomic", "app.db", "sh", "-c", "env -i ./nothing; ./w app.db"]);
+    assert!(code == 0 && said.contains("nothing") && !said.contains("Famio"), "{code} {said}");
+}
+
+#[test]
+fn require_makes_it_an_error() {
+    let Some(place) = Place::new() else { return };
+    let run = |args: &[&str]| place.run(&[&["--require"], args].concat());
+    let instead = "famio: --require: exit status 125 instead of 0\n";
+    assert_eq!(run(&["--atomic", "app.db", "./w", "app.db"]), (0, String::new()));
+    for args in [
+        &["--atomic", "no.db", "./w", "-app.db"][..],
+        &["--atomic", "no.db", "./w", "app.db"],
+        &["--atomic", "app.db", "sh", "-c", "./w app.db; ./static x"],
+        &["--atomic", "app.db", "sh", "-c", "./w app.db; env -i ./w x"],
+    ] {
+        let (code, said) = run(args);
+        assert!(code == 125 && said.ends_with(instead), "{args:?}: {code} {said}");
+    }
+    // Its own failure stays.
+    let (code, said) = run(&["--atomic", "no.db", "env", "STATUS=7", "./w", "-app.db"]);
+    assert!(code == 7 && !said.contains(instead), "{code} {said}");
+    // Output of the program that waits in libc's buffer is not lost.
+    let output = place.famio().args(["run", "--require", "--atomic", "no.db", "echo", "text"]).output().unwrap();
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stdout).as_ref()), (Some(125), "text\n"));
+    // What would go on without the library is not started.
+    let (code, said) = run(&["--atomic", "app.db", "env", "-i", "./w", "unstarted"]);
+    assert!(code == 125 && said.contains("not started") && !place.path("unstarted").exists(), "{code} {said}");
+    // Known beforehand.
+    for (glob, word) in
+        [("./none/app.db", "no folder"), ("/proc/app.db", "can't be protected"), ("/proc/*", "can't be protected")]
+    {
+        let (code, said) = run(&["--atomic", glob, "./w", "unstarted"]);
+        assert!(code == 125 && said.contains(word) && !place.path("unstarted").exists(), "{glob}: {code} {said}");
+    }
+    std::fs::write(place.path("famio.toml"), "require = true\n").unwrap();
+    assert_eq!(place.run(&["--atomic", "no.db", "./w", "-app.db"]).0, 125);
+}
+
+#[test]
+fn a_dry_run_shows_what_is_meant() {
+    let Some(place) = Place::new() else { return };
+    for file in ["a.db", "data/b.db", "data/c.txt"] {
+        std::fs::write(place.path(file), "").unwrap();
+    }
+    std::fs::write(place.path("famio.toml"), "atomic = ['data']\npolicy = 'redo'\n").unwrap();
+    let dry = |args: &[&str]| {
+        let output = place.famio().arg("run").arg("--dry-run").args(args).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+        (output.status.code().unwrap(), text.replace(&place.path("").to_string_lossy().into_owned(), "$/"))
+    };
+    let (code, text) = dry(&["--atomic", "./{a,b}.db", "--", "./w", "unstarted"]);
+    assert_eq!(code, 0, "{text}");
+    for line in [
+        "--atomic './{a,b}.db'\n  stands for $/a.db\n  stands for $/b.db\n  matches 1 file now\n    $/a.db\n",
+        "atomic data of $/famio.toml\n  stands for $/data/**\n  matches 2 files now\n    $/data/b.db\n    $/data/c.txt\n",
+        "  policy: redo (policy of $/famio.toml)\n",
+        "  durability: power (default)\n",
+        "program\n  ./w: can be entered\n",
+    ] {
+        assert!(text.contains(line), "{line}\nis not in\n{text}");
+    }
+    assert!(!place.path("unstarted").exists());
+    let (code, text) = dry(&["--atomic", "*.none"]);
+    assert!(code == 1 && text.contains("matches no file now"), "{code} {text}");
+    assert_eq!(dry(&["--atomic", "a.db", "./static"]).0, 125);
+}
+
+#[test]
+fn doctor_says_what_selects_a_file() {
+    let Some(place) = Place::new() else { return };
+    let doctor = |globs: &str, path: &str| {
+        let output = place.famio().env("FAMIO_ATOMIC", globs).args(["doctor", path]).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let is_told = |line: &&str| ["selected", "glob "].iter().any(|topic| line.contains(topic));
+        text.lines()
+            .filter(is_told)
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n")
+            .collect::<String>()
+    };
+    std::fs::write(place.path("app.db"), "").unwrap();
+    assert_eq!(
+        doctor("", "app.db"),
+        "note selected no: FAMIO_ATOMIC and famio.toml have no glob; famio run --atomic ./app.db would\n"
+    );
+    assert_eq!(doctor("*.sqlite\n*.db", "app.db"), "ok selected by FAMIO_ATOMIC '*.db'\n");
+    assert_eq!(
+        doctor("APP.db\nx", "app.db"),
+        "note selected no: by none of 2 globs (FAMIO_ATOMIC APP.db differs in the case of letters); famio run --atomic \
+         ./app.db would\n"
+    );
+    let of_folder = doctor("*.db", ".");
+    assert!(of_folder.starts_with("ok glob FAMIO_ATOMIC '*.db': selects 1 file now, first "), "{of_folder}");
+}
+
+/// What is not watched is not judged: a process of another user can't take part.
+#[test]
+fn another_users_part_is_not_judged() {
+    // SAFETY: no arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("not root: skipped");
+        return;
+    }
+    let Some(place) = Place::new() else { return };
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(place.path(""), open).unwrap();
+    let script = "exec setpriv --reuid=1234 --clear-groups ./w other";
+    // The loader must be able to read the library, which a folder of root's may forbid: then it says so itself.
+    let (code, said) = place.run(&["--atomic", "no", "sh", "-c", script]);
+    assert!(code == 0 && !said.contains("selected no file"), "{code} {said}");
+}
