@@ -6,12 +6,17 @@
 
 mod check;
 mod examine;
+mod find;
+mod given;
 mod in_place;
 mod open;
 mod outsider;
 mod paths;
 mod records;
 mod survey;
+mod walk;
+#[cfg(test)]
+mod walk_tests;
 
 use crate::error::Error;
 use std::path::PathBuf;

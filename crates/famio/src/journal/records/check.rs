@@ -27,8 +27,8 @@ pub fn check_segments(journal: BorrowedFd<'_>, header: &Header) -> Result<Vec<(u
                 .push((length, format!("the journal ends here, its segment at byte {at} at {end}: it was cut short")));
             break;
         }
-        let page = reader.bytes(at, PAGE)?;
-        match SegmentHead::get(page) {
+        let page = reader.page(at)?;
+        match SegmentHead::get(&page) {
             None if page == ZERO_PAGE || !strict => {}
             None => problems.push((at, "the head of a segment is damaged".into())),
             Some(head) if head.journal_id != header.journal_id => {
