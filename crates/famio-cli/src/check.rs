@@ -29,8 +29,8 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-Exit status: 0 if all journals are sound, or there are none; 1 if one is damaged or contradicts its file; 2 bad usage; 3 if
-something could not be read; 4 if a file is in use, and its journal was not checked.
+Exit status: 0 if all journals are sound, or there are none; 1 if one is damaged, contradicts its file, or is gone while its
+file is marked; 2 bad usage; 3 if something could not be read; 4 if a file is in use, and its journal was not checked.
 
 Examples:
   famio check app.db

@@ -24,11 +24,15 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-Exit status: 0; 1 if a path can't be looked at; 2 bad usage.
+Exit status: 0; 1 if a path, or something below it, can't be looked at; 2 bad usage; 3 if a file is marked as having a
+journal, which is not there (state 'missing').
 
 Examples:
   famio status .
   famio status --json app.db /mnt/pmem/pool";
+
+/// At least one file's journal is missing.
+const CONFLICT: i32 = 3;
 
 /// States that a living owner ends, so that without one it died.
 const PENDING: [&str; 3] = ["creating", "active", "suspect"];
@@ -51,7 +55,7 @@ impl From<Found> for Entry {
         Self {
             file: found.file.display().to_string(),
             journal: found.journal.display().to_string(),
-            kind: found.kind,
+            kind: if found.state == Found::MISSING { "none".into() } else { found.kind },
             state: found.state.to_string(),
             epoch: found.epoch,
             bytes: found.size,
@@ -68,7 +72,24 @@ pub fn main(args: Args) -> Result<i32, Failure> {
     let mut status = 0;
     for path in &args.paths {
         match recovery::survey(&whole(path), &settings) {
-            Ok(found) => entries.extend(found.into_iter().map(Entry::from)),
+            Ok(found) => {
+                for found in found {
+                    let (file, journal, why) = (found.file.display(), found.journal.display(), &found.kind);
+                    match found.state {
+                        Found::UNEXAMINED => {
+                            eprintln!("famio: {file}: could not be examined: {why}");
+                            status = FAILED;
+                            continue;
+                        }
+                        Found::MISSING => {
+                            eprintln!("famio: {file}: conflict: {why} (journal {journal}); see famio recover");
+                            status = if status == FAILED { FAILED } else { CONFLICT };
+                        }
+                        _ => {}
+                    }
+                    entries.push(Entry::from(found));
+                }
+            }
             Err(error) => {
                 eprintln!("famio: {}: {error}", path.display());
                 status = FAILED;

@@ -4,6 +4,7 @@ mod environment;
 pub mod file;
 mod globs;
 mod size;
+mod trust;
 
 use clap::{Args, ValueEnum};
 use famio::{Durability, PolicyChoice, Settings};

@@ -17,8 +17,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 /// Recovers a file; or what lies below a folder: the files of its journals, be it a pool or have a `.famio/`, and the files
-/// with a mark. One report for each, and one for everything that could not be examined, which is
-/// [`Failed`](Outcome::Failed) too; a file that needs nothing gives one report that says so. The error is for a path that is
+/// with a mark. One report for each, and one for everything that could not be
+/// [examined](Outcome::Unexamined); a file that needs nothing gives one report that says so. The error is for a path that is
 /// not there.
 pub fn recover_path(
     path: &Path,
@@ -144,7 +144,7 @@ impl Visitor for All<'_> {
 
     fn unexamined(&mut self, path: &Path, why: Error) {
         let mut report = report(PathBuf::new(), Some(path.to_path_buf()));
-        report.outcome = Outcome::Failed(why.context("could not be examined"));
+        report.outcome = Outcome::Unexamined(why);
         self.reports.push(report);
     }
 }

@@ -1,9 +1,9 @@
 //! What `famio check` says of each segment, where reading a journal stops at the first that is wrong.
 
+use super::ZERO_PAGE;
 use super::geometry::Geometry;
 use super::segment::SegmentHead;
 use super::walk::Reader;
-use super::{PAGE, ZERO_PAGE};
 use crate::error::Result;
 use crate::journal::{BootId, Header, State};
 use std::collections::HashMap;
