@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::settings::Options;
-use crate::text::whole;
+use crate::text::{printable, whole};
 use famio::recovery::{self, Checked, Condition};
 use std::path::{Path, PathBuf};
 
@@ -47,8 +47,8 @@ pub fn main(args: Args) -> Result<i32, Failure> {
                 for checked in &all {
                     let (status, lines) = (status(&checked.condition), lines(checked, path));
                     match status {
-                        0 => println!("{lines}"),
-                        _ => eprintln!("famio: {lines}"),
+                        0 => println!("{}", printable(&lines)),
+                        _ => eprintln!("famio: {}", printable(&lines)),
                     }
                     statuses.push(status);
                 }

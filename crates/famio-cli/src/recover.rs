@@ -3,7 +3,7 @@
 use crate::failure::{FAILED, Failure};
 use crate::progress::Bar;
 use crate::settings::Options;
-use crate::text::{bytes, whole};
+use crate::text::{bytes, printable, whole};
 use clap::ValueEnum;
 use famio::recovery::{self, Outcome, Report, Use};
 use std::path::{Path, PathBuf};
@@ -78,9 +78,10 @@ pub fn main(args: Args) -> Result<i32, Failure> {
             Ok(reports) if reports.is_empty() => println!("{}: nothing to recover", path.display()),
             Ok(reports) => {
                 for report in &reports {
+                    let line = line(report, path, args.dry_run);
                     match status(&report.outcome) {
-                        0 => println!("{}", line(report, path, args.dry_run)),
-                        _ => eprintln!("famio: {}", line(report, path, args.dry_run)),
+                        0 => println!("{}", printable(&line)),
+                        _ => eprintln!("famio: {}", printable(&line)),
                     }
                     statuses.push(status(&report.outcome));
                 }

@@ -2,7 +2,7 @@
 
 use crate::failure::{FAILED, Failure};
 use crate::settings::Options;
-use crate::text::{bytes, table, whole};
+use crate::text::{bytes, printable, table, whole};
 use famio::recovery::{self, Found};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -77,12 +77,13 @@ pub fn main(args: Args) -> Result<i32, Failure> {
                     let (file, journal, why) = (found.file.display(), found.journal.display(), &found.kind);
                     match found.state {
                         Found::UNEXAMINED => {
-                            eprintln!("famio: {file}: could not be examined: {why}");
+                            eprintln!("famio: {}", printable(&format!("{file}: could not be examined: {why}")));
                             status = FAILED;
                             continue;
                         }
                         Found::MISSING => {
-                            eprintln!("famio: {file}: conflict: {why} (journal {journal}); see famio recover");
+                            let line = format!("{file}: conflict: {why} (journal {journal}); see famio recover");
+                            eprintln!("famio: {}", printable(&line));
                             status = if status == FAILED { FAILED } else { CONFLICT };
                         }
                         _ => {}
@@ -116,13 +117,13 @@ fn rows(entries: &[Entry]) -> Vec<Vec<String>> {
             None => "none".into(),
         };
         rows.push(vec![
-            entry.file.clone(),
+            printable(&entry.file).into(),
             entry.state.clone(),
-            entry.kind.clone(),
+            printable(&entry.kind).into(),
             entry.epoch.to_string(),
             bytes(entry.bytes),
             owner,
-            entry.journal.clone(),
+            printable(&entry.journal).into(),
         ]);
     }
     rows

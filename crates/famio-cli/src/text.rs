@@ -1,5 +1,6 @@
 //! How numbers, paths and tables are shown.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 /// A number of bytes for people: `512 B`, `4.0 KiB`, `1.5 GiB`.
@@ -14,6 +15,15 @@ pub fn bytes(count: u64) -> String {
         unit = next;
     }
     if unit == "B" { format!("{count} B") } else { format!("{value:.1} {unit}") }
+}
+
+/// Names that others gave to their files, without what a terminal would take for commands.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    let is_command = |c: char| c.is_control() && c != '\n';
+    if !text.contains(is_command) {
+        return text.into();
+    }
+    text.chars().map(|c| if is_command(c) { c.escape_default().to_string() } else { c.into() }).collect()
 }
 
 /// A path from the root on, so that what is printed can be used elsewhere; as it is if it leads nowhere.
@@ -41,6 +51,12 @@ pub fn table(rows: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_give_no_commands() {
+        assert_eq!(printable("a file\n: done"), "a file\n: done");
+        assert_eq!(printable("\u{1b}[2Ja\rb"), "\\u{1b}[2Ja\\rb");
+    }
 
     #[test]
     fn units() {
