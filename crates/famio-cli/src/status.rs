@@ -24,7 +24,7 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-Exit status: 0; 1 if a path, or something below it, can't be looked at; 2 bad usage; 3 if a file is marked as having a
+Exit status: 0; 1 if a path, or something below it, can't be looked at or read; 2 bad usage; 3 if a file is marked as having a
 journal, which is not there (state 'missing').
 
 Examples:
@@ -85,6 +85,10 @@ pub fn main(args: Args) -> Result<i32, Failure> {
                             let line = format!("{file}: conflict: {why} (journal {journal}); see famio recover");
                             eprintln!("famio: {}", printable(&line));
                             status = if status == FAILED { FAILED } else { CONFLICT };
+                        }
+                        Found::UNREADABLE => {
+                            eprintln!("famio: {}", printable(&format!("{journal}: could not be read: {why}")));
+                            status = FAILED;
                         }
                         _ => {}
                     }

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::index::owner;
 use crate::journal::header::Kind;
 use crate::journal::inplace::{Image, Key};
-use crate::journal::reach::{look, look_at};
+use crate::journal::reach::{is_regular, look, look_at};
 use crate::journal::{Header, Identity, Pool, journal_name, mark, path_of};
 use crate::pmem::medium;
 use crate::settings::Settings;
@@ -26,7 +26,7 @@ pub struct Found {
     pub file: PathBuf,
     /// `in place`, `records`, or why the header can't be read, or the file not be examined.
     pub kind: String,
-    /// `creating`, `active`, `clean`, `suspect`, `unreadable`, [`MISSING`](Self::MISSING), or
+    /// `creating`, `active`, `clean`, `suspect`, [`UNREADABLE`](Self::UNREADABLE), [`MISSING`](Self::MISSING), or
     /// [`UNEXAMINED`](Self::UNEXAMINED).
     pub state: &'static str,
     /// The last commit, or 0 where none can be read.
@@ -38,6 +38,8 @@ pub struct Found {
 }
 
 impl Found {
+    /// The journal's header can't be read.
+    pub const UNREADABLE: &str = "unreadable";
     /// The file has a mark, and its journal is not there.
     pub const MISSING: &str = "missing";
     /// The file or folder could not be examined: there may be a journal, or more than one.
@@ -56,6 +58,9 @@ pub fn survey(path: &Path, settings: &Settings) -> Result<Vec<Found>> {
         walk(path, &mut all)?;
     } else {
         let file = look_at(path)?;
+        if !is_regular(&fstat(&file)?) {
+            return Err(Error::with(libc::EINVAL, "not a regular file, nor a folder"));
+        }
         let found = of_file(file.as_fd(), path, Given::default(), settings);
         all.found.extend(found.map_err(|e| e.context(path.display()))?);
     }
@@ -146,7 +151,7 @@ fn look_into(place: &Place, name: &str, file: Option<PathBuf>, key: Option<(u64,
                 owner: key.and_then(|(dev, ino)| owner(dev, ino)),
             }
         }
-        Err(e) => Found::of_file(&file.unwrap_or_default(), journal, "unreadable", e.to_string()),
+        Err(e) => Found::of_file(&file.unwrap_or_default(), journal, Found::UNREADABLE, e.to_string()),
     }
 }
 
