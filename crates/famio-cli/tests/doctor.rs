@@ -182,7 +182,7 @@ fn which_word_means_what() {
         (&["data", "--", "cat"], true, true),
         (&["script"], false, true),
         (&["ls"], false, true),
-        (&["./ls"], true, false),
+        (&["./ls"], false, false),
         (&["/bin/ls"], false, true),
         (&["not-there.db"], false, false),
     ] {

@@ -118,6 +118,9 @@ impl Pool {
         let folder = match rustix::fs::openat(&parent, BESIDE, flags, Mode::empty()) {
             Ok(folder) => folder,
             Err(Errno::NOENT) => return Ok(None),
+            Err(e @ (Errno::NOTDIR | Errno::LOOP)) => {
+                return Err(Error::with(e.raw_os_error(), format!("pool {}: not a folder", path.display())));
+            }
             Err(e) => return Err(Error::from(e).context(format_args!("pool {}", path.display()))),
         };
         let pool = Pool { folder, path, parent: Some(parent) };
