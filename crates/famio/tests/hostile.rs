@@ -371,3 +371,33 @@ fn a_journal_of_holes() {
     );
     assert_eq!(std::fs::read(&path).unwrap(), b"x");
 }
+
+/// Whoever may write the folder can put a `.famio` there. No journal in it would be used, and a file without a mark is opened and
+/// read all the same.
+#[test]
+fn a_famio_that_is_not_trusted_hinders_no_reader() {
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    let dir = Scratch::on_tmpfs("not-trusted");
+    let path = dir.path().join("app.db");
+    let famio = dir.path().join(".famio");
+    std::fs::write(&path, "as it is").unwrap();
+    let opens = |what: &str| {
+        let opened =
+            common::Opened::try_new(&path, &famio::Settings::default()).unwrap_or_else(|e| panic!("{what}: {e}"));
+        assert_eq!(opened.read(0, 100), b"as it is", "{what}");
+    };
+    let name = std::ffi::CString::new(famio.to_str().unwrap()).unwrap();
+    // SAFETY: a path.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    opens("a FIFO");
+    std::fs::remove_file(&famio).unwrap();
+    symlink("/", &famio).unwrap();
+    opens("a symbolic link");
+    std::fs::remove_file(&famio).unwrap();
+    if am_root() {
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
+        std::fs::create_dir(&famio).unwrap();
+        chown(&famio, Some(1234), Some(1234)).unwrap();
+        opens("a stranger's folder");
+    }
+}
