@@ -184,6 +184,9 @@ impl Stage {
     /// recovered.
     pub fn recover(&self, crashed: &Crashed, settings: &Settings) -> Option<Vec<u8>> {
         let _ = famio::recovery::survey(&self.file(), settings);
+        let _ = famio::recovery::check(&self.folder, settings);
+        let below = famio::recovery::survey(&self.folder, settings).expect("the folder is there");
+        assert!(self.mark().is_none() || !below.is_empty(), "a marked file was passed over");
         let one = self.recover_once(crashed, settings, 1);
         if let Some((first, _)) = &one {
             // The same again, otherwise: looked at first, and with threads.

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::settings::Options;
-use crate::text::whole;
+use crate::text::{printable, whole};
 use famio::recovery::{self, Checked, Condition};
 use std::path::{Path, PathBuf};
 
@@ -29,8 +29,8 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-Exit status: 0 if all journals are sound, or there are none; 1 if one is damaged or contradicts its file; 2 bad usage; 3 if
-something could not be read; 4 if a file is in use, and its journal was not checked.
+Exit status: 0 if all journals are sound, or there are none; 1 if one is damaged, contradicts its file, or is gone while its
+file is marked; 2 bad usage; 3 if something could not be read; 4 if a file is in use, and its journal was not checked.
 
 Examples:
   famio check app.db
@@ -47,8 +47,8 @@ pub fn main(args: Args) -> Result<i32, Failure> {
                 for checked in &all {
                     let (status, lines) = (status(&checked.condition), lines(checked, path));
                     match status {
-                        0 => println!("{lines}"),
-                        _ => eprintln!("famio: {lines}"),
+                        0 => println!("{}", printable(&lines)),
+                        _ => eprintln!("famio: {}", printable(&lines)),
                     }
                     statuses.push(status);
                 }

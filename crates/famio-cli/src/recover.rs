@@ -3,7 +3,7 @@
 use crate::failure::{FAILED, Failure};
 use crate::progress::Bar;
 use crate::settings::Options;
-use crate::text::{bytes, whole};
+use crate::text::{bytes, printable, whole};
 use clap::ValueEnum;
 use famio::recovery::{self, Outcome, Report, Use};
 use std::path::{Path, PathBuf};
@@ -50,8 +50,10 @@ const HELP: &str = "\
 A conflict: the file was changed by another program after the crash, or its journal is from another boot although it
 promised no more than to survive the process. Nothing is touched then until --use says what counts.
 
-Exit status: 0 if all is recovered or nothing was to do; 1 if something failed; 2 bad usage; 3 if there is a conflict;
-4 if a file is in use.
+A file with a mark (user.famio) whose journal is gone is a conflict, too: --use=file takes the mark off.
+
+Exit status: 0 if all is recovered or nothing was to do; 1 if something failed, or could not be examined (a folder or file
+without permission, say; the rest is recovered all the same); 2 bad usage; 3 if there is a conflict; 4 if a file is in use.
 
 Examples:
   famio recover app.db
@@ -76,9 +78,10 @@ pub fn main(args: Args) -> Result<i32, Failure> {
             Ok(reports) if reports.is_empty() => println!("{}: nothing to recover", path.display()),
             Ok(reports) => {
                 for report in &reports {
+                    let line = line(report, path, args.dry_run);
                     match status(&report.outcome) {
-                        0 => println!("{}", line(report, path, args.dry_run)),
-                        _ => eprintln!("famio: {}", line(report, path, args.dry_run)),
+                        0 => println!("{}", printable(&line)),
+                        _ => eprintln!("famio: {}", printable(&line)),
                     }
                     statuses.push(status(&report.outcome));
                 }
@@ -100,7 +103,7 @@ fn worst(statuses: &[i32]) -> i32 {
 /// What an outcome counts as.
 pub fn status(outcome: &Outcome) -> i32 {
     match outcome {
-        Outcome::Failed(_) => FAILED,
+        Outcome::Failed(_) | Outcome::Unexamined(_) => FAILED,
         Outcome::Conflict(_) => CONFLICT,
         Outcome::InUse(_) => IN_USE,
         _ => 0,
@@ -124,6 +127,7 @@ pub fn line(report: &Report, asked: &Path, dry_run: bool) -> String {
         // These name both files, and say what to do.
         Outcome::Conflict(why) => format!("{file}: conflict: {why}"),
         Outcome::Failed(error) => format!("{file}: failed: {error}"),
+        Outcome::Unexamined(error) => format!("{file}: could not be examined: {error}"),
         Outcome::InUse(Some(pid)) => format!("{file}: in use by process {pid}, not touched"),
         Outcome::InUse(None) => format!("{file}: in use, not touched"),
     }

@@ -2,7 +2,7 @@
 
 use crate::failure::{FAILED, Failure};
 use crate::settings::Options;
-use crate::text::{bytes, table, whole};
+use crate::text::{bytes, printable, table, whole};
 use famio::recovery::{self, Found};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -24,11 +24,15 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-Exit status: 0; 1 if a path can't be looked at; 2 bad usage.
+Exit status: 0; 1 if a path, or something below it, can't be looked at or read; 2 bad usage; 3 if a file is marked as having a
+journal, which is not there (state 'missing').
 
 Examples:
   famio status .
   famio status --json app.db /mnt/pmem/pool";
+
+/// At least one file's journal is missing.
+const CONFLICT: i32 = 3;
 
 /// States that a living owner ends, so that without one it died.
 const PENDING: [&str; 3] = ["creating", "active", "suspect"];
@@ -51,7 +55,7 @@ impl From<Found> for Entry {
         Self {
             file: found.file.display().to_string(),
             journal: found.journal.display().to_string(),
-            kind: found.kind,
+            kind: if found.state == Found::MISSING { "none".into() } else { found.kind },
             state: found.state.to_string(),
             epoch: found.epoch,
             bytes: found.size,
@@ -68,7 +72,29 @@ pub fn main(args: Args) -> Result<i32, Failure> {
     let mut status = 0;
     for path in &args.paths {
         match recovery::survey(&whole(path), &settings) {
-            Ok(found) => entries.extend(found.into_iter().map(Entry::from)),
+            Ok(found) => {
+                for found in found {
+                    let (file, journal, why) = (found.file.display(), found.journal.display(), &found.kind);
+                    match found.state {
+                        Found::UNEXAMINED => {
+                            eprintln!("famio: {}", printable(&format!("{file}: could not be examined: {why}")));
+                            status = FAILED;
+                            continue;
+                        }
+                        Found::MISSING => {
+                            let line = format!("{file}: conflict: {why} (journal {journal}); see famio recover");
+                            eprintln!("famio: {}", printable(&line));
+                            status = if status == FAILED { FAILED } else { CONFLICT };
+                        }
+                        Found::UNREADABLE => {
+                            eprintln!("famio: {}", printable(&format!("{journal}: could not be read: {why}")));
+                            status = FAILED;
+                        }
+                        _ => {}
+                    }
+                    entries.push(Entry::from(found));
+                }
+            }
             Err(error) => {
                 eprintln!("famio: {}: {error}", path.display());
                 status = FAILED;
@@ -95,13 +121,13 @@ fn rows(entries: &[Entry]) -> Vec<Vec<String>> {
             None => "none".into(),
         };
         rows.push(vec![
-            entry.file.clone(),
+            printable(&entry.file).into(),
             entry.state.clone(),
-            entry.kind.clone(),
+            printable(&entry.kind).into(),
             entry.epoch.to_string(),
             bytes(entry.bytes),
             owner,
-            entry.journal.clone(),
+            printable(&entry.journal).into(),
         ]);
     }
     rows

@@ -1,5 +1,6 @@
 //! How numbers, paths and tables are shown.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 /// A number of bytes for people: `512 B`, `4.0 KiB`, `1.5 GiB`.
@@ -24,6 +25,15 @@ pub fn quoted(word: &str) -> String {
     } else {
         format!("'{}'", word.replace('\'', "'\\''"))
     }
+}
+
+/// Names that others gave to their files, without what a terminal would take for commands.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    let is_command = |c: char| c.is_control() && c != '\n';
+    if !text.contains(is_command) {
+        return text.into();
+    }
+    text.chars().map(|c| if is_command(c) { c.escape_default().to_string() } else { c.into() }).collect()
 }
 
 /// A path from the root on, so that what is printed can be used elsewhere; as it is if it leads nowhere.
@@ -58,6 +68,12 @@ mod tests {
         assert_eq!(quoted("*.db"), "'*.db'");
         assert_eq!(quoted("it's"), r"'it'\''s'");
         assert_eq!(quoted(""), "''");
+    }
+
+    #[test]
+    fn names_give_no_commands() {
+        assert_eq!(printable("a file\n: done"), "a file\n: done");
+        assert_eq!(printable("\u{1b}[2Ja\rb"), "\\u{1b}[2Ja\\rb");
     }
 
     #[test]

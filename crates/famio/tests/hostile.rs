@@ -7,6 +7,7 @@ mod crash;
 
 use common::Scratch;
 use crash::{Crashed, in_place};
+use famio::recovery::{Outcome, Use};
 use xxhash_rust::xxh3::xxh3_64;
 
 #[test]
@@ -223,5 +224,180 @@ fn granules_and_mirror_that_differ_where_nothing_counts() {
         crashed.put_journal(&forger.bytes);
         crashed.forget_arena();
         assert!(!crashed.is_told_or_right(&forger.bytes, "differs below the size"), "{settings:?}: recovered");
+    }
+}
+
+/// Cuts the journal when recovery has checked it and begins to copy.
+struct Cuts<'a>(&'a std::path::Path);
+
+impl famio::recovery::Progress for Cuts<'_> {
+    fn begin(&self, _bytes: u64) {
+        std::fs::File::options().write(true).open(self.0).unwrap().set_len(12_288).unwrap();
+    }
+    fn advance(&self, _bytes: u64) {}
+    fn end(&self) {}
+}
+
+/// Its owner may cut a journal at any moment: an error, and no SIGBUS, which would kill root's recovery of all the others.
+#[test]
+fn a_journal_that_is_cut_while_it_is_recovered() {
+    for (i, settings) in in_place().into_iter().enumerate() {
+        let crashed = Crashed::usual(Scratch::on_tmpfs(&format!("cut{i}")), &settings);
+        let options = famio::recovery::Options::default();
+        let reports = famio::recovery::recover_path(&crashed.path, &settings, &options, &Cuts(&crashed.journal_path));
+        let outcome = &reports.unwrap()[0].outcome;
+        assert!(matches!(outcome, Outcome::Failed(e) if e.to_string().contains("cut short")), "{outcome:?}");
+    }
+}
+
+fn am_root() -> bool {
+    // SAFETY: a question.
+    let root = unsafe { libc::geteuid() } == 0;
+    if !root {
+        eprintln!("SKIPPED: needs root, for other users");
+    }
+    root
+}
+
+/// Nothing that another user writes down makes root write to a file: not a journal of his for it, not with `--use=journal`.
+#[test]
+fn a_journal_of_another_user() {
+    if !am_root() {
+        return;
+    }
+    const VICTIM: u32 = 1235;
+    const STRANGER: u32 = 1234;
+    for (i, settings) in in_place().into_iter().enumerate() {
+        let crashed = Crashed::usual(Scratch::on_tmpfs(&format!("stranger{i}")), &settings);
+        let own = |path: &std::path::Path, user| std::os::unix::fs::chown(path, Some(user), Some(user)).unwrap();
+        own(&crashed.path, VICTIM);
+        own(crashed.journal_path.parent().unwrap(), STRANGER);
+        for (folder, journal) in [(STRANGER, VICTIM), (VICTIM, STRANGER), (0, STRANGER)] {
+            own(crashed.journal_path.parent().unwrap(), folder);
+            own(&crashed.journal_path, journal);
+            for place in [&crashed.path, &crashed.dir.path().to_path_buf()] {
+                for on_conflict in [Use::Refuse, Use::Journal] {
+                    let options = famio::recovery::Options { on_conflict, ..Default::default() };
+                    let silent = famio::recovery::Silent;
+                    let reports = famio::recovery::recover_path(place, &settings, &options, &silent).unwrap();
+                    assert!(reports.iter().all(|report| crash::is_stopped(&report.outcome)), "{reports:?}");
+                    assert!(std::fs::read(&crashed.path).unwrap() == crashed.raw);
+                }
+            }
+        }
+        own(crashed.journal_path.parent().unwrap(), VICTIM);
+        own(&crashed.journal_path, VICTIM);
+        assert!(matches!(crashed.recover(Use::Refuse).outcome, Outcome::Recovered));
+        crashed.assert_recovered();
+    }
+}
+
+/// A journal may name any path: what lies there is looked at, and not opened, before it is known to be the journal's file. An
+/// open for writing would break a lease, wait at a FIFO, or do what a device does.
+#[test]
+fn what_a_hint_leads_to_is_not_opened() {
+    use std::os::fd::AsRawFd;
+    let dir = Scratch::on_tmpfs("hints");
+    let pool = dir.path().join(".famio");
+    std::fs::create_dir(&pool).unwrap();
+    let leased = dir.path().join("leased");
+    std::fs::write(&leased, "x").unwrap();
+    let file = std::fs::File::options().read(true).write(true).open(&leased).unwrap();
+    // SAFETY: calls on a descriptor that is open. The signal of a lease that is broken is ignored.
+    unsafe {
+        libc::signal(libc::SIGIO, libc::SIG_IGN);
+        assert_eq!(libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK), 0);
+    }
+    let fifo = dir.path().join("fifo");
+    let name = std::ffi::CString::new(fifo.to_str().unwrap()).unwrap();
+    // SAFETY: a path.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    let other = famio::journal::Identity::of_path(dir.path()).unwrap();
+    let hints = [&leased, &fifo, std::path::Path::new("/dev/ptmx"), std::path::Path::new("/proc/self/mem")];
+    for (i, hint) in hints.into_iter().enumerate() {
+        let mut identity = other.encode();
+        identity[8] ^= 1 + i as u8; // of no file
+        let identity = famio::journal::Identity::decode(&identity).unwrap();
+        let domain = famio::pmem::Domain::Process;
+        let kind = famio::journal::Kind::Records;
+        let mut header = famio::journal::Header::new(kind, domain, domain, identity, hint).unwrap();
+        header.state = famio::journal::State::Active;
+        let journal = pool.join(famio::journal::journal_name(&identity));
+        std::fs::write(journal, [header.encode(), header.encode()].concat()).unwrap();
+    }
+    for on_conflict in [Use::Refuse, Use::Journal, Use::File] {
+        let options = famio::recovery::Options { on_conflict, ..Default::default() };
+        let settings = famio::Settings::default();
+        let reports = famio::recovery::recover_path(dir.path(), &settings, &options, &famio::recovery::Silent).unwrap();
+        assert!(reports.len() == 4 && reports.iter().all(|report| crash::is_stopped(&report.outcome)), "{reports:?}");
+        famio::recovery::check(dir.path(), &settings).unwrap();
+        famio::recovery::survey(dir.path(), &settings).unwrap();
+        // SAFETY: a question about a descriptor that is open.
+        let lease = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLEASE) };
+        assert_eq!(lease, libc::F_WRLCK, "the file of another journal's hint was opened");
+    }
+}
+
+/// A journal of records with holes of terabytes is read in no time: what is not there is not looked through.
+#[test]
+fn a_journal_of_holes() {
+    use std::os::unix::fs::FileExt;
+    const SEGMENT: u64 = 1 << 30;
+    const SEGMENTS: u64 = 4096;
+    let dir = Scratch::on_tmpfs("holes");
+    let path = dir.path().join("app.db");
+    std::fs::write(&path, "x").unwrap();
+    let identity = famio::journal::Identity::of_path(&path).unwrap();
+    let domain = famio::pmem::Domain::PageCache;
+    let kind = famio::journal::Kind::Records;
+    let mut header = famio::journal::Header::new(kind, domain, domain, identity, &path).unwrap();
+    header.state = famio::journal::State::Suspect;
+    header.geometry[..4].copy_from_slice(&[SEGMENT, SEGMENT, SEGMENT, SEGMENTS]);
+    let pool = dir.path().join(".famio");
+    std::fs::create_dir(&pool).unwrap();
+    let journal = std::fs::File::create(pool.join(famio::journal::journal_name(&identity))).unwrap();
+    journal.write_all_at(&[header.encode(), header.encode()].concat(), 0).unwrap();
+    journal.set_len(4096 + SEGMENTS * SEGMENT).unwrap();
+    for segment in 0..SEGMENTS {
+        journal.write_all_at(b"no head of a segment", 4096 + segment * SEGMENT).unwrap();
+    }
+    drop(journal);
+    let options = famio::recovery::Options { on_conflict: Use::Journal, ..Default::default() };
+    let settings = famio::Settings::default();
+    let reports = famio::recovery::recover_path(&path, &settings, &options, &famio::recovery::Silent).unwrap();
+    assert!(
+        matches!(reports[..], [famio::recovery::Report { outcome: Outcome::Recovered, epoch: 0, .. }]),
+        "{reports:?}"
+    );
+    assert_eq!(std::fs::read(&path).unwrap(), b"x");
+}
+
+/// Whoever may write the folder can put a `.famio` there. No journal in it would be used, and a file without a mark is opened and
+/// read all the same.
+#[test]
+fn a_famio_that_is_not_trusted_hinders_no_reader() {
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    let dir = Scratch::on_tmpfs("not-trusted");
+    let path = dir.path().join("app.db");
+    let famio = dir.path().join(".famio");
+    std::fs::write(&path, "as it is").unwrap();
+    let opens = |what: &str| {
+        let opened =
+            common::Opened::try_new(&path, &famio::Settings::default()).unwrap_or_else(|e| panic!("{what}: {e}"));
+        assert_eq!(opened.read(0, 100), b"as it is", "{what}");
+    };
+    let name = std::ffi::CString::new(famio.to_str().unwrap()).unwrap();
+    // SAFETY: a path.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    opens("a FIFO");
+    std::fs::remove_file(&famio).unwrap();
+    symlink("/", &famio).unwrap();
+    opens("a symbolic link");
+    std::fs::remove_file(&famio).unwrap();
+    if am_root() {
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
+        std::fs::create_dir(&famio).unwrap();
+        chown(&famio, Some(1234), Some(1234)).unwrap();
+        opens("a stranger's folder");
     }
 }

@@ -23,21 +23,21 @@ pub fn look(path: &Path, settings: &Settings) -> Vec<Finding> {
     findings
 }
 
-/// The file or folder, or for what is not there yet the folder that it would be in; and that folder.
+/// The file or folder, and its folder. What is not there is an error: a mistyped name can't be told from a file to come.
 fn open(path: &Path) -> std::io::Result<(File, PathBuf)> {
     let parent = |path: &Path| match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
         _ => PathBuf::from("."),
     };
-    match File::open(path) {
-        Ok(file) if file.metadata()?.is_dir() => Ok((file, path.to_path_buf())),
-        Ok(file) if file.metadata()?.is_file() => Ok((file, parent(path))),
-        Ok(_) => Err(std::io::Error::other("neither a regular file nor a folder")),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let folder = parent(path);
-            Ok((File::open(&folder)?, folder))
-        }
-        Err(error) => Err(error),
+    let not_there = "not there; for a file that is yet to come, ask for its folder";
+    let stat = std::fs::metadata(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => std::io::Error::new(error.kind(), not_there),
+        _ => error,
+    })?;
+    match (stat.is_dir(), stat.is_file()) {
+        (true, _) => Ok((File::open(path)?, path.to_path_buf())),
+        (_, true) => Ok((File::open(path)?, parent(path))),
+        _ => Err(std::io::Error::other("neither a regular file nor a folder")),
     }
 }
 
@@ -120,9 +120,12 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_yet_to_come() {
+    fn a_mistyped_name_is_no_file_to_come() {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let findings = look(&folder.path().join("new.db"), &Settings::default());
+        assert!(findings.len() == 1 && findings[0].verdict == Verdict::Problem, "{findings:?}");
+        assert!(findings[0].text.contains("new.db: not there"), "{}", findings[0].text);
+        let findings = look(folder.path(), &Settings::default());
         let domain = findings.iter().find(|finding| finding.topic == "domain").unwrap();
         assert!(domain.text.starts_with("process"), "{}", domain.text);
     }

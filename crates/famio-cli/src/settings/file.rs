@@ -1,5 +1,6 @@
 //! Settings from `famio.toml`. Paths in it are relative to its folder.
 
+use super::trust::{self, Trust};
 use super::{AsyncIoName, DomainName, DurabilityName, Layer, PolicyName, Size, absolute};
 use serde::Deserialize;
 use std::ffi::OsStr;
@@ -22,12 +23,15 @@ struct Text {
     require: Option<bool>,
 }
 
-/// The nearest `famio.toml` in `here` and above, up to `home` where that is above, else up to the root.
+/// The nearest `famio.toml` in `here` and above, up to `home` where that is above, else up to the root, which can be
+/// [trusted](trust). One that can't be is passed over, and that is said.
 pub fn search(here: &Path, home: Option<&Path>) -> Option<PathBuf> {
     for folder in here.ancestors() {
         let path = folder.join(NAME);
-        if path.exists() {
-            return Some(path);
+        match trust::look(&path) {
+            Trust::Obeyed => return Some(path),
+            Trust::Refused(why) => eprintln!("famio: {} is not obeyed: {why}", path.display()),
+            Trust::Absent => {}
         }
         if Some(folder) == home {
             return None;
@@ -112,10 +116,16 @@ mod tests {
         let home = folder.path().join("home");
         let deep = home.join("a/b");
         std::fs::create_dir_all(&deep).unwrap();
-        std::fs::write(folder.path().join(NAME), "").unwrap();
+        let write = |path: &Path| {
+            std::fs::write(path.join(NAME), "").unwrap();
+            for (path, mode) in [(path.join(NAME), 0o644), (path.to_path_buf(), 0o755)] {
+                std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+            }
+        };
+        write(folder.path());
         assert_eq!(search(&deep, Some(&home)), None);
         assert_eq!(search(&deep, None), Some(folder.path().join(NAME)));
-        std::fs::write(home.join(NAME), "").unwrap();
+        write(&home);
         assert_eq!(search(&deep, Some(&home)), Some(home.join(NAME)));
     }
 }

@@ -5,6 +5,7 @@ pub mod file;
 mod globs;
 mod origins;
 mod size;
+mod trust;
 
 use clap::{Args, ValueEnum};
 use famio::{Durability, PolicyChoice, Settings};

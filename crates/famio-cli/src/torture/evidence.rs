@@ -2,7 +2,7 @@
 
 use super::places::Places;
 use famio::Settings;
-use famio::recovery::survey;
+use famio::recovery::{Found, survey};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -49,6 +49,9 @@ impl Evidence {
         let mut room = MOST;
         for place in places.all() {
             for found in survey(place, settings).map_err(|error| format!("{}: {error}", place.display()))? {
+                if found.state == Found::UNEXAMINED {
+                    continue; // by nobody of ours: the program's user can't read it
+                }
                 let number = self.files.len();
                 let size = found.size + fs::metadata(&found.file).map_or(0, |stat| stat.len());
                 let note = format!("file {}\njournal {}\n", found.file.display(), found.journal.display());

@@ -81,8 +81,10 @@ pub(super) fn give_to_owner_of(file: BorrowedFd<'_>, journal: BorrowedFd<'_>) ->
 pub fn check_journal(journal: BorrowedFd<'_>, file: Option<BorrowedFd<'_>>) -> Result<()> {
     let refused = |what: String| Err(Error::with(libc::EIO, format!("{what}; not used")));
     let stat = fstat(journal)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return refused("not a regular file".into());
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {}
+        FileType::Symlink => return refused("a symbolic link, not a journal".into()),
+        _ => return refused("not a regular file".into()),
     }
     if stat.st_nlink != 1 {
         return refused(format!("has {} names, not one", stat.st_nlink));

@@ -13,7 +13,7 @@ use core::fmt;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use std::ffi::{CStr, OsStr};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
@@ -144,7 +144,31 @@ pub fn set(file: BorrowedFd<'_>, mark: &Mark) -> Result<()> {
 /// The file's mark; `None` if it has none.
 pub fn get(file: BorrowedFd<'_>) -> Result<Option<Mark>> {
     let mut bytes = [0; LEN_MAX];
-    match rustix::fs::fgetxattr(file, NAME, &mut bytes) {
+    let length = rustix::fs::fgetxattr(file, NAME, &mut bytes);
+    decoded(length, &bytes)
+}
+
+/// As [`get`], of a file that was only looked at (`O_PATH`).
+pub(crate) fn of_looked_at(file: BorrowedFd<'_>) -> Result<Option<Mark>> {
+    let mut bytes = [0; LEN_MAX];
+    let link = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
+    let length = rustix::fs::getxattr(&*link, NAME, &mut bytes);
+    decoded(length, &bytes)
+}
+
+/// Whether the file `name` in a folder has a mark, be it a damaged one: one system call, which opens nothing.
+pub(crate) fn is_on(folder: BorrowedFd<'_>, name: &CStr) -> Result<bool> {
+    let mut path = format!("/proc/thread-self/fd/{}/", folder.as_raw_fd()).into_bytes();
+    path.extend_from_slice(name.to_bytes());
+    match rustix::fs::lgetxattr(&*path, NAME, &mut [0u8; 0]) {
+        Ok(_) | Err(Errno::RANGE) => Ok(true),
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOENT) => Ok(false),
+        Err(e) => Err(refused(e, "asked for its mark")),
+    }
+}
+
+fn decoded(length: rustix::io::Result<usize>, bytes: &[u8]) -> Result<Option<Mark>> {
+    match length {
         Ok(length) => Mark::decode(&bytes[..length]).map(Some),
         Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
         Err(Errno::RANGE) => Err(Error::with(libc::EIO, "the mark user.famio is damaged: too long")),
@@ -171,6 +195,7 @@ pub fn persist(file: BorrowedFd<'_>, durability: Durability, medium: &dyn Medium
 fn refused(errno: Errno, what: &str) -> Error {
     let why = match errno {
         Errno::OPNOTSUPP => "its file system has no user attributes",
+        Errno::ACCESS if what == "asked for its mark" => "its attributes may be read only by those who may read it",
         Errno::PERM | Errno::ACCESS => "its attributes may be changed only by those who may write it",
         Errno::NOSPC | Errno::DQUOT | Errno::TOOBIG => "no room for the attribute",
         Errno::ROFS => "read-only file system",

@@ -39,6 +39,7 @@ pub(crate) mod live;
 pub mod mark;
 mod place;
 pub mod pool;
+pub(crate) mod reach;
 pub mod records;
 mod stamp;
 #[cfg(test)]

@@ -4,9 +4,11 @@ use super::access;
 use super::bytes::hex;
 use super::identity::Identity;
 use super::place::{folder_of, open_folder};
+use super::reach::{look, open_looked_at, reach};
 use crate::error::{Error, Result};
 use crate::pmem::Medium;
 use crate::settings::Durability;
+use crate::sys::open_again;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -63,24 +65,66 @@ impl Pool {
     pub fn at(path: &Path, file: Option<BorrowedFd<'_>>) -> Result<Pool> {
         let named = |e: Error| e.context(format_args!("pool {}", path.display()));
         let folder = open_folder(path).map_err(|e| Error::new(e.errno())).map_err(named)?;
+        Self::over(folder, file).map_err(named)
+    }
+
+    fn over(folder: OwnedFd, file: Option<BorrowedFd<'_>>) -> Result<Pool> {
         let path = super::place::path_of(folder.as_fd())?;
-        let beside = path.file_name().is_some_and(is_beside_name);
-        let parent = path.parent().filter(|_| beside).map(open_folder).transpose()?;
-        access::check_folder(folder.as_fd(), parent.as_ref().map(AsFd::as_fd), file).map_err(named)?;
+        let above = || rustix::fs::openat(&folder, c"..", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let parent = path.file_name().is_some_and(is_beside_name).then(above).transpose()?;
+        access::check_folder(folder.as_fd(), parent.as_ref().map(AsFd::as_fd), file)?;
         Ok(Pool { folder, path, parent })
     }
 
-    fn beside(parent: OwnedFd, file_path: &Path, file: BorrowedFd<'_>) -> Result<Option<Pool>> {
+    /// The pool that a mark names, which whoever may write the file has written.
+    pub(crate) fn of_mark(path: &Path, file: BorrowedFd<'_>) -> Result<Pool> {
+        let named = |e: Error| e.context(format_args!("pool {}", path.display()));
+        let looked = reach(path).map_err(named)?;
+        let folder = match open_again(looked.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY) {
+            Err(Errno::ACCESS) => looked, // can't be listed, but gone through
+            folder => folder.map_err(|e| named(e.into()))?,
+        };
+        Self::over(folder, Some(file)).map_err(named)
+    }
+
+    /// The pool that is this folder, in `parent` if it is a `.famio/`. Not [checked](Self::check) yet.
+    pub(crate) fn of_folder(folder: OwnedFd, path: PathBuf, parent: Option<OwnedFd>) -> Pool {
+        Pool { folder, path, parent }
+    }
+
+    /// The same pool, for `file`.
+    pub(crate) fn again(&self, file: BorrowedFd<'_>) -> Result<Pool> {
+        let duplicate = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 0);
+        let (folder, parent) = (duplicate(&self.folder)?, self.parent.as_ref().map(duplicate).transpose()?);
+        let pool = Pool { folder, path: self.path.clone(), parent };
+        pool.check(Some(file)).map(|()| pool)
+    }
+
+    /// Whether journals of `file` may lie in it; without a file, what can be told without one.
+    pub(crate) fn check(&self, file: Option<BorrowedFd<'_>>) -> Result<()> {
+        access::check_folder(self.folder.as_fd(), self.parent(), file)
+            .map_err(|e| e.context(format_args!("pool {}", self.path.display())))
+    }
+
+    /// The folder that it lies in, beside its files: only of a `.famio/`.
+    pub(crate) fn parent(&self) -> Option<BorrowedFd<'_>> {
+        self.parent.as_ref().map(AsFd::as_fd)
+    }
+
+    /// The `.famio/` in `parent`, the folder of `file`; `None` if there is none.
+    pub(crate) fn beside(parent: OwnedFd, file_path: &Path, file: BorrowedFd<'_>) -> Result<Option<Pool>> {
         let path = file_path.with_file_name(BESIDE);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let folder = match rustix::fs::openat(&parent, BESIDE, flags, Mode::empty()) {
             Ok(folder) => folder,
             Err(Errno::NOENT) => return Ok(None),
+            Err(e @ (Errno::NOTDIR | Errno::LOOP)) => {
+                return Err(Error::with(e.raw_os_error(), format!("pool {}: not a folder", path.display())));
+            }
             Err(e) => return Err(Error::from(e).context(format_args!("pool {}", path.display()))),
         };
-        access::check_folder(folder.as_fd(), Some(parent.as_fd()), Some(file))
-            .map_err(|e| e.context(format_args!("pool {}", path.display())))?;
-        Ok(Some(Pool { folder, path, parent: Some(parent) }))
+        let pool = Pool { folder, path, parent: Some(parent) };
+        pool.check(Some(file)).map(|()| Some(pool))
     }
 
     /// Its folder.
@@ -141,15 +185,16 @@ impl Pool {
     }
 
     fn open_with(&self, name: &str, file: Option<BorrowedFd<'_>>, access: OFlags) -> Result<Option<OwnedFd>> {
-        let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let journal = match rustix::fs::openat(&self.folder, name, flags, Mode::empty()) {
-            Ok(journal) => journal,
+        // Looked at before it is opened: a stranger may have put anything there.
+        let looked = match look(self.folder.as_fd(), name) {
+            Ok(looked) => looked,
             Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::LOOP) => return Err(self.named(name, Error::with(libc::EIO, "a symbolic link, not a journal"))),
             Err(e) => return Err(self.named(name, e.into())),
         };
-        access::check_journal(journal.as_fd(), file).map_err(|e| self.named(name, e))?;
-        Ok(Some(journal))
+        access::check_journal(looked.as_fd(), file)
+            .and_then(|()| open_looked_at(looked.as_fd(), access))
+            .map_err(|e| self.named(name, e))
+            .map(Some)
     }
 
     /// Removes a journal; without one, nothing happens.

@@ -77,6 +77,12 @@ pub fn detect(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Detected> {
     Ok(Detected { domain, file_system, reason, eadr })
 }
 
+/// Whether a file, which may only have been looked at (`O_PATH`), is on a file system that atomic files can be on: not on one
+/// that the kernel makes up, as `/proc`.
+pub(crate) fn is_known(fd: BorrowedFd<'_>) -> bool {
+    rustix::fs::fstatfs(fd).is_ok_and(|found| identify(found.f_type as u32).is_ok())
+}
+
 fn identify(magic: u32) -> Result<(&'static str, Kind)> {
     match FILE_SYSTEMS.iter().find(|row| row.0 == magic) {
         Some(&(_, name, Kind::Refused(what))) => Err(Error::with(

@@ -14,6 +14,7 @@ mod native;
 pub mod record;
 
 pub use cpu::CpuFeatures;
+pub(crate) use detect::is_known;
 pub use detect::{Detected, detect};
 pub use domain::Domain;
 #[doc(hidden)]

@@ -134,7 +134,17 @@ pub(super) fn home() -> Option<&'static str> {
     variable("HOME").and_then(|home| core::str::from_utf8(home).ok())
 }
 
+/// Whether the program has rights that its caller has not: set-user-id, set-group-id, or by file capabilities. What the caller
+/// says then is no word of the user's.
+fn is_secure() -> bool {
+    // SAFETY: reads the auxiliary vector, which is there before `main`.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
 pub(super) fn variable(name: &str) -> Option<&'static [u8]> {
+    if is_secure() {
+        return None;
+    }
     // SAFETY: libc's environment block: a null-terminated array of C strings. It is read once, at the start, before
     // the program can change it.
     unsafe {

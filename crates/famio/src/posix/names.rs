@@ -157,9 +157,9 @@ unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
     if !marked && !has_journal(look.as_fd(), &config.settings).unwrap_or(false) {
         return;
     }
-    let Ok(file) = rustix::fs::openat(rustix::fs::CWD, &*link, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) else {
-        return;
-    };
+    // Who holds a lease on it is not waited for.
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::openat(rustix::fs::CWD, &*link, flags, Mode::empty()) else { return };
     let Ok(stat) = rustix::fs::fstat(&file) else { return };
     let Ok(mut claim) = Claim::take(file.as_fd(), stat.st_dev, stat.st_ino, true) else { return };
     match at_open(file.as_fd(), true, &mut claim, &config.settings) {

@@ -1,11 +1,12 @@
 //! What is there: the file's mark, its journal, and what follows from both.
 
+use super::given::{Given, pool_of};
 use super::outsider;
 use crate::error::{Error, Result};
 use crate::index::Claim;
 use crate::journal::header::{first_bytes, is_blank};
 use crate::journal::{
-    BootId, Facts, Header, Identity, Journal, Mark, Pool, Stamp, Verdict, boot, journal_name, mark, path_of, verdict,
+    BootId, Facts, Header, Identity, Journal, Pool, Stamp, Verdict, boot, journal_name, mark, path_of, verdict,
 };
 use crate::settings::Settings;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,11 +15,12 @@ use std::path::{Path, PathBuf};
 /// A file and what lies beside it.
 pub(super) struct Examined {
     pub identity: Identity,
-    pub mark: Option<Mark>,
     /// Whether the file has a mark, be it a damaged one.
     pub is_marked: bool,
     /// The journal under the file's name, if there is one, with its length.
     pub journal: Option<(OwnedFd, u64)>,
+    /// The pool in which it is, or would be.
+    pub pool: Option<Pool>,
     /// Its header, if that is valid.
     pub header: Option<Header>,
     pub file_path: PathBuf,
@@ -27,27 +29,20 @@ pub(super) struct Examined {
 }
 
 impl Examined {
-    /// The pool in which the journal is, or should be.
-    pub fn pool(&self, file: BorrowedFd<'_>, settings: &Settings) -> Result<Option<Pool>> {
-        Pool::find(file, pool_of(self.mark.as_ref(), settings))
-    }
-
     /// The journal's name in its pool.
     pub fn name(&self) -> String {
         journal_name(&self.identity)
     }
 }
 
-/// The mark knows best where the journal is; without one, the settings.
-fn pool_of<'a>(mark: Option<&'a Mark>, settings: &'a Settings) -> Option<&'a Path> {
-    match mark {
-        Some(mark) => mark.pool.as_deref(),
-        None => settings.pool.as_deref(),
-    }
-}
-
 /// Looks at a file, whose claim the caller holds; changes nothing. `writable`: the journal is opened to be recovered.
-pub(super) fn examine(file: BorrowedFd<'_>, claim: &Claim, settings: &Settings, writable: bool) -> Result<Examined> {
+pub(super) fn examine(
+    file: BorrowedFd<'_>,
+    claim: &Claim,
+    settings: &Settings,
+    writable: bool,
+    given: Given<'_>,
+) -> Result<Examined> {
     let (mark, damaged) = match mark::get(file) {
         Err(e) if e.errno() == libc::EIO => (None, Some(e)),
         mark => (mark?, None),
@@ -55,12 +50,12 @@ pub(super) fn examine(file: BorrowedFd<'_>, claim: &Claim, settings: &Settings, 
     let is_marked = mark.is_some() || damaged.is_some();
     let identity = Identity::of_fd(file)?;
     let name = journal_name(&identity);
-    let pool = match Pool::find(file, pool_of(mark.as_ref(), settings)) {
+    let file_path = given.path.map_or_else(|| path_of(file), |path| Ok(path.to_path_buf()))?;
+    let pool = match given.pool(file, &file_path, mark.as_ref(), settings) {
         // A pool that is gone: the mark says that there was one.
         Err(e) if mark.is_some() && e.errno() == libc::ENOENT => None,
         pool => pool?,
     };
-    let file_path = path_of(file)?;
     let journal_path = match (&pool, pool_of(mark.as_ref(), settings)) {
         (Some(pool), _) => pool.path_of(&name),
         (None, Some(pool)) => pool.join(&name),
@@ -115,7 +110,7 @@ pub(super) fn examine(file: BorrowedFd<'_>, claim: &Claim, settings: &Settings, 
     {
         decided = stopped(what, &file_path, &journal_path);
     }
-    Ok(Examined { identity, mark, is_marked, journal, header, file_path, journal_path, verdict: decided })
+    Ok(Examined { identity, is_marked, journal, pool, header, file_path, journal_path, verdict: decided })
 }
 
 fn stopped(what: impl core::fmt::Display, file: &Path, journal: &Path) -> Verdict {

@@ -6,11 +6,10 @@ use super::{Options, Progress};
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, BLOCKS_MAX, Version};
 use crate::journal::Header;
-use crate::journal::inplace::{GRANULES, Key, Kind, Log, SEGMENTS_START, Stored, Used};
-use crate::map::Mapping;
+use crate::journal::inplace::{GRANULES, Image, Key, Kind, Stored, Used};
 use crate::pmem::Medium;
 use crate::rule::{Rule, holds};
-use crate::sys::{high_duplicate, read_at};
+use crate::sys::read_at;
 use std::os::fd::BorrowedFd;
 
 const GRANULE: usize = BLOCK / GRANULES;
@@ -37,22 +36,15 @@ pub(super) fn replay(
     progress: &dyn Progress,
     adopt: impl FnOnce() -> Result<()>,
 ) -> Result<Replayed> {
-    if length < SEGMENTS_START {
-        let what = format!("the journal is {length} bytes long, its slots end at {SEGMENTS_START}: it was cut short");
-        return Err(Error::with(libc::EIO, what));
-    }
-    let writable = !options.dry_run;
-    let map = Mapping::reserve(journal, header.domain, length, writable, length as usize)?;
-    medium.watch(journal, map.base(), map.reserved());
-    let log = Log::new(high_duplicate(journal)?, map, medium, Key::of(header.journal_id), length);
-    let Some(last) = log.slots().last() else {
+    let mut image = Image::open(journal, length, Key::of(header.journal_id), medium)?;
+    let Some(last) = image.slots().last() else {
         return Err(Error::with(libc::EIO, "the journal has no valid commit slot"));
     };
-    log.find_segments(length)?;
+    image.find_segments()?;
     if last.size > BLOCKS_MAX * BLOCK as u64 {
         return Err(Error::with(libc::EIO, format!("the last commit says that the file has {} bytes", last.size)));
     }
-    let moves = check_all(file, &log, last.epoch, last.size)?;
+    let moves = check_all(file, &image, last.epoch, last.size)?;
     let bytes = moves.iter().map(|m| u64::from(m.granules.count_ones()) * GRANULE as u64).sum();
     let replayed = Replayed { epoch: last.epoch, bytes };
     if options.dry_run {
@@ -61,8 +53,8 @@ pub(super) fn replay(
 
     // Visible is not persistent: the commit that was just read is made so before anything is done because of it. Older
     // entries would do no harm: with them, too, what was copied is what is committed.
-    log.slots().flush_all();
-    medium.fence();
+    image.write_again(last)?;
+    medium.fdatasync(journal)?;
     adopt()?;
 
     progress.begin(bytes);
@@ -70,7 +62,7 @@ pub(super) fn replay(
     if size < last.size {
         medium.ftruncate(file, last.size)?;
     }
-    copy_all(file, &log, &moves, bytes, options.threads, medium, progress)?;
+    copy_all(file, &image, &moves, bytes, options.threads, medium, progress)?;
     // Also where it has that size: by a flush that failed, what is visible may be forgotten.
     medium.ftruncate(file, last.size)?;
     medium.fdatasync(file)?;
@@ -79,18 +71,18 @@ pub(super) fn replay(
 }
 
 /// Checks every entry against the last commit, and lists what has to be moved. Changes nothing.
-fn check_all(file: BorrowedFd<'_>, log: &Log, committed: u64, size: u64) -> Result<Vec<Move>> {
+fn check_all(file: BorrowedFd<'_>, image: &Image<'_>, committed: u64, size: u64) -> Result<Vec<Move>> {
     let mut moves = Vec::new();
     let mut blocks = Vec::new();
-    for number in 0..log.entries() {
+    image.each_entry(|number, stored| {
         let damaged = |what: &str| Err(Error::with(libc::EIO, format!("entry {number}: {what}")));
-        let used = match log.entry(number).read(log.key(), number) {
-            Stored::Free => continue,
+        let used = match stored {
+            Stored::Free => return Ok(()),
             Stored::Used(used) => used,
             Stored::Damaged(what) => return damaged(what),
         };
         let block = used.constants.block;
-        if let Some(what) = wrong_with(file, log, number, &used, committed, size)? {
+        if let Some(what) = wrong_with(file, image, number, &used, committed, size)? {
             return damaged(what);
         }
         blocks.push(block);
@@ -100,7 +92,8 @@ fn check_all(file: BorrowedFd<'_>, log: &Log, committed: u64, size: u64) -> Resu
                 moves.push(Move { block, entry: number, granules: granules & below });
             }
         }
-    }
+        Ok(())
+    })?;
     blocks.sort_unstable();
     if let Some(pair) = blocks.windows(2).find(|pair| pair[0] == pair[1]) {
         return Err(Error::with(libc::EIO, format!("two entries are of block {}", pair[0])));
@@ -111,7 +104,7 @@ fn check_all(file: BorrowedFd<'_>, log: &Log, committed: u64, size: u64) -> Resu
 /// What is wrong with an entry in use, if anything is.
 pub(super) fn wrong_with(
     file: BorrowedFd<'_>,
-    log: &Log,
+    image: &Image<'_>,
     number: u32,
     used: &Used,
     committed: u64,
@@ -128,7 +121,7 @@ pub(super) fn wrong_with(
         let counts = (kind == Kind::Undo) == (version.epoch > committed);
         if counts
             && holds(Rule::GranulesHaveMirror)
-            && !same_in_both(file, log, number, block, version.granules ^ mirror, size)?
+            && !same_in_both(file, image, number, block, version.granules ^ mirror, size)?
         {
             return Ok(Some("its granules do not fit their mirror"));
         }
@@ -140,8 +133,15 @@ pub(super) fn wrong_with(
 /// bytes are the same in file and log (a pre-image whose granule was not stored to yet, a granule just checkpointed), as
 /// far as they lie below the committed `size`: the rest of its granule goes when a recovery cuts the file, perhaps before the
 /// file's new size is durable. In any other case, something was damaged.
-fn same_in_both(file: BorrowedFd<'_>, log: &Log, entry: u32, block: u64, granules: u64, size: u64) -> Result<bool> {
-    let mut there = [0u8; GRANULE];
+fn same_in_both(
+    file: BorrowedFd<'_>,
+    image: &Image<'_>,
+    entry: u32,
+    block: u64,
+    granules: u64,
+    size: u64,
+) -> Result<bool> {
+    let (mut there, mut logged) = ([0u8; GRANULE], [0u8; GRANULE]);
     for g in (0..GRANULES).filter(|g| granules >> g & 1 == 1) {
         let offset = block * BLOCK as u64 + (g * GRANULE) as u64;
         there.fill(0);
@@ -149,18 +149,12 @@ fn same_in_both(file: BorrowedFd<'_>, log: &Log, entry: u32, block: u64, granule
         let done = read_at(file, offset, &mut there).map_err(|e| e.context("reading the file"))?;
         let size = if holds(Rule::MirrorCountsBelowSize) { size } else { u64::MAX };
         let done = done.min(size.saturating_sub(offset) as usize);
-        if there[..done] != log_bytes(log, entry, g, 1)[..done] {
+        image.read_block(entry, g, &mut logged)?;
+        if there[..done] != logged[..done] {
             return Ok(false);
         }
     }
     Ok(true)
-}
-
-fn log_bytes(log: &Log, entry: u32, first: usize, count: usize) -> &[u8] {
-    let at = log.block(entry).wrapping_add(first * GRANULE);
-    // SAFETY: the log block lies in a segment that is within the journal's length, mapped as long as `log` lives; the claim
-    // keeps writers away.
-    unsafe { core::slice::from_raw_parts(at, count * GRANULE) }
 }
 
 /// Granules of an entry that the file lacks: pre-images of an epoch that was not committed, or committed data.
@@ -182,7 +176,7 @@ fn below(block: u64, size: u64) -> u64 {
 
 fn copy_all(
     file: BorrowedFd<'_>,
-    log: &Log,
+    image: &Image<'_>,
     moves: &[Move],
     bytes: u64,
     threads: usize,
@@ -192,7 +186,7 @@ fn copy_all(
     let cores = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count() as usize);
     let most = if threads > 0 { threads } else { cores.min(bytes.div_ceil(BYTES_PER_THREAD) as usize) };
     let share = moves.len().div_ceil(most.clamp(1, 64)).max(1);
-    let work = |moves: &[Move]| moves.iter().try_for_each(|m| copy_one(file, log, m, medium, progress));
+    let work = |moves: &[Move]| moves.iter().try_for_each(|m| copy_one(file, image, m, medium, progress));
     if moves.len() <= share {
         return work(moves);
     }
@@ -209,13 +203,23 @@ fn copy_all(
     })
 }
 
-fn copy_one(file: BorrowedFd<'_>, log: &Log, m: &Move, medium: &dyn Medium, progress: &dyn Progress) -> Result<()> {
+fn copy_one(
+    file: BorrowedFd<'_>,
+    image: &Image<'_>,
+    m: &Move,
+    medium: &dyn Medium,
+    progress: &dyn Progress,
+) -> Result<()> {
+    // One read for all of them, though there may be some in between that stay.
+    let (from, to) = (m.granules.trailing_zeros() as usize, GRANULES - m.granules.leading_zeros() as usize);
+    let mut block = [0u8; BLOCK];
+    image.read_block(m.entry, from, &mut block[from * GRANULE..to * GRANULE])?;
     let mut bits = m.granules;
     while bits != 0 {
         let first = bits.trailing_zeros() as usize;
         let count = (!(bits >> first)).trailing_zeros() as usize;
         let offset = m.block * BLOCK as u64 + (first * GRANULE) as u64;
-        medium.pwritev(file, &[log_bytes(log, m.entry, first, count)], offset)?;
+        medium.pwritev(file, &[&block[first * GRANULE..(first + count) * GRANULE]], offset)?;
         progress.advance((count * GRANULE) as u64);
         bits &= if first + count == 64 { 0 } else { u64::MAX << (first + count) };
     }

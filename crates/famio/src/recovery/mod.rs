@@ -6,12 +6,17 @@
 
 mod check;
 mod examine;
+mod find;
+mod given;
 mod in_place;
 mod open;
 mod outsider;
 mod paths;
 mod records;
 mod survey;
+mod walk;
+#[cfg(test)]
+mod walk_tests;
 
 use crate::error::Error;
 use std::path::PathBuf;
@@ -80,14 +85,16 @@ pub enum Outcome {
     InUse(Option<u32>),
     /// It could not be done; both are as they were, or recovery is to be run again.
     Failed(Error),
+    /// A file or folder below the one that was asked for could not be looked at: what there is to recover is not known.
+    Unexamined(Error),
 }
 
 /// What was done with one journal.
 #[derive(Debug)]
 pub struct Report {
-    /// Where the journal is, or was.
+    /// Where the journal is, or was; empty where none is known.
     pub journal: PathBuf,
-    /// Its file, where that was found.
+    /// Its file, where that was found; or what could not be examined.
     pub file: Option<PathBuf>,
     /// How it went.
     pub outcome: Outcome,

@@ -1,6 +1,7 @@
 //! Recovery of one file: when it is opened, or when somebody asks.
 
 use super::examine::{Examined, conflict, examine};
+use super::given::Given;
 use super::{Options, Outcome, Progress, Silent, Use, in_place, records};
 use crate::error::{Error, Result};
 use crate::index::Claim;
@@ -11,6 +12,8 @@ use crate::pmem::{Domain, medium};
 use crate::settings::Settings;
 use crate::sys::open_again;
 use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::time::Timespec;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Before an atomic file is used: recovers it if a crash left a journal. `EIO` with a message that names both files where
@@ -29,8 +32,8 @@ pub(crate) fn at_open(fd: BorrowedFd<'_>, is_writable: bool, claim: &mut Claim, 
         })?;
         own.as_fd()
     };
-    let examined = examine(fd, claim, settings, true)?;
-    match recover(fd, &examined, claim, settings, Options::default(), &Silent)?.0 {
+    let examined = examine(fd, claim, settings, true, Given::default())?;
+    match recover(fd, &examined, claim, Options::default(), &Silent)?.0 {
         Outcome::Conflict(text) => Err(conflict(&text)),
         Outcome::Failed(e) => Err(e),
         _ => Ok(()),
@@ -42,9 +45,9 @@ pub(crate) fn commits_since_attach(fd: BorrowedFd<'_>, claim: &Claim, settings: 
     if is_ordinary(fd, settings)? {
         return Ok(0);
     }
-    let examined = examine(fd, claim, settings, false)?;
+    let examined = examine(fd, claim, settings, false, Given::default())?;
     let options = Options { dry_run: true, ..Options::default() };
-    let (outcome, epoch, _) = recover(fd, &examined, claim, settings, options, &Silent)?;
+    let (outcome, epoch, _) = recover(fd, &examined, claim, options, &Silent)?;
     match (outcome, &examined.header) {
         // The first slot of a journal in place has the size that the file was found with.
         (Outcome::Recovered, Some(header)) => Ok(epoch.saturating_sub(u64::from(header.kind == Kind::InPlace))),
@@ -61,23 +64,39 @@ pub(crate) fn is_ordinary(fd: BorrowedFd<'_>, settings: &Settings) -> Result<boo
     if settings.pool.is_none() {
         // No `.famio/` beside it: two system calls tell, where to look for the journal by its name takes ten.
         let beside = path_of(fd)?.with_file_name(crate::journal::pool::BESIDE);
-        if matches!(rustix::fs::lstat(&beside), Err(rustix::io::Errno::NOENT)) {
+        if matches!(rustix::fs::lstat(&beside), Err(Errno::NOENT)) {
             return Ok(true);
         }
     }
     // Without a mark there is at most a leftover, or a journal whose mark was lost: in a pool, which may not be there.
-    match crate::journal::Pool::find(fd, settings.pool.as_deref())? {
-        None => Ok(true),
-        Some(pool) => {
+    match crate::journal::Pool::find(fd, settings.pool.as_deref()) {
+        // A `.famio` that is a stranger's, or no folder: no journal in it would be used, and nobody is to be hindered by it.
+        Err(e) if settings.pool.is_none() && [libc::EACCES, libc::ENOTDIR, libc::ELOOP].contains(&e.errno()) => {
+            Ok(true)
+        }
+        Err(e) => Err(e),
+        Ok(None) => Ok(true),
+        Ok(Some(pool)) => {
             let name = crate::journal::journal_name(&crate::journal::Identity::of_fd(fd)?);
             Ok(pool.open_read_only(&name, Some(fd))?.is_none())
         }
     }
 }
 
-/// A descriptor of ours of the same file, for reading and writing.
+/// A descriptor of ours of the same file, for reading and writing. A process with a lease on the file is asked to give it up,
+/// and waited for a second, not as long as the kernel would.
 pub(crate) fn writable(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
-    Ok(open_again(fd, OFlags::RDWR)?)
+    const TRIES: u32 = 100;
+    const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+    for _ in 1..TRIES {
+        match open_again(fd, OFlags::RDWR | OFlags::NONBLOCK) {
+            Err(Errno::WOULDBLOCK) => {
+                let _ = rustix::thread::nanosleep(&PAUSE);
+            }
+            opened => return Ok(opened?),
+        }
+    }
+    Ok(open_again(fd, OFlags::RDWR | OFlags::NONBLOCK)?)
 }
 
 /// Does what the verdict says, or the user. Gives the outcome, the epoch and the bytes copied.
@@ -85,7 +104,6 @@ pub(super) fn recover(
     file: BorrowedFd<'_>,
     examined: &Examined,
     claim: &Claim,
-    settings: &Settings,
     options: Options,
     progress: &dyn Progress,
 ) -> Result<(Outcome, u64, u64)> {
@@ -108,9 +126,9 @@ pub(super) fn recover(
     let domain = header.as_ref().map_or(Domain::PageCache, |header| header.file_domain);
     match act {
         Act::Clean if options.dry_run => Ok((Outcome::Clean, 0, 0)),
-        Act::Clean => finish(file, examined, own.cloned(), settings, domain).map(|()| (Outcome::Clean, 0, 0)),
+        Act::Clean => finish(file, examined, own.cloned(), domain).map(|()| (Outcome::Clean, 0, 0)),
         Act::Discard if options.dry_run => Ok((Outcome::Discarded, 0, 0)),
-        Act::Discard => finish(file, examined, own.cloned(), settings, domain).map(|()| (Outcome::Discarded, 0, 0)),
+        Act::Discard => finish(file, examined, own.cloned(), domain).map(|()| (Outcome::Discarded, 0, 0)),
         Act::Replay => {
             let (Some(mut header), Some((journal, length))) = (own.cloned(), journal) else {
                 return Err(Error::with(libc::EIO, "the journal is gone"));
@@ -121,7 +139,7 @@ pub(super) fn recover(
                     e.context(format_args!("file {file}, journal {journal}: not recovered, both are kept"))
                 })?;
             if !options.dry_run {
-                finish(file, examined, Some(header), settings, domain)?;
+                finish(file, examined, Some(header), domain)?;
             }
             Ok((Outcome::Recovered, replayed.epoch, replayed.bytes))
         }
@@ -168,13 +186,7 @@ fn replay(
 
 /// The file has everything, or is to be taken as it is: *clean*, then the mark goes, then the journal. `header`: of a
 /// journal of this very file.
-fn finish(
-    file: BorrowedFd<'_>,
-    examined: &Examined,
-    header: Option<Header>,
-    settings: &Settings,
-    domain: Domain,
-) -> Result<()> {
+fn finish(file: BorrowedFd<'_>, examined: &Examined, header: Option<Header>, domain: Domain) -> Result<()> {
     if let (Some((journal, _)), Some(mut header)) = (&examined.journal, header) {
         let medium = medium(domain, false);
         // Also where it says *clean* already: that has to be durable before the mark goes.
@@ -184,10 +196,10 @@ fn finish(
             header.store(journal.as_fd(), medium)?;
         }
     }
-    end(file, examined, settings, domain)
+    end(file, examined, domain)
 }
 
-fn end(file: BorrowedFd<'_>, examined: &Examined, settings: &Settings, domain: Domain) -> Result<()> {
+fn end(file: BorrowedFd<'_>, examined: &Examined, domain: Domain) -> Result<()> {
     if examined.is_marked {
         mark::remove(file)?;
     }
@@ -198,7 +210,7 @@ fn end(file: BorrowedFd<'_>, examined: &Examined, settings: &Settings, domain: D
     let others = examined.header.as_ref().is_some_and(|header| header.identity != examined.identity);
     if examined.journal.is_some()
         && !others
-        && let Some(pool) = examined.pool(file, settings)?
+        && let Some(pool) = &examined.pool
     {
         pool.remove(&examined.name())?;
         pool.remove_if_empty();

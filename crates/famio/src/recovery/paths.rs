@@ -1,42 +1,47 @@
 //! `famio recover PATH`: a file, a pool, or a folder with everything below it.
 
 use super::examine::examine;
+use super::find::{Located, Place};
+use super::given::Given;
 use super::open::recover;
+use super::walk::{Visitor, walk};
 use super::{Options, Outcome, Progress, Report};
 use crate::error::{Error, Result};
 use crate::index::{Claim, owner};
-use crate::journal::header::first_bytes;
-use crate::journal::pool::{is_beside_name, is_journal_name};
-use crate::journal::{Header, Identity, Pool, journal_name};
+use crate::journal::reach::{is_regular, look, look_at, open_looked_at};
 use crate::settings::Settings;
-use rustix::fs::{CWD, Dir, FileType, Mode, OFlags};
-use rustix::io::Errno;
-use std::ffi::OsStr;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use rustix::fs::{FileType, OFlags, fstat};
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-/// Recovers a file, the files of a pool (a folder with journals in it), or those of every `.famio/` below a folder. One
-/// report a journal; a file that needs nothing gives one report that says so. The error is for a path that is not there.
+/// Recovers a file; or what lies below a folder: the files of its journals, be it a pool or have a `.famio/`, and the files
+/// with a mark. One report for each, and one for everything that could not be
+/// [examined](Outcome::Unexamined); a file that needs nothing gives one report that says so. The error is for a path that is
+/// not there.
 pub fn recover_path(
     path: &Path,
     settings: &Settings,
     options: &Options,
     progress: &dyn Progress,
 ) -> Result<Vec<Report>> {
-    let mut reports = Vec::new();
+    let mut all = All { settings, options: *options, progress, reports: Vec::new(), seen: Seen::default() };
     match kind_of(path)? {
-        FileType::Directory => {
-            for (pool, name) in journals_below(path)? {
-                reports.push(one_journal(&pool, &name, settings, *options, progress));
-            }
+        FileType::Directory => walk(path, &mut all)?,
+        _ => {
+            let mut report = report(PathBuf::new(), Some(path.to_path_buf()));
+            all.conclude(&mut report, |all, report| {
+                let file = look_at(path)?;
+                all.one(file.as_fd(), Given::default(), settings, report)
+            });
+            all.reports.push(report);
         }
-        _ => reports.push(one_file(path, settings, *options, progress)),
     }
     if !options.dry_run {
         crate::index::sweep();
     }
-    Ok(reports)
+    Ok(all.reports)
 }
 
 pub(super) fn kind_of(path: &Path) -> Result<FileType> {
@@ -44,150 +49,147 @@ pub(super) fn kind_of(path: &Path) -> Result<FileType> {
     Ok(FileType::from_raw_mode(stat.st_mode))
 }
 
-/// Every journal in `folder` if it is a pool, and in every `.famio/` below it: (pool, name), in order.
-pub(super) fn journals_below(folder: &Path) -> Result<Vec<(PathBuf, String)>> {
-    let mut found = Vec::new();
-    let mut folders = vec![folder.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = match rustix::fs::openat(CWD, &folder, flags, Mode::empty()) {
-            Ok(fd) => fd,
-            // One that may not be read, or was removed meanwhile, keeps nobody from the others.
-            Err(Errno::ACCESS | Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => continue,
-            Err(e) => return Err(Error::from(e).context(folder.display())),
-        };
-        for entry in Dir::new(fd)? {
-            let Ok(entry) = entry else { break };
-            let bytes = entry.file_name().to_bytes();
-            if bytes == b"." || bytes == b".." {
-                continue;
-            }
-            let name = OsStr::from_bytes(bytes);
-            match entry.file_type() {
-                FileType::Directory => folders.push(folder.join(name)),
-                _ if name.to_str().is_some_and(is_journal_name) => {
-                    found.push((folder.clone(), name.to_string_lossy().into_owned()));
-                }
-                _ => {}
-            }
-        }
+/// The files that a walk has dealt with, by device and inode, each with its journal: of a file with a mark, and a journal in
+/// a pool, it comes by twice.
+#[derive(Default)]
+pub(super) struct Seen(HashMap<(u64, u64), PathBuf>);
+
+impl Seen {
+    pub fn file(&self, key: (u64, u64)) -> bool {
+        self.0.contains_key(&key)
     }
-    found.sort();
-    Ok(found)
+
+    pub fn journal(&self, key: (u64, u64), journal: &Path) -> bool {
+        self.0.get(&key).is_some_and(|seen| seen == journal)
+    }
+
+    pub fn add(&mut self, key: (u64, u64), journal: &Path) {
+        self.0.insert(key, journal.to_path_buf());
+    }
 }
 
-pub(super) fn open_file(path: &Path, access: OFlags) -> Result<OwnedFd> {
-    let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(|e| Error::from(e).context(path.display()))
-}
-
-fn one_file(path: &Path, settings: &Settings, options: Options, progress: &dyn Progress) -> Report {
-    let mut report = Report {
-        journal: PathBuf::new(),
-        file: Some(path.to_path_buf()),
-        outcome: Outcome::NothingToDo,
-        epoch: 0,
-        bytes: 0,
-    };
-    if let Err(e) =
-        open_file(path, OFlags::RDWR).and_then(|file| with_file(&file, settings, options, progress, &mut report))
-    {
-        report.outcome = Outcome::Failed(e);
-    }
-    report
-}
-
-fn with_file(
-    file: &OwnedFd,
-    settings: &Settings,
-    options: Options,
-    progress: &dyn Progress,
-    report: &mut Report,
-) -> Result<()> {
-    let stat = rustix::fs::fstat(file)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(Error::with(libc::EINVAL, "not a regular file, nor a folder"));
-    }
-    let claim = match Claim::take(file.as_fd(), stat.st_dev, stat.st_ino, true) {
-        Err(e) if e.errno() == libc::EBUSY => {
-            report.outcome = Outcome::InUse(owner(stat.st_dev, stat.st_ino));
-            return Ok(());
-        }
-        claim => claim?,
-    };
-    let done = examine(file.as_fd(), &claim, settings, !options.dry_run).and_then(|examined| {
-        report.journal.clone_from(&examined.journal_path);
-        recover(file.as_fd(), &examined, &claim, settings, options, progress)
-    });
-    match &done {
-        // A dry run and a conflict leave the arena as it is: it knows when the last writer left.
-        _ if options.dry_run => claim.leave(),
-        Ok((Outcome::Conflict(_), ..)) | Err(_) => claim.leave(),
-        Ok(_) => claim.release(),
-    }
-    let (outcome, epoch, bytes) = done?;
-    (report.outcome, report.epoch, report.bytes) = (outcome, epoch, bytes);
-    Ok(())
-}
-
-fn one_journal(pool: &Path, name: &str, settings: &Settings, options: Options, progress: &dyn Progress) -> Report {
-    let journal = pool.join(name);
-    let mut report = Report { journal: journal.clone(), file: None, outcome: Outcome::NothingToDo, epoch: 0, bytes: 0 };
-    let found = file_of(pool, name, OFlags::RDWR).and_then(|(path, file)| {
-        report.file = Some(path);
-        let settings = Settings { pool: pool_setting(pool), ..settings.clone() };
-        with_file(&file, &settings, options, progress, &mut report)
-    });
-    if let Err(e) = found {
-        report.outcome = Outcome::Failed(e.context(format_args!("journal {}", journal.display())));
-    }
-    report.journal = journal;
-    report
+/// Device and inode.
+pub(super) fn key_of(file: BorrowedFd<'_>) -> Result<(u64, u64)> {
+    let stat = fstat(file)?;
+    Ok((stat.st_dev, stat.st_ino))
 }
 
 /// The setting that leads to a pool: none for a `.famio/`.
-pub(super) fn pool_setting(pool: &Path) -> Option<PathBuf> {
-    let beside = pool.file_name().is_some_and(is_beside_name);
-    (!beside).then(|| pool.to_path_buf())
+pub(super) fn pool_setting(place: &Place) -> Option<PathBuf> {
+    (!place.pool.is_beside()).then(|| place.pool.path().to_path_buf())
 }
 
-/// A journal's header, read only.
-pub(super) fn header_of(pool: &Path, name: &str) -> Result<(Header, OwnedFd)> {
-    let fd = Pool::at(pool, None)?.open_read_only(name, None)?.ok_or(Error::new(libc::ENOENT))?;
-    let (bytes, length) = first_bytes(fd.as_fd())?;
-    Ok((Header::read(&bytes[..length])?.0, fd))
-}
-
-/// The file that a journal names: by its path's hint, if the file there has the journal's identity; else, for a `.famio/`,
-/// by a look at the files beside it. A journal without a header, whose creation was cut short, has its name of its file.
-pub(super) fn file_of(pool: &Path, name: &str, access: OFlags) -> Result<(PathBuf, OwnedFd)> {
-    let header = header_of(pool, name).map(|(header, _)| header);
-    let fits = |path: &Path| {
-        let file = open_file(path, access).ok()?;
-        let identity = Identity::of_fd(file.as_fd()).ok()?;
-        let same = header.as_ref().map_or_else(|_| journal_name(&identity) == name, |known| known.identity == identity);
-        same.then_some((path.to_path_buf(), file))
-    };
-    if let Ok(header) = &header
-        && let Some(found) = fits(&header.path_hint)
-    {
-        return Ok(found);
+/// What is known of a file that was found by its journal.
+pub(super) fn given<'a>(place: &'a Place, found: &'a Located) -> Given<'a> {
+    Given {
+        path: Some(&found.path),
+        folder: place.pool.parent().filter(|_| found.is_beside),
+        pool: Some(&place.pool).filter(|pool| !pool.is_beside()),
     }
-    if pool_setting(pool).is_none()
-        && let Some(folder) = pool.parent()
-    {
-        for entry in Dir::new(rustix::fs::openat(CWD, folder, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)? {
-            let entry = entry?;
-            let path = folder.join(OsStr::from_bytes(entry.file_name().to_bytes()));
-            if entry.file_type() == FileType::RegularFile
-                && let Some(found) = fits(&path)
-            {
-                return Ok(found);
+}
+
+fn report(journal: PathBuf, file: Option<PathBuf>) -> Report {
+    Report { journal, file, outcome: Outcome::NothingToDo, epoch: 0, bytes: 0 }
+}
+
+struct All<'a> {
+    settings: &'a Settings,
+    options: Options,
+    progress: &'a dyn Progress,
+    reports: Vec<Report>,
+    seen: Seen,
+}
+
+impl Visitor for All<'_> {
+    fn journal(&mut self, place: &Place, name: &str) {
+        let journal = place.pool.path_of(name);
+        let mut report = report(journal.clone(), None);
+        let found = place.file_of(name).and_then(|found| Ok((key_of(found.file.as_fd())?, found)));
+        match found {
+            Ok((key, _)) if self.seen.journal(key, &journal) => return,
+            Ok((key, found)) => {
+                self.seen.add(key, &journal);
+                report.file = Some(found.path.clone());
+                let settings = Settings { pool: pool_setting(place), ..self.settings.clone() };
+                self.conclude(&mut report, |all, report| {
+                    let done = all.one(found.file.as_fd(), given(place, &found), &settings, report);
+                    done.map_err(|e| e.context(format_args!("journal {}", journal.display())))
+                });
             }
+            Err(e) => report.outcome = Outcome::Failed(e.context(format_args!("journal {}", journal.display()))),
+        }
+        report.journal = journal;
+        self.reports.push(report);
+    }
+
+    fn marked(&mut self, folder: BorrowedFd<'_>, name: &CStr, path: &Path) {
+        let mut report = report(PathBuf::new(), Some(path.to_path_buf()));
+        let mut is_seen = false;
+        self.conclude(&mut report, |all, report| {
+            let file = look(folder, name)?;
+            let key = key_of(file.as_fd())?;
+            is_seen = all.seen.file(key);
+            if is_seen {
+                return Ok(());
+            }
+            let given = Given { path: Some(path), folder: Some(folder), pool: None };
+            let done = all.one(file.as_fd(), given, all.settings, report);
+            all.seen.add(key, &report.journal);
+            done
+        });
+        if !is_seen {
+            self.reports.push(report);
         }
     }
-    let header = header?;
-    let hint = header.path_hint.display();
-    let what = format!("its file, last seen as {hint}, is not there: bring it back, or recover it by its own path");
-    Err(Error::with(libc::ENOENT, what))
+
+    fn unexamined(&mut self, path: &Path, why: Error) {
+        let mut report = report(PathBuf::new(), Some(path.to_path_buf()));
+        report.outcome = Outcome::Unexamined(why);
+        self.reports.push(report);
+    }
+}
+
+impl All<'_> {
+    fn conclude(&mut self, report: &mut Report, act: impl FnOnce(&mut Self, &mut Report) -> Result<()>) {
+        if let Err(e) = act(self, report) {
+            report.outcome = Outcome::Failed(e);
+        }
+    }
+
+    /// One file, which was looked at so far.
+    fn one(&self, looked: BorrowedFd<'_>, given: Given<'_>, settings: &Settings, report: &mut Report) -> Result<()> {
+        let options = self.options;
+        let stat = fstat(looked)?;
+        if !is_regular(&stat) {
+            return Err(Error::with(libc::EINVAL, "not a regular file, nor a folder"));
+        }
+        let access = if options.dry_run { OFlags::RDONLY } else { OFlags::RDWR };
+        let file = match open_looked_at(looked, access) {
+            // The lease of the process that has it open.
+            Err(e) if e.errno() == libc::EAGAIN && owner(stat.st_dev, stat.st_ino).is_some() => {
+                report.outcome = Outcome::InUse(owner(stat.st_dev, stat.st_ino));
+                return Ok(());
+            }
+            file => file?,
+        };
+        let claim = match Claim::take(file.as_fd(), stat.st_dev, stat.st_ino, true) {
+            Err(e) if e.errno() == libc::EBUSY => {
+                report.outcome = Outcome::InUse(owner(stat.st_dev, stat.st_ino));
+                return Ok(());
+            }
+            claim => claim?,
+        };
+        let done = examine(file.as_fd(), &claim, settings, !options.dry_run, given).and_then(|examined| {
+            report.journal.clone_from(&examined.journal_path);
+            recover(file.as_fd(), &examined, &claim, options, self.progress)
+        });
+        match &done {
+            // A dry run and a conflict leave the arena as it is: it knows when the last writer left.
+            _ if options.dry_run => claim.leave(),
+            Ok((Outcome::Conflict(_), ..)) | Err(_) => claim.leave(),
+            Ok(_) => claim.release(),
+        }
+        (report.outcome, report.epoch, report.bytes) = done?;
+        Ok(())
+    }
 }

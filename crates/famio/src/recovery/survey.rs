@@ -1,29 +1,33 @@
 //! `famio status`: which journals there are, and in what state.
 
-use super::paths::{header_of, journals_below, kind_of};
+use super::find::Place;
+use super::given::Given;
+use super::paths::{Seen, key_of, kind_of};
+use super::walk::{Visitor, walk};
 use crate::error::{Error, Result};
 use crate::index::owner;
 use crate::journal::header::Kind;
-use crate::journal::inplace::{Key, Log};
-use crate::journal::{Header, Identity, Pool, journal_name, mark};
-use crate::map::Mapping;
+use crate::journal::inplace::{Image, Key};
+use crate::journal::reach::{is_regular, look, look_at};
+use crate::journal::{Header, Identity, Pool, journal_name, mark, path_of};
 use crate::pmem::medium;
 use crate::settings::Settings;
-use crate::sys::high_duplicate;
-use rustix::fs::{CWD, FileType, Mode, OFlags};
-use std::os::fd::{AsFd, OwnedFd};
+use rustix::fs::{FileType, fstat};
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// A journal that was found.
+/// A journal that was found, or should have been.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The journal.
+    /// The journal; empty for what could not be examined.
     pub journal: PathBuf,
-    /// Its file, as last seen: a hint.
+    /// Its file; as last seen, where it is not there.
     pub file: PathBuf,
-    /// `in place`, `records`, or why the header can't be read.
+    /// `in place`, `records`, or why the header can't be read, or the file not be examined.
     pub kind: String,
-    /// `creating`, `active`, `clean`, `suspect`, or `unreadable`.
+    /// `creating`, `active`, `clean`, `suspect`, [`UNREADABLE`](Self::UNREADABLE), [`MISSING`](Self::MISSING), or
+    /// [`UNEXAMINED`](Self::UNEXAMINED).
     pub state: &'static str,
     /// The last commit, or 0 where none can be read.
     pub epoch: u64,
@@ -33,62 +37,130 @@ pub struct Found {
     pub owner: Option<u32>,
 }
 
-/// Lists the journal of a file, those of a pool, or all below a folder. Reads only; a journal in use may be older by the
-/// time it is shown.
-pub fn survey(path: &Path, settings: &Settings) -> Result<Vec<Found>> {
-    if kind_of(path)? == FileType::Directory {
-        return Ok(journals_below(path)?.iter().map(|(pool, name)| look(pool, name)).collect());
-    }
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file =
-        rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(|e| Error::from(e).context(path.display()))?;
-    let marked = mark::get(file.as_fd())?;
-    let pool = match &marked {
-        Some(mark) => mark.pool.clone(),
-        None => settings.pool.clone(),
-    };
-    let name = journal_name(&Identity::of_fd(file.as_fd())?);
-    match Pool::find(file.as_fd(), pool.as_deref())? {
-        Some(pool) if pool.open_read_only(&name, Some(file.as_fd()))?.is_some() => Ok(vec![look(pool.path(), &name)]),
-        _ => Ok(Vec::new()),
+impl Found {
+    /// The journal's header can't be read.
+    pub const UNREADABLE: &str = "unreadable";
+    /// The file has a mark, and its journal is not there.
+    pub const MISSING: &str = "missing";
+    /// The file or folder could not be examined: there may be a journal, or more than one.
+    pub const UNEXAMINED: &str = "unexamined";
+
+    fn of_file(file: &Path, journal: PathBuf, state: &'static str, why: String) -> Self {
+        Self { journal, file: file.to_path_buf(), kind: why, state, epoch: 0, size: 0, owner: None }
     }
 }
 
-fn look(pool: &Path, name: &str) -> Found {
-    let journal = pool.join(name);
-    match header_of(pool, name) {
+/// Lists the journal of a file, or of all files below a folder, be it a pool; with the files whose mark names a journal that
+/// is not there, and everything that could not be examined. Reads only; a journal in use may be older by the time it is shown.
+pub fn survey(path: &Path, settings: &Settings) -> Result<Vec<Found>> {
+    let mut all = All { settings, found: Vec::new(), seen: Seen::default() };
+    if kind_of(path)? == FileType::Directory {
+        walk(path, &mut all)?;
+    } else {
+        let file = look_at(path)?;
+        if !is_regular(&fstat(&file)?) {
+            return Err(Error::with(libc::EINVAL, "not a regular file, nor a folder"));
+        }
+        let found = of_file(file.as_fd(), path, Given::default(), settings);
+        all.found.extend(found.map_err(|e| e.context(path.display()))?);
+    }
+    Ok(all.found)
+}
+
+struct All<'a> {
+    settings: &'a Settings,
+    found: Vec<Found>,
+    seen: Seen,
+}
+
+impl Visitor for All<'_> {
+    fn journal(&mut self, place: &Place, name: &str) {
+        let journal = place.pool.path_of(name);
+        let located = place.file_of(name).ok();
+        let key = located.as_ref().and_then(|located| key_of(located.file.as_fd()).ok());
+        if let Some(key) = key {
+            if self.seen.journal(key, &journal) {
+                return;
+            }
+            self.seen.add(key, &journal);
+        }
+        self.found.push(look_into(place, name, located.map(|located| located.path), key));
+    }
+
+    fn marked(&mut self, folder: BorrowedFd<'_>, name: &CStr, path: &Path) {
+        let given = Given { path: Some(path), folder: Some(folder), pool: None };
+        let file = match look(folder, name).map_err(Error::from).and_then(|file| Ok((key_of(file.as_fd())?, file))) {
+            Ok((key, _)) if self.seen.file(key) => return,
+            Ok((key, file)) => of_file(file.as_fd(), path, given, self.settings).map(|found| (key, found)),
+            Err(e) => Err(e),
+        };
+        match file {
+            Ok((key, found)) => {
+                found.iter().for_each(|found| self.seen.add(key, &found.journal));
+                self.found.extend(found);
+            }
+            Err(e) => self.unexamined(path, e),
+        }
+    }
+
+    fn unexamined(&mut self, path: &Path, why: Error) {
+        self.found.push(Found::of_file(path, PathBuf::new(), Found::UNEXAMINED, why.to_string()));
+    }
+}
+
+/// The journal of a file that was only looked at.
+fn of_file(file: BorrowedFd<'_>, path: &Path, given: Given<'_>, settings: &Settings) -> Result<Option<Found>> {
+    let (mark, is_damaged) = match mark::of_looked_at(file) {
+        Err(e) if e.errno() == libc::EIO => (None, true),
+        mark => (mark?, false),
+    };
+    let file_path = given.path.map_or_else(|| path_of(file), |path| Ok(path.to_path_buf()))?;
+    let name = journal_name(&Identity::of_fd(file)?);
+    let pool = match given.pool(file, &file_path, mark.as_ref(), settings) {
+        Err(e) if mark.is_some() && e.errno() == libc::ENOENT => None,
+        pool => pool?,
+    };
+    let there = |pool: &Pool| Ok::<_, Error>(pool.open_read_only(&name, Some(file))?.is_some());
+    if let Some(pool) = pool.as_ref()
+        && there(pool)?
+    {
+        let place = Place::new(pool.again(file)?);
+        return Ok(Some(look_into(&place, &name, Some(path.to_path_buf()), Some(key_of(file)?))));
+    }
+    if mark.is_none() && !is_damaged {
+        return Ok(None);
+    }
+    let beside = || file_path.with_file_name(crate::journal::pool::BESIDE);
+    let pool = mark.and_then(|mark| mark.pool).unwrap_or_else(beside);
+    let what = "the file is marked as having a journal, which is not there".into();
+    Ok(Some(Found::of_file(path, pool.join(&name), Found::MISSING, what)))
+}
+
+fn look_into(place: &Place, name: &str, file: Option<PathBuf>, key: Option<(u64, u64)>) -> Found {
+    let journal = place.pool.path_of(name);
+    match place.header(name) {
         Ok((header, fd)) => {
-            let size = rustix::fs::fstat(&fd).map_or(0, |stat| stat.st_size as u64);
-            let owner = rustix::fs::stat(&header.path_hint).ok().and_then(|stat| owner(stat.st_dev, stat.st_ino));
+            let size = fstat(&fd).map_or(0, |stat| stat.st_size as u64);
             Found {
                 epoch: epoch_of(&header, &fd, size).unwrap_or(header.epoch),
-                file: header.path_hint.clone(),
+                file: file.unwrap_or(header.path_hint),
                 kind: header.kind.name().into(),
                 state: header.state.name(),
                 journal,
                 size,
-                owner,
+                owner: key.and_then(|(dev, ino)| owner(dev, ino)),
             }
         }
-        Err(e) => Found {
-            journal,
-            file: PathBuf::new(),
-            kind: e.to_string(),
-            state: "unreadable",
-            epoch: 0,
-            size: 0,
-            owner: None,
-        },
+        Err(e) => Found::of_file(&file.unwrap_or_default(), journal, Found::UNREADABLE, e.to_string()),
     }
 }
 
 /// The last commit, by the slots; a journal of records is not read through for that.
 fn epoch_of(header: &Header, fd: &OwnedFd, size: u64) -> Option<u64> {
-    if header.kind != Kind::InPlace || size < crate::journal::inplace::SEGMENTS_START {
+    if header.kind != Kind::InPlace {
         return None;
     }
-    let map = Mapping::reserve(fd.as_fd(), header.domain, size, false, size as usize).ok()?;
     let medium = medium(header.domain, false);
-    let log = Log::new(high_duplicate(fd.as_fd()).ok()?, map, medium, Key::of(header.journal_id), size);
-    log.slots().last().map(|commit| commit.epoch)
+    let image = Image::open(fd.as_fd(), size, Key::of(header.journal_id), medium).ok()?;
+    image.slots().last().map(|commit| commit.epoch)
 }

@@ -135,36 +135,6 @@ impl Log {
         }
     }
 
-    /// Finds the segments of a journal that is `length` bytes long. An error names what is wrong; nothing is changed.
-    pub fn find_segments(&self, length: u64) -> Result<()> {
-        let damaged = |what: String| Err(Error::with(libc::EIO, what));
-        let Some(count) = self.extent().read().filter(|&count| count <= SEGMENTS_MAX as u64) else {
-            return damaged("the number of its segments is damaged".into());
-        };
-        for index in 0..count as usize {
-            let geometry = Geometry::of(index);
-            if geometry.end() > length {
-                let end = geometry.end();
-                return damaged(format!(
-                    "the journal is {length} bytes long, segment {index} ends at {end}: it was cut short"
-                ));
-            }
-            if !self.find_segment(geometry) {
-                return damaged(format!("segment {index}, at byte {}: its header is damaged", geometry.start));
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a segment, which lies within the journal, has a sound header; one that has is used from now on.
-    pub fn find_segment(&self, geometry: Geometry) -> bool {
-        let sound = geometry.check_header(self.line(geometry.start), self.key);
-        if sound {
-            self.add(geometry);
-        }
-        sound
-    }
-
     fn add(&self, geometry: Geometry) {
         self.starts[geometry.index].store(geometry.start, Ordering::Release);
         self.segments.store(geometry.index as u32 + 1, Ordering::Release);

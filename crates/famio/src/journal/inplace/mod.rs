@@ -4,6 +4,7 @@
 mod entry;
 mod extent;
 mod free;
+mod image;
 mod log;
 mod segment;
 mod slot;
@@ -11,6 +12,7 @@ mod slot;
 pub(crate) use entry::{Constants, Entry, Kind, Stored, Used};
 pub(crate) use extent::{Extent, OFFSET as EXTENT_OFFSET};
 pub(crate) use free::Free;
+pub(crate) use image::Image;
 pub(crate) use log::Log;
 pub(crate) use segment::{Geometry, SEGMENTS_MAX, SEGMENTS_START};
 pub(crate) use slot::{Commit, SLOTS, STRIDE, Slots};

@@ -64,7 +64,6 @@ impl Geometry {
     }
 
     /// Offset of log block `i` of the segment.
-    #[cfg(test)]
     pub fn block(&self, i: u64) -> u64 {
         self.start + Self::blocks_from(self.count) + (i << CLASS)
     }

@@ -58,11 +58,6 @@ impl<'a> Slots<'a> {
         unsafe { self.medium.flush(self.lines[slot].as_ptr().cast(), 64) }
     }
 
-    /// Starts the write-back of all slots.
-    pub fn flush_all(&self) {
-        (0..SLOTS).for_each(|slot| self.flush(slot));
-    }
-
     /// The words of one copy, and its commit if they are sound.
     pub fn copy(&self, slot: usize, copy: usize) -> ([u64; COPY], Option<Commit>) {
         let words: [u64; COPY] = core::array::from_fn(|i| self.lines[slot][copy * COPY + i].load(Ordering::Acquire));

@@ -1,9 +1,9 @@
 //! What `famio check` says of each segment, where reading a journal stops at the first that is wrong.
 
+use super::ZERO_PAGE;
 use super::geometry::Geometry;
 use super::segment::SegmentHead;
 use super::walk::Reader;
-use super::{PAGE, ZERO_PAGE};
 use crate::error::Result;
 use crate::journal::{BootId, Header, State};
 use std::collections::HashMap;
@@ -27,8 +27,8 @@ pub fn check_segments(journal: BorrowedFd<'_>, header: &Header) -> Result<Vec<(u
                 .push((length, format!("the journal ends here, its segment at byte {at} at {end}: it was cut short")));
             break;
         }
-        let page = reader.bytes(at, PAGE)?;
-        match SegmentHead::get(page) {
+        let page = reader.page(at)?;
+        match SegmentHead::get(&page) {
             None if page == ZERO_PAGE || !strict => {}
             None => problems.push((at, "the head of a segment is damaged".into())),
             Some(head) if head.journal_id != header.journal_id => {

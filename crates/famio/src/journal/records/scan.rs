@@ -106,8 +106,8 @@ impl Scanner<'_> {
     /// Reads the head pages.
     fn segments(&mut self, header: &Header, places: impl Iterator<Item = Place>) -> Result<()> {
         for place in places {
-            let page = self.reader.bytes(place.offset, PAGE)?;
-            match SegmentHead::get(page) {
+            let page = self.reader.page(place.offset)?;
+            match SegmentHead::get(&page) {
                 Some(head) if head.journal_id == header.journal_id && head.position == place.offset => {
                     self.entered.push((place, head));
                 }

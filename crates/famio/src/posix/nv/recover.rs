@@ -55,6 +55,7 @@ fn one(report: Report) -> Result<bool> {
             let by = by.map_or(String::new(), |pid| format!(" by process {pid}"));
             Err(Error::with(libc::EBUSY, format!("{}: in use{by}", what.display())))
         }
+        Outcome::Unexamined(error) => Err(error.context(format_args!("{}: could not be examined", what.display()))),
         Outcome::Failed(error) if error.detail().is_some() => Err(error),
         Outcome::Failed(error) => Err(error.context(what.display())),
     }

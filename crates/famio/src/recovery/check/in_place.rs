@@ -6,12 +6,10 @@ use crate::index::{BLOCK, BLOCKS_MAX};
 use crate::journal::Header;
 use crate::journal::header::LEN as HEADER_LEN;
 use crate::journal::inplace::{
-    Commit, EXTENT_OFFSET, Geometry, Key, Log, SEGMENTS_MAX, SEGMENTS_START, SLOTS, STRIDE, Stored,
+    Commit, EXTENT_OFFSET, Geometry, Image, Key, SEGMENTS_MAX, SEGMENTS_START, SLOTS, STRIDE, Stored,
 };
-use crate::map::Mapping;
 use crate::pmem::medium;
 use crate::recovery::in_place::wrong_with;
-use crate::sys::high_duplicate;
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 
@@ -30,17 +28,16 @@ pub(super) fn check(
         return Ok((0, vec![Problem::at(length, what)]));
     }
     let mut problems = rest_of_slots(journal)?;
-    let map = Mapping::reserve(journal, header.domain, length, false, length as usize)?;
     let medium = medium(header.domain, false);
-    let log = Log::new(high_duplicate(journal)?, map, medium, Key::of(header.journal_id), length);
-    let last = slots(&log, &mut problems);
-    segments(&log, length, &mut problems);
+    let mut image = Image::open(journal, length, Key::of(header.journal_id), medium)?;
+    let last = slots(&image, &mut problems);
+    segments(&mut image, length, &mut problems)?;
     let Some(last) = last else { return Ok((0, problems)) };
     if last.size > BLOCKS_MAX * BLOCK as u64 {
         let what = format!("the last commit says that the file has {} bytes, more than a file can have", last.size);
         problems.push(Problem::at(slot_at(last.epoch as usize % SLOTS), what));
     }
-    entries(&log, file, last, &mut problems)?;
+    entries(&image, file, last, &mut problems)?;
     Ok((last.epoch, problems))
 }
 
@@ -62,8 +59,8 @@ fn rest_of_slots(journal: BorrowedFd<'_>) -> Result<Vec<Problem>> {
 }
 
 /// Every slot has the epoch that was last committed to it, twice; but for the next one, which may be torn. Gives *C*.
-fn slots(log: &Log, problems: &mut Vec<Problem>) -> Option<Commit> {
-    let slots = log.slots();
+fn slots(image: &Image<'_>, problems: &mut Vec<Problem>) -> Option<Commit> {
+    let slots = image.slots();
     let Some(last) = slots.last() else {
         problems.push(Problem::at(slot_at(0), "there is no valid commit slot"));
         return None;
@@ -110,13 +107,13 @@ fn is_cut_short((words, commit): &([u64; 4], Option<Commit>), last: Commit) -> b
     }
 }
 
-/// The number of segments, and each one's header. Those that are sound are known to `log` afterwards.
-fn segments(log: &Log, length: u64, problems: &mut Vec<Problem>) {
-    let extent = log.extent();
+/// The number of segments, and each one's header. Those that are sound are known to `image` afterwards.
+fn segments(image: &mut Image<'_>, length: u64, problems: &mut Vec<Problem>) -> Result<()> {
+    let extent = image.extent();
     let ([(a, a_sound), (b, b_sound)], at) = ([extent.copy(0), extent.copy(1)], EXTENT_OFFSET);
     let Some(count) = extent.read().filter(|&count| count <= SEGMENTS_MAX as u64) else {
         problems.push(Problem::at(at, "the number of its segments is damaged"));
-        return;
+        return Ok(());
     };
     // One after the other, and a segment at a time; back to one when the journal shrinks.
     let near = a.abs_diff(b) <= 1 || a.min(b) == 1;
@@ -129,30 +126,32 @@ fn segments(log: &Log, length: u64, problems: &mut Vec<Problem>) {
             let end = geometry.end();
             let what = format!("the journal ends here, segment {index} at {end}: it was cut short");
             problems.push(Problem::at(length, what));
-            return;
+            return Ok(());
         }
-        if !log.find_segment(geometry) {
+        if !image.find_segment(geometry)? {
             problems.push(Problem::at(geometry.start, format!("the header of segment {index} is damaged")));
-            return; // entries behind it can't be told from log blocks of another
+            return Ok(()); // entries behind it can't be told from log blocks of another
         }
     }
+    Ok(())
 }
 
-fn entries(log: &Log, file: Option<BorrowedFd<'_>>, last: Commit, problems: &mut Vec<Problem>) -> Result<()> {
+fn entries(image: &Image<'_>, file: Option<BorrowedFd<'_>>, last: Commit, problems: &mut Vec<Problem>) -> Result<()> {
     let mut owners: HashMap<u64, u32> = HashMap::new();
-    for number in 0..log.entries() {
-        let at = Geometry::entry_at(number);
-        let mut wrong = |what: &str| problems.push(Problem::at(at, format!("entry {number}: {what}")));
-        let used = match log.entry(number).read(log.key(), number) {
-            Stored::Free => continue,
+    image.each_entry(|number, stored| {
+        let mut wrong = |what: &str| {
+            problems.push(Problem::at(Geometry::entry_at(number), format!("entry {number}: {what}")));
+        };
+        let used = match stored {
+            Stored::Free => return Ok(()),
             Stored::Damaged(what) => {
                 wrong(what);
-                continue;
+                return Ok(());
             }
             Stored::Used(used) => used,
         };
         if let Some(file) = file
-            && let Some(what) = wrong_with(file, log, number, &used, last.epoch, last.size)?
+            && let Some(what) = wrong_with(file, image, number, &used, last.epoch, last.size)?
         {
             wrong(what);
         }
@@ -167,6 +166,6 @@ fn entries(log: &Log, file: Option<BorrowedFd<'_>>, last: Commit, problems: &mut
         if let Some(other) = owners.insert(used.constants.block, number) {
             wrong(&format!("block {} of the file is entry {other}'s, too", used.constants.block));
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }

@@ -6,14 +6,19 @@ mod in_place;
 mod records;
 
 use super::examine::{Examined, examine};
-use super::paths::{file_of, header_of, journals_below, kind_of, open_file, pool_setting};
+use super::find::Place;
+use super::given::Given;
+use super::paths::{Seen, given, key_of, kind_of, pool_setting};
+use super::walk::{Visitor, walk};
 use crate::error::{Error, Result};
 use crate::index::{Claim, owner};
 use crate::journal::header::{Found, Kind};
+use crate::journal::reach::{is_regular, look, look_at, open_looked_at};
 use crate::journal::{Header, State, Verdict};
 use crate::settings::Settings;
 use core::fmt;
 use rustix::fs::{FileType, OFlags};
+use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
@@ -78,16 +83,69 @@ pub struct Checked {
     pub remarks: Vec<String>,
 }
 
-/// Checks the journal of a file, those of a pool, or all below a folder. The error is for a path that is not there.
+/// Checks the journal of a file; or what lies below a folder: its journals, be it a pool or have a `.famio/`, and the files with
+/// a mark. What could not be examined is [`Failed`](Condition::Failed). The error is for a path that is not there.
 pub fn check(path: &Path, settings: &Settings) -> Result<Vec<Checked>> {
+    let mut all = All { settings, checked: Vec::new(), seen: Seen::default() };
     if kind_of(path)? == FileType::Directory {
-        return Ok(journals_below(path)?.iter().map(|(pool, name)| one_journal(pool, name, settings)).collect());
+        walk(path, &mut all)?;
+        return Ok(all.checked);
     }
     let mut checked = Checked::new(PathBuf::new(), Some(path.to_path_buf()));
-    if let Err(e) = open_file(path, OFlags::RDONLY).and_then(|file| with_file(file.as_fd(), settings, &mut checked)) {
-        checked.condition = Condition::Failed(e);
-    }
+    let done = look_at(path).and_then(|file| with_file(file.as_fd(), Given::default(), settings, &mut checked));
+    checked.failed(done);
     Ok(vec![checked])
+}
+
+struct All<'a> {
+    settings: &'a Settings,
+    checked: Vec<Checked>,
+    seen: Seen,
+}
+
+impl Visitor for All<'_> {
+    fn journal(&mut self, place: &Place, name: &str) {
+        let journal = place.pool.path_of(name);
+        let mut checked = Checked::new(journal.clone(), None);
+        let found = place.file_of(name).and_then(|found| Ok((key_of(found.file.as_fd())?, found)));
+        let done = match found {
+            Ok((key, _)) if self.seen.journal(key, &journal) => return,
+            Ok((key, found)) => {
+                self.seen.add(key, &journal);
+                checked.file = Some(found.path.clone());
+                let settings = Settings { pool: pool_setting(place), ..self.settings.clone() };
+                with_file(found.file.as_fd(), given(place, &found), &settings, &mut checked)
+            }
+            Err(e) => without_file(place, name, &e, &mut checked),
+        };
+        checked.failed(done);
+        checked.journal = journal;
+        self.checked.push(checked);
+    }
+
+    fn marked(&mut self, folder: BorrowedFd<'_>, name: &CStr, path: &Path) {
+        let mut checked = Checked::new(PathBuf::new(), Some(path.to_path_buf()));
+        let done = look(folder, name).map_err(Error::from).and_then(|file| {
+            let key = key_of(file.as_fd())?;
+            if self.seen.file(key) {
+                return Ok(false);
+            }
+            let given = Given { path: Some(path), folder: Some(folder), pool: None };
+            let done = with_file(file.as_fd(), given, self.settings, &mut checked);
+            self.seen.add(key, &checked.journal);
+            done.map(|()| true)
+        });
+        if !matches!(done, Ok(false)) {
+            checked.failed(done.map(drop));
+            self.checked.push(checked);
+        }
+    }
+
+    fn unexamined(&mut self, path: &Path, why: Error) {
+        let mut checked = Checked::new(PathBuf::new(), Some(path.to_path_buf()));
+        checked.failed(Err(why));
+        self.checked.push(checked);
+    }
 }
 
 /// Checks the structure of a journal that is active or suspect, against its file where that is there. Both may be open for
@@ -112,16 +170,30 @@ impl Checked {
         Self { journal, file, condition: Condition::Ordinary, problems: Vec::new(), remarks: Vec::new() }
     }
 
+    fn failed(&mut self, done: Result<()>) {
+        if let Err(e) = done {
+            self.condition = Condition::Failed(e);
+        }
+    }
+
     fn conclude(&mut self, epoch: u64) {
         self.condition = if self.problems.is_empty() { Condition::Sound { epoch } } else { Condition::Damaged };
     }
 }
 
-fn with_file(file: BorrowedFd<'_>, settings: &Settings, checked: &mut Checked) -> Result<()> {
-    let stat = rustix::fs::fstat(file)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+fn with_file(looked: BorrowedFd<'_>, given: Given<'_>, settings: &Settings, checked: &mut Checked) -> Result<()> {
+    let stat = rustix::fs::fstat(looked)?;
+    if !is_regular(&stat) {
         return Err(Error::with(libc::EINVAL, "not a regular file, nor a folder"));
     }
+    let file = match open_looked_at(looked, OFlags::RDONLY) {
+        Err(e) if e.errno() == libc::EAGAIN && owner(stat.st_dev, stat.st_ino).is_some() => {
+            checked.condition = Condition::InUse(owner(stat.st_dev, stat.st_ino));
+            return Ok(());
+        }
+        file => file?,
+    };
+    let file = file.as_fd();
     let claim = match Claim::take(file, stat.st_dev, stat.st_ino, false) {
         Err(e) if e.errno() == libc::EBUSY => {
             checked.condition = Condition::InUse(owner(stat.st_dev, stat.st_ino));
@@ -129,7 +201,7 @@ fn with_file(file: BorrowedFd<'_>, settings: &Settings, checked: &mut Checked) -
         }
         claim => claim?,
     };
-    let done = examine(file, &claim, settings, false).and_then(|examined| weigh(file, &examined, checked));
+    let done = examine(file, &claim, settings, false, given).and_then(|examined| weigh(file, &examined, checked));
     claim.leave();
     done
 }
@@ -168,27 +240,10 @@ fn weigh(file: BorrowedFd<'_>, examined: &Examined, checked: &mut Checked) -> Re
     Ok(())
 }
 
-fn one_journal(pool: &Path, name: &str, settings: &Settings) -> Checked {
-    let mut checked = Checked::new(pool.join(name), None);
-    let done = match file_of(pool, name, OFlags::RDONLY) {
-        Ok((path, file)) => {
-            checked.file = Some(path);
-            let settings = Settings { pool: pool_setting(pool), ..settings.clone() };
-            with_file(file.as_fd(), &settings, &mut checked)
-        }
-        Err(e) => without_file(pool, name, &e, &mut checked),
-    };
-    if let Err(e) = done {
-        checked.condition = Condition::Failed(e);
-    }
-    checked.journal = pool.join(name);
-    checked
-}
-
 /// A journal whose header can't be read, or whose file is not there.
-fn without_file(pool: &Path, name: &str, why: &Error, checked: &mut Checked) -> Result<()> {
+fn without_file(place: &Place, name: &str, why: &Error, checked: &mut Checked) -> Result<()> {
     checked.problems.push(Problem::general(why));
-    if let Ok((header, journal)) = header_of(pool, name)
+    if let Ok((header, journal)) = place.header(name)
         && matches!(header.state, State::Active | State::Suspect)
     {
         checked.problems.extend(structure(journal.as_fd(), None, &header)?.1);

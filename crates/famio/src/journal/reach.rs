@@ -1,0 +1,135 @@
+//! Paths that a stranger wrote: the hint in a journal, the pool in a mark. They are followed step by step, and what they
+//! lead to is looked at before it is opened.
+
+use crate::error::{Error, Result};
+use crate::sys::open_again;
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
+use rustix::io::Errno;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Symbolic links on one path, as the kernel has it.
+const LINKS_MAX: u32 = 40;
+
+/// To look at something without opening it: no device is touched, no FIFO waited for, no lease broken.
+const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Looks at `name` in a folder; a symbolic link is not followed. The descriptor is `O_PATH`.
+pub(crate) fn look(folder: BorrowedFd<'_>, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
+    openat(folder, name, LOOK, Mode::empty())
+}
+
+/// Looks at a path that the user named: symbolic links are followed. The descriptor is `O_PATH`.
+pub(crate) fn look_at(path: &Path) -> Result<OwnedFd> {
+    openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(|e| Error::from(e).context(path.display()))
+}
+
+/// Follows an absolute path that a stranger may have written. A symbolic link on it is followed only if it is root's or
+/// ours: another user's could lead anywhere. The descriptor is `O_PATH`.
+pub(crate) fn reach(path: &Path) -> Result<OwnedFd> {
+    let root = || openat(CWD, c"/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let failed = |e: Errno| Error::from(e).context(path.display());
+    if !path.is_absolute() {
+        return Err(Error::new(libc::ENOENT));
+    }
+    let mut here = root().map_err(failed)?;
+    let mut rest: Vec<Vec<u8>> = Vec::new();
+    push_parts(&mut rest, path.as_os_str().as_bytes());
+    let mut links = 0;
+    while let Some(name) = rest.pop() {
+        let next = openat(&here, &*name, LOOK, Mode::empty()).map_err(failed)?;
+        let stat = fstat(&next)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
+            here = next;
+            continue;
+        }
+        links += 1;
+        if ![0, rustix::process::geteuid().as_raw()].contains(&stat.st_uid) || links > LINKS_MAX {
+            let what = format!("{}: leads through a symbolic link of user {}", path.display(), stat.st_uid);
+            return Err(Error::with(libc::ELOOP, what));
+        }
+        let target = readlinkat(&next, c"", Vec::new()).map_err(failed)?;
+        if target.to_bytes().starts_with(b"/") {
+            here = root().map_err(failed)?;
+        }
+        push_parts(&mut rest, target.to_bytes());
+    }
+    Ok(here)
+}
+
+/// The parts of a path, the first one last.
+fn push_parts(rest: &mut Vec<Vec<u8>>, path: &[u8]) {
+    let parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".");
+    rest.extend(parts.rev().map(<[u8]>::to_vec));
+}
+
+/// Whether it is a regular file.
+pub(crate) fn is_regular(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+}
+
+/// Opens what was looked at, which has to be a regular file; by its inode, so that it is that very file. Waits for nobody:
+/// `EAGAIN` where a process holds a lease on it.
+pub(crate) fn open_looked_at(looked: BorrowedFd<'_>, access: OFlags) -> Result<OwnedFd> {
+    if !is_regular(&fstat(looked)?) {
+        return Err(Error::with(libc::EINVAL, "not a regular file"));
+    }
+    open_again(looked, access | OFlags::NONBLOCK | OFlags::NOCTTY).map_err(|e| match e {
+        Errno::WOULDBLOCK => Error::with(libc::EAGAIN, "another process holds a lease on it; not waited for"),
+        e => e.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Scratch;
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::{MetadataExt, lchown, symlink};
+
+    fn inode(fd: &OwnedFd) -> u64 {
+        fstat(fd).unwrap().st_ino
+    }
+
+    #[test]
+    fn paths_are_followed_through_trusted_links_only() {
+        let dir = Scratch::new();
+        let sub = dir.path("sub");
+        std::fs::create_dir(&sub).unwrap();
+        std::fs::write(sub.join("file"), b"x").unwrap();
+        let wanted = std::fs::metadata(sub.join("file")).unwrap().ino();
+        assert_eq!(inode(&reach(&sub.join("file")).unwrap()), wanted);
+        symlink("sub", dir.path("relative")).unwrap();
+        symlink(&sub, dir.path("absolute")).unwrap();
+        for link in ["relative", "absolute"] {
+            assert_eq!(inode(&reach(&dir.path(link).join("../sub/file")).unwrap()), wanted, "{link}");
+        }
+        symlink("loop", dir.path("loop")).unwrap();
+        assert_eq!(reach(&dir.path("loop")).unwrap_err().errno(), libc::ELOOP);
+        assert_eq!(reach(&dir.path("none")).unwrap_err().errno(), libc::ENOENT);
+        assert_eq!(reach(&sub.join("file/x")).unwrap_err().errno(), libc::ENOTDIR);
+        assert_eq!(reach(Path::new("sub/file")).unwrap_err().errno(), libc::ENOENT);
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: links of other users, not root");
+            return;
+        }
+        lchown(dir.path("relative"), Some(1234), Some(1234)).unwrap();
+        let error = reach(&dir.path("relative/file")).unwrap_err();
+        assert!(error.errno() == libc::ELOOP && error.to_string().contains("user 1234"), "{error}");
+    }
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        let dir = Scratch::new();
+        std::fs::write(dir.path("file"), b"x").unwrap();
+        rustix::fs::mkfifoat(CWD, dir.path("fifo"), Mode::RUSR | Mode::WUSR).unwrap();
+        symlink("file", dir.path("link")).unwrap();
+        let folder = look_at(dir.root()).unwrap();
+        open_looked_at(look(folder.as_fd(), "file").unwrap().as_fd(), OFlags::RDWR).unwrap();
+        for other in ["fifo", "link", "."] {
+            let looked = look(folder.as_fd(), other).unwrap();
+            assert_eq!(open_looked_at(looked.as_fd(), OFlags::RDONLY).unwrap_err().errno(), libc::EINVAL, "{other}");
+        }
+    }
+}

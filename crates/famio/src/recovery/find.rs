@@ -1,0 +1,122 @@
+//! The file of a journal that a walk came by.
+
+use crate::error::{Error, Result};
+use crate::journal::header::first_bytes;
+use crate::journal::pool::{SUFFIX, is_journal_name};
+use crate::journal::reach::{is_regular, look, reach};
+use crate::journal::{Header, Identity, Pool};
+use core::cell::{Cell, OnceCell};
+use rustix::fs::{AtFlags, Dir, FileType, fstat, statat};
+use std::collections::HashMap;
+use std::ffi::{CString, OsStr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// A pool, and the files beside it.
+pub(super) struct Place {
+    pub pool: Pool,
+    /// The regular files beside a `.famio/`, by the hash of their identities: made once, for however many journals.
+    beside: OnceCell<HashMap<u128, CString>>,
+    looked: Cell<usize>,
+}
+
+/// A journal's file, only looked at so far (`O_PATH`).
+pub(super) struct Located {
+    pub path: PathBuf,
+    pub file: OwnedFd,
+    /// Whether it lies beside the pool, a `.famio/`.
+    pub is_beside: bool,
+}
+
+impl Place {
+    pub fn new(pool: Pool) -> Self {
+        Self { pool, beside: OnceCell::new(), looked: Cell::new(0) }
+    }
+
+    /// How many files were asked who they are.
+    #[cfg(test)]
+    pub fn looked(&self) -> usize {
+        self.looked.get()
+    }
+
+    /// The header of a journal, and the journal, to be read only.
+    pub fn header(&self, name: &str) -> Result<(Header, OwnedFd)> {
+        self.pool.check(None)?;
+        let fd = self.pool.open_read_only(name, None)?.ok_or(Error::new(libc::ENOENT))?;
+        let (bytes, length) = first_bytes(fd.as_fd())?;
+        Ok((Header::read(&bytes[..length])?.0, fd))
+    }
+
+    /// The file that a journal names: by its path's hint, if the file there has the journal's identity; else, for a
+    /// `.famio/`, by a look at the files beside it. A journal without a header, whose creation was cut short, has its name of
+    /// its file.
+    pub fn file_of(&self, name: &str) -> Result<Located> {
+        let header = self.header(name).map(|(header, _)| header);
+        if let Ok(header) = &header
+            && let Some(found) = self.by_hint(header)
+        {
+            return Ok(found);
+        }
+        let hash = match &header {
+            Ok(header) => Some(header.identity.hash128()),
+            Err(_) => hash_in(name),
+        };
+        if let (Some(hash), Some(folder)) = (hash, self.pool.parent())
+            && let Some(name) = self.beside(folder)?.get(&hash)
+            && let Ok(file) = look(folder, &**name)
+            && Identity::of_fd(file.as_fd())?.hash128() == hash
+        {
+            let path = self.pool.path().with_file_name(OsStr::from_bytes(name.to_bytes()));
+            return Ok(Located { path, file, is_beside: true });
+        }
+        let header = header?;
+        let hint = header.path_hint.display();
+        let what = format!("its file, last seen as {hint}, is not there: bring it back, or recover it by its own path");
+        Err(Error::with(libc::ENOENT, what))
+    }
+
+    fn by_hint(&self, header: &Header) -> Option<Located> {
+        let path: &Path = &header.path_hint;
+        let file = reach(path).ok()?;
+        let stat = fstat(&file).ok().filter(is_regular)?;
+        // Before anybody asks it more: a file in /proc or /sys is nobody's data.
+        if !crate::pmem::is_known(file.as_fd()) || Identity::of_fd(file.as_fd()).ok()? != header.identity {
+            return None;
+        }
+        let is_beside = match (self.pool.parent(), path.file_name()) {
+            (Some(folder), Some(name)) => statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)
+                .is_ok_and(|found| (found.st_dev, found.st_ino) == (stat.st_dev, stat.st_ino)),
+            _ => false,
+        };
+        Some(Located { path: path.to_path_buf(), file, is_beside })
+    }
+
+    fn beside(&self, folder: BorrowedFd<'_>) -> Result<&HashMap<u128, CString>> {
+        if let Some(known) = self.beside.get() {
+            return Ok(known);
+        }
+        let mut files = HashMap::new();
+        for entry in Dir::read_from(folder)? {
+            let entry = entry?;
+            if !matches!(entry.file_type(), FileType::RegularFile | FileType::Unknown) {
+                continue;
+            }
+            let Ok(file) = look(folder, entry.file_name()) else { continue };
+            if !fstat(&file).is_ok_and(|stat| is_regular(&stat)) {
+                continue;
+            }
+            self.looked.set(self.looked.get() + 1);
+            if let Ok(identity) = Identity::of_fd(file.as_fd()) {
+                files.insert(identity.hash128(), entry.file_name().to_owned());
+            }
+        }
+        Ok(self.beside.get_or_init(|| files))
+    }
+}
+
+/// The hash in a journal's name.
+fn hash_in(name: &str) -> Option<u128> {
+    let stem = name.strip_suffix(SUFFIX).filter(|_| is_journal_name(name))?;
+    u128::from_str_radix(stem, 16).ok()
+}

@@ -1,0 +1,228 @@
+//! Everything below a folder that is of interest: journals, files with a mark, and what could not be looked at.
+//!
+//! The walk goes by descriptors, so that no path is too long, and neither depth nor descriptors run out: it has no recursion,
+//! and of a deep chain of folders only the first ones stay open. Symbolic links are not followed; other file systems are.
+
+use super::find::Place;
+use crate::error::{Error, Result};
+use crate::journal::mark;
+use crate::journal::pool::{BESIDE, Pool, is_journal_name};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, fstat, openat, statat};
+use rustix::io::Errno;
+use std::ffi::{CStr, CString, OsStr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// So many folders of a chain stay open; the deeper ones are found again from below.
+const OPEN_MAX: usize = 32;
+
+/// Who is told what a walk comes by.
+pub(super) trait Visitor {
+    /// A journal in a pool.
+    fn journal(&mut self, place: &Place, name: &str);
+    /// A regular file with a mark, after the journals of the `.famio/` beside it.
+    fn marked(&mut self, folder: BorrowedFd<'_>, name: &CStr, path: &Path);
+    /// Something that could not be looked at.
+    fn unexamined(&mut self, path: &Path, why: Error);
+}
+
+/// A folder on the way down.
+struct Level {
+    /// `None`: closed meanwhile.
+    folder: Option<OwnedFd>,
+    /// Device and inode.
+    key: (u64, u64),
+    /// Bytes of its path.
+    path: usize,
+    /// The folders in it that are to be visited, the next one last.
+    folders: Vec<CString>,
+    /// The regular files in it, until they have been asked for marks: when `.famio/` has been visited.
+    files: Vec<CString>,
+}
+
+/// Walks through `root`. The error is for a system without `/proc`; everything else is the visitor's.
+pub(super) fn walk(root: &Path, visitor: &mut dyn Visitor) -> Result<()> {
+    rustix::fs::stat(c"/proc/thread-self/fd").map_err(|e| Error::from(e).context("/proc/thread-self/fd"))?;
+    let mut walk = Walk { path: root.as_os_str().as_bytes().to_vec(), levels: Vec::new(), visitor };
+    match openat(CWD, root, FOLDER - OFlags::NOFOLLOW, Mode::empty()) {
+        Ok(folder) => walk.enter(folder, root.file_name().is_some_and(|name| name == BESIDE)),
+        Err(e) => walk.unexamined(e),
+    }
+    while walk.step() {}
+    Ok(())
+}
+
+const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+
+struct Walk<'a> {
+    path: Vec<u8>,
+    levels: Vec<Level>,
+    visitor: &'a mut dyn Visitor,
+}
+
+impl Walk<'_> {
+    fn path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.path))
+    }
+
+    fn unexamined(&mut self, why: impl Into<Error>) {
+        let path = Path::new(OsStr::from_bytes(&self.path));
+        self.visitor.unexamined(path, why.into());
+    }
+
+    /// Adds a name to the path, for the time of a call.
+    fn with<R>(&mut self, name: &[u8], act: impl FnOnce(&mut Self) -> R) -> R {
+        let length = self.path.len();
+        if !self.path.ends_with(b"/") {
+            self.path.push(b'/');
+        }
+        self.path.extend_from_slice(name);
+        let result = act(self);
+        self.path.truncate(length);
+        result
+    }
+
+    /// One step; `false` at the end.
+    fn step(&mut self) -> bool {
+        let depth = self.levels.len();
+        let Some(level) = self.levels.last_mut() else { return false };
+        self.path.truncate(level.path);
+        if level.folder.is_some() && level.folders.last().is_none_or(|name| name.as_bytes() != BESIDE.as_bytes()) {
+            self.ask_for_marks();
+        }
+        let Some(level) = self.levels.last_mut() else { return false };
+        let Some(folder) = &level.folder else {
+            // It was moved, while what lies below it was walked through, and can't be found any more.
+            if !level.folders.is_empty() || !level.files.is_empty() {
+                self.unexamined(Error::with(libc::ESTALE, "it was moved meanwhile, and not walked through to its end"));
+            }
+            self.levels.pop();
+            return true;
+        };
+        let Some(name) = level.folders.pop() else {
+            self.leave();
+            return true;
+        };
+        let opened = openat(folder, &*name, FOLDER, Mode::empty());
+        let length = self.path.len();
+        if !self.path.ends_with(b"/") {
+            self.path.push(b'/');
+        }
+        self.path.extend_from_slice(name.as_bytes());
+        match opened {
+            Ok(folder) => {
+                self.enter(folder, name.as_bytes() == BESIDE.as_bytes());
+                // Those in the middle; the one above is the parent of what is looked at.
+                if depth > OPEN_MAX {
+                    self.levels[depth - 2].folder = None;
+                }
+            }
+            Err(Errno::NOENT) => self.path.truncate(length), // removed meanwhile
+            Err(e) => {
+                self.unexamined(e);
+                self.path.truncate(length);
+            }
+        }
+        true
+    }
+
+    /// Lists a folder, whose path is the walk's, and shows its journals.
+    fn enter(&mut self, folder: OwnedFd, is_beside: bool) {
+        let key = match fstat(&folder) {
+            Ok(stat) => (stat.st_dev, stat.st_ino),
+            Err(e) => return self.unexamined(e),
+        };
+        let (mut folders, mut files, mut journals) = (Vec::new(), Vec::new(), Vec::new());
+        match Dir::read_from(&folder) {
+            Err(e) => self.unexamined(e),
+            Ok(entries) => {
+                for entry in entries {
+                    let entry = match entry {
+                        Ok(entry) => entry,
+                        Err(e) => {
+                            self.unexamined(Error::from(e).context("it could not be listed to its end"));
+                            break;
+                        }
+                    };
+                    let name = entry.file_name();
+                    if [&b"."[..], b".."].contains(&name.to_bytes()) {
+                        continue;
+                    }
+                    let kind = match entry.file_type() {
+                        FileType::Unknown => match statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+                            Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+                            Err(Errno::NOENT) => continue,
+                            Err(e) => {
+                                self.with(name.to_bytes(), |walk| walk.unexamined(e));
+                                continue;
+                            }
+                        },
+                        kind => kind,
+                    };
+                    match (kind, name.to_str().ok().filter(|name| is_journal_name(name))) {
+                        (FileType::Directory, _) => folders.push(name.to_owned()),
+                        (_, Some(name)) => journals.push(name.to_owned()),
+                        (FileType::RegularFile, None) => files.push(name.to_owned()),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        journals.sort_unstable();
+        // `.famio/` first: what is recovered there has no mark any more.
+        folders.sort_unstable_by(|a, b| (is_dot(a), b).cmp(&(is_dot(b), a)));
+        files.sort_unstable();
+        if !journals.is_empty() {
+            match self.place(&folder, is_beside) {
+                Ok(place) => journals.iter().for_each(|name| self.visitor.journal(&place, name)),
+                Err(e) => self.unexamined(e),
+            }
+        }
+        self.levels.push(Level { folder: Some(folder), key, path: self.path.len(), folders, files });
+    }
+
+    fn place(&self, folder: &OwnedFd, is_beside: bool) -> Result<Place> {
+        let duplicate = |fd| rustix::io::fcntl_dupfd_cloexec(fd, 0);
+        let parent = match self.levels.last().and_then(|level| level.folder.as_ref()) {
+            _ if !is_beside => None,
+            Some(parent) => Some(duplicate(parent)?),
+            None => Some(openat(folder, c"..", FOLDER, Mode::empty())?), // the walk begins here
+        };
+        Ok(Place::new(Pool::of_folder(duplicate(folder)?, self.path().to_path_buf(), parent)))
+    }
+
+    fn ask_for_marks(&mut self) {
+        let Some(level) = self.levels.last_mut() else { return };
+        let Some(folder) = level.folder.take() else { return };
+        for name in core::mem::take(&mut level.files) {
+            let asked = mark::is_on(folder.as_fd(), &name);
+            self.with(name.to_bytes(), |walk| match asked {
+                Ok(false) => {}
+                Ok(true) => {
+                    let path = Path::new(OsStr::from_bytes(&walk.path));
+                    walk.visitor.marked(folder.as_fd(), &name, path);
+                }
+                Err(e) => walk.unexamined(e),
+            });
+        }
+        if let Some(level) = self.levels.last_mut() {
+            level.folder = Some(folder);
+        }
+    }
+
+    /// Back to the folder above.
+    fn leave(&mut self) {
+        let Some(left) = self.levels.pop() else { return };
+        let Some(above) = self.levels.last_mut() else { return };
+        if let (None, Some(folder)) = (&above.folder, left.folder) {
+            let found = openat(&folder, c"..", FOLDER, Mode::empty()).ok();
+            // Somebody may have moved the one that was left.
+            above.folder = found.filter(|found| fstat(found).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == above.key));
+        }
+    }
+}
+
+fn is_dot(name: &CStr) -> bool {
+    name.to_bytes() == BESIDE.as_bytes()
+}
