@@ -109,6 +109,16 @@ impl Home {
         end <= shared.physical.load(Ordering::Acquire) && !self.sparse.load(Ordering::Relaxed)
     }
 
+    /// Where the blocks end that the file has, or has room made for.
+    pub fn room_end(&self, shared: &Shared) -> u64 {
+        shared.physical.load(Ordering::Acquire).max(self.reserved.load(Ordering::Acquire))
+    }
+
+    /// Whether it may have holes.
+    pub fn is_sparse(&self) -> bool {
+        self.sparse.load(Ordering::Relaxed)
+    }
+
     /// Whether its pages may be gathered to huge ones: those of a file in memory that has memory everywhere. A hole would take some.
     pub fn may_gather(&self) -> bool {
         let in_memory = matches!(self.domain, Domain::Process | Domain::Emulated);
@@ -137,12 +147,12 @@ impl Home {
     #[cold]
     fn reserve_more(&self, fds: &Descriptors, start: u64, end: u64) -> Result<()> {
         let have = self.reserved.load(Ordering::Acquire);
-        self.top.fetch_max(end, Ordering::SeqCst);
+        let top = self.top.fetch_max(end, Ordering::SeqCst);
         if end <= have {
             return fds.with(true, |fd| allocate(fd, start, end));
         }
-        if start > have + STEP_MAX {
-            // A far write leaves a hole.
+        if start > have + STEP_MAX || top > end {
+            // A far write leaves a hole, and what is written in that later fills no more of it.
             self.sparse.store(true, Ordering::Relaxed);
             return fds.with(true, |fd| allocate(fd, start, end));
         }

@@ -25,6 +25,7 @@ mod names;
 pub mod nv;
 mod open;
 mod open_plain;
+mod openat2;
 mod ordinary;
 mod policy;
 mod position;
@@ -70,7 +71,7 @@ pub use splice::splice;
 pub use stat::{fstat, fstatat, statx};
 pub use streams::{stream_closing, stream_opened, stream_opening, streams_matter};
 pub use sync::{fdatasync, fsync, sync, sync_file_range, syncfs};
-pub use times::{set_by_descriptor, set_by_path};
+pub use times::{mode_was_set, set_by_descriptor, set_by_path};
 pub use vector::{preadv, preadv2, pwritev, pwritev2, readv, writev};
 
 /// What a system call returns: `-4095..=-1` is a negated errno.

@@ -172,11 +172,26 @@ pub(super) fn stat_of(fd: RawFd) -> core::result::Result<Stat, i32> {
     }
 }
 
-/// `opened`: by [`open_plain`], with these very flags.
+/// The access mode and the flags with which the kernel opens an atomic file, for what the program asks for.
+pub(super) fn for_kernel(flags: i32) -> (i32, i32) {
+    let asked = flags & libc::O_ACCMODE;
+    // Both writing (a granule is filled from the file) and cutting need a descriptor for both.
+    let access = if asked == libc::O_WRONLY || flags & libc::O_TRUNC != 0 { libc::O_RDWR } else { asked };
+    (access, flags & !(libc::O_ACCMODE | libc::O_TRUNC | EMULATED | O_ATOMIC) | access)
+}
+
+/// After an `open` that failed: an access that was asked for only by us may be why.
+pub(super) fn say_write_only(error: Ret, flags: i32, access: i32, path: &CStr) {
+    if error == fail(libc::EACCES) && access != flags & libc::O_ACCMODE && process::say_once(process::Once::WriteOnly) {
+        process::say(path, "refused: an atomic file is written with read access too; give the user read permission");
+    }
+}
+
+/// `opened`: by the kernel, with the flags of [`for_kernel`].
 ///
 /// # Safety
 /// `path` is a C string.
-unsafe fn open_atomic(
+pub(super) unsafe fn open_atomic(
     config: &Config,
     dirfd: RawFd,
     path: *const c_char,
@@ -200,11 +215,8 @@ unsafe fn open_atomic(
         process::say(said, "refused (EBUSY): an atomic file cannot be opened between vfork(2) and exec(3)");
         return fail(libc::EBUSY);
     }
-    let asked = flags & libc::O_ACCMODE;
     let cut = flags & libc::O_TRUNC != 0;
-    // Both writing (a granule is filled from the file) and cutting need a descriptor for both.
-    let kernel_access = if asked == libc::O_WRONLY || cut { libc::O_RDWR } else { asked };
-    let kernel_flags = flags & !(libc::O_ACCMODE | libc::O_TRUNC | EMULATED | O_ATOMIC) | kernel_access;
+    let (kernel_access, kernel_flags) = for_kernel(flags);
     if opened.is_none()
         && table::any()
         // SAFETY: the path is good.
@@ -220,12 +232,7 @@ unsafe fn open_atomic(
         None => unsafe { raw!(SYS_openat, dirfd, path, kernel_flags, mode) },
     };
     if fd < 0 {
-        if fd == fail(libc::EACCES) && kernel_access != asked && process::say_once(process::Once::WriteOnly) {
-            process::say(
-                said,
-                "refused: an atomic file is written with read access too; give the user read permission",
-            );
-        }
+        say_write_only(fd, flags, kernel_access, said);
         return fd;
     }
     let fd = if flags & O_ATOMIC != 0 { above_standard(fd as RawFd, flags) } else { fd };
@@ -237,7 +244,7 @@ unsafe fn open_atomic(
         table::forget(fd);
     }
     match attach(config, fd, said, flags & (libc::O_ACCMODE | EMULATED), kernel_access, Some(0)) {
-        Ok(handle) if !cut || handle.file().size() == 0 => fd as Ret,
+        Ok(handle) if !cut || (handle.file().size() == 0 && !has_set_id(fd)) => fd as Ret,
         Ok(handle) => match handle.file().set_size(0) {
             Ok(()) => fd as Ret,
             Err(error) => {
@@ -251,6 +258,11 @@ unsafe fn open_atomic(
             refused(said, &error)
         }
     }
+}
+
+/// Whether there is something that even a cut of nothing takes away.
+fn has_set_id(fd: RawFd) -> bool {
+    stat_of(fd).is_ok_and(|stat| stat.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0)
 }
 
 fn refused(path: &CStr, error: &Error) -> Ret {

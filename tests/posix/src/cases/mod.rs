@@ -9,6 +9,7 @@ mod open;
 mod rights;
 mod script;
 mod size;
+mod suites;
 mod times;
 
 use crate::left;
@@ -38,7 +39,8 @@ pub struct Differs {
     why: &'static str,
 }
 
-const ALL: [&[Case]; 7] = [open::CASES, names::CASES, size::CASES, times::CASES, rights::CASES, io::CASES, maps::CASES];
+const ALL: [&[Case]; 8] =
+    [open::CASES, names::CASES, size::CASES, times::CASES, rights::CASES, io::CASES, maps::CASES, suites::CASES];
 
 fn cases() -> impl Iterator<Item = &'static Case> {
     ALL.into_iter().flatten()
