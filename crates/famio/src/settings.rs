@@ -40,6 +40,8 @@ pub struct Settings {
     pub policy: PolicyChoice,
     /// How far a file's journal may grow, in bytes.
     pub journal_limit: u64,
+    /// A file that can't be protected is an error. Otherwise it becomes the kernel's, with a notice on stderr.
+    pub require: bool,
 }
 
 impl Default for Settings {
@@ -50,6 +52,7 @@ impl Default for Settings {
             emulated: false,
             policy: PolicyChoice::Auto,
             journal_limit: 4 << 30,
+            require: false,
         }
     }
 }

@@ -46,11 +46,15 @@ pub struct Protect {
     /// refuse, so that it falls back to ordinary calls]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "refuse|allow")]
     async_io: Option<AsyncIoName>,
+    /// A selected file that can't be protected, or a glob that selects nothing, is an error and not a notice
+    #[arg(long)]
+    require: bool,
 }
 
 const HELP: &str = "\
 Settings also come from the environment (FAMIO_ATOMIC, one glob per line, FAMIO_POOL, FAMIO_DURABILITY,
-FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_JOURNAL_LIMIT, FAMIO_ASYNC_IO) and from famio.toml in this folder or one above:
+FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_JOURNAL_LIMIT, FAMIO_ASYNC_IO, FAMIO_REQUIRE) and from famio.toml in this folder
+or one above:
 
   atomic = [\"app.db\", \"data/**/*.db\"]     # paths from famio.toml's folder on
   pool = \"/mnt/pmem/pool\"
@@ -58,6 +62,7 @@ FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_JOURNAL_LIMIT, FAMIO_ASYNC_IO) and from famio.
   policy = \"auto\"
   journal-limit = \"4GiB\"
   async-io = \"refuse\"
+  require = true
 
 The command line wins over the environment, the environment over famio.toml; globs of all three add up.
 
@@ -122,5 +127,6 @@ fn gather(protect: &Protect) -> Result<Layer, String> {
     top.policy = protect.policy;
     top.journal_limit = protect.journal_limit;
     top.async_io = protect.async_io;
+    top.require = protect.require.then_some(true);
     settings::gather(top, protect.options.config.as_deref())
 }

@@ -20,6 +20,8 @@ pub const POLICY: &str = "FAMIO_POLICY";
 pub const JOURNAL_LIMIT: &str = "FAMIO_JOURNAL_LIMIT";
 /// `refuse` or `allow`.
 pub const ASYNC_IO: &str = "FAMIO_ASYNC_IO";
+/// `1` or `0`.
+pub const REQUIRE: &str = "FAMIO_REQUIRE";
 
 /// Reads the variables; an empty one says nothing.
 pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<Layer, String> {
@@ -42,7 +44,18 @@ pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<
         policy: word::<PolicyName>(POLICY, get(POLICY))?,
         journal_limit: limit,
         async_io: word::<AsyncIoName>(ASYNC_IO, get(ASYNC_IO))?,
+        require: truth(REQUIRE, get(REQUIRE))?,
     })
+}
+
+/// `1` or `0`.
+fn truth(name: &str, value: Option<OsString>) -> Result<Option<bool>, String> {
+    match value.as_ref().map(|value| value.as_bytes()) {
+        None => Ok(None),
+        Some(b"1") => Ok(Some(true)),
+        Some(b"0") => Ok(Some(false)),
+        Some(other) => Err(format!("{name}: '{}' is not one of: 1, 0", String::from_utf8_lossy(other))),
+    }
 }
 
 /// One of a set of words.
@@ -69,6 +82,8 @@ mod tests {
         assert_eq!(with(POLICY, "redo").unwrap().policy, Some(PolicyName::Redo));
         assert_eq!(with(POOL, "pool").unwrap().pool.unwrap(), Path::new("/tmp/pool"));
         assert_eq!(with(ATOMIC, "a.db\n\nx/*.db").unwrap().atomic, ["a.db", "/tmp/x/*.db"]);
+        assert_eq!(with(REQUIRE, "1").unwrap().require, Some(true));
+        assert_eq!(with(REQUIRE, "0").unwrap().require, Some(false));
         assert_eq!(with(POLICY, "").unwrap(), Layer::default());
     }
 
@@ -78,6 +93,7 @@ mod tests {
             with(POLICY, "maybe").unwrap_err(),
             "FAMIO_POLICY: 'maybe' is not one of: auto, undo, redo, alternate"
         );
+        assert!(with(REQUIRE, "yes").unwrap_err().starts_with("FAMIO_REQUIRE: "));
         assert!(with(JOURNAL_LIMIT, "lots").unwrap_err().starts_with("FAMIO_JOURNAL_LIMIT: "));
         assert!(with(ATOMIC, "/a[").unwrap_err().starts_with("FAMIO_ATOMIC: "));
     }

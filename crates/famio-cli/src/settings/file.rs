@@ -19,6 +19,7 @@ struct Text {
     policy: Option<PolicyName>,
     journal_limit: Option<Size>,
     async_io: Option<AsyncIoName>,
+    require: Option<bool>,
 }
 
 /// The nearest `famio.toml` in `here` and above, up to `home` where that is above, else up to the root.
@@ -54,6 +55,7 @@ pub fn read(path: &Path) -> Result<Layer, String> {
         policy: text.policy,
         journal_limit: text.journal_limit,
         async_io: text.async_io,
+        require: text.require,
     })
 }
 
@@ -74,7 +76,7 @@ mod tests {
         let root = folder.path().canonicalize().unwrap();
         let path = root.join(NAME);
         let text = "atomic = ['./app.db', '/x/*.db']\npool = 'pool'\ndurability = 'process'\ndomain = 'emulated'\n\
-                    policy = 'undo'\njournal-limit = '1GiB'\nasync-io = 'allow'\n";
+                    policy = 'undo'\njournal-limit = '1GiB'\nasync-io = 'allow'\nrequire = true\n";
         std::fs::write(&path, text).unwrap();
         let layer = read(&path).unwrap();
         assert_eq!(layer.atomic, [root.join("app.db").as_os_str(), OsStr::new("/x/*.db")]);
@@ -84,6 +86,7 @@ mod tests {
         assert_eq!(layer.policy, Some(PolicyName::Undo));
         assert_eq!(layer.journal_limit, Some(Size(1 << 30)));
         assert_eq!(layer.async_io, Some(AsyncIoName::Allow));
+        assert_eq!(layer.require, Some(true));
     }
 
     #[test]

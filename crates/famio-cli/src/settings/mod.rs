@@ -90,6 +90,8 @@ pub struct Layer {
     pub journal_limit: Option<Size>,
     /// Whether io_uring and kernel AIO may be set up.
     pub async_io: Option<AsyncIoName>,
+    /// Whether a file that can't be protected is an error.
+    pub require: Option<bool>,
 }
 
 impl Layer {
@@ -108,6 +110,7 @@ impl Layer {
             policy: self.policy.or(below.policy),
             journal_limit: self.journal_limit.or(below.journal_limit),
             async_io: self.async_io.or(below.async_io),
+            require: self.require.or(below.require),
         }
     }
 
@@ -128,6 +131,7 @@ impl Layer {
                 Some(PolicyName::Auto) | None => PolicyChoice::Auto,
             },
             journal_limit: self.journal_limit.map_or(default.journal_limit, |Size(bytes)| bytes),
+            require: self.require.unwrap_or(default.require),
         }
     }
 
@@ -141,6 +145,7 @@ impl Layer {
         add(environment::POLICY, self.policy.map(name_of));
         add(environment::JOURNAL_LIMIT, self.journal_limit.map(|Size(bytes)| bytes.to_string().into()));
         add(environment::ASYNC_IO, self.async_io.map(name_of));
+        add(environment::REQUIRE, self.require.map(|require| if require { "1" } else { "0" }.into()));
         list
     }
 }
@@ -209,6 +214,7 @@ mod tests {
             policy: Some(PolicyName::Alternate),
             journal_limit: Some(Size(5)),
             async_io: Some(AsyncIoName::Allow),
+            require: Some(true),
         };
         let expected = [
             ("FAMIO_ATOMIC", "/a\n/b*"),
@@ -218,6 +224,7 @@ mod tests {
             ("FAMIO_POLICY", "alternate"),
             ("FAMIO_JOURNAL_LIMIT", "5"),
             ("FAMIO_ASYNC_IO", "allow"),
+            ("FAMIO_REQUIRE", "1"),
         ];
         assert_eq!(layer.variables(), expected.map(|(name, value)| (name, OsString::from(value))));
     }

@@ -93,6 +93,11 @@ fn parse_settings<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>) -> Result<(S
             None => return bad("FAMIO_JOURNAL_LIMIT", value, "a number of bytes, with K, M or G if you like"),
         }
     }
+    settings.require = match text("FAMIO_REQUIRE")? {
+        None | Some("0") => false,
+        Some("1") => true,
+        Some(other) => return bad("FAMIO_REQUIRE", other, "1 or 0"),
+    };
     let async_io = match text("FAMIO_ASYNC_IO")? {
         None | Some("refuse") => false,
         Some("allow") => true,
@@ -174,6 +179,7 @@ mod tests {
             ("FAMIO_POLICY", "redo"),
             ("FAMIO_JOURNAL_LIMIT", "16M"),
             ("FAMIO_ASYNC_IO", "allow"),
+            ("FAMIO_REQUIRE", "1"),
         ])
         .unwrap()
         .unwrap();
@@ -182,6 +188,7 @@ mod tests {
         assert_eq!(config.settings.policy, PolicyChoice::Redo);
         assert_eq!(config.settings.journal_limit, 16 << 20);
         assert!(config.async_io && !with(&[("FAMIO_ATOMIC", "x")]).unwrap().unwrap().async_io);
+        assert!(config.settings.require && !with(&[("FAMIO_ATOMIC", "x")]).unwrap().unwrap().settings.require);
         assert!(config.warning().unwrap().contains("FAMIO_DURABILITY"));
     }
 
@@ -192,6 +199,7 @@ mod tests {
             ("FAMIO_DOMAIN", "pmem"),
             ("FAMIO_POLICY", "Undo"),
             ("FAMIO_ASYNC_IO", "yes"),
+            ("FAMIO_REQUIRE", "yes"),
             ("FAMIO_JOURNAL_LIMIT", "-1"),
             ("FAMIO_JOURNAL_LIMIT", "0"),
             ("FAMIO_JOURNAL_LIMIT", "99999999999G"),

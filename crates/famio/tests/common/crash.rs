@@ -118,7 +118,7 @@ const MAPS: &str = "FAMIO_CRASH_MAPS";
 pub const MEETS: &str = "FAMIO_CRASH_MEETS";
 
 fn settings_text(settings: &Settings) -> String {
-    let Settings { pool, durability, emulated, policy, journal_limit } = settings;
+    let Settings { pool, durability, emulated, policy, journal_limit, require: _ } = settings;
     let pool = pool.as_ref().map_or(String::new(), |pool| pool.display().to_string());
     format!("{policy:?},{emulated},{journal_limit},{durability:?},{pool}")
 }
@@ -137,6 +137,7 @@ fn settings_of(text: &str) -> Settings {
         journal_limit: words[2].parse().unwrap(),
         durability: if words[3] == "Power" { Durability::Power } else { Durability::Process },
         pool: (!words[4].is_empty()).then(|| PathBuf::from(words[4])),
+        require: false,
     }
 }
 
