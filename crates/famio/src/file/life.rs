@@ -80,7 +80,9 @@ impl AtomicFile {
                 self.late_copies_to_kernel();
                 return Ok(None);
             }
-            self.take_turn(&mut inner)?;
+            if let Err(e) = self.check_limit().and_then(|()| self.take_turn(&mut inner)) {
+                return self.leave_to_kernel(&mut inner, e).map(|()| None);
+            }
             let begun = crate::sys::monotonic_now();
             self.prepare_kept(&mut inner)?;
             self.join_shadow()?;
@@ -121,7 +123,8 @@ impl AtomicFile {
                     self.late_copies_to_kernel();
                     return Ok(None);
                 }
-                result => result.map_err(|e| e.context(self.path.to_string_lossy()))?,
+                Err(e) => return self.leave_to_kernel(&mut inner, e).map(|()| None),
+                Ok(session) => session,
             };
             let session = Box::new(session);
             inner.arena = Some(session.arena.clone());

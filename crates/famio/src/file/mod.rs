@@ -2,6 +2,7 @@
 
 mod advise;
 mod also;
+mod aside;
 mod atomic;
 mod attach;
 pub(crate) mod background;

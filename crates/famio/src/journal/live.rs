@@ -5,7 +5,7 @@ use super::identity::Identity;
 use super::mark::{self, Mark};
 use super::pool::{Pool, journal_name};
 use super::records::Keeper;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::pmem::{Domain, Medium};
 use crate::rule::{Rule, in_order};
 use crate::settings::{Durability, Settings};
@@ -93,8 +93,20 @@ impl Live {
     /// Everything is in the file, durably: says *clean*, takes the mark off the file, removes the journal. After an error the
     /// journal may say *clean* already, and takes no more commits: recovery would not replay them.
     pub fn retire(&self, file: BorrowedFd<'_>) -> Result<()> {
-        let unmark = || mark::remove(file).and_then(|()| mark::persist(file, self.durability, self.medium));
-        let remove = || self.remove(file);
+        // Who may not any more (it was root once, or the file is another's now) leaves both: a clean journal is never replayed.
+        let denied = |e: &Error| [libc::EACCES, libc::EPERM, libc::EROFS].contains(&e.errno());
+        let is_marked = core::cell::Cell::new(false);
+        let unmark = || match mark::remove(file) {
+            Err(e) if denied(&e) => {
+                is_marked.set(true);
+                Ok(())
+            }
+            removed => removed.and_then(|()| mark::persist(file, self.durability, self.medium)),
+        };
+        let remove = || match is_marked.get() {
+            true => Ok(()),
+            false => self.remove(file).or_else(|e| if denied(&e) { Ok(()) } else { Err(e) }),
+        };
         in_order(
             Rule::CleanBeforeMarkGoes,
             || self.store(State::Clean),

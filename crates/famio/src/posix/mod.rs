@@ -11,6 +11,7 @@ mod control;
 mod copy;
 mod demote;
 mod description;
+mod direct;
 mod dup;
 pub mod exec;
 mod inherit;

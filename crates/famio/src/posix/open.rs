@@ -243,7 +243,7 @@ pub(super) unsafe fn open_atomic(
     if table::is_managed(fd) {
         table::forget(fd);
     }
-    match attach(config, fd, said, flags & (libc::O_ACCMODE | EMULATED), kernel_access, Some(0)) {
+    match attach(config, fd, said, flags & (libc::O_ACCMODE | EMULATED | O_ATOMIC), kernel_access, Some(0)) {
         Ok(handle) if !cut || (handle.file().size() == 0 && !has_set_id(fd)) => fd as Ret,
         Ok(handle) => match handle.file().set_size(0) {
             Ok(()) => fd as Ret,
@@ -289,7 +289,16 @@ pub(super) fn attach(
     let path = policy::path_of(fd, said);
     // SAFETY: the descriptor is open, and stays so during the call.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-    let file: Arc<AtomicFile> = AtomicFile::open(borrowed, table::access(kernel_access), &path, &config.settings)?;
+    let asked;
+    let settings = match flags & O_ATOMIC {
+        0 => &config.settings,
+        _ => {
+            asked = crate::Settings { require: true, ..config.settings.clone() };
+            &asked
+        }
+    };
+    let file: Arc<AtomicFile> = AtomicFile::open(borrowed, table::access(kernel_access), &path, settings)?;
+    let flags = flags & !O_ATOMIC;
     let handle = Handle::new(file, path, flags, kernel_access, position);
     table::install(fd, handle.share());
     Ok(handle)

@@ -4,6 +4,7 @@ use super::examine::{Examined, conflict, examine};
 use super::{Options, Outcome, Progress, Silent, Use, in_place, records};
 use crate::error::{Error, Result};
 use crate::index::Claim;
+use crate::journal::access::as_owner;
 use crate::journal::header::Kind;
 use crate::journal::live::durability_of;
 use crate::journal::{BootId, Header, State, Verdict, mark, path_of};
@@ -24,12 +25,25 @@ pub(crate) fn at_open(fd: BorrowedFd<'_>, is_writable: bool, claim: &mut Claim, 
     let fd = if is_writable {
         fd
     } else {
-        own = writable(fd).map_err(|e| {
-            e.context("a crash left a journal for it, and to recover it takes write access; run famio recover")
-        })?;
+        match writable(fd) {
+            Ok(writable) => own = writable,
+            Err(_) if is_leftover(fd, claim, settings) => return Ok(()),
+            Err(e) => {
+                let what = match e.errno() {
+                    libc::EPERM => {
+                        "a crash left a journal for it, and it may not be written (is it immutable? chattr -i); then open it again, or run famio recover"
+                    }
+                    _ => "a crash left a journal for it, and to recover it takes write access; run famio recover",
+                };
+                return Err(e.context(what));
+            }
+        }
         own.as_fd()
     };
-    let examined = examine(fd, claim, settings, true)?;
+    let examined = match examine(fd, claim, settings, true) {
+        Err(e) if is_denied(&e) && is_leftover(fd, claim, settings) => return Ok(()),
+        examined => examined?,
+    };
     match recover(fd, &examined, claim, settings, Options::default(), &Silent)?.0 {
         Outcome::Conflict(text) => Err(conflict(&text)),
         Outcome::Failed(e) => Err(e),
@@ -77,7 +91,19 @@ pub(crate) fn is_ordinary(fd: BorrowedFd<'_>, settings: &Settings) -> Result<boo
 
 /// A descriptor of ours of the same file, for reading and writing.
 pub(crate) fn writable(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
-    Ok(open_again(fd, OFlags::RDWR)?)
+    Ok(as_owner(fd, || open_again(fd, OFlags::RDWR))?)
+}
+
+fn is_denied(error: &Error) -> bool {
+    [libc::EACCES, libc::EPERM, libc::EROFS].contains(&error.errno())
+}
+
+/// Whether the journal has ended, and those who ended it could not take it away: the file has everything.
+fn is_leftover(fd: BorrowedFd<'_>, claim: &Claim, settings: &Settings) -> bool {
+    examine(fd, claim, settings, false).is_ok_and(|examined| {
+        matches!(examined.verdict, Verdict::Leftover | Verdict::Nothing)
+            && examined.header.is_none_or(|header| header.state == State::Clean)
+    })
 }
 
 /// Does what the verdict says, or the user. Gives the outcome, the epoch and the bytes copied.
@@ -189,7 +215,10 @@ fn finish(
 
 fn end(file: BorrowedFd<'_>, examined: &Examined, settings: &Settings, domain: Domain) -> Result<()> {
     if examined.is_marked {
-        mark::remove(file)?;
+        match mark::remove(file) {
+            Err(e) if is_denied(&e) && examined.journal.is_some() => return Ok(()), // it says clean, and both stay
+            removed => removed?,
+        }
     }
     if examined.is_marked || examined.journal.is_some() {
         // Also where it is gone already: whoever took it off may have died before that was durable.
@@ -200,8 +229,13 @@ fn end(file: BorrowedFd<'_>, examined: &Examined, settings: &Settings, domain: D
         && !others
         && let Some(pool) = examined.pool(file, settings)?
     {
-        pool.remove(&examined.name())?;
-        pool.remove_if_empty();
+        match pool.remove(&examined.name()) {
+            Err(e) if is_denied(&e) => {} // never replayed
+            removed => {
+                removed?;
+                pool.remove_if_empty();
+            }
+        }
     }
     Ok(())
 }
