@@ -44,13 +44,20 @@ fn check_limit(needed: u64) -> Result<()> {
 
 impl AtomicFile {
     /// Whether the limit on file sizes leaves room for a session.
-    pub(super) fn check_limit(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// `EFBIG`.
+    pub fn check_limit(&self) -> Result<()> {
         check_limit(self.settings.journal_limit.saturating_mul(2))
     }
 
     /// Whether the file can be left to the kernel after such an error: nothing of it is anywhere else.
     fn can_be_left(&self, error: &Error) -> bool {
-        let is_unmarked = || self.fds.with(false, |fd| Ok(mark::get(fd)?.is_none())).unwrap_or(false);
+        let is_unmarked = || match self.fds.with(false, mark::get) {
+            // Not told: who marks a file is at its door, or died there.
+            Err(e) if e.errno() == libc::EACCES => self.is_in_nobodys_session() || self.turns.door.is_unknown(),
+            mark => matches!(mark, Ok(None)),
+        };
         let is_possible = match error.errno() {
             // A process that can't protect the file either has it handed back, or is about to end its session.
             libc::EBUSY => {

@@ -32,6 +32,12 @@ impl Deref for InUse<'_> {
     }
 }
 
+/// Nobody may write a file that somebody has made immutable meanwhile, we neither.
+fn immutable(error: Error) -> Error {
+    const WHAT: &str = "it may not be written any more (is it immutable? chattr -i, and open it again or run famio recover); its journal stays, and has what was committed";
+    if error.errno() == libc::EPERM { error.context(WHAT) } else { error }
+}
+
 impl AtomicFile {
     /// The session, if there is one.
     #[inline]
@@ -221,7 +227,7 @@ impl AtomicFile {
             self.lease.rest();
             let closed = self.close_journal(session);
             self.lease_ends(closed.is_ok());
-            closed.map_err(|e| self.named(e))?;
+            closed.map_err(|e| self.named(immutable(e)))?;
             self.plain.forget_size();
             self.session.store(core::ptr::null_mut(), Ordering::SeqCst);
             ended = inner.session.take();

@@ -147,7 +147,7 @@ pub fn set(file: BorrowedFd<'_>, mark: &Mark) -> Result<()> {
 /// The file's mark; `None` if it has none.
 pub fn get(file: BorrowedFd<'_>) -> Result<Option<Mark>> {
     let mut bytes = [0; LEN_MAX];
-    match rustix::fs::fgetxattr(file, NAME, &mut bytes) {
+    match access::as_owner(file, || rustix::fs::fgetxattr(file, NAME, &mut bytes[..])) {
         Ok(length) => Mark::decode(&bytes[..length]).map(Some),
         Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
         Err(Errno::RANGE) => Err(Error::with(libc::EIO, "the mark user.famio is damaged: too long")),

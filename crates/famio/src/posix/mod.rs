@@ -42,6 +42,7 @@ mod streams;
 mod sync;
 pub mod table;
 mod times;
+mod unreadable;
 mod user;
 mod vector;
 mod verify;

@@ -173,7 +173,7 @@ unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
 }
 
 /// Whether there is a journal under the file's name: without a mark on the file, what a kill left at the end of a close.
-fn has_journal(file: BorrowedFd<'_>, settings: &Settings) -> Result<bool> {
+pub(super) fn has_journal(file: BorrowedFd<'_>, settings: &Settings) -> Result<bool> {
     match Pool::find(file, settings.pool.as_deref())? {
         Some(pool) => Ok(pool.open_read_only(&journal_name(&Identity::of_fd(file)?), Some(file))?.is_some()),
         None => Ok(false),

@@ -4,7 +4,7 @@ use super::config::Config;
 use super::description::{EMULATED, Handle};
 use super::meant::{asks_for_data, is_open, may_match, wanted, wanted_now};
 use super::open_plain::{self, Opened, Tried, try_open};
-use super::{Ret, demote, fail, lock, ordinary, policy, process, raw, table};
+use super::{Ret, demote, fail, lock, ordinary, policy, process, raw, table, unreadable};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
 use crate::thread::Held;
@@ -187,6 +187,21 @@ pub(super) fn say_write_only(error: Ret, flags: i32, access: i32, path: &CStr) {
     }
 }
 
+/// A file that may only be appended to (`chattr +a`) is opened for that alone, and can't have a mark.
+///
+/// # Safety
+/// `path` is a C string.
+unsafe fn open_append_only(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Ret {
+    // SAFETY: the caller's promise.
+    let fd = table::fresh(unsafe { raw!(SYS_openat, dirfd, path, flags, mode) });
+    if fd >= 0 {
+        let what = "it may only be appended to (chattr +a), and can't be protected: it is an ordinary file";
+        // SAFETY: the kernel has just read it.
+        process::say(unsafe { CStr::from_ptr(path) }, what);
+    }
+    fd
+}
+
 /// `opened`: by the kernel, with the flags of [`for_kernel`].
 ///
 /// # Safety
@@ -231,8 +246,22 @@ pub(super) unsafe fn open_atomic(
         // SAFETY: the caller's promise.
         None => unsafe { raw!(SYS_openat, dirfd, path, kernel_flags, mode) },
     };
+    let is_unreadable = fd == fail(libc::EACCES) && kernel_access != flags & libc::O_ACCMODE && flags & O_ATOMIC == 0;
+    let fd = match is_unreadable {
+        false => fd,
+        // SAFETY: the caller's promise.
+        true => match unsafe { unreadable::open(config, dirfd, path, flags, mode, kernel_flags) } {
+            unreadable::Opened::Both(fd) => fd as Ret,
+            unreadable::Opened::Kernels(fd) if fd >= 0 => return fd,
+            unreadable::Opened::Kernels(error) => error,
+        },
+    };
     if fd < 0 {
         say_write_only(fd, flags, kernel_access, said);
+        if fd == fail(libc::EPERM) && flags & libc::O_APPEND != 0 && flags & O_ATOMIC == 0 && !config.settings.require {
+            // SAFETY: the caller's promise.
+            return unsafe { open_append_only(dirfd, path, flags, mode) };
+        }
         return fd;
     }
     let fd = if flags & O_ATOMIC != 0 { above_standard(fd as RawFd, flags) } else { fd };

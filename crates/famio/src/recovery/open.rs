@@ -69,8 +69,11 @@ pub(crate) fn commits_since_attach(fd: BorrowedFd<'_>, claim: &Claim, settings: 
 
 /// Whether a file has neither mark nor journal, by the cheapest look.
 pub(crate) fn is_ordinary(fd: BorrowedFd<'_>, settings: &Settings) -> Result<bool> {
-    if !matches!(mark::get(fd), Ok(None)) {
-        return Ok(false); // a damaged one is looked at with the journal
+    match mark::get(fd) {
+        Ok(None) => {}
+        // Not for this process, which has the file from one that was somebody else: the journal's name tells.
+        Err(e) if e.errno() == libc::EACCES => {}
+        _ => return Ok(false), // a damaged one is looked at with the journal
     }
     if settings.pool.is_none() {
         // No `.famio/` beside it: two system calls tell, where to look for the journal by its name takes ten.

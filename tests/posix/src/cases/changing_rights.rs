@@ -127,9 +127,16 @@ fn read_only_later(s: &mut Script) {
 
 fn user_before_the_first_write(s: &mut Script) {
     s.make("atomic-a", "");
-    for (what, folder, owner) in [("root's", 0o755, 0), ("its own", 0o755, NOBODY), ("open", 0o777, 0)] {
+    let tries = [
+        ("root's", 0o755, 0, 0o644),
+        ("its own", 0o755, NOBODY, 0o644),
+        ("in an open folder", 0o777, 0, 0o644),
+        ("root's alone", 0o777, 0, 0o600),
+    ];
+    for (what, folder, owner, bits) in tries {
         mode(s, ".", folder);
         own(s, "atomic-a", owner);
+        mode(s, "atomic-a", bits);
         told(s, &format!("opened as root; the file is {what}"), |child| {
             let (fd, other) = (child.open("atomic-a", O_RDWR), child.open("atomic-a", O_RDONLY));
             become_user(child, NOBODY);
@@ -323,6 +330,12 @@ fn flagged(s: &mut Script, bit: u32) {
     s.holds("atomic-a");
     let fd = s.open("atomic-a", O_RDWR);
     s.pwrite(fd, "SOME", 0);
+    flag(s, "atomic-a", bit, true);
+    let append = s.open("atomic-a", O_WRONLY | libc::O_APPEND);
+    s.write(append, " at the end");
+    sync(s, append);
+    s.close(append);
+    flag(s, "atomic-a", bit, false);
     s.close(fd);
     s.holds("atomic-a");
 }
