@@ -14,18 +14,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// What a process needs to find others at a file, and to leave a word to them.
 const SMALLEST: u64 = 1 << 20;
 
-/// Who may not make the journal, or not mark the file; or what is needed can't be reached, as after a `chroot`.
+/// Who may not make the journal, or not mark the file; or a limit or the file system allows neither.
 fn is_out_of_reach(errno: i32) -> bool {
-    const ALL: [i32; 8] = [
-        libc::EACCES,
-        libc::EPERM,
-        libc::EROFS,
-        libc::ENOENT,
-        libc::ESTALE,
-        libc::EOPNOTSUPP,
-        libc::EEXIST,
-        libc::EFBIG,
-    ];
+    const ALL: [i32; 6] = [libc::EACCES, libc::EPERM, libc::EROFS, libc::EOPNOTSUPP, libc::EEXIST, libc::EFBIG];
     ALL.contains(&errno)
 }
 
@@ -63,13 +54,16 @@ impl AtomicFile {
             libc::EBUSY => {
                 self.is_in_nobodys_session() && self.fds.with(true, |fd| Ok(may_not_protect(fd))).unwrap_or(false)
             }
-            // A pool that is not there may be a mistake of the user's.
-            libc::ENOENT if self.settings.pool.is_some() => {
-                self.fds.with(false, |fd| Ok(folder_of(fd).is_err())).unwrap_or(true)
-            }
+            // A pool that is not there may be a mistake of the user's, and a name that is not may be gone for a moment.
+            libc::ENOENT | libc::ESTALE => self.is_unreachable(),
             errno => is_out_of_reach(errno),
         };
         !self.settings.require && self.state.load(Ordering::Acquire) == PLAIN && is_possible && is_unmarked()
+    }
+
+    /// Whether the file's path, or the place where processes meet, can't be reached: after a `chroot`.
+    fn is_unreachable(&self) -> bool {
+        rustix::fs::lstat("/dev/shm").is_err() || self.fds.with(false, |fd| Ok(folder_of(fd).is_err())).unwrap_or(true)
     }
 
     fn is_in_nobodys_session(&self) -> bool {
@@ -79,6 +73,9 @@ impl AtomicFile {
     /// The file can't be protected because of `error`: it is the kernel's from here on; or the error.
     #[cold]
     pub(super) fn leave_to_kernel(&self, inner: &mut Inner, error: Error) -> Result<()> {
+        if error.errno() == libc::ESTALE && !self.is_unreachable() {
+            return Err(Error::new(libc::ESTALE)); // it has got another name meanwhile: again
+        }
         if !self.can_be_left(&error) {
             return Err(self.named(error));
         }

@@ -134,7 +134,14 @@ fn map(handle: &Description, request: &MapRequest, too_large: TooLarge) -> Resul
         table::forget(fd);
         return Ok(None);
     }
-    match (shadow::map(handle.file(), request)?, too_large) {
+    let mapped = match shadow::map(handle.file(), request) {
+        Err(_) if handle.file().is_demoted() => {
+            handle.hand_back(fd);
+            return Ok(None);
+        }
+        mapped => mapped?,
+    };
+    match (mapped, too_large) {
         (Mapped::At(address), _) => Ok(Some(address)),
         // Handed back all the same, where that has happened already.
         (Mapped::HandBack, _) if handle.file().is_demoted() => Ok(None),

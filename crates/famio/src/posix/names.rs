@@ -157,12 +157,17 @@ unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
     if !marked && !has_journal(look.as_fd(), &config.settings).unwrap_or(false) {
         return;
     }
-    let Ok(file) = rustix::fs::openat(rustix::fs::CWD, &*link, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) else {
-        return;
+    let open = |access| rustix::fs::openat(rustix::fs::CWD, &*link, access | OFlags::CLOEXEC, Mode::empty());
+    let (file, is_writable) = match open(OFlags::RDWR) {
+        Ok(file) => (file, true),
+        Err(_) => match open(OFlags::RDONLY) {
+            Ok(file) => (file, false), // its owner may, all the same
+            Err(_) => return,
+        },
     };
     let Ok(stat) = rustix::fs::fstat(&file) else { return };
     let Ok(mut claim) = Claim::take(file.as_fd(), stat.st_dev, stat.st_ino, true) else { return };
-    match at_open(file.as_fd(), true, &mut claim, &config.settings) {
+    match at_open(file.as_fd(), is_writable, &mut claim, &config.settings) {
         Ok(()) => claim.release(),
         Err(error) => {
             claim.leave();
