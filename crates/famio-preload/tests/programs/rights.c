@@ -88,11 +88,11 @@ int main(int argc, char **argv) {
     become_nobody();
     for (int i = 0; i < 3; i++) {
       int fd = open(path, O_RDWR);
-      put(fd, "written", 0);
+      put(fd, "rewritten", 0);
       CHECK(fsync(fd) == 0);
       CHECK(close(fd) == 0);
     }
-    CHECK(has(path, "written"));
+    CHECK(has(path, "rewritten"));
   } else if (strcmp(what, "be refused") == 0) {
     become_nobody();
     int fd = open(path, O_RDWR);

@@ -59,6 +59,11 @@ impl AtomicFile {
         if self.with_session(are_to_go) != Some(true) {
             return Ok(());
         }
-        self.reserve(|| self.fds.with(true, |fd| Ok(drop_by_allocation(fd))))
+        self.reserve(|| {
+            self.fds.with(true, |fd| {
+                drop_by_allocation(fd);
+                Ok(())
+            })
+        })
     }
 }

@@ -32,6 +32,10 @@ pub(crate) fn durability_of(domain: Domain) -> Durability {
     }
 }
 
+fn is_denied(error: &Error) -> bool {
+    [libc::EACCES, libc::EPERM, libc::EROFS].contains(&error.errno())
+}
+
 impl Live {
     /// Creates the journal of `file`, with a header that says *creating*. Nothing else of it is there yet.
     pub fn create(
@@ -94,10 +98,9 @@ impl Live {
     /// journal may say *clean* already, and takes no more commits: recovery would not replay them.
     pub fn retire(&self, file: BorrowedFd<'_>) -> Result<()> {
         // Who may not any more (it was root once, or the file is another's now) leaves both: a clean journal is never replayed.
-        let denied = |e: &Error| [libc::EACCES, libc::EPERM, libc::EROFS].contains(&e.errno());
         let is_marked = core::cell::Cell::new(false);
         let unmark = || match mark::remove(file) {
-            Err(e) if denied(&e) => {
+            Err(e) if is_denied(&e) => {
                 is_marked.set(true);
                 Ok(())
             }
@@ -105,7 +108,7 @@ impl Live {
         };
         let remove = || match is_marked.get() {
             true => Ok(()),
-            false => self.remove(file).or_else(|e| if denied(&e) { Ok(()) } else { Err(e) }),
+            false => self.remove(file).or_else(|e| if is_denied(&e) { Ok(()) } else { Err(e) }),
         };
         in_order(
             Rule::CleanBeforeMarkGoes,
@@ -140,7 +143,11 @@ impl Live {
         if self.store(State::Clean).is_err() && !was_creating {
             return;
         }
-        if mark::remove(file).and_then(|()| mark::persist(file, self.durability, self.medium)).is_ok() {
+        let unmarked = match mark::remove(file) {
+            Err(e) if was_creating && is_denied(&e) => Ok(()), // who may not take it off could not set it
+            removed => removed.and_then(|()| mark::persist(file, self.durability, self.medium)),
+        };
+        if unmarked.is_ok() {
             let _ = self.remove(file);
         }
     }
