@@ -268,7 +268,7 @@ fn a_pool_that_may_not_be_written() {
         fs::write(&path, [7; 10_000]).unwrap();
         std::os::unix::fs::chown(&path, Some(65534), Some(65534)).unwrap();
         // The pool belongs to root and may be read by all; so does the folder, for a `.famio/` in it.
-        let settings = Settings { pool: (!beside).then(|| pool.clone()), ..Settings::default() };
+        let settings = Settings { pool: (!beside).then(|| pool.clone()), require: true, ..Settings::default() };
         as_nobody(|| {
             let opened = Opened::try_new(&path, &settings).unwrap();
             let error = opened.try_write(0, b"abc").unwrap_err();

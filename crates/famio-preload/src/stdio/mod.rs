@@ -30,7 +30,7 @@ fn failed(error: isize) -> *mut FILE {
 /// stream has to be followed, or a negated errno.
 unsafe fn opening(path: *const c_char, mode: Option<Mode>, why: &str) -> isize {
     // SAFETY: the caller's promise.
-    quietly(|| unsafe { posix::stream_opening(path, mode.is_some_and(Mode::writes), why) })
+    quietly(|| unsafe { posix::stream_opening(path, mode.map_or(libc::O_RDONLY, |mode| mode.flags), why) })
 }
 
 /// # Safety
@@ -47,7 +47,9 @@ pub unsafe fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
         }
         // Looked at above already, and not meant; but it may be ordinary only as long as another stream has it.
         let done = asked.is_some_and(|asked| !asked.converts) && !posix::streams_matter();
-        let follow = if done { 0 } else { opening(path, asked, "fopen(3) with ccs=") };
+        let converts = asked.is_none_or(|asked| asked.converts);
+        let why = if converts { "fopen(3) with ccs=" } else { "fopen(3) of a file that another stream has open" };
+        let follow = if done { 0 } else { opening(path, asked, why) };
         if follow < 0 {
             return failed(follow);
         }

@@ -61,10 +61,6 @@ impl Mode {
         self.appends() && self.access() == libc::O_WRONLY
     }
 
-    pub fn writes(self) -> bool {
-        self.access() != libc::O_RDONLY
-    }
-
     /// For `fopencookie`, which opens nothing: who may read and write.
     pub fn plain(self) -> &'static CStr {
         match (self.access(), self.appends()) {

@@ -1,5 +1,5 @@
-//! What is done beside a change of a file's bytes: its shadow follows (`shadow`), and what others wrote there is relied on
-//! (`turn`). The session says whether there is such a thing ([`Shared::also`](crate::index::Shared)): a change looks at it once,
+//! What is done beside a change of a file's bytes: its shadow follows (`shadow`), what others wrote there is relied on (`turn`), and
+//! set-user-id bits go (`privileges`). The session says whether there is such a thing ([`Shared::also`](crate::index::Shared)): a change looks at it once,
 //! inside the gate, and is begun anew if so.
 
 use super::atomic::AtomicFile;
@@ -57,6 +57,7 @@ impl AtomicFile {
         changed: impl FnOnce(&T) -> Range<u64>,
     ) -> Result<T> {
         self.leave_dead_behind()?;
+        self.drop_privileges()?;
         let _changing = self.shadow.lock();
         let done = change()?;
         let range = changed(&done);

@@ -6,7 +6,7 @@ use super::inplace::InPlace;
 use super::session::Session;
 use super::sync::next_epoch;
 use crate::error::{Error, Result};
-use crate::index::{Arena, Claim, Shared};
+use crate::index::{Arena, Claim, Shared, also};
 use crate::journal::header::Kind;
 use crate::journal::inplace::{Commit, Key, Log};
 use crate::journal::live::{Live, durability_of};
@@ -64,6 +64,7 @@ pub(super) fn attach(
         return Err(Error::new(libc::EBADF));
     }
     let plan = fds.with(true, |fd| plan(fd, settings))?;
+    fds.with(true, super::privileges::drop_before_session)?;
     let arena = match arena {
         Some(arena) => arena,
         None => Arc::new(Arena::create(high_duplicate(claim.file())?)?),
@@ -137,6 +138,7 @@ fn prepare(shared: &Shared, fds: &Descriptors, settings: &Settings) -> Result<u6
         word.store(0, Ordering::Release);
     }
     shared.lease.store(crate::index::lease::NONE, Ordering::Release);
+    shared.also.fetch_and(!also::PRIVILEGES, Ordering::AcqRel);
     shared.gate.reset();
     // The first slot holds the size: the file may grow before the first SYNC.
     shared.committed.store(1, Ordering::Release);

@@ -3,6 +3,7 @@
 use super::Descriptors;
 use super::background::{IDLE, Left};
 use super::policy::Policy;
+use super::privileges::keeping_bits;
 use super::session::Session;
 use crate::error::Result;
 use crate::index::Shared;
@@ -21,7 +22,7 @@ impl Session {
             return Ok(());
         }
         self.commit(fds)?;
-        self.engine.retire(cx)?;
+        keeping_bits(fds, || self.engine.retire(cx))?;
         shared.closed.store(1, Ordering::Release);
         Ok(())
     }
@@ -66,15 +67,18 @@ impl Session {
             if self.check(cx).is_err() {
                 return Ok(Left::Nothing);
             }
-            let mut moved = self.engine.settle_some(cx)?;
-            let mut rounds = if eager { EAGER_ROUNDS } else { 1 };
-            while moved && rounds > 1 {
-                moved = self.engine.settle_some(cx)?;
-                rounds -= 1;
-            }
+            let moved = keeping_bits(fds, || {
+                let mut moved = self.engine.settle_some(cx)?;
+                let mut rounds = if eager { EAGER_ROUNDS } else { 1 };
+                while moved && rounds > 1 {
+                    moved = self.engine.settle_some(cx)?;
+                    rounds -= 1;
+                }
+                Ok(moved)
+            })?;
             shared.leave_at(crate::sys::coarse_now());
             moved
-        } | self.engine.finish_settling(cx)?;
+        } | keeping_bits(fds, || self.engine.finish_settling(cx))?;
         if quiet && !moved && self.engine.can_shrink(cx) {
             let _closed = self.close_gate(fds)?;
             if self.check(cx).is_ok() && shared.dirty.load(Ordering::Acquire) == 0 {

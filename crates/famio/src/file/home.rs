@@ -6,6 +6,7 @@ use crate::index::Shared;
 use crate::map::ahead::Reach;
 use crate::map::{Advice, Mapping, guard};
 use crate::pmem::{Domain, Medium};
+use crate::sys::file_size_limit;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
 use rustix::fs::FallocateFlags;
 use std::sync::Mutex;
@@ -109,6 +110,16 @@ impl Home {
         end <= shared.physical.load(Ordering::Acquire) && !self.sparse.load(Ordering::Relaxed)
     }
 
+    /// Where the blocks end that the file has, or has room made for.
+    pub fn room_end(&self, shared: &Shared) -> u64 {
+        shared.physical.load(Ordering::Acquire).max(self.reserved.load(Ordering::Acquire))
+    }
+
+    /// Whether it may have holes.
+    pub fn is_sparse(&self) -> bool {
+        self.sparse.load(Ordering::Relaxed)
+    }
+
     /// Whether its pages may be gathered to huge ones: those of a file in memory that has memory everywhere. A hole would take some.
     pub fn may_gather(&self) -> bool {
         let in_memory = matches!(self.domain, Domain::Process | Domain::Emulated);
@@ -137,16 +148,16 @@ impl Home {
     #[cold]
     fn reserve_more(&self, fds: &Descriptors, start: u64, end: u64) -> Result<()> {
         let have = self.reserved.load(Ordering::Acquire);
-        self.top.fetch_max(end, Ordering::SeqCst);
+        let top = self.top.fetch_max(end, Ordering::SeqCst);
         if end <= have {
             return fds.with(true, |fd| allocate(fd, start, end));
         }
-        if start > have + STEP_MAX {
-            // A far write leaves a hole.
+        if start > have + STEP_MAX || top > end {
+            // A far write leaves a hole, and what is written in that later fills no more of it.
             self.sparse.store(true, Ordering::Relaxed);
             return fds.with(true, |fd| allocate(fd, start, end));
         }
-        let want = (end + (have / 8).clamp(STEP_MIN, STEP_MAX)).min(size_limit()).max(end);
+        let want = (end + (have / 8).clamp(STEP_MIN, STEP_MAX)).min(file_size_limit()).max(end);
         let got = fds.with(true, |fd| match allocate(fd, have, want) {
             Ok(()) => Ok(want),
             Err(_) => allocate(fd, have, end).map(|()| end),
@@ -226,7 +237,7 @@ impl Home {
         // somebody may look at the size.
         let near = end - have <= STEP_MAX;
         let step = if near && !shared.is_exposed() { (have / 8).clamp(STEP_MIN, STEP_MAX) } else { 0 };
-        let with_room = |step: u64| (end + step).next_multiple_of(4096).min(size_limit()).max(end);
+        let with_room = |step: u64| (end + step).next_multiple_of(4096).min(file_size_limit()).max(end);
         let mut want = with_room(step);
         let from = if near { have } else { start };
         if !near {
@@ -266,11 +277,6 @@ fn allocate(fd: std::os::fd::BorrowedFd<'_>, start: u64, end: u64) -> Result<()>
             Err(e) => return Err(e.into()),
         }
     }
-}
-
-/// The process's limit on file sizes: room is not made beyond it, so that no SIGXFSZ comes from work of ours.
-fn size_limit() -> u64 {
-    rustix::process::getrlimit(rustix::process::Resource::Fsize).current.unwrap_or(i64::MAX as u64)
 }
 
 /// Copies from memory of ours to the caller's. A fault is an error: `EFAULT` on the caller's side, `EIO` on ours (the file

@@ -32,6 +32,12 @@ impl Deref for InUse<'_> {
     }
 }
 
+/// Nobody may write a file that somebody has made immutable meanwhile, we neither.
+fn immutable(error: Error) -> Error {
+    const WHAT: &str = "it may not be written any more (is it immutable? chattr -i, and open it again or run famio recover); its journal stays, and has what was committed";
+    if error.errno() == libc::EPERM { error.context(WHAT) } else { error }
+}
+
 impl AtomicFile {
     /// The session, if there is one.
     #[inline]
@@ -80,7 +86,9 @@ impl AtomicFile {
                 self.late_copies_to_kernel();
                 return Ok(None);
             }
-            self.take_turn(&mut inner)?;
+            if let Err(e) = self.check_limit().and_then(|()| self.take_turn(&mut inner)) {
+                return self.leave_to_kernel(&mut inner, e).map(|()| None);
+            }
             let begun = crate::sys::monotonic_now();
             self.prepare_kept(&mut inner)?;
             self.join_shadow()?;
@@ -121,7 +129,8 @@ impl AtomicFile {
                     self.late_copies_to_kernel();
                     return Ok(None);
                 }
-                result => result.map_err(|e| e.context(self.path.to_string_lossy()))?,
+                Err(e) => return self.leave_to_kernel(&mut inner, e).map(|()| None),
+                Ok(session) => session,
             };
             let session = Box::new(session);
             inner.arena = Some(session.arena.clone());
@@ -218,7 +227,7 @@ impl AtomicFile {
             self.lease.rest();
             let closed = self.close_journal(session);
             self.lease_ends(closed.is_ok());
-            closed.map_err(|e| self.named(e))?;
+            closed.map_err(|e| self.named(immutable(e)))?;
             self.plain.forget_size();
             self.session.store(core::ptr::null_mut(), Ordering::SeqCst);
             ended = inner.session.take();

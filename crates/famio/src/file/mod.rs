@@ -2,6 +2,7 @@
 
 mod advise;
 mod also;
+mod aside;
 mod atomic;
 mod attach;
 pub(crate) mod background;
@@ -20,6 +21,7 @@ mod lease;
 mod life;
 mod plain;
 mod policy;
+mod privileges;
 mod process;
 mod read;
 mod records;
@@ -27,6 +29,7 @@ mod registry;
 mod session;
 pub(crate) mod shadow;
 mod size;
+mod space;
 mod sync;
 mod times;
 mod transfer;

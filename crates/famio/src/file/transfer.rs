@@ -38,6 +38,7 @@ impl AtomicFile {
                 },
                 // It was closed again before we had it. With a sentence, it can't be made.
                 Err(e) if e.errno() == libc::ESTALE && e.detail().is_none() => rustix::thread::sched_yield(),
+                Err(_) if self.is_demoted() => return kernel(),
                 Err(e) => return Err(e),
             }
         }
@@ -124,9 +125,13 @@ impl AtomicFile {
                         if self.turns.still(quiet) {
                             return read;
                         }
-                    // SAFETY: the caller's promise.
-                    } else if let Some(read) = unsafe { self.read_beside(offset, bufs) }? {
-                        return Ok(read);
+                    } else {
+                        // SAFETY: the caller's promise.
+                        match unsafe { self.read_beside(offset, bufs) } {
+                            Ok(Some(read)) => return Ok(read),
+                            Err(e) if !self.is_demoted() => return Err(e),
+                            _ => {}
+                        }
                     }
                 }
             }

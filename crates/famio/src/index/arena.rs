@@ -112,6 +112,10 @@ impl Arena {
         if want > self.reserved as u64 {
             return Err(Error::with(libc::ENOSPC, "the index of an atomic file is full"));
         }
+        if end > crate::sys::file_size_limit() {
+            return Err(Error::with(libc::ENOSPC, "the limit on file sizes (ulimit -f) leaves the index no room"));
+        }
+        want = want.min(crate::sys::file_size_limit() & !4095).max(end);
         // Memory first, then the use of it: a full /dev/shm is an error here, not a SIGBUS later.
         let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let file = file.as_ref().ok_or(Error::new(libc::EBUSY))?;

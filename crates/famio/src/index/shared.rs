@@ -28,6 +28,8 @@ pub(crate) mod also {
     pub const SHADOW: u32 = 1;
     /// Others wrote to the open epoch, who may still take that back by dying: it is relied on. Until it is committed.
     pub const OTHERS: u32 = 2;
+    /// The program has given the file set-user-id or set-group-id bits, which its next write takes away.
+    pub const PRIVILEGES: u32 = 4;
 }
 
 /// A process that has the file open.

@@ -5,7 +5,7 @@ use super::identity::Identity;
 use super::mark::{self, Mark};
 use super::pool::{Pool, journal_name};
 use super::records::Keeper;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::pmem::{Domain, Medium};
 use crate::rule::{Rule, in_order};
 use crate::settings::{Durability, Settings};
@@ -30,6 +30,10 @@ pub(crate) fn durability_of(domain: Domain) -> Durability {
         Domain::Pmem | Domain::PageCache => Durability::Power,
         Domain::Process | Domain::Emulated => Durability::Process,
     }
+}
+
+fn is_denied(error: &Error) -> bool {
+    [libc::EACCES, libc::EPERM, libc::EROFS].contains(&error.errno())
 }
 
 impl Live {
@@ -93,8 +97,19 @@ impl Live {
     /// Everything is in the file, durably: says *clean*, takes the mark off the file, removes the journal. After an error the
     /// journal may say *clean* already, and takes no more commits: recovery would not replay them.
     pub fn retire(&self, file: BorrowedFd<'_>) -> Result<()> {
-        let unmark = || mark::remove(file).and_then(|()| mark::persist(file, self.durability, self.medium));
-        let remove = || self.remove(file);
+        // Who may not any more (it was root once, or the file is another's now) leaves both: a clean journal is never replayed.
+        let is_marked = core::cell::Cell::new(false);
+        let unmark = || match mark::remove(file) {
+            Err(e) if is_denied(&e) => {
+                is_marked.set(true);
+                Ok(())
+            }
+            removed => removed.and_then(|()| mark::persist(file, self.durability, self.medium)),
+        };
+        let remove = || match is_marked.get() {
+            true => Ok(()),
+            false => self.remove(file).or_else(|e| if is_denied(&e) { Ok(()) } else { Err(e) }),
+        };
         in_order(
             Rule::CleanBeforeMarkGoes,
             || self.store(State::Clean),
@@ -128,7 +143,11 @@ impl Live {
         if self.store(State::Clean).is_err() && !was_creating {
             return;
         }
-        if mark::remove(file).and_then(|()| mark::persist(file, self.durability, self.medium)).is_ok() {
+        let unmarked = match mark::remove(file) {
+            Err(e) if was_creating && is_denied(&e) => Ok(()), // who may not take it off could not set it
+            removed => removed.and_then(|()| mark::persist(file, self.durability, self.medium)),
+        };
+        if unmarked.is_ok() {
             let _ = self.remove(file);
         }
     }

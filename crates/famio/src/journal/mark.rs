@@ -3,6 +3,7 @@
 //! It is durable before the first commit and goes last at a clean close. A copy that carries the attribute along
 //! (`cp -a`, `rsync -X`) is told by the identity in it. `fdatasync` does not make an attribute durable: [`persist`].
 
+use super::access;
 use super::bytes::{bytes_at, hex, put, u32_at, u64_at, u128_at};
 use super::identity::Identity;
 use crate::error::{Error, Result};
@@ -138,13 +139,15 @@ fn checksum(bytes: &[u8]) -> u64 {
 
 /// Marks a file. Durable after [`persist`].
 pub fn set(file: BorrowedFd<'_>, mark: &Mark) -> Result<()> {
-    rustix::fs::fsetxattr(file, NAME, &mark.encode(), XattrFlags::empty()).map_err(|e| refused(e, "marked"))
+    let bytes = mark.encode();
+    access::as_owner(file, || rustix::fs::fsetxattr(file, NAME, &bytes, XattrFlags::empty()))
+        .map_err(|e| refused(e, "marked"))
 }
 
 /// The file's mark; `None` if it has none.
 pub fn get(file: BorrowedFd<'_>) -> Result<Option<Mark>> {
     let mut bytes = [0; LEN_MAX];
-    let length = rustix::fs::fgetxattr(file, NAME, &mut bytes);
+    let length = access::as_owner(file, || rustix::fs::fgetxattr(file, NAME, &mut bytes[..]));
     decoded(length, &bytes)
 }
 
@@ -178,10 +181,19 @@ fn decoded(length: rustix::io::Result<usize>, bytes: &[u8]) -> Result<Option<Mar
 
 /// Takes the mark off; without one, nothing happens. Durable after [`persist`].
 pub fn remove(file: BorrowedFd<'_>) -> Result<()> {
-    match rustix::fs::fremovexattr(file, NAME) {
+    match access::as_owner(file, || rustix::fs::fremovexattr(file, NAME)) {
         Ok(()) | Err(Errno::NODATA) => Ok(()),
+        // Who may not change it is told so also where there is nothing.
+        Err(Errno::ACCESS | Errno::PERM) if matches!(get(file), Ok(None)) => Ok(()),
         Err(e) => Err(refused(e, "unmarked")),
     }
+}
+
+/// Whether this process may mark the file.
+pub fn can_be_changed(file: BorrowedFd<'_>) -> bool {
+    // Replacing what is not there asks for the right first.
+    let tried = access::as_owner(file, || rustix::fs::fsetxattr(file, c"user.famio.none", &[], XattrFlags::REPLACE));
+    !matches!(tried, Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::OPNOTSUPP))
 }
 
 /// Makes [`set`] and [`remove`] durable, by `fsync` where power loss matters.

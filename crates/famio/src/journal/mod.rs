@@ -29,7 +29,7 @@
 //! what a power cut tore is not looked at again by the stricter rules for a journal of this boot; a journal in place is
 //! only read, and ends with its recovery.
 
-mod access;
+pub(crate) mod access;
 pub mod boot;
 mod bytes;
 pub mod header;

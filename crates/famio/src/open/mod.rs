@@ -46,7 +46,9 @@ impl AtomicFile {
 
     fn new(fd: OwnedFd, access: Access, path: &std::ffi::CStr, settings: &crate::Settings) -> Result<Self> {
         forks::watch();
-        let file = file::AtomicFile::open(fd.as_fd(), access, path, settings)?;
+        // Who asks for an atomic file is not given another.
+        let settings = crate::Settings { require: true, ..settings.clone() };
+        let file = file::AtomicFile::open(fd.as_fd(), access, path, &settings)?;
         Ok(Self { file, fd: Some(fd), writable: access == Access::Write })
     }
 

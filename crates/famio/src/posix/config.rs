@@ -41,7 +41,8 @@ pub(super) fn from_environment() -> Result<Option<Config>, String> {
 
 /// For a program that says itself which files are atomic: the settings in the environment, and no globs. `Err` as above.
 pub(super) fn for_programs() -> Result<Config, String> {
-    let (settings, async_io) = parse_settings(&variable)?;
+    let (mut settings, async_io) = parse_settings(&variable)?;
+    settings.require = true; // who asks for an atomic file is not given another
     Ok(Config { globs: Globs::none(settings.pool.as_deref()), settings, async_io })
 }
 

@@ -74,6 +74,8 @@ const FICLONE: u32 = 0x4004_9409;
 const FICLONERANGE: u32 = 0x4020_940d;
 const FIDEDUPERANGE: u32 = 0xc018_9436;
 const FS_IOC_FIEMAP: u32 = 0xc020_660b;
+const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 const FIBMAP: u32 = 1;
 const FIONREAD: u32 = 0x541b;
 /// `FS_IOC_RESVSP` to `FS_IOC_ZERO_RANGE`: old forms of `fallocate`.
@@ -102,6 +104,16 @@ pub unsafe fn ioctl(fd: RawFd, request: u32, argument: usize) -> Ret {
         return kernel();
     }
     match request {
+        // Nobody may write the file after it, and nobody could recover it: it has everything before.
+        FS_IOC_SETFLAGS | FS_IOC_FSSETXATTR => {
+            if let Some(handle) = table::get(fd)
+                && handle.is_ours()
+                && let Err(error) = handle.file().settle()
+            {
+                return super::verify::failed(&handle, &error);
+            }
+            kernel()
+        }
         FICLONE | FICLONERANGE | FIDEDUPERANGE | FS_IOC_FIEMAP | FIBMAP => fail(libc::EOPNOTSUPP),
         request if SPACE.contains(&request) => fail(libc::EOPNOTSUPP),
         FIONREAD => {

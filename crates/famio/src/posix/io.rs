@@ -3,7 +3,7 @@
 use super::description::Description;
 use super::user::{MOST, range_ok};
 use super::verify::{answer, area, failed, room};
-use super::{Ret, fail, limits, raw, table};
+use super::{Ret, direct, fail, limits, raw, table};
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
 use std::os::fd::RawFd;
@@ -40,17 +40,28 @@ pub(super) unsafe fn get(
     answer(fd, handle, || {
         if let Some(offset) = at {
             area(offset, asked)?;
+            before_read(fd, handle, offset as u64, bufs)?;
             // SAFETY: the caller's promise.
             return unsafe { handle.file().read(offset as u64, bufs) };
         }
         let position = handle.lock_position(fd)?;
         let offset = position.get()?;
         area(offset as i64, asked)?;
+        before_read(fd, handle, offset, bufs)?;
         // SAFETY: the caller's promise.
         let done = unsafe { handle.file().read(offset, bufs) }?;
         position.set(offset + done as u64)?;
         Ok(done)
     })
+}
+
+/// What a direct read may be refused for; at the end of the file there is nothing to refuse.
+#[inline]
+fn before_read(fd: RawFd, handle: &Description, offset: u64, bufs: &[UserBuf]) -> Result<()> {
+    if handle.flags() & libc::O_DIRECT == 0 || offset >= handle.file().size() {
+        return Ok(());
+    }
+    direct::check(fd, offset, bufs)
 }
 
 /// Writes `bufs`; as [`get`] otherwise.
@@ -111,6 +122,9 @@ unsafe fn store(
         return Ok(0);
     }
     let from = if mode.append { handle.file().size() } else { offset };
+    if handle.flags() & libc::O_DIRECT != 0 {
+        direct::check(fd, from, bufs)?;
+    }
     let allowed = limits::clip(from, room(fd, handle, from, count)?)?;
     if allowed < count {
         shorten(bufs, allowed);

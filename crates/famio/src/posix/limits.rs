@@ -1,6 +1,6 @@
 //! `RLIMIT_FSIZE`, kept at hand: asking the kernel at each write would cost more than the write.
 
-use super::{Ret, raw};
+use super::{Ret, lock, process, raw, table};
 use crate::error::{Error, Result};
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -61,6 +61,25 @@ pub unsafe fn prlimit(pid: i32, resource: u32, new: *const rlimit64, old: *mut r
     let result = unsafe { raw!(SYS_prlimit64, pid, resource, new, old) };
     if result == 0 && !new.is_null() && resource == libc::RLIMIT_FSIZE {
         read();
+        hand_back_what_is_too_small();
     }
     result
+}
+
+/// A journal that reaches the limit would end in errors that a plain file does not give. Its file is the kernel's before that.
+#[cold]
+fn hand_back_what_is_too_small() {
+    if process::in_vfork_child() || lock::not_reentered().is_err() {
+        return;
+    }
+    let mut all = Vec::new();
+    table::for_each(0, u32::MAX, |fd, handle| {
+        if handle.is_live() && !handle.file().settings().require && handle.file().check_limit().is_err() {
+            all.push(fd);
+        }
+    });
+    for fd in all {
+        // What can't be handed back stays atomic, and may end with ENOSPC.
+        let _ = super::demote_descriptor(fd, "a limit on file sizes that its journal may reach");
+    }
 }

@@ -59,11 +59,17 @@ pub(super) unsafe fn fcntl_lock(fd: RawFd, handle: &Description, command: i32, a
     if result == 0 && !asks && kind != libc::F_UNLCK {
         has_locked(handle, kind == libc::F_WRLCK);
     }
-    if result == 0
-        && asks
-        && let Err(error) = user::put(theirs, &lock)
-    {
-        return fail(error.errno());
+    if result == 0 && asks {
+        // Without a conflict the kernel changes nothing but the type: our own base is not to be seen.
+        let told = match i32::from(lock.l_type) == libc::F_UNLCK {
+            true => {
+                user::put(theirs.wrapping_byte_add(core::mem::offset_of!(libc::flock, l_type)).cast(), &lock.l_type)
+            }
+            false => user::put(theirs, &lock),
+        };
+        if let Err(error) = told {
+            return fail(error.errno());
+        }
     }
     result
 }

@@ -26,6 +26,10 @@ pub(crate) unsafe fn map_region(addr: usize, length: usize, prot: i32, flags: i3
     unsafe { mmap_or(addr, length, prot, flags, fd, offset, TooLarge::Refuse) }
 }
 
+const PAGE: usize = 4096;
+/// More than a process has.
+const ADDRESSES: usize = 1 << 47;
+
 /// What becomes of a file that takes too much memory to be mapped.
 #[derive(Clone, Copy)]
 enum TooLarge {
@@ -68,6 +72,9 @@ unsafe fn mmap_there(
         && let Some(handle) = table::get(fd)
         && !process::in_vfork_child()
     {
+        if is_refused_unseen(length, flags, offset) {
+            return kernel();
+        }
         let may_store = handle.flags() & libc::O_ACCMODE == libc::O_RDWR;
         let shared = flags & libc::MAP_TYPE != libc::MAP_PRIVATE;
         // The kernel's descriptor may be wider than what the program asked for.
@@ -82,6 +89,12 @@ unsafe fn mmap_there(
         }
     }
     kernel()
+}
+
+/// Whether the kernel refuses such a map before it looks at what the descriptor may do.
+fn is_refused_unseen(length: usize, flags: i32, offset: i64) -> bool {
+    let known = matches!(flags & libc::MAP_TYPE, libc::MAP_SHARED | libc::MAP_PRIVATE | libc::MAP_SHARED_VALIDATE);
+    length == 0 || length > ADDRESSES || !(offset as usize).is_multiple_of(PAGE) || !known
 }
 
 /// Runs `kernel`, after which what is at `addr` now is gone.
@@ -121,7 +134,14 @@ fn map(handle: &Description, request: &MapRequest, too_large: TooLarge) -> Resul
         table::forget(fd);
         return Ok(None);
     }
-    match (shadow::map(handle.file(), request)?, too_large) {
+    let mapped = match shadow::map(handle.file(), request) {
+        Err(_) if handle.file().is_demoted() => {
+            handle.hand_back(fd);
+            return Ok(None);
+        }
+        mapped => mapped?,
+    };
+    match (mapped, too_large) {
         (Mapped::At(address), _) => Ok(Some(address)),
         // Handed back all the same, where that has happened already.
         (Mapped::HandBack, _) if handle.file().is_demoted() => Ok(None),

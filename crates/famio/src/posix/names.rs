@@ -158,11 +158,18 @@ unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
         return;
     }
     // Who holds a lease on it is not waited for.
-    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let Ok(file) = rustix::fs::openat(rustix::fs::CWD, &*link, flags, Mode::empty()) else { return };
+    let flags = OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let open = |access| rustix::fs::openat(rustix::fs::CWD, &*link, access | flags, Mode::empty());
+    let (file, is_writable) = match open(OFlags::RDWR) {
+        Ok(file) => (file, true),
+        Err(_) => match open(OFlags::RDONLY) {
+            Ok(file) => (file, false), // its owner may, all the same
+            Err(_) => return,
+        },
+    };
     let Ok(stat) = rustix::fs::fstat(&file) else { return };
     let Ok(mut claim) = Claim::take(file.as_fd(), stat.st_dev, stat.st_ino, true) else { return };
-    match at_open(file.as_fd(), true, &mut claim, &config.settings) {
+    match at_open(file.as_fd(), is_writable, &mut claim, &config.settings) {
         Ok(()) => claim.release(),
         Err(error) => {
             claim.leave();
@@ -173,7 +180,7 @@ unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
 }
 
 /// Whether there is a journal under the file's name: without a mark on the file, what a kill left at the end of a close.
-fn has_journal(file: BorrowedFd<'_>, settings: &Settings) -> Result<bool> {
+pub(super) fn has_journal(file: BorrowedFd<'_>, settings: &Settings) -> Result<bool> {
     match Pool::find(file, settings.pool.as_deref())? {
         Some(pool) => Ok(pool.open_read_only(&journal_name(&Identity::of_fd(file)?), Some(file))?.is_some()),
         None => Ok(false),

@@ -4,7 +4,7 @@ use super::config::Config;
 use super::description::{EMULATED, Handle};
 use super::meant::{asks_for_data, is_open, may_match, wanted, wanted_now};
 use super::open_plain::{self, Opened, Tried, try_open};
-use super::{Ret, demote, fail, lock, ordinary, policy, process, raw, run_record, table};
+use super::{Ret, demote, fail, lock, ordinary, policy, process, raw, run_record, table, unreadable};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
 use crate::thread::Held;
@@ -176,11 +176,41 @@ pub(super) fn stat_of(fd: RawFd) -> core::result::Result<Stat, i32> {
     }
 }
 
-/// `opened`: by [`open_plain`], with these very flags.
+/// The access mode and the flags with which the kernel opens an atomic file, for what the program asks for.
+pub(super) fn for_kernel(flags: i32) -> (i32, i32) {
+    let asked = flags & libc::O_ACCMODE;
+    // Both writing (a granule is filled from the file) and cutting need a descriptor for both.
+    let access = if asked == libc::O_WRONLY || flags & libc::O_TRUNC != 0 { libc::O_RDWR } else { asked };
+    (access, flags & !(libc::O_ACCMODE | libc::O_TRUNC | EMULATED | O_ATOMIC) | access)
+}
+
+/// After an `open` that failed: an access that was asked for only by us may be why.
+pub(super) fn say_write_only(error: Ret, flags: i32, access: i32, path: &CStr) {
+    if error == fail(libc::EACCES) && access != flags & libc::O_ACCMODE && process::say_once(process::Once::WriteOnly) {
+        process::say(path, "refused: an atomic file is written with read access too; give the user read permission");
+    }
+}
+
+/// A file that may only be appended to (`chattr +a`) is opened for that alone, and can't have a mark.
 ///
 /// # Safety
 /// `path` is a C string.
-unsafe fn open_atomic(
+unsafe fn open_append_only(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Ret {
+    // SAFETY: the caller's promise.
+    let fd = table::fresh(unsafe { raw!(SYS_openat, dirfd, path, flags, mode) });
+    if fd >= 0 {
+        let what = "it may only be appended to (chattr +a), and can't be protected: it is an ordinary file";
+        // SAFETY: the kernel has just read it.
+        process::say(unsafe { CStr::from_ptr(path) }, what);
+    }
+    fd
+}
+
+/// `opened`: by the kernel, with the flags of [`for_kernel`].
+///
+/// # Safety
+/// `path` is a C string.
+pub(super) unsafe fn open_atomic(
     config: &Config,
     dirfd: RawFd,
     path: *const c_char,
@@ -204,11 +234,8 @@ unsafe fn open_atomic(
         process::say(said, "refused (EBUSY): an atomic file cannot be opened between vfork(2) and exec(3)");
         return fail(libc::EBUSY);
     }
-    let asked = flags & libc::O_ACCMODE;
     let cut = flags & libc::O_TRUNC != 0;
-    // Both writing (a granule is filled from the file) and cutting need a descriptor for both.
-    let kernel_access = if asked == libc::O_WRONLY || cut { libc::O_RDWR } else { asked };
-    let kernel_flags = flags & !(libc::O_ACCMODE | libc::O_TRUNC | EMULATED | O_ATOMIC) | kernel_access;
+    let (kernel_access, kernel_flags) = for_kernel(flags);
     if opened.is_none()
         && table::any()
         // SAFETY: the path is good.
@@ -223,12 +250,21 @@ unsafe fn open_atomic(
         // SAFETY: the caller's promise.
         None => unsafe { raw!(SYS_openat, dirfd, path, kernel_flags, mode) },
     };
+    let is_unreadable = fd == fail(libc::EACCES) && kernel_access != flags & libc::O_ACCMODE && flags & O_ATOMIC == 0;
+    let fd = match is_unreadable {
+        false => fd,
+        // SAFETY: the caller's promise.
+        true => match unsafe { unreadable::open(config, dirfd, path, flags, mode, kernel_flags) } {
+            unreadable::Opened::Both(fd) => fd as Ret,
+            unreadable::Opened::Kernels(fd) if fd >= 0 => return fd,
+            unreadable::Opened::Kernels(error) => error,
+        },
+    };
     if fd < 0 {
-        if fd == fail(libc::EACCES) && kernel_access != asked && process::say_once(process::Once::WriteOnly) {
-            process::say(
-                said,
-                "refused: an atomic file is written with read access too; give the user read permission",
-            );
+        say_write_only(fd, flags, kernel_access, said);
+        if fd == fail(libc::EPERM) && flags & libc::O_APPEND != 0 && flags & O_ATOMIC == 0 && !config.settings.require {
+            // SAFETY: the caller's promise.
+            return unsafe { open_append_only(dirfd, path, flags, mode) };
         }
         return fd;
     }
@@ -240,12 +276,12 @@ unsafe fn open_atomic(
     if table::is_managed(fd) {
         table::forget(fd);
     }
-    let attached = attach(config, fd, said, flags & (libc::O_ACCMODE | EMULATED), kernel_access, Some(0));
+    let attached = attach(config, fd, said, flags & (libc::O_ACCMODE | EMULATED | O_ATOMIC), kernel_access, Some(0));
     if let Ok(handle) = &attached {
         run_record::opened(fd, dirfd, said, handle.path(), flags);
     }
     match attached {
-        Ok(handle) if !cut || handle.file().size() == 0 => fd as Ret,
+        Ok(handle) if !cut || (handle.file().size() == 0 && !has_set_id(fd)) => fd as Ret,
         Ok(handle) => match handle.file().set_size(0) {
             Ok(()) => fd as Ret,
             Err(error) => {
@@ -259,6 +295,11 @@ unsafe fn open_atomic(
             refused(said, &error)
         }
     }
+}
+
+/// Whether there is something that even a cut of nothing takes away.
+fn has_set_id(fd: RawFd) -> bool {
+    stat_of(fd).is_ok_and(|stat| stat.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0)
 }
 
 fn refused(path: &CStr, error: &Error) -> Ret {
@@ -285,7 +326,16 @@ pub(super) fn attach(
     let path = policy::path_of(fd, said);
     // SAFETY: the descriptor is open, and stays so during the call.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-    let file: Arc<AtomicFile> = AtomicFile::open(borrowed, table::access(kernel_access), &path, &config.settings)?;
+    let asked;
+    let settings = match flags & O_ATOMIC {
+        0 => &config.settings,
+        _ => {
+            asked = crate::Settings { require: true, ..config.settings.clone() };
+            &asked
+        }
+    };
+    let file: Arc<AtomicFile> = AtomicFile::open(borrowed, table::access(kernel_access), &path, settings)?;
+    let flags = flags & !O_ATOMIC;
     let handle = Handle::new(file, path, flags, kernel_access, position);
     table::install(fd, handle.share());
     Ok(handle)

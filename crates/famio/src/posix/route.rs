@@ -1,7 +1,7 @@
 //! `syscall(2)` by number: the file calls go where their functions go.
 
 use super::lost::{Program, note_program};
-use super::{Ret, raw, table, user};
+use super::{Ret, table};
 use crate::file::UserBuf;
 use crate::sys;
 use core::ffi::{c_char, c_long};
@@ -116,7 +116,7 @@ pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> Ret {
         }
         match number {
             libc::SYS_openat => super::openat(fd, path_at, a[2] as i32, a[3] as u32),
-            libc::SYS_openat2 => openat2(fd, path_at, a[2] as *const [u64; 3], a[3]),
+            libc::SYS_openat2 => super::openat2::openat2(fd, path_at, a[2] as *const [u64; 3], a[3]),
             libc::SYS_open_by_handle_at | libc::SYS_pidfd_getfd => match sys::syscall(number, a) {
                 fd if fd >= 0 => super::adopt(fd as RawFd, core::ptr::null()),
                 error => error,
@@ -189,27 +189,5 @@ pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> Ret {
             }
             _ => sys::syscall(number, a),
         }
-    }
-}
-
-/// `openat2(2)`. With restrictions on the path, which our own open does not have, a file that is meant is `ENOSYS`.
-///
-/// # Safety
-/// As the system call.
-unsafe fn openat2(dirfd: RawFd, path: *const c_char, how: *const [u64; 3], size: usize) -> Ret {
-    // SAFETY: the caller's promise; any bytes are numbers.
-    unsafe {
-        let kernel = || table::fresh(raw!(SYS_openat2, dirfd, path, how, size));
-        if size < size_of::<[u64; 3]>() {
-            return kernel();
-        }
-        let Ok([flags, mode, resolve]) = user::get(how) else { return kernel() };
-        if super::meant::wanted(dirfd, path, flags as i32, false).is_none() {
-            return kernel();
-        }
-        if resolve != 0 || size != size_of::<[u64; 3]>() || flags > u64::from(u32::MAX) {
-            return super::fail(libc::ENOSYS);
-        }
-        super::openat(dirfd, path, flags as i32, mode as u32)
     }
 }

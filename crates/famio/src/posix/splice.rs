@@ -1,7 +1,7 @@
 //! `splice(2)` between an atomic file and a pipe. The pipe's side stays the kernel's: how much fits, and whether to wait.
 
 use super::copy::{Side, flags, stat};
-use super::{Ret, fail, io, raw, table};
+use super::{Ret, fail, io, raw, table, user};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// Bytes moved by one call: as many as a pipe holds unless it was made larger. The caller asks again, as it has to anyhow.
@@ -25,21 +25,35 @@ pub unsafe fn splice(
         (false, false) => unsafe {
             return raw!(SYS_splice, source, source_offset, out, out_offset, count, splice_flags);
         },
-        _ if splice_flags & !KNOWN != 0 => Err(fail(libc::EINVAL)),
         _ if count == 0 => Ok(0),
-        _ if count > isize::MAX as usize => Err(fail(libc::EINVAL)),
-        (true, false) => to_pipe(source, source_offset, (out, out_offset), count, splice_flags),
-        (false, true) => from_pipe((source, source_offset), out, out_offset, count, splice_flags),
-        (true, true) => Err(fail(libc::EINVAL)),
+        _ if splice_flags & !KNOWN != 0 => Err(fail(libc::EINVAL)),
+        (to_pipe_end, _) => check(source, source_offset, out, out_offset).and_then(|()| match to_pipe_end {
+            _ if count > isize::MAX as usize => Err(fail(libc::EINVAL)),
+            true => to_pipe(source, source_offset, out, count, splice_flags),
+            false => from_pipe(source, out, out_offset, count, splice_flags),
+        }),
     };
     moved.map_or_else(|error| error, |moved| moved as Ret)
 }
 
-fn check_pipe((fd, offset): (RawFd, *mut i64)) -> Result<(), Ret> {
-    if stat(fd)?.st_mode & libc::S_IFMT != libc::S_IFIFO {
-        return Err(fail(libc::EINVAL));
+/// The kernel's checks of the two ends, in its order. One of them is a pipe.
+fn check(source: RawFd, source_offset: *mut i64, out: RawFd, out_offset: *mut i64) -> Result<(), Ret> {
+    let is_pipe = |fd| Ok::<_, Ret>(stat(fd)?.st_mode & libc::S_IFMT == libc::S_IFIFO);
+    let (from_flags, to_flags) = (flags(source)?, flags(out)?);
+    let (from_pipe, to_pipe) = (is_pipe(source)?, is_pipe(out)?);
+    for (pipe, offset) in [(from_pipe, source_offset), (to_pipe, out_offset)] {
+        if pipe && !offset.is_null() {
+            return Err(fail(libc::ESPIPE));
+        }
+        if !offset.is_null() {
+            // SAFETY: any bytes are a number.
+            unsafe { user::get(offset) }.map_err(|error| fail(error.errno()))?;
+        }
     }
-    if offset.is_null() { Ok(()) } else { Err(fail(libc::ESPIPE)) }
+    if from_flags & libc::O_ACCMODE == libc::O_WRONLY || to_flags & libc::O_ACCMODE == libc::O_RDONLY {
+        return Err(fail(libc::EBADF));
+    }
+    if from_pipe || to_pipe { Ok(()) } else { Err(fail(libc::EINVAL)) }
 }
 
 fn owned(fd: Ret) -> Result<OwnedFd, Ret> {
@@ -52,17 +66,7 @@ fn done(result: Ret) -> Result<usize, Ret> {
 }
 
 /// Through a file in memory, from which the kernel splices.
-fn to_pipe(
-    source: RawFd,
-    offset: *mut i64,
-    pipe: (RawFd, *mut i64),
-    count: usize,
-    splice_flags: u32,
-) -> Result<usize, Ret> {
-    check_pipe(pipe)?;
-    if flags(source)? & libc::O_ACCMODE == libc::O_WRONLY {
-        return Err(fail(libc::EBADF));
-    }
+fn to_pipe(source: RawFd, offset: *mut i64, pipe: RawFd, count: usize, splice_flags: u32) -> Result<usize, Ret> {
     let from = Side::new(source, offset)?;
     from.check()?;
     let mut buffer = vec![0u8; MOST.min(count)];
@@ -76,26 +80,15 @@ fn to_pipe(
         let aside = owned(raw!(SYS_memfd_create, c"famio".as_ptr(), libc::MFD_CLOEXEC))?;
         let kept = done(raw!(SYS_pwrite64, aside.as_raw_fd(), buffer.as_ptr(), got, 0))?;
         let mut at = 0i64;
-        done(raw!(SYS_splice, aside.as_raw_fd(), &raw mut at, pipe.0, 0, kept, splice_flags))?
+        done(raw!(SYS_splice, aside.as_raw_fd(), &raw mut at, pipe, 0, kept, splice_flags))?
     };
     from.finish(moved)?;
     Ok(moved)
 }
 
 /// Through a second pipe that gets a copy: what could not be written stays in the first.
-fn from_pipe(
-    pipe: (RawFd, *mut i64),
-    out: RawFd,
-    offset: *mut i64,
-    count: usize,
-    splice_flags: u32,
-) -> Result<usize, Ret> {
-    check_pipe(pipe)?;
-    let to_flags = flags(out)?;
-    if to_flags & libc::O_ACCMODE == libc::O_RDONLY {
-        return Err(fail(libc::EBADF));
-    }
-    if to_flags & libc::O_APPEND != 0 {
+fn from_pipe(pipe: RawFd, out: RawFd, offset: *mut i64, count: usize, splice_flags: u32) -> Result<usize, Ret> {
+    if flags(out)? & libc::O_APPEND != 0 {
         return Err(fail(libc::EINVAL));
     }
     let to = Side::new(out, offset)?;
@@ -108,7 +101,7 @@ fn from_pipe(
         let (reader, writer) = (owned(ends[0] as Ret)?, owned(ends[1] as Ret)?);
         // Waits as the caller would; 0: the other end is closed.
         let wait = splice_flags & libc::SPLICE_F_NONBLOCK;
-        let there = done(raw!(SYS_tee, pipe.0, writer.as_raw_fd(), buffer.len(), wait))?;
+        let there = done(raw!(SYS_tee, pipe, writer.as_raw_fd(), buffer.len(), wait))?;
         if there == 0 {
             return Ok(0);
         }
@@ -116,7 +109,7 @@ fn from_pipe(
         let written = done(io::pwrite(out, buffer.as_ptr(), got, to.at))?;
         let mut left = written;
         while left > 0 {
-            left -= done(raw!(SYS_read, pipe.0, buffer.as_mut_ptr(), left))?.max(1);
+            left -= done(raw!(SYS_read, pipe, buffer.as_mut_ptr(), left))?.max(1);
         }
         to.finish(written)?;
         Ok(written)

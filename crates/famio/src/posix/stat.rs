@@ -12,8 +12,6 @@ use std::ffi::CStr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-const BLOCK: u64 = 512;
-
 pub(super) fn find(dev: u64, ino: u64) -> Option<Arc<AtomicFile>> {
     if super::lock::not_reentered().is_err() {
         return None;
@@ -78,8 +76,7 @@ unsafe fn overlay(fd: Option<RawFd>, shown: *mut Stat) {
     let size = file.size();
     shown.st_size = size as i64;
     if let Some(Modified { time, is_set }) = file.modified() {
-        // What the log holds has no blocks in the file yet; programs take fewer blocks than bytes for holes.
-        shown.st_blocks = shown.st_blocks.max(size.div_ceil(BLOCK) as i64);
+        shown.st_blocks = file.blocks(shown.st_blocks as u64) as i64;
         if is_set || (time.tv_sec, time.tv_nsec) > (shown.st_mtime, shown.st_mtime_nsec) {
             (shown.st_mtime, shown.st_mtime_nsec) = (time.tv_sec, time.tv_nsec);
         }
@@ -182,7 +179,7 @@ fn overlay_statx(shown: &mut Statx) {
     let size = file.size();
     shown.stx_size = size;
     if let Some(Modified { time, is_set }) = file.modified() {
-        shown.stx_blocks = shown.stx_blocks.max(size.div_ceil(BLOCK));
+        shown.stx_blocks = file.blocks(shown.stx_blocks);
         if is_set {
             (shown.stx_mtime.tv_sec, shown.stx_mtime.tv_nsec) = (time.tv_sec, time.tv_nsec as u32);
             return;

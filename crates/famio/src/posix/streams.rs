@@ -10,14 +10,16 @@ use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 
-/// Before libc opens `path`: whether the stream has to be followed (1) or not (0), or a negated errno.
+/// Before libc opens `path` with these flags: whether the stream has to be followed (1) or not (0), or a negated errno.
 ///
 /// # Safety
 /// As `open(2)`: bad memory is left to libc's call.
-pub unsafe fn stream_opening(path: *const c_char, writes: bool, why: &str) -> Ret {
-    let flags = if writes { libc::O_CREAT } else { 0 };
+pub unsafe fn stream_opening(path: *const c_char, flags: i32, why: &str) -> Ret {
+    let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
     // SAFETY: the caller's promise; `wanted` has the kernel check the path first.
-    let Some(config) = (unsafe { super::meant::wanted(libc::AT_FDCWD, path, flags, false) }) else { return 0 };
+    let Some(config) = (unsafe { super::meant::wanted(libc::AT_FDCWD, path, flags & libc::O_CREAT, false) }) else {
+        return 0;
+    };
     if lock::not_reentered().is_err() || process::in_vfork_child() {
         return fail(libc::EDEADLK);
     }

@@ -1,8 +1,11 @@
-//! Times that the program sets, after libc has: what is settled later must not move them.
+//! What the program sets on an inode, after libc has: times, which what is settled later must not move, and set-user-id bits, which
+//! its next write takes away.
 
 use super::{process, raw, stat, table};
+use crate::file::AtomicFile;
 use core::ffi::c_char;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 /// The marker for a time that stays, in the second of two.
 fn leaves_modified(times: *const libc::timespec) -> bool {
@@ -39,14 +42,37 @@ pub unsafe fn set_by_path(dirfd: RawFd, path: *const c_char, times: *const libc:
 /// # Safety
 /// `path` is a C string.
 unsafe fn tell(dirfd: RawFd, path: *const c_char, flags: i32) {
+    // SAFETY: the caller's promise.
+    if let Some((file, shown)) = unsafe { find(dirfd, path, flags) } {
+        file.times_were_set(libc::timespec { tv_sec: shown.st_mtime, tv_nsec: shown.st_mtime_nsec });
+    }
+}
+
+/// The atomic file that is open here, and its inode's state.
+///
+/// # Safety
+/// `path` is a C string.
+unsafe fn find(dirfd: RawFd, path: *const c_char, flags: i32) -> Option<(Arc<AtomicFile>, libc::stat)> {
     // SAFETY: the caller's promise; zeros are a valid stat, filled in by the call.
     let (done, shown) = unsafe {
         let mut shown: libc::stat = core::mem::zeroed();
         (raw!(SYS_newfstatat, dirfd, path, &raw mut shown, flags), shown)
     };
-    if done == 0
-        && let Some(file) = stat::find(shown.st_dev, shown.st_ino)
-    {
-        file.times_were_set(libc::timespec { tv_sec: shown.st_mtime, tv_nsec: shown.st_mtime_nsec });
+    (done == 0).then(|| stat::find(shown.st_dev, shown.st_ino)).flatten().map(|file| (file, shown))
+}
+
+/// After `fchmod`, `chmod` (with `AT_FDCWD`) and the like; without a path: of `dirfd` itself.
+///
+/// # Safety
+/// The kernel has taken `path`, if `result` is 0.
+pub unsafe fn mode_was_set(dirfd: RawFd, path: *const c_char, mode: u32, flags: i32, result: i32) {
+    const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
+    if result != 0 || mode & SET_ID == 0 || !table::any() || process::in_vfork_child() {
+        return;
+    }
+    let (path, empty) = if path.is_null() { (c"".as_ptr(), libc::AT_EMPTY_PATH) } else { (path, 0) };
+    // SAFETY: the caller's promise.
+    if let Some((file, _)) = unsafe { find(dirfd, path, flags & libc::AT_SYMLINK_NOFOLLOW | empty) } {
+        file.bits_were_set();
     }
 }

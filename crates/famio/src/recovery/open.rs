@@ -5,6 +5,7 @@ use super::given::Given;
 use super::{Options, Outcome, Progress, Silent, Use, in_place, records};
 use crate::error::{Error, Result};
 use crate::index::Claim;
+use crate::journal::access::as_owner;
 use crate::journal::header::Kind;
 use crate::journal::live::durability_of;
 use crate::journal::{BootId, Header, State, Verdict, mark, path_of};
@@ -27,12 +28,25 @@ pub(crate) fn at_open(fd: BorrowedFd<'_>, is_writable: bool, claim: &mut Claim, 
     let fd = if is_writable {
         fd
     } else {
-        own = writable(fd).map_err(|e| {
-            e.context("a crash left a journal for it, and to recover it takes write access; run famio recover")
-        })?;
+        match writable(fd) {
+            Ok(writable) => own = writable,
+            Err(_) if is_leftover(fd, claim, settings) => return Ok(()),
+            Err(e) => {
+                let what = match e.errno() {
+                    libc::EPERM => {
+                        "a crash left a journal for it, and it may not be written (is it immutable? chattr -i); then open it again, or run famio recover"
+                    }
+                    _ => "a crash left a journal for it, and to recover it takes write access; run famio recover",
+                };
+                return Err(e.context(what));
+            }
+        }
         own.as_fd()
     };
-    let examined = examine(fd, claim, settings, true, Given::default())?;
+    let examined = match examine(fd, claim, settings, true, Given::default()) {
+        Err(e) if is_denied(&e) && is_leftover(fd, claim, settings) => return Ok(()),
+        examined => examined?,
+    };
     match recover(fd, &examined, claim, Options::default(), &Silent)?.0 {
         Outcome::Conflict(text) => Err(conflict(&text)),
         Outcome::Failed(e) => Err(e),
@@ -58,8 +72,11 @@ pub(crate) fn commits_since_attach(fd: BorrowedFd<'_>, claim: &Claim, settings: 
 
 /// Whether a file has neither mark nor journal, by the cheapest look.
 pub(crate) fn is_ordinary(fd: BorrowedFd<'_>, settings: &Settings) -> Result<bool> {
-    if !matches!(mark::get(fd), Ok(None)) {
-        return Ok(false); // a damaged one is looked at with the journal
+    match mark::get(fd) {
+        Ok(None) => {}
+        // Not for this process, which has the file from one that was somebody else: the journal's name tells.
+        Err(e) if e.errno() == libc::EACCES => {}
+        _ => return Ok(false), // a damaged one is looked at with the journal
     }
     if settings.pool.is_none() {
         // No `.famio/` beside it: two system calls tell, where to look for the journal by its name takes ten.
@@ -88,15 +105,28 @@ pub(crate) fn is_ordinary(fd: BorrowedFd<'_>, settings: &Settings) -> Result<boo
 pub(crate) fn writable(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     const TRIES: u32 = 100;
     const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+    let open = || as_owner(fd, || open_again(fd, OFlags::RDWR | OFlags::NONBLOCK));
     for _ in 1..TRIES {
-        match open_again(fd, OFlags::RDWR | OFlags::NONBLOCK) {
+        match open() {
             Err(Errno::WOULDBLOCK) => {
                 let _ = rustix::thread::nanosleep(&PAUSE);
             }
             opened => return Ok(opened?),
         }
     }
-    Ok(open_again(fd, OFlags::RDWR | OFlags::NONBLOCK)?)
+    Ok(open()?)
+}
+
+fn is_denied(error: &Error) -> bool {
+    [libc::EACCES, libc::EPERM, libc::EROFS].contains(&error.errno())
+}
+
+/// Whether the journal has ended, and those who ended it could not take it away: the file has everything.
+fn is_leftover(fd: BorrowedFd<'_>, claim: &Claim, settings: &Settings) -> bool {
+    examine(fd, claim, settings, false, Given::default()).is_ok_and(|examined| {
+        matches!(examined.verdict, Verdict::Leftover | Verdict::Nothing)
+            && examined.header.is_none_or(|header| header.state == State::Clean)
+    })
 }
 
 /// Does what the verdict says, or the user. Gives the outcome, the epoch and the bytes copied.
@@ -201,7 +231,10 @@ fn finish(file: BorrowedFd<'_>, examined: &Examined, header: Option<Header>, dom
 
 fn end(file: BorrowedFd<'_>, examined: &Examined, domain: Domain) -> Result<()> {
     if examined.is_marked {
-        mark::remove(file)?;
+        match mark::remove(file) {
+            Err(e) if is_denied(&e) && examined.journal.is_some() => return Ok(()), // it says clean, and both stay
+            removed => removed?,
+        }
     }
     if examined.is_marked || examined.journal.is_some() {
         // Also where it is gone already: whoever took it off may have died before that was durable.
@@ -212,8 +245,13 @@ fn end(file: BorrowedFd<'_>, examined: &Examined, domain: Domain) -> Result<()> 
         && !others
         && let Some(pool) = &examined.pool
     {
-        pool.remove(&examined.name())?;
-        pool.remove_if_empty();
+        match pool.remove(&examined.name()) {
+            Err(e) if is_denied(&e) => {} // never replayed
+            removed => {
+                removed?;
+                pool.remove_if_empty();
+            }
+        }
     }
     Ok(())
 }

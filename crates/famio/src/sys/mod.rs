@@ -82,6 +82,11 @@ pub(crate) fn open_again(fd: BorrowedFd<'_>, access: OFlags) -> rustix::io::Resu
     rustix::fs::openat(CWD, &*link, access | OFlags::CLOEXEC, Mode::empty())
 }
 
+/// The process's limit on file sizes: nothing of ours is made longer than it, so that no SIGXFSZ comes from work of ours.
+pub(crate) fn file_size_limit() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Fsize).current.unwrap_or(i64::MAX as u64)
+}
+
 /// Descriptors of ours go up here, out of the way of programs that count on low numbers.
 const HIGH: RawFd = 700;
 

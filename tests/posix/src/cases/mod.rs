@@ -2,6 +2,7 @@
 //! on atomic files under it. What the calls give, and what is there then, has to be the same, but for the differences that are
 //! listed with a reason.
 
+mod changing_rights;
 mod io;
 mod maps;
 mod names;
@@ -9,6 +10,7 @@ mod open;
 mod rights;
 mod script;
 mod size;
+mod suites;
 mod times;
 
 use crate::left;
@@ -38,7 +40,17 @@ pub struct Differs {
     why: &'static str,
 }
 
-const ALL: [&[Case]; 7] = [open::CASES, names::CASES, size::CASES, times::CASES, rights::CASES, io::CASES, maps::CASES];
+const ALL: [&[Case]; 9] = [
+    open::CASES,
+    names::CASES,
+    size::CASES,
+    times::CASES,
+    rights::CASES,
+    io::CASES,
+    maps::CASES,
+    suites::CASES,
+    changing_rights::CASES,
+];
 
 fn cases() -> impl Iterator<Item = &'static Case> {
     ALL.into_iter().flatten()

@@ -217,6 +217,9 @@ impl Engine for Records {
             // Cut also where the size is right: room that was made ahead goes. A kill here leaves a size of ours.
             cx.shared().physical_next.store(size, Ordering::Release);
             self.medium.ftruncate(fd, size)?;
+            if size > cx.shared().physical.load(Ordering::Acquire) {
+                self.medium.ftruncate(fd, size)?; // a file that grows keeps the room behind it
+            }
             restore_times(cx.shared(), fd);
             self.medium.fdatasync(fd)?;
             *ended = true;

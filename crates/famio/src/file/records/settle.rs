@@ -214,7 +214,7 @@ impl Records {
             // SAFETY: within a buffer of ours; the block's lock keeps writers away.
             let bytes = unsafe { core::slice::from_raw_parts(from.add(first * GRANULE), len) };
             cx.fds.with_lasting(|fd| self.medium.pwritev(fd, &[bytes], offset)).inspect_err(|e| {
-                if ![libc::ENOSPC, libc::EDQUOT, libc::EFBIG].contains(&e.errno()) {
+                if ![libc::ENOSPC, libc::EDQUOT, libc::EFBIG, libc::EPERM].contains(&e.errno()) {
                     cx.shared().poisoned.store(1, Ordering::Release); // a medium that fails
                 }
             })?;

@@ -48,7 +48,8 @@ impl AtomicFile {
     pub(in crate::file) fn arrive(&self) -> Result<()> {
         let is_new = !self.turns.door.is_here();
         if is_new {
-            self.fds.with(false, |fd| self.turns.door.come(fd, || self.has_left(fd)))?;
+            let come = || self.fds.with(false, |fd| self.turns.door.come(fd, || self.has_left(fd)));
+            self.check_limit_of_door().and_then(|()| come()).map_err(|e| self.leave_unseen(e))?;
         }
         if self.turns.door.state() & SESSION != 0 && (is_new || !LIVES.are_kept()) {
             crate::file::background::look(); // to see its end
@@ -67,7 +68,11 @@ impl AtomicFile {
         if !self.fds.with(false, has_left)?.unwrap_or(true) {
             return Ok(());
         }
-        self.fds.with(false, |fd| self.turns.door.come(fd, || Ok(true)))?;
+        let come = || self.fds.with(false, |fd| self.turns.door.come(fd, || Ok(true)));
+        if let Err(e) = self.check_limit_of_door().and_then(|()| come()) {
+            let error = self.leave_unseen(e);
+            return if self.is_demoted() { Ok(()) } else { Err(error) };
+        }
         if self.turns.door.state() & SESSION == 0 {
             return Ok(());
         }

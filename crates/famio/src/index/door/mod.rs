@@ -97,6 +97,11 @@ impl Door {
             && word(offset_of!(Page, state), &words) & (SESSION | TRAVELS) != 0
     }
 
+    /// Whether no process has come to it since it was swept.
+    pub fn is_unknown(&self) -> bool {
+        matches!(rustix::fs::lstat(&*self.name), Err(rustix::io::Errno::NOENT))
+    }
+
     /// Whether this process has ever come.
     #[inline]
     pub fn has_come(&self) -> bool {

@@ -32,6 +32,9 @@ pub(crate) struct Log {
 
 /// Space for `start..end` of a journal; durable after a sync, which the medium has to be asked for: its part is the size.
 fn make_room(file: BorrowedFd<'_>, medium: &dyn Medium, start: u64, end: u64) -> Result<()> {
+    if end > crate::sys::file_size_limit() {
+        return Err(Error::with(libc::ENOSPC, "the journal: the limit on file sizes (ulimit -f) leaves it no room"));
+    }
     rustix::fs::fallocate(file, FallocateFlags::empty(), start, end - start)?;
     medium.ftruncate(file, end)
 }
