@@ -1,10 +1,15 @@
 //! `famio-programs`: unmodified programs on atomic files, killed at random and checked.
 
 mod coreutils;
+mod duckdb;
 mod fio;
 mod git;
+mod java;
+mod kyoto;
 mod leveldb;
 mod lmdb;
+mod node;
+mod numbered;
 mod postgres;
 mod python;
 mod redis;
@@ -56,12 +61,18 @@ const PROGRAMS: &[Program] = &[
     },
     Program { name: "tar", needs: &["tar", "gzip"], short: true, run: coreutils::tar },
     Program { name: "git", needs: &["git"], short: false, run: git::run },
+    Program { name: "git-user", needs: &["git"], short: false, run: git::by_ordinary_user },
+    Program { name: "read-only", needs: &["cp", "install", "tar"], short: true, run: coreutils::read_only },
     Program { name: "fio", needs: &["fio"], short: false, run: fio::run },
     Program { name: "redis", needs: &["redis-server", "redis-check-aof"], short: false, run: redis::run },
     Program { name: "lmdb", needs: &["mdb_load", "mdb_dump", "mdb_stat", "mdb_copy"], short: false, run: lmdb::run },
     Program { name: "leveldb", needs: &["python3"], short: false, run: leveldb::run },
     Program { name: "rocksdb", needs: &["ldb"], short: false, run: rocksdb::run },
     Program { name: "postgres", needs: &["pgbench"], short: false, run: postgres::run },
+    Program { name: "duckdb", needs: &["python3"], short: false, run: duckdb::run },
+    Program { name: "kyoto", needs: &["c++"], short: false, run: kyoto::run },
+    Program { name: "java", needs: &["javac", "java"], short: false, run: java::run },
+    Program { name: "node", needs: &["node"], short: false, run: node::run },
     Program { name: "stress-ng", needs: &["stress-ng"], short: false, run: stress::run },
 ];
 
