@@ -8,6 +8,7 @@ mod java;
 mod kyoto;
 mod leveldb;
 mod lmdb;
+mod mariadb;
 mod node;
 mod numbered;
 mod postgres;
@@ -69,6 +70,13 @@ const PROGRAMS: &[Program] = &[
     Program { name: "leveldb", needs: &["python3"], short: false, run: leveldb::run },
     Program { name: "rocksdb", needs: &["ldb"], short: false, run: rocksdb::run },
     Program { name: "postgres", needs: &["pgbench"], short: false, run: postgres::run },
+    Program { name: "mariadb", needs: &["mariadb", "mariadb-install-db"], short: false, run: mariadb::run },
+    Program {
+        name: "mariadb-single",
+        needs: &["mariadb", "mariadb-install-db"],
+        short: false,
+        run: mariadb::without_doublewrite,
+    },
     Program { name: "duckdb", needs: &["python3"], short: false, run: duckdb::run },
     Program { name: "kyoto", needs: &["c++"], short: false, run: kyoto::run },
     Program { name: "java", needs: &["javac", "java"], short: false, run: java::run },
