@@ -106,7 +106,7 @@ posix: build ## A table of POSIX cases and random calls, on atomic files and on 
 	$(RELEASE)/famio-posix cases
 	$(RELEASE)/famio-posix calls
 
-programs: build need-sqlite3 need-python3 need-programs ## Unmodified programs on atomic files, killed and checked: sqlite3, Python, coreutils, tar, git, fio, Redis, LMDB, LevelDB, RocksDB, PostgreSQL, MariaDB, DuckDB, Kyoto Cabinet, Java, Node, stress-ng
+programs: build need-sqlite3 need-python3 need-programs ## Unmodified programs on atomic files, killed and checked: sqlite3 and its own tests, Python, coreutils, tar, git, fio, Redis, LMDB, LevelDB, RocksDB, PostgreSQL, MariaDB, DuckDB, Kyoto Cabinet, Java, Node, stress-ng
 	$(RELEASE)/famio-programs
 
 power-cuts: build need-sqlite3 ## A few power cuts of a virtual machine with persistent memory (needs dax-vm, see FAMIO_DAX_VM)
@@ -169,6 +169,7 @@ need-programs:
 		/usr/sbin/mariadbd=mariadb-server /usr/include/kchashdb.h=libkyotocabinet-dev kchashtest=kyotocabinet-utils c++=build-essential \
 		node=nodejs javac=default-jdk-headless python:duckdb=duckdb || \
 		echo "programs: what could not be installed is skipped"
+	@scripts/sqlite-suite >/dev/null || echo "programs: SQLite's own tests are skipped"
 need-valgrind:
 	@scripts/need valgrind=valgrind || echo "valgrind could not be installed: what runs under it is skipped"
 need-cc:

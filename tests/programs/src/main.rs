@@ -18,6 +18,7 @@ mod report;
 mod rocksdb;
 mod sqlite;
 mod stress;
+mod suite;
 mod under;
 
 use clap::Parser;
@@ -81,6 +82,7 @@ const PROGRAMS: &[Program] = &[
     Program { name: "kyoto", needs: &["c++"], short: false, run: kyoto::run },
     Program { name: "java", needs: &["javac", "java"], short: false, run: java::run },
     Program { name: "node", needs: &["node"], short: false, run: node::run },
+    Program { name: "sqlite-suite", needs: &[], short: false, run: suite::run },
     Program { name: "stress-ng", needs: &["stress-ng"], short: false, run: stress::run },
 ];
 
