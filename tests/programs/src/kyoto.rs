@@ -19,7 +19,7 @@ const TESTS: [(&str, &[&str]); 4] = [
     ("kctreetest", &["tran", "-hard", "-it", "2", "test.kct", "300"]),
 ];
 
-/// Transactions, killed; then all that were acknowledged are there, none in part, and nothing had to be repaired.
+/// Transactions, killed; then all that were acknowledged are there, and none in part. Then its own tests.
 pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
     let build = job.under.folder.join("build");
     std::fs::create_dir(&build).map_err(|error| format!("{}: {error}", build.display()))?;

@@ -81,7 +81,7 @@ const PROGRAMS: &[Program] = &[
     Program { name: "duckdb", needs: &["python3"], short: false, run: duckdb::run },
     Program { name: "kyoto", needs: &["c++"], short: false, run: kyoto::run },
     Program { name: "java", needs: &["javac", "java"], short: false, run: java::run },
-    Program { name: "node", needs: &["node"], short: false, run: node::run },
+    Program { name: "node", needs: &["node"], short: true, run: node::run },
     Program { name: "sqlite-suite", needs: &[], short: false, run: suite::run },
     Program { name: "stress-ng", needs: &["stress-ng"], short: false, run: stress::run },
 ];
@@ -99,7 +99,7 @@ struct Args {
     /// Seed [default: from the clock; printed]
     #[arg(long)]
     seed: Option<u64>,
-    /// Only what takes seconds: sqlite3, python, coreutils, tar
+    /// Only what takes seconds: sqlite3, python, coreutils, tar, read-only, node
     #[arg(long)]
     short: bool,
     /// Only on these file systems [default: both]
@@ -128,7 +128,7 @@ fn run(args: &Args) -> Result<bool, String> {
             continue;
         }
         if let Some(missing) = program.needs.iter().find(|command| under::find(command).is_none()) {
-            println!("{:9} SKIPPED: {missing} is not installed", program.name);
+            println!("{:14} SKIPPED: {missing} is not installed", program.name);
             skipped.push(program.name);
             continue;
         }
@@ -172,7 +172,7 @@ fn one(args: &Args, program: &Program, on: &str, seed: u64) -> Result<Option<boo
         report.finding(error);
     }
     println!(
-        "{:9} {:6} {report} ({:.1} s)",
+        "{:14} {:6} {report} ({:.1} s)",
         program.name,
         place::file_system(place.path()),
         started.elapsed().as_secs_f64()

@@ -40,8 +40,7 @@ impl Outcome {
 
 /// Where testfixture is, if it was built.
 fn built() -> Option<PathBuf> {
-    let me = std::env::current_exe().ok()?;
-    let done = me.ancestors().nth(2)?.join("sqlite-suite/done");
+    let done = under::target()?.join("sqlite-suite/done");
     let folder = PathBuf::from(std::fs::read_to_string(done).ok()?.trim_end());
     folder.join("testfixture").exists().then_some(folder)
 }

@@ -28,18 +28,21 @@ pub fn find(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
+/// The folder of the build: this program is in a folder of it.
+pub fn target() -> Option<PathBuf> {
+    std::env::current_exe().ok()?.ancestors().nth(2).map(PathBuf::from)
+}
+
 /// A python3 that has this module: of `PATH`, or of the environment that `scripts/need` makes beside the build.
 pub fn python_with(module: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let me = std::env::current_exe().ok();
-    let target =
-        me.iter().flat_map(|me| me.ancestors().skip(2).take(1)).map(|target| target.join("programs/python/bin"));
-    let all =
-        std::env::split_paths(&path).chain(target).map(|folder| folder.join("python3")).filter(|file| file.is_file());
+    let own = target().map(|target| target.join("programs/python/bin"));
+    let mut all =
+        std::env::split_paths(&path).chain(own).map(|folder| folder.join("python3")).filter(|file| file.is_file());
     let has = |file: &PathBuf| {
         Command::new(file).args(["-c", &format!("import {module}")]).output().is_ok_and(|done| done.status.success())
     };
-    { all }.find(has)
+    all.find(has)
 }
 
 impl<'a> Under<'a> {
