@@ -73,10 +73,10 @@ const PROGRAMS: &[Program] = &[
     Program { name: "postgres", needs: &["pgbench"], short: false, run: postgres::run },
     Program { name: "mariadb", needs: &["mariadb", "mariadb-install-db"], short: false, run: mariadb::run },
     Program {
-        name: "mariadb-single",
+        name: "mariadb-keep",
         needs: &["mariadb", "mariadb-install-db"],
         short: false,
-        run: mariadb::without_doublewrite,
+        run: mariadb::with_checkpoints,
     },
     Program { name: "duckdb", needs: &["python3"], short: false, run: duckdb::run },
     Program { name: "kyoto", needs: &["c++"], short: false, run: kyoto::run },

@@ -82,6 +82,18 @@ impl<'a> Under<'a> {
         Ok(())
     }
 
+    /// Whether `famio run` has this option.
+    pub fn offers(&self, option: &str) -> Result<bool, String> {
+        let mut help = self.plain(self.binary());
+        help.args(["run", "--help"]);
+        Ok(succeed(help)?.split_whitespace().any(|word| word == option))
+    }
+
+    /// More options for `famio run`, from now on.
+    pub fn add_options(&mut self, options: &[&str]) {
+        self.famio.options.extend(options.iter().map(OsString::from));
+    }
+
     /// The famio command.
     pub fn binary(&self) -> &Path {
         &self.famio.binary
