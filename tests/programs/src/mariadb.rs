@@ -181,6 +181,9 @@ pub fn with_checkpoints(job: &mut Job, report: &mut Report) -> Result<(), String
     {
         under::clear(job.under.folder)?;
         kill(job, report, &[doublewrite, "--innodb-buffer-pool-size=8M", "--innodb-log-file-size=4M"], kills)?;
+        if !report.is_clean() {
+            break;
+        }
     }
     Ok(())
 }

@@ -4,10 +4,11 @@
 use crate::Job;
 use crate::report::Report;
 use crate::under::{self, Under};
+use famio_kill::place;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// The files, by their names without `.test`.
+/// The files, by their names without `.test`; a line of those for tmpfs only begins with `tmpfs`.
 const FILES: &str = include_str!("scripts/sqlite-suite.txt");
 
 /// Cases that come out differently under Famio, with the reason. A pattern may end with `*`.
@@ -45,6 +46,13 @@ fn built() -> Option<PathBuf> {
     folder.join("testfixture").exists().then_some(folder)
 }
 
+/// The names of the files that are run here.
+fn files(in_memory: bool) -> impl Iterator<Item = &'static str> {
+    let lines = FILES.lines().filter(|line| !line.starts_with('#'));
+    let here = lines.map(move |line| line.strip_prefix("tmpfs ").map_or((line, true), |line| (line, in_memory)));
+    here.filter(|(_, is_here)| *is_here).flat_map(|(line, _)| line.split_whitespace())
+}
+
 /// All files.
 pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
     let Some(suite) = built() else {
@@ -57,7 +65,7 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
         return Ok(());
     }
     let mut seen = BTreeSet::new();
-    for name in FILES.lines().filter(|line| !line.starts_with('#')).flat_map(str::split_whitespace) {
+    for name in files(place::file_system(job.under.folder) == "tmpfs") {
         let run = |under_famio: bool| -> Result<_, String> {
             let folder = job.under.folder.join("suite");
             std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -120,6 +128,13 @@ fn text_of(case: &str, lines: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn some_files_are_for_memory_only() {
+        let (memory, disk): (Vec<_>, Vec<_>) = (files(true).collect(), files(false).collect());
+        assert!(memory.contains(&"pager1") && !disk.contains(&"pager1") && disk.contains(&"io"));
+        assert!(memory.len() > 70 && disk.len() > 40 && !memory.contains(&"tmpfs"));
+    }
 
     #[test]
     fn failures_and_counts_are_read() {
