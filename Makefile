@@ -167,7 +167,7 @@ help: ## This list
 need-programs:
 	@scripts/need git=git fio=fio redis-server=redis-server mdb_load=lmdb-utils ldb=rocksdb-tools pgbench=postgresql stress-ng=stress-ng \
 		/usr/sbin/mariadbd=mariadb-server /usr/include/kchashdb.h=libkyotocabinet-dev kchashtest=kyotocabinet-utils c++=build-essential \
-		node=nodejs javac=default-jdk-headless python:duckdb=duckdb || \
+		node=nodejs javac=default-jdk-headless python:duckdb=duckdb python:plyvel=plyvel || \
 		echo "programs: what could not be installed is skipped"
 	@scripts/sqlite-suite >/dev/null || echo "programs: SQLite's own tests are skipped"
 need-valgrind:
