@@ -55,7 +55,7 @@ test-long: test-long-says build need-cc need-sqlite3 need-python3 need-valgrind 
 	tests/protocol-model/model.py --quick
 	@$(STEP) 2 "all tests, with the long ones (about 25 minutes)"
 	FAMIO_DIFFERENTIAL_CALLS=200000 FAMIO_KILLS=100 FAMIO_INTERLEAVINGS=20 FAMIO_HISTORIES=600 $(CARGO) test --release --workspace -- --include-ignored
-	@$(STEP) 3 "kills, of SQLite and of other programs (about 20 minutes)"
+	@$(STEP) 3 "kills, of SQLite and of other programs (about 40 minutes)"
 	$(RELEASE)/famio-kill --without-famio --kills 60
 	$(RELEASE)/famio-kill --kills 420
 	$(RELEASE)/famio-kill --kills 90 --on tmpfs --emulated
@@ -106,7 +106,7 @@ posix: build ## A table of POSIX cases and random calls, on atomic files and on 
 	$(RELEASE)/famio-posix cases
 	$(RELEASE)/famio-posix calls
 
-programs: build need-sqlite3 need-python3 need-programs ## Unmodified programs on atomic files, killed and checked: sqlite3, Python, coreutils, tar, git, fio, Redis, LMDB, LevelDB, RocksDB, PostgreSQL, stress-ng
+programs: build need-sqlite3 need-python3 need-programs ## Unmodified programs on atomic files, killed and checked: sqlite3 and its own tests, Python, coreutils, tar, git, fio, Redis, LMDB, LevelDB, RocksDB, PostgreSQL, MariaDB, DuckDB, Kyoto Cabinet, Java, Node, stress-ng
 	$(RELEASE)/famio-programs
 
 power-cuts: build need-sqlite3 ## A few power cuts of a virtual machine with persistent memory (needs dax-vm, see FAMIO_DAX_VM)
@@ -165,8 +165,11 @@ help: ## This list
 # What a fresh machine may lack.
 .PHONY: need-valgrind need-cc need-sqlite3 need-python3 need-programs
 need-programs:
-	@scripts/need git=git fio=fio redis-server=redis-server mdb_load=lmdb-utils ldb=rocksdb-tools pgbench=postgresql stress-ng=stress-ng || \
+	@scripts/need git=git fio=fio redis-server=redis-server mdb_load=lmdb-utils ldb=rocksdb-tools pgbench=postgresql stress-ng=stress-ng \
+		/usr/sbin/mariadbd=mariadb-server /usr/include/kchashdb.h=libkyotocabinet-dev kchashtest=kyotocabinet-utils c++=build-essential \
+		node=nodejs javac=default-jdk-headless python:duckdb=duckdb python:plyvel=plyvel || \
 		echo "programs: what could not be installed is skipped"
+	@scripts/sqlite-suite >/dev/null || echo "programs: SQLite's own tests are skipped"
 need-valgrind:
 	@scripts/need valgrind=valgrind || echo "valgrind could not be installed: what runs under it is skipped"
 need-cc:

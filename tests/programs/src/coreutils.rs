@@ -30,6 +30,14 @@ const KILLED: [&[&str]; 7] = [
     &["shred", "-n", "1", "-z", "atomic-x"],
 ];
 
+/// Commands that make `atomic-x`, of mode 0444, with the bytes of `new`, which has that mode, or of its archive.
+const MAKING: [&[&str]; 4] = [
+    &["cp", "-p", "new", "atomic-x"],
+    &["cp", "-a", "new", "atomic-x"],
+    &["install", "-m", "444", "new", "atomic-x"],
+    &["tar", "-x", "-f", "archive", "atomic-x"],
+];
+
 const TAR_KILLED: [&[&str]; 4] = [
     &["tar", "-c", "-f", "atomic-x", "new"],
     &["tar", "-r", "-f", "atomic-x", "new"],
@@ -47,6 +55,16 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
 pub fn tar(job: &mut Job, report: &mut Report) -> Result<(), String> {
     compare(job, report, include_str!("scripts/tar.txt"))?;
     kill(job, report, &TAR_KILLED)
+}
+
+/// Files of mode 0444, by an ordinary user, who may write such a file only by the descriptor that made it.
+pub fn read_only(job: &mut Job, report: &mut Report) -> Result<(), String> {
+    report.skipped = job.under.as_ordinary_user()?;
+    if report.skipped.is_some() {
+        return Ok(());
+    }
+    compare(job, report, include_str!("scripts/read-only.txt"))?;
+    if report.is_clean() { make_and_kill(job, report) } else { Ok(()) }
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
@@ -98,7 +116,7 @@ fn compare(job: &mut Job, report: &mut Report, script: &str) -> Result<(), Strin
         fs::create_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         prepare(folder)?;
     }
-    let (with, without) = (Under::new(&with, &[])?, Under::new(&without, &[])?);
+    let (with, without) = (job.under.within(&with)?, job.under.within(&without)?);
     for line in script.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
         let (demotes, line) = line.strip_prefix("demotes ").map_or((false, line), |line| (true, line));
         let mut words = line.split(' ');
@@ -200,6 +218,40 @@ fn kill(job: &mut Job, report: &mut Report, commands: &[&[&str]]) -> Result<(), 
                 return Ok(());
             }
         }
+    }
+    Ok(())
+}
+
+/// Kills what makes a file: then it is not there, or empty, as before its first SYNC, or whole.
+fn make_and_kill(job: &mut Job, report: &mut Report) -> Result<(), String> {
+    let folder = job.under.folder.to_path_buf();
+    let atomic = folder.join("atomic-x");
+    let new = bytes(11, 6_000_000);
+    under::clear(&folder)?;
+    write(&folder.join("new"), &new)?;
+    for words in
+        [&["chmod", "444", "new"] as &[&str], &["tar", "-c", "-f", "archive", "--transform=s/new/atomic-x/", "new"]]
+    {
+        job.under.give()?;
+        under::succeed(plain(job, words))?;
+    }
+    for kill in 0..job.kills {
+        let words = MAKING[kill as usize % MAKING.len()];
+        let delay = job.random.time_up_to(Duration::from_millis(60));
+        let ended = session::drive(under_famio(job, words), std::iter::empty(), Kill::AfterStart(delay))?;
+        report.kills += u64::from(ended.killed);
+        let rest = report.said(&ended.messages, &[]);
+        report.check(ended.killed || ended.is_ok(), || format!("{words:?}: {} {rest}", ended.status));
+        job.under.recover()?;
+        let found = fs::read(&atomic).unwrap_or_default();
+        let is_whole = found == new;
+        report.check(is_whole || ended.killed && found.is_empty(), || {
+            format!("{words:?}, killed after {delay:?}: {} bytes, neither none nor all {}", found.len(), new.len())
+        });
+        if !report.is_clean() {
+            return Ok(());
+        }
+        let _ = fs::remove_file(&atomic);
     }
     Ok(())
 }

@@ -1,10 +1,16 @@
 //! `famio-programs`: unmodified programs on atomic files, killed at random and checked.
 
 mod coreutils;
+mod duckdb;
 mod fio;
 mod git;
+mod java;
+mod kyoto;
 mod leveldb;
 mod lmdb;
+mod mariadb;
+mod node;
+mod numbered;
 mod postgres;
 mod python;
 mod redis;
@@ -12,6 +18,7 @@ mod report;
 mod rocksdb;
 mod sqlite;
 mod stress;
+mod suite;
 mod under;
 
 use clap::Parser;
@@ -56,12 +63,26 @@ const PROGRAMS: &[Program] = &[
     },
     Program { name: "tar", needs: &["tar", "gzip"], short: true, run: coreutils::tar },
     Program { name: "git", needs: &["git"], short: false, run: git::run },
+    Program { name: "git-user", needs: &["git"], short: false, run: git::by_ordinary_user },
+    Program { name: "read-only", needs: &["cp", "install", "tar"], short: true, run: coreutils::read_only },
     Program { name: "fio", needs: &["fio"], short: false, run: fio::run },
     Program { name: "redis", needs: &["redis-server", "redis-check-aof"], short: false, run: redis::run },
     Program { name: "lmdb", needs: &["mdb_load", "mdb_dump", "mdb_stat", "mdb_copy"], short: false, run: lmdb::run },
     Program { name: "leveldb", needs: &["python3"], short: false, run: leveldb::run },
     Program { name: "rocksdb", needs: &["ldb"], short: false, run: rocksdb::run },
     Program { name: "postgres", needs: &["pgbench"], short: false, run: postgres::run },
+    Program { name: "mariadb", needs: &["mariadb", "mariadb-install-db"], short: false, run: mariadb::run },
+    Program {
+        name: "mariadb-keep",
+        needs: &["mariadb", "mariadb-install-db"],
+        short: false,
+        run: mariadb::with_checkpoints,
+    },
+    Program { name: "duckdb", needs: &["python3"], short: false, run: duckdb::run },
+    Program { name: "kyoto", needs: &["c++"], short: false, run: kyoto::run },
+    Program { name: "java", needs: &["javac", "java"], short: false, run: java::run },
+    Program { name: "node", needs: &["node"], short: true, run: node::run },
+    Program { name: "sqlite-suite", needs: &[], short: false, run: suite::run },
     Program { name: "stress-ng", needs: &["stress-ng"], short: false, run: stress::run },
 ];
 
@@ -78,7 +99,7 @@ struct Args {
     /// Seed [default: from the clock; printed]
     #[arg(long)]
     seed: Option<u64>,
-    /// Only what takes seconds: sqlite3, python, coreutils, tar
+    /// Only what takes seconds: sqlite3, python, coreutils, tar, read-only, node
     #[arg(long)]
     short: bool,
     /// Only on these file systems [default: both]
@@ -107,7 +128,7 @@ fn run(args: &Args) -> Result<bool, String> {
             continue;
         }
         if let Some(missing) = program.needs.iter().find(|command| under::find(command).is_none()) {
-            println!("{:9} SKIPPED: {missing} is not installed", program.name);
+            println!("{:14} SKIPPED: {missing} is not installed", program.name);
             skipped.push(program.name);
             continue;
         }
@@ -151,7 +172,7 @@ fn one(args: &Args, program: &Program, on: &str, seed: u64) -> Result<Option<boo
         report.finding(error);
     }
     println!(
-        "{:9} {:6} {report} ({:.1} s)",
+        "{:14} {:6} {report} ({:.1} s)",
         program.name,
         place::file_system(place.path()),
         started.elapsed().as_secs_f64()

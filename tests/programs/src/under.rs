@@ -2,6 +2,7 @@
 
 use famio_kill::launch::{Famio, literal};
 use famio_kill::session::{self, Ended, Kill};
+use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -11,8 +12,15 @@ use std::process::Command;
 pub struct Under<'a> {
     /// The folder.
     pub folder: &'a Path,
+    /// Whose the programs are, if not root's.
+    user: Option<u32>,
+    /// Who recovers next.
+    by_root: Cell<bool>,
     famio: Famio,
 }
+
+/// An ordinary user who is on every machine: nobody.
+const ORDINARY: u32 = 65534;
 
 /// The first program of this name in `PATH`.
 pub fn find(name: &str) -> Option<PathBuf> {
@@ -20,20 +28,70 @@ pub fn find(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// A python3 that has this module.
+/// The folder of the build: this program is in a folder of it.
+pub fn target() -> Option<PathBuf> {
+    std::env::current_exe().ok()?.ancestors().nth(2).map(PathBuf::from)
+}
+
+/// A python3 that has this module: of `PATH`, or of the environment that `scripts/need` makes beside the build.
 pub fn python_with(module: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let all = std::env::split_paths(&path).map(|folder| folder.join("python3")).filter(|file| file.is_file());
+    let own = target().map(|target| target.join("programs/python/bin"));
+    let mut all =
+        std::env::split_paths(&path).chain(own).map(|folder| folder.join("python3")).filter(|file| file.is_file());
     let has = |file: &PathBuf| {
         Command::new(file).args(["-c", &format!("import {module}")]).output().is_ok_and(|done| done.status.success())
     };
-    all.into_iter().find(has)
+    all.find(has)
 }
 
 impl<'a> Under<'a> {
     /// In this folder, with more options for `famio run`.
     pub fn new(folder: &'a Path, options: &[&str]) -> Result<Self, String> {
-        Ok(Self { folder, famio: Famio::beside_me(options)? })
+        Ok(Self { folder, user: None, by_root: Cell::new(true), famio: Famio::beside_me(options)? })
+    }
+
+    /// If this process is root's, programs started from now on are an ordinary user's, and so is the folder. Else they are ours, who are
+    /// one. If that user may not start Famio: why.
+    pub fn as_ordinary_user(&mut self) -> Result<Option<String>, String> {
+        // SAFETY: no arguments.
+        if unsafe { libc::geteuid() } == 0 {
+            self.user = Some(ORDINARY);
+            self.give()?;
+        }
+        let mut look = self.plain(self.binary());
+        look.arg("--version");
+        let may = run(look).is_ok_and(|ended| ended.is_ok());
+        Ok((!may).then(|| "it is to run as an ordinary user, who may not read the build folder".into()))
+    }
+
+    /// The same in another folder, which becomes the user's with all that is in it.
+    pub fn within<'b>(&self, folder: &'b Path) -> Result<Under<'b>, String> {
+        let under = Under { folder, user: self.user, by_root: Cell::new(true), famio: self.famio.clone() };
+        under.give()?;
+        Ok(under)
+    }
+
+    /// Gives the folder and all that is in it to the user whose the programs are.
+    pub fn give(&self) -> Result<(), String> {
+        let Some(user) = self.user else { return Ok(()) };
+        for path in files(self.folder)?.iter().map(PathBuf::as_path).chain([self.folder]) {
+            std::os::unix::fs::lchown(path, Some(user), Some(user))
+                .map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Whether `famio run` has this option.
+    pub fn offers(&self, option: &str) -> Result<bool, String> {
+        let mut help = self.plain(self.binary());
+        help.args(["run", "--help"]);
+        Ok(succeed(help)?.split_whitespace().any(|word| word == option))
+    }
+
+    /// More options for `famio run`, from now on.
+    pub fn add_options(&mut self, options: &[&str]) {
+        self.famio.options.extend(options.iter().map(OsString::from));
     }
 
     /// The famio command.
@@ -65,6 +123,9 @@ impl<'a> Under<'a> {
 
     fn prepare(&self, command: &mut Command) {
         command.current_dir(self.folder).env("LC_ALL", "C.UTF-8");
+        if let Some(user) = self.user {
+            command.uid(user).gid(user).env("HOME", self.folder);
+        }
         // SAFETY: one system call, which is allowed after a fork.
         unsafe {
             command.pre_exec(|| {
@@ -75,9 +136,10 @@ impl<'a> Under<'a> {
         }
     }
 
-    /// `famio recover` of the folder; then no journal and no mark are left in it.
+    /// `famio recover` of the folder, by the user whose it is and by root in turn; then no journal and no mark are left in it.
     pub fn recover(&self) -> Result<(), String> {
-        let mut command = self.plain(self.binary());
+        let by_root = self.by_root.replace(!self.by_root.get());
+        let mut command = if by_root { Command::new(self.binary()) } else { self.plain(self.binary()) };
         command.arg("recover").arg(self.folder);
         let ended = run(command)?;
         if !ended.is_ok() {
