@@ -8,7 +8,7 @@ use crate::sync::Ordering;
 use core::ptr::NonNull;
 use rustix::fs::FallocateFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use std::os::fd::OwnedFd;
+use crate::sys::InternalFd as OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
 /// Address space set aside for an arena: it bounds the index, not memory, which is taken as it grows.
@@ -143,7 +143,9 @@ impl Arena {
 
     #[cfg(test)]
     pub fn for_test() -> Self {
-        Self::create(rustix::fs::memfd_create("famio-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap()).unwrap()
+        use std::os::fd::AsFd;
+        let file = rustix::fs::memfd_create("famio-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        Self::create(crate::sys::high_duplicate(file.as_fd()).unwrap()).unwrap()
     }
 }
 

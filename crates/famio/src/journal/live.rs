@@ -3,23 +3,27 @@
 use super::header::{Header, Kind, State};
 use super::identity::Identity;
 use super::mark::{self, Mark};
-use super::pool::{Pool, journal_name};
+use super::pool::{Pool, is_beside_name, journal_name};
 use super::records::Keeper;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::pmem::{Domain, Medium};
 use crate::rule::{Rule, in_order};
 use crate::settings::{Durability, Settings};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use crate::sys::InternalFd;
+use crate::sys::internal::InUse;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 /// A journal that this process has made and uses.
 pub(crate) struct Live {
-    file: OwnedFd,
+    file: InternalFd,
     header: Mutex<Header>,
     pool: Option<PathBuf>,
     name: String,
     path: PathBuf,
+    /// The open pool, until the journal is active: who has to undo the creation may have no descriptors left to open it again.
+    made_in: Mutex<Option<Pool>>,
     durability: Durability,
     medium: &'static dyn Medium,
 }
@@ -52,13 +56,16 @@ impl Live {
             pool: settings.pool.as_ref().map(|_| pool.path().to_path_buf()),
             name,
             path,
+            made_in: Mutex::new(None),
             durability: durability_of(file_domain),
             medium,
         };
         if let Err(e) = live.store(State::Creating).and_then(|()| pool.sync(live.durability, medium)) {
             let _ = pool.remove(&live.name); // nobody refers to it yet
+            pool.remove_if_empty();
             return Err(e);
         }
+        *live.made_in.lock().unwrap_or_else(|poison| poison.into_inner()) = Some(pool);
         Ok(live)
     }
 
@@ -67,7 +74,7 @@ impl Live {
         let mut header = self.header.lock().unwrap_or_else(|poison| poison.into_inner());
         header.state = state;
         header
-            .store(self.file.as_fd(), self.medium)
+            .store(self.file.get()?.as_fd(), self.medium)
             .map_err(|e| e.context(format_args!("journal {}", self.path.display())))
     }
 
@@ -80,14 +87,16 @@ impl Live {
         // Its size, its owner and its mode. With the mark the file becomes durable as it was found: a crash takes it back to
         // that from here on.
         if self.durability == Durability::Power {
-            self.medium.fsync(self.file.as_fd())?;
+            self.medium.fsync(self.file.get()?.as_fd())?;
         }
         let mark = Mark::new(id, &identity, self.pool.as_deref())?;
         in_order(
             Rule::MarkBeforeActive,
             || mark::set(file, &mark).and_then(|()| mark::persist(file, self.durability, self.medium)),
             || self.store(State::Active),
-        )
+        )?;
+        *self.made_in.lock().unwrap_or_else(|poison| poison.into_inner()) = None;
+        Ok(())
     }
 
     /// Everything is in the file, durably: says *clean*, takes the mark off the file, removes the journal. After an error the
@@ -105,13 +114,22 @@ impl Live {
 
     /// Removes the journal from where it was made, or else from where the file's pool is now: folders may have been moved.
     fn remove(&self, file: BorrowedFd<'_>) -> Result<()> {
-        let own = rustix::fs::fstat(&self.file)?;
+        let own = self.file.identity();
+        // By its path: that takes no descriptor, and there may be none left.
+        if rustix::fs::lstat(&self.path).is_ok_and(|found| (found.st_dev, found.st_ino) == own) {
+            rustix::fs::unlink(&self.path)
+                .map_err(|e| Error::from(e).context(format_args!("journal {}", self.path.display())))?;
+            if let Some(folder) = self.path.parent().filter(|folder| folder.file_name().is_some_and(is_beside_name)) {
+                let _ = rustix::fs::rmdir(folder); // unless there are others
+            }
+            return Ok(());
+        }
         let made = self.path.parent().and_then(|folder| Pool::at(folder, None).ok());
         let now = || Pool::find(file, self.pool.as_deref()).ok().flatten();
         for pool in made.into_iter().chain(now()) {
             let found = pool.open_read_only(&self.name, None).ok().flatten();
             let found = found.and_then(|journal| rustix::fs::fstat(journal).ok());
-            if found.is_some_and(|found| (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino)) {
+            if found.is_some_and(|found| (found.st_dev, found.st_ino) == own) {
                 pool.remove(&self.name)?;
                 pool.remove_if_empty();
                 return Ok(());
@@ -129,7 +147,15 @@ impl Live {
             return;
         }
         if mark::remove(file).and_then(|()| mark::persist(file, self.durability, self.medium)).is_ok() {
-            let _ = self.remove(file);
+            match self.made_in.lock().unwrap_or_else(|poison| poison.into_inner()).take() {
+                Some(pool) => {
+                    let _ = pool.remove(&self.name);
+                    pool.remove_if_empty();
+                }
+                None => {
+                    let _ = self.remove(file);
+                }
+            }
         }
     }
 
@@ -137,7 +163,8 @@ impl Live {
     /// what came later.
     pub fn suspect(&self) {
         // Best effort: where even this fails, what the header says is still right, as nothing more is committed.
-        let _ = self.change(self.file.as_fd(), &mut |header| {
+        let Ok(journal) = self.file.get() else { return };
+        let _ = self.change(journal.as_fd(), &mut |header| {
             if header.state != State::Clean {
                 header.state = State::Suspect;
             }
@@ -145,8 +172,8 @@ impl Live {
     }
 
     /// The journal's file.
-    pub fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+    pub fn file(&self) -> Result<InUse<'_>> {
+        self.file.get().map_err(|e| e.context(format_args!("journal {}", self.path.display())))
     }
 
     /// Its path, for messages.
@@ -161,8 +188,8 @@ impl Live {
 }
 
 impl Keeper for Live {
-    fn journal(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+    fn journal(&self) -> Result<InUse<'_>> {
+        self.file()
     }
 
     fn header(&self) -> Header {
@@ -217,7 +244,7 @@ mod tests {
         let live = Live::create(file.as_fd(), &Settings::default(), Kind::Records, domains, medium).unwrap();
         live.activate(file.as_fd()).unwrap();
         let state = || {
-            let (bytes, length) = first_bytes(live.file()).unwrap();
+            let (bytes, length) = first_bytes(live.file().unwrap().as_fd()).unwrap();
             Header::read(&bytes[..length]).unwrap().0.state
         };
         assert_eq!(state(), State::Active);

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
-use std::os::fd::OwnedFd;
+use crate::sys::InternalFd as OwnedFd;
 
 /// "FAMIODR4".
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODR4");

@@ -7,7 +7,8 @@ use super::{Door, SESSION, STORES, TRAVELS};
 use crate::error::{Error, Result};
 use crate::sys::{check, syscall};
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::os::fd::{AsRawFd, OwnedFd};
+use crate::sys::InternalFd as OwnedFd;
+use std::os::fd::AsRawFd;
 
 /// Processes that may have one file open at a time.
 pub(super) const MEMBERS: usize = 64;

@@ -9,10 +9,10 @@ use crate::journal::header::LEN as HEADER_LEN;
 use crate::map::Mapping;
 use crate::pmem::{Domain, Medium};
 use crate::rule::{Rule, in_order};
-use crate::sys::high_duplicate;
+use crate::sys::{InternalFd, high_duplicate};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::fs::FallocateFlags;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Mutex;
 
 const HUGE: u64 = crate::map::huge::HUGE as u64;
@@ -20,7 +20,8 @@ const HUGE: u64 = crate::map::huge::HUGE as u64;
 /// A journal in place, mapped and in use by this process.
 pub(crate) struct Log {
     map: Mapping,
-    file: OwnedFd,
+    /// The journal's, which others share.
+    file: InternalFd,
     medium: &'static dyn Medium,
     key: Key,
     /// Bytes that the journal may have.
@@ -55,7 +56,7 @@ impl Log {
     }
 
     /// Over the journal in `file`, whose header is valid (or about to be) and whose segments are as found.
-    pub fn new(file: OwnedFd, map: Mapping, medium: &'static dyn Medium, key: Key, limit: u64) -> Self {
+    pub fn new(file: InternalFd, map: Mapping, medium: &'static dyn Medium, key: Key, limit: u64) -> Self {
         let starts = Box::new([const { AtomicU64::new(0) }; SEGMENTS_MAX]);
         let (segments, growing) = (AtomicU32::new(0), Mutex::new(()));
         Self { map, file, medium, key, limit, segments, starts, growing }
@@ -182,8 +183,10 @@ impl Log {
             return Err(Error::new(libc::ENOSPC));
         }
         Free::of(arena).make_links(geometry)?;
-        make_room(self.file.as_fd(), self.medium, geometry.start, geometry.end())?;
-        self.medium.fdatasync(self.file.as_fd())?;
+        let file = self.file.get()?;
+        make_room(file.as_fd(), self.medium, geometry.start, geometry.end())?;
+        self.medium.fdatasync(file.as_fd())?;
+        drop(file);
         // Costs what the faults would at each page's first use. From the huge page on that the last segment ended in.
         self.map.gather(geometry.start / HUGE * HUGE, geometry.end());
         // The count is durable last: what it counts is then there.
@@ -223,7 +226,7 @@ impl Log {
                 self.segments.store(1, Ordering::Release);
                 Free::of(arena).reset(first)
             },
-            || self.medium.ftruncate(self.file.as_fd(), first.end()),
+            || self.medium.ftruncate(self.file.get()?.as_fd(), first.end()),
         )
     }
 

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::journal::{Header, JournalId, State};
 use crate::pmem::Medium;
 use crate::rule::{Rule, holds};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -243,7 +244,7 @@ impl RecordLog {
 
     #[cfg(test)]
     pub(super) fn journal_for_test(&self) -> i32 {
-        std::os::fd::AsRawFd::as_raw_fd(&self.shared.journal().unwrap())
+        std::os::fd::AsRawFd::as_raw_fd(&self.shared.journal().unwrap().as_fd())
     }
 
     /// Takes up segments that were prepared.
@@ -364,14 +365,14 @@ impl RecordLog {
 
     fn write(&mut self, gather: Gather<'_>, index: usize, page: u64) -> Result<()> {
         let offset = self.segments[index].place.offset + page * PAGE as u64;
-        let written = self.shared.journal().and_then(|journal| gather.write(journal, self.shared.medium, offset));
+        let written = self.shared.journal().and_then(|journal| gather.write(journal.as_fd(), self.shared.medium, offset));
         self.buffer = gather.into_buffer();
         written.map_err(|e| self.fail(e))
     }
 
     /// Makes what was written durable; `tail` is what the last record of it says.
     fn flush(&mut self, tail: u64) -> Result<()> {
-        let flushed = self.shared.journal().and_then(|journal| self.shared.medium.fdatasync(journal));
+        let flushed = self.shared.journal().and_then(|journal| self.shared.medium.fdatasync(journal.as_fd()));
         flushed.map_err(|e| self.fail(e))?;
         // Another thread's flush may have been told of a failure that concerns this one.
         self.usable()?;

@@ -6,10 +6,11 @@ use crate::error::{Error, Result};
 use crate::journal::Header;
 use crate::pmem::Medium;
 use crate::rule::{Rule, holds, in_order};
-use crate::sys::{identity, open_again};
+use crate::sys::internal::InUse;
+use crate::sys::{InternalFd, open_again};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use rustix::fs::OFlags;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The pages of zeros of one write.
@@ -18,7 +19,7 @@ const ZEROS_AT_ONCE: usize = 48;
 /// Who keeps a journal's file open, and its header.
 pub trait Keeper: Send + Sync {
     /// The journal's file.
-    fn journal(&self) -> BorrowedFd<'_>;
+    fn journal(&self) -> Result<InUse<'_>>;
     /// The header as it was last stored.
     fn header(&self) -> Header;
     /// Changes the header and stores it, durably, through `journal`: another descriptor of the same file.
@@ -28,7 +29,6 @@ pub trait Keeper: Send + Sync {
 /// The journal's file.
 pub(super) struct Shared {
     keeper: Arc<dyn Keeper>,
-    identity: (u64, u64),
     pub medium: &'static dyn Medium,
     pub geometry: Geometry,
     /// The journal's file grows no further.
@@ -54,10 +54,8 @@ impl Shared {
         medium: &'static dyn Medium,
     ) -> Result<Shared> {
         geometry.check()?;
-        let identity = identity(keeper.journal())?;
         let shared = Shared {
             keeper,
-            identity,
             medium,
             geometry,
             // The last segment that was used must stay while another one is begun.
@@ -70,22 +68,18 @@ impl Shared {
         Ok(shared)
     }
 
-    /// The journal, if its descriptor is still ours: the program may have closed what it did not open.
-    pub fn journal(&self) -> Result<BorrowedFd<'_>> {
-        let journal = self.keeper.journal();
-        if identity(journal)? != self.identity {
-            return Err(Error::with(libc::EBADF, "the journal's descriptor was closed by the program"));
-        }
-        Ok(journal)
+    /// The journal, if it is still there.
+    pub fn journal(&self) -> Result<InUse<'_>> {
+        self.keeper.journal()
     }
 
     /// An open file description of one's own: the kernel reports a failed write-back to each once, and the one of the
     /// commits must see every failure. Without the right to open the journal again: the same, and `false`.
-    fn another(&self) -> Result<(OwnedFd, bool)> {
+    fn another(&self) -> Result<(InternalFd, bool)> {
         let journal = self.journal()?;
         match open_again(journal.as_fd(), OFlags::RDWR) {
-            Ok(fd) => Ok((fd, true)),
-            Err(_) => Ok((rustix::io::fcntl_dupfd_cloexec(journal, 0)?, false)),
+            Ok(fd) => Ok((InternalFd::adopt(fd)?, true)),
+            Err(_) => Ok((InternalFd::duplicate(journal.as_fd())?, false)),
         }
     }
 
@@ -102,7 +96,7 @@ impl Shared {
     /// Changes the header, durably. After an error either state may be on the medium.
     pub fn change_header(&self, change: &mut dyn FnMut(&mut Header)) -> Result<()> {
         let (fd, _) = self.another()?;
-        let changed = self.keeper.change(fd.as_fd(), change);
+        let changed = self.keeper.change(fd.get()?.as_fd(), change);
         changed.inspect_err(|_| self.failed.store(true, Ordering::Release))
     }
 
@@ -124,6 +118,7 @@ impl Shared {
                 ));
             }
             let (fd, separate) = self.another()?;
+            let fd = fd.get()?;
             let zeros = || zero(fd.as_fd(), self.medium, place).and_then(|()| self.medium.fdatasync(fd.as_fd()));
             let counted = || self.change_header(&mut |header| self.geometry.put(prepared + 1, &mut header.geometry));
             if !holds(Rule::ZerosBeforeCount) {
@@ -148,7 +143,7 @@ impl Shared {
             in_order(
                 Rule::CountOfRecordsBeforeCut,
                 || self.change_header(&mut |header| self.geometry.put(count, &mut header.geometry)),
-                || self.medium.ftruncate(self.journal()?, self.geometry.end(count)),
+                || self.medium.ftruncate(self.journal()?.as_fd(), self.geometry.end(count)),
             )?;
             self.prepared.store(count, Ordering::Release);
         }

@@ -5,6 +5,8 @@ use crate::error::{Error, Result};
 use crate::journal::testing::{KERNEL, Scratch, kernels_memory};
 use crate::journal::{BootId, Header, Identity, Kind, State};
 use crate::pmem::{Domain, Medium};
+use crate::sys::internal::InUse;
+use crate::sys::{InternalFd, high_duplicate};
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -98,20 +100,20 @@ pub fn contents(fd: BorrowedFd<'_>) -> Vec<u8> {
 }
 
 pub struct JournalFile {
-    file: File,
+    file: InternalFd,
     header: Mutex<Header>,
     medium: &'static dyn Medium,
 }
 
 impl JournalFile {
     pub fn new(file: File, header: Header, medium: &'static dyn Medium) -> Self {
-        JournalFile { file, header: Mutex::new(header), medium }
+        JournalFile { file: high_duplicate(file.as_fd()).unwrap(), header: Mutex::new(header), medium }
     }
 }
 
 impl Keeper for JournalFile {
-    fn journal(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+    fn journal(&self) -> Result<InUse<'_>> {
+        self.file.get()
     }
     fn header(&self) -> Header {
         self.header.lock().unwrap().clone()
