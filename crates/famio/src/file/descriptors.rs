@@ -189,6 +189,9 @@ impl Descriptors {
     pub fn with_lasting<T>(&self, work: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
         let lasting = {
             let mut list = self.list();
+            if list.parked.as_ref().is_some_and(|parked| parked.get().is_err()) {
+                list.parked = None; // the program has closed it
+            }
             if list.parked.is_none()
                 && let Some(fd) = list.writable()
                 && self.is_still(fd)

@@ -3,15 +3,16 @@
 use super::header::{Header, Kind, State};
 use super::identity::Identity;
 use super::mark::{self, Mark};
-use super::pool::{Pool, is_beside_name, journal_name};
+use super::pool::{BESIDE, Pool, is_beside_name, journal_name};
 use super::records::Keeper;
 use crate::error::{Error, Result};
 use crate::pmem::{Domain, Medium};
 use crate::rule::{Rule, in_order};
 use crate::settings::{Durability, Settings};
-use crate::sys::InternalFd;
-use crate::sys::internal::InUse;
+use crate::sys::{InternalFd, read_at, write_at};
+use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -22,6 +23,10 @@ pub(crate) struct Live {
     pool: Option<PathBuf>,
     name: String,
     path: PathBuf,
+    /// Where it was found last: folders may be moved.
+    place: Mutex<PathBuf>,
+    /// This process's root folder when it was made: after a `chroot` its path means nothing.
+    root: (u64, u64),
     /// The open pool, until the journal is active: who has to undo the creation may have no descriptors left to open it again.
     made_in: Mutex<Option<Pool>>,
     durability: Durability,
@@ -55,6 +60,8 @@ impl Live {
             header: Mutex::new(header),
             pool: settings.pool.as_ref().map(|_| pool.path().to_path_buf()),
             name,
+            place: Mutex::new(path.clone()),
+            root: root(),
             path,
             made_in: Mutex::new(None),
             durability: durability_of(file_domain),
@@ -73,8 +80,8 @@ impl Live {
     fn store(&self, state: State) -> Result<()> {
         let mut header = self.header.lock().unwrap_or_else(|poison| poison.into_inner());
         header.state = state;
-        header
-            .store(self.file.get()?.as_fd(), self.medium)
+        self.file
+            .run(|journal| header.store(journal, self.medium))
             .map_err(|e| e.context(format_args!("journal {}", self.path.display())))
     }
 
@@ -87,7 +94,7 @@ impl Live {
         // Its size, its owner and its mode. With the mark the file becomes durable as it was found: a crash takes it back to
         // that from here on.
         if self.durability == Durability::Power {
-            self.medium.fsync(self.file.get()?.as_fd())?;
+            self.file.run(|journal| self.medium.fsync(journal.as_fd()))?;
         }
         let mark = Mark::new(id, &identity, self.pool.as_deref())?;
         in_order(
@@ -116,10 +123,11 @@ impl Live {
     fn remove(&self, file: BorrowedFd<'_>) -> Result<()> {
         let own = self.file.identity();
         // By its path: that takes no descriptor, and there may be none left.
-        if rustix::fs::lstat(&self.path).is_ok_and(|found| (found.st_dev, found.st_ino) == own) {
-            rustix::fs::unlink(&self.path)
-                .map_err(|e| Error::from(e).context(format_args!("journal {}", self.path.display())))?;
-            if let Some(folder) = self.path.parent().filter(|folder| folder.file_name().is_some_and(is_beside_name)) {
+        let place = lock(&self.place).clone();
+        if rustix::fs::lstat(&place).is_ok_and(|found| (found.st_dev, found.st_ino) == own) {
+            rustix::fs::unlink(&place)
+                .map_err(|e| Error::from(e).context(format_args!("journal {}", place.display())))?;
+            if let Some(folder) = place.parent().filter(|folder| folder.file_name().is_some_and(is_beside_name)) {
                 let _ = rustix::fs::rmdir(folder); // unless there are others
             }
             return Ok(());
@@ -163,17 +171,85 @@ impl Live {
     /// what came later.
     pub fn suspect(&self) {
         // Best effort: where even this fails, what the header says is still right, as nothing more is committed.
-        let Ok(journal) = self.file.get() else { return };
-        let _ = self.change(journal.as_fd(), &mut |header| {
-            if header.state != State::Clean {
-                header.state = State::Suspect;
+        let mut header = self.header.lock().unwrap_or_else(|poison| poison.into_inner());
+        if header.state != State::Clean {
+            header.state = State::Suspect;
+            let _ = self.file.run(|journal| header.store(journal, self.medium));
+        }
+    }
+
+    /// Whether a recovery would find the journal by its name. Where that can't be told (after a `chroot`, or without the right to
+    /// look), it has to have a name at all. `file`: the path by which the file is known now, and how many names it has.
+    pub fn is_named(&self, file: impl FnOnce() -> Option<(PathBuf, u64)>) -> bool {
+        let own = self.file.identity();
+        let leads_here = |path: &Path| {
+            let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+            // Not its times: see `sys::identity`.
+            rustix::fs::statx(rustix::fs::CWD, path, flags, rustix::fs::StatxFlags::INO)
+                .map(|stat| (rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino) == own)
+        };
+        let mut place = lock(&self.place);
+        if leads_here(&place) == Ok(true) {
+            return true;
+        }
+        let Some((file, names)) = file() else { return self.has_a_name() };
+        if names == 0 {
+            return true; // the file is gone, and with it what there was to find
+        }
+        if root() != self.root {
+            return self.has_a_name();
+        }
+        let pool = self.pool.clone().unwrap_or_else(|| file.with_file_name(BESIDE));
+        let path = pool.join(&self.name);
+        match leads_here(&path) {
+            Ok(true) => {
+                let _ = self.file.set_name(path.as_os_str().as_bytes(), false);
+                *place = path;
+                true
             }
+            Ok(false) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => false,
+            Err(_) => self.has_a_name(),
+        }
+    }
+
+    fn has_a_name(&self) -> bool {
+        self.file.get().is_ok_and(|journal| rustix::fs::fstat(journal).is_ok_and(|stat| stat.st_nlink > 0))
+    }
+
+    /// The journal has lost its name: a copy of it, complete and durable, takes its place under that name, and here. Nobody
+    /// writes to the journal meanwhile. `EIO`: there is no place for it, or another file is there.
+    pub fn make_anew(&self, file: BorrowedFd<'_>) -> Result<()> {
+        let failed = |e: Error| {
+            Error::with(
+                libc::EIO,
+                format!("journal {} was removed, moved or replaced, and can't be made anew ({e})", self.path.display()),
+            )
+        };
+        let pool = Pool::make(file, self.pool.as_deref()).map_err(failed)?;
+        let unfinished = format!("{}.new", self.name);
+        let made = pool.remove(&unfinished).and_then(|()| {
+            let new = pool.create(file, &unfinished)?;
+            self.file.run(|old| copy(old, &new))?;
+            if self.durability == Durability::Power {
+                self.medium.fsync(new.as_fd())?;
+            }
+            pool.rename(&unfinished, &self.name)?;
+            pool.sync(self.durability, self.medium)?;
+            self.file.replace(new.as_fd())
         });
+        if let Err(e) = made {
+            let _ = pool.remove(&unfinished);
+            return Err(failed(e));
+        }
+        let path = pool.path_of(&self.name);
+        self.file.set_name(path.as_os_str().as_bytes(), false)?;
+        *lock(&self.place) = path;
+        Ok(())
     }
 
     /// The journal's file.
-    pub fn file(&self) -> Result<InUse<'_>> {
-        self.file.get().map_err(|e| e.context(format_args!("journal {}", self.path.display())))
+    pub fn file(&self) -> &InternalFd {
+        &self.file
     }
 
     /// Its path, for messages.
@@ -187,16 +263,41 @@ impl Live {
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poison| poison.into_inner())
+}
+
+/// Which folder is this process's root.
+fn root() -> (u64, u64) {
+    rustix::fs::stat(c"/").map_or((0, 0), |stat| (stat.st_dev, stat.st_ino))
+}
+
+/// Copies a file to an empty one, with room for all of it.
+fn copy(from: impl AsFd, to: impl AsFd) -> Result<()> {
+    let size = rustix::fs::fstat(&from)?.st_size as u64;
+    rustix::fs::fallocate(&to, rustix::fs::FallocateFlags::empty(), 0, size)?;
+    let (mut piece, mut at) = (vec![0; 1 << 20], 0);
+    while at < size {
+        let got = read_at(&from, at, &mut piece)?;
+        if got == 0 {
+            return Err(Error::new(libc::EIO)); // cut meanwhile
+        }
+        write_at(&to, at, &piece[..got])?;
+        at += got as u64;
+    }
+    Ok(())
+}
+
 impl Keeper for Live {
-    fn journal(&self) -> Result<InUse<'_>> {
-        self.file()
+    fn journal(&self) -> &InternalFd {
+        &self.file
     }
 
     fn header(&self) -> Header {
         self.header.lock().unwrap_or_else(|poison| poison.into_inner()).clone()
     }
 
-    fn change(&self, journal: BorrowedFd<'_>, change: &mut dyn FnMut(&mut Header)) -> Result<()> {
+    fn change(&self, journal: &dyn AsFd, change: &mut dyn FnMut(&mut Header)) -> Result<()> {
         let mut header = self.header.lock().unwrap_or_else(|poison| poison.into_inner());
         change(&mut header);
         header.store(journal, self.medium).map_err(|e| e.context(format_args!("journal {}", self.path.display())))
@@ -244,7 +345,7 @@ mod tests {
         let live = Live::create(file.as_fd(), &Settings::default(), Kind::Records, domains, medium).unwrap();
         live.activate(file.as_fd()).unwrap();
         let state = || {
-            let (bytes, length) = first_bytes(live.file().unwrap().as_fd()).unwrap();
+            let (bytes, length) = first_bytes(live.file().as_fd()).unwrap();
             Header::read(&bytes[..length]).unwrap().0.state
         };
         assert_eq!(state(), State::Active);

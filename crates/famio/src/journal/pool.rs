@@ -163,6 +163,22 @@ impl Pool {
         Ok(Some(journal))
     }
 
+    /// Gives a file that was made here a journal's name, which no other has.
+    pub fn rename(&self, from: &str, name: &str) -> Result<()> {
+        let (old, new) = (&self.folder, &self.folder);
+        let flags = rustix::fs::RenameFlags::NOREPLACE;
+        let renamed = match rustix::fs::renameat_with(old, from, new, name, flags) {
+            // A file system that does not know the flag.
+            Err(Errno::INVAL | Errno::NOSYS)
+                if rustix::fs::statat(new, name, AtFlags::SYMLINK_NOFOLLOW).is_err_and(|e| e == Errno::NOENT) =>
+            {
+                rustix::fs::renameat(old, from, new, name)
+            }
+            renamed => renamed,
+        };
+        renamed.map_err(|e| self.named(name, e.into()))
+    }
+
     /// Removes a journal; without one, nothing happens.
     pub fn remove(&self, name: &str) -> Result<()> {
         match rustix::fs::unlinkat(&self.folder, name, AtFlags::empty()) {

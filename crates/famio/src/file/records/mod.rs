@@ -128,6 +128,15 @@ impl Engine for Records {
         self.drop_above(cx, size)
     }
 
+    fn finds_journal(&self, cx: Context<'_>) -> bool {
+        crate::file::journal_name::is_found(&self.live, cx)
+    }
+
+    fn make_journal_anew(&self, cx: Context<'_>) -> Result<()> {
+        let mut log = lock(&self.log);
+        cx.fds.with(true, |fd| log.move_by(|| self.live.make_anew(fd)))
+    }
+
     /// One append and one `fdatasync` of the journal.
     fn commit(&self, cx: Context<'_>, sealed: Sealed) -> Result<()> {
         let cut = self.cut.load(Ordering::Relaxed).min(sealed.size);

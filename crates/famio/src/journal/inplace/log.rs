@@ -32,9 +32,9 @@ pub(crate) struct Log {
 }
 
 /// Space for `start..end` of a journal; durable after a sync, which the medium has to be asked for: its part is the size.
-fn make_room(file: BorrowedFd<'_>, medium: &dyn Medium, start: u64, end: u64) -> Result<()> {
-    rustix::fs::fallocate(file, FallocateFlags::empty(), start, end - start)?;
-    medium.ftruncate(file, end)
+fn make_room(file: impl AsFd, medium: &dyn Medium, start: u64, end: u64) -> Result<()> {
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), start, end - start)?;
+    medium.ftruncate(file.as_fd(), end)
 }
 
 impl Log {
@@ -183,10 +183,10 @@ impl Log {
             return Err(Error::new(libc::ENOSPC));
         }
         Free::of(arena).make_links(geometry)?;
-        let file = self.file.get()?;
-        make_room(file.as_fd(), self.medium, geometry.start, geometry.end())?;
-        self.medium.fdatasync(file.as_fd())?;
-        drop(file);
+        self.file.run(|file| {
+            make_room(file, self.medium, geometry.start, geometry.end())?;
+            self.medium.fdatasync(file.as_fd())
+        })?;
         // Costs what the faults would at each page's first use. From the huge page on that the last segment ended in.
         self.map.gather(geometry.start / HUGE * HUGE, geometry.end());
         // The count is durable last: what it counts is then there.
@@ -208,6 +208,17 @@ impl Log {
         Free::of(arena).add(geometry)
     }
 
+    /// The journal lies in another file, by what `change` does to its descriptor. Nobody writes to it meanwhile; who reads finds the
+    /// same bytes there.
+    pub fn move_by(&self, domain: Domain, change: impl FnOnce() -> Result<()>) -> Result<()> {
+        let _growing = self.growing.lock().map_err(|_| Error::new(libc::EIO))?;
+        change()?;
+        let file = self.file.get()?;
+        self.map.put_at(file.as_fd(), domain)?;
+        self.medium.watch(file.as_fd(), self.map.base(), self.map.reserved());
+        Ok(())
+    }
+
     /// Whether there is more than the first segment.
     pub fn can_shrink(&self) -> bool {
         self.segments.load(Ordering::Acquire) > 1
@@ -226,7 +237,7 @@ impl Log {
                 self.segments.store(1, Ordering::Release);
                 Free::of(arena).reset(first)
             },
-            || self.medium.ftruncate(self.file.get()?.as_fd(), first.end()),
+            || self.file.run(|file| self.medium.ftruncate(file.as_fd(), first.end())),
         )
     }
 

@@ -123,6 +123,11 @@ impl RecordLog {
         self.current.is_none()
     }
 
+    /// The journal lies in another file, by what `change` does to its descriptor.
+    pub fn move_by(&mut self, change: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.shared.move_by(change)
+    }
+
     /// The bytes that were appended since it was opened.
     pub fn written(&self) -> u64 {
         self.written
@@ -244,7 +249,7 @@ impl RecordLog {
 
     #[cfg(test)]
     pub(super) fn journal_for_test(&self) -> i32 {
-        std::os::fd::AsRawFd::as_raw_fd(&self.shared.journal().unwrap().as_fd())
+        std::os::fd::AsRawFd::as_raw_fd(self.shared.journal())
     }
 
     /// Takes up segments that were prepared.
@@ -365,14 +370,14 @@ impl RecordLog {
 
     fn write(&mut self, gather: Gather<'_>, index: usize, page: u64) -> Result<()> {
         let offset = self.segments[index].place.offset + page * PAGE as u64;
-        let written = self.shared.journal().and_then(|journal| gather.write(journal.as_fd(), self.shared.medium, offset));
+        let written = self.shared.journal().run(|journal| gather.write(journal, self.shared.medium, offset));
         self.buffer = gather.into_buffer();
         written.map_err(|e| self.fail(e))
     }
 
     /// Makes what was written durable; `tail` is what the last record of it says.
     fn flush(&mut self, tail: u64) -> Result<()> {
-        let flushed = self.shared.journal().and_then(|journal| self.shared.medium.fdatasync(journal.as_fd()));
+        let flushed = self.shared.journal().run(|journal| self.shared.medium.fdatasync(journal.as_fd()));
         flushed.map_err(|e| self.fail(e))?;
         // Another thread's flush may have been told of a failure that concerns this one.
         self.usable()?;

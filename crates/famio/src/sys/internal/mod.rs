@@ -32,6 +32,9 @@ pub struct InUse<'a> {
     _on_this_thread: PhantomData<*mut ()>,
 }
 
+/// Tries at what the program keeps from being done, by closing what it did not open.
+const TRIES: u32 = 4;
+
 /// No process can have it.
 const NONE: RawFd = RawFd::MAX;
 
@@ -88,6 +91,17 @@ impl InternalFd {
         Ok(InUse { number, side, of: self, _held: held, _on_this_thread: PhantomData })
     }
 
+    /// Does `work` with the descriptor; again where the program has closed or replaced it meanwhile.
+    pub fn run<T>(&self, mut work: impl FnMut(&InUse<'_>) -> Result<T>) -> Result<T> {
+        for _ in 1..TRIES {
+            match work(&self.get()?) {
+                Err(error) if error.errno() == libc::EBADF => {}
+                result => return result,
+            }
+        }
+        work(&self.get()?)
+    }
+
     /// Another file takes its place, for all owners.
     pub fn replace(&self, new: BorrowedFd<'_>) -> Result<()> {
         let _held = Held::of_process();
@@ -117,10 +131,12 @@ impl Drop for InternalFd {
     }
 }
 
+/// Confirmed once more, for each call that is made with it: those before may have taken long.
 impl AsFd for InUse<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: confirmed, and not closed while this is counted as a user.
-        unsafe { BorrowedFd::borrow_raw(self.number) }
+        let number = if registry::is_at(self.of, self.number) { self.number } else { NONE };
+        // SAFETY: confirmed, and not closed by the library while this is counted as a user; or can't be open.
+        unsafe { BorrowedFd::borrow_raw(number) }
     }
 }
 

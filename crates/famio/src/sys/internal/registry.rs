@@ -275,6 +275,11 @@ pub(super) fn begin_use(fd: &InternalFd) -> Result<(RawFd, usize)> {
     }
 }
 
+/// Whether the number still leads to the file.
+pub(super) fn is_at(fd: &InternalFd, number: RawFd) -> bool {
+    TABLE[fd.0 as usize].fits(number)
+}
+
 pub(super) fn end_use(fd: &InternalFd, side: usize) {
     TABLE[fd.0 as usize].users[side].fetch_sub(1, SeqCst);
 }

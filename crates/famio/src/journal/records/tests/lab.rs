@@ -5,7 +5,6 @@ use crate::error::{Error, Result};
 use crate::journal::testing::{KERNEL, Scratch, kernels_memory};
 use crate::journal::{BootId, Header, Identity, Kind, State};
 use crate::pmem::{Domain, Medium};
-use crate::sys::internal::InUse;
 use crate::sys::{InternalFd, high_duplicate};
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::collections::BTreeMap;
@@ -112,13 +111,13 @@ impl JournalFile {
 }
 
 impl Keeper for JournalFile {
-    fn journal(&self) -> Result<InUse<'_>> {
-        self.file.get()
+    fn journal(&self) -> &InternalFd {
+        &self.file
     }
     fn header(&self) -> Header {
         self.header.lock().unwrap().clone()
     }
-    fn change(&self, journal: BorrowedFd<'_>, change: &mut dyn FnMut(&mut Header)) -> Result<()> {
+    fn change(&self, journal: &dyn AsFd, change: &mut dyn FnMut(&mut Header)) -> Result<()> {
         let mut header = self.header.lock().unwrap();
         change(&mut header);
         header.store(journal, self.medium)
