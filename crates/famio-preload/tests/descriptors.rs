@@ -38,7 +38,13 @@ fn survives(hows: &[&str]) {
         for (folder, domain) in folders(how) {
             let done = run(&folder, &program, how, domain).output().unwrap();
             let said = String::from_utf8_lossy(&done.stderr);
-            assert_eq!(done.status.signal(), Some(libc::SIGKILL), "{how} in {:?}: {:?} {said}", folder.path(), done.status);
+            assert_eq!(
+                done.status.signal(),
+                Some(libc::SIGKILL),
+                "{how} in {:?}: {:?} {said}",
+                folder.path(),
+                done.status
+            );
             assert!(said.lines().all(|line| line.contains("FAMIO_DOMAIN=emulated")), "{how}: {said}");
             let mut recover = under(&folder, "cat");
             recover.arg("atomic");

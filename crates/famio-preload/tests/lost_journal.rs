@@ -74,6 +74,12 @@ fn a_journal_that_moves_with_its_file_is_the_same() {
     is_found("folder", "there/atomic", b'c');
 }
 
+/// Was `EEXIST` at the next write, for good: a journal that says *clean* lay where the next was to be.
+#[test]
+fn a_clean_journal_that_could_not_be_removed_is_no_hindrance() {
+    is_found("known", "there/atomic", b'c');
+}
+
 #[test]
 fn a_journal_that_was_removed_from_a_pool_is_made_anew() {
     is_found("pool-removed", "atomic", b'c');

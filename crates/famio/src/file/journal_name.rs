@@ -8,9 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Whether the journal is where a recovery looks for it.
 pub(super) fn is_found(journal: &Live, cx: Context<'_>) -> bool {
-    journal.is_named(|| {
-        cx.fds.with(false, |fd| Ok((path_of(fd)?, rustix::fs::fstat(fd)?.st_nlink as u64))).ok()
-    })
+    journal.is_named(|| cx.fds.with(false, |fd| Ok((path_of(fd)?, rustix::fs::fstat(fd)?.st_nlink as u64))).ok())
 }
 
 /// When a journal in place was looked for last. To look takes a system call or two, as long as a small SYNC takes; so it is done

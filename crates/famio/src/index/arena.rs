@@ -5,10 +5,10 @@ use super::shared::{MAGIC, Shared};
 use crate::error::{Error, Result};
 use crate::map::huge;
 use crate::sync::Ordering;
+use crate::sys::InternalFd as OwnedFd;
 use core::ptr::NonNull;
 use rustix::fs::FallocateFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use crate::sys::InternalFd as OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
 /// Address space set aside for an arena: it bounds the index, not memory, which is taken as it grows.

@@ -1,6 +1,6 @@
 //! The life of one journal, from its creation to its clean end.
 
-use super::header::{Header, Kind, State};
+use super::header::{Header, Kind, State, first_bytes, is_blank};
 use super::identity::Identity;
 use super::mark::{self, Mark};
 use super::pool::{BESIDE, Pool, is_beside_name, journal_name};
@@ -52,7 +52,11 @@ impl Live {
     ) -> Result<Self> {
         let identity = Identity::of_fd(file)?;
         let name = journal_name(&identity);
-        let (pool, journal) = Pool::create_for(file, settings.pool.as_deref(), &name)?;
+        let create = || Pool::create_for(file, settings.pool.as_deref(), &name);
+        let (pool, journal) = match create() {
+            Err(e) if e.errno() == libc::EEXIST && remove_leftover(file, &identity, settings, &name)? => create()?,
+            created => created?,
+        };
         let path = pool.path_of(&name);
         let header = Header::new(kind, domain, file_domain, identity, &super::path_of(file)?)?;
         let live = Self {
@@ -267,6 +271,26 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poison| poison.into_inner())
 }
 
+/// Removes a journal that stands in the way and holds nothing: of an earlier session, whose end could not remove it (its folder was
+/// being moved), or whose beginning failed. The caller has the file's claim. Whether there was one.
+fn remove_leftover(file: BorrowedFd<'_>, identity: &Identity, settings: &Settings, name: &str) -> Result<bool> {
+    if mark::get(file)?.is_some() {
+        return Ok(false);
+    }
+    let Some(pool) = Pool::find(file, settings.pool.as_deref())? else { return Ok(false) };
+    let Some(journal) = pool.open_read_only(name, Some(file))? else { return Ok(true) };
+    let (bytes, length) = first_bytes(journal.as_fd())?;
+    // *Creating* without a mark was never used: the file is marked before the journal is active.
+    let holds_nothing = match Header::read(&bytes[..length]) {
+        Ok((header, _)) => header.identity == *identity && matches!(header.state, State::Clean | State::Creating),
+        Err(_) => is_blank(&bytes[..length]),
+    };
+    if holds_nothing {
+        pool.remove(name)?;
+    }
+    Ok(holds_nothing)
+}
+
 /// Which folder is this process's root.
 fn root() -> (u64, u64) {
     rustix::fs::stat(c"/").map_or((0, 0), |stat| (stat.st_dev, stat.st_ino))
@@ -306,7 +330,6 @@ impl Keeper for Live {
 
 #[cfg(test)]
 mod tests {
-    use super::super::header::first_bytes;
     use super::super::testing::Scratch;
     use super::*;
     use crate::pmem::medium;

@@ -8,8 +8,8 @@ mod state;
 mod whole;
 mod write;
 
-use super::journal_name::Named;
 use super::context::{Context, Engine, Part, Sealed, restore_times};
+use super::journal_name::Named;
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, Cell};
 use crate::journal::inplace::{Commit, Log};

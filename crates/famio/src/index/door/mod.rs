@@ -23,6 +23,7 @@ use super::claim::{Unlocks, lock_soon, own_like};
 use crate::error::{Error, Result};
 use crate::sys::{InternalFd, internal};
 use crate::thread::Mutex;
+use InternalFd as OwnedFd;
 use core::mem::offset_of;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -31,7 +32,6 @@ use places::{MEMBERS, is_locked, lock};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use rustix::thread::futex;
 use rustix::time::Timespec;
-use InternalFd as OwnedFd;
 use std::os::fd::BorrowedFd;
 
 /// This process's door to one file.

@@ -5,9 +5,9 @@ use super::life::{LIVES, Life};
 use super::page::SHADOW;
 use super::{Door, SESSION, STORES, TRAVELS};
 use crate::error::{Error, Result};
+use crate::sys::InternalFd as OwnedFd;
 use crate::sys::{check, syscall};
 use core::sync::atomic::{AtomicU64, Ordering};
-use crate::sys::InternalFd as OwnedFd;
 use std::os::fd::AsRawFd;
 
 /// Processes that may have one file open at a time.

@@ -4,8 +4,8 @@ use super::registry::{NUMBERS, is_open, is_taken};
 use crate::error::{Error, Result};
 use crate::sys::{check, syscall};
 use crate::thread::Held;
-use rustix::fs::{CWD, Mode, OFlags};
 use core::sync::atomic::{AtomicBool, Ordering};
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
@@ -101,7 +101,8 @@ impl Drop for OccupiedStandard {
     fn drop(&mut self) {
         for number in self.0.into_iter().flatten() {
             // SAFETY: no memory is passed.
-            let flags = check(unsafe { syscall(libc::SYS_fcntl, [number as usize, libc::F_GETFL as usize, 0, 0, 0, 0]) });
+            let flags =
+                check(unsafe { syscall(libc::SYS_fcntl, [number as usize, libc::F_GETFL as usize, 0, 0, 0, 0]) });
             // Not one that the program has put in its place meanwhile.
             if flags.is_ok_and(|flags| flags & libc::O_PATH as usize != 0) {
                 // SAFETY: opened above, and has no other owner.
