@@ -74,6 +74,11 @@ fn a_journal_that_moves_with_its_file_is_the_same() {
     is_found("folder", "there/atomic", b'c');
 }
 
+#[test]
+fn a_file_that_moves_away_from_its_journal_takes_it_along() {
+    is_found("file", "there/atomic", b'c');
+}
+
 /// Was `EEXIST` at the next write, for good: a journal that says *clean* lay where the next was to be.
 #[test]
 fn a_clean_journal_that_could_not_be_removed_is_no_hindrance() {

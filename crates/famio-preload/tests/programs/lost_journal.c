@@ -31,6 +31,8 @@ int main(int argc, char **argv) {
     run("mv .famio elsewhere");
   } else if (strcmp(how, "folder") == 0) {
     run("mkdir there && env -u LD_PRELOAD mv .famio atomic there/");
+  } else if (strcmp(how, "file") == 0) {
+    run("mkdir there && env -u LD_PRELOAD mv atomic there/");
   } else if (strcmp(how, "known") == 0) {
     /* The journal's folder first: the file, which moves by the library, is closed clean before, and finds no journal to remove. */
     run("mkdir there && mv .famio there/ && mv atomic there/");

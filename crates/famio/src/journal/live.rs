@@ -127,13 +127,7 @@ impl Live {
     fn remove(&self, file: BorrowedFd<'_>) -> Result<()> {
         let own = self.file.identity();
         // By its path: that takes no descriptor, and there may be none left.
-        let place = lock(&self.place).clone();
-        if rustix::fs::lstat(&place).is_ok_and(|found| (found.st_dev, found.st_ino) == own) {
-            rustix::fs::unlink(&place)
-                .map_err(|e| Error::from(e).context(format_args!("journal {}", place.display())))?;
-            if let Some(folder) = place.parent().filter(|folder| folder.file_name().is_some_and(is_beside_name)) {
-                let _ = rustix::fs::rmdir(folder); // unless there are others
-            }
+        if remove_if(&lock(&self.place), own)? {
             return Ok(());
         }
         let made = self.path.parent().and_then(|folder| Pool::at(folder, None).ok());
@@ -183,8 +177,9 @@ impl Live {
     }
 
     /// Whether a recovery would find the journal by its name. Where that can't be told (after a `chroot`, or without the right to
-    /// look), it has to have a name at all. `file`: the path by which the file is known now, and how many names it has.
-    pub fn is_named(&self, file: impl FnOnce() -> Option<(PathBuf, u64)>) -> bool {
+    /// look), it has to have a name at all. `thorough`: the file may have been moved away from it, too. `file`: the path by which the
+    /// file is known now, and how many names it has.
+    pub fn is_named(&self, thorough: bool, file: impl FnOnce() -> Option<(PathBuf, u64)>) -> bool {
         let own = self.file.identity();
         let leads_here = |path: &Path| {
             let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
@@ -193,18 +188,26 @@ impl Live {
                 .map(|stat| (rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino) == own)
         };
         let mut place = lock(&self.place);
-        if leads_here(&place) == Ok(true) {
+        let is_there = leads_here(&place) == Ok(true);
+        if is_there && (self.pool.is_some() || !thorough) {
             return true;
         }
-        let Some((file, names)) = file() else { return self.has_a_name() };
+        let Some((file, names)) = file() else { return is_there || self.has_a_name() };
         if names == 0 {
             return true; // the file is gone, and with it what there was to find
         }
         if root() != self.root {
-            return self.has_a_name();
+            return is_there || self.has_a_name();
+        }
+        // Which of several names counts is not known.
+        if is_there && (names > 1 || file.as_os_str().as_bytes().ends_with(b" (deleted)")) {
+            return true;
         }
         let pool = self.pool.clone().unwrap_or_else(|| file.with_file_name(BESIDE));
         let path = pool.join(&self.name);
+        if is_there && path == *place {
+            return true;
+        }
         match leads_here(&path) {
             Ok(true) => {
                 let _ = self.file.set_name(path.as_os_str().as_bytes(), false);
@@ -229,6 +232,7 @@ impl Live {
                 format!("journal {} was removed, moved or replaced, and can't be made anew ({e})", self.path.display()),
             )
         };
+        let own = self.file.identity();
         let pool = Pool::make(file, self.pool.as_deref()).map_err(failed)?;
         let unfinished = format!("{}.new", self.name);
         let made = pool.remove(&unfinished).and_then(|()| {
@@ -247,7 +251,9 @@ impl Live {
         }
         let path = pool.path_of(&self.name);
         self.file.set_name(path.as_os_str().as_bytes(), false)?;
-        *lock(&self.place) = path;
+        let before = core::mem::replace(&mut *lock(&self.place), path);
+        // Where the file was moved away from it. No error: it is a leftover, which no file finds.
+        let _ = remove_if(&before, own);
         Ok(())
     }
 
@@ -289,6 +295,18 @@ fn remove_leftover(file: BorrowedFd<'_>, identity: &Identity, settings: &Setting
         pool.remove(name)?;
     }
     Ok(holds_nothing)
+}
+
+/// Removes the journal under this path, and a `.famio/` that is empty then, if it is the one meant.
+fn remove_if(path: &Path, own: (u64, u64)) -> Result<bool> {
+    if !rustix::fs::lstat(path).is_ok_and(|found| (found.st_dev, found.st_ino) == own) {
+        return Ok(false);
+    }
+    rustix::fs::unlink(path).map_err(|e| Error::from(e).context(format_args!("journal {}", path.display())))?;
+    if let Some(folder) = path.parent().filter(|folder| folder.file_name().is_some_and(is_beside_name)) {
+        let _ = rustix::fs::rmdir(folder); // unless there are others
+    }
+    Ok(true)
 }
 
 /// Which folder is this process's root.

@@ -94,7 +94,7 @@ impl Engine for InPlace {
     }
 
     fn finds_journal(&self, cx: Context<'_>) -> bool {
-        !self.named.is_due() || super::journal_name::is_found(&self.journal, cx)
+        !self.named.is_due() || super::journal_name::is_found(&self.journal, cx, true)
     }
 
     fn make_journal_anew(&self, cx: Context<'_>) -> Result<()> {

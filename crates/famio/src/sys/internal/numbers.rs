@@ -58,7 +58,7 @@ fn duplicate_beyond_limit(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     let before = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: before.maximum, maximum: before.maximum };
     let mut result = Err(Error::new(libc::EMFILE));
-    if before.current != before.maximum && setrlimit(Resource::Nofile, raised.clone()).is_ok() {
+    if before.current != before.maximum && setrlimit(Resource::Nofile, raised).is_ok() {
         let beyond = before.current.unwrap_or(0).clamp(LOWEST as u64, NUMBERS as u64 - 1);
         result = duplicate(fd, beyond as RawFd).map_err(|_| Error::new(libc::EMFILE));
         // Unless the program has set another meanwhile.
