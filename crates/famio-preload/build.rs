@@ -123,6 +123,7 @@ fn fronts(rows: &[&table::Row]) -> String {
          extern _Bool famio_is_managed(int fd);\n\
          extern _Bool famio_in_run;\n\
          extern void famio_synced(int fd);\n\
+         extern _Bool famio_is_known(int fd);\n\
          extern function *volatile famio_next[];\n\
          extern function *famio_find_next(unsigned long index);\n\
          #pragma GCC visibility pop\n",
@@ -154,12 +155,14 @@ fn fronts(rows: &[&table::Row]) -> String {
         // What the program syncs without protection is said at the end of the run.
         let told = ["fsync", "fdatasync", "sync_file_range"].contains(&name.as_str());
         let tell = if told { "if (famio_in_run) famio_synced((int)a);\n    " } else { "" };
+        // What is the library's own is hidden from `close`; of other calls a program that does not know it makes none.
+        let known = if name == "close" { "famio_is_known" } else { "famio_is_managed" };
         writeln!(
             text,
             "extern function famio_hook_{name} __attribute__((visibility(\"hidden\")));\n\
              long famio_front_{name}(long a, long b, long c, long d, long e, long f) {{\n  \
              function *next = famio_next[{index}];\n  \
-             if (__builtin_expect(next && !famio_is_managed((int)a), 1)) {{\n    {tell}return next(a, b, c, d, e, f);\n  }}\n  \
+             if (__builtin_expect(next && !{known}((int)a), 1)) {{\n    {tell}return next(a, b, c, d, e, f);\n  }}\n  \
              return famio_hook_{name}(a, b, c, d, e, f);\n}}"
         )
         .expect("a string");

@@ -9,16 +9,10 @@ use famio::sys::syscall as raw;
 
 /// `closefrom`, which tells no errors.
 pub fn closefrom(first: i32) {
-    static NEXT: Next = Next::new(c"closefrom");
     let first = first.max(0) as u32;
-    let done = finish(|| posix::close_range(first, u32::MAX, 0));
-    if done < 0 {
-        // A kernel without close_range: what is ours has been released, libc closes one by one.
-        // SAFETY: the type is that function's.
-        if let Some(next) = unsafe { NEXT.get::<unsafe extern "C" fn(c_int)>() } {
-            // SAFETY: as above.
-            unsafe { next(first as c_int) };
-        }
+    // Not libc's own where the kernel has no close_range: that would close what is the library's.
+    if finish(|| posix::close_range(first, u32::MAX, 0)) < 0 {
+        note(|| posix::close_each_from(first));
     }
 }
 
@@ -163,6 +157,12 @@ pub static famio_in_run: AtomicBool = AtomicBool::new(false);
 #[unsafe(no_mangle)]
 pub extern "C" fn famio_synced(fd: c_int) {
     note(|| posix::run_record::synced(fd));
+}
+
+/// For the front of `close`: an atomic file's descriptor, or one of the library's own.
+#[unsafe(no_mangle)]
+pub extern "C" fn famio_is_known(fd: c_int) -> bool {
+    table::is_managed(fd) || posix::is_internal(fd)
 }
 
 /// For the C shim.

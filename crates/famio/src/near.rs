@@ -3,7 +3,7 @@
 
 use crate::edges::Edges;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
 #[repr(C, align(64))]
 pub(crate) struct Near {
@@ -13,6 +13,8 @@ pub(crate) struct Near {
     pub maps: AtomicUsize,
     /// The configuration, while files are managed, and never freed: `posix::process`.
     pub config: AtomicPtr<()>,
+    /// The lowest number that an internal descriptor has had: `sys::internal`.
+    pub internal: AtomicI32,
     /// Of the names that are meant: of any, as long as nothing is known.
     pub edges: Edges,
 }
@@ -21,6 +23,7 @@ pub(crate) static NEAR: Near = Near {
     descriptors: AtomicUsize::new(0),
     maps: AtomicUsize::new(0),
     config: AtomicPtr::new(null_mut()),
+    internal: AtomicI32::new(i32::MAX),
     edges: Edges::any(),
 };
 

@@ -11,10 +11,11 @@ use super::{Access, Descriptors};
 use crate::error::{Error, Result};
 use crate::index::{Arena, Claim, Door};
 use crate::settings::Settings;
+use crate::sys::InternalFd;
 use crate::thread::{Guard, Mutex};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
 /// Nothing was written yet: no journal, no index; reads go to the kernel.
@@ -48,7 +49,7 @@ pub struct AtomicFile {
     /// Made when the program, or another process, maps the file; stays.
     pub(super) shadow: Slot,
     /// A descriptor of ours, while there are maps and the program has closed all of its own.
-    pub(super) keeper: Mutex<Option<OwnedFd>>,
+    pub(super) keeper: Mutex<Option<InternalFd>>,
     pub(super) turns: Turns,
 }
 
@@ -98,7 +99,7 @@ impl AtomicFile {
             inode,
             path: path.to_owned(),
             settings: settings.clone(),
-            fds: Descriptors::default(),
+            fds: Descriptors::of((device, inode)),
             state: AtomicU8::new(PLAIN),
             session: AtomicPtr::new(core::ptr::null_mut()),
             inner: Mutex::new(Inner { session: None, old: Vec::new(), arena: None, claim: None, kept: None }),

@@ -159,7 +159,8 @@ fn in_place(
         let domains = (plan.journal.domain, plan.file.domain);
         let live = Live::create(fd, settings, Kind::InPlace, domains, medium)?;
         let made = (|| {
-            let log = Log::create(live.file(), plan.file.domain, medium, Key::of(live.id()), settings.journal_limit)?;
+            let log =
+                Log::create(live.file().as_fd(), plan.file.domain, medium, Key::of(live.id()), settings.journal_limit)?;
             in_order(
                 Rule::SlotBeforeActive,
                 || {

@@ -228,6 +228,12 @@ pub(crate) trait Engine: Send + Sync {
     /// Makes the open epoch durable. The gate is closed. An error leaves *C* as it was.
     fn commit(&self, cx: Context<'_>, sealed: Sealed) -> Result<()>;
 
+    /// Whether a recovery would find the journal; as of a moment ago, where to ask at every SYNC would cost too much.
+    fn finds_journal(&self, cx: Context<'_>) -> bool;
+
+    /// A recovery would not: the journal gets its name back, or the call fails. The gate is closed.
+    fn make_journal_anew(&self, cx: Context<'_>) -> Result<()>;
+
     /// Whether it can write alternately, given the write lease.
     fn may_alternate(&self) -> bool {
         false

@@ -4,28 +4,33 @@
 use super::Access;
 use crate::error::{Error, Result};
 use crate::journal::has_lost_its_name;
-use crate::sys::{high_duplicate, open_again};
+use crate::sys::{InternalFd, high_duplicate, identity, open_again};
 use crate::thread::{Guard, Mutex};
 use rustix::fs::OFlags;
 use rustix::time::Timespec;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
 /// The program's descriptors of one file, and one of ours where it has closed its last writable one, or where work on the
 /// file takes long.
 #[derive(Default)]
-pub(crate) struct Descriptors(Mutex<List>);
+pub(crate) struct Descriptors {
+    list: Mutex<List>,
+    /// Device and inode: before one of the program's is used it is confirmed, for the program may have closed it, and opened another
+    /// file, by system calls that no hook sees.
+    key: Option<(u64, u64)>,
+}
 
 #[derive(Default)]
 struct List {
     open: Vec<(RawFd, Access)>,
     /// A writable duplicate. Shared with calls that use it: those are begun under the lock of the list.
-    parked: Option<Arc<OwnedFd>>,
+    parked: Option<Arc<InternalFd>>,
     /// Parked before, and in use when the program closed a descriptor: to be closed when it closes another.
-    leftover: Vec<Arc<OwnedFd>>,
+    leftover: Vec<Arc<InternalFd>>,
 }
 
-fn is_used(fd: &Arc<OwnedFd>) -> bool {
+fn is_used(fd: &Arc<InternalFd>) -> bool {
     Arc::strong_count(fd) > 1
 }
 
@@ -53,8 +58,24 @@ const SLEEPS: u32 = 60_000;
 const SLEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 impl Descriptors {
+    /// Of the file with that device and inode.
+    pub fn of(key: (u64, u64)) -> Self {
+        Self { key: Some(key), ..Self::default() }
+    }
+
     fn list(&self) -> Guard<'_, List> {
-        self.0.lock()
+        self.list.lock()
+    }
+
+    /// Whether a number still leads to the file.
+    fn is_still(&self, fd: RawFd) -> bool {
+        // SAFETY: not -1, and asked only for what it is.
+        self.key.is_none_or(|key| identity(unsafe { BorrowedFd::borrow_raw(fd) }).is_ok_and(|found| found == key))
+    }
+
+    /// A descriptor of the library's that stands in for the program's has another number now.
+    pub fn renumber(&self, old: RawFd, new: RawFd) {
+        self.list().open.iter_mut().filter(|(fd, _)| *fd == old).for_each(|(fd, _)| *fd = new);
     }
 
     /// The program has one more.
@@ -96,7 +117,7 @@ impl Descriptors {
     }
 
     /// A descriptor of ours, which stood in for the program's, is to go when the program closes one of its own.
-    pub fn leave(&self, ours: OwnedFd) {
+    pub fn leave(&self, ours: InternalFd) {
         let mut list = self.list();
         let was_writable = list.open.contains(&(ours.as_raw_fd(), Access::Write));
         list.open.retain(|&(known, _)| known != ours.as_raw_fd());
@@ -148,39 +169,46 @@ impl Descriptors {
         list.park(new.as_raw_fd());
         // Closed when the program closes one of its own.
         list.leftover.extend(old);
-        list.leftover.push(Arc::new(new));
+        list.leftover.extend(InternalFd::at_its_number(new).ok().map(Arc::new));
         list.parked.is_some()
     }
 
     /// Calls `work` with a descriptor that stays open meanwhile; a writable one where asked for. `EBADF` without one.
     pub fn with<T>(&self, writable: bool, work: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
         let list = self.list();
-        let open = list.open.iter().find(|&&(_, access)| access == Access::Write || !writable).map(|&(fd, _)| fd);
-        let fd = open.or(list.parked.as_deref().map(AsRawFd::as_raw_fd)).ok_or(Error::new(libc::EBADF))?;
-        // SAFETY: a descriptor leaves the list, under its lock, before it is closed.
-        work(unsafe { BorrowedFd::borrow_raw(fd) })
+        let mut open = list.open.iter().filter(|&&(_, access)| access == Access::Write || !writable).map(|&(fd, _)| fd);
+        if let Some(fd) = open.find(|&fd| self.is_still(fd)) {
+            // SAFETY: confirmed; a descriptor leaves the list, under its lock, before it is closed.
+            return work(unsafe { BorrowedFd::borrow_raw(fd) });
+        }
+        let parked = list.parked.as_deref().ok_or(Error::new(libc::EBADF))?.get()?;
+        work(parked.as_fd())
     }
 
     /// As [`with`](Self::with), a writable one, for what takes long: the program may open and close its own meanwhile.
     pub fn with_lasting<T>(&self, work: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
         let lasting = {
             let mut list = self.list();
+            if list.parked.as_ref().is_some_and(|parked| parked.get().is_err()) {
+                list.parked = None; // the program has closed it
+            }
             if list.parked.is_none()
                 && let Some(fd) = list.writable()
+                && self.is_still(fd)
             {
                 list.park(fd);
             }
             list.parked.clone()
         };
         match lasting {
-            Some(fd) => work(fd.as_fd()),
+            Some(fd) => work(fd.get()?.as_fd()),
             None => self.with(true, work), // no more descriptors are to be had
         }
     }
 
     /// Forgets all, in a forked child: they are the parent's.
     pub fn forget(&self) {
-        if let Some(mut list) = self.0.try_lock() {
+        if let Some(mut list) = self.list.try_lock() {
             list.parked = None;
             list.leftover.clear();
         }
@@ -190,7 +218,7 @@ impl Descriptors {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::{AsFd, IntoRawFd};
+    use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
 
     fn pair() -> (OwnedFd, RawFd) {
         let file = rustix::fs::memfd_create("famio-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
@@ -213,7 +241,7 @@ mod tests {
         fds.add(second, Access::Write);
         fds.with_lasting(|fd| {
             // Somebody else would wait here for the end of it.
-            assert!(fds.0.try_lock().is_some());
+            assert!(fds.list.try_lock().is_some());
             fds.remove(second, true);
             // SAFETY: opened above, closed once.
             drop(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(second) });
@@ -222,9 +250,9 @@ mod tests {
         })
         .unwrap();
         assert_eq!(record_locks(&file), 1, "the end of the work dropped the lock");
-        assert_eq!(fds.0.lock().leftover.len(), 1);
+        assert_eq!(fds.list.lock().leftover.len(), 1);
         fds.remove(file.as_raw_fd(), true);
-        assert!(fds.is_empty() && fds.0.lock().leftover.is_empty());
+        assert!(fds.is_empty() && fds.list.lock().leftover.is_empty());
     }
 
     #[test]
@@ -267,6 +295,6 @@ mod tests {
         std::fs::remove_file(path("")).unwrap();
         assert_eq!(wrote.unwrap(), 5);
         fds.remove(read.as_raw_fd(), true);
-        assert!(fds.is_empty() && fds.0.lock().leftover.is_empty());
+        assert!(fds.is_empty() && fds.list.lock().leftover.is_empty());
     }
 }

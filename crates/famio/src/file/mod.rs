@@ -17,6 +17,7 @@ mod descriptors;
 mod gather;
 mod home;
 mod inplace;
+mod journal_name;
 mod lease;
 mod life;
 mod plain;

@@ -6,6 +6,7 @@ use super::registry::{files, inherited};
 use crate::error::{Error, Result};
 use crate::thread::Held;
 use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
 
 pub(super) fn disowned() -> Error {
     Error::with(
@@ -37,10 +38,22 @@ pub fn release_all() {
     }
 }
 
+impl super::AtomicFile {
+    /// A descriptor of the library's, which may stand in for one of the program's, has another number from now on.
+    pub(crate) fn renumber(old: RawFd, new: RawFd) {
+        let all: Vec<_> = files().clone();
+        for file in all {
+            file.fds.renumber(old, new);
+            file.lease.renumber(old, new);
+        }
+    }
+}
+
 /// In a forked child: every file that the parent had open answers `EBUSY` from now on, and nothing of the parent's is
 /// touched. The child opens them itself, as any other process.
 pub fn disown_all() {
     let _held = Held::of_process(); // memory is freed, which a handler must not do in between
+    crate::sys::internal::begin_child();
     for file in inherited() {
         if !file.is_demoted() {
             file.state.store(DISOWNED, Ordering::Release);
@@ -61,4 +74,5 @@ pub fn disown_all() {
     crate::index::LIVES.forget();
     calls::forget_all();
     super::shadow::disown();
+    crate::sys::internal::forget_parents();
 }

@@ -1,7 +1,7 @@
 //! SYNC: the open epoch becomes durable.
 
 use super::Descriptors;
-use super::context::Sealed;
+use super::context::{Context, Sealed};
 use super::policy;
 use super::session::Session;
 use crate::error::{Error, Result};
@@ -16,13 +16,29 @@ impl Session {
     pub fn sync(&self, fds: &Descriptors, committed: impl FnOnce()) -> Result<()> {
         let shared = self.arena.shared();
         // The mark of a dirty epoch goes only after its last fence: clean means durable.
-        if shared.dirty.load(Ordering::SeqCst) == 0 && shared.poisoned.load(Ordering::Acquire) == 0 {
+        let clean = shared.dirty.load(Ordering::SeqCst) == 0 && shared.poisoned.load(Ordering::Acquire) == 0;
+        if clean && self.engine.finds_journal(self.context(fds)) {
             return Ok(());
         }
         let _closed = self.close_gate(fds)?;
+        if clean {
+            self.check(self.context(fds))?;
+            self.keep_journal(self.context(fds), true)?;
+        }
         self.commit(fds)?;
         committed();
         Ok(())
+    }
+
+    /// What was committed, and is to be, a recovery finds by the journal's name (rule 21). The gate is closed.
+    fn keep_journal(&self, cx: Context<'_>, is_lost: bool) -> Result<()> {
+        if !is_lost && self.engine.finds_journal(cx) {
+            return Ok(());
+        }
+        self.engine.make_journal_anew(cx).map_err(|e| {
+            cx.shared().poisoned.store(1, Ordering::Release);
+            Error::with(libc::EIO, format!("SYNC failed ({e}): no more writes are taken; reads go on"))
+        })
     }
 
     /// SYNC with the gate closed.
@@ -33,6 +49,7 @@ impl Session {
         if shared.dirty.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
+        self.keep_journal(cx, false)?;
         let sealed = Sealed { epoch: shared.committed() + 1, size: shared.size() };
         if let Err(e) = self.engine.commit(cx, sealed) {
             // What the failed flush covered may be lost though a retry would succeed: no more writes.

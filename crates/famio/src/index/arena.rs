@@ -5,10 +5,10 @@ use super::shared::{MAGIC, Shared};
 use crate::error::{Error, Result};
 use crate::map::huge;
 use crate::sync::Ordering;
+use crate::sys::InternalFd as OwnedFd;
 use core::ptr::NonNull;
 use rustix::fs::FallocateFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
 /// Address space set aside for an arena: it bounds the index, not memory, which is taken as it grows.
@@ -147,7 +147,9 @@ impl Arena {
 
     #[cfg(test)]
     pub fn for_test() -> Self {
-        Self::create(rustix::fs::memfd_create("famio-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap()).unwrap()
+        use std::os::fd::AsFd;
+        let file = rustix::fs::memfd_create("famio-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        Self::create(crate::sys::high_duplicate(file.as_fd()).unwrap()).unwrap()
     }
 }
 

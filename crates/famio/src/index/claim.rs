@@ -3,11 +3,11 @@
 //! its process goes, however that ends; the lock file becomes the arena when the file is first written.
 
 use crate::error::{Error, Result};
-use crate::sys::high_duplicate;
+use crate::sys::{InternalFd as OwnedFd, internal};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::time::Timespec;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// A held claim.
 pub(crate) struct Claim {
@@ -46,9 +46,8 @@ impl Claim {
         let failed = |e: Errno| Error::from(e).context(format_args!("claiming the file by {name}"));
         loop {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let low = rustix::fs::openat(CWD, &*name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
-            let lock = high_duplicate(low.as_fd())?;
-            drop(low);
+            let opened = internal::open(CWD, &*name, flags, Mode::RUSR | Mode::WUSR);
+            let lock = opened.map_err(|e| e.context(format_args!("claiming the file by {name}")))?;
             match lock_by(&lock) {
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) => return Ok(Err(lock)),
@@ -60,6 +59,7 @@ impl Claim {
             if here.st_nlink == 1 {
                 own_like(&lock, &here, like)?;
                 core::mem::forget(unlocks);
+                lock.set_name(&*name, exclusive)?;
                 return Ok(Ok(Self { lock, name, exclusive }));
             }
         }
@@ -74,13 +74,13 @@ impl Claim {
     pub fn renew(&mut self, like: BorrowedFd<'_>) -> Result<()> {
         let next = format!("{}.next", self.name);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let low = rustix::fs::openat(CWD, &*next, flags, Mode::RUSR | Mode::WUSR)?;
-        let lock = high_duplicate(low.as_fd())?;
+        let lock = internal::open(CWD, &*next, flags, Mode::RUSR | Mode::WUSR)?;
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
         let unlocks = Unlocks(&lock);
         own_like(&lock, &rustix::fs::fstat(&lock)?, like)?;
         rustix::fs::renameat(CWD, &*next, CWD, &*self.name)?;
         core::mem::forget(unlocks);
+        lock.set_name(&*self.name, true)?;
         let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
         self.lock = lock;
         Ok(())
@@ -134,9 +134,9 @@ impl Claim {
 }
 
 /// A lock that goes with the value: by name, for a child that is forked meanwhile holds a duplicate as long as it likes.
-pub(super) struct Unlocks<'a>(pub &'a OwnedFd);
+pub(super) struct Unlocks<'a, F: AsFd>(pub &'a F);
 
-impl Drop for Unlocks<'_> {
+impl<F: AsFd> Drop for Unlocks<'_, F> {
     fn drop(&mut self) {
         let _ = rustix::fs::flock(self.0, FlockOperation::Unlock);
     }

@@ -10,7 +10,7 @@ use crate::pmem::{Domain, Medium};
 use crate::rule::{Rule, holds};
 use crate::sys::read_at;
 use std::ffi::OsStr;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_128;
@@ -301,11 +301,11 @@ impl Header {
 
     /// Stores both copies in a journal's file, one after the other: one of them is valid at any time. Durable on return.
     /// On an error the state on the medium is the old or the new one.
-    pub fn store(&mut self, journal: BorrowedFd<'_>, medium: &dyn Medium) -> Result<()> {
+    pub fn store(&mut self, journal: impl AsFd, medium: &dyn Medium) -> Result<()> {
         let bytes = self.next();
         for copy in self.order() {
-            medium.pwritev(journal, &[&bytes], (copy as usize * COPY_LEN) as u64)?;
-            medium.fdatasync(journal)?;
+            medium.pwritev(journal.as_fd(), &[&bytes], (copy as usize * COPY_LEN) as u64)?;
+            medium.fdatasync(journal.as_fd())?;
             // If the next one fails, that is the weaker copy, and where the store after it begins.
             if holds(Rule::HeaderGoesOnWithWeaker) {
                 self.first = copy.other();

@@ -1,25 +1,34 @@
 //! The life of one journal, from its creation to its clean end.
 
-use super::header::{Header, Kind, State};
+use super::header::{Header, Kind, State, first_bytes, is_blank};
 use super::identity::Identity;
 use super::mark::{self, Mark};
-use super::pool::{Pool, journal_name};
+use super::pool::{BESIDE, Pool, is_beside_name, journal_name};
 use super::records::Keeper;
 use crate::error::{Error, Result};
 use crate::pmem::{Domain, Medium};
 use crate::rule::{Rule, in_order};
 use crate::settings::{Durability, Settings};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use crate::sys::{InternalFd, read_at, write_at};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 /// A journal that this process has made and uses.
 pub(crate) struct Live {
-    file: OwnedFd,
+    file: InternalFd,
     header: Mutex<Header>,
     pool: Option<PathBuf>,
     name: String,
     path: PathBuf,
+    /// Where it was found last: folders may be moved.
+    place: Mutex<PathBuf>,
+    /// This process's root folder when it was made: after a `chroot` its path means nothing.
+    root: (u64, u64),
+    /// The open pool, until the journal is active: who has to undo the creation may have no descriptors left to open it again.
+    made_in: Mutex<Option<Pool>>,
     durability: Durability,
     medium: &'static dyn Medium,
 }
@@ -47,7 +56,11 @@ impl Live {
     ) -> Result<Self> {
         let identity = Identity::of_fd(file)?;
         let name = journal_name(&identity);
-        let (pool, journal) = Pool::create_for(file, settings.pool.as_deref(), &name)?;
+        let create = || Pool::create_for(file, settings.pool.as_deref(), &name);
+        let (pool, journal) = match create() {
+            Err(e) if e.errno() == libc::EEXIST && remove_leftover(file, &identity, settings, &name)? => create()?,
+            created => created?,
+        };
         let path = pool.path_of(&name);
         let header = Header::new(kind, domain, file_domain, identity, &super::path_of(file)?)?;
         let live = Self {
@@ -55,14 +68,19 @@ impl Live {
             header: Mutex::new(header),
             pool: settings.pool.as_ref().map(|_| pool.path().to_path_buf()),
             name,
+            place: Mutex::new(path.clone()),
+            root: root(),
             path,
+            made_in: Mutex::new(None),
             durability: durability_of(file_domain),
             medium,
         };
         if let Err(e) = live.store(State::Creating).and_then(|()| pool.sync(live.durability, medium)) {
             let _ = pool.remove(&live.name); // nobody refers to it yet
+            pool.remove_if_empty();
             return Err(e);
         }
+        *live.made_in.lock().unwrap_or_else(|poison| poison.into_inner()) = Some(pool);
         Ok(live)
     }
 
@@ -70,8 +88,8 @@ impl Live {
     fn store(&self, state: State) -> Result<()> {
         let mut header = self.header.lock().unwrap_or_else(|poison| poison.into_inner());
         header.state = state;
-        header
-            .store(self.file.as_fd(), self.medium)
+        self.file
+            .run(|journal| header.store(journal, self.medium))
             .map_err(|e| e.context(format_args!("journal {}", self.path.display())))
     }
 
@@ -84,14 +102,16 @@ impl Live {
         // Its size, its owner and its mode. With the mark the file becomes durable as it was found: a crash takes it back to
         // that from here on.
         if self.durability == Durability::Power {
-            self.medium.fsync(self.file.as_fd())?;
+            self.file.run(|journal| self.medium.fsync(journal.as_fd()))?;
         }
         let mark = Mark::new(id, &identity, self.pool.as_deref())?;
         in_order(
             Rule::MarkBeforeActive,
             || mark::set(file, &mark).and_then(|()| mark::persist(file, self.durability, self.medium)),
             || self.store(State::Active),
-        )
+        )?;
+        *self.made_in.lock().unwrap_or_else(|poison| poison.into_inner()) = None;
+        Ok(())
     }
 
     /// Everything is in the file, durably: says *clean*, takes the mark off the file, removes the journal. After an error the
@@ -120,13 +140,17 @@ impl Live {
 
     /// Removes the journal from where it was made, or else from where the file's pool is now: folders may have been moved.
     fn remove(&self, file: BorrowedFd<'_>) -> Result<()> {
-        let own = rustix::fs::fstat(&self.file)?;
+        let own = self.file.identity();
+        // By its path: that takes no descriptor, and there may be none left.
+        if remove_if(&lock(&self.place), own)? {
+            return Ok(());
+        }
         let made = self.path.parent().and_then(|folder| Pool::at(folder, None).ok());
         let now = || Pool::find(file, self.pool.as_deref()).ok().flatten();
         for pool in made.into_iter().chain(now()) {
             let found = pool.open_read_only(&self.name, None).ok().flatten();
             let found = found.and_then(|journal| rustix::fs::fstat(journal).ok());
-            if found.is_some_and(|found| (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino)) {
+            if found.is_some_and(|found| (found.st_dev, found.st_ino) == own) {
                 pool.remove(&self.name)?;
                 pool.remove_if_empty();
                 return Ok(());
@@ -148,7 +172,15 @@ impl Live {
             removed => removed.and_then(|()| mark::persist(file, self.durability, self.medium)),
         };
         if unmarked.is_ok() {
-            let _ = self.remove(file);
+            match self.made_in.lock().unwrap_or_else(|poison| poison.into_inner()).take() {
+                Some(pool) => {
+                    let _ = pool.remove(&self.name);
+                    pool.remove_if_empty();
+                }
+                None => {
+                    let _ = self.remove(file);
+                }
+            }
         }
     }
 
@@ -156,16 +188,97 @@ impl Live {
     /// what came later.
     pub fn suspect(&self) {
         // Best effort: where even this fails, what the header says is still right, as nothing more is committed.
-        let _ = self.change(self.file.as_fd(), &mut |header| {
-            if header.state != State::Clean {
-                header.state = State::Suspect;
+        let mut header = self.header.lock().unwrap_or_else(|poison| poison.into_inner());
+        if header.state != State::Clean {
+            header.state = State::Suspect;
+            let _ = self.file.run(|journal| header.store(journal, self.medium));
+        }
+    }
+
+    /// Whether a recovery would find the journal by its name. Where that can't be told (after a `chroot`, or without the right to
+    /// look), it has to have a name at all. `thorough`: the file may have been moved away from it, too. `file`: the path by which the
+    /// file is known now, and how many names it has.
+    pub fn is_named(&self, thorough: bool, file: impl FnOnce() -> Option<(PathBuf, u64)>) -> bool {
+        let own = self.file.identity();
+        let leads_here = |path: &Path| {
+            let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+            // Not its times: see `sys::identity`.
+            rustix::fs::statx(rustix::fs::CWD, path, flags, rustix::fs::StatxFlags::INO)
+                .map(|stat| (rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino) == own)
+        };
+        let mut place = lock(&self.place);
+        let is_there = leads_here(&place) == Ok(true);
+        if is_there && (self.pool.is_some() || !thorough) {
+            return true;
+        }
+        let Some((file, names)) = file() else { return is_there || self.has_a_name() };
+        if names == 0 {
+            return true; // the file is gone, and with it what there was to find
+        }
+        if root() != self.root {
+            return is_there || self.has_a_name();
+        }
+        // Which of several names counts is not known.
+        if is_there && (names > 1 || file.as_os_str().as_bytes().ends_with(b" (deleted)")) {
+            return true;
+        }
+        let pool = self.pool.clone().unwrap_or_else(|| file.with_file_name(BESIDE));
+        let path = pool.join(&self.name);
+        if is_there && path == *place {
+            return true;
+        }
+        match leads_here(&path) {
+            Ok(true) => {
+                let _ = self.file.set_name(path.as_os_str().as_bytes(), false);
+                *place = path;
+                true
             }
+            Ok(false) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => false,
+            Err(_) => self.has_a_name(),
+        }
+    }
+
+    fn has_a_name(&self) -> bool {
+        self.file.get().is_ok_and(|journal| rustix::fs::fstat(journal).is_ok_and(|stat| stat.st_nlink > 0))
+    }
+
+    /// The journal has lost its name: a copy of it, complete and durable, takes its place under that name, and here. Nobody
+    /// writes to the journal meanwhile. `EIO`: there is no place for it, or another file is there.
+    pub fn make_anew(&self, file: BorrowedFd<'_>) -> Result<()> {
+        let failed = |e: Error| {
+            Error::with(
+                libc::EIO,
+                format!("journal {} was removed, moved or replaced, and can't be made anew ({e})", self.path.display()),
+            )
+        };
+        let own = self.file.identity();
+        let pool = Pool::make(file, self.pool.as_deref()).map_err(failed)?;
+        let unfinished = format!("{}.new", self.name);
+        let made = pool.remove(&unfinished).and_then(|()| {
+            let new = pool.create(file, &unfinished)?;
+            self.file.run(|old| copy(old, &new))?;
+            if self.durability == Durability::Power {
+                self.medium.fsync(new.as_fd())?;
+            }
+            pool.rename(&unfinished, &self.name)?;
+            pool.sync(self.durability, self.medium)?;
+            self.file.replace(new.as_fd())
         });
+        if let Err(e) = made {
+            let _ = pool.remove(&unfinished);
+            return Err(failed(e));
+        }
+        let path = pool.path_of(&self.name);
+        self.file.set_name(path.as_os_str().as_bytes(), false)?;
+        let before = core::mem::replace(&mut *lock(&self.place), path);
+        // Where the file was moved away from it. No error: it is a leftover, which no file finds.
+        let _ = remove_if(&before, own);
+        Ok(())
     }
 
     /// The journal's file.
-    pub fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+    pub fn file(&self) -> &InternalFd {
+        &self.file
     }
 
     /// Its path, for messages.
@@ -179,16 +292,73 @@ impl Live {
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poison| poison.into_inner())
+}
+
+/// Removes a journal that stands in the way and holds nothing: of an earlier session, whose end could not remove it (its folder was
+/// being moved), or whose beginning failed. The caller has the file's claim. Whether there was one.
+fn remove_leftover(file: BorrowedFd<'_>, identity: &Identity, settings: &Settings, name: &str) -> Result<bool> {
+    if mark::get(file)?.is_some() {
+        return Ok(false);
+    }
+    let Some(pool) = Pool::find(file, settings.pool.as_deref())? else { return Ok(false) };
+    let Some(journal) = pool.open_read_only(name, Some(file))? else { return Ok(true) };
+    let (bytes, length) = first_bytes(journal.as_fd())?;
+    // *Creating* without a mark was never used: the file is marked before the journal is active.
+    let holds_nothing = match Header::read(&bytes[..length]) {
+        Ok((header, _)) => header.identity == *identity && matches!(header.state, State::Clean | State::Creating),
+        Err(_) => is_blank(&bytes[..length]),
+    };
+    if holds_nothing {
+        pool.remove(name)?;
+    }
+    Ok(holds_nothing)
+}
+
+/// Removes the journal under this path, and a `.famio/` that is empty then, if it is the one meant.
+fn remove_if(path: &Path, own: (u64, u64)) -> Result<bool> {
+    if !rustix::fs::lstat(path).is_ok_and(|found| (found.st_dev, found.st_ino) == own) {
+        return Ok(false);
+    }
+    rustix::fs::unlink(path).map_err(|e| Error::from(e).context(format_args!("journal {}", path.display())))?;
+    if let Some(folder) = path.parent().filter(|folder| folder.file_name().is_some_and(is_beside_name)) {
+        let _ = rustix::fs::rmdir(folder); // unless there are others
+    }
+    Ok(true)
+}
+
+/// Which folder is this process's root.
+fn root() -> (u64, u64) {
+    rustix::fs::stat(c"/").map_or((0, 0), |stat| (stat.st_dev, stat.st_ino))
+}
+
+/// Copies a file to an empty one, with room for all of it.
+fn copy(from: impl AsFd, to: impl AsFd) -> Result<()> {
+    let size = rustix::fs::fstat(&from)?.st_size as u64;
+    rustix::fs::fallocate(&to, rustix::fs::FallocateFlags::empty(), 0, size)?;
+    let (mut piece, mut at) = (vec![0; 1 << 20], 0);
+    while at < size {
+        let got = read_at(&from, at, &mut piece)?;
+        if got == 0 {
+            return Err(Error::new(libc::EIO)); // cut meanwhile
+        }
+        write_at(&to, at, &piece[..got])?;
+        at += got as u64;
+    }
+    Ok(())
+}
+
 impl Keeper for Live {
-    fn journal(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+    fn journal(&self) -> &InternalFd {
+        &self.file
     }
 
     fn header(&self) -> Header {
         self.header.lock().unwrap_or_else(|poison| poison.into_inner()).clone()
     }
 
-    fn change(&self, journal: BorrowedFd<'_>, change: &mut dyn FnMut(&mut Header)) -> Result<()> {
+    fn change(&self, journal: &dyn AsFd, change: &mut dyn FnMut(&mut Header)) -> Result<()> {
         let mut header = self.header.lock().unwrap_or_else(|poison| poison.into_inner());
         change(&mut header);
         header.store(journal, self.medium).map_err(|e| e.context(format_args!("journal {}", self.path.display())))
@@ -197,7 +367,6 @@ impl Keeper for Live {
 
 #[cfg(test)]
 mod tests {
-    use super::super::header::first_bytes;
     use super::super::testing::Scratch;
     use super::*;
     use crate::pmem::medium;
@@ -236,7 +405,7 @@ mod tests {
         let live = Live::create(file.as_fd(), &Settings::default(), Kind::Records, domains, medium).unwrap();
         live.activate(file.as_fd()).unwrap();
         let state = || {
-            let (bytes, length) = first_bytes(live.file()).unwrap();
+            let (bytes, length) = first_bytes(live.file().as_fd()).unwrap();
             Header::read(&bytes[..length]).unwrap().0.state
         };
         assert_eq!(state(), State::Active);

@@ -8,7 +8,7 @@ use super::reach::{look, open_looked_at, reach};
 use crate::error::{Error, Result};
 use crate::pmem::Medium;
 use crate::settings::Durability;
-use crate::sys::open_again;
+use crate::sys::{InternalFd, open_again};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -148,7 +148,7 @@ impl Pool {
     }
 
     /// [`make`](Self::make) and [`create`](Self::create), again if somebody removes the empty `.famio/` in between.
-    pub fn create_for(file: BorrowedFd<'_>, setting: Option<&Path>, name: &str) -> Result<(Pool, OwnedFd)> {
+    pub fn create_for(file: BorrowedFd<'_>, setting: Option<&Path>, name: &str) -> Result<(Pool, InternalFd)> {
         for _ in 0..100 {
             let pool = Self::make(file, setting)?;
             match pool.create(file, name) {
@@ -162,15 +162,25 @@ impl Pool {
 
     /// Creates the journal of a file, empty, for reading and writing: `EEXIST` if there is one. Its owner and mode are
     /// the file's, as far as we may give them, and never more open.
-    pub fn create(&self, file: BorrowedFd<'_>, name: &str) -> Result<OwnedFd> {
+    pub fn create(&self, file: BorrowedFd<'_>, name: &str) -> Result<InternalFd> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let journal = rustix::fs::openat(&self.folder, name, flags, Mode::RUSR | Mode::WUSR)
+        let _standard = crate::sys::internal::occupy_standard();
+        let low = rustix::fs::openat(&self.folder, name, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|e| self.named(name, e.into()))?;
-        if let Err(e) = access::give_to_owner_of(file, journal.as_fd()) {
+        let made = InternalFd::adopt(low).and_then(|journal| {
+            // Another thread of the program's may have put a file of its own in the place of the low descriptor.
+            let named = rustix::fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            if (named.st_dev, named.st_ino) != journal.identity() {
+                return Err(Error::with(libc::EBUSY, "the program replaced a descriptor that it had not opened"));
+            }
+            access::give_to_owner_of(file, journal.as_fd())?;
+            journal.set_name(self.path.join(name).into_os_string().into_encoded_bytes(), false)?;
+            Ok(journal)
+        });
+        if made.is_err() {
             let _ = rustix::fs::unlinkat(&self.folder, name, AtFlags::empty()); // nobody has seen it
-            return Err(self.named(name, e));
         }
-        Ok(journal)
+        made.map_err(|e| self.named(name, e))
     }
 
     /// Opens a journal for reading and writing, `None` if there is none. [`access::check_journal`] must follow once its
@@ -195,6 +205,22 @@ impl Pool {
             .and_then(|()| open_looked_at(looked.as_fd(), access))
             .map_err(|e| self.named(name, e))
             .map(Some)
+    }
+
+    /// Gives a file that was made here a journal's name, which no other has.
+    pub fn rename(&self, from: &str, name: &str) -> Result<()> {
+        let (old, new) = (&self.folder, &self.folder);
+        let flags = rustix::fs::RenameFlags::NOREPLACE;
+        let renamed = match rustix::fs::renameat_with(old, from, new, name, flags) {
+            // A file system that does not know the flag.
+            Err(Errno::INVAL | Errno::NOSYS)
+                if rustix::fs::statat(new, name, AtFlags::SYMLINK_NOFOLLOW).is_err_and(|e| e == Errno::NOENT) =>
+            {
+                rustix::fs::renameat(old, from, new, name)
+            }
+            renamed => renamed,
+        };
+        renamed.map_err(|e| self.named(name, e.into()))
     }
 
     /// Removes a journal; without one, nothing happens.

@@ -75,6 +75,21 @@ impl Mapping {
         }
     }
 
+    /// Maps another file in the place of this one, at the same addresses.
+    pub(crate) fn put_at(&self, fd: BorrowedFd<'_>, domain: Domain) -> Result<()> {
+        let kind = if domain == Domain::Pmem && Lab::current().domain.is_none() {
+            MapFlags::SHARED_VALIDATE | MapFlags::SYNC
+        } else {
+            MapFlags::SHARED
+        };
+        let protection = if self.writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        let flags = kind | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: replaces our own mapping, at once for every thread.
+        unsafe { rustix::mm::mmap(self.base.cast(), self.len, protection, flags, fd, 0) }
+            .map_err(|errno| Error::from(errno).context("mapping the file"))?;
+        Ok(())
+    }
+
     /// From now on what is [read in order](Self::touch) is mapped ahead (`map/ahead`): of a file of `size` bytes, without holes,
     /// which would take memory or blocks. Files that are mapped with a few faults do without.
     pub(crate) fn map_ahead(&mut self, size: u64, reach: Reach) {

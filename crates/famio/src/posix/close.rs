@@ -3,6 +3,7 @@
 use super::description::Description;
 use super::{Ret, fail, lock, process, raw, table};
 use crate::file::AtomicFile;
+use crate::sys::internal;
 use crate::thread::Held;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ pub fn close(fd: RawFd) -> Ret {
     // SAFETY: no memory is passed.
     let kernel = || unsafe { raw!(SYS_close, fd) };
     if !table::is_managed(fd) || process::in_vfork_child() {
-        return kernel();
+        return if is_hidden(fd) { fail(libc::EBADF) } else { kernel() };
     }
     if lock::not_reentered().is_err() {
         return fail(libc::EDEADLK);
@@ -52,7 +53,12 @@ pub(super) fn is_still(fd: RawFd, handle: &Description) -> bool {
 
 /// `close_range(2)`, and `closefrom`.
 pub fn close_range(first: u32, last: u32, flags: u32) -> Ret {
-    if table::any() && flags & libc::CLOSE_RANGE_CLOEXEC == 0 && first <= last && !process::in_vfork_child() {
+    // SAFETY: no memory is passed.
+    let kernel = |first: u32, last: u32| unsafe { raw!(SYS_close_range, first, last, flags) };
+    if first > last || flags & libc::CLOSE_RANGE_CLOEXEC != 0 || process::in_vfork_child() {
+        return kernel(first, last); // internal ones are closed on exec anyway
+    }
+    if table::any() {
         if lock::not_reentered().is_err() {
             return fail(libc::EDEADLK);
         }
@@ -62,6 +68,53 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Ret {
             release(fd);
         }
     }
-    // SAFETY: no memory is passed.
-    unsafe { raw!(SYS_close_range, first, last, flags) }
+    // Around what is the library's. A range without a descriptor tells whether the flags are right.
+    let (mut result, mut next) = (kernel(u32::MAX, u32::MAX), first);
+    if result < 0 {
+        return result;
+    }
+    internal::each_in(first.min(i32::MAX as u32) as RawFd, last.min(i32::MAX as u32) as RawFd, |fd| {
+        if next < fd as u32 && result >= 0 {
+            result = kernel(next, fd as u32 - 1);
+        }
+        next = fd as u32 + 1;
+    });
+    if next <= last && result >= 0 {
+        result = kernel(next, last);
+    }
+    result
+}
+
+/// `closefrom(3)` where the kernel has no `close_range`: one by one.
+pub fn close_each_from(first: u32) {
+    if process::in_vfork_child() {
+        return;
+    }
+    let mut open = Vec::new();
+    super::inherit::each_descriptor(|fd| open.push(fd));
+    open.into_iter().filter(|&fd| fd >= 0 && fd as u32 >= first).for_each(|fd| {
+        close(fd);
+    });
+}
+
+/// The program wants `number` for a descriptor of its own: an internal one moves away, if that is one. What the call returns
+/// otherwise: `EBUSY` from a signal handler that interrupted the library, `EMFILE` where there is no other number for it.
+pub(super) fn make_way(number: RawFd) -> Result<(), Ret> {
+    if !internal::is_internal(number) || process::in_vfork_child() {
+        return Ok(()); // the child's descriptors are not the parent's
+    }
+    if lock::not_reentered().is_err() {
+        return Err(fail(libc::EBUSY));
+    }
+    let moved = internal::move_away(number).map_err(|error| fail(error.errno()))?;
+    if let Some(new) = moved {
+        AtomicFile::renumber(number, new);
+    }
+    Ok(())
+}
+
+/// Whether `number` is internal, and so no descriptor for the program.
+#[inline]
+pub fn is_hidden(number: RawFd) -> bool {
+    internal::is_internal(number) && !process::in_vfork_child()
 }

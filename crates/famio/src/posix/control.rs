@@ -1,7 +1,7 @@
 //! `fcntl` and `ioctl`: locks, leases and the like go to the kernel on the real descriptor.
 
 use super::description::{Description, EMULATED};
-use super::{Ret, dup, fail, locks, mark, raw, table, user};
+use super::{Ret, close, dup, fail, locks, mark, raw, table, user};
 use std::os::fd::RawFd;
 
 /// `F_SETOWN`, `F_GETOWN`, `F_SETSIG`, `F_GETSIG`: 8 to 11.
@@ -21,7 +21,7 @@ pub unsafe fn fcntl(fd: RawFd, command: i32, argument: usize) -> Ret {
     // SAFETY: the caller's promise.
     let kernel = || unsafe { raw!(SYS_fcntl, fd, command, argument) };
     match command {
-        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => return dup::pick(fd, kernel),
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => return dup::from(fd, argument as RawFd, kernel),
         libc::F_GETFL | libc::F_SETFL => {}
         _ if locks::is_lock(command) => {}
         // A lease uses all of these: the description is the program's alone from here on.
@@ -34,9 +34,11 @@ pub unsafe fn fcntl(fd: RawFd, command: i32, argument: usize) -> Ret {
             }
             return kernel();
         }
-        _ => return kernel(),
+        _ => return if close::is_hidden(fd) { fail(libc::EBADF) } else { kernel() },
     }
-    let Some(handle) = table::get(fd) else { return kernel() };
+    let Some(handle) = table::get(fd) else {
+        return if close::is_hidden(fd) { fail(libc::EBADF) } else { kernel() };
+    };
     match command {
         libc::F_GETFL => match kernel() {
             flags if flags < 0 => flags,

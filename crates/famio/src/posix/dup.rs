@@ -17,7 +17,9 @@ pub(super) fn joined(handle: &Handle, new: RawFd) {
 
 /// Duplicates by a call that picks the new number itself.
 pub(super) fn pick(fd: RawFd, kernel: impl FnOnce() -> Ret) -> Ret {
-    let Some(handle) = table::get(fd) else { return table::fresh(kernel()) };
+    let Some(handle) = table::get(fd) else {
+        return if close::is_hidden(fd) { fail(libc::EBADF) } else { table::fresh(kernel()) };
+    };
     if process::in_vfork_child() {
         return from_vfork_child(fd, &handle, kernel);
     }
@@ -56,6 +58,25 @@ fn from_vfork_child(old: RawFd, handle: &Handle, kernel: impl FnOnce() -> Ret) -
     fail(libc::EBUSY)
 }
 
+/// `F_DUPFD`: `kernel` makes the duplicate, with the lowest number from `least` on that is free. One that an internal descriptor
+/// has is free for the program.
+pub(super) fn from(fd: RawFd, least: RawFd, kernel: impl FnOnce() -> Ret) -> Ret {
+    if !close::is_hidden(least) || close::is_hidden(fd) {
+        return pick(fd, kernel);
+    }
+    // SAFETY: no memory is passed.
+    let good = unsafe { raw!(SYS_fcntl, fd, libc::F_GETFD) };
+    if good < 0 {
+        return good;
+    }
+    if let Err(result) = close::make_way(least) {
+        return result;
+    }
+    // SAFETY: what the library had there, and has elsewhere now.
+    unsafe { raw!(SYS_close, least) };
+    pick(fd, kernel)
+}
+
 /// `dup(2)`.
 pub fn dup(fd: RawFd) -> Ret {
     // SAFETY: no memory is passed.
@@ -65,6 +86,9 @@ pub fn dup(fd: RawFd) -> Ret {
 /// `dup2(2)`.
 pub fn dup2(old: RawFd, new: RawFd) -> Ret {
     if old == new {
+        if close::is_hidden(old) {
+            return fail(libc::EBADF);
+        }
         // SAFETY: no memory is passed.
         let flags = unsafe { raw!(SYS_fcntl, old, libc::F_GETFD) };
         return if flags < 0 { flags } else { new as Ret };
@@ -74,6 +98,39 @@ pub fn dup2(old: RawFd, new: RawFd) -> Ret {
 
 /// `dup3(2)`.
 pub fn dup3(old: RawFd, new: RawFd, flags: i32) -> Ret {
+    if close::is_hidden(old) {
+        return fail(libc::EBADF);
+    }
+    if close::is_hidden(new) {
+        return over_internal(old, new, flags);
+    }
+    over(old, new, flags)
+}
+
+/// The library's own descriptor moves away first.
+#[cold]
+fn over_internal(old: RawFd, new: RawFd, flags: i32) -> Ret {
+    // A call that fails leaves everything as it is.
+    // SAFETY: no memory is passed.
+    let good = unsafe { raw!(SYS_fcntl, old, libc::F_GETFD) };
+    if good < 0 {
+        return good;
+    }
+    if flags & !libc::O_CLOEXEC != 0 {
+        return fail(libc::EINVAL);
+    }
+    if let Err(result) = close::make_way(new) {
+        return result;
+    }
+    let result = over(old, new, flags);
+    if result < 0 {
+        // SAFETY: what the library had there, and has elsewhere now.
+        unsafe { raw!(SYS_close, new) };
+    }
+    result
+}
+
+fn over(old: RawFd, new: RawFd, flags: i32) -> Ret {
     // SAFETY: no memory is passed.
     let kernel = || unsafe { raw!(SYS_dup3, old, new, flags) };
     if !table::is_managed(old) && !table::is_managed(new) {

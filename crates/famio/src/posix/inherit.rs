@@ -141,7 +141,7 @@ pub(super) fn receive_all() {
 }
 
 /// Calls `visit` for every descriptor of the process.
-fn each_descriptor(mut visit: impl FnMut(RawFd)) {
+pub(super) fn each_descriptor(mut visit: impl FnMut(RawFd)) {
     // SAFETY: a path of ours.
     let folder = unsafe {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;

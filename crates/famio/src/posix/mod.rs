@@ -53,7 +53,7 @@ mod vector;
 mod verify;
 
 pub use aio::{Done, Event, Request, aio};
-pub use close::{close, close_range};
+pub use close::{close, close_each_from, close_range, is_hidden as is_internal};
 pub use config::Config;
 pub use control::{fcntl, ioctl};
 pub use copy::{copy_file_range, sendfile};

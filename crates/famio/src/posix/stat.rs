@@ -96,6 +96,9 @@ pub unsafe fn fstat(fd: RawFd, shown: *mut Stat) -> Ret {
     unsafe {
         let result = raw!(SYS_fstat, fd, shown);
         if result == 0 && table::any() {
+            if super::close::is_hidden(fd) {
+                return super::fail(libc::EBADF);
+            }
             overlay(Some(fd), shown);
         }
         result

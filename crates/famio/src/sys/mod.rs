@@ -2,6 +2,7 @@
 
 mod bytes;
 mod futexes;
+pub(crate) mod internal;
 pub(crate) mod membarrier;
 mod raw;
 mod signal;
@@ -10,14 +11,15 @@ pub(crate) use bytes::{read_at, write_at};
 pub(crate) use futexes::{Ended, WORDS_MAX, Word, wait_for_any};
 pub use raw::{check, syscall};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
+pub(crate) use internal::InternalFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 pub use signal::{
     ALL_BUT_LIBCS, SignalAction, block_signals, restore_signals, signal_action, signal_bit, signal_this_thread,
     unblock_signals,
 };
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// Writes one line to stderr by a bare system call: nothing of ours is re-entered, errors are ignored.
 pub fn notice(line: &str) {
@@ -27,12 +29,29 @@ pub fn notice(line: &str) {
 /// As [`notice`], of up to six pieces that make one line. Allocates nothing: it may come from a signal handler.
 pub(crate) fn notice_parts(parts: &[&[u8]]) {
     debug_assert!(parts.len() <= 6);
+    if !is_for_messages(libc::STDERR_FILENO) {
+        return;
+    }
     let mut all: [&[u8]; 8] = [b""; 8];
     all[0] = b"famio: ";
     all[1..].iter_mut().zip(parts.iter().copied().chain([&b"\n"[..]])).for_each(|(to, part)| *to = part);
     let vector = all.map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
     // SAFETY: the pieces are alive during the call, which reads them.
     unsafe { syscall(libc::SYS_writev, [2, vector.as_ptr() as usize, vector.len(), 0, 0, 0]) };
+}
+
+/// Whether what is printed there is a message: not where the program, having closed its standard error, has a file of its data
+/// under that number. Such a file is read, too; a log is only written.
+fn is_for_messages(number: i32) -> bool {
+    let fcntl = [number as usize, libc::F_GETFL as usize, 0, 0, 0, 0];
+    // SAFETY: no memory is passed.
+    let Ok(flags) = check(unsafe { syscall(libc::SYS_fcntl, fcntl) }) else { return false };
+    if flags as i32 & libc::O_ACCMODE != libc::O_RDWR || flags as i32 & libc::O_APPEND != 0 {
+        return true;
+    }
+    // SAFETY: not -1, and only asked for its kind.
+    let stat = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(number) });
+    stat.is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::RegularFile)
 }
 
 /// A forked child does not get this mapping of ours: with it it would keep the locks of the file behind it, and this process
@@ -87,10 +106,7 @@ pub(crate) fn file_size_limit() -> u64 {
     rustix::process::getrlimit(rustix::process::Resource::Fsize).current.unwrap_or(i64::MAX as u64)
 }
 
-/// Descriptors of ours go up here, out of the way of programs that count on low numbers.
-const HIGH: RawFd = 700;
-
-/// A duplicate with a high number, closed on exec.
-pub(crate) fn high_duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
-    rustix::io::fcntl_dupfd_cloexec(fd, HIGH).or_else(|_| rustix::io::fcntl_dupfd_cloexec(fd, 0)).map_err(Error::from)
+/// A descriptor that is kept for longer than a call, of the same open file description: see [`internal`].
+pub(crate) fn high_duplicate(fd: BorrowedFd<'_>) -> Result<InternalFd> {
+    InternalFd::duplicate(fd)
 }

@@ -9,6 +9,7 @@ mod whole;
 mod write;
 
 use super::context::{Context, Engine, Part, Sealed, restore_times};
+use super::journal_name::Named;
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, Cell};
 use crate::journal::inplace::{Commit, Log};
@@ -25,11 +26,12 @@ pub(crate) struct InPlace {
     medium: &'static dyn Medium,
     /// Where the background looks next for blocks to settle.
     hand: AtomicU32,
+    named: Named,
 }
 
 impl InPlace {
     pub fn new(log: Log, journal: Live, medium: &'static dyn Medium) -> Self {
-        Self { log, journal, medium, hand: AtomicU32::new(0) }
+        Self { log, journal, medium, hand: AtomicU32::new(0), named: Named::default() }
     }
 }
 
@@ -89,6 +91,16 @@ impl Engine for InPlace {
                 Ok(())
             },
         )
+    }
+
+    fn finds_journal(&self, cx: Context<'_>) -> bool {
+        !self.named.is_due() || super::journal_name::is_found(&self.journal, cx, true)
+    }
+
+    fn make_journal_anew(&self, cx: Context<'_>) -> Result<()> {
+        self.flush_pending(&cx)?;
+        self.log.medium().fence();
+        cx.fds.with(true, |fd| self.log.move_by(cx.home.domain(), || self.journal.make_anew(fd)))
     }
 
     fn may_alternate(&self) -> bool {

@@ -77,6 +77,14 @@ impl Lease {
         self.due.store(NEVER, Ordering::Relaxed);
     }
 
+    /// The descriptor through which it is held may have another number now.
+    pub fn renumber(&self, old: RawFd, new: RawFd) {
+        let mut state = self.state();
+        if state.fd == Some(old) {
+            state.fd = Some(new);
+        }
+    }
+
     /// After a SYNC: whether it may be time to try. One load while it is not.
     #[inline]
     pub fn is_due(&self, session: &Session) -> bool {

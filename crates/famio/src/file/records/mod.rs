@@ -12,6 +12,7 @@ pub(super) use attach::attach;
 
 use super::background;
 use super::context::{Context, Engine, Part, Sealed, restore_times};
+use super::journal_name::{Named, is_found};
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, Cell};
 use crate::journal::live::Live;
@@ -45,6 +46,7 @@ pub(crate) struct Records {
     taken_up: AtomicU64,
     /// The journal's current segment is half full: the background prepares another.
     wants_segment: AtomicBool,
+    named: Named,
     /// Held by what is done outside the gate, and by the journal's end; whether that has come.
     ended: Mutex<bool>,
 }
@@ -72,6 +74,7 @@ impl Records {
             appended: AtomicU64::new(0),
             taken_up: AtomicU64::new(0),
             wants_segment: AtomicBool::new(false),
+            named: Named::default(),
             ended: Mutex::new(false),
         }
     }
@@ -126,6 +129,15 @@ impl Engine for Records {
         self.cut.fetch_min(size, Ordering::Relaxed);
         self.low.fetch_min(size, Ordering::Release);
         self.drop_above(cx, size)
+    }
+
+    fn finds_journal(&self, cx: Context<'_>) -> bool {
+        is_found(&self.live, cx, self.named.is_due())
+    }
+
+    fn make_journal_anew(&self, cx: Context<'_>) -> Result<()> {
+        let mut log = lock(&self.log);
+        cx.fds.with(true, |fd| log.move_by(|| self.live.make_anew(fd)))
     }
 
     /// One append and one `fdatasync` of the journal.

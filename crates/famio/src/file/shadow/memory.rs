@@ -10,7 +10,7 @@ use crate::index::SharedSize;
 use crate::map::ahead::Reach;
 use crate::map::{Advice, Mapping};
 use crate::pmem::Domain;
-use crate::sys::{high_duplicate, identity, open_again, syscall, write_at};
+use crate::sys::{InternalFd, high_duplicate, open_again, syscall, write_at};
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fs::{MemfdFlags, OFlags, SeekFrom};
@@ -24,8 +24,7 @@ pub(super) const PIECE: usize = 64 << 10;
 
 /// The file's bytes in memory. As long as the file's size, to the byte: beyond its last page is a SIGBUS, as in a file.
 pub(in crate::file) struct Shadow {
-    memory: OwnedFd,
-    identity: (u64, u64),
+    memory: InternalFd,
     ours: Mapping,
     size: Size,
     /// The number of its file, if processes share it.
@@ -46,22 +45,21 @@ impl Shadow {
     /// An empty one of this process's own. `ENOMEM`: the file takes too much of this machine's memory.
     pub(super) fn own(size: u64) -> Result<Self> {
         check_size(size)?;
-        Self::of(new_memory(size)?, Size::Own(AtomicU64::new(size)), None, size)
+        Self::of(high_duplicate(new_memory(size)?.as_fd())?, Size::Own(AtomicU64::new(size)), None, size)
     }
 
     /// That of a file which processes share, as the size says that they share.
-    pub(super) fn shared(memory: OwnedFd, size: SharedSize, number: u64) -> Result<Self> {
+    pub(super) fn shared(memory: InternalFd, size: SharedSize, number: u64) -> Result<Self> {
         let now = size.word().load(Ordering::Acquire);
         check_size(now)?;
         Self::of(memory, Size::Shared(size), Some(number), now)
     }
 
-    fn of(memory: OwnedFd, size: Size, number: Option<u64>, now: u64) -> Result<Self> {
+    fn of(memory: InternalFd, size: Size, number: Option<u64>, now: u64) -> Result<Self> {
         let mut ours = Mapping::read_write(memory.as_fd(), Domain::Process, now)?;
         ours.map_ahead(now, Reach::Touch);
-        let identity = identity(memory.as_fd())?;
         let (filled, notes) = (AtomicBool::new(false), OnceLock::new());
-        Ok(Self { memory, identity, ours, size, number, filled, notes })
+        Ok(Self { memory, ours, size, number, filled, notes })
     }
 
     /// The number of its file, if it was made to be shared.
@@ -90,11 +88,9 @@ impl Shadow {
     }
 
     /// The memory, if its descriptor is still ours: the program may have closed what it did not open.
-    pub(super) fn memory(&self) -> Result<&OwnedFd> {
-        if identity(self.memory.as_fd()).ok() == Some(self.identity) {
-            return Ok(&self.memory);
-        }
-        Err(Error::with(libc::EBADF, "the descriptor of a mapped file's shadow was closed by the program"))
+    pub(super) fn memory(&self) -> Result<&InternalFd> {
+        self.memory.get().map_err(|e| e.context("the shadow of a mapped file"))?;
+        Ok(&self.memory)
     }
 
     pub(super) fn size(&self) -> u64 {
@@ -180,7 +176,7 @@ impl Shadow {
 
 /// Takes over a range of what `read` gives; pages of zeros are left out where nothing is.
 pub(super) fn fill(
-    memory: &OwnedFd,
+    memory: impl AsFd,
     range: Range<u64>,
     mut read: impl FnMut(u64, &mut [u8]) -> Result<usize>,
 ) -> Result<()> {
@@ -198,11 +194,11 @@ pub(super) fn fill(
             let (offset, zeros) = (at + (index * PAGE) as u64, page.iter().all(|&byte| byte == 0));
             let end = offset + page.len() as u64;
             if zeros && hole < end {
-                hole = next_data(memory, offset)?.unwrap_or(u64::MAX);
+                hole = next_data(&memory, offset)?.unwrap_or(u64::MAX);
             }
             if !zeros || hole < end {
                 // By the kernel: no memory left is an error here, and not a SIGBUS.
-                write_at(memory, offset, page)?;
+                write_at(&memory, offset, page)?;
             }
         }
         at += got as u64;
@@ -211,7 +207,7 @@ pub(super) fn fill(
 }
 
 /// Where from `at` on something was stored; `None`: nowhere.
-pub(super) fn next_data(memory: &OwnedFd, at: u64) -> Result<Option<u64>> {
+pub(super) fn next_data(memory: impl AsFd, at: u64) -> Result<Option<u64>> {
     match rustix::fs::seek(memory, SeekFrom::Data(at)) {
         Ok(data) => Ok(Some(data)),
         Err(Errno::NXIO) => Ok(None),
@@ -221,8 +217,8 @@ pub(super) fn next_data(memory: &OwnedFd, at: u64) -> Result<Option<u64>> {
 
 /// Memory of `size` bytes, which costs nothing as long as nothing is stored in it.
 pub(super) fn new_memory(size: u64) -> Result<OwnedFd> {
+    let _standard = crate::sys::internal::occupy_standard();
     let memory = rustix::fs::memfd_create(c"famio-shadow", MemfdFlags::CLOEXEC)?;
-    let memory = high_duplicate(memory.as_fd())?;
     rustix::fs::ftruncate(&memory, size)?;
     Ok(memory)
 }

@@ -33,13 +33,13 @@ use crate::error::{Error, Result};
 use crate::index::also;
 use crate::journal::has_lost_its_name;
 use crate::rule::{Rule, holds};
-use crate::sys::high_duplicate;
+use crate::sys::{InternalFd, high_duplicate};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use memory::Shadow;
 use memory::fill;
 use rustix::fs::OFlags;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 const UNKEPT: &[u8] =
     b": closed, but mapped, and no descriptor is left to keep it open: its maps do not follow it, and what is stored in them from now on is lost";
@@ -248,7 +248,8 @@ impl AtomicFile {
     }
 
     /// Gives what was kept before.
-    fn keep(&self, kept: &mut Option<OwnedFd>, new: OwnedFd) -> Option<OwnedFd> {
+    fn keep(&self, kept: &mut Option<InternalFd>, new: InternalFd) -> Option<InternalFd> {
+        new.keep_in_children();
         let access = if is_writable(new.as_fd()) { Access::Write } else { Access::Read };
         self.fds.add(new.as_raw_fd(), access);
         kept.replace(new)

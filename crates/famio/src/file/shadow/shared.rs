@@ -18,11 +18,10 @@ use crate::file::atomic::{AtomicFile, PLAIN};
 use crate::file::session::Session;
 use crate::index::{KERNELS, STORES};
 use crate::rule::{Rule, holds};
-use crate::sys::{high_duplicate, read_at, write_at};
+use crate::sys::{InternalFd, internal, read_at, write_at};
 use core::sync::atomic::Ordering;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::time::Timespec;
-use std::os::fd::{AsFd, OwnedFd};
 
 /// What is left free in `/dev/shm`, in bytes, besides as much again as the file has: for its growth, arenas, and what travels. Without
 /// room a store is a SIGBUS; where there is little from the beginning, memory of the process's own is better.
@@ -35,10 +34,8 @@ const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 const SOON_LOOKS: u32 = 500;
 const SOON: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000 };
 
-fn open(path: &str, flags: OFlags) -> Result<OwnedFd> {
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | flags;
-    let low = rustix::fs::openat(CWD, path, flags, Mode::RUSR | Mode::WUSR)?;
-    high_duplicate(low.as_fd())
+fn open(path: &str, flags: OFlags) -> Result<InternalFd> {
+    internal::open(CWD, path, OFlags::RDWR | OFlags::NOFOLLOW | flags, Mode::RUSR | Mode::WUSR)
 }
 
 fn has_room(size: u64) -> bool {

@@ -5,7 +5,7 @@
 use super::memory::PAGE;
 use super::ranges::MappedRange;
 use crate::error::{Error, Result};
-use crate::sys::{check, high_duplicate, syscall};
+use crate::sys::{InternalFd, check, high_duplicate, syscall};
 use core::ops::Range;
 use rustix::fs::{CWD, Mode, OFlags};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -30,8 +30,8 @@ mod uffd {
 }
 
 struct Watch {
-    faults: OwnedFd,
-    pagemap: OwnedFd,
+    faults: InternalFd,
+    pagemap: InternalFd,
 }
 
 /// The process's. A forked child's maps are not watched.

@@ -222,7 +222,7 @@ impl AtomicFile {
             }
             // Nobody else is there to commit what travels. A reader does it as it would recover the file.
             if own.is_none() && !self.fds.has_writable() {
-                own = self.fds.with(false, recovery::writable).ok();
+                own = self.fds.with(false, recovery::writable).and_then(crate::sys::InternalFd::adopt).ok();
                 own.iter().for_each(|own| self.fds.add(own.as_raw_fd(), Access::Write));
                 if own.is_some() {
                     continue;

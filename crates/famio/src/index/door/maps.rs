@@ -88,7 +88,7 @@ impl Door {
     /// The shadow's size. By an open description of its own: a child that has this page is not to keep the parent's place.
     pub fn shared_size(&self) -> Result<SharedSize> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(CWD, &*self.name, flags, Mode::empty())?;
+        let file = crate::sys::internal::open(CWD, &*self.name, flags, Mode::empty())?;
         let page = map(&file, core::ptr::null_mut())?;
         crate::sys::give_to_children(page.as_ptr().cast(), SIZE);
         Ok(SharedSize { page })

@@ -21,8 +21,9 @@ pub(crate) use positions::Positions;
 
 use super::claim::{Unlocks, lock_soon, own_like};
 use crate::error::{Error, Result};
-use crate::sys::high_duplicate;
+use crate::sys::{InternalFd, internal};
 use crate::thread::Mutex;
+use InternalFd as OwnedFd;
 use core::mem::offset_of;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -31,7 +32,7 @@ use places::{MEMBERS, is_locked, lock};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use rustix::thread::futex;
 use rustix::time::Timespec;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
 /// This process's door to one file.
 ///
@@ -126,9 +127,7 @@ impl Door {
         let failed = |e: Error| e.context(format_args!("opening {name}, where processes meet"));
         loop {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let low = rustix::fs::openat(CWD, &**name, flags, Mode::RUSR | Mode::WUSR).map_err(|e| failed(e.into()))?;
-            let file = high_duplicate(low.as_fd())?;
-            drop(low);
+            let file = internal::open(CWD, &**name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
             lock_door(&file).map_err(|e| failed(e.into()))?;
             let unlocks = Unlocks(&file);
             let stat = rustix::fs::fstat(&file)?;
@@ -288,7 +287,7 @@ pub(super) fn sweep_door(name: &core::ffi::CStr) {
     };
     let path = format!("/dev/shm/famio-{key}.door");
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let Ok(file) = rustix::fs::openat(CWD, &*path, flags, Mode::empty()) else { return };
+    let Ok(file) = internal::open(CWD, &*path, flags, Mode::empty()) else { return };
     if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         return;
     }

@@ -2,11 +2,11 @@
 
 use super::places::{MEMBERS, Member};
 use crate::error::{Error, Result};
+use crate::sys::InternalFd as OwnedFd;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
-use std::os::fd::OwnedFd;
 
 /// "FAMIODR4".
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODR4");

@@ -5,9 +5,10 @@ use super::life::{LIVES, Life};
 use super::page::SHADOW;
 use super::{Door, SESSION, STORES, TRAVELS};
 use crate::error::{Error, Result};
+use crate::sys::InternalFd as OwnedFd;
 use crate::sys::{check, syscall};
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 
 /// Processes that may have one file open at a time.
 pub(super) const MEMBERS: usize = 64;

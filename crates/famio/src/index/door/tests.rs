@@ -1,5 +1,6 @@
 use super::life::{Life, Lives};
 use super::*;
+use std::os::fd::{AsFd, OwnedFd};
 
 fn open(like: &OwnedFd, dev: u64, ino: u64) -> Door {
     let door = Door::of(dev, ino);
@@ -69,8 +70,8 @@ fn what_travels_keeps_the_last_one_in_and_the_place_of_a_dead_one() {
     assert!(mine.leave());
 }
 
-fn left_door(dev: u64, ino: u64) -> OwnedFd {
-    rustix::fs::openat(CWD, &*name_of(dev, ino), OFlags::RDWR, Mode::empty()).unwrap()
+fn left_door(dev: u64, ino: u64) -> InternalFd {
+    internal::open(CWD, &*name_of(dev, ino), OFlags::RDWR, Mode::empty()).unwrap()
 }
 
 #[test]

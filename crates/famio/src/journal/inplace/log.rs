@@ -9,10 +9,10 @@ use crate::journal::header::LEN as HEADER_LEN;
 use crate::map::Mapping;
 use crate::pmem::{Domain, Medium};
 use crate::rule::{Rule, in_order};
-use crate::sys::high_duplicate;
+use crate::sys::{InternalFd, high_duplicate};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::fs::FallocateFlags;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Mutex;
 
 const HUGE: u64 = crate::map::huge::HUGE as u64;
@@ -20,7 +20,8 @@ const HUGE: u64 = crate::map::huge::HUGE as u64;
 /// A journal in place, mapped and in use by this process.
 pub(crate) struct Log {
     map: Mapping,
-    file: OwnedFd,
+    /// The journal's, which others share.
+    file: InternalFd,
     medium: &'static dyn Medium,
     key: Key,
     /// Bytes that the journal may have.
@@ -31,12 +32,12 @@ pub(crate) struct Log {
 }
 
 /// Space for `start..end` of a journal; durable after a sync, which the medium has to be asked for: its part is the size.
-fn make_room(file: BorrowedFd<'_>, medium: &dyn Medium, start: u64, end: u64) -> Result<()> {
+fn make_room(file: impl AsFd, medium: &dyn Medium, start: u64, end: u64) -> Result<()> {
     if end > crate::sys::file_size_limit() {
         return Err(Error::with(libc::ENOSPC, "the journal: the limit on file sizes (ulimit -f) leaves it no room"));
     }
-    rustix::fs::fallocate(file, FallocateFlags::empty(), start, end - start)?;
-    medium.ftruncate(file, end)
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), start, end - start)?;
+    medium.ftruncate(file.as_fd(), end)
 }
 
 impl Log {
@@ -58,7 +59,7 @@ impl Log {
     }
 
     /// Over the journal in `file`, whose header is valid (or about to be) and whose segments are as found.
-    pub fn new(file: OwnedFd, map: Mapping, medium: &'static dyn Medium, key: Key, limit: u64) -> Self {
+    pub fn new(file: InternalFd, map: Mapping, medium: &'static dyn Medium, key: Key, limit: u64) -> Self {
         let starts = Box::new([const { AtomicU64::new(0) }; SEGMENTS_MAX]);
         let (segments, growing) = (AtomicU32::new(0), Mutex::new(()));
         Self { map, file, medium, key, limit, segments, starts, growing }
@@ -155,8 +156,10 @@ impl Log {
             return Err(Error::new(libc::ENOSPC));
         }
         Free::of(arena).make_links(geometry)?;
-        make_room(self.file.as_fd(), self.medium, geometry.start, geometry.end())?;
-        self.medium.fdatasync(self.file.as_fd())?;
+        self.file.run(|file| {
+            make_room(file, self.medium, geometry.start, geometry.end())?;
+            self.medium.fdatasync(file.as_fd())
+        })?;
         // Costs what the faults would at each page's first use. From the huge page on that the last segment ended in.
         self.map.gather(geometry.start / HUGE * HUGE, geometry.end());
         // The count is durable last: what it counts is then there.
@@ -178,6 +181,17 @@ impl Log {
         Free::of(arena).add(geometry)
     }
 
+    /// The journal lies in another file, by what `change` does to its descriptor. Nobody writes to it meanwhile; who reads finds the
+    /// same bytes there.
+    pub fn move_by(&self, domain: Domain, change: impl FnOnce() -> Result<()>) -> Result<()> {
+        let _growing = self.growing.lock().map_err(|_| Error::new(libc::EIO))?;
+        change()?;
+        let file = self.file.get()?;
+        self.map.put_at(file.as_fd(), domain)?;
+        self.medium.watch(file.as_fd(), self.map.base(), self.map.reserved());
+        Ok(())
+    }
+
     /// Whether there is more than the first segment.
     pub fn can_shrink(&self) -> bool {
         self.segments.load(Ordering::Acquire) > 1
@@ -196,7 +210,7 @@ impl Log {
                 self.segments.store(1, Ordering::Release);
                 Free::of(arena).reset(first)
             },
-            || self.medium.ftruncate(self.file.as_fd(), first.end()),
+            || self.file.run(|file| self.medium.ftruncate(file.as_fd(), first.end())),
         )
     }
 

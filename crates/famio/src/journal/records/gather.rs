@@ -6,7 +6,7 @@ use super::{BLOCK, GRANULE, PAGE, ZERO_PAGE};
 use crate::error::Result;
 use crate::pmem::Medium;
 use core::ops::Range;
-use std::os::fd::BorrowedFd;
+use std::os::fd::AsFd;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// Runs of granules shorter than this are copied: a buffer more for the kernel costs about as much.
@@ -191,7 +191,7 @@ impl<'a> Gather<'a> {
     }
 
     /// Writes everything to `offset`.
-    pub fn write(&self, journal: BorrowedFd<'_>, medium: &dyn Medium, mut offset: u64) -> Result<()> {
+    pub fn write(&self, journal: impl AsFd, medium: &dyn Medium, mut offset: u64) -> Result<()> {
         let ends = self.writes.iter().copied().skip(1).chain([self.pieces.len()]);
         for (from, to) in self.writes.iter().copied().zip(ends) {
             let bufs: Vec<&[u8]> = self.pieces[from..to]
@@ -201,7 +201,7 @@ impl<'a> Gather<'a> {
                     Piece::Source(data, range) => &data[range.clone()],
                 })
                 .collect();
-            medium.pwritev(journal, &bufs, offset)?;
+            medium.pwritev(journal.as_fd(), &bufs, offset)?;
             offset += self.pieces[from..to].iter().map(|piece| piece.range().len() as u64).sum::<u64>();
         }
         Ok(())

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::journal::{Header, JournalId, State};
 use crate::pmem::Medium;
 use crate::rule::{Rule, holds};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -120,6 +121,11 @@ impl RecordLog {
     /// Whether nothing was ever appended.
     pub fn is_empty(&self) -> bool {
         self.current.is_none()
+    }
+
+    /// The journal lies in another file, by what `change` does to its descriptor.
+    pub fn move_by(&mut self, change: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.shared.move_by(change)
     }
 
     /// The bytes that were appended since it was opened.
@@ -243,7 +249,7 @@ impl RecordLog {
 
     #[cfg(test)]
     pub(super) fn journal_for_test(&self) -> i32 {
-        std::os::fd::AsRawFd::as_raw_fd(&self.shared.journal().unwrap())
+        std::os::fd::AsRawFd::as_raw_fd(self.shared.journal())
     }
 
     /// Takes up segments that were prepared.
@@ -364,14 +370,14 @@ impl RecordLog {
 
     fn write(&mut self, gather: Gather<'_>, index: usize, page: u64) -> Result<()> {
         let offset = self.segments[index].place.offset + page * PAGE as u64;
-        let written = self.shared.journal().and_then(|journal| gather.write(journal, self.shared.medium, offset));
+        let written = self.shared.journal().run(|journal| gather.write(journal, self.shared.medium, offset));
         self.buffer = gather.into_buffer();
         written.map_err(|e| self.fail(e))
     }
 
     /// Makes what was written durable; `tail` is what the last record of it says.
     fn flush(&mut self, tail: u64) -> Result<()> {
-        let flushed = self.shared.journal().and_then(|journal| self.shared.medium.fdatasync(journal));
+        let flushed = self.shared.journal().run(|journal| self.shared.medium.fdatasync(journal.as_fd()));
         flushed.map_err(|e| self.fail(e))?;
         // Another thread's flush may have been told of a failure that concerns this one.
         self.usable()?;

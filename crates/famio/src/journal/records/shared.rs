@@ -6,10 +6,11 @@ use crate::error::{Error, Result};
 use crate::journal::Header;
 use crate::pmem::Medium;
 use crate::rule::{Rule, holds, in_order};
-use crate::sys::{identity, open_again};
+use crate::sys::internal::InUse;
+use crate::sys::{InternalFd, open_again};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use rustix::fs::OFlags;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The pages of zeros of one write.
@@ -18,17 +19,16 @@ const ZEROS_AT_ONCE: usize = 48;
 /// Who keeps a journal's file open, and its header.
 pub trait Keeper: Send + Sync {
     /// The journal's file.
-    fn journal(&self) -> BorrowedFd<'_>;
+    fn journal(&self) -> &InternalFd;
     /// The header as it was last stored.
     fn header(&self) -> Header;
     /// Changes the header and stores it, durably, through `journal`: another descriptor of the same file.
-    fn change(&self, journal: BorrowedFd<'_>, change: &mut dyn FnMut(&mut Header)) -> Result<()>;
+    fn change(&self, journal: &dyn AsFd, change: &mut dyn FnMut(&mut Header)) -> Result<()>;
 }
 
 /// The journal's file.
 pub(super) struct Shared {
     keeper: Arc<dyn Keeper>,
-    identity: (u64, u64),
     pub medium: &'static dyn Medium,
     pub geometry: Geometry,
     /// The journal's file grows no further.
@@ -54,10 +54,8 @@ impl Shared {
         medium: &'static dyn Medium,
     ) -> Result<Shared> {
         geometry.check()?;
-        let identity = identity(keeper.journal())?;
         let shared = Shared {
             keeper,
-            identity,
             medium,
             geometry,
             // The last segment that was used must stay while another one is begun.
@@ -70,23 +68,25 @@ impl Shared {
         Ok(shared)
     }
 
-    /// The journal, if its descriptor is still ours: the program may have closed what it did not open.
-    pub fn journal(&self) -> Result<BorrowedFd<'_>> {
-        let journal = self.keeper.journal();
-        if identity(journal)? != self.identity {
-            return Err(Error::with(libc::EBADF, "the journal's descriptor was closed by the program"));
-        }
-        Ok(journal)
+    /// The journal.
+    pub fn journal(&self) -> &InternalFd {
+        self.keeper.journal()
     }
 
     /// An open file description of one's own: the kernel reports a failed write-back to each once, and the one of the
     /// commits must see every failure. Without the right to open the journal again: the same, and `false`.
-    fn another(&self) -> Result<(OwnedFd, bool)> {
-        let journal = self.journal()?;
+    fn another(&self) -> Result<(InternalFd, bool)> {
+        let journal = self.journal().get()?;
         match open_again(journal.as_fd(), OFlags::RDWR) {
-            Ok(fd) => Ok((fd, true)),
-            Err(_) => Ok((rustix::io::fcntl_dupfd_cloexec(journal, 0)?, false)),
+            Ok(fd) => Ok((InternalFd::adopt(fd)?, true)),
+            Err(_) => Ok((InternalFd::duplicate(journal.as_fd())?, false)),
         }
+    }
+
+    /// Does `work` with [`another`](Self::another); again where the program has closed or replaced that meanwhile.
+    fn on_another(&self, mut work: impl FnMut(&InUse<'_>, bool) -> Result<()>) -> Result<()> {
+        let mut once = || self.another().and_then(|(fd, separate)| work(&fd.get()?, separate));
+        once().or_else(|error| if error.errno() == libc::EBADF { once() } else { Err(error) })
     }
 
     /// Whether a flush failed.
@@ -101,9 +101,14 @@ impl Shared {
 
     /// Changes the header, durably. After an error either state may be on the medium.
     pub fn change_header(&self, change: &mut dyn FnMut(&mut Header)) -> Result<()> {
-        let (fd, _) = self.another()?;
-        let changed = self.keeper.change(fd.as_fd(), change);
+        let changed = self.on_another(|fd, _| self.keeper.change(fd, change));
         changed.inspect_err(|_| self.failed.store(true, Ordering::Release))
+    }
+
+    /// The journal lies in another file, by what `change` does to its descriptor: no segment is made or given back meanwhile.
+    pub fn move_by(&self, change: impl FnOnce() -> Result<()>) -> Result<()> {
+        let _preparing = lock(&self.preparing);
+        change()
     }
 
     /// How many segments are prepared.
@@ -123,16 +128,21 @@ impl Shared {
                     format!("the journal has reached its limit of {} bytes", self.limit),
                 ));
             }
-            let (fd, separate) = self.another()?;
-            let zeros = || zero(fd.as_fd(), self.medium, place).and_then(|()| self.medium.fdatasync(fd.as_fd()));
+            let mut separate = false;
+            let mut zeros = || {
+                self.on_another(|fd, of_its_own| {
+                    separate = of_its_own;
+                    let zeroed = zero(fd, self.medium, place).and_then(|()| self.medium.fdatasync(fd.as_fd()));
+                    // A full disk gets back what it gave. Best effort: the header does not count the segment.
+                    zeroed.inspect_err(|_| drop(self.medium.ftruncate(fd.as_fd(), place.offset)))
+                })
+            };
             let counted = || self.change_header(&mut |header| self.geometry.put(prepared + 1, &mut header.geometry));
             if !holds(Rule::ZerosBeforeCount) {
                 counted()?;
             }
             if let Err(error) = zeros() {
                 self.failed.fetch_or(!separate, Ordering::AcqRel);
-                // A full disk gets back what it gave. Best effort: the header does not count the segment.
-                let _ = self.medium.ftruncate(fd.as_fd(), place.offset);
                 return Err(error.context("the journal cannot grow"));
             }
             counted()?;
@@ -148,7 +158,7 @@ impl Shared {
             in_order(
                 Rule::CountOfRecordsBeforeCut,
                 || self.change_header(&mut |header| self.geometry.put(count, &mut header.geometry)),
-                || self.medium.ftruncate(self.journal()?, self.geometry.end(count)),
+                || self.journal().run(|journal| self.medium.ftruncate(journal.as_fd(), self.geometry.end(count))),
             )?;
             self.prepared.store(count, Ordering::Release);
         }
@@ -162,12 +172,12 @@ impl Shared {
 }
 
 /// Writes a segment full of zeros.
-fn zero(journal: BorrowedFd<'_>, medium: &dyn Medium, place: Place) -> Result<()> {
+fn zero(journal: impl AsFd, medium: &dyn Medium, place: Place) -> Result<()> {
     let bufs = [&ZERO_PAGE[..]; ZEROS_AT_ONCE];
     let mut at = place.offset;
     while at < place.end() {
         let pages = ((place.end() - at) / PAGE as u64).min(ZEROS_AT_ONCE as u64);
-        medium.pwritev(journal, &bufs[..pages as usize], at)?;
+        medium.pwritev(journal.as_fd(), &bufs[..pages as usize], at)?;
         at += pages * PAGE as u64;
     }
     Ok(())

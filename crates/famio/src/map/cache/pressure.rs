@@ -1,10 +1,10 @@
 //! Where the kernel tells that memory runs short: the cgroup's own limit, and stalls of whoever waits for memory.
 
-use crate::sys::high_duplicate;
+use crate::sys::{InternalFd, high_duplicate};
 use core::ffi::CStr;
 use rustix::fs::{CWD, Mode, OFlags, access, openat};
 use rustix::io::{read, write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 /// Where cgroups of version 2 are mounted: alone, or beside those of version 1.
 const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
@@ -18,7 +18,7 @@ pub(super) fn limit_events() -> Option<String> {
 }
 
 /// A descriptor that becomes ready when memory is short: in the cgroup, else on the machine.
-pub(super) fn stalls() -> Option<OwnedFd> {
+pub(super) fn stalls() -> Option<InternalFd> {
     let own = in_cgroup("memory.pressure");
     own.iter().map(String::as_str).chain(["/proc/pressure/memory"]).find_map(|path| {
         let file = openat(CWD, path, OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()).ok()?;

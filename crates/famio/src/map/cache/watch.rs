@@ -3,7 +3,7 @@
 
 use super::{clear, drop_like, pressure};
 use crate::map::ahead::crew;
-use crate::sys::{ALL_BUT_LIBCS, block_signals, high_duplicate, restore_signals};
+use crate::sys::{ALL_BUT_LIBCS, InternalFd, block_signals, high_duplicate, restore_signals};
 use crate::thread::Mutex;
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
@@ -13,7 +13,7 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 use std::collections::HashMap;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// How long the thread stays without a map.
 const LINGER: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -30,7 +30,7 @@ struct Watch {
 
 struct State {
     /// `Some` while the thread is about.
-    inotify: Option<OwnedFd>,
+    inotify: Option<InternalFd>,
     /// The watches of files: how many maps each has, and whether something happened to the file.
     files: HashMap<i32, (usize, bool)>,
     /// What tells of a cgroup's limit.
@@ -107,7 +107,8 @@ impl Drop for Watched {
 
 fn start(watch: &'static Watch, state: &mut State) -> crate::error::Result<()> {
     let low = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-    let (inotify, heard) = (high_duplicate(low.as_fd())?, high_duplicate(low.as_fd())?);
+    let inotify = high_duplicate(low.as_fd())?;
+    let heard = high_duplicate(inotify.as_fd())?;
     state.limit =
         pressure::limit_events().and_then(|path| inotify::add_watch(&inotify, &*path, WatchFlags::MODIFY).ok());
     let stall = pressure::stalls();
@@ -121,7 +122,7 @@ fn start(watch: &'static Watch, state: &mut State) -> crate::error::Result<()> {
     Ok(())
 }
 
-fn listen(watch: &Watch, inotify: &OwnedFd, stall: Option<&OwnedFd>) {
+fn listen(watch: &Watch, inotify: &InternalFd, stall: Option<&InternalFd>) {
     let mut stall = stall;
     loop {
         let idle = watch.state.lock().files.is_empty();
@@ -158,7 +159,7 @@ fn listen(watch: &Watch, inotify: &OwnedFd, stall: Option<&OwnedFd>) {
 }
 
 /// Reads what has happened: the watches of files that it happened to, and whether memory is short. Says so first.
-fn hear(watch: &Watch, inotify: &OwnedFd) -> (Vec<i32>, bool) {
+fn hear(watch: &Watch, inotify: &InternalFd) -> (Vec<i32>, bool) {
     let mut room = [MaybeUninit::uninit(); 4096];
     let mut events = inotify::Reader::new(inotify, &mut room);
     let (mut spoiled, mut short) = (Vec::new(), false);

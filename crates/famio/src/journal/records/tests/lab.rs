@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::journal::testing::{KERNEL, Scratch, kernels_memory};
 use crate::journal::{BootId, Header, Identity, Kind, State};
 use crate::pmem::{Domain, Medium};
+use crate::sys::{InternalFd, high_duplicate};
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -98,25 +99,25 @@ pub fn contents(fd: BorrowedFd<'_>) -> Vec<u8> {
 }
 
 pub struct JournalFile {
-    file: File,
+    file: InternalFd,
     header: Mutex<Header>,
     medium: &'static dyn Medium,
 }
 
 impl JournalFile {
     pub fn new(file: File, header: Header, medium: &'static dyn Medium) -> Self {
-        JournalFile { file, header: Mutex::new(header), medium }
+        JournalFile { file: high_duplicate(file.as_fd()).unwrap(), header: Mutex::new(header), medium }
     }
 }
 
 impl Keeper for JournalFile {
-    fn journal(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+    fn journal(&self) -> &InternalFd {
+        &self.file
     }
     fn header(&self) -> Header {
         self.header.lock().unwrap().clone()
     }
-    fn change(&self, journal: BorrowedFd<'_>, change: &mut dyn FnMut(&mut Header)) -> Result<()> {
+    fn change(&self, journal: &dyn AsFd, change: &mut dyn FnMut(&mut Header)) -> Result<()> {
         let mut header = self.header.lock().unwrap();
         change(&mut header);
         header.store(journal, self.medium)

@@ -1,0 +1,123 @@
+//! The library's own descriptors, and programs that close, replace, move and fill descriptors.
+
+mod common;
+
+use common::{Folder, build, succeed, under};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Command;
+
+/// What is written last, and synced.
+fn is_all(folder: &Folder, letter: u8) -> bool {
+    let bytes = folder.read("atomic");
+    bytes.len() == 64 * (64 << 10) && bytes.iter().all(|&byte| byte == letter)
+}
+
+fn run(folder: &Folder, program: &Path, how: &str, domain: &str) -> Command {
+    let mut command = under(folder, program);
+    command.args(["atomic", how]);
+    if !domain.is_empty() {
+        command.env("FAMIO_DOMAIN", domain);
+    }
+    command
+}
+
+fn folders(name: &str) -> [(Folder, &'static str); 3] {
+    [
+        (Folder::new(&format!("descriptors-{name}-process")), ""),
+        (Folder::new(&format!("descriptors-{name}-emulated")), "emulated"),
+        (Folder::on_disk(&format!("descriptors-{name}-disk")), ""),
+    ]
+}
+
+/// Runs the program to its kill after the last SYNC. Every other file has its own bytes (the program looks), and a recovery
+/// finds what was synced.
+fn survives(hows: &[&str]) {
+    let program = build("descriptors");
+    for how in hows {
+        for (folder, domain) in folders(how) {
+            let done = run(&folder, &program, how, domain).output().unwrap();
+            let said = String::from_utf8_lossy(&done.stderr);
+            assert_eq!(
+                done.status.signal(),
+                Some(libc::SIGKILL),
+                "{how} in {:?}: {:?} {said}",
+                folder.path(),
+                done.status
+            );
+            assert!(said.lines().all(|line| line.contains("FAMIO_DOMAIN=emulated")), "{how}: {said}");
+            let mut recover = under(&folder, "cat");
+            recover.arg("atomic");
+            if !domain.is_empty() {
+                recover.env("FAMIO_DOMAIN", domain);
+            }
+            succeed(&mut recover);
+            let last = if *how == "standard" { b'c' } else { b'z' };
+            assert!(is_all(&folder, last), "{how} in {:?}: the last SYNC is lost", folder.path());
+            if *how == "standard" {
+                assert_eq!((folder.read("messages"), folder.read("later")), (vec![], vec![]));
+            }
+        }
+    }
+    let _ = std::fs::remove_file(program);
+}
+
+#[test]
+fn closing_all_numbers_leaves_the_librarys_open() {
+    survives(&["close", "close_range", "closefrom", "syscall"]);
+}
+
+#[test]
+fn what_is_closed_out_of_sight_is_opened_anew_and_never_written_through() {
+    survives(&["inlined", "replaced"]);
+}
+
+#[test]
+fn what_the_program_wants_moves_away() {
+    survives(&["dup2", "dup2-all", "dupfd"]);
+}
+
+#[test]
+fn a_program_that_looks_sees_none() {
+    survives(&["look", "fork"]);
+}
+
+#[test]
+fn nothing_is_where_standard_descriptors_were() {
+    survives(&["standard"]);
+}
+
+#[test]
+fn a_limit_that_is_lowered_lets_the_file_be_closed() {
+    let program = build("descriptors");
+    for (folder, domain) in folders("limit") {
+        succeed(&mut run(&folder, &program, "limit", domain));
+        assert!(is_all(&folder, b'b'));
+        assert_eq!(folder.names(), ["atomic", "other-0"]);
+    }
+    let _ = std::fs::remove_file(program);
+}
+
+/// A passing `EMFILE` at the first write was a lasting `EEXIST`, or `EMFILE`: the journal was left.
+#[test]
+fn a_first_write_without_descriptors_fails_and_leaves_nothing() {
+    let program = build("emfile");
+    for (folder, domain) in folders("emfile") {
+        succeed(&mut run(&folder, &program, "", domain));
+        assert_eq!(folder.names(), ["atomic"]);
+        assert_eq!(folder.read("atomic"), b"written");
+    }
+    let _ = std::fs::remove_file(program);
+}
+
+/// Journal, lock file with the arena, and the page where processes meet: no more, whatever the file's journal.
+#[test]
+fn a_file_takes_few_descriptors() {
+    let program = build("descriptors");
+    for (folder, domain) in folders("count") {
+        let (counted, _) = succeed(&mut run(&folder, &program, "count", domain));
+        let counted: u32 = counted.trim().parse().unwrap();
+        assert!(counted <= 4, "{counted} in {:?}", folder.path()); // one of the file, while it is settled
+    }
+    let _ = std::fs::remove_file(program);
+}

@@ -1,0 +1,189 @@
+/* The library keeps descriptors of its own. A program does not know of them: it closes all numbers, puts its own files there, and
+ * asks which ones are open. Arguments: the atomic file, and what is done in between. Each way writes and syncs before and after. */
+#include "check.h"
+#include <dirent.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+/* As CHECK, where nobody reads what it says. */
+#define CHECK_OR(code, condition) ((condition) ? (void)0 : _exit(code))
+#define OTHERS 40
+static const char text[] = "a file of the program's, which nobody else writes to";
+static int atomic = -1, others[OTHERS], count;
+
+static int other(int flags) {
+  char name[32];
+  snprintf(name, sizeof name, "other-%d", count);
+  int fd = open(name, O_RDWR | O_CREAT | O_TRUNC | flags, 0600);
+  CHECK(fd >= 0 && write(fd, text, sizeof text) == sizeof text);
+  return others[count++] = fd;
+}
+
+static void others_are_theirs(void) {
+  for (int i = 0; i < count; i++) {
+    char name[32], found[sizeof text + 1];
+    snprintf(name, sizeof name, "other-%d", i);
+    int fd = open(name, O_RDONLY);
+    CHECK(fd >= 0 && read(fd, found, sizeof found) == sizeof text && memcmp(found, text, sizeof text) == 0);
+    inlined(SYS_close, fd, 0, 0, 0);
+  }
+}
+
+/* Many epochs, so that the journal grows. */
+static void go_on(char letter) {
+  static char block[64 << 10];
+  memset(block, letter, sizeof block);
+  for (int i = 0; i < 64; i++) {
+    CHECK(pwrite(atomic, block, sizeof block, (off_t)i * sizeof block) == sizeof block);
+    if (i % 8 == 7) CHECK(fsync(atomic) == 0);
+  }
+}
+
+/* Descriptors of this process, as the kernel has them. */
+static int numbers(int *all, int most) {
+  int n = 0;
+  DIR *dir = opendir("/proc/self/fd");
+  CHECK(dir != NULL);
+  for (struct dirent *entry; (entry = readdir(dir));) {
+    int fd = atoi(entry->d_name);
+    if (entry->d_name[0] != '.' && fd != dirfd(dir) && n < most) all[n++] = fd;
+  }
+  closedir(dir);
+  return n;
+}
+
+static bool is_ours(int fd) {
+  if (fd == atomic || fd <= 2) return true;
+  for (int i = 0; i < count; i++)
+    if (others[i] == fd) return true;
+  return false;
+}
+
+int main(int argc, char **argv) {
+  CHECK(argc >= 3);
+  const char *path = argv[1], *how = argv[2];
+  int all[1024], n;
+  struct rlimit usual = {1024, 2048};
+  CHECK(setrlimit(RLIMIT_NOFILE, &usual) == 0);
+  closefrom(3); /* what it has from its parent */
+  if (strcmp(how, "standard") == 0) {
+    /* A daemon without standard descriptors, whose messages go to whatever is there. */
+    close(0), close(1), close(2);
+    CHECK_OR(50, (atomic = open(path, O_RDWR | O_CREAT, 0600)) == 0);
+    int third = open("messages", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    CHECK_OR(51, third == 1);
+    go_on('a');
+    for (int i = 0; i < 5000; i++) dprintf(2, "a message that nobody reads %d\n", i);
+    go_on('b');
+    CHECK_OR(52, open("later", O_RDWR | O_CREAT | O_TRUNC, 0600) == 2);
+    go_on('c');
+    others_are_theirs();
+    raise(SIGKILL);
+  }
+  CHECK((atomic = open(path, O_RDWR | O_CREAT, 0600)) >= 0);
+  go_on('a');
+  other(0);
+  bool by_hook = true;
+  if (strcmp(how, "close") == 0) {
+    for (int fd = 0; fd < 4096; fd++)
+      if (!is_ours(fd)) FAILS(close(fd), EBADF);
+  } else if (strcmp(how, "close_range") == 0) {
+    CHECK(close_range((unsigned)others[0] + 1, ~0u, 0) == 0);
+    CHECK(close_range((unsigned)others[0] + 1, ~0u, 2 /* CLOSE_RANGE_UNSHARE */) == 0);
+    CHECK(close_range((unsigned)others[0] + 1, ~0u, 4 /* CLOSE_RANGE_CLOEXEC */) == 0);
+    FAILS(close_range(5, 4, 0), EINVAL);
+    FAILS(close_range(100, 2000, 1 << 20), EINVAL);
+  } else if (strcmp(how, "closefrom") == 0) {
+    closefrom(others[0] + 1);
+  } else if (strcmp(how, "syscall") == 0) {
+    for (int fd = 0; fd < 4096; fd++)
+      if (!is_ours(fd)) CHECK(syscall(SYS_close, fd) == -1 && errno == EBADF);
+  } else if (strcmp(how, "inlined") == 0) {
+    by_hook = false;
+    for (int fd = 0; fd < 4096; fd++)
+      if (!is_ours(fd)) inlined(SYS_close, fd, 0, 0, 0);
+  } else if (strcmp(how, "replaced") == 0) {
+    /* Every number that is there is the program's own from now on. */
+    by_hook = false;
+    n = numbers(all, 1024);
+    for (int i = 0; i < n; i++)
+      if (!is_ours(all[i]) && count < OTHERS) {
+        int fd = other(0);
+        CHECK(inlined(SYS_dup3, fd, all[i], O_CLOEXEC, 0) == all[i]);
+      }
+  } else if (strcmp(how, "dup2") == 0) {
+    for (int round = 0; round < 4; round++) {
+      n = numbers(all, 1024);
+      for (int i = 0; i < n; i++)
+        if (!is_ours(all[i]) && count < OTHERS) {
+          int fd = other(0);
+          CHECK(round % 2 ? dup2(fd, all[i]) == all[i] : dup3(fd, all[i], O_CLOEXEC) == all[i]);
+          close(fd);
+          others[count - 1] = all[i];
+        }
+      go_on((char)('e' + round));
+    }
+    FAILS(dup2(4000, all[0]), EBADF);
+  } else if (strcmp(how, "dup2-all") == 0) {
+    int fd = other(0);
+    for (int number = 3; number < 1024; number++)
+      if (!is_ours(number)) CHECK(dup2(fd, number) == number);
+    close(500); /* for a look at the files */
+  } else if (strcmp(how, "dupfd") == 0) {
+    for (int number = 200; number < 1024; number++) {
+      int fd = fcntl(others[0], number % 2 ? F_DUPFD : F_DUPFD_CLOEXEC, number);
+      CHECK(fd == number);
+      close(fd);
+    }
+  } else if (strcmp(how, "look") == 0) {
+    n = numbers(all, 1024);
+    struct stat stat;
+    for (int i = 0; i < n; i++)
+      if (!is_ours(all[i])) {
+        FAILS(fcntl(all[i], F_GETFD), EBADF);
+        FAILS(fcntl(all[i], F_GETFL), EBADF);
+        FAILS(dup(all[i]), EBADF);
+        FAILS(dup2(all[i], 100), EBADF);
+        FAILS(fcntl(all[i], F_DUPFD, 3), EBADF);
+        FAILS(fstat(all[i], &stat), EBADF);
+        FAILS(close(all[i]), EBADF);
+      }
+  } else if (strcmp(how, "limit") == 0) {
+    struct rlimit limit = {4, 2048};
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    go_on('b');
+    CHECK(close(others[0]) == 0 && close(atomic) == 0);
+    return 0;
+  } else if (strcmp(how, "fork") == 0) {
+    pid_t child = fork();
+    if (child == 0) {
+      n = numbers(all, 1024);
+      for (int fd = 0; fd < 4096; fd++)
+        if (!is_ours(fd)) FAILS(close(fd), EBADF);
+      CHECK(pwrite(atomic, "child", 5, 0) == 5 && fsync(atomic) == 0);
+      _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+  } else if (strcmp(how, "count") == 0) {
+    n = numbers(all, 1024);
+    int ours = 0;
+    for (int i = 0; i < n; i++) ours += !is_ours(all[i]);
+    printf("%d\n", ours);
+    return 0;
+  }
+  if (strcmp(how, "dup2-all") != 0)
+    while (count < OTHERS) other(0);
+  go_on('z');
+  others_are_theirs();
+  if (by_hook && strcmp(how, "dup2-all") != 0) {
+    /* The same after its end. */
+    CHECK(close(atomic) == 0);
+    others_are_theirs();
+    CHECK((atomic = open(path, O_RDWR)) >= 0);
+    go_on('z');
+  }
+  raise(SIGKILL);
+}

@@ -1,0 +1,189 @@
+//! Internal descriptors: those that the library keeps open for longer than a call.
+//!
+//! A program does not know of them. So they lie where programs rarely look (just below the limit on descriptors, closed on
+//! exec), hooks hide them (`close` says `EBADF`) and move them away where the program wants their number, and nothing is done
+//! through one before the kernel has confirmed that it still is the file which it was opened for: a program may close or
+//! replace any number by a system call that no hook sees.
+
+mod numbers;
+mod registry;
+
+pub(crate) use numbers::occupy_standard;
+
+use crate::error::{Error, Result};
+use crate::near::NEAR;
+use crate::thread::Held;
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering;
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+/// One owner of an internal descriptor; it is closed with the last, unless the program has closed it before. Those who only
+/// make a system call on it borrow it: that confirms its file. Those who write through it take [`InternalFd::get`].
+#[derive(Debug)]
+pub struct InternalFd(u16);
+
+/// A descriptor that was confirmed, and keeps its number until this is dropped.
+pub struct InUse<'a> {
+    number: RawFd,
+    side: usize,
+    of: &'a InternalFd,
+    _held: Held,
+    _on_this_thread: PhantomData<*mut ()>,
+}
+
+/// Tries at what the program keeps from being done, by closing what it did not open.
+const TRIES: u32 = 4;
+
+/// No process can have it.
+const NONE: RawFd = RawFd::MAX;
+
+impl InternalFd {
+    /// A descriptor becomes internal: a duplicate of it with a high number. An internal one gets one more owner instead.
+    pub fn duplicate(fd: BorrowedFd<'_>) -> Result<Self> {
+        if let Some(shared) = registry::share(fd.as_raw_fd()) {
+            return Ok(shared);
+        }
+        let _held = Held::of_process();
+        registry::register(numbers::high_duplicate(fd)?)
+    }
+
+    /// A descriptor becomes internal, with a high number if there is one.
+    pub fn adopt(low: OwnedFd) -> Result<Self> {
+        match Self::duplicate(low.as_fd()) {
+            Err(error) if error.errno() == libc::EMFILE && low.as_raw_fd() > libc::STDERR_FILENO => {
+                Self::at_its_number(low)
+            }
+            high => high,
+        }
+    }
+
+    /// A descriptor becomes internal where it is: one that must not be closed now.
+    pub fn at_its_number(fd: OwnedFd) -> Result<Self> {
+        let _held = Held::of_process();
+        registry::register(fd)
+    }
+
+    /// From now on it is opened anew by this name if the program has closed it out of our sight. The name has to lead to the same
+    /// file then. `locked`: and be locked (`flock`) as it is now.
+    pub fn set_name(&self, name: impl Into<Vec<u8>>, locked: bool) -> Result<()> {
+        let name = CString::new(name).map_err(|_| Error::new(libc::EINVAL))?;
+        let _held = Held::of_process();
+        registry::set_name(self, name, locked);
+        Ok(())
+    }
+
+    /// A forked child keeps it open, too: a close would drop locks that the child takes.
+    pub fn keep_in_children(&self) {
+        registry::keep_in_children(self);
+    }
+
+    /// Which file it was opened for.
+    pub fn identity(&self) -> (u64, u64) {
+        registry::identity_of(self)
+    }
+
+    /// The descriptor, confirmed; opened anew by its name where it was lost. `EBADF` where that can't be.
+    pub fn get(&self) -> Result<InUse<'_>> {
+        // A signal handler on this thread that wants the number can't wait for it.
+        let held = Held::of_process();
+        let (number, side) = registry::begin_use(self)?;
+        Ok(InUse { number, side, of: self, _held: held, _on_this_thread: PhantomData })
+    }
+
+    /// Does `work` with the descriptor; again where the program has closed or replaced it meanwhile.
+    pub fn run<T>(&self, mut work: impl FnMut(&InUse<'_>) -> Result<T>) -> Result<T> {
+        for _ in 1..TRIES {
+            match work(&self.get()?) {
+                Err(error) if error.errno() == libc::EBADF => {}
+                result => return result,
+            }
+        }
+        work(&self.get()?)
+    }
+
+    /// Another file takes its place, for all owners.
+    pub fn replace(&self, new: BorrowedFd<'_>) -> Result<()> {
+        let _held = Held::of_process();
+        registry::replace(self, numbers::high_duplicate(new)?)
+    }
+}
+
+/// Confirmed by the call; one that was lost is no descriptor (`EBADF`).
+impl AsFd for InternalFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: not -1; the number was just confirmed, or can't be open.
+        unsafe { BorrowedFd::borrow_raw(self.as_raw_fd()) }
+    }
+}
+
+impl AsRawFd for InternalFd {
+    fn as_raw_fd(&self) -> RawFd {
+        let _held = Held::of_process();
+        registry::confirmed(self).unwrap_or(NONE)
+    }
+}
+
+impl Drop for InternalFd {
+    fn drop(&mut self) {
+        let _held = Held::of_process();
+        registry::release(self);
+    }
+}
+
+/// Confirmed once more, for each call that is made with it: those before may have taken long.
+impl AsFd for InUse<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        let number = if registry::is_at(self.of, self.number) { self.number } else { NONE };
+        // SAFETY: confirmed, and not closed by the library while this is counted as a user; or can't be open.
+        unsafe { BorrowedFd::borrow_raw(number) }
+    }
+}
+
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        registry::end_use(self.of, self.side);
+    }
+}
+
+/// Opens a file for longer than a call, with a high number from the beginning as far as others can see.
+pub(crate) fn open(
+    at: impl AsFd,
+    path: impl rustix::path::Arg,
+    flags: rustix::fs::OFlags,
+    mode: rustix::fs::Mode,
+) -> Result<InternalFd> {
+    let _standard = occupy_standard();
+    let low: OwnedFd = rustix::fs::openat(at, path, flags | rustix::fs::OFlags::CLOEXEC, mode)?;
+    InternalFd::adopt(low)
+}
+
+/// Whether a descriptor that the program names is internal. One load, as long as it is below all of those.
+#[inline]
+pub(crate) fn is_internal(number: RawFd) -> bool {
+    number >= NEAR.internal.load(Ordering::Relaxed) && registry::is_internal(number)
+}
+
+/// Calls `visit` for each internal descriptor in `first..=last`, in order.
+pub(crate) fn each_in(first: RawFd, last: RawFd, visit: impl FnMut(RawFd)) {
+    registry::each(first, last, visit);
+}
+
+/// The program wants `number`, which is internal: the descriptor moves away. Its new number, if it has one. The old number stays
+/// open until the caller closes or replaces it.
+pub(crate) fn move_away(number: RawFd) -> Result<Option<RawFd>> {
+    registry::move_away(number)
+}
+
+/// First in a forked child: what its parent's other threads had begun they do not end here.
+pub(crate) fn begin_child() {
+    registry::begin_child();
+}
+
+/// In a forked child: the descriptors that it has of its parent's are closed, but for those that are kept.
+pub(crate) fn forget_parents() {
+    registry::forget_parents();
+}
+
+#[cfg(test)]
+mod tests;
