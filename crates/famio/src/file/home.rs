@@ -4,7 +4,7 @@ use super::Descriptors;
 use crate::error::{Error, Result};
 use crate::index::Shared;
 use crate::map::ahead::Reach;
-use crate::map::{Advice, Mapping, guard};
+use crate::map::{Advice, Mapping, guard, reservation};
 use crate::pmem::{Domain, Medium};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
 use rustix::fs::FallocateFlags;
@@ -40,7 +40,7 @@ impl Home {
             let stat = rustix::fs::fstat(fd)?;
             let sparse = (stat.st_blocks as u64) * 512 < stat.st_size as u64;
             let size = stat.st_size as u64;
-            let mut map = Mapping::reserve(fd, domain, size, writable, crate::map::RESERVATION)?;
+            let mut map = Mapping::reserve(fd, domain, size, writable, reservation(size))?;
             medium.watch(fd, map.base(), map.reserved());
             if !sparse {
                 map.map_ahead(size, if domain == Domain::Pmem { Reach::PopulateRead } else { Reach::Touch });
@@ -181,7 +181,7 @@ impl Home {
     #[allow(clippy::vec_box, reason = "readers hold pointers to them")]
     fn remap(&self, maps: &mut Vec<Box<Mapping>>, fds: &Descriptors, size: u64) -> Result<()> {
         let map = fds.with(self.writable, |fd| {
-            let map = Mapping::reserve(fd, self.domain, size, self.writable, crate::map::RESERVATION)?;
+            let map = Mapping::reserve(fd, self.domain, size, self.writable, reservation(size))?;
             self.medium.watch(fd, map.base(), map.reserved());
             Ok(map)
         })?;
