@@ -2,6 +2,7 @@
 //! it does.
 
 use super::registry::files;
+use crate::index::LIVES;
 use crate::sys::{ALL_BUT_LIBCS, Ended, WORDS_MAX, Word, block_signals, restore_signals, wait_for_any};
 use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::io::Errno;
@@ -57,11 +58,7 @@ pub(super) fn start() {
         notify();
         return;
     }
-    // No signal of the host's is to run its handler on a thread that the host does not know.
-    let before = block_signals(ALL_BUT_LIBCS);
-    let started = std::thread::Builder::new().name("famio".into()).stack_size(256 << 10).spawn(work);
-    restore_signals(before);
-    if started.is_err() {
+    if !begin("famio", work) {
         OWNER.store(0, Ordering::Release); // writers settle for themselves; the next attach tries again
     }
 }
@@ -69,7 +66,7 @@ pub(super) fn start() {
 /// Waits until the thread is there, if it was started: with it, the end of this process is seen at once.
 pub(super) fn wait_until_there() {
     for _ in 0..STARTS {
-        if crate::index::LIVES.are_kept() || OWNER.load(Ordering::Acquire) == 0 {
+        if LIVES.are_kept() || OWNER.load(Ordering::Acquire) == 0 {
             return;
         }
         let _ = rustix::thread::nanosleep(&STARTING);
@@ -184,7 +181,7 @@ pub(super) struct Watched {
 }
 
 fn work() {
-    crate::index::LIVES.keep();
+    LIVES.keep();
     let (mut waiting, mut rung): (Vec<Weak<super::AtomicFile>>, bool) = (Vec::new(), false);
     let (mut remind, mut looked_at_all) = (false, 0);
     loop {
@@ -213,7 +210,31 @@ fn work() {
             all = true;
         }
         remind = ALSO.get().is_some_and(|also| also());
+        if LIVES.want_keeper() && LIVES.will_have_keeper() {
+            begin("famio-lives", keep_lives);
+        }
     }
+}
+
+/// One more thread that is there to end with the process.
+fn keep_lives() {
+    LIVES.keep_more();
+    let all: Vec<_> = files().values().map(Arc::downgrade).collect();
+    all.iter().filter_map(Weak::upgrade).for_each(|file| file.be_seen_now());
+    drop(all);
+    let forever = AtomicU32::new(0);
+    loop {
+        let _ = futex::wait(&forever, futex::Flags::PRIVATE, 0, None);
+    }
+}
+
+/// Begins a thread of ours. Whether it could.
+fn begin(name: &str, work: fn()) -> bool {
+    // No signal of the host's is to run its handler on a thread that the host does not know.
+    let before = block_signals(ALL_BUT_LIBCS);
+    let begun = std::thread::Builder::new().name(name.into()).stack_size(256 << 10).spawn(work);
+    restore_signals(before);
+    begun.is_ok()
 }
 
 /// One file's part of a round: whether it is to be looked at again soon, or in a while.
