@@ -43,7 +43,7 @@ impl Home {
             let mut map = Mapping::reserve(fd, domain, size, writable, reservation(size))?;
             medium.watch(fd, map.base(), map.reserved());
             if !sparse {
-                map.map_ahead(size, if domain == Domain::Pmem { Reach::PopulateRead } else { Reach::Touch });
+                map.map_ahead(size, reach(domain));
             }
             Ok((Box::new(map), sparse, size))
         })?;
@@ -181,8 +181,11 @@ impl Home {
     #[allow(clippy::vec_box, reason = "readers hold pointers to them")]
     fn remap(&self, maps: &mut Vec<Box<Mapping>>, fds: &Descriptors, size: u64) -> Result<()> {
         let map = fds.with(self.writable, |fd| {
-            let map = Mapping::reserve(fd, self.domain, size, self.writable, reservation(size))?;
+            let mut map = Mapping::reserve(fd, self.domain, size, self.writable, reservation(size))?;
             self.medium.watch(fd, map.base(), map.reserved());
+            if !self.sparse.load(Ordering::Relaxed) {
+                map.map_ahead(size, reach(self.domain));
+            }
             Ok(map)
         })?;
         let map = Box::new(map);
@@ -255,6 +258,11 @@ impl Home {
         shared.physical.store(want, Ordering::Release);
         Ok(())
     }
+}
+
+/// How what is read in order is mapped ahead.
+fn reach(domain: Domain) -> Reach {
+    if domain == Domain::Pmem { Reach::PopulateRead } else { Reach::Touch }
 }
 
 /// Reserves blocks; where the file system can't, the store takes its chance.
