@@ -54,7 +54,7 @@ test-long: test-long-says build need-cc need-sqlite3 need-python3 need-valgrind 
 	scripts/test-install
 	tests/protocol-model/model.py --quick
 	@$(STEP) 2 "all tests, with the long ones (about 25 minutes)"
-	FAMIO_DIFFERENTIAL_CALLS=200000 FAMIO_KILLS=100 FAMIO_INTERLEAVINGS=20 FAMIO_HISTORIES=600 $(CARGO) test --release --workspace -- --include-ignored
+	FAMIO_DIFFERENTIAL_CALLS=200000 FAMIO_KILLS=100 FAMIO_INTERLEAVINGS=20 FAMIO_HISTORIES=600 FAMIO_FILES=10000 $(CARGO) test --release --workspace -- --include-ignored
 	@$(STEP) 3 "kills, of SQLite and of other programs (about 40 minutes)"
 	$(RELEASE)/famio-kill --without-famio --kills 60
 	$(RELEASE)/famio-kill --kills 420

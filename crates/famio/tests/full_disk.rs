@@ -4,107 +4,25 @@
 mod common;
 #[path = "common/crash.rs"]
 mod crash;
+#[path = "common/small.rs"]
+mod small;
 
 use common::{Opened, Scratch, in_place_settings};
 use crash::in_place;
 use famio::{Durability, Settings};
+use small::Small;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 #[test]
 fn crash_child() {
     crash::child();
 }
 
-/// A small file system, mounted as long as the test runs.
-struct Small {
-    dir: Scratch,
-}
-
-impl Small {
-    /// `None`, said loudly, where this process may not mount.
-    fn new(name: &str, on_tmpfs: bool, megabytes: usize) -> Option<Self> {
-        // Mounts of this thread and its children alone: they end with it, however it ends.
-        // SAFETY: numbers.
-        let alone = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0 && run("mount", &["--make-rprivate", "/"]).is_ok();
-        if !alone {
-            eprintln!("NOT TESTED: {name} takes root, for a small file system of its own");
-            return None;
-        }
-        let dir = Scratch::on_disk(name);
-        let point = dir.path().join("mnt");
-        fs::create_dir(&point).unwrap();
-        let done = if on_tmpfs {
-            let size = format!("size={megabytes}m");
-            run("mount", &["-t", "tmpfs", "-o", &size, "famio-test", point.to_str().unwrap()])
-        } else {
-            let image = dir.path().join("image");
-            File::create(&image).unwrap().set_len((megabytes as u64) << 20).unwrap();
-            let image = image.to_str().unwrap();
-            run("mkfs.ext4", &["-q", "-F", "-m", "0", image])
-                .and_then(|()| run("mount", &["-o", "loop", image, point.to_str().unwrap()]))
-        };
-        if let Err(e) = done {
-            eprintln!("NOT TESTED: {name} takes a small file system of its own, and to mount one failed: {e}");
-            return None;
-        }
-        Some(Self { dir })
-    }
-
-    fn path(&self) -> PathBuf {
-        self.dir.path().join("mnt")
-    }
-
-    /// Takes all the room but so many bytes.
-    fn fill(&self, leave: u64) -> PathBuf {
-        let path = self.path().join("filler");
-        let file = File::create(&path).unwrap();
-        let mut step = 8 << 20;
-        let mut size = 0u64;
-        while step >= 4096 {
-            use std::os::fd::AsRawFd;
-            // SAFETY: a descriptor and numbers.
-            if unsafe { libc::fallocate(file.as_raw_fd(), 0, size as i64, step as i64) } == 0 {
-                size += step;
-            } else {
-                step /= 2;
-            }
-        }
-        file.set_len(size.saturating_sub(leave)).unwrap();
-        path
-    }
-
-    fn free(&self) -> u64 {
-        rustix::fs::statvfs(self.path()).unwrap().f_bfree
-    }
-
-    /// Until there is as much room as there was: the background may look at a file for a moment after it was closed, and what is
-    /// mapped takes its room until then.
-    fn wait_for(&self, free: u64) {
-        let begun = std::time::Instant::now();
-        while self.free() < free {
-            assert!(begun.elapsed().as_secs() < 120, "the room of a file that is gone does not come back");
-            std::thread::yield_now();
-        }
-    }
-}
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        let _ = run("umount", &["-l", self.path().to_str().unwrap()]);
-    }
-}
-
 /// Gives the room back at once: a child that another test starts may hold the file for a moment.
 fn empty(filler: &Path) {
     File::options().write(true).truncate(true).open(filler).unwrap();
     fs::remove_file(filler).unwrap();
-}
-
-fn run(program: &str, args: &[&str]) -> Result<(), String> {
-    let output = Command::new(program).args(args).output().map_err(|e| format!("{program}: {e}"))?;
-    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }
 
 /// An atomic file and what it should hold.

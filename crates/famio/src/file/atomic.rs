@@ -89,7 +89,7 @@ impl AtomicFile {
         let (device, inode) = (stat.st_dev, stat.st_ino);
         // Held to the end: two threads that open the same file get the same one, recovered once.
         let mut files = files();
-        if let Some(file) = files.iter().find(|f| (f.device, f.inode) == (device, inode)) {
+        if let Some(file) = files.get(&(device, inode)) {
             file.reopen(fd, access).map_err(named)?;
             return Ok(file.clone());
         }
@@ -115,7 +115,7 @@ impl AtomicFile {
             file.turns.door.leave();
             return Err(named(e));
         }
-        files.push(file.clone());
+        files.insert((device, inode), file.clone());
         Ok(file)
     }
 
@@ -133,7 +133,7 @@ impl AtomicFile {
 
     /// The atomic file of this process with that device and inode, if it is open.
     pub fn find(device: u64, inode: u64) -> Option<Arc<Self>> {
-        files().iter().find(|f| (f.device, f.inode) == (device, inode)).cloned()
+        files().get(&(device, inode)).cloned()
     }
 
     /// The path that it was first opened by: for messages.
@@ -178,7 +178,9 @@ impl AtomicFile {
         let result = if self.fds.is_last(fd) && self.state.load(Ordering::Acquire) != DISOWNED {
             let mut files = files();
             if self.fds.is_last(fd) {
-                files.retain(|f| !core::ptr::eq(&**f, self));
+                if files.get(&self.key()).is_some_and(|file| core::ptr::eq(&**file, self)) {
+                    files.remove(&self.key());
+                }
                 let closed = self.leave_door();
                 if closed.is_err()
                     && let Some(session) = self.session()

@@ -19,6 +19,7 @@ use crate::sys::high_duplicate;
 use core::sync::atomic::Ordering;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The domains of file and journal, and the format that follows from them.
@@ -67,7 +68,7 @@ pub(super) fn attach(
     fds.with(true, super::privileges::drop_before_session)?;
     let arena = match arena {
         Some(arena) => arena,
-        None => Arc::new(Arena::create(high_duplicate(claim.file())?)?),
+        None => Arc::new(Arena::create(high_duplicate(claim.file())?, &fds.with(true, |fd| spills_to(fd, settings))?)?),
     };
     let generation = prepare(arena.shared(), fds, settings)?;
     super::deferred::prepare(&arena)?;
@@ -101,6 +102,14 @@ pub(super) fn attach(
         choice: settings.policy,
         gathered: Default::default(),
     })
+}
+
+/// The folder for what an arena has no room for in memory: that of the journal, but for a `.famio/` which is not made yet.
+fn spills_to(fd: BorrowedFd<'_>, settings: &Settings) -> Result<PathBuf> {
+    match &settings.pool {
+        Some(pool) => Ok(pool.clone()),
+        None => Ok(path_of(fd)?.parent().map_or_else(|| "/".into(), Path::to_path_buf)),
+    }
 }
 
 /// In the arena, where the file is and its journal will be.

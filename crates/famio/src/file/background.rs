@@ -2,8 +2,10 @@
 //! it does.
 
 use super::registry::files;
+use crate::index::LIVES;
 use crate::sys::{ALL_BUT_LIBCS, Ended, WORDS_MAX, Word, block_signals, restore_signals, wait_for_any};
 use core::sync::atomic::{AtomicU32, Ordering};
+use rustix::io::Errno;
 use rustix::thread::futex;
 use rustix::time::Timespec;
 use std::sync::{Arc, OnceLock, Weak};
@@ -23,8 +25,13 @@ pub(super) const IDLE: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
 
 /// Between two looks at a bell that is to be answered soon.
 const SOON: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-/// Between two looks at bells where the kernel can't wait for them.
+/// Between two looks at bells where the kernel can't wait for them; with so many that it could not so many times, up to most of a
+/// second.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+const LOOKS_MAX: usize = 80;
+/// Between two looks at all files, in nanoseconds, while some of them have something for a quiet moment.
+const ALL: u64 = 3_000_000_000;
+const SECOND: u64 = 1_000_000_000;
 
 /// Between two looks at who has died, where there are too many to wait for.
 const CROWDED: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
@@ -51,11 +58,7 @@ pub(super) fn start() {
         notify();
         return;
     }
-    // No signal of the host's is to run its handler on a thread that the host does not know.
-    let before = block_signals(ALL_BUT_LIBCS);
-    let started = std::thread::Builder::new().name("famio".into()).stack_size(256 << 10).spawn(work);
-    restore_signals(before);
-    if started.is_err() {
+    if !begin("famio", work) {
         OWNER.store(0, Ordering::Release); // writers settle for themselves; the next attach tries again
     }
 }
@@ -63,7 +66,7 @@ pub(super) fn start() {
 /// Waits until the thread is there, if it was started: with it, the end of this process is seen at once.
 pub(super) fn wait_until_there() {
     for _ in 0..STARTS {
-        if crate::index::LIVES.are_kept() || OWNER.load(Ordering::Acquire) == 0 {
+        if LIVES.are_kept() || OWNER.load(Ordering::Acquire) == 0 {
             return;
         }
         let _ = rustix::thread::nanosleep(&STARTING);
@@ -110,18 +113,14 @@ pub(super) fn notify() {
     }
 }
 
-/// Until the next event, or until something happens at the door of a file.
-fn sleep(seen: u32, limit: Option<&Timespec>) {
-    let mut watched = Watched::default();
-    if !files().iter().all(|file| file.watch_door(&mut watched)) {
-        return;
-    }
+/// Until the next event, or until something happens at the door of a file. Whether surely only time has gone by.
+fn sleep(seen: u32, limit: Option<&Timespec>) -> bool {
+    let Some(watched) = watch() else { return false };
     let Watched { mut words, mut holders, mut others } = watched;
     if words.is_empty() && holders.is_empty() && others.is_empty() {
-        let _ = futex::wait(&EVENTS, futex::Flags::PRIVATE, seen, limit);
-        return;
+        return futex::wait(&EVENTS, futex::Flags::PRIVATE, seen, limit) == Err(Errno::TIMEDOUT);
     }
-    words.push(Word::private(&EVENTS, seen));
+    words.insert(0, Word::private(&EVENTS, seen));
     let lives = words.len();
     words.append(&mut holders);
     let mut limit = limit;
@@ -136,9 +135,36 @@ fn sleep(seen: u32, limit: Option<&Timespec>) {
         // Of those who watch a life the kernel wakes one, which may have left that door by now.
         Ended::Woken(index) if index >= lives => words[index].wake(),
         Ended::Woken(_) | Ended::Otherwise => {}
-        Ended::Unknown => {
-            let limit = limit.map_or(&LOOK, |limit| limit.min(&LOOK));
-            let _ = futex::wait(&EVENTS, futex::Flags::PRIVATE, seen, Some(limit));
+        Ended::Unknown => return look_at(&words, others.is_empty(), seen, limit),
+    }
+    false
+}
+
+/// What there is to be waited for; `None`: there is something to be done first.
+fn watch() -> Option<Watched> {
+    let mut watched = Watched::default();
+    files().values().all(|file| file.watch_door(&mut watched)).then_some(watched)
+}
+
+/// Waits where the kernel can't wait for all: looks at them now and then, the less often the more there are. A look at ten thousand
+/// files that nobody else has open takes a millisecond. Whether nothing was seen.
+fn look_at(words: &[Word], complete: bool, seen: u32, limit: Option<&Timespec>) -> bool {
+    let times = (words.len() / WORDS_MAX).clamp(1, LOOKS_MAX) as i64;
+    let look = Timespec { tv_sec: 0, tv_nsec: LOOK.tv_nsec * times };
+    let end = limit.map(|limit| crate::sys::monotonic_now() + limit.tv_sec as u64 * SECOND + limit.tv_nsec as u64);
+    loop {
+        let left = end.map(|end| end.saturating_sub(crate::sys::monotonic_now()).min(SECOND - 1));
+        let pause = left.map_or(look, |left| look.min(Timespec { tv_sec: 0, tv_nsec: left as i64 }));
+        let _ = futex::wait(&EVENTS, futex::Flags::PRIVATE, seen, Some(&pause));
+        if !complete || EVENTS.load(Ordering::SeqCst) != seen {
+            return false;
+        }
+        match watch() {
+            Some(now) if now.others.is_empty() && now.words.iter().chain(&now.holders).eq(&words[1..]) => {}
+            _ => return false,
+        }
+        if left == Some(0) {
+            return true;
         }
     }
 }
@@ -155,30 +181,79 @@ pub(super) struct Watched {
 }
 
 fn work() {
-    crate::index::LIVES.keep();
-    let (mut pending, mut rung) = (false, false);
+    LIVES.keep();
+    let (mut waiting, mut rung): (Vec<Weak<super::AtomicFile>>, bool) = (Vec::new(), false);
+    let (mut remind, mut looked_at_all) = (false, 0);
     loop {
         let seen = EVENTS.load(Ordering::SeqCst);
+        let pending = remind || !waiting.is_empty();
         ASLEEP.store(if pending { TIMED } else { DEEP }, Ordering::SeqCst);
-        sleep(seen, if rung { Some(&SOON) } else { pending.then_some(&IDLE) });
+        let idle = sleep(seen, if rung { Some(&SOON) } else { pending.then_some(&IDLE) });
         ASLEEP.store(AWAKE, Ordering::SeqCst);
-        // Weak: a file that is closed meanwhile is to give its maps back at once, and not when this round is over.
-        let all: Vec<Weak<super::AtomicFile>> = files().iter().map(Arc::downgrade).collect();
-        (pending, rung) = (false, false);
-        for file in all.iter().filter_map(Weak::upgrade) {
-            rung |= file.mind_door();
-            loop {
-                match file.settle_some() {
-                    // What can't be settled now stays in the journal, where it is safe.
-                    Err(_) | Ok(Left::Nothing) => break,
-                    Ok(Left::ForLater) => {
-                        pending = true;
-                        break;
-                    }
-                    Ok(Left::More) => {}
-                }
+        let now = crate::sys::monotonic_now();
+        // Of thousands of files few are in use: the others are looked at only now and then, and before a deep sleep. Weak: a file
+        // that is closed meanwhile is to give its maps back at once, and not when this round is over.
+        let mut some = core::mem::take(&mut waiting);
+        let mut all = !idle || some.is_empty() || now > looked_at_all + ALL;
+        rung = false;
+        loop {
+            if all {
+                some = files().values().map(Arc::downgrade).collect();
+                looked_at_all = now;
             }
+            for file in some.iter().filter_map(|known| Some((known, known.upgrade()?))) {
+                look_at_file(file, &mut waiting, &mut rung);
+            }
+            if all || !waiting.is_empty() {
+                break;
+            }
+            all = true;
         }
-        pending |= ALSO.get().is_some_and(|also| also());
+        remind = ALSO.get().is_some_and(|also| also());
+        if LIVES.want_keeper() && LIVES.will_have_keeper() {
+            begin("famio-lives", keep_lives);
+        }
+    }
+}
+
+/// One more thread that is there to end with the process.
+fn keep_lives() {
+    LIVES.keep_more();
+    let all: Vec<_> = files().values().map(Arc::downgrade).collect();
+    all.iter().filter_map(Weak::upgrade).for_each(|file| file.be_seen_now());
+    drop(all);
+    let forever = AtomicU32::new(0);
+    loop {
+        let _ = futex::wait(&forever, futex::Flags::PRIVATE, 0, None);
+    }
+}
+
+/// Begins a thread of ours. Whether it could.
+fn begin(name: &str, work: fn()) -> bool {
+    // No signal of the host's is to run its handler on a thread that the host does not know.
+    let before = block_signals(ALL_BUT_LIBCS);
+    let begun = std::thread::Builder::new().name(name.into()).stack_size(256 << 10).spawn(work);
+    restore_signals(before);
+    begun.is_ok()
+}
+
+/// One file's part of a round: whether it is to be looked at again soon, or in a while.
+fn look_at_file(
+    (known, file): (&Weak<super::AtomicFile>, Arc<super::AtomicFile>),
+    waiting: &mut Vec<Weak<super::AtomicFile>>,
+    rung: &mut bool,
+) {
+    let rings = file.mind_door();
+    *rung |= rings;
+    let left = loop {
+        match file.settle_some() {
+            // What can't be settled now stays in the journal, where it is safe.
+            Err(_) => break Left::Nothing,
+            Ok(Left::More) => {}
+            Ok(left) => break left,
+        }
+    };
+    if rings || left == Left::ForLater {
+        waiting.push(known.clone());
     }
 }

@@ -4,7 +4,7 @@ use super::Descriptors;
 use crate::error::{Error, Result};
 use crate::index::Shared;
 use crate::map::ahead::Reach;
-use crate::map::{Advice, Mapping, guard};
+use crate::map::{Advice, Mapping, guard, reservation};
 use crate::pmem::{Domain, Medium};
 use crate::sys::file_size_limit;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
@@ -41,10 +41,10 @@ impl Home {
             let stat = rustix::fs::fstat(fd)?;
             let sparse = (stat.st_blocks as u64) * 512 < stat.st_size as u64;
             let size = stat.st_size as u64;
-            let mut map = Mapping::reserve(fd, domain, size, writable, crate::map::RESERVATION)?;
+            let mut map = Mapping::reserve(fd, domain, size, writable, reservation(size))?;
             medium.watch(fd, map.base(), map.reserved());
             if !sparse {
-                map.map_ahead(size, if domain == Domain::Pmem { Reach::PopulateRead } else { Reach::Touch });
+                map.map_ahead(size, reach(domain));
             }
             Ok((Box::new(map), sparse, size))
         })?;
@@ -197,8 +197,11 @@ impl Home {
     #[allow(clippy::vec_box, reason = "readers hold pointers to them")]
     fn remap(&self, maps: &mut Vec<Box<Mapping>>, fds: &Descriptors, size: u64) -> Result<()> {
         let map = fds.with(self.writable, |fd| {
-            let map = Mapping::reserve(fd, self.domain, size, self.writable, crate::map::RESERVATION)?;
+            let mut map = Mapping::reserve(fd, self.domain, size, self.writable, reservation(size))?;
             self.medium.watch(fd, map.base(), map.reserved());
+            if !self.sparse.load(Ordering::Relaxed) {
+                map.map_ahead(size, reach(self.domain));
+            }
             Ok(map)
         })?;
         let map = Box::new(map);
@@ -271,6 +274,11 @@ impl Home {
         shared.physical.store(want, Ordering::Release);
         Ok(())
     }
+}
+
+/// How what is read in order is mapped ahead.
+fn reach(domain: Domain) -> Reach {
+    if domain == Domain::Pmem { Reach::PopulateRead } else { Reach::Touch }
 }
 
 /// Reserves blocks; where the file system can't, the store takes its chance.

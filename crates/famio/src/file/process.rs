@@ -18,7 +18,7 @@ pub(super) fn disowned() -> Error {
 /// Closes every file of the process clean: commits, settles, takes the journals away. For a clean exit and before `exec`; a
 /// later write attaches again. Gives the first error; the other files are closed all the same.
 pub fn close_all() -> Result<()> {
-    let all: Vec<_> = files().clone();
+    let all: Vec<_> = files().values().cloned().collect();
     let mut result = Ok(());
     for file in all {
         let closed = file.part();
@@ -32,7 +32,7 @@ pub fn close_all() -> Result<()> {
 /// Gives every claim up as well, after [`close_all`]: nothing of ours is left in `/dev/shm`. For the end of the process, and
 /// before `exec`.
 pub fn release_all() {
-    let all: Vec<_> = files().clone();
+    let all: Vec<_> = files().values().cloned().collect();
     for file in all {
         let _ = file.leave_door();
     }

@@ -4,11 +4,13 @@ use super::AtomicFile;
 use crate::thread::{Guard, Held, Mutex, current};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-type List = Vec<Arc<AtomicFile>>;
+/// By device and inode: a program may have thousands.
+type List = BTreeMap<(u64, u64), Arc<AtomicFile>>;
 
-static FILES: Mutex<List> = Mutex::new(Vec::new());
+static FILES: Mutex<List> = Mutex::new(BTreeMap::new());
 /// Null: [`FILES`]. A child whose parent was changing the list at the fork has one of its own: that one stays locked for ever.
 static OF_CHILD: AtomicPtr<Mutex<List>> = AtomicPtr::new(null_mut());
 
@@ -17,7 +19,7 @@ fn list() -> &'static Mutex<List> {
     unsafe { OF_CHILD.load(Ordering::Acquire).as_ref() }.unwrap_or(&FILES)
 }
 
-/// Locks the list. Few files are atomic: a list is enough.
+/// Locks the list.
 pub(super) fn files() -> Guard<'static, List> {
     list().lock()
 }
@@ -45,15 +47,17 @@ fn remembered() -> Option<Box<List>> {
 
 /// In a forked child: the parent's files, which are the child's no longer. Where another thread of the parent was at the list,
 /// and the fork was a signal handler's, none.
-pub(super) fn inherited() -> List {
-    let mut all = remembered().map_or(Vec::new(), |list| *list);
+pub(super) fn inherited() -> Vec<Arc<AtomicFile>> {
+    let known = remembered().map_or(List::new(), |list| *list);
+    let mut all: Vec<_> = known.values().cloned().collect();
     match list().try_lock() {
         Some(mut list) => {
-            let mut since = core::mem::take(&mut *list);
-            since.retain(|file| !all.iter().any(|known| Arc::ptr_eq(known, file)));
-            all.append(&mut since);
+            let since = core::mem::take(&mut *list);
+            let is_new =
+                |(key, file): &(_, Arc<AtomicFile>)| known.get(key).is_none_or(|known| !Arc::ptr_eq(known, file));
+            all.extend(since.into_iter().filter(is_new).map(|(_, file)| file));
         }
-        None => OF_CHILD.store(Box::leak(Box::new(Mutex::new(Vec::new()))), Ordering::Release),
+        None => OF_CHILD.store(Box::leak(Box::new(Mutex::new(List::new()))), Ordering::Release),
     }
     all
 }

@@ -49,8 +49,6 @@ pub(crate) struct Shared {
     pub magic: AtomicU64,
     /// Where the next allocation starts.
     pub next: AtomicU64,
-    /// How far the arena's file has memory behind it.
-    pub allocated: AtomicU64,
     /// Held while the arena grows.
     pub growing: SharedLock,
     /// The file lock.
@@ -132,8 +130,8 @@ pub(crate) const HINTS: usize = 2048;
 
 const _: () = assert!(size_of::<Shared>() <= 4096);
 
-/// "FAMIOAR5".
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOAR5");
+/// "FAMIOAR6".
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOAR6");
 
 impl Shared {
     /// *C*.

@@ -12,6 +12,6 @@ mod view;
 
 pub use advice::Advice;
 pub use guard::Fault;
-pub(crate) use reserve::AHEAD_FROM;
+pub(crate) use reserve::{AHEAD_FROM, reservation};
 pub use reserve::{Mapping, RESERVATION};
 pub use view::View;

@@ -8,8 +8,16 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::os::fd::BorrowedFd;
 
-/// Address space that a mapping takes by default. It costs no memory: pages beyond the end of the file have none.
-pub const RESERVATION: usize = 64 << 30;
+/// Address space that the mapping of a small file takes by default: ten thousand fit. It costs no memory: pages beyond the end of the
+/// file have none.
+pub const RESERVATION: usize = 1 << 30;
+const RESERVATION_MAX: u64 = 64 << 30;
+
+/// Address space that the mapping of a file of `size` bytes takes by default: [`RESERVATION`], or eight times the file; of a larger
+/// file less.
+pub(crate) fn reservation(size: u64) -> usize {
+    size.saturating_mul(8).clamp(RESERVATION as u64, RESERVATION_MAX) as usize
+}
 
 const PAGE: usize = 4096;
 
@@ -37,12 +45,12 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps a file of `size` bytes for reading; `fd` may be read-only.
     pub fn read_only(fd: BorrowedFd<'_>, domain: Domain, size: u64) -> Result<Self> {
-        Self::reserve(fd, domain, size, false, RESERVATION)
+        Self::reserve(fd, domain, size, false, reservation(size))
     }
 
     /// Maps a file of `size` bytes for reading and writing; `fd` is open for both.
     pub fn read_write(fd: BorrowedFd<'_>, domain: Domain, size: u64) -> Result<Self> {
-        Self::reserve(fd, domain, size, true, RESERVATION)
+        Self::reserve(fd, domain, size, true, reservation(size))
     }
 
     /// Maps with a chosen reservation, or twice the file where that is more; with less, but all of the file, where
@@ -221,12 +229,12 @@ mod tests {
             let file = test_file(folder, 0);
             let map = Mapping::read_write(file.as_fd(), Domain::Process, 0).unwrap();
             assert_eq!((map.reserved(), map.is_writable()), (RESERVATION, true));
-            file.set_len(3 << 30).unwrap();
-            let at = map.ptr((3 << 30) - 8, 8).unwrap();
+            file.set_len(1 << 30).unwrap();
+            let at = map.ptr((1 << 30) - 8, 8).unwrap();
             // SAFETY: within the mapping and the file.
             unsafe { at.write_bytes(5, 8) };
             let mut got = [0; 8];
-            file.read_exact_at(&mut got, (3 << 30) - 8).unwrap();
+            file.read_exact_at(&mut got, (1 << 30) - 8).unwrap();
             assert_eq!(got, [5; 8]);
             drop(file);
             // SAFETY: the mapping holds the file.

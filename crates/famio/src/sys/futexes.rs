@@ -11,6 +11,7 @@ const PRIVATE: u32 = 128;
 
 /// A word, and the value that it has while there is nothing to do: `struct futex_waitv`.
 #[repr(C)]
+#[derive(PartialEq, Eq)]
 pub(crate) struct Word {
     value: u64,
     address: u64,

@@ -272,7 +272,7 @@ impl AtomicFile {
 
 /// [`AtomicFile::bar_lease`] for every file: before a fork, whose child shares all open descriptions.
 pub fn bar_leases() {
-    let all = super::registry::files().clone();
+    let all: Vec<_> = super::registry::files().values().cloned().collect();
     for file in all {
         let _ = file.bar_lease();
     }

@@ -54,7 +54,7 @@ fn work() {
     TID.store(tid as u32, Ordering::SeqCst);
     loop {
         let seen = EVENTS.load(Ordering::SeqCst);
-        let all = files().clone();
+        let all: Vec<_> = files().values().cloned().collect();
         let busy = all.iter().fold(false, |busy, file| file.serve_lease(tid) | busy);
         drop(all);
         if wait(busy) || busy {

@@ -19,6 +19,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
 
 pub(super) const PAGE: usize = 4096;
+/// Address space for one, at most, where the file is no larger.
+const MAPPED_MAX: u64 = 64 << 30;
 /// Bytes that are read, compared or copied at a time.
 pub(super) const PIECE: usize = 64 << 10;
 
@@ -56,7 +58,9 @@ impl Shadow {
     }
 
     fn of(memory: InternalFd, size: Size, number: Option<u64>, now: u64) -> Result<Self> {
-        let mut ours = Mapping::read_write(memory.as_fd(), Domain::Process, now)?;
+        // It stays where it is: as far as it may grow.
+        let most = usize::try_from(size_limit().min(MAPPED_MAX)).unwrap_or(usize::MAX);
+        let mut ours = Mapping::reserve(memory.as_fd(), Domain::Process, now, true, most)?;
         ours.map_ahead(now, Reach::Touch);
         let (filled, notes) = (AtomicBool::new(false), OnceLock::new());
         Ok(Self { memory, ours, size, number, filled, notes })
@@ -225,7 +229,16 @@ pub(super) fn new_memory(size: u64) -> Result<OwnedFd> {
 
 /// `ENOMEM` for what would take more than a quarter of the machine's memory.
 pub(super) fn check_size(size: u64) -> Result<()> {
-    let limit = crate::pmem::Lab::current().shadow_limit.unwrap_or_else(|| {
+    let limit = size_limit();
+    if size <= limit {
+        return Ok(());
+    }
+    Err(Error::with(libc::ENOMEM, format!("a map of a file of {size} bytes takes more memory than {limit} bytes")))
+}
+
+/// A quarter of this machine's memory.
+fn size_limit() -> u64 {
+    crate::pmem::Lab::current().shadow_limit.unwrap_or_else(|| {
         // SAFETY: plain words, filled in by the kernel.
         let info = unsafe {
             let mut info: libc::sysinfo = core::mem::zeroed();
@@ -233,11 +246,7 @@ pub(super) fn check_size(size: u64) -> Result<()> {
             info
         };
         info.totalram.saturating_mul(info.mem_unit.into()) / 4
-    });
-    if size <= limit {
-        return Ok(());
-    }
-    Err(Error::with(libc::ENOMEM, format!("a map of a file of {size} bytes takes more memory than {limit} bytes")))
+    })
 }
 
 const _: () = assert!(PIECE.is_multiple_of(GRANULE));

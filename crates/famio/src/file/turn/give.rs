@@ -148,6 +148,16 @@ impl AtomicFile {
             crate::file::background::wait_until_there();
         }
         self.turns.door.be_seen();
+        if LIVES.want_keeper() {
+            crate::file::background::wake();
+        }
+    }
+
+    /// There is one more thread to keep lives: is seen, if it should be and was not.
+    pub(in crate::file) fn be_seen_now(&self) {
+        if !self.is_disowned() && (self.state.load(Ordering::Acquire) == ATTACHED || self.has_shared_shadow()) {
+            self.turns.door.be_seen();
+        }
     }
 
     /// The file goes back to what is committed, and the rest on its way.

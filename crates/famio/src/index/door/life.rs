@@ -2,7 +2,8 @@
 //! descriptions: somebody who waited for a record lock would find its place at the door still taken, and rely on half of what it
 //! was about. The kernel marks its *robust futexes* before either.
 //!
-//! A robust futex is one thread's. One that lives as long as the process keeps those of all its doors.
+//! A robust futex is one thread's. One that lives as long as the process keeps those of its doors, and where there are more than the
+//! kernel marks of one thread, others beside it.
 
 use crate::sys::Word;
 use crate::thread::Held;
@@ -61,31 +62,47 @@ impl Life {
     }
 }
 
-/// The lives of one process: the kernel's `struct robust_list_head`, and who keeps them.
-#[repr(C)]
+/// The kernel marks 2048 of a thread's, and no more.
+const MOST: u32 = 2000;
+/// Threads that keep lives: for more files than a process may have maps of.
+const LISTS: usize = 32;
+
+/// The lives of one process.
 pub(crate) struct Lives {
+    lists: [List; LISTS],
+    /// 1: a thread changes the lists.
+    changing: AtomicU32,
+    /// 1: there was a life that no list had room for.
+    wanted: AtomicU32,
+}
+
+/// Those that one thread keeps: the kernel's `struct robust_list_head`, and who keeps them.
+#[repr(C)]
+struct List {
     first: AtomicU64,
     /// From a link to its word.
     offset: AtomicI64,
     pending: AtomicU64,
     /// 0: nobody.
     keeper: AtomicU32,
-    /// 1: a thread changes the list.
-    changing: AtomicU32,
+    /// 1: a thread keeps it, or is about to.
+    taken: AtomicU32,
+    count: AtomicU32,
 }
 
 /// Those of this process.
 pub(crate) static LIVES: Lives = Lives::new();
 
-impl Lives {
-    pub(super) const fn new() -> Self {
+impl List {
+    const fn new() -> Self {
         let offset = (offset_of!(Life, word) - offset_of!(Life, link)) as i64;
         Self {
             first: AtomicU64::new(0),
             offset: AtomicI64::new(offset),
             pending: AtomicU64::new(0),
             keeper: AtomicU32::new(0),
-            changing: AtomicU32::new(0),
+            taken: AtomicU32::new(0),
+            count: AtomicU32::new(0),
         }
     }
 
@@ -93,8 +110,11 @@ impl Lives {
         (&raw const self.first).expose_provenance() as u64
     }
 
-    /// This thread keeps them from now on. It must end with its process only, and use no robust mutexes of libc's.
-    pub fn keep(&'static self) {
+    fn keeper(&self) -> u32 {
+        self.keeper.load(Ordering::Acquire)
+    }
+
+    fn keep(&'static self) {
         const HEAD: usize = 24;
         self.first.store(self.end(), Ordering::Release);
         // SAFETY: a static that the kernel looks at when this thread ends; all in it stays valid until then: a life is taken out
@@ -106,55 +126,15 @@ impl Lives {
         }
     }
 
-    /// Runs `change` while no other thread changes the list. A few stores: who waits spins.
-    fn change(&self, change: impl FnOnce()) {
-        let _held = Held::of_process();
-        while self.changing.swap(1, Ordering::Acquire) != 0 {
-            rustix::thread::sched_yield();
-        }
-        change();
-        self.changing.store(0, Ordering::Release);
-    }
-
-    /// In a forked child: the thread that kept them is the parent's, as is one that was changing the list.
-    pub fn forget(&self) {
-        self.changing.store(0, Ordering::Release);
-        self.keeper.store(0, Ordering::Release);
-        self.first.store(self.end(), Ordering::Release);
-    }
-
-    /// Whether there is a thread that keeps them.
-    pub fn are_kept(&self) -> bool {
-        self.keeper.load(Ordering::Acquire) != 0
-    }
-
-    /// From now on the end of this process is seen by it, if there is somebody to keep it. Whether it was not before.
-    pub(super) fn add(&self, life: &Life) -> bool {
-        let mut added = false;
-        self.change(|| {
-            let keeper = self.keeper.load(Ordering::Acquire);
-            if keeper == 0 || life.is_kept_by(keeper) {
-                return;
-            }
-            added = true;
-            // At each moment the list is whole: the process may end at any.
-            life.word.store(keeper, Ordering::Relaxed);
-            life.link.store(self.first.load(Ordering::Relaxed), Ordering::Release);
-            self.first.store(life.address(), Ordering::Release);
-        });
-        added
-    }
-
-    /// Before the process leaves.
-    pub(super) fn remove(&self, life: &Life) {
-        self.change(|| self.take_out(life));
+    fn put_in(&self, life: &Life) {
+        // At each moment the list is whole: the process may end at any.
+        life.word.store(self.keeper(), Ordering::Relaxed);
+        life.link.store(self.first.load(Ordering::Relaxed), Ordering::Release);
+        self.first.store(life.address(), Ordering::Release);
+        self.count.fetch_add(1, Ordering::Relaxed);
     }
 
     fn take_out(&self, life: &Life) {
-        let keeper = self.keeper.load(Ordering::Acquire);
-        if !life.is_kept_by(keeper) {
-            return;
-        }
         let (wanted, next) = (life.address(), life.link.load(Ordering::Relaxed));
         let mut at = &self.first;
         while at.load(Ordering::Relaxed) != wanted {
@@ -166,7 +146,95 @@ impl Lives {
             at = unsafe { &*core::ptr::with_exposed_provenance::<AtomicU64>(link as usize) };
         }
         at.store(next, Ordering::Release);
+        self.count.fetch_sub(1, Ordering::Relaxed);
         life.reset();
+    }
+}
+
+impl Lives {
+    pub(super) const fn new() -> Self {
+        Self { lists: [const { List::new() }; LISTS], changing: AtomicU32::new(0), wanted: AtomicU32::new(0) }
+    }
+
+    /// This thread keeps them from now on. It must end with its process only, and use no robust mutexes of libc's.
+    pub fn keep(&'static self) {
+        self.lists[0].taken.store(1, Ordering::Relaxed);
+        self.lists[0].keep();
+    }
+
+    /// Whether another thread is needed, which is to [keep those](Self::keep_more) that there was no room for.
+    pub fn want_keeper(&self) -> bool {
+        self.wanted.load(Ordering::Acquire) != 0
+    }
+
+    /// That thread is on its way. False: there are as many as there can be.
+    pub fn will_have_keeper(&self) -> bool {
+        self.wanted.store(0, Ordering::Release);
+        self.lists.iter().any(|list| list.taken.load(Ordering::Relaxed) == 0)
+    }
+
+    /// As [`keep`](Self::keep), in a thread of its own.
+    pub fn keep_more(&'static self) {
+        if let Some(list) = self.lists.iter().find(|list| list.taken.swap(1, Ordering::Relaxed) == 0) {
+            list.keep();
+        }
+    }
+
+    /// Runs `change` while no other thread changes the lists. A few stores: who waits spins.
+    fn change(&self, change: impl FnOnce()) {
+        let _held = Held::of_process();
+        while self.changing.swap(1, Ordering::Acquire) != 0 {
+            rustix::thread::sched_yield();
+        }
+        change();
+        self.changing.store(0, Ordering::Release);
+    }
+
+    /// In a forked child: the threads that kept them are the parent's, as is one that was changing the lists.
+    pub fn forget(&self) {
+        self.changing.store(0, Ordering::Release);
+        self.wanted.store(0, Ordering::Release);
+        for list in &self.lists {
+            list.keeper.store(0, Ordering::Release);
+            list.taken.store(0, Ordering::Release);
+            list.count.store(0, Ordering::Release);
+            list.first.store(list.end(), Ordering::Release);
+        }
+    }
+
+    /// Whether there is a thread that keeps them.
+    pub fn are_kept(&self) -> bool {
+        self.lists[0].keeper() != 0
+    }
+
+    fn list_of(&self, life: &Life) -> Option<&List> {
+        self.lists.iter().find(|list| life.is_kept_by(list.keeper()))
+    }
+
+    /// From now on the end of this process is seen by it, if there is somebody to keep it. Whether it was not before.
+    pub(super) fn add(&self, life: &Life) -> bool {
+        let mut added = false;
+        self.change(|| {
+            if !self.are_kept() || self.list_of(life).is_some() {
+                return;
+            }
+            let has_room = |list: &&List| list.keeper() != 0 && list.count.load(Ordering::Relaxed) < MOST;
+            match self.lists.iter().find(has_room) {
+                Some(list) => list.put_in(life),
+                None => self.wanted.store(1, Ordering::Release),
+            }
+            added = self.list_of(life).is_some();
+        });
+        added
+    }
+
+    /// Before the process leaves.
+    pub(super) fn remove(&self, life: &Life) {
+        self.change(|| {
+            if let Some(list) = self.list_of(life) {
+                list.take_out(life);
+            }
+        });
     }
 }
 
@@ -199,5 +267,47 @@ mod tests {
         assert!(!second.is_over() && !late.is_over());
         first.reset();
         assert!(!first.is_over());
+    }
+
+    /// Of one thread the kernel marks 2048.
+    #[test]
+    fn thousands_end_with_the_threads_that_keep_them() {
+        let lives: &'static Lives = Box::leak(Box::new(Lives::new()));
+        let all: Vec<_> = (0..5000).map(|_| life()).collect();
+        let kept = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                lives.keep();
+                kept.wait();
+                kept.wait();
+            });
+            kept.wait();
+            assert_eq!(all.iter().filter(|life| lives.add(life)).count(), MOST as usize);
+            assert!(lives.want_keeper() && lives.will_have_keeper() && !lives.want_keeper());
+            kept.wait();
+        });
+        let first = all[..MOST as usize].iter();
+        while !first.clone().all(|life| life.is_over()) {
+            std::thread::yield_now();
+        }
+        let kept = std::sync::Barrier::new(3);
+        let rest = &all[MOST as usize..];
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    lives.keep_more();
+                    kept.wait();
+                    kept.wait();
+                });
+            }
+            kept.wait();
+            assert_eq!(rest.iter().filter(|life| lives.add(life)).count(), rest.len());
+            lives.remove(rest[7]);
+            kept.wait();
+        });
+        while !rest.iter().enumerate().all(|(i, life)| life.is_over() || i == 7) {
+            std::thread::yield_now();
+        }
+        assert!(!rest[7].is_over());
     }
 }

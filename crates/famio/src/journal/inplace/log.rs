@@ -6,11 +6,11 @@ use super::{Constants, Entry, Extent, Free, Key, Slots, extent};
 use crate::error::{Error, Result};
 use crate::index::Arena;
 use crate::journal::header::LEN as HEADER_LEN;
-use crate::map::Mapping;
+use crate::map::{Mapping, RESERVATION, reservation};
 use crate::pmem::{Domain, Medium};
 use crate::rule::{Rule, in_order};
 use crate::sys::{InternalFd, high_duplicate};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use rustix::fs::FallocateFlags;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Mutex;
@@ -19,7 +19,10 @@ const HUGE: u64 = crate::map::huge::HUGE as u64;
 
 /// A journal in place, mapped and in use by this process.
 pub(crate) struct Log {
-    map: Mapping,
+    /// Where its newest mapping begins.
+    base: AtomicPtr<u8>,
+    /// For the mapping of a journal that outgrows its first; `None`: it does not grow.
+    domain: Option<Domain>,
     /// The journal's, which others share.
     file: InternalFd,
     medium: &'static dyn Medium,
@@ -28,7 +31,8 @@ pub(crate) struct Log {
     limit: u64,
     segments: AtomicU32,
     starts: Box<[AtomicU64; SEGMENTS_MAX]>,
-    growing: Mutex<()>,
+    /// All mappings ever made, the newest last: references may lead into any of them. Held while the journal grows.
+    growing: Mutex<Vec<Mapping>>,
 }
 
 /// Space for `start..end` of a journal; durable after a sync, which the medium has to be asked for: its part is the size.
@@ -50,10 +54,10 @@ impl Log {
         limit: u64,
     ) -> Result<Self> {
         make_room(file, medium, 0, SEGMENTS_START)?;
-        let reservation = (limit.max(SEGMENTS_START) as usize).next_multiple_of(4096);
+        let reservation = RESERVATION.min((limit.max(SEGMENTS_START) as usize).next_multiple_of(4096));
         let map = Mapping::reserve(file, domain, SEGMENTS_START, true, reservation)?;
         medium.watch(file, map.base(), map.reserved());
-        let log = Self::new(high_duplicate(file)?, map, medium, key, limit);
+        let log = Self { domain: Some(domain), ..Self::new(high_duplicate(file)?, map, medium, key, limit) };
         log.extent().store(0);
         Ok(log)
     }
@@ -61,8 +65,13 @@ impl Log {
     /// Over the journal in `file`, whose header is valid (or about to be) and whose segments are as found.
     pub fn new(file: InternalFd, map: Mapping, medium: &'static dyn Medium, key: Key, limit: u64) -> Self {
         let starts = Box::new([const { AtomicU64::new(0) }; SEGMENTS_MAX]);
-        let (segments, growing) = (AtomicU32::new(0), Mutex::new(()));
-        Self { map, file, medium, key, limit, segments, starts, growing }
+        let (base, segments) = (AtomicPtr::new(map.base()), AtomicU32::new(0));
+        Self { base, domain: None, file, medium, key, limit, segments, starts, growing: Mutex::new(vec![map]) }
+    }
+
+    #[inline]
+    fn base(&self) -> *mut u8 {
+        self.base.load(Ordering::Acquire)
     }
 
     /// The medium of its stores.
@@ -83,7 +92,7 @@ impl Log {
     /// One line of words at `offset`.
     fn line(&self, offset: u64) -> &[AtomicU64; 8] {
         debug_assert!(offset.is_multiple_of(64));
-        let at = self.map.base().wrapping_add(offset as usize);
+        let at = self.base().wrapping_add(offset as usize);
         // SAFETY: every caller stays below the end of the slots' page or of a segment that is known to be in the file; the
         // map reaches beyond, lives as long as `self`, and atomic words take any bytes.
         unsafe { &*at.cast::<[AtomicU64; 8]>() }
@@ -115,7 +124,7 @@ impl Log {
     pub fn entry_address(&self, number: u32) -> *const u8 {
         let (segment, i) = Geometry::place(number);
         let start = self.starts[segment].load(Ordering::Relaxed);
-        self.map.base().wrapping_add((start + 64 + 64 * i) as usize)
+        self.base().wrapping_add((start + 64 + 64 * i) as usize)
     }
 
     /// Log block `number`.
@@ -125,7 +134,7 @@ impl Log {
         let start = self.starts[segment].load(Ordering::Acquire);
         let count = 64u64 << segment.min(8);
         let blocks = (64 + 64 * count).next_multiple_of(4096);
-        self.map.base().wrapping_add((start + blocks + (i << CLASS)) as usize)
+        self.base().wrapping_add((start + blocks + (i << CLASS)) as usize)
     }
 
     /// Entries that there are, free or not.
@@ -146,22 +155,32 @@ impl Log {
 
     /// Adds a segment and puts its entries on the free list in `arena`. `ENOSPC` at the limit or on a full disk.
     pub fn grow(&self, arena: &Arena) -> Result<()> {
-        let _growing = self.growing.lock().map_err(|_| Error::new(libc::EIO))?;
+        let mut maps = self.growing.lock().map_err(|_| Error::new(libc::EIO))?;
         if !Free::of(arena).is_empty() {
             return Ok(()); // another thread was first
         }
         let index = self.segments.load(Ordering::Acquire) as usize;
         let geometry = Geometry::of(index);
-        if index >= SEGMENTS_MAX || geometry.end() > self.limit || geometry.end() > self.map.reserved() as u64 {
+        if index >= SEGMENTS_MAX || geometry.end() > self.limit {
             return Err(Error::new(libc::ENOSPC));
         }
         Free::of(arena).make_links(geometry)?;
+        if maps.last().is_none_or(|map| geometry.end() > map.reserved() as u64) {
+            let domain = self.domain.ok_or(Error::new(libc::ENOSPC))?;
+            let reservation = reservation(geometry.end()).min(self.limit as usize);
+            let map = Mapping::reserve(self.file.as_fd(), domain, geometry.end(), true, reservation)?;
+            self.medium.watch(self.file.as_fd(), map.base(), map.reserved());
+            self.base.store(map.base(), Ordering::Release);
+            maps.push(map);
+        }
         self.file.run(|file| {
             make_room(file, self.medium, geometry.start, geometry.end())?;
             self.medium.fdatasync(file.as_fd())
         })?;
         // Costs what the faults would at each page's first use. From the huge page on that the last segment ended in.
-        self.map.gather(geometry.start / HUGE * HUGE, geometry.end());
+        if let Some(map) = maps.last() {
+            map.gather(geometry.start / HUGE * HUGE, geometry.end());
+        }
         // The count is durable last: what it counts is then there.
         in_order(
             Rule::SegmentBeforeCount,

@@ -1,0 +1,99 @@
+//! A small file system of a test's own, to be filled up.
+#![allow(dead_code)] // each test uses a part
+
+use crate::common::Scratch;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A small file system, mounted as long as the test runs.
+pub struct Small {
+    dir: Scratch,
+}
+
+impl Small {
+    /// `None`, said loudly, where this process may not mount.
+    pub fn new(name: &str, on_tmpfs: bool, megabytes: usize) -> Option<Self> {
+        Self::within(Scratch::on_disk(name), name, on_tmpfs, megabytes)
+    }
+
+    /// A file system on a disk that is memory: its syncs take no time.
+    pub fn in_memory(name: &str, megabytes: usize) -> Option<Self> {
+        Self::within(Scratch::on_tmpfs(name), name, false, megabytes)
+    }
+
+    fn within(dir: Scratch, name: &str, on_tmpfs: bool, megabytes: usize) -> Option<Self> {
+        // Mounts of this thread and its children alone: they end with it, however it ends.
+        // SAFETY: numbers.
+        let alone = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0 && run("mount", &["--make-rprivate", "/"]).is_ok();
+        if !alone {
+            eprintln!("NOT TESTED: {name} takes root, for a small file system of its own");
+            return None;
+        }
+        let point = dir.path().join("mnt");
+        fs::create_dir(&point).unwrap();
+        let done = if on_tmpfs {
+            let size = format!("size={megabytes}m");
+            run("mount", &["-t", "tmpfs", "-o", &size, "famio-test", point.to_str().unwrap()])
+        } else {
+            let image = dir.path().join("image");
+            File::create(&image).unwrap().set_len((megabytes as u64) << 20).unwrap();
+            let image = image.to_str().unwrap();
+            run("mkfs.ext4", &["-q", "-F", "-m", "0", image])
+                .and_then(|()| run("mount", &["-o", "loop", image, point.to_str().unwrap()]))
+        };
+        if let Err(e) = done {
+            eprintln!("NOT TESTED: {name} takes a small file system of its own, and to mount one failed: {e}");
+            return None;
+        }
+        Some(Self { dir })
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.dir.path().join("mnt")
+    }
+
+    /// Takes all the room but so many bytes.
+    pub fn fill(&self, leave: u64) -> PathBuf {
+        let path = self.path().join("filler");
+        let file = File::create(&path).unwrap();
+        let mut step = 8 << 20;
+        let mut size = 0u64;
+        while step >= 4096 {
+            use std::os::fd::AsRawFd;
+            // SAFETY: a descriptor and numbers.
+            if unsafe { libc::fallocate(file.as_raw_fd(), 0, size as i64, step as i64) } == 0 {
+                size += step;
+            } else {
+                step /= 2;
+            }
+        }
+        file.set_len(size.saturating_sub(leave)).unwrap();
+        path
+    }
+
+    pub fn free(&self) -> u64 {
+        rustix::fs::statvfs(self.path()).unwrap().f_bfree
+    }
+
+    /// Until there is as much room as there was: the background may look at a file for a moment after it was closed, and what is
+    /// mapped takes its room until then.
+    pub fn wait_for(&self, free: u64) {
+        let begun = std::time::Instant::now();
+        while self.free() < free {
+            assert!(begun.elapsed().as_secs() < 120, "the room of a file that is gone does not come back");
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = run("umount", &["-l", self.path().to_str().unwrap()]);
+    }
+}
+
+fn run(program: &str, args: &[&str]) -> Result<(), String> {
+    let output = Command::new(program).args(args).output().map_err(|e| format!("{program}: {e}"))?;
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+}
