@@ -2,7 +2,7 @@
 
 mod aio;
 mod asynchronous;
-mod early;
+mod memory;
 mod entry;
 mod fortify;
 mod fresh;

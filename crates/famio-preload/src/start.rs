@@ -1,11 +1,14 @@
 //! The library's constructor and destructor.
 
+use crate::entry::{FCNTL, FORK, VFORK};
 use crate::hooks::NEXT_NAMES;
 use crate::next::find;
+use crate::programs::FEXECVE;
+use crate::signals::SIGACTION;
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
-use famio::posix::process;
+use famio::posix::{handlers, process};
 
 /// libc's functions behind the fronts; null until the constructor has run: the kernel is called directly.
 #[unsafe(no_mangle)]
@@ -44,8 +47,12 @@ extern "C" fn constructor() {
     for (name, next) in NEXT_NAMES.iter().zip(&famio_next) {
         next.store(find(name), Ordering::Relaxed);
     }
+    for next in [&SIGACTION, &FCNTL, &VFORK, &FORK, &FEXECVE] {
+        next.find();
+    }
     process::start();
     if process::is_on() && famio::posix::nv::claim_hooks() {
+        handlers::begin();
         crate::outcome::note(process::receive_descriptors);
         // SAFETY: the functions stay loaded: the library is linked with -z nodelete.
         unsafe {

@@ -2,14 +2,16 @@
 //! it does.
 
 use super::registry::files;
-use crate::sys::{ALL_BUT_LIBCS, Ended, WORDS_MAX, Word, block_signals, restore_signals, wait_for_any};
-use core::sync::atomic::{AtomicU32, Ordering};
+use crate::sys::{Ended, WORDS_MAX, Word, wait_for_any};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use rustix::thread::futex;
 use rustix::time::Timespec;
 use std::sync::{Arc, OnceLock, Weak};
 
 /// 0: no thread. Else the process id of its process: a forked child has none.
 static OWNER: AtomicU32 = AtomicU32::new(0);
+/// There is something for the thread, but it could not be started.
+static WANTED: AtomicBool = AtomicBool::new(false);
 /// Counts the events; the thread sleeps while it does not change.
 static EVENTS: AtomicU32 = AtomicU32::new(0);
 /// Whether the thread sleeps: `TIMED`, or until the next event.
@@ -40,28 +42,34 @@ pub(super) enum Left {
     More,
 }
 
-/// Starts the thread, once a process.
+/// Starts the thread, once a process. In a call that may be a signal handler's it only is wanted: until another call, at the
+/// latest the next SYNC, writers settle for themselves, and nobody answers at the door.
 pub(super) fn start() {
     if crate::pmem::Lab::current().still {
         return;
     }
     let me = rustix::process::getpid().as_raw_nonzero().get() as u32;
     let seen = OWNER.load(Ordering::Acquire);
+    if seen != me && !crate::thread::may_start() {
+        WANTED.store(true, Ordering::Relaxed);
+        return;
+    }
+    WANTED.store(false, Ordering::Relaxed);
     if seen == me || OWNER.compare_exchange(seen, me, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         notify();
         return;
     }
-    // No signal of the host's is to run its handler on a thread that the host does not know.
-    let before = block_signals(ALL_BUT_LIBCS);
-    let started = std::thread::Builder::new().name("famio".into()).stack_size(256 << 10).spawn(work);
-    restore_signals(before);
-    if started.is_err() {
+    if !crate::thread::start("famio", work) {
         OWNER.store(0, Ordering::Release); // writers settle for themselves; the next attach tries again
     }
 }
 
 /// Waits until the thread is there, if it was started: with it, the end of this process is seen at once.
 pub(super) fn wait_until_there() {
+    // Its beginning takes memory of libc's, which this thread may have interrupted.
+    if crate::thread::handlers::may_be_in_handler() {
+        return;
+    }
     for _ in 0..STARTS {
         if crate::index::LIVES.are_kept() || OWNER.load(Ordering::Acquire) == 0 {
             return;
@@ -105,6 +113,9 @@ pub(super) fn wake() {
 /// There will be work at a quiet moment. One load while the thread is about.
 #[inline]
 pub(super) fn notify() {
+    if WANTED.load(Ordering::Relaxed) {
+        start();
+    }
     if ASLEEP.load(Ordering::SeqCst) == DEEP {
         wake();
     }
@@ -156,6 +167,12 @@ pub(super) struct Watched {
 
 fn work() {
     crate::index::LIVES.keep();
+    // Of sessions that had begun where it could not be started.
+    for file in files().clone() {
+        if file.state.load(Ordering::Acquire) == super::atomic::ATTACHED {
+            file.be_seen();
+        }
+    }
     let (mut pending, mut rung) = (false, false);
     loop {
         let seen = EVENTS.load(Ordering::SeqCst);

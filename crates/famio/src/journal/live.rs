@@ -11,7 +11,7 @@ use crate::rule::{Rule, in_order};
 use crate::settings::{Durability, Settings};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use crate::thread::Mutex;
 
 /// A journal that this process has made and uses.
 pub(crate) struct Live {
@@ -64,7 +64,7 @@ impl Live {
 
     /// Stores the header with a new state. Durable on return.
     fn store(&self, state: State) -> Result<()> {
-        let mut header = self.header.lock().unwrap_or_else(|poison| poison.into_inner());
+        let mut header = self.header.lock();
         header.state = state;
         header
             .store(self.file.as_fd(), self.medium)
@@ -74,7 +74,7 @@ impl Live {
     /// The journal is complete: marks the file, durably, then says *active*. Commits and stores in the file may follow.
     pub fn activate(&self, file: BorrowedFd<'_>) -> Result<()> {
         let (id, identity) = {
-            let header = self.header.lock().unwrap_or_else(|poison| poison.into_inner());
+            let header = self.header.lock();
             (header.journal_id, header.identity)
         };
         // Its size, its owner and its mode. With the mark the file becomes durable as it was found: a crash takes it back to
@@ -156,7 +156,7 @@ impl Live {
 
     /// Its id.
     pub fn id(&self) -> super::JournalId {
-        self.header.lock().unwrap_or_else(|poison| poison.into_inner()).journal_id
+        self.header.lock().journal_id
     }
 }
 
@@ -166,11 +166,11 @@ impl Keeper for Live {
     }
 
     fn header(&self) -> Header {
-        self.header.lock().unwrap_or_else(|poison| poison.into_inner()).clone()
+        self.header.lock().clone()
     }
 
     fn change(&self, journal: BorrowedFd<'_>, change: &mut dyn FnMut(&mut Header)) -> Result<()> {
-        let mut header = self.header.lock().unwrap_or_else(|poison| poison.into_inner());
+        let mut header = self.header.lock();
         change(&mut header);
         header.store(journal, self.medium).map_err(|e| e.context(format_args!("journal {}", self.path.display())))
     }

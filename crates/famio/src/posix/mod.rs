@@ -13,6 +13,7 @@ mod demote;
 mod description;
 mod dup;
 pub mod exec;
+pub mod handlers;
 mod inherit;
 mod io;
 mod limits;

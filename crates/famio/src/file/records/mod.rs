@@ -21,7 +21,8 @@ use crate::rule::{Rule, holds};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use settle::Settling;
 use state::Open;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::thread::{Guard, Mutex};
+use std::sync::Arc;
 
 /// A journal of records and the file that it protects.
 pub(crate) struct Records {
@@ -52,8 +53,8 @@ pub(crate) struct Records {
 /// A journal up to so long is not worth shrinking: about its first two segments.
 const RESTING: u64 = 2 << 20;
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
+    mutex.lock()
 }
 
 impl Records {
