@@ -1,6 +1,6 @@
 //! Hooks with a convention of their own, and the entries that the C shim calls.
 
-use crate::next::Next;
+use crate::next::{Next, find};
 use crate::outcome::{finish, note};
 use core::ffi::{c_char, c_int, c_long, c_void};
 use famio::posix::{self, Ret, Tried, process, table};
@@ -183,6 +183,12 @@ pub static FCNTL: Next = Next::new(c"fcntl");
 pub extern "C" fn famio_next_fcntl() -> *const c_void {
     // SAFETY: an address is an address.
     unsafe { FCNTL.get::<*const c_void>() }.unwrap_or(core::ptr::null())
+}
+
+/// For the C shim: libc's `pthread_setcanceltype`, before the constructor has looked it up.
+#[unsafe(no_mangle)]
+pub extern "C" fn famio_find_setcanceltype() -> *const c_void {
+    find(c"pthread_setcanceltype")
 }
 
 /// For the C shim: libc's `vdprintf`.

@@ -16,6 +16,11 @@ use famio::posix::{handlers, process};
 pub static famio_next: [AtomicPtr<c_void>; NEXT_NAMES.len()] =
     [const { AtomicPtr::new(ptr::null_mut()) }; NEXT_NAMES.len()];
 
+/// libc's `pthread_setcanceltype`, for the C shim: a thread may be cancelled in whatever of ours it calls to get there.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static famio_setcanceltype: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = constructor;
@@ -50,6 +55,7 @@ extern "C" fn constructor() {
     for next in [&SIGACTION, &FCNTL, &VFORK, &FORK, &FEXECVE] {
         next.find();
     }
+    famio_setcanceltype.store(find(c"pthread_setcanceltype"), Ordering::Relaxed);
     process::start();
     if process::is_on() && famio::posix::nv::claim_hooks() {
         handlers::begin();

@@ -31,3 +31,9 @@ fn a_handler_writes_while_its_thread_is_in_malloc() {
 fn handlers_run_between_calls() {
     assert_eq!(everywhere("between"), ["", ""]);
 }
+
+/// Ended the program: a thread was cancelled in the middle of a call, which Rust does not let happen.
+#[test]
+fn a_thread_is_cancelled_at_any_instruction() {
+    assert_eq!(everywhere("cancel"), ["", ""]);
+}

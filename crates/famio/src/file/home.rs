@@ -6,9 +6,9 @@ use crate::index::Shared;
 use crate::map::ahead::Reach;
 use crate::map::{Advice, Mapping, guard};
 use crate::pmem::{Domain, Medium};
+use crate::thread::Mutex;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
 use rustix::fs::FallocateFlags;
-use crate::thread::Mutex;
 
 /// Zeros to read from where the file has nothing.
 static ZEROS: [u8; 4096] = [0; 4096];

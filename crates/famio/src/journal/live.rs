@@ -9,9 +9,9 @@ use crate::error::Result;
 use crate::pmem::{Domain, Medium};
 use crate::rule::{Rule, in_order};
 use crate::settings::{Durability, Settings};
+use crate::thread::Mutex;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use crate::thread::Mutex;
 
 /// A journal that this process has made and uses.
 pub(crate) struct Live {

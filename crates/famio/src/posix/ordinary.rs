@@ -2,12 +2,12 @@
 //! has them: for good (a mapping, a queue), or while a stream of libc's is open.
 
 use super::{process, raw};
+use crate::thread::{Guard, Mutex};
 use core::ffi::c_char;
 use libc::stat as Stat;
 use std::ffi::CStr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use crate::thread::{Guard, Mutex};
 
 /// A file, told from another that got its number.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -18,10 +18,10 @@ use crate::journal::live::Live;
 use crate::journal::records::{Batch, Block, Preparation, RecordLog};
 use crate::pmem::{Lab, Medium};
 use crate::rule::{Rule, holds};
+use crate::thread::{Guard, Mutex};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use settle::Settling;
 use state::Open;
-use crate::thread::{Guard, Mutex};
 use std::sync::Arc;
 
 /// A journal of records and the file that it protects.

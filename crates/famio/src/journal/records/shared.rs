@@ -7,10 +7,10 @@ use crate::journal::Header;
 use crate::pmem::Medium;
 use crate::rule::{Rule, holds, in_order};
 use crate::sys::{identity, open_again};
+use crate::thread::Mutex;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use rustix::fs::OFlags;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use crate::thread::Mutex;
 use std::sync::Arc;
 
 /// The pages of zeros of one write.
