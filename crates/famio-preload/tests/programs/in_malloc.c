@@ -9,6 +9,7 @@
 static _Alignas(16) char room[256 << 20];
 static size_t used;
 static int holder;         /* the thread that is in the allocator */
+static volatile int which = SIGSEGV;
 static __thread volatile int armed; /* raise the signal at this thread's next visit */
 
 static void enter(const char *what) {
@@ -24,7 +25,7 @@ static void enter(const char *what) {
   }
   if (armed) {
     armed = 0;
-    raise(SIGUSR1);
+    raise(which);
   }
 }
 
@@ -98,7 +99,7 @@ static void whole_life(const char *name) {
 static void on_signal(int number) {
   int saved = errno;
   struct stat st;
-  CHECK(number == SIGUSR1);
+  CHECK(number == which);
   char line[32];
   long at = handled * 8L;
   memcpy(line, "handler\n", 8);
@@ -146,10 +147,15 @@ int main(int argc, char **argv) {
   /* A hang is a failure: the default of SIGALRM ends the program. */
   alarm(300);
   struct sigaction action = {.sa_handler = on_signal};
-  CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+  CHECK(sigaction(SIGSEGV, &action, NULL) == 0);
   CHECK((fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600)) >= 0);
   /* The first write to the file, and its session, is the handler's. */
-  for (int how = 0; how < 4; how++) allocate(how);
+  allocate(0);
+  which = SIGUSR1;
+  CHECK(sysv_signal(SIGUSR1, on_signal) == SIG_DFL); /* which goes as it comes */
+  allocate(1);
+  CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+  for (int how = 2; how < 4; how++) allocate(how);
   check_all(4);
   /* With everything in place, too, and what was waiting for a quiet moment begun. */
   CHECK(pwrite(fd, "h", 1, 0) == 1 && fsync(fd) == 0 && fsync(fd) == 0);

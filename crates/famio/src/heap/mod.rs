@@ -135,9 +135,11 @@ unsafe impl GlobalAlloc for Heap {
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         let Some((size, aligned)) = whole(layout) else { return };
-        // SAFETY: given out for this layout by `alloc`, which has stored there where the block begins.
-        let block =
-            if aligned { ptr::with_exposed_provenance_mut(unsafe { at.cast::<usize>().sub(1).read() }) } else { at };
+        let mut block = at;
+        if aligned {
+            // SAFETY: given out for this layout by `alloc`, which has stored there where the block begins.
+            block = ptr::with_exposed_provenance_mut(unsafe { at.cast::<usize>().sub(1).read() });
+        }
         if size >= LARGE {
             // SAFETY: a mapping of `alloc`'s, which its user gives back.
             unsafe { unmap(block, size) };

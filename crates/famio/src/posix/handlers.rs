@@ -4,7 +4,7 @@
 use super::lock::{Lock, not_reentered};
 use super::process;
 use crate::sys::signal_bit;
-use crate::thread::handlers::{self, POSTPONABLE, on_signal};
+use crate::thread::handlers::{self, OURS, on_signal};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The signals whose action the program has set with `SA_SIGINFO`; ours is always so.
@@ -38,7 +38,7 @@ pub unsafe fn set(
 ) -> i32 {
     // A child made by `vfork` has actions of its own, but our memory is its parent's.
     let possible = (1..65).contains(&signal)
-        && POSTPONABLE & signal_bit(signal) != 0
+        && OURS & signal_bit(signal) != 0
         && process::may_be_on()
         && !process::in_vfork_child();
     if !possible || not_reentered().is_err() {
@@ -54,16 +54,14 @@ pub unsafe fn set(
     let before = (handlers::handler(signal), has_info(signal));
     // SAFETY: the caller's promise. A copy: both may point to the same.
     let mut action = unsafe { new.as_ref() }.copied();
-    let mut with_info = before.1;
+    let (mut with_info, was_once) = (before.1, handlers::is_once(signal));
     if let Some(action) = &mut action
         && ![libc::SIG_DFL, libc::SIG_IGN, libc::SIG_ERR].contains(&action.sa_sigaction)
-        // That one the kernel takes away as the signal comes.
-        && action.sa_flags & libc::SA_RESETHAND == 0
     {
         // Ours comes back from who read it past us, to be set again.
         if action.sa_sigaction != ours() {
             with_info = action.sa_flags & libc::SA_SIGINFO != 0;
-            handlers::swap_handler(signal, action.sa_sigaction);
+            handlers::swap_handler(signal, action.sa_sigaction, action.sa_flags & libc::SA_RESETHAND != 0);
         }
         action.sa_sigaction = ours();
         action.sa_flags |= libc::SA_SIGINFO;
@@ -77,7 +75,7 @@ pub unsafe fn set(
         // SAFETY: the caller's promise.
         unsafe { as_set(old, before) };
     } else {
-        handlers::swap_handler(signal, before.0);
+        handlers::swap_handler(signal, before.0, was_once);
     }
     result
 }

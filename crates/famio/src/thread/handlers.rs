@@ -11,24 +11,27 @@ use crate::sys::{ALL_BUT_LIBCS, block_signals, restore_signals, signal_action, s
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 
-/// Signals that the kernel raises for an instruction: they can't wait.
-const AT_ONCE: [i32; 6] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+/// Signals whose handlers we stand in front of: all that can have one, but for libc's own, and those of the guard of our own copies.
+pub(crate) const OURS: u64 = ALL_BUT_LIBCS & !bits(&[libc::SIGKILL, libc::SIGSTOP, libc::SIGSEGV, libc::SIGBUS]);
 
-/// Signals that may be postponed.
-pub(crate) const POSTPONABLE: u64 = {
-    let mut all = ALL_BUT_LIBCS & !signal_bit(libc::SIGKILL) & !signal_bit(libc::SIGSTOP) & !signal_bit(libc::SIGABRT);
-    let mut index = 0;
-    while index < AT_ONCE.len() {
-        all &= !signal_bit(AT_ONCE[index]);
+/// Of these, the signals that may be postponed: the kernel raises the others for an instruction.
+const POSTPONABLE: u64 = OURS & !bits(&[libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS, libc::SIGABRT]);
+
+const fn bits(signals: &[i32]) -> u64 {
+    let (mut all, mut index) = (0, 0);
+    while index < signals.len() {
+        all |= signal_bit(signals[index]);
         index += 1;
     }
     all
-};
+}
 
 /// The program's handlers, by signal; zero: none was seen.
 static HANDLERS: [AtomicUsize; 65] = [const { AtomicUsize::new(0) }; 65];
 /// The signals whose handlers were seen.
 static SEEN: AtomicU64 = AtomicU64::new(0);
+/// Of these, the ones whose action the kernel takes away as the signal comes (`SA_RESETHAND`): sent again, it would find none.
+static ONCE: AtomicU64 = AtomicU64::new(0);
 
 /// Whether the program's handlers are set through us.
 static IN_FRONT: AtomicBool = AtomicBool::new(false);
@@ -62,10 +65,19 @@ fn tid() -> u64 {
     rustix::thread::gettid().as_raw_nonzero().get() as u64
 }
 
-/// Puts a handler behind [`on_signal`]; gives the one before.
-pub(crate) fn swap_handler(signal: i32, handler: usize) -> usize {
+/// Puts a handler behind [`on_signal`]; gives the one before. `once`: the kernel takes the action away as the signal comes.
+pub(crate) fn swap_handler(signal: i32, handler: usize, once: bool) -> usize {
+    match once {
+        true => ONCE.fetch_or(signal_bit(signal), Ordering::Relaxed),
+        false => ONCE.fetch_and(!signal_bit(signal), Ordering::Relaxed),
+    };
     SEEN.fetch_or(signal_bit(signal), Ordering::Relaxed);
     HANDLERS[signal as usize].swap(handler, Ordering::AcqRel)
+}
+
+/// What was said with the handler.
+pub(crate) fn is_once(signal: i32) -> bool {
+    ONCE.load(Ordering::Relaxed) & signal_bit(signal) != 0
 }
 
 /// The handler behind [`on_signal`].
@@ -87,14 +99,15 @@ pub(crate) unsafe extern "C-unwind" fn on_signal(
     context: *mut libc::ucontext_t,
 ) {
     let thread = current();
-    if (thread.locks_held.get() | thread.posix_locks.get()) != 0 && thread.postponed.get() == 0 {
+    if (thread.locks_held.get() | thread.posix_locks.get()) != 0
+        && thread.postponed.get() == 0
+        && POSTPONABLE & !ONCE.load(Ordering::Relaxed) & signal_bit(signal) != 0
+    {
         // SAFETY: the kernel's structures, ours until we return.
         unsafe { postpone(thread, signal, &*info, &mut *context) };
         return;
     }
-    let here = 0u8;
-    let outer = thread.handler.replace((&raw const here).addr() | (signal as usize) << SIGNAL);
-    compiler_fence(Ordering::SeqCst);
+    let outer = begin(thread, signal);
     let handler = HANDLERS[signal as usize].load(Ordering::Acquire);
     // SAFETY: the program has said that this is a handler; one that takes the signal alone ignores the rest.
     unsafe {
@@ -102,6 +115,21 @@ pub(crate) unsafe extern "C-unwind" fn on_signal(
             core::mem::transmute(handler);
         handler(signal, info, context);
     }
+    end(thread, outer);
+}
+
+/// A handler of the program's begins, called by the caller of this.
+#[inline(always)]
+pub(crate) fn begin(thread: &ThreadBlock, signal: i32) -> usize {
+    let here = 0u8;
+    let outer = thread.handler.replace((&raw const here).addr() | (signal as usize) << SIGNAL);
+    compiler_fence(Ordering::SeqCst);
+    outer
+}
+
+/// It has come back.
+#[inline(always)]
+pub(crate) fn end(thread: &ThreadBlock, outer: usize) {
     compiler_fence(Ordering::SeqCst);
     thread.handler.set(outer);
 }
@@ -119,7 +147,7 @@ unsafe fn postpone(thread: &ThreadBlock, signal: i32, info: &libc::siginfo_t, co
     unsafe {
         kept.mask.set(mask.read());
         // A signal without a handler still ends the process at once.
-        mask.write(mask.read() | SEEN.load(Ordering::Relaxed) | signal_bit(signal));
+        mask.write(mask.read() | SEEN.load(Ordering::Relaxed) & POSTPONABLE | signal_bit(signal));
     }
     compiler_fence(Ordering::SeqCst);
     thread.postponed.set(signal as u64);
@@ -180,14 +208,15 @@ pub(crate) fn may_be_in_handler() -> bool {
         thread.handler.set(0);
     }
     // A handler that we do not stand in front of has its own signal blocked.
+    let known = [libc::SIG_DFL, libc::SIG_IGN, on_signal as *const () as usize, crate::map::guard::handler()];
     (1..65).any(|signal| {
         blocked & ALL_BUT_LIBCS & signal_bit(signal) != 0
-            && signal_action(signal, None).is_ok_and(|action| {
-                ![libc::SIG_DFL, libc::SIG_IGN, on_signal as *const () as usize].contains(&action.handler)
-            })
+            && signal_action(signal, None).is_ok_and(|action| !known.contains(&action.handler))
     })
 }
 
+/// Whether a handler may run with its own signal not blocked: those of the guard are let through by our own copies.
 fn lets_itself_in(signal: i32) -> bool {
-    signal_action(signal, None).map_or(true, |action| action.flags & libc::SA_NODEFER as u64 != 0)
+    [libc::SIGSEGV, libc::SIGBUS].contains(&signal)
+        || signal_action(signal, None).map_or(true, |action| action.flags & libc::SA_NODEFER as u64 != 0)
 }
