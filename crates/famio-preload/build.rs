@@ -126,6 +126,8 @@ fn fronts(rows: &[&table::Row]) -> String {
          extern _Bool famio_is_known(int fd);\n\
          extern function *volatile famio_next[];\n\
          extern function *famio_find_next(unsigned long index);\n\
+         extern long famio_without_cancel(function *, function *, long, long, long, long, long, long);\n\
+         extern __thread int famio_cancels_at_once __attribute__((tls_model(\"initial-exec\")));\n\
          #pragma GCC visibility pop\n",
     );
     let goes_on = |row: &&&table::Row| ["cancel", "before", "after"].contains(&row.shape.as_str());
@@ -162,6 +164,7 @@ fn fronts(rows: &[&table::Row]) -> String {
             "extern function famio_hook_{name} __attribute__((visibility(\"hidden\")));\n\
              long famio_front_{name}(long a, long b, long c, long d, long e, long f) {{\n  \
              function *next = famio_next[{index}];\n  \
+             if (__builtin_expect(famio_cancels_at_once, 0)) return famio_without_cancel(next, famio_hook_{name}, a, b, c, d, e, f);\n  \
              if (__builtin_expect(next && !{known}((int)a), 1)) {{\n    {tell}return next(a, b, c, d, e, f);\n  }}\n  \
              return famio_hook_{name}(a, b, c, d, e, f);\n}}"
         )

@@ -104,7 +104,23 @@ A name of an atomic file is a glob on
 paths; links are followed, and once a file is open in a process, every other path to it in that process leads to the same
 atomic file.
 
-A signal handler that interrupts a call on an atomic file, in a locked section, and itself calls one gets `EDEADLK`.
+**Signal handlers.** What POSIX lists as async-signal-safe is so on atomic files, too: `open`, `close`, `read`, `write`, `pread`,
+`pwrite` and their vectors, `fsync`, `fdatasync`, `lseek`, `dup`, `dup2`, `fcntl`, `ftruncate`, the `stat` family, `fork`, `_exit` and
+`execve` take no memory from libc's allocator and no lock of libc's, and start no thread, wherever the handler interrupted its thread. A
+handler runs before or after a call on an atomic file and never in the middle of one: a signal that comes while the call holds
+a lock is kept, with its `siginfo_t`, until the lock is free, as the kernel keeps one until its `write` is done. So a handler
+may leave by `siglongjmp`, and `_exit` in one commits. For that the handlers that `sigaction` and `signal` set stand behind a function
+of the library's; the program sees them as it has set them. Exceptions:
+
+- Handlers that are set past these two (`sigset`, or a system call of the program's own), or with `SA_RESETHAND`, or before the library was
+  loaded, run at once. A call on an atomic file that they make after they have interrupted another that holds a lock gets `EDEADLK`.
+- The library's background thread, which settles files and hands them to other processes, is started by the first write to any file,
+  but not in a handler. It starts with the next write to a new file, or SYNC, outside a handler. Until then other processes
+  can't have the files that this one has written. (It is not started with the program: a second thread costs every program time, and
+  keeps it from `unshare(CLONE_NEWUSER)`.)
+- An allocator of the program's own that writes atomic files while it holds its lock must let the thread in it allocate once more, at
+  the first write.
+
 Calls on atomic files are no cancellation points; `open` of any file is none, which is felt where a thread waits in it for the other
 end of a FIFO.
 ";

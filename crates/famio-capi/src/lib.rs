@@ -12,6 +12,10 @@ use core::cell::Cell;
 use famio::posix::Ret;
 use famio::posix::nv::{Table, table_to_use};
 
+/// Memory of its own: a program's allocator may be anything, and may be in the middle of anything.
+#[global_allocator]
+static HEAP: famio::heap::Heap = famio::heap::Heap::new();
+
 thread_local! {
     /// What was said where no table can be used.
     static REFUSED: Cell<bool> = const { Cell::new(false) };

@@ -1,6 +1,6 @@
 //! Hooks with a convention of their own, and the entries that the C shim calls.
 
-use crate::next::Next;
+use crate::next::{Next, find};
 use crate::outcome::{finish, note};
 use core::ffi::{c_char, c_int, c_long, c_void};
 use core::sync::atomic::AtomicBool;
@@ -87,13 +87,16 @@ pub unsafe fn spawn_dup2(actions: *mut c_void, fd: i32, new: i32) -> i32 {
     }
 }
 
+/// libc's.
+pub static VFORK: Next = Next::new(c"vfork");
+/// libc's.
+pub static FORK: Next = Next::new(c"fork");
+
 /// Where [`vfork`] goes on: at libc's.
 extern "C" fn before_vfork() -> *const c_void {
-    static NEXT: Next = Next::new(c"vfork");
-    static FORK: Next = Next::new(c"fork");
     note(process::before_spawn);
     // SAFETY: an address is an address.
-    unsafe { NEXT.get::<*const c_void>().or_else(|| FORK.get()) }.unwrap_or(core::ptr::null())
+    unsafe { VFORK.get::<*const c_void>().or_else(|| FORK.get()) }.unwrap_or(core::ptr::null())
 }
 
 /// `vfork`: libc's, with no frame of ours around it, since the child returns from it first.
@@ -185,12 +188,20 @@ pub unsafe extern "C" fn famio_ioctl(fd: c_int, request: usize, argument: usize)
     finish(|| unsafe { posix::ioctl(fd, request as u32, argument) }) as c_int
 }
 
+/// libc's.
+pub static FCNTL: Next = Next::new(c"fcntl");
+
 /// For the C shim: libc's `fcntl`.
 #[unsafe(no_mangle)]
 pub extern "C" fn famio_next_fcntl() -> *const c_void {
-    static NEXT: Next = Next::new(c"fcntl");
     // SAFETY: an address is an address.
-    unsafe { NEXT.get::<*const c_void>() }.unwrap_or(core::ptr::null())
+    unsafe { FCNTL.get::<*const c_void>() }.unwrap_or(core::ptr::null())
+}
+
+/// For the C shim: libc's `pthread_setcanceltype`, before the constructor has looked it up.
+#[unsafe(no_mangle)]
+pub extern "C" fn famio_find_setcanceltype() -> *const c_void {
+    find(c"pthread_setcanceltype")
 }
 
 /// For the C shim: libc's `vdprintf`.

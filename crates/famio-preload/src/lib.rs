@@ -2,10 +2,10 @@
 
 mod aio;
 mod asynchronous;
-mod early;
 mod entry;
 mod fortify;
 mod fresh;
+mod memory;
 #[macro_use]
 mod jump;
 mod hooks;

@@ -4,7 +4,8 @@ use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use core::{mem, ptr};
 
-/// A function of the next library, looked up once.
+/// A function of the next library, looked up once: at the first call, or, where POSIX lets a signal handler make that, by the
+/// constructor, since the dynamic linker has a lock.
 pub struct Next {
     name: &'static CStr,
     address: AtomicPtr<c_void>,
@@ -16,19 +17,25 @@ impl Next {
         Self { name, address: AtomicPtr::new(ptr::null_mut()) }
     }
 
+    /// Looks it up, if that was not done.
+    pub fn find(&self) -> *mut c_void {
+        let mut address = self.address.load(Ordering::Relaxed);
+        if address.is_null() {
+            address = find(self.name);
+            self.address.store(address, Ordering::Relaxed);
+        }
+        address
+    }
+
     /// As a function pointer of type `F`; `None` where no library has it.
     ///
     /// # Safety
     /// `F` is the type of the function of that name.
     pub unsafe fn get<F: Copy>(&self) -> Option<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-        let mut address = self.address.load(Ordering::Relaxed);
+        let address = self.find();
         if address.is_null() {
-            address = find(self.name);
-            if address.is_null() {
-                return None;
-            }
-            self.address.store(address, Ordering::Relaxed);
+            return None;
         }
         // SAFETY: a function pointer has the size of an address, and the type is the caller's promise.
         Some(unsafe { mem::transmute_copy(&address) })

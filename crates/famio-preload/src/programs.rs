@@ -64,16 +64,18 @@ pub unsafe fn execveat(dirfd: i32, path: *const c_char, argv: Strings, envp: Str
 }
 
 macro_rules! through {
-    ($name:ident, $symbol:literal, ($($argument:ident: $type:ty),*), $program:expr, $environment:expr) => {
+    ($name:ident, $next:ident, $symbol:literal, ($($argument:ident: $type:ty),*), $program:expr, $environment:expr) => {
+        /// libc's.
+        pub static $next: Next = Next::new($symbol);
+
         /// # Safety
         /// As libc's.
         pub unsafe fn $name($($argument: $type),*) -> i32 {
-            static NEXT: Next = Next::new($symbol);
             // SAFETY: the caller's promise, or libc's own.
             let _passing = unsafe { before($program, $environment) };
             // SAFETY: the caller's promise; the type is that function's.
             unsafe {
-                match NEXT.get::<unsafe extern "C" fn($($type),*) -> i32>() {
+                match $next.get::<unsafe extern "C" fn($($type),*) -> i32>() {
                     Some(next) => next($($argument),*),
                     None => {
                         set_errno(-(libc::ENOSYS as isize));
@@ -85,9 +87,9 @@ macro_rules! through {
     };
 }
 
-through!(execvp, c"execvp", (file: *const c_char, argv: Strings), Program::Named(file), environment());
-through!(execvpe, c"execvpe", (file: *const c_char, argv: Strings, envp: Strings), Program::Named(file), envp);
-through!(fexecve, c"fexecve", (fd: i32, argv: Strings, envp: Strings), Program::Open(fd), envp);
+through!(execvp, EXECVP, c"execvp", (file: *const c_char, argv: Strings), Program::Named(file), environment());
+through!(execvpe, EXECVPE, c"execvpe", (file: *const c_char, argv: Strings, envp: Strings), Program::Named(file), envp);
+through!(fexecve, FEXECVE, c"fexecve", (fd: i32, argv: Strings, envp: Strings), Program::Open(fd), envp);
 
 /// For the C shim.
 ///

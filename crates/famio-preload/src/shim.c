@@ -4,6 +4,7 @@
 #include <alloca.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -25,7 +26,43 @@ typedef int fcntl_function(int, int, ...);
 typedef int vdprintf_function(int, const char *, va_list);
 extern fcntl_function *famio_next_fcntl(void);
 extern vdprintf_function *famio_next_vdprintf(void);
+typedef int setcanceltype_function(int, int *);
+extern setcanceltype_function *volatile famio_setcanceltype; /* null before the constructor */
+extern setcanceltype_function *famio_find_setcanceltype(void);
+typedef long call_function(long, long, long, long, long, long);
+
+/* This thread may be cancelled at any instruction. Calls of ours may not: Rust has no way to leave its functions so. */
+__thread int famio_cancels_at_once __attribute__((tls_model("initial-exec")));
+long famio_without_cancel(call_function *next, call_function *call, long a, long b, long c, long d, long e, long f);
 #pragma GCC visibility pop
+
+static setcanceltype_function *setcanceltype(void) {
+  setcanceltype_function *found = famio_setcanceltype;
+  return found ? found : famio_find_setcanceltype();
+}
+
+/* By the type and not by the state: where glibc 2.36 finds a cancellation as it enables the state, pthread_join gets no
+ * PTHREAD_CANCELED. */
+long famio_without_cancel(call_function *next, call_function *call, long a, long b, long c, long d, long e, long f) {
+  setcanceltype_function *set = setcanceltype();
+  int before;
+  set(PTHREAD_CANCEL_DEFERRED, &before);
+  bool ours = !next || famio_is_managed((int)a);
+  long result = ours ? call(a, b, c, d, e, f) : 0;
+  int error = errno;
+  set(before, NULL); /* and what came meanwhile cancels here */
+  errno = error;
+  return ours ? result : next(a, b, c, d, e, f);
+}
+
+int famio_shim_pthread_setcanceltype(int type, int *old) {
+  setcanceltype_function *set = setcanceltype();
+  if (!set) return ENOSYS;
+  if (type == PTHREAD_CANCEL_ASYNCHRONOUS) famio_cancels_at_once = 1; /* before the first moment that counts */
+  int result = set(type, old);
+  if (result == 0 && type == PTHREAD_CANCEL_DEFERRED) famio_cancels_at_once = 0;
+  return result;
+}
 
 /* Waiting for a lock is a cancellation point: libc's function waits, on any descriptor, since locks are the kernel's. */
 int famio_shim_fcntl(int fd, int command, ...) {
@@ -37,6 +74,8 @@ int famio_shim_fcntl(int fd, int command, ...) {
     fcntl_function *next = famio_next_fcntl();
     if (next && !famio_is_managed(fd)) return next(fd, command, argument);
   }
+  if (__builtin_expect(famio_cancels_at_once, 0))
+    return (int)famio_without_cancel(NULL, (call_function *)(void *)famio_fcntl, fd, command, (long)argument, 0, 0, 0);
   return famio_fcntl(fd, command, argument);
 }
 

@@ -1,14 +1,18 @@
-//! The program's handlers of SIGBUS and SIGSEGV stand behind the guard of the library's own copies.
+//! The program's handlers: those of SIGBUS and SIGSEGV stand behind the guard of the library's own copies, the others behind a
+//! function that keeps them out of calls in progress.
 
 use crate::next::Next;
 use crate::outcome::set_errno;
 use core::ptr;
 use famio::map::guard;
+use famio::posix::handlers;
+
+/// libc's.
+pub static SIGACTION: Next = Next::new(c"sigaction");
 
 /// # Safety
 /// As libc's.
 pub unsafe fn sigaction(signal: i32, new: *const libc::sigaction, old: *mut libc::sigaction) -> i32 {
-    static NEXT: Next = Next::new(c"sigaction");
     type Function = unsafe extern "C" fn(i32, *const libc::sigaction, *mut libc::sigaction) -> i32;
     // SAFETY: the caller's promise; the type is that function's.
     unsafe {
@@ -18,8 +22,8 @@ pub unsafe fn sigaction(signal: i32, new: *const libc::sigaction, old: *mut libc
                 set_errno(-(error.errno() as isize));
                 -1
             }
-            None => match NEXT.get::<Function>() {
-                Some(next) => next(signal, new, old),
+            None => match SIGACTION.get::<Function>() {
+                Some(next) => handlers::set(signal, new, old, |signal, new, old| next(signal, new, old)),
                 None => {
                     set_errno(-(libc::ENOSYS as isize));
                     -1

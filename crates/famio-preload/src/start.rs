@@ -1,17 +1,25 @@
 //! The library's constructor and destructor.
 
+use crate::entry::{FCNTL, FORK, VFORK};
 use crate::hooks::NEXT_NAMES;
 use crate::next::find;
+use crate::programs::FEXECVE;
+use crate::signals::SIGACTION;
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
-use famio::posix::process;
+use famio::posix::{handlers, process};
 
 /// libc's functions behind the fronts; null until the constructor has run: the kernel is called directly.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static famio_next: [AtomicPtr<c_void>; NEXT_NAMES.len()] =
     [const { AtomicPtr::new(ptr::null_mut()) }; NEXT_NAMES.len()];
+
+/// libc's `pthread_setcanceltype`, for the C shim: a thread may be cancelled in whatever of ours it calls to get there.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static famio_setcanceltype: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -45,8 +53,13 @@ extern "C" fn constructor() {
     for (name, next) in NEXT_NAMES.iter().zip(&famio_next) {
         next.store(find(name), Ordering::Relaxed);
     }
+    for next in [&SIGACTION, &FCNTL, &VFORK, &FORK, &FEXECVE] {
+        next.find();
+    }
+    famio_setcanceltype.store(find(c"pthread_setcanceltype"), Ordering::Relaxed);
     process::start();
     if process::is_on() && famio::posix::nv::claim_hooks() {
+        handlers::begin();
         crate::outcome::note(process::receive_descriptors);
         crate::entry::famio_in_run.store(famio::posix::run_record::is_joined(), Ordering::Relaxed);
         // SAFETY: the functions stay loaded: the library is linked with -z nodelete.

@@ -4,13 +4,8 @@ mod common;
 
 use common::same;
 
-/// Was a hang: the handler waited for a mutex that the thread below it held.
+/// Was a hang: the handler waited for a mutex that the thread below it held. Then it was `EDEADLK`.
 #[test]
 fn a_handler_makes_the_calls_that_it_interrupts() {
-    let said = same("signals");
-    // Which calls were refused is chance; it is said once.
-    assert!(
-        said.lines().all(|line| line.ends_with("and made another (EDEADLK)")) && said.lines().count() < 2,
-        "{said}"
-    );
+    assert_eq!(same("signals"), "");
 }

@@ -55,6 +55,9 @@ pub mod settings;
 pub mod rule;
 pub(crate) mod sync;
 pub mod sys;
+
+pub mod heap;
+
 pub mod thread;
 
 mod edges;

@@ -3,8 +3,8 @@
 
 use super::registry::files;
 use crate::index::LIVES;
-use crate::sys::{ALL_BUT_LIBCS, Ended, WORDS_MAX, Word, block_signals, restore_signals, wait_for_any};
-use core::sync::atomic::{AtomicU32, Ordering};
+use crate::sys::{Ended, WORDS_MAX, Word, wait_for_any};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use rustix::io::Errno;
 use rustix::thread::futex;
 use rustix::time::Timespec;
@@ -12,6 +12,8 @@ use std::sync::{Arc, OnceLock, Weak};
 
 /// 0: no thread. Else the process id of its process: a forked child has none.
 static OWNER: AtomicU32 = AtomicU32::new(0);
+/// There is something for the thread, but it could not be started.
+static WANTED: AtomicBool = AtomicBool::new(false);
 /// Counts the events; the thread sleeps while it does not change.
 static EVENTS: AtomicU32 = AtomicU32::new(0);
 /// Whether the thread sleeps: `TIMED`, or until the next event.
@@ -47,24 +49,34 @@ pub(super) enum Left {
     More,
 }
 
-/// Starts the thread, once a process.
+/// Starts the thread, once a process. In a call that may be a signal handler's it only is wanted: until another call, at the
+/// latest the next SYNC, writers settle for themselves, and nobody answers at the door.
 pub(super) fn start() {
     if crate::pmem::Lab::current().still {
         return;
     }
     let me = rustix::process::getpid().as_raw_nonzero().get() as u32;
     let seen = OWNER.load(Ordering::Acquire);
+    if seen != me && !crate::thread::may_start() {
+        WANTED.store(true, Ordering::Relaxed);
+        return;
+    }
+    WANTED.store(false, Ordering::Relaxed);
     if seen == me || OWNER.compare_exchange(seen, me, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         notify();
         return;
     }
-    if !begin("famio", work) {
+    if !crate::thread::start("famio", work) {
         OWNER.store(0, Ordering::Release); // writers settle for themselves; the next attach tries again
     }
 }
 
 /// Waits until the thread is there, if it was started: with it, the end of this process is seen at once.
 pub(super) fn wait_until_there() {
+    // Its beginning takes memory of libc's, which this thread may have interrupted.
+    if crate::thread::handlers::may_be_in_handler() {
+        return;
+    }
     for _ in 0..STARTS {
         if LIVES.are_kept() || OWNER.load(Ordering::Acquire) == 0 {
             return;
@@ -108,6 +120,9 @@ pub(super) fn wake() {
 /// There will be work at a quiet moment. One load while the thread is about.
 #[inline]
 pub(super) fn notify() {
+    if WANTED.load(Ordering::Relaxed) {
+        start();
+    }
     if ASLEEP.load(Ordering::SeqCst) == DEEP {
         wake();
     }
@@ -182,6 +197,13 @@ pub(super) struct Watched {
 
 fn work() {
     LIVES.keep();
+    // Of sessions that had begun where it could not be started.
+    let begun: Vec<_> = files().values().cloned().collect();
+    for file in begun {
+        if file.state.load(Ordering::Acquire) == super::atomic::ATTACHED {
+            file.be_seen();
+        }
+    }
     let (mut waiting, mut rung): (Vec<Weak<super::AtomicFile>>, bool) = (Vec::new(), false);
     let (mut remind, mut looked_at_all) = (false, 0);
     loop {
@@ -211,7 +233,7 @@ fn work() {
         }
         remind = ALSO.get().is_some_and(|also| also());
         if LIVES.want_keeper() && LIVES.will_have_keeper() {
-            begin("famio-lives", keep_lives);
+            crate::thread::start("famio-lives", keep_lives);
         }
     }
 }
@@ -226,15 +248,6 @@ fn keep_lives() {
     loop {
         let _ = futex::wait(&forever, futex::Flags::PRIVATE, 0, None);
     }
-}
-
-/// Begins a thread of ours. Whether it could.
-fn begin(name: &str, work: fn()) -> bool {
-    // No signal of the host's is to run its handler on a thread that the host does not know.
-    let before = block_signals(ALL_BUT_LIBCS);
-    let begun = std::thread::Builder::new().name(name.into()).stack_size(256 << 10).spawn(work);
-    restore_signals(before);
-    begun.is_ok()
 }
 
 /// One file's part of a round: whether it is to be looked at again soon, or in a while.

@@ -7,9 +7,9 @@ use crate::map::ahead::Reach;
 use crate::map::{Advice, Mapping, guard, reservation};
 use crate::pmem::{Domain, Medium};
 use crate::sys::file_size_limit;
+use crate::thread::Mutex;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
 use rustix::fs::FallocateFlags;
-use std::sync::Mutex;
 
 /// Zeros to read from where the file has nothing.
 static ZEROS: [u8; 4096] = [0; 4096];
@@ -188,7 +188,7 @@ impl Home {
     /// Sees that the mapping reaches `end`, after the file has grown by a system call.
     pub fn cover(&self, fds: &Descriptors, end: u64) -> Result<()> {
         if end > self.map().reserved() as u64 {
-            let mut maps = self.maps.lock().unwrap_or_else(|poison| poison.into_inner());
+            let mut maps = self.maps.lock();
             self.remap(&mut maps, fds, end)?;
         }
         Ok(())
@@ -213,7 +213,7 @@ impl Home {
     /// Brings the file to `size` bytes, below which everything committed lies. What is above it is nobody's; room for it, up
     /// to `room`, is kept as far as the file system goes along.
     pub fn set_physical(&self, shared: &Shared, fds: &Descriptors, size: u64, room: u64) -> Result<()> {
-        let mut maps = self.maps.lock().unwrap_or_else(|poison| poison.into_inner());
+        let mut maps = self.maps.lock();
         let have = shared.physical.load(Ordering::Acquire);
         shared.physical_next.store(size, Ordering::Release);
         // After a failure the file may be as long already: `physical_next` stays.
@@ -236,7 +236,7 @@ impl Home {
 
     #[cold]
     fn extend(&self, shared: &Shared, fds: &Descriptors, start: u64, end: u64) -> Result<()> {
-        let mut maps = self.maps.lock().unwrap_or_else(|poison| poison.into_inner());
+        let mut maps = self.maps.lock();
         let have = shared.physical.load(Ordering::Acquire);
         if end <= have {
             return Ok(());

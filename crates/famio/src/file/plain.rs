@@ -7,7 +7,7 @@ use super::{Descriptors, UserBuf};
 use crate::map::ahead::Reach;
 use crate::map::{Advice, Mapping, cache};
 use crate::pmem::Domain;
-use crate::thread::Mutex;
+use crate::thread::{Held, Mutex};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
@@ -78,6 +78,8 @@ impl PlainReads {
     /// Maps it, if that was not done; gives its size, which is believed as long as it is `quiet`.
     #[cold]
     fn see(&self, fds: &Descriptors, turns: &Turns, quiet: u64) -> Option<u64> {
+        // In one piece: a handler in the middle would wait for the mapping that it interrupted.
+        let _held = Held::of_process();
         let asked = fds.with(false, |fd| Ok(cache::ask(fd, false)?)).ok()?;
         let size = asked.key.size;
         self.map.get_or_init(|| {

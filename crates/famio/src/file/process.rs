@@ -52,7 +52,7 @@ impl super::AtomicFile {
 /// In a forked child: every file that the parent had open answers `EBUSY` from now on, and nothing of the parent's is
 /// touched. The child opens them itself, as any other process.
 pub fn disown_all() {
-    let _held = Held::of_process(); // memory is freed, which a handler must not do in between
+    let _held = Held::of_process(); // in one piece, for handlers
     crate::sys::internal::begin_child();
     for file in inherited() {
         if !file.is_demoted() {

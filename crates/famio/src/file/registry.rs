@@ -34,7 +34,7 @@ pub(crate) fn remember_for_child() {
 
 /// After a fork, in the parent.
 pub(crate) fn forget_for_child() {
-    let _held = Held::of_process(); // memory is freed, which a handler must not do in between
+    let _held = Held::of_process(); // in one piece, for handlers
     drop(remembered());
 }
 

@@ -10,11 +10,11 @@ use crate::pmem::{Domain, Medium};
 use crate::rule::{Rule, in_order};
 use crate::settings::{Durability, Settings};
 use crate::sys::{InternalFd, read_at, write_at};
+use crate::thread::Mutex;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 /// A journal that this process has made and uses.
 pub(crate) struct Live {
@@ -86,7 +86,7 @@ impl Live {
 
     /// Stores the header with a new state. Durable on return.
     fn store(&self, state: State) -> Result<()> {
-        let mut header = self.header.lock().unwrap_or_else(|poison| poison.into_inner());
+        let mut header = self.header.lock();
         header.state = state;
         self.file
             .run(|journal| header.store(journal, self.medium))
@@ -96,7 +96,7 @@ impl Live {
     /// The journal is complete: marks the file, durably, then says *active*. Commits and stores in the file may follow.
     pub fn activate(&self, file: BorrowedFd<'_>) -> Result<()> {
         let (id, identity) = {
-            let header = self.header.lock().unwrap_or_else(|poison| poison.into_inner());
+            let header = self.header.lock();
             (header.journal_id, header.identity)
         };
         // Its size, its owner and its mode. With the mark the file becomes durable as it was found: a crash takes it back to
@@ -288,7 +288,7 @@ impl Live {
 
     /// Its id.
     pub fn id(&self) -> super::JournalId {
-        self.header.lock().unwrap_or_else(|poison| poison.into_inner()).journal_id
+        self.header.lock().journal_id
     }
 }
 
@@ -355,11 +355,11 @@ impl Keeper for Live {
     }
 
     fn header(&self) -> Header {
-        self.header.lock().unwrap_or_else(|poison| poison.into_inner()).clone()
+        self.header.lock().clone()
     }
 
     fn change(&self, journal: &dyn AsFd, change: &mut dyn FnMut(&mut Header)) -> Result<()> {
-        let mut header = self.header.lock().unwrap_or_else(|poison| poison.into_inner());
+        let mut header = self.header.lock();
         change(&mut header);
         header.store(journal, self.medium).map_err(|e| e.context(format_args!("journal {}", self.path.display())))
     }

@@ -14,6 +14,7 @@ mod description;
 mod direct;
 mod dup;
 pub mod exec;
+pub mod handlers;
 mod inherit;
 mod io;
 mod limits;

@@ -316,7 +316,7 @@ pub(super) fn attach(
     kernel_access: i32,
     position: Option<u64>,
 ) -> Result<Handle> {
-    // It allocates: a handler in between that did so too would wait for the allocator's lock.
+    // In one piece, for handlers: the file is found only by who finds its description, too.
     let _held = Held::of_process();
     if let Some(warning) = config.warning()
         && process::say_once(process::Once::Weakened)

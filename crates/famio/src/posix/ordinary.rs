@@ -2,12 +2,12 @@
 //! has them: for good (a mapping, a queue), or while a stream of libc's is open.
 
 use super::{process, raw};
+use crate::thread::{Guard, Mutex};
 use core::ffi::c_char;
 use libc::stat as Stat;
 use std::ffi::CStr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A file, told from another that got its number.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,8 +46,8 @@ struct Entry {
 static ENTRIES: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-fn change<T>(act: impl FnOnce(&mut MutexGuard<'static, Vec<Entry>>) -> T) -> T {
-    let mut entries = ENTRIES.lock().unwrap_or_else(PoisonError::into_inner);
+fn change<T>(act: impl FnOnce(&mut Guard<'static, Vec<Entry>>) -> T) -> T {
+    let mut entries = ENTRIES.lock();
     let value = act(&mut entries);
     COUNT.store(entries.len(), Ordering::Release);
     value

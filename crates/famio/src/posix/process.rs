@@ -238,6 +238,8 @@ pub(super) fn enter_child() {
         SAID.store(0, Ordering::Relaxed);
         crate::thread::current().posix_locks.set(0);
         crate::thread::current().locks_held.set(0);
+        crate::thread::handlers::forget_postponed();
+        super::handlers::forget();
         super::spare::forget();
         inherit::forget();
         file::disown_all();
@@ -351,10 +353,9 @@ pub(super) fn say_error(path: &CStr, error: &crate::Error) {
     }
 }
 
-/// Whether the library has read its configuration. Before, the caller may be the program's allocator, at its first call.
-#[inline]
-pub fn has_started() -> bool {
-    STATE.load(Ordering::Acquire) >= ON
+/// Whether files are managed, or may be yet.
+pub(super) fn may_be_on() -> bool {
+    ![OFF, OVER].contains(&STATE.load(Ordering::Acquire))
 }
 
 /// Whether files are managed.

@@ -75,7 +75,7 @@ pub(super) fn sweep() -> bool {
         LEAVING.store(stay.into_inner(), Ordering::Relaxed);
         !LEAVING.load(Ordering::Relaxed).is_null()
     };
-    // With no lock: a file's end takes a while. But it frees memory, which a handler must not do in between.
+    // With no lock: a file's end takes a while. In one piece, for handlers.
     let _held = Held::of_process();
     drop(files);
     left

@@ -185,7 +185,7 @@ fn copy_all(
 ) -> Result<()> {
     let cores = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count() as usize);
     let most = if threads > 0 { threads } else { cores.min(bytes.div_ceil(BYTES_PER_THREAD) as usize) };
-    let share = moves.len().div_ceil(most.clamp(1, 64)).max(1);
+    let share = moves.len().div_ceil(crate::thread::sharing(most.clamp(1, 64))).max(1);
     let work = |moves: &[Move]| moves.iter().try_for_each(|m| copy_one(file, image, m, medium, progress));
     if moves.len() <= share {
         return work(moves);

@@ -1,6 +1,7 @@
-//! That this thread holds a lock, or is about to: a signal handler that interrupts it must see so.
+//! That this thread holds a lock, or is about to: a handler of a signal that comes meanwhile waits (`handlers`), and one that
+//! can't be kept waiting must see so.
 
-use super::current;
+use super::{current, handlers};
 use core::cell::Cell;
 use core::sync::atomic::{Ordering, compiler_fence};
 
@@ -16,7 +17,7 @@ impl Held {
         Self::count(&current().locks_held)
     }
 
-    /// A lock of the process, or a call that allocates.
+    /// A lock of the process, or what is to happen in one piece.
     #[inline]
     pub fn of_process() -> Self {
         Self::count(&current().posix_locks)
@@ -36,5 +37,10 @@ impl Drop for Held {
     fn drop(&mut self) {
         compiler_fence(Ordering::SeqCst);
         self.0.set(self.0.get() - 1);
+        // A signal that comes after the count is low enough is not postponed.
+        compiler_fence(Ordering::SeqCst);
+        if current().postponed.get() != 0 {
+            handlers::deliver();
+        }
     }
 }

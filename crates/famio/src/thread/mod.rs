@@ -1,13 +1,16 @@
 //! The state of one thread: a small block of words that needs no destructor, so that it works before the first
 //! constructor, after the last destructor and in a signal handler.
 
+pub(crate) mod handlers;
 mod held;
 mod mutex;
 mod passage;
+mod start;
 
 pub(crate) use held::Held;
 pub(crate) use mutex::{Guard, Mutex};
 pub(crate) use passage::Passage;
+pub(crate) use start::{may_start, sharing, start};
 
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -35,7 +38,12 @@ pub struct ThreadBlock {
     pub(crate) places_serial: Cell<u64>,
     /// Where this thread's last copies went to and came from: two of each, the latest first.
     pub(crate) places: [Cell<usize>; 4],
-    more_spare: [Cell<u64>; 3],
+    /// The signal that waits for the end of a call (see `handlers`); zero: none.
+    pub(crate) postponed: Cell<u64>,
+    /// The innermost handler of the program's that runs, by its place on the stack; zero: none.
+    pub(crate) handler: Cell<usize>,
+    /// Not zero: a thread of the library's.
+    pub(crate) ours: Cell<u64>,
     not_sync: PhantomData<*mut ()>,
 }
 

@@ -10,3 +10,12 @@ struct famio_thread {
 __thread struct famio_thread famio_thread_words __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 struct famio_thread *famio_thread_block(void) { return &famio_thread_words; }
+
+/* A signal that waits for the end of a call; laid out by thread/handlers.rs. Apart from the block, since it is rarely used. */
+struct famio_postponed {
+    uint64_t words[18];
+};
+
+static __thread struct famio_postponed postponed __attribute__((tls_model("initial-exec")));
+
+struct famio_postponed *famio_postponed_signal(void) { return &postponed; }

@@ -2,7 +2,7 @@
 //! gets and no handler sees; and it ends when no file has had a lease for a while.
 
 use crate::file::registry::files;
-use crate::sys::{ALL_BUT_LIBCS, block_signals, restore_signals, signal_bit, syscall};
+use crate::sys::{signal_bit, syscall};
 use core::ptr::null;
 use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::time::Timespec;
@@ -34,18 +34,18 @@ pub(super) fn wake() -> bool {
         }
         return true; // one that has not begun yet looks at everything first
     }
+    if !crate::thread::may_start() {
+        return false;
+    }
     if OWNER.compare_exchange(seen, me, Ordering::SeqCst, Ordering::SeqCst).is_err() {
         return true;
     }
     TID.store(0, Ordering::SeqCst);
-    // No signal of the host's is to run its handler on a thread that the host does not know.
-    let before = block_signals(ALL_BUT_LIBCS);
-    let started = std::thread::Builder::new().name("famio-lease".into()).stack_size(256 << 10).spawn(work);
-    restore_signals(before);
-    if started.is_err() {
+    let started = crate::thread::start("famio-lease", work);
+    if !started {
         OWNER.store(0, Ordering::SeqCst);
     }
-    started.is_ok()
+    started
 }
 
 fn work() {

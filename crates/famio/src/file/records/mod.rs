@@ -19,10 +19,11 @@ use crate::journal::live::Live;
 use crate::journal::records::{Batch, Block, Preparation, RecordLog};
 use crate::pmem::{Lab, Medium};
 use crate::rule::{Rule, holds};
+use crate::thread::{Guard, Mutex};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use settle::Settling;
 use state::Open;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// A journal of records and the file that it protects.
 pub(crate) struct Records {
@@ -54,8 +55,8 @@ pub(crate) struct Records {
 /// A journal up to so long is not worth shrinking: about its first two segments.
 const RESTING: u64 = 2 << 20;
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
+    mutex.lock()
 }
 
 impl Records {

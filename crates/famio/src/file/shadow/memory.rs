@@ -88,7 +88,11 @@ impl Shadow {
     /// The same, for a copy.
     #[inline]
     pub(super) fn notes_for_copy(&self) -> Option<&Notes> {
-        self.notes.get_or_init(|| Notes::new(self.ours.reserved() as u64).ok()).as_ref()
+        if self.notes.get().is_none() {
+            let _held = crate::thread::Held::of_process(); // in one piece: a handler in the middle would wait for it
+            self.notes.get_or_init(|| Notes::new(self.ours.reserved() as u64).ok());
+        }
+        self.notes()
     }
 
     /// The memory, if its descriptor is still ours: the program may have closed what it did not open.

@@ -41,7 +41,11 @@ fn watch() -> Option<&'static Watch> {
     if crate::pmem::Lab::current().unwatched {
         return None;
     }
-    WATCH.get_or_init(|| Watch::open().ok()).as_ref()
+    if WATCH.get().is_none() {
+        let _held = crate::thread::Held::of_process(); // in one piece: a handler in the middle would wait for it
+        WATCH.get_or_init(|| Watch::open().ok());
+    }
+    WATCH.get()?.as_ref()
 }
 
 impl Watch {

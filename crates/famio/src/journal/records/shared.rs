@@ -8,10 +8,11 @@ use crate::pmem::Medium;
 use crate::rule::{Rule, holds, in_order};
 use crate::sys::internal::InUse;
 use crate::sys::{InternalFd, open_again};
+use crate::thread::Mutex;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use rustix::fs::OFlags;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// The pages of zeros of one write.
 const ZEROS_AT_ONCE: usize = 48;
@@ -39,10 +40,6 @@ pub(super) struct Shared {
     preparing: Mutex<()>,
     /// A flush of the journal failed somewhere: what a commit covers may be lost although its own flush reports success.
     failed: AtomicBool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
@@ -118,7 +115,7 @@ impl Shared {
 
     /// Prepares segments until there are `count`. Off the log's lock; one at a time.
     pub fn prepare(&self, count: usize) -> Result<()> {
-        let _preparing = lock(&self.preparing);
+        let _preparing = self.preparing.lock();
         while self.prepared() < count {
             let prepared = self.prepared();
             let Some(place) = self.geometry.places().nth(prepared) else { return Ok(()) };
@@ -153,7 +150,7 @@ impl Shared {
 
     /// Gives back the space of all segments but the first `count`; they are not in use.
     pub fn shrink(&self, count: usize) -> Result<()> {
-        let _preparing = lock(&self.preparing);
+        let _preparing = self.preparing.lock();
         if count < self.prepared() {
             in_order(
                 Rule::CountOfRecordsBeforeCut,

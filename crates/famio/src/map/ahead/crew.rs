@@ -1,7 +1,6 @@
 //! A few background threads for the whole process: started when there is work, gone when there was none for a while. They
 //! have all signals blocked, and a forked child has none of them: it starts its own.
 
-use crate::sys::{ALL_BUT_LIBCS, block_signals, restore_signals};
 use crate::thread::{Guard, Mutex};
 use core::ops::Range;
 use core::ptr::null_mut;
@@ -123,12 +122,7 @@ fn ask_with(crew: &'static Crew, mut state: Guard<'_, State>, asked: Asked, part
 }
 
 fn start(crew: &'static Crew) -> bool {
-    // No signal of the host's is to run its handler on a thread that the host does not know.
-    let before = block_signals(ALL_BUT_LIBCS);
-    let builder = std::thread::Builder::new().name("famio-map".into()).stack_size(256 << 10);
-    let started = builder.spawn(move || serve(crew));
-    restore_signals(before);
-    started.is_ok()
+    crate::thread::start("famio-map", move || serve(crew))
 }
 
 fn serve(crew: &Crew) {
@@ -161,7 +155,7 @@ mod tests {
 
     impl Work for Told {
         fn work(&self, range: Range<usize>, _: u32) {
-            assert_ne!(block_signals(0) & crate::sys::signal_bit(libc::SIGUSR1), 0, "signals are blocked");
+            assert_ne!(crate::sys::block_signals(0) & crate::sys::signal_bit(libc::SIGUSR1), 0, "signals are blocked");
             self.0.lock().unwrap().send(range).unwrap();
         }
     }

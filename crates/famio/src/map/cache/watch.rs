@@ -3,7 +3,7 @@
 
 use super::{clear, drop_like, pressure};
 use crate::map::ahead::crew;
-use crate::sys::{ALL_BUT_LIBCS, InternalFd, block_signals, high_duplicate, restore_signals};
+use crate::sys::{InternalFd, high_duplicate};
 use crate::thread::Mutex;
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
@@ -112,12 +112,9 @@ fn start(watch: &'static Watch, state: &mut State) -> crate::error::Result<()> {
     state.limit =
         pressure::limit_events().and_then(|path| inotify::add_watch(&inotify, &*path, WatchFlags::MODIFY).ok());
     let stall = pressure::stalls();
-    // No signal of the host's is to run its handler on a thread that the host does not know.
-    let before = block_signals(ALL_BUT_LIBCS);
-    let builder = std::thread::Builder::new().name("famio-watch".into()).stack_size(256 << 10);
-    let started = builder.spawn(move || listen(watch, &heard, stall.as_ref()));
-    restore_signals(before);
-    started.map_err(|_| crate::error::Error::new(libc::EAGAIN))?;
+    if !crate::thread::start("famio-watch", move || listen(watch, &heard, stall.as_ref())) {
+        return Err(crate::error::Error::new(libc::EAGAIN));
+    }
     state.inotify = Some(inotify);
     Ok(())
 }

@@ -3,6 +3,7 @@
 use super::{Fault, Frame, Range, entry};
 use crate::error::Result;
 use crate::sys::{self, SignalAction};
+use crate::thread::handlers;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering::*, fence};
 
@@ -136,6 +137,11 @@ pub unsafe fn host_action(
     Some(Ok(()))
 }
 
+/// The address of our handler.
+pub(crate) fn handler() -> usize {
+    handle as *const () as usize
+}
+
 unsafe extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel calls with its own structures, ours to change until we return.
     unsafe {
@@ -238,6 +244,8 @@ unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
             if action.flags & libc::SA_NODEFER as u64 != 0 && action.mask & sys::signal_bit(signal) == 0 {
                 sys::unblock_signals(sys::signal_bit(signal));
             }
+            let thread = crate::thread::current();
+            let outer = handlers::begin(thread, signal);
             // SAFETY: the host said that this is a handler, and of which kind.
             unsafe {
                 if action.flags & libc::SA_SIGINFO as u64 != 0 {
@@ -249,6 +257,7 @@ unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
                     handler(signal);
                 }
             }
+            handlers::end(thread, outer);
         }
     }
 }

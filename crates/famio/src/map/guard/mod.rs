@@ -8,6 +8,7 @@
 mod chain;
 mod entry;
 
+pub(crate) use chain::handler;
 pub use chain::{host_action, install};
 
 use core::mem::MaybeUninit;

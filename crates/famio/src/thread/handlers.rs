@@ -1,0 +1,222 @@
+//! The program's signal handlers, and calls of ours. A handler runs before a system call or after it, never in the middle, and may
+//! leave by `siglongjmp`; a call of ours that holds a lock is to be the same to it. So where a handler would begin in such a call,
+//! its signal is *postponed*: kept in the thread with its `siginfo_t`, the handled signals blocked, and sent again when the last
+//! lock is free. That costs a call without a signal one load.
+//!
+//! It needs our function in front of the handler (`posix::handlers`). A handler that got there past libc's `sigaction` and
+//! `signal` runs at once, and calls that it makes get `EDEADLK` (`posix::lock`).
+
+use super::{ThreadBlock, current};
+use crate::sys::{ALL_BUT_LIBCS, block_signals, restore_signals, signal_action, signal_bit, syscall};
+use core::cell::Cell;
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, compiler_fence};
+
+/// Signals whose handlers we stand in front of: all that can have one, but for libc's own, and those of the guard of our own copies.
+pub(crate) const OURS: u64 = ALL_BUT_LIBCS & !bits(&[libc::SIGKILL, libc::SIGSTOP, libc::SIGSEGV, libc::SIGBUS]);
+
+/// Of these, the signals that may be postponed: the kernel raises the others for an instruction.
+const POSTPONABLE: u64 = OURS & !bits(&[libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS, libc::SIGABRT]);
+
+const fn bits(signals: &[i32]) -> u64 {
+    let (mut all, mut index) = (0, 0);
+    while index < signals.len() {
+        all |= signal_bit(signals[index]);
+        index += 1;
+    }
+    all
+}
+
+/// The program's handlers, by signal; zero: none was seen.
+static HANDLERS: [AtomicUsize; 65] = [const { AtomicUsize::new(0) }; 65];
+/// The signals whose handlers were seen.
+static SEEN: AtomicU64 = AtomicU64::new(0);
+/// Of these, the ones whose action the kernel takes away as the signal comes (`SA_RESETHAND`): sent again, it would find none.
+static ONCE: AtomicU64 = AtomicU64::new(0);
+
+/// Whether the program's handlers are set through us.
+static IN_FRONT: AtomicBool = AtomicBool::new(false);
+
+/// From now on handlers are set through `posix::handlers`.
+pub(crate) fn stand_in_front() {
+    IN_FRONT.store(true, Ordering::Relaxed);
+}
+
+/// A signal that waits in its thread. `tls.c` holds it, zeroed.
+#[repr(C)]
+struct Postponed {
+    /// The signals that were blocked before it came.
+    mask: Cell<u64>,
+    thread: Cell<u64>,
+    info: Cell<[u64; 16]>,
+}
+
+const _: () = assert!(size_of::<Postponed>() == 144 && size_of::<libc::siginfo_t>() == 128);
+
+unsafe extern "C" {
+    safe fn famio_postponed_signal() -> *const Postponed;
+}
+
+fn postponed() -> &'static Postponed {
+    // SAFETY: it lives as long as its thread, and all-zero bytes are a valid one.
+    unsafe { &*famio_postponed_signal() }
+}
+
+fn tid() -> u64 {
+    rustix::thread::gettid().as_raw_nonzero().get() as u64
+}
+
+/// Puts a handler behind [`on_signal`]; gives the one before. `once`: the kernel takes the action away as the signal comes.
+pub(crate) fn swap_handler(signal: i32, handler: usize, once: bool) -> usize {
+    match once {
+        true => ONCE.fetch_or(signal_bit(signal), Ordering::Relaxed),
+        false => ONCE.fetch_and(!signal_bit(signal), Ordering::Relaxed),
+    };
+    SEEN.fetch_or(signal_bit(signal), Ordering::Relaxed);
+    HANDLERS[signal as usize].swap(handler, Ordering::AcqRel)
+}
+
+/// What was said with the handler.
+pub(crate) fn is_once(signal: i32) -> bool {
+    ONCE.load(Ordering::Relaxed) & signal_bit(signal) != 0
+}
+
+/// The handler behind [`on_signal`].
+pub(crate) fn handler(signal: i32) -> usize {
+    HANDLERS[signal as usize].load(Ordering::Acquire)
+}
+
+/// In `ThreadBlock::handler`, above where on the stack it runs: its signal.
+const SIGNAL: u32 = 56;
+
+/// What the kernel calls for every handler that was seen. `extern "C-unwind"`, and nothing to be dropped: a handler may end its
+/// thread.
+///
+/// # Safety
+/// As a handler with `SA_SIGINFO`.
+pub(crate) unsafe extern "C-unwind" fn on_signal(
+    signal: i32,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::ucontext_t,
+) {
+    let thread = current();
+    if (thread.locks_held.get() | thread.posix_locks.get()) != 0
+        && thread.postponed.get() == 0
+        && POSTPONABLE & !ONCE.load(Ordering::Relaxed) & signal_bit(signal) != 0
+    {
+        // SAFETY: the kernel's structures, ours until we return.
+        unsafe { postpone(thread, signal, &*info, &mut *context) };
+        return;
+    }
+    let outer = begin(thread, signal);
+    let handler = HANDLERS[signal as usize].load(Ordering::Acquire);
+    // SAFETY: the program has said that this is a handler; one that takes the signal alone ignores the rest.
+    unsafe {
+        let handler: unsafe extern "C-unwind" fn(i32, *mut libc::siginfo_t, *mut libc::ucontext_t) =
+            core::mem::transmute(handler);
+        handler(signal, info, context);
+    }
+    end(thread, outer);
+}
+
+/// A handler of the program's begins, called by the caller of this.
+#[inline(always)]
+pub(crate) fn begin(thread: &ThreadBlock, signal: i32) -> usize {
+    let here = 0u8;
+    let outer = thread.handler.replace((&raw const here).addr() | (signal as usize) << SIGNAL);
+    compiler_fence(Ordering::SeqCst);
+    outer
+}
+
+/// It has come back.
+#[inline(always)]
+pub(crate) fn end(thread: &ThreadBlock, outer: usize) {
+    compiler_fence(Ordering::SeqCst);
+    thread.handler.set(outer);
+}
+
+/// # Safety
+/// `info` and `context` are the kernel's, for this signal.
+unsafe fn postpone(thread: &ThreadBlock, signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) {
+    let kept = postponed();
+    // SAFETY: both are 128 bytes; a `siginfo_t` is plain words.
+    kept.info.set(unsafe { (&raw const *info).cast::<[u64; 16]>().read() });
+    kept.thread.set(tid());
+    // The first word of libc's set is the kernel's: what our return makes the mask of the interrupted call.
+    let mask = (&raw mut context.uc_sigmask).cast::<u64>();
+    // SAFETY: inside `context`.
+    unsafe {
+        kept.mask.set(mask.read());
+        // A signal without a handler still ends the process at once.
+        mask.write(mask.read() | SEEN.load(Ordering::Relaxed) & POSTPONABLE | signal_bit(signal));
+    }
+    compiler_fence(Ordering::SeqCst);
+    thread.postponed.set(signal as u64);
+}
+
+/// In a forked child, whose thread holds no lock any more: the signal was its parent's.
+pub(crate) fn forget_postponed() {
+    if current().postponed.get() != 0 {
+        deliver();
+    }
+}
+
+/// After the thread's last lock became free, with a signal that waits.
+#[cold]
+pub(super) fn deliver() {
+    let thread = current();
+    if (thread.locks_held.get() | thread.posix_locks.get()) != 0 {
+        return;
+    }
+    let kept = postponed();
+    let (signal, info, mask) = (thread.postponed.replace(0), kept.info.get(), kept.mask.get());
+    let (process, tid) = (rustix::process::getpid().as_raw_nonzero().get() as usize, tid());
+    // Else this is a child that was forked meanwhile: the signal is its parent's.
+    if kept.thread.get() == tid {
+        let (tid, signal) = (tid as usize, signal as usize);
+        // SAFETY: `info` is read; the signal comes when it is not blocked any more, which is below.
+        unsafe {
+            let info = (&raw const info) as usize;
+            if syscall(libc::SYS_rt_tgsigqueueinfo, [process, tid, signal, info, 0, 0]) < 0 {
+                // A queue that is full, or a sandbox: without what came with it.
+                syscall(libc::SYS_tgkill, [process, tid, signal, 0, 0, 0]);
+            }
+        }
+    }
+    // What the guard of our own copies has let through in the meantime stays so.
+    let guarded = if thread.guard_ready.get() != 0 { signal_bit(libc::SIGBUS) | signal_bit(libc::SIGSEGV) } else { 0 };
+    restore_signals(mask & !guarded);
+}
+
+/// Whether this thread may be in a handler of the program's, and so in the middle of anything: of libc's allocator, say. False is
+/// certain, but for a handler that was set past libc, with `SA_NODEFER`. For slow paths: system calls. In a program that calls the
+/// library by its own functions, which are not for handlers, always false.
+#[cold]
+pub(crate) fn may_be_in_handler() -> bool {
+    if !IN_FRONT.load(Ordering::Relaxed) {
+        return false;
+    }
+    let thread = current();
+    let blocked = block_signals(0);
+    let running = thread.handler.get();
+    if running != 0 {
+        let here = 0u8;
+        let (place, signal) = (running & ((1 << SIGNAL) - 1), (running >> SIGNAL) as i32);
+        // One that was left by `siglongjmp` lies below us, or had its signal let through again.
+        if place > (&raw const here).addr() && (blocked & signal_bit(signal) != 0 || lets_itself_in(signal)) {
+            return true;
+        }
+        thread.handler.set(0);
+    }
+    // A handler that we do not stand in front of has its own signal blocked.
+    let known = [libc::SIG_DFL, libc::SIG_IGN, on_signal as *const () as usize, crate::map::guard::handler()];
+    (1..65).any(|signal| {
+        blocked & ALL_BUT_LIBCS & signal_bit(signal) != 0
+            && signal_action(signal, None).is_ok_and(|action| !known.contains(&action.handler))
+    })
+}
+
+/// Whether a handler may run with its own signal not blocked: those of the guard are let through by our own copies.
+fn lets_itself_in(signal: i32) -> bool {
+    [libc::SIGSEGV, libc::SIGBUS].contains(&signal)
+        || signal_action(signal, None).map_or(true, |action| action.flags & libc::SA_NODEFER as u64 != 0)
+}
