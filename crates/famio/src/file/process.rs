@@ -41,7 +41,7 @@ pub fn release_all() {
 impl super::AtomicFile {
     /// A descriptor of the library's, which may stand in for one of the program's, has another number from now on.
     pub(crate) fn renumber(old: RawFd, new: RawFd) {
-        let all: Vec<_> = files().clone();
+        let all: Vec<_> = files().values().cloned().collect();
         for file in all {
             file.fds.renumber(old, new);
             file.lease.renumber(old, new);

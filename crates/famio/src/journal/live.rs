@@ -80,7 +80,7 @@ impl Live {
             pool.remove_if_empty();
             return Err(e);
         }
-        *live.made_in.lock().unwrap_or_else(|poison| poison.into_inner()) = Some(pool);
+        *live.made_in.lock() = Some(pool);
         Ok(live)
     }
 
@@ -110,7 +110,7 @@ impl Live {
             || mark::set(file, &mark).and_then(|()| mark::persist(file, self.durability, self.medium)),
             || self.store(State::Active),
         )?;
-        *self.made_in.lock().unwrap_or_else(|poison| poison.into_inner()) = None;
+        *self.made_in.lock() = None;
         Ok(())
     }
 
@@ -142,7 +142,7 @@ impl Live {
     fn remove(&self, file: BorrowedFd<'_>) -> Result<()> {
         let own = self.file.identity();
         // By its path: that takes no descriptor, and there may be none left.
-        if remove_if(&lock(&self.place), own)? {
+        if remove_if(&self.place.lock(), own)? {
             return Ok(());
         }
         let made = self.path.parent().and_then(|folder| Pool::at(folder, None).ok());
@@ -172,7 +172,7 @@ impl Live {
             removed => removed.and_then(|()| mark::persist(file, self.durability, self.medium)),
         };
         if unmarked.is_ok() {
-            match self.made_in.lock().unwrap_or_else(|poison| poison.into_inner()).take() {
+            match self.made_in.lock().take() {
                 Some(pool) => {
                     let _ = pool.remove(&self.name);
                     pool.remove_if_empty();
@@ -188,7 +188,7 @@ impl Live {
     /// what came later.
     pub fn suspect(&self) {
         // Best effort: where even this fails, what the header says is still right, as nothing more is committed.
-        let mut header = self.header.lock().unwrap_or_else(|poison| poison.into_inner());
+        let mut header = self.header.lock();
         if header.state != State::Clean {
             header.state = State::Suspect;
             let _ = self.file.run(|journal| header.store(journal, self.medium));
@@ -206,7 +206,7 @@ impl Live {
             rustix::fs::statx(rustix::fs::CWD, path, flags, rustix::fs::StatxFlags::INO)
                 .map(|stat| (rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino) == own)
         };
-        let mut place = lock(&self.place);
+        let mut place = self.place.lock();
         let is_there = leads_here(&place) == Ok(true);
         if is_there && (self.pool.is_some() || !thorough) {
             return true;
@@ -270,7 +270,7 @@ impl Live {
         }
         let path = pool.path_of(&self.name);
         self.file.set_name(path.as_os_str().as_bytes(), false)?;
-        let before = core::mem::replace(&mut *lock(&self.place), path);
+        let before = core::mem::replace(&mut *self.place.lock(), path);
         // Where the file was moved away from it. No error: it is a leftover, which no file finds.
         let _ = remove_if(&before, own);
         Ok(())
@@ -290,10 +290,6 @@ impl Live {
     pub fn id(&self) -> super::JournalId {
         self.header.lock().journal_id
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poison| poison.into_inner())
 }
 
 /// Removes a journal that stands in the way and holds nothing: of an earlier session, whose end could not remove it (its folder was

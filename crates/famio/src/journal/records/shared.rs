@@ -104,7 +104,7 @@ impl Shared {
 
     /// The journal lies in another file, by what `change` does to its descriptor: no segment is made or given back meanwhile.
     pub fn move_by(&self, change: impl FnOnce() -> Result<()>) -> Result<()> {
-        let _preparing = lock(&self.preparing);
+        let _preparing = self.preparing.lock();
         change()
     }
 
