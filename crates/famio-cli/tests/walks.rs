@@ -123,7 +123,7 @@ fn no_path_is_too_long() {
 #[test]
 fn no_folder_is_too_deep() {
     let crashed = Crashed::new();
-    let mut here = openat(CWD, &crashed.folder(), OFlags::DIRECTORY, Mode::empty()).unwrap();
+    let mut here = openat(CWD, crashed.folder(), OFlags::DIRECTORY, Mode::empty()).unwrap();
     for level in 0..10_000 {
         mkdirat(&here, "d", Mode::RWXU).unwrap();
         here = openat(&here, "d", OFlags::DIRECTORY, Mode::empty()).unwrap();

@@ -17,11 +17,12 @@ use std::path::{Path, PathBuf};
 
 /// Whether a path is a program, or a library that one loads, rather than a place for data.
 pub fn is_one(path: &Path) -> bool {
-    let Ok(file) = File::open(path) else { return false };
-    let Ok(found) = file.metadata() else { return false };
+    // Asked before it is opened: a FIFO would wait for a writer.
+    let Ok(found) = std::fs::metadata(path) else { return false };
     if !found.is_file() {
         return false;
     }
+    let Ok(file) = File::open(path) else { return false };
     let executable = std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o111 != 0;
     match elf::read(&file) {
         Ok(Kind::NotElf) => {
