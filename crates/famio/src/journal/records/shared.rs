@@ -123,6 +123,10 @@ impl Shared {
                     format!("the journal has reached its limit of {} bytes", self.limit),
                 ));
             }
+            if place.end() > crate::sys::file_size_limit() {
+                let what = "the journal: the limit on file sizes (ulimit -f) leaves it no room";
+                return Err(Error::with(libc::ENOSPC, what));
+            }
             let (fd, separate) = self.another()?;
             let zeros = || zero(fd.as_fd(), self.medium, place).and_then(|()| self.medium.fdatasync(fd.as_fd()));
             let counted = || self.change_header(&mut |header| self.geometry.put(prepared + 1, &mut header.geometry));
