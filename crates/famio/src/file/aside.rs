@@ -34,11 +34,15 @@ fn check_limit(needed: u64) -> Result<()> {
 }
 
 impl AtomicFile {
-    /// Whether the limit on file sizes leaves room for a session.
+    /// Whether the limit on file sizes leaves room for a session, whatever is written. Where protection is required, what there is
+    /// has to do: a journal that reaches the limit is full (`ENOSPC`).
     ///
     /// # Errors
     /// `EFBIG`.
     pub fn check_limit(&self) -> Result<()> {
+        if self.settings.require {
+            return Ok(());
+        }
         check_limit(self.settings.journal_limit.saturating_mul(2))
     }
 

@@ -125,6 +125,10 @@ impl Shared {
                     format!("the journal has reached its limit of {} bytes", self.limit),
                 ));
             }
+            if place.end() > crate::sys::file_size_limit() {
+                let what = "the journal: the limit on file sizes (ulimit -f) leaves it no room";
+                return Err(Error::with(libc::ENOSPC, what));
+            }
             let mut separate = false;
             let mut zeros = || {
                 self.on_another(|fd, of_its_own| {
