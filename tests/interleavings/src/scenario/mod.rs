@@ -36,5 +36,5 @@ pub fn run(times: usize, scenario: fn()) {
 
 fn arena() -> Arc<Arena> {
     let file = rustix::fs::memfd_create("famio-interleavings", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-    Arc::new(Arena::create(file).unwrap())
+    Arc::new(Arena::create(file, std::path::Path::new("/nonexistent")).unwrap())
 }
