@@ -6,7 +6,7 @@ use super::lost;
 use super::policy::Nearly;
 use super::run_record::{
     Joined, MORE_LOST, MORE_SELECTED, MORE_SYNCED, PROTECTED, SAID_DETAILS, SAID_GLOBS, SAID_LOST, SAID_SYNCED, Slot,
-    TOP_ENDED, UNSEEN, joined, room,
+    TOP_ENDED, UNSEEN, joined, may_say, room,
 };
 use crate::sys;
 use core::sync::atomic::Ordering;
@@ -53,6 +53,9 @@ impl Line {
     }
 
     fn say(&self) {
+        if !may_say() {
+            return;
+        }
         sys::notice_parts(&[&self.bytes[..self.length]]);
     }
 }
@@ -69,7 +72,8 @@ pub(super) fn at_end(config: &Config) -> bool {
     }
     let is_last = !joined.others_run();
     let state = record.state.load(Ordering::Acquire);
-    if !is_top && !(is_last && state & TOP_ENDED != 0) {
+    let speaks = is_top || (is_last && state & TOP_ENDED != 0);
+    if !speaks {
         return false;
     }
     let has_lost = say_lost(joined);
