@@ -363,4 +363,6 @@ fn another_users_part_is_not_judged() {
     // The loader must be able to read the library, which a folder of root's may forbid: then it says so itself.
     let (code, said) = place.run(&["--atomic", "no", "sh", "-c", script]);
     assert!(code == 0 && !said.contains("selected no file"), "{code} {said}");
+    let (code, said) = place.run(&["--require", "--atomic", "no", "sh", "-c", script]);
+    assert!(code == 0 && said.contains("could not be watched"), "{code} {said}");
 }

@@ -84,9 +84,7 @@ pub(super) fn at_end(config: &Config) -> bool {
         // What still runs may yet write them.
         is_unprotected |= is_last && say_globs(joined, config);
     }
-    if is_last || is_top {
-        say_details(joined, state);
-    }
+    say_details(joined, config, state);
     if is_last {
         joined.remove();
     }
@@ -205,15 +203,25 @@ fn add_nearest(line: &mut Line, joined: &Joined, config: &Config, glob: usize) {
     }
 }
 
-/// What `--verbose` asks for.
-fn say_details(joined: &Joined, state: u32) {
-    let Some(settings) = joined.details() else { return };
-    if !is_first(joined, SAID_DETAILS) {
+/// What `--verbose` asks for; and with `require`, that not all of the run was seen.
+fn say_details(joined: &Joined, config: &Config, state: u32) {
+    let details = joined.details();
+    let is_partial = state & UNSEEN != 0 && (details.is_some() || config.settings.require);
+    if !(details.is_some() || is_partial) || !is_first(joined, SAID_DETAILS) {
         return;
     }
-    for text in settings.split(|&byte| byte == b'\n').filter(|text| !text.is_empty()) {
-        Line::new().add(text).say();
+    if let Some(settings) = details {
+        for text in settings.split(|&byte| byte == b'\n').filter(|text| !text.is_empty()) {
+            Line::new().add(text).say();
+        }
+        say_selected(joined, state);
     }
+    if is_partial {
+        Line::new().add(b"a part of the run could not be watched: it has another user, root or configuration").say();
+    }
+}
+
+fn say_selected(joined: &Joined, state: u32) {
     for slot in &joined.record.selected {
         let mut room = room();
         let Some(path) = slot.path(&mut room) else { continue };
@@ -224,9 +232,6 @@ fn say_details(joined: &Joined, state: u32) {
     }
     if state & MORE_SELECTED != 0 {
         Line::new().add(b"selected: more files than are listed").say();
-    }
-    if state & UNSEEN != 0 {
-        Line::new().add(b"a part of the run could not be watched: it has another user, root or configuration").say();
     }
 }
 
