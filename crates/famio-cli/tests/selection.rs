@@ -324,6 +324,30 @@ fn doctor_says_what_selects_a_file() {
     assert!(of_folder.starts_with("ok glob FAMIO_ATOMIC '*.db': selects 1 file now, first "), "{of_folder}");
 }
 
+/// What a daemon has at descriptor 2 is a file of its own.
+#[test]
+fn messages_go_to_no_file_of_the_programs() {
+    let Some(place) = Place::new() else { return };
+    let program = r#"
+        #include <fcntl.h>
+        #include <unistd.h>
+        int main(void) {
+          for (int fd = 0; fd < 3; fd++) close(fd);
+          for (int fd = 0; fd < 3; fd++) if (open("own", O_RDWR | O_CREAT, 0644) != fd) return 1;
+          return write(2, "data", 4) != 4;
+        }"#;
+    std::fs::write(place.path("closes.c"), program).unwrap();
+    assert!(
+        Command::new("cc").arg("-o").arg(place.path("closes")).arg(place.path("closes.c")).status().unwrap().success()
+    );
+    assert_eq!(place.run(&["--atomic", "no", "./closes"]), (0, String::new()));
+    assert_eq!(std::fs::read_to_string(place.path("own")).unwrap(), "data");
+    // A log is for messages.
+    let (code, said) = place.run(&["--atomic", "no", "sh", "-c", "exec 2>>log; ./w own"]);
+    assert_eq!((code, said.as_str()), (0, ""));
+    assert!(std::fs::read_to_string(place.path("log")).unwrap().contains("--atomic no selected no file"));
+}
+
 /// What is not watched is not judged: a process of another user can't take part.
 #[test]
 fn another_users_part_is_not_judged() {
@@ -339,4 +363,6 @@ fn another_users_part_is_not_judged() {
     // The loader must be able to read the library, which a folder of root's may forbid: then it says so itself.
     let (code, said) = place.run(&["--atomic", "no", "sh", "-c", script]);
     assert!(code == 0 && !said.contains("selected no file"), "{code} {said}");
+    let (code, said) = place.run(&["--require", "--atomic", "no", "sh", "-c", script]);
+    assert!(code == 0 && said.contains("could not be watched"), "{code} {said}");
 }

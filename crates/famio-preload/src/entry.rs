@@ -159,7 +159,7 @@ pub static famio_in_run: AtomicBool = AtomicBool::new(false);
 /// For the C fronts: a file that is not atomic is synced.
 #[unsafe(no_mangle)]
 pub extern "C" fn famio_synced(fd: c_int) {
-    note(|| posix::run_record::synced(fd));
+    note(|| posix::run_notes::synced(fd));
 }
 
 /// For the front of `close`: an atomic file's descriptor, or one of the library's own.

@@ -5,15 +5,16 @@ use crate::settings::{Layer, Origins};
 use famio::posix::run_record;
 use std::ffi::{CString, OsString};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The value of the variable that says: none.
 pub const NONE: &str = "none";
 const PREFIX: &str = "famio-run-";
 const FILE: &str = "record";
+const PAGE: usize = 4096;
 
 /// Makes one for this process and what it will be; with `verbose` the settings are said at the end.
 pub fn make(layer: &Layer, origins: &Origins, verbose: bool) -> Result<PathBuf, String> {
@@ -57,9 +58,12 @@ fn make_in(base: &Path, me: u32, bytes: &[u8]) -> io::Result<PathBuf> {
         PathBuf::from(OsString::from_vec(name.into_bytes()))
     };
     let path = folder.join(FILE);
-    let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).and_then(|mut file: File| {
-        file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
-        file.write_all(bytes)
+    let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).and_then(|file: File| {
+        file.set_permissions(PermissionsExt::from_mode(0o600))?;
+        file.set_len(bytes.len() as u64)?;
+        // Most of it is empty, and takes no room until something is noted there.
+        let mut parts = bytes.chunks(PAGE).enumerate().filter(|(_, part)| part.iter().any(|&byte| byte != 0));
+        parts.try_for_each(|(index, part)| file.write_all_at(part, (index * PAGE) as u64))
     });
     written.inspect_err(|_| remove(&path))?;
     Ok(path)

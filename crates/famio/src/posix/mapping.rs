@@ -2,7 +2,7 @@
 
 use super::demote::demote_file;
 use super::description::Description;
-use super::{Ret, fail, lock, process, raw, run_record, table, verify};
+use super::{Ret, fail, lock, process, raw, run_notes, table, verify};
 use crate::error::{Error, Result};
 use crate::file::shadow::{self, MapRequest, Mapped};
 use crate::map::Advice;
@@ -203,7 +203,7 @@ pub fn msync(addr: usize, length: usize, flags: i32) -> Ret {
         // SAFETY: changes no memory.
         let done = unsafe { raw!(SYS_msync, addr, length, flags) };
         if done == 0 && flags & libc::MS_SYNC != 0 {
-            run_record::synced_map(addr);
+            run_notes::synced_map(addr);
         }
         done
     };
@@ -215,7 +215,7 @@ pub fn msync(addr: usize, length: usize, flags: i32) -> Ret {
         }
         match shadow::msync(addr, length) {
             Ok(()) => {
-                run_record::protected();
+                run_notes::protected();
                 checked
             }
             Err(error) => said(&error),

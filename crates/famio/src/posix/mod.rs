@@ -38,6 +38,7 @@ pub mod process;
 mod report;
 mod rings;
 mod route;
+pub mod run_notes;
 pub mod run_record;
 mod seek;
 mod size;

@@ -4,7 +4,7 @@ use super::config::Config;
 use super::description::{EMULATED, Handle};
 use super::meant::{asks_for_data, is_open, may_match, wanted, wanted_now};
 use super::open_plain::{self, Opened, Tried, try_open};
-use super::{Ret, demote, fail, lock, ordinary, policy, process, raw, run_record, table, unreadable};
+use super::{Ret, demote, fail, lock, ordinary, policy, process, raw, run_notes, table, unreadable};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
 use crate::thread::Held;
@@ -76,7 +76,7 @@ unsafe fn open_other(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -
         if !is_late {
             if fd >= 0 && flags & libc::O_DSYNC != 0 && flags & libc::O_ACCMODE != libc::O_RDONLY {
                 // Each write will be a SYNC.
-                run_record::synced(fd as RawFd);
+                run_notes::synced(fd as RawFd);
             }
             return fd;
         }
@@ -278,7 +278,7 @@ pub(super) unsafe fn open_atomic(
     }
     let attached = attach(config, fd, said, flags & (libc::O_ACCMODE | EMULATED | O_ATOMIC), kernel_access, Some(0));
     if let Ok(handle) = &attached {
-        run_record::opened(fd, dirfd, said, handle.path(), flags);
+        run_notes::opened(handle.file().key(), dirfd, said, handle.path(), flags);
     }
     match attached {
         Ok(handle) if !cut || (handle.file().size() == 0 && !has_set_id(fd)) => fd as Ret,
@@ -394,7 +394,7 @@ unsafe fn join(fd: RawFd, path: *const c_char) -> Ret {
     let access = flags & libc::O_ACCMODE;
     match attach(config, fd, said, flags & (libc::O_ACCMODE | EMULATED), access, Some(position.max(0) as u64)) {
         Ok(handle) => {
-            run_record::opened(fd, libc::AT_FDCWD, said, handle.path(), flags);
+            run_notes::opened(handle.file().key(), libc::AT_FDCWD, said, handle.path(), flags);
             fd as Ret
         }
         Err(error) => {

@@ -6,7 +6,7 @@ use super::lost;
 use super::policy::Nearly;
 use super::run_record::{
     Joined, MORE_LOST, MORE_SELECTED, MORE_SYNCED, PROTECTED, SAID_DETAILS, SAID_GLOBS, SAID_LOST, SAID_SYNCED, Slot,
-    TOP_ENDED, UNSEEN, joined, room,
+    TOP_ENDED, UNSEEN, joined, may_say, room,
 };
 use crate::sys;
 use core::sync::atomic::Ordering;
@@ -53,6 +53,9 @@ impl Line {
     }
 
     fn say(&self) {
+        if !may_say() {
+            return;
+        }
         sys::notice_parts(&[&self.bytes[..self.length]]);
     }
 }
@@ -69,7 +72,8 @@ pub(super) fn at_end(config: &Config) -> bool {
     }
     let is_last = !joined.others_run();
     let state = record.state.load(Ordering::Acquire);
-    if !is_top && !(is_last && state & TOP_ENDED != 0) {
+    let speaks = is_top || (is_last && state & TOP_ENDED != 0);
+    if !speaks {
         return false;
     }
     let has_lost = say_lost(joined);
@@ -80,9 +84,7 @@ pub(super) fn at_end(config: &Config) -> bool {
         // What still runs may yet write them.
         is_unprotected |= is_last && say_globs(joined, config);
     }
-    if is_last || is_top {
-        say_details(joined, state);
-    }
+    say_details(joined, config, state);
     if is_last {
         joined.remove();
     }
@@ -201,15 +203,25 @@ fn add_nearest(line: &mut Line, joined: &Joined, config: &Config, glob: usize) {
     }
 }
 
-/// What `--verbose` asks for.
-fn say_details(joined: &Joined, state: u32) {
-    let Some(settings) = joined.details() else { return };
-    if !is_first(joined, SAID_DETAILS) {
+/// What `--verbose` asks for; and with `require`, that not all of the run was seen.
+fn say_details(joined: &Joined, config: &Config, state: u32) {
+    let details = joined.details();
+    let is_partial = state & UNSEEN != 0 && (details.is_some() || config.settings.require);
+    if !(details.is_some() || is_partial) || !is_first(joined, SAID_DETAILS) {
         return;
     }
-    for text in settings.split(|&byte| byte == b'\n').filter(|text| !text.is_empty()) {
-        Line::new().add(text).say();
+    if let Some(settings) = details {
+        for text in settings.split(|&byte| byte == b'\n').filter(|text| !text.is_empty()) {
+            Line::new().add(text).say();
+        }
+        say_selected(joined, state);
     }
+    if is_partial {
+        Line::new().add(b"a part of the run could not be watched: it has another user, root or configuration").say();
+    }
+}
+
+fn say_selected(joined: &Joined, state: u32) {
     for slot in &joined.record.selected {
         let mut room = room();
         let Some(path) = slot.path(&mut room) else { continue };
@@ -220,9 +232,6 @@ fn say_details(joined: &Joined, state: u32) {
     }
     if state & MORE_SELECTED != 0 {
         Line::new().add(b"selected: more files than are listed").say();
-    }
-    if state & UNSEEN != 0 {
-        Line::new().add(b"a part of the run could not be watched: it has another user, root or configuration").say();
     }
 }
 

@@ -4,11 +4,11 @@
 //! The memory is a file in a folder that `famio run` has made for this user alone. A process maps it at its start, and has no
 //! descriptor of it. Nothing here allocates or waits: it is called from signal handlers, and in children of `vfork`.
 
-use super::policy::{self, MOST_TOLD_APART, Marks, Text};
-use super::{config, fail, maps_list, process, raw};
+use super::policy::{MOST_TOLD_APART, Text};
+use super::{config, fail, process, raw};
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::ffi::{CStr, CString};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::ffi::CString;
 use std::os::fd::RawFd;
 
 /// The environment variable with the path of the file.
@@ -20,8 +20,6 @@ const PATH: usize = 208;
 const WORDS: usize = MOST_TOLD_APART / 64;
 /// Largest file that is mapped.
 const LARGEST: i64 = 1 << 20;
-/// So many syncs of a process are looked at; later ones only now and then.
-const ALL_SYNCS: usize = 256;
 
 /// The process that `famio run` became has ended.
 pub(super) const TOP_ENDED: u32 = 1;
@@ -97,7 +95,7 @@ impl Slot {
         Some(&room[..length])
     }
 
-    fn is(&self, device: u64, inode: u64) -> bool {
+    pub fn is(&self, device: u64, inode: u64) -> bool {
         self.state.load(Ordering::Acquire) == WRITTEN
             && self.device.load(Ordering::Relaxed) == device
             && self.inode.load(Ordering::Relaxed) == inode
@@ -130,9 +128,8 @@ pub(super) struct Joined {
 }
 
 static JOINED: AtomicPtr<Joined> = AtomicPtr::new(ptr::null_mut());
-static SYNCS: AtomicUsize = AtomicUsize::new(0);
-static MAP_SYNCS: AtomicUsize = AtomicUsize::new(0);
-static HAS_PROTECTED: AtomicBool = AtomicBool::new(false);
+/// Standard error when the process started: device and inode.
+static STDERR: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// The record, where `famio run` has made one.
 #[inline]
@@ -162,7 +159,7 @@ pub fn new_file(top: u32, globs: &[u8], labels: &[String], details: Option<&str>
     bytes
 }
 
-fn hash(bytes: &[u8]) -> u64 {
+pub(super) fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
@@ -210,12 +207,26 @@ pub(super) fn join() {
         let joined = Joined { record, text, path, device: of.0, inode: of.1 };
         JOINED.store(Box::into_raw(Box::new(joined)), Ordering::Release);
     }
+    if let Ok(stat) = super::open::stat_of(libc::STDERR_FILENO) {
+        STDERR[0].store(stat.st_dev, Ordering::Relaxed);
+        STDERR[1].store(stat.st_ino, Ordering::Relaxed);
+    }
     enter();
+}
+
+/// Whether descriptor 2 is for messages: a program that closed it may have a file of its own there.
+pub(super) fn may_say() -> bool {
+    let Ok(stat) = super::open::stat_of(libc::STDERR_FILENO) else { return false };
+    let is_first =
+        || STDERR[0].load(Ordering::Relaxed) == stat.st_dev && STDERR[1].load(Ordering::Relaxed) == stat.st_ino;
+    // SAFETY: no memory is passed.
+    let appends = || unsafe { raw!(SYS_fcntl, libc::STDERR_FILENO, libc::F_GETFL) } as i32 & libc::O_APPEND != 0;
+    matches!(stat.st_mode & libc::S_IFMT, libc::S_IFCHR | libc::S_IFIFO) || is_first() || appends()
 }
 
 /// This process runs: at its start, and in a child after `fork`.
 pub(super) fn enter() {
-    HAS_PROTECTED.store(false, Ordering::Relaxed);
+    super::run_notes::begin();
     let Some(joined) = joined() else { return };
     let me = process::pid();
     let live = &joined.record.live;
@@ -323,12 +334,12 @@ impl Record {
     }
 
     /// Whether each of so many globs has selected a file that was written, and such a file was synced.
-    fn is_all_well(&self, globs: usize) -> bool {
+    pub fn is_all_well(&self, globs: usize) -> bool {
         self.state.load(Ordering::Relaxed) & PROTECTED != 0 && has_all(&self.written, globs)
     }
 }
 
-fn has_all(words: &[AtomicU64; WORDS], globs: usize) -> bool {
+pub(super) fn has_all(words: &[AtomicU64; WORDS], globs: usize) -> bool {
     let globs = globs.min(MOST_TOLD_APART);
     words.iter().enumerate().all(|(index, word)| {
         let wanted = match globs.saturating_sub(index * 64) {
@@ -338,98 +349,6 @@ fn has_all(words: &[AtomicU64; WORDS], globs: usize) -> bool {
         };
         word.load(Ordering::Relaxed) & wanted == wanted
     })
-}
-
-/// A file that is meant was opened. `said`: the path of the program's, from `dirfd` on; `real`: the kernel's.
-pub(super) fn opened(fd: RawFd, dirfd: RawFd, said: &CStr, real: &CStr, flags: i32) {
-    let (Some(joined), Some(config)) = (joined(), process::config_nearby()) else { return };
-    let record = joined.record;
-    let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
-    if writes && flags & libc::O_DSYNC != 0 {
-        protected();
-    }
-    if joined.details().is_none() && has_all(&record.written, config.globs.count()) {
-        return;
-    }
-    let mut marks = Marks::default();
-    config.globs.mark(dirfd, said.to_bytes(), real.to_bytes(), &mut marks);
-    for (index, word) in marks.words().into_iter().enumerate() {
-        record.opened[index].fetch_or(word, Ordering::Relaxed);
-        if writes {
-            record.written[index].fetch_or(word, Ordering::Relaxed);
-        }
-    }
-    if joined.details().is_some()
-        && let Some(glob) = (0..MOST_TOLD_APART).find(|&glob| marks.has(glob))
-        && let Ok(stat) = super::open::stat_of(fd)
-        && let Some(slot) = record.put(&record.selected, (stat.st_dev, stat.st_ino), real.to_bytes(), MORE_SELECTED)
-    {
-        slot.detail.store(glob as u32, Ordering::Relaxed);
-        slot.is_written.fetch_or(u32::from(writes), Ordering::Relaxed);
-    }
-}
-
-/// A selected file was synced.
-#[inline]
-pub(super) fn protected() {
-    if !HAS_PROTECTED.load(Ordering::Relaxed) {
-        first_protected();
-    }
-}
-
-#[cold]
-fn first_protected() {
-    HAS_PROTECTED.store(true, Ordering::Relaxed);
-    if let Some(joined) = joined() {
-        joined.record.state.fetch_or(PROTECTED, Ordering::Relaxed);
-    }
-}
-
-/// Whether this sync of the process is looked at.
-fn is_looked_at(joined: &Joined, count: &AtomicUsize) -> bool {
-    let before = count.fetch_add(1, Ordering::Relaxed);
-    (before < ALL_SYNCS || before % 64 == 0)
-        && process::config_nearby().is_some_and(|config| !joined.record.is_all_well(config.globs.count()))
-}
-
-/// A file that is not atomic is synced by this descriptor.
-pub fn synced(fd: RawFd) {
-    let Some(joined) = joined().filter(|joined| is_looked_at(joined, &SYNCS)) else { return };
-    let record = joined.record;
-    let Ok(stat) = super::open::stat_of(fd) else { return };
-    if stat.st_mode & libc::S_IFMT != libc::S_IFREG || stat.st_nlink == 0 {
-        return;
-    }
-    let of = (stat.st_dev, stat.st_ino);
-    // SAFETY: no memory is passed.
-    let flags = unsafe { raw!(SYS_fcntl, fd, libc::F_GETFL) };
-    if flags < 0
-        || flags as i32 & libc::O_ACCMODE == libc::O_RDONLY
-        || record.synced.iter().any(|slot| slot.is(of.0, of.1))
-    {
-        return;
-    }
-    let mut path = Text::new();
-    if policy::descriptor_path(fd, &mut path) {
-        put_synced(record, of, path.get());
-    }
-}
-
-fn put_synced(record: &Record, of: (u64, u64), path: &[u8]) {
-    if process::config_nearby().is_some_and(|config| !config.globs.is_own(path)) {
-        record.put(&record.synced, of, path, MORE_SYNCED);
-    }
-}
-
-/// A map of a file that is not atomic is synced. What is mapped at `address` tells the kernel's list.
-pub(super) fn synced_map(address: usize) {
-    let Some(joined) = joined() else { return };
-    let count = MAP_SYNCS.fetch_add(1, Ordering::Relaxed);
-    let globs = process::config_nearby().map_or(0, |config| config.globs.count());
-    // The list may be long.
-    if (count + 1).is_power_of_two() && !joined.record.is_all_well(globs) {
-        maps_list::shared_file_at(address, |of, path| put_synced(joined.record, of, path));
-    }
 }
 
 #[cfg(test)]

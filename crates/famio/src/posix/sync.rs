@@ -1,17 +1,17 @@
 //! SYNC by its POSIX names.
 
 use super::verify::answer;
-use super::{Ret, raw, run_record, table};
+use super::{Ret, raw, run_notes, table};
 use crate::file::{AtomicFile, shadow};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
 fn commit(fd: RawFd, kernel: impl FnOnce() -> Ret) -> Ret {
     let Some(handle) = table::borrow(fd) else {
-        run_record::synced(fd);
+        run_notes::synced(fd);
         return kernel();
     };
-    run_record::protected();
+    run_notes::protected();
     answer(fd, &handle, || handle.file().sync().map(|()| 0)).unwrap_or_else(kernel)
 }
 
