@@ -203,11 +203,13 @@ impl Log {
     /// The journal lies in another file, by what `change` does to its descriptor. Nobody writes to it meanwhile; who reads finds the
     /// same bytes there.
     pub fn move_by(&self, domain: Domain, change: impl FnOnce() -> Result<()>) -> Result<()> {
-        let _growing = self.growing.lock().map_err(|_| Error::new(libc::EIO))?;
+        let maps = self.growing.lock().map_err(|_| Error::new(libc::EIO))?;
         change()?;
         let file = self.file.get()?;
-        self.map.put_at(file.as_fd(), domain)?;
-        self.medium.watch(file.as_fd(), self.map.base(), self.map.reserved());
+        for map in maps.iter() {
+            map.put_at(file.as_fd(), domain)?;
+            self.medium.watch(file.as_fd(), map.base(), map.reserved());
+        }
         Ok(())
     }
 
