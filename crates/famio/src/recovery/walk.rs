@@ -120,7 +120,11 @@ impl Walk<'_> {
             }
             Err(Errno::NOENT) => self.path.truncate(length), // removed meanwhile
             Err(e) => {
-                self.unexamined(e);
+                let replaced = "no folder any more: it was replaced while the one above was walked through";
+                self.unexamined(match e {
+                    Errno::NOTDIR | Errno::LOOP => Error::with(e.raw_os_error(), replaced),
+                    e => e.into(),
+                });
                 self.path.truncate(length);
             }
         }
