@@ -33,7 +33,7 @@ pub struct InUse<'a> {
 }
 
 /// Tries at what the program keeps from being done, by closing what it did not open.
-const TRIES: u32 = 4;
+pub(crate) const TRIES: u32 = 8;
 
 /// No process can have it.
 const NONE: RawFd = RawFd::MAX;
