@@ -17,6 +17,7 @@ static bool write_all(char letter) {
 static void run(const char *command) {
   int done = system(command);
   CHECK(done == 0);
+  for (int i = 0; i < 3; i++) CHECK(system("true") == 0);
 }
 
 int main(int argc, char **argv) {

@@ -8,12 +8,13 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Whether the journal is where a recovery looks for it. `thorough`: with a look at where the file is.
 pub(super) fn is_found(journal: &Live, cx: Context<'_>, thorough: bool) -> bool {
-    journal
-        .is_named(thorough, || cx.fds.with(false, |fd| Ok((path_of(fd)?, rustix::fs::fstat(fd)?.st_nlink as u64))).ok())
+    let path = || cx.fds.with(false, path_of).ok();
+    let names = || cx.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_nlink as u64)).unwrap_or(0);
+    journal.is_named(thorough, path, names)
 }
 
 /// When a journal was looked for last. To look takes a few system calls, longer than a small SYNC; so it is done at the first SYNC
-/// after some tenth of a millisecond. What is committed in between lies in a journal that is lost, as all that
+/// after about a millisecond. What is committed in between lies in a journal that is lost, as all that
 /// was committed just before it was removed.
 #[derive(Default)]
 pub(super) struct Named(AtomicU64);
@@ -32,12 +33,12 @@ impl Named {
     }
 }
 
-/// Ticks of [`ticks`]: 130 to 520 microseconds at 4 to 1 GHz.
+/// Ticks of [`ticks`]: 0.5 to 2 milliseconds at 4 to 1 GHz.
 #[cfg(target_arch = "x86_64")]
-const INTERVAL: u64 = 1 << 19;
+const INTERVAL: u64 = 1 << 21;
 /// Ticks of [`ticks`], which are of 1 to 40 nanoseconds.
 #[cfg(not(target_arch = "x86_64"))]
-const INTERVAL: u64 = 1 << 13;
+const INTERVAL: u64 = 1 << 15;
 
 /// A counter that is read without a system call; how fast it is does not matter much.
 #[inline]

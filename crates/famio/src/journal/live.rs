@@ -197,8 +197,13 @@ impl Live {
 
     /// Whether a recovery would find the journal by its name. Where that can't be told (after a `chroot`, or without the right to
     /// look), it has to have a name at all. `thorough`: the file may have been moved away from it, too. `file`: the path by which the
-    /// file is known now, and how many names it has.
-    pub fn is_named(&self, thorough: bool, file: impl FnOnce() -> Option<(PathBuf, u64)>) -> bool {
+    /// file is known now; `names`: how many it has.
+    pub fn is_named(
+        &self,
+        thorough: bool,
+        file: impl FnOnce() -> Option<PathBuf>,
+        names: impl FnOnce() -> u64,
+    ) -> bool {
         let own = self.file.identity();
         let leads_here = |path: &Path| {
             let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
@@ -211,7 +216,13 @@ impl Live {
         if is_there && (self.pool.is_some() || !thorough) {
             return true;
         }
-        let Some((file, names)) = file() else { return is_there || self.has_a_name() };
+        let Some(file) = file() else { return is_there || self.has_a_name() };
+        let pool = self.pool.clone().unwrap_or_else(|| file.with_file_name(BESIDE));
+        let path = pool.join(&self.name);
+        if is_there && path == *place {
+            return true;
+        }
+        let names = names();
         if names == 0 {
             return true; // the file is gone, and with it what there was to find
         }
@@ -220,11 +231,6 @@ impl Live {
         }
         // Which of several names counts is not known.
         if is_there && (names > 1 || file.as_os_str().as_bytes().ends_with(b" (deleted)")) {
-            return true;
-        }
-        let pool = self.pool.clone().unwrap_or_else(|| file.with_file_name(BESIDE));
-        let path = pool.join(&self.name);
-        if is_there && path == *place {
             return true;
         }
         match leads_here(&path) {

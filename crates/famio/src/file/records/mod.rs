@@ -133,7 +133,9 @@ impl Engine for Records {
     }
 
     fn finds_journal(&self, cx: Context<'_>) -> bool {
-        is_found(&self.live, cx, self.named.is_due())
+        let is_due = self.named.is_due();
+        // Where nothing is to be committed it is no news that the journal is gone.
+        !is_due && cx.shared().dirty.load(Ordering::Acquire) == 0 || is_found(&self.live, cx, is_due)
     }
 
     fn make_journal_anew(&self, cx: Context<'_>) -> Result<()> {

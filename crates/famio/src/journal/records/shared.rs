@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::journal::Header;
 use crate::pmem::Medium;
 use crate::rule::{Rule, holds, in_order};
-use crate::sys::internal::InUse;
+use crate::sys::internal::{InUse, TRIES};
 use crate::sys::{InternalFd, open_again};
 use crate::thread::Mutex;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -83,7 +83,13 @@ impl Shared {
     /// Does `work` with [`another`](Self::another); again where the program has closed or replaced that meanwhile.
     fn on_another(&self, mut work: impl FnMut(&InUse<'_>, bool) -> Result<()>) -> Result<()> {
         let mut once = || self.another().and_then(|(fd, separate)| work(&fd.get()?, separate));
-        once().or_else(|error| if error.errno() == libc::EBADF { once() } else { Err(error) })
+        for _ in 1..TRIES {
+            match once() {
+                Err(error) if error.errno() == libc::EBADF => {}
+                result => return result,
+            }
+        }
+        once()
     }
 
     /// Whether a flush failed.

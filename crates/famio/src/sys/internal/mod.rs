@@ -13,6 +13,7 @@ pub(crate) use numbers::occupy_standard;
 use crate::error::{Error, Result};
 use crate::near::NEAR;
 use crate::thread::Held;
+use core::cell::Cell;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 use std::ffi::CString;
@@ -27,13 +28,15 @@ pub struct InternalFd(u16);
 pub struct InUse<'a> {
     number: RawFd,
     side: usize,
+    /// It was confirmed, and no call was made with it since.
+    is_fresh: Cell<bool>,
     of: &'a InternalFd,
     _held: Held,
     _on_this_thread: PhantomData<*mut ()>,
 }
 
 /// Tries at what the program keeps from being done, by closing what it did not open.
-const TRIES: u32 = 4;
+pub(crate) const TRIES: u32 = 8;
 
 /// No process can have it.
 const NONE: RawFd = RawFd::MAX;
@@ -88,7 +91,7 @@ impl InternalFd {
         // A signal handler on this thread that wants the number can't wait for it.
         let held = Held::of_process();
         let (number, side) = registry::begin_use(self)?;
-        Ok(InUse { number, side, of: self, _held: held, _on_this_thread: PhantomData })
+        Ok(InUse { number, side, is_fresh: Cell::new(true), of: self, _held: held, _on_this_thread: PhantomData })
     }
 
     /// Does `work` with the descriptor; again where the program has closed or replaced it meanwhile.
@@ -134,7 +137,8 @@ impl Drop for InternalFd {
 /// Confirmed once more, for each call that is made with it: those before may have taken long.
 impl AsFd for InUse<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        let number = if registry::is_at(self.of, self.number) { self.number } else { NONE };
+        let is_there = self.is_fresh.replace(false) || registry::is_at(self.of, self.number);
+        let number = if is_there { self.number } else { NONE };
         // SAFETY: confirmed, and not closed by the library while this is counted as a user; or can't be open.
         unsafe { BorrowedFd::borrow_raw(number) }
     }
