@@ -10,6 +10,8 @@ mod cell;
 mod deferred;
 #[path = "../../../crates/famio/src/index/gate.rs"]
 pub(crate) mod gate;
+#[path = "../../../crates/famio/src/index/growth.rs"]
+mod growth;
 #[path = "../../../crates/famio/src/index/lock.rs"]
 mod lock;
 #[path = "../../../crates/famio/src/index/radix.rs"]

@@ -15,6 +15,13 @@ pub(crate) mod membarrier {
 pub(crate) fn keep_from_children(_at: *mut u8, _len: usize) {}
 
 /// Nobody closes anything here.
-pub(crate) fn high_duplicate(fd: std::os::fd::BorrowedFd<'_>) -> crate::error::Result<std::os::fd::OwnedFd> {
+pub(crate) type InternalFd = std::os::fd::OwnedFd;
+
+/// No limits here.
+pub(crate) fn file_size_limit() -> u64 {
+    i64::MAX as u64
+}
+
+pub(crate) fn high_duplicate(fd: std::os::fd::BorrowedFd<'_>) -> crate::error::Result<InternalFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(fd, 0)?)
 }

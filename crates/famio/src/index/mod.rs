@@ -9,6 +9,7 @@ mod claim;
 mod deferred;
 mod door;
 mod gate;
+mod growth;
 mod lock;
 mod radix;
 mod shared;

@@ -1,0 +1,212 @@
+//! How an arena grows: its memory, in `/dev/shm` and beyond on a disk, and its address space. What was mapped once stays mapped.
+
+use crate::error::{Error, Result};
+use crate::map::huge;
+use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// Address space set aside for a new arena. One that outgrows it is mapped a second time, elsewhere, with [`GROWTH`] times as much.
+pub(super) const RESERVED: usize = 1 << 30;
+pub(super) const GROWTH: usize = 8;
+/// Bounds the index, not memory, which is taken as it grows.
+pub(super) const RESERVED_MAX: usize = 64 << 30;
+/// Less is no use: the program has a limit on address space, and has reached it.
+pub(super) const RESERVED_MIN: usize = 4 << 20;
+const HUGE: u64 = huge::HUGE as u64;
+
+/// What it takes to grow.
+pub(super) struct Growth {
+    /// All mappings ever made, the newest last: references may lead into any of them.
+    maps: Vec<Map>,
+    /// `None` in a forked child, which must not keep the parent's lock on it.
+    file: Option<OwnedFd>,
+    /// Bytes of the arena that lie in `file`, once there is a spill, which has those that follow.
+    in_file: u64,
+    spill: Option<OwnedFd>,
+    /// The folder for it.
+    beside: PathBuf,
+}
+
+/// Address space.
+struct Map {
+    base: *mut u8,
+    len: usize,
+}
+
+// SAFETY: an address range, which any thread may give back.
+unsafe impl Send for Map {}
+
+impl Growth {
+    /// Nothing is taken, and nothing mapped.
+    pub fn new(file: OwnedFd, beside: &Path) -> Self {
+        Self { maps: Vec::new(), file: Some(file), in_file: 0, spill: None, beside: beside.to_path_buf() }
+    }
+
+    /// In a forked child: the arena is the parent's.
+    pub fn forget_files(&mut self) {
+        (self.file, self.spill) = (None, None);
+    }
+
+    #[cfg(test)]
+    pub fn has_spill(&self) -> bool {
+        self.spill.is_some()
+    }
+
+    #[cfg(test)]
+    pub fn count(&self) -> usize {
+        self.maps.len()
+    }
+
+    /// Where the newest mapping begins.
+    pub fn base(&self) -> *mut u8 {
+        self.maps.last().map_or(core::ptr::null_mut(), |map| map.base)
+    }
+
+    /// Address space of the newest mapping.
+    pub fn reserved(&self) -> u64 {
+        self.maps.last().map_or(0, |map| map.len as u64)
+    }
+
+    /// Maps the arena anew, with `len` bytes of address space, or less where there is not so much, and no less than `least`.
+    pub fn map(&mut self, len: usize, least: usize) -> Result<()> {
+        let mut len = len.clamp(RESERVED_MIN, RESERVED_MAX);
+        if len < least {
+            return Err(Error::with(libc::ENOSPC, "the index of an atomic file is full"));
+        }
+        let base = loop {
+            match self.try_map(len) {
+                Ok(base) => break base,
+                Err(e) if len == least.max(RESERVED_MIN) => return Err(Error::from(e).context("mapping an arena")),
+                Err(_) => len = (len / 4).next_multiple_of(4096).max(least).max(RESERVED_MIN), // a limit on address space
+            }
+        };
+        crate::sys::keep_from_children(base, len);
+        self.maps.push(Map { base, len });
+        Ok(())
+    }
+
+    fn try_map(&self, len: usize) -> rustix::io::Result<*mut u8> {
+        let first = self.file.as_ref().filter(|_| self.in_file > 0 || self.spill.is_none()).or(self.spill.as_ref());
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        let base = huge::aligned(first.ok_or(Errno::BUSY)?, len, ProtFlags::READ | ProtFlags::WRITE, flags)?;
+        if self.in_file > 0
+            && let Some(spill) = &self.spill
+        {
+            map_spill(spill, base, self.in_file, len).inspect_err(|_| {
+                // SAFETY: mapped just now, and nobody knows of it.
+                let _ = unsafe { rustix::mm::munmap(base.cast(), len) };
+            })?;
+        }
+        Ok(base)
+    }
+
+    /// Takes memory for `have..want`, or at least for what is below `end`: memory first, then the use of it. A full /dev/shm is an
+    /// error here, not a SIGBUS later. Gives how far it got.
+    pub fn take(&mut self, have: u64, want: u64, end: u64) -> Result<u64> {
+        let allocate = |file: &OwnedFd, from: u64, to: u64| {
+            rustix::fs::fallocate(file, FallocateFlags::empty(), from, to - from).map(|()| to)
+        };
+        let file = self.file.as_ref().ok_or(Error::new(libc::EBUSY))?;
+        if let Some(spill) = &self.spill {
+            let at = have - self.in_file;
+            let got = allocate(spill, at, want - self.in_file).or_else(|_| allocate(spill, at, end - self.in_file));
+            return got.map(|got| got + self.in_file).map_err(|e| self.spill_failed(e));
+        }
+        if leaves_room(file, want - have)
+            && let Ok(got) = allocate(file, have, want)
+        {
+            return Ok(got);
+        }
+        match self.begin_spill(have, want).or_else(|_| self.begin_spill(have, end)) {
+            Ok(got) => Ok(got),
+            // To the last byte. Not so much: just what is needed now.
+            Err(spill) => {
+                let file = self.file.as_ref().ok_or(Error::new(libc::EBUSY))?;
+                let got = allocate(file, have, want).or_else(|_| allocate(file, have, end));
+                got.map_err(|e| Error::from(e).context(format_args!("growing an arena in /dev/shm ({spill})")))
+            }
+        }
+    }
+
+    /// What lies above `have` is in a file on the disk from now on, which has room up to `want`.
+    fn begin_spill(&mut self, have: u64, want: u64) -> Result<u64> {
+        let begun = open_unnamed(&self.beside).and_then(|spill| {
+            rustix::fs::fallocate(&spill, FallocateFlags::empty(), 0, want - have)?;
+            if let Some(map) = self.maps.last() {
+                map_spill(&spill, map.base, have, map.len)?;
+            }
+            Ok(spill)
+        });
+        (self.spill, self.in_file) = (Some(begun.map_err(|e| self.spill_failed(e))?), have);
+        Ok(want)
+    }
+
+    fn spill_failed(&self, e: Errno) -> Error {
+        Error::from(e).context(format_args!("going on in {}", self.beside.display()))
+    }
+
+    /// One call now instead of a fault a page later; where the kernel lacks it, faults do. From the huge page on that the old end
+    /// lies in.
+    pub fn populate(&self, have: u64, want: u64) {
+        let from = if want / HUGE > have / HUGE && self.spill.is_none() { have / HUGE * HUGE } else { want };
+        let at = |offset: u64| self.base().wrapping_add(offset as usize);
+        if !(from < want && huge::gather(at(from), (want - from) as usize)) {
+            // SAFETY: in our mapping, with memory behind it.
+            let _ = unsafe { rustix::mm::madvise(at(have).cast(), (want - have) as usize, Advice::LinuxPopulateWrite) };
+        }
+    }
+}
+
+/// Whether there is room for `bytes` more in the file's memory, and a quarter of all is left: others need some, too, and where there
+/// is none the next file can't even be opened.
+fn leaves_room(file: &OwnedFd, bytes: u64) -> bool {
+    rustix::fs::fstatvfs(file)
+        .is_ok_and(|all| all.f_blocks == 0 || all.f_bavail * all.f_frsize >= bytes + all.f_blocks * all.f_frsize / 4)
+}
+
+/// Puts the spill in the place of what lies above `from` in a mapping: there was nothing yet.
+fn map_spill(spill: &OwnedFd, base: *mut u8, from: u64, len: usize) -> rustix::io::Result<()> {
+    if from >= len as u64 {
+        return Ok(());
+    }
+    let (at, rest) = (base.wrapping_add(from as usize), len - from as usize);
+    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
+    // SAFETY: within a mapping of ours, where nothing was handed out yet.
+    unsafe { rustix::mm::mmap(at.cast(), rest, protection, flags | MapFlags::NORESERVE, spill, 0) }?;
+    crate::sys::keep_from_children(at, rest);
+    Ok(())
+}
+
+/// A file in `folder` that nobody else can open, and that goes with its last descriptor and map.
+fn open_unnamed(folder: &Path) -> rustix::io::Result<OwnedFd> {
+    let mode = Mode::RUSR | Mode::WUSR;
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::EXCL;
+    let low = match rustix::fs::openat(CWD, folder, flags | OFlags::TMPFILE, mode) {
+        Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
+            // Not every file system knows that.
+            let mut random = [0; 16];
+            rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+            let name = folder.join(format!(".famio-{:032x}", u128::from_ne_bytes(random)));
+            let file = rustix::fs::openat(CWD, &name, flags | OFlags::CREATE | OFlags::NOFOLLOW, mode)?;
+            rustix::fs::unlinkat(CWD, &name, AtFlags::empty())?;
+            file
+        }
+        opened => opened?,
+    };
+    crate::sys::high_duplicate(std::os::fd::AsFd::as_fd(&low)).map_err(|e| Errno::from_raw_os_error(e.errno()))
+}
+
+impl Drop for Growth {
+    fn drop(&mut self) {
+        if self.file.is_none() {
+            return; // a forked child's: what lies there is not the arena
+        }
+        for map in &self.maps {
+            // SAFETY: the mapping is ours, and no reference into it outlives the arena, whose this is.
+            let _ = unsafe { rustix::mm::munmap(map.base.cast(), map.len) };
+        }
+    }
+}
