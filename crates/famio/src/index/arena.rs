@@ -11,15 +11,7 @@ use crate::map::huge;
 use crate::sync::Ordering;
 use crate::sys::InternalFd as OwnedFd;
 use core::sync::atomic::{AtomicPtr, AtomicU64};
-<<<<<<< HEAD
-use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags};
-use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
-use std::path::{Path, PathBuf};
-=======
-use std::os::fd::OwnedFd;
 use std::path::Path;
->>>>>>> limits
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// First allocation of memory: the shared state, the radix tree of a small file.
