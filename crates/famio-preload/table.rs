@@ -121,6 +121,9 @@ of the library's; the program sees them as it has set them. Exceptions:
 - An allocator of the program's own that writes atomic files while it holds its lock must let the thread in it allocate once more, at
   the first write.
 
+A thread that may be cancelled at any instruction (`PTHREAD_CANCEL_ASYNCHRONOUS`) is not in the middle of a read, write, SYNC, lock
+or `close` by descriptor, but after it. POSIX allows no other function of files there either; in those (`open`, `stat`) the
+cancellation of such a thread may end the program.
 Calls on atomic files are no cancellation points; `open` of any file is none, which is felt where a thread waits in it for the other
 end of a FIFO.
 ";
