@@ -13,7 +13,9 @@ fn open_family() {
 
 #[test]
 fn reads_writes_sizes_and_stat() {
-    assert_eq!(same("io"), "");
+    // At its end it sets a limit that no journal fits under.
+    let said = same("io");
+    assert!(said.lines().count() == 1 && said.contains("because of a limit on file sizes"), "{said}");
 }
 
 #[test]

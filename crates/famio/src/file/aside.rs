@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::index::{SESSION, TRAVELS};
 use crate::journal::pool::BESIDE;
 use crate::journal::{folder_of, mark};
+use crate::sys::file_size_limit;
 use core::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{Access, AtFlags, accessat};
 use rustix::io::Errno;
@@ -22,8 +23,7 @@ fn is_out_of_reach(errno: i32) -> bool {
 
 /// Journals and arenas are files of the process, which its limit on file sizes (`ulimit -f`) holds for; what lies in them is no
 /// more than twice the journal's own limit.
-fn check_limit(needed: u64) -> Result<()> {
-    let limit = crate::sys::file_size_limit();
+fn check_limit(limit: u64, needed: u64) -> Result<()> {
     if limit >= needed {
         return Ok(());
     }
@@ -34,16 +34,16 @@ fn check_limit(needed: u64) -> Result<()> {
 }
 
 impl AtomicFile {
-    /// Whether the limit on file sizes leaves room for a session, whatever is written. Where protection is required, what there is
+    /// Whether a limit on file sizes leaves room for a session, whatever is written. Where protection is required, what there is
     /// has to do: a journal that reaches the limit is full (`ENOSPC`).
     ///
     /// # Errors
     /// `EFBIG`.
-    pub fn check_limit(&self) -> Result<()> {
+    pub fn check_limit(&self, limit: u64) -> Result<()> {
         if self.settings.require {
             return Ok(());
         }
-        check_limit(self.settings.journal_limit.saturating_mul(2))
+        check_limit(limit, self.settings.journal_limit.saturating_mul(2))
     }
 
     /// Whether the file can be left to the kernel after such an error: nothing of it is anywhere else.
@@ -111,7 +111,7 @@ impl AtomicFile {
 
     /// What a process needs to come to the file's door.
     pub(super) fn check_limit_of_door(&self) -> Result<()> {
-        check_limit(SMALLEST)
+        check_limit(file_size_limit(), SMALLEST)
     }
 
     /// Says it, but not again for the same file in a row.

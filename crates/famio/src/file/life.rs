@@ -86,7 +86,7 @@ impl AtomicFile {
                 self.late_copies_to_kernel();
                 return Ok(None);
             }
-            if let Err(e) = self.check_limit().and_then(|()| self.take_turn(&mut inner)) {
+            if let Err(e) = self.check_limit(crate::sys::file_size_limit()).and_then(|()| self.take_turn(&mut inner)) {
                 return self.leave_to_kernel(&mut inner, e).map(|()| None);
             }
             let begun = crate::sys::monotonic_now();

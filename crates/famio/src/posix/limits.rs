@@ -1,6 +1,6 @@
 //! `RLIMIT_FSIZE`, kept at hand: asking the kernel at each write would cost more than the write.
 
-use super::{Ret, lock, process, raw, table};
+use super::{Ret, lock, process, raw, table, user};
 use crate::error::{Error, Result};
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -57,24 +57,31 @@ pub unsafe fn setrlimit(resource: u32, limit: *const rlimit64) -> Ret {
 /// # Safety
 /// As the system call.
 pub unsafe fn prlimit(pid: i32, resource: u32, new: *const rlimit64, old: *mut rlimit64) -> Ret {
+    // SAFETY: no arguments.
+    let is_self = pid == 0 || pid as Ret == unsafe { raw!(SYS_getpid) };
+    let is_ours = is_self && resource == libc::RLIMIT_FSIZE && !new.is_null();
+    // SAFETY: any bytes are a limit.
+    if is_ours && let Ok(limit) = unsafe { user::get(new) } {
+        hand_back_before(limit);
+    }
     // SAFETY: the caller's promise.
     let result = unsafe { raw!(SYS_prlimit64, pid, resource, new, old) };
-    if result == 0 && !new.is_null() && resource == libc::RLIMIT_FSIZE {
+    if result == 0 && is_ours {
         read();
-        hand_back_what_is_too_small();
     }
     result
 }
 
-/// A journal that reaches the limit would end in errors that a plain file does not give. Its file is the kernel's before that.
+/// A journal that reaches the limit would end in errors that a plain file does not give. Its file is the kernel's before that: under
+/// the limit not even what is in the journal could be ended.
 #[cold]
-fn hand_back_what_is_too_small() {
-    if process::in_vfork_child() || lock::not_reentered().is_err() {
+fn hand_back_before(limit: rlimit64) {
+    if limit.rlim_cur > limit.rlim_max || process::in_vfork_child() || lock::not_reentered().is_err() {
         return;
     }
     let mut all = Vec::new();
     table::for_each(0, u32::MAX, |fd, handle| {
-        if handle.is_live() && !handle.file().settings().require && handle.file().check_limit().is_err() {
+        if handle.is_live() && !handle.file().settings().require && handle.file().check_limit(limit.rlim_cur).is_err() {
             all.push(fd);
         }
     });
