@@ -9,7 +9,7 @@ use super::shared::{MAGIC, Shared};
 use crate::error::{Error, Result};
 use crate::map::huge;
 use crate::sync::Ordering;
-use crate::sys::InternalFd as OwnedFd;
+use crate::sys::InternalFd;
 use core::sync::atomic::{AtomicPtr, AtomicU64};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -32,11 +32,11 @@ pub(crate) struct Arena {
 impl Arena {
     /// Makes a fresh arena in `file`, an empty file on tmpfs. `beside`: a folder for its spill. `ENOSPC` when there is no room in
     /// either.
-    pub fn create(file: OwnedFd, beside: &Path) -> Result<Self> {
+    pub fn create(file: InternalFd, beside: &Path) -> Result<Self> {
         Self::reserving(file, beside, RESERVED)
     }
 
-    fn reserving(file: OwnedFd, beside: &Path, reserved: usize) -> Result<Self> {
+    fn reserving(file: InternalFd, beside: &Path, reserved: usize) -> Result<Self> {
         rustix::fs::ftruncate(&file, 0)?;
         let mut growth = Growth::new(file, beside);
         growth.take(0, FIRST, FIRST)?;

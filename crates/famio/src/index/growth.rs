@@ -2,10 +2,10 @@
 
 use crate::error::{Error, Result};
 use crate::map::huge;
+use crate::sys::InternalFd;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// Address space set aside for a new arena. One that outgrows it is mapped a second time, elsewhere, with [`GROWTH`] times as much.
@@ -22,10 +22,10 @@ pub(super) struct Growth {
     /// All mappings ever made, the newest last: references may lead into any of them.
     maps: Vec<Map>,
     /// `None` in a forked child, which must not keep the parent's lock on it.
-    file: Option<OwnedFd>,
+    file: Option<InternalFd>,
     /// Bytes of the arena that lie in `file`, once there is a spill, which has those that follow.
     in_file: u64,
-    spill: Option<OwnedFd>,
+    spill: Option<InternalFd>,
     /// The folder for it.
     beside: PathBuf,
 }
@@ -41,7 +41,7 @@ unsafe impl Send for Map {}
 
 impl Growth {
     /// Nothing is taken, and nothing mapped.
-    pub fn new(file: OwnedFd, beside: &Path) -> Self {
+    pub fn new(file: InternalFd, beside: &Path) -> Self {
         Self { maps: Vec::new(), file: Some(file), in_file: 0, spill: None, beside: beside.to_path_buf() }
     }
 
@@ -106,7 +106,7 @@ impl Growth {
     /// Takes memory for `have..want`, or at least for what is below `end`: memory first, then the use of it. A full /dev/shm is an
     /// error here, not a SIGBUS later. Gives how far it got.
     pub fn take(&mut self, have: u64, want: u64, end: u64) -> Result<u64> {
-        let allocate = |file: &OwnedFd, from: u64, to: u64| {
+        let allocate = |file: &InternalFd, from: u64, to: u64| {
             rustix::fs::fallocate(file, FallocateFlags::empty(), from, to - from).map(|()| to)
         };
         let file = self.file.as_ref().ok_or(Error::new(libc::EBUSY))?;
@@ -162,13 +162,13 @@ impl Growth {
 
 /// Whether there is room for `bytes` more in the file's memory, and a quarter of all is left: others need some, too, and where there
 /// is none the next file can't even be opened.
-fn leaves_room(file: &OwnedFd, bytes: u64) -> bool {
+fn leaves_room(file: &InternalFd, bytes: u64) -> bool {
     rustix::fs::fstatvfs(file)
         .is_ok_and(|all| all.f_blocks == 0 || all.f_bavail * all.f_frsize >= bytes + all.f_blocks * all.f_frsize / 4)
 }
 
 /// Puts the spill in the place of what lies above `from` in a mapping: there was nothing yet.
-fn map_spill(spill: &OwnedFd, base: *mut u8, from: u64, len: usize) -> rustix::io::Result<()> {
+fn map_spill(spill: &InternalFd, base: *mut u8, from: u64, len: usize) -> rustix::io::Result<()> {
     if from >= len as u64 {
         return Ok(());
     }
@@ -181,7 +181,7 @@ fn map_spill(spill: &OwnedFd, base: *mut u8, from: u64, len: usize) -> rustix::i
 }
 
 /// A file in `folder` that nobody else can open, and that goes with its last descriptor and map.
-fn open_unnamed(folder: &Path) -> rustix::io::Result<OwnedFd> {
+fn open_unnamed(folder: &Path) -> rustix::io::Result<InternalFd> {
     let mode = Mode::RUSR | Mode::WUSR;
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::EXCL;
     let low = match rustix::fs::openat(CWD, folder, flags | OFlags::TMPFILE, mode) {
