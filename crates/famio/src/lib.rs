@@ -51,14 +51,13 @@ compile_error!("Famio is for 64-bit Linux");
 pub mod error;
 pub mod settings;
 
+mod edges;
+mod near;
 #[doc(hidden)]
 pub mod rule;
 pub(crate) mod sync;
 pub mod sys;
 pub mod thread;
-
-mod edges;
-mod near;
 
 pub mod pmem;
 
