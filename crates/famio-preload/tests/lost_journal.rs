@@ -79,7 +79,7 @@ fn a_file_that_moves_away_from_its_journal_takes_it_along() {
     is_found("file", "there/atomic", b'c');
 }
 
-/// Was `EEXIST` at the next write, for good: a journal that says *clean* lay where the next was to be.
+/// A journal that says *clean*, where the next is to be, is no `EEXIST`.
 #[test]
 fn a_clean_journal_that_could_not_be_removed_is_no_hindrance() {
     is_found("known", "there/atomic", b'c');

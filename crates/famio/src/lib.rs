@@ -51,6 +51,8 @@ compile_error!("Famio is for 64-bit Linux");
 pub mod error;
 pub mod settings;
 
+mod edges;
+mod near;
 #[doc(hidden)]
 pub mod rule;
 pub(crate) mod sync;
@@ -59,9 +61,6 @@ pub mod sys;
 pub mod heap;
 
 pub mod thread;
-
-mod edges;
-mod near;
 
 pub mod pmem;
 

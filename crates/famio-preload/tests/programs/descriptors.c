@@ -68,6 +68,15 @@ int main(int argc, char **argv) {
   struct rlimit usual = {1024, 2048};
   CHECK(setrlimit(RLIMIT_NOFILE, &usual) == 0);
   closefrom(3); /* what it has from its parent */
+  if (strcmp(how, "detached") == 0) {
+    /* As a daemon that opens its file before it lets go of its terminal: the first write comes after. */
+    CHECK((atomic = open(path, O_RDWR | O_CREAT, 0600)) >= 0);
+    close(0), close(1), close(2);
+    go_on('a');
+    for (int i = 0; i < 5000; i++) dprintf(2, "a message that nobody reads %d\n", i);
+    go_on('c');
+    raise(SIGKILL);
+  }
   if (strcmp(how, "standard") == 0) {
     /* A daemon without standard descriptors, whose messages go to whatever is there. */
     close(0), close(1), close(2);
