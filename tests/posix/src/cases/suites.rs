@@ -33,8 +33,14 @@ fn mode(s: &mut Script, name: &str, mode: u32) {
     });
 }
 
+/// Where no memory is.
+const BAD: usize = 8;
+
+/// Done to a file.
+type Change = fn(&str);
+
 /// What takes set-user-id bits away, done by a user who is not the owner.
-const CHANGES: [(&str, fn(&str)); 8] = [
+const CHANGES: [(&str, Change); 8] = [
     ("write", |name| {
         let mut s = Script::default();
         let fd = s.open(name, O_RDWR);
@@ -336,7 +342,7 @@ fn splice_errors(s: &mut Script) {
             go(&format!("{what} to nothing"), file, null(), 9999, null(), 1, 0);
             go(&format!("nothing to {what}"), 9999, null(), file, null(), 1, 0);
             go(&format!("{what} from before"), file, &mut -1, writer, null(), 1, 0);
-            go(&format!("{what} from nowhere"), file, 8 as *mut i64, writer, null(), 1, 0);
+            go(&format!("{what} from nowhere"), file, BAD as *mut i64, writer, null(), 1, 0);
         }
         go("to one that appends", reader, null(), append, null(), 1, 0);
         go("to itself", append, null(), append, null(), 1, 0);
