@@ -1,6 +1,6 @@
 //! A hostile host program, beside a plain twin.
 
-mod board;
+pub mod board;
 mod case;
 mod compare;
 mod kill;
