@@ -93,6 +93,9 @@ pub struct Options {
     /// With these classes and no others
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// Without Famio: nothing may be found then, but what kills do
+    #[arg(long)]
+    without_famio: bool,
     /// Steps of a program
     #[arg(long, default_value_t = 120)]
     steps: u32,

@@ -98,6 +98,8 @@ pub struct Space {
     pub base: PathBuf,
     /// Where what was found is kept.
     pub keep: PathBuf,
+    /// Programs run without Famio: what is found then is a defect of this test, or what Famio is for.
+    pub plain: bool,
 }
 
 impl Space {
@@ -109,7 +111,7 @@ impl Space {
         };
         let outside = base.file_name().and_then(|name| name.to_str()).unwrap_or_default().trim_start_matches(PREFIX);
         let keep = options.keep.clone().unwrap_or_else(|| format!("/tmp/{PREFIX}evidence-{outside}").into());
-        let space = Self { base, keep };
+        let space = Self { base, keep, plain: options.without_famio };
         mode(&space.base, 0o755)?;
         for part in ["bin", "disk", "memory"] {
             let path = space.base.join(part);
@@ -135,6 +137,9 @@ impl Space {
 
     /// `famio run` with these globs and options; the program is to follow.
     pub fn famio_run(&self, globs: &[&str], options: &[&str]) -> Command {
+        if self.plain {
+            return Command::new("env");
+        }
         let mut command = Command::new(self.binary("famio"));
         command.arg("run");
         for glob in globs {

@@ -138,6 +138,18 @@ pub fn rest(group: i32, mut moved: impl FnMut() -> u64) -> Option<String> {
     }
 }
 
+/// Where the first of the threads sleeps in the kernel, as words to go on with.
+pub fn place(threads: &str) -> String {
+    let frames = threads.lines().next().and_then(|line| line.rsplit_once("; ")).map_or("", |(_, frames)| frames);
+    let name = frames.split(" < ").next().unwrap_or_default().trim_start_matches("[<0>] ");
+    match name.split('+').next() {
+        None | Some("") => String::new(),
+        Some("wait_for_partner") => ", opening a FIFO".into(),
+        Some("__break_lease") => ", opening a file under a lease".into(),
+        Some(name) => format!(" in {name}"),
+    }
+}
+
 struct Thread {
     path: String,
     name: String,

@@ -81,7 +81,7 @@ fn one(mind: &mut Mind, path: &Path) {
     }
     match mind.random.below(9) {
         0 | 1 if mind.classes.has("truncate") => {
-            let to = [0, 1, 4096, stat.len() / 2, stat.len() + 4096, 1 << 30][mind.random.below(6) as usize];
+            let to = [0, 1, 4096, stat.len() / 2, stat.len() + 4096, 64 << 20][mind.random.below(6) as usize];
             say(&format!("truncate to {to}"), path);
             let _ = file.set_len(to);
             if mind.one_in(2) {

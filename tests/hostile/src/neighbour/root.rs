@@ -52,7 +52,7 @@ pub fn one(space: &Space, what: &[&str], over: &Path, from: &Path) -> Result<Vec
     let detail = format!("famio {words} {} in {}\n{}", over.display(), from.display(), last.join("\n"));
     let mut found = Vec::new();
     match &ended {
-        Ended::Hung(threads) => found.push(Found::new(format!("root: famio {words} hung"), format!("{detail}\n{threads}"))),
+        Ended::Hung(threads) => found.push(Found::new(format!("root: famio {words} hung{}", watch::place(threads)), format!("{detail}\n{threads}"))),
         Ended::Status(status) => {
             if let Some(crash) = ended.crash() {
                 found.push(Found::new(format!("root: famio {words}: {crash}"), detail));

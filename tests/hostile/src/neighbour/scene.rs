@@ -48,7 +48,7 @@ fn hear(ears: &Ears) -> std::sync::MutexGuard<'_, Heard> {
 impl Heard {
     fn note(&mut self, found: Found) {
         if !self.found.iter().any(|other| other.kind == found.kind) {
-            let deeds: Vec<&String> = self.deeds.iter().rev().take(14).collect();
+            let deeds: Vec<&String> = self.deeds.iter().rev().take(8).collect();
             let said: Vec<&String> = self.messages.iter().rev().take(5).collect();
             let lines = |words: &str, of: &[&String]| of.iter().rev().map(|line| format!("\n{words}: {line}")).collect::<String>();
             let detail = found.detail + &lines("the neighbour", &deeds) + &lines("stderr", &said);
@@ -276,7 +276,7 @@ impl<'a> Scene<'a> {
             return Ok(true);
         }
         if let Some(threads) = running.patience.look(running.lines.load(Ordering::Relaxed)) {
-            hear(ears).note(Found::new("the victim hung", threads));
+            hear(ears).note(Found::new(format!("the victim hung{}", watch::place(&threads)), threads));
             watch::kill_group(running.child.id() as i32);
         }
         Ok(false)

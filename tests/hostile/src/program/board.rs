@@ -45,8 +45,6 @@ pub struct Board {
     pub begun: u32,
     /// Calls.
     pub ticks: u32,
-    /// The end was reached.
-    pub over: bool,
     /// Notices can't be seen.
     pub mute: bool,
     /// Something was done that no library sees.
@@ -84,7 +82,6 @@ impl Board {
         Ok(Self {
             begun: word(0),
             ticks: word(8),
-            over: word(16) != 0,
             mute: word(20) != 0,
             strange: word(24) != 0,
             jail: word(28) != 0,

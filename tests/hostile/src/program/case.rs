@@ -1,6 +1,5 @@
 //! A case: all that its seed decides.
 
-use super::board::Board;
 use super::compare;
 use super::kill;
 use super::side::{self, Run};
@@ -152,9 +151,4 @@ impl Case {
         space.keep(name, &part.join("famio"));
         Ok(space.keep(name, &part.join("plain")))
     }
-}
-
-/// Whether the two wrote down the same so far.
-pub fn same_answers(a: &Board, b: &Board) -> bool {
-    a.entries.len() == b.entries.len()
 }

@@ -1,6 +1,6 @@
 //! Whether the program could tell.
 
-use super::board::{ATOMIC, Entry, name_of_errno};
+use super::board::{Entry, name_of_errno};
 use super::case::Case;
 use super::side::{Side, contents};
 use crate::findings::Found;
@@ -55,7 +55,7 @@ pub fn answers(famio: &Side, plain: &Side) -> Option<Found> {
     };
     let before = differs.map_or(String::new(), |(kind, _)| format!("; before: {kind}"));
     if let Some(what) = hung {
-        return Some(Found::new(format!("hung after {}", general(&at)), format!("{what}{before}{}", stderr(famio))));
+        return Some(Found::new(format!("hung after {}{}", general(&at), crate::watch::place(what)), format!("{what}{before}{}", stderr(famio))));
     }
     if let Some(crash) = famio.ended.crash() {
         return Some(Found::new(
@@ -188,9 +188,4 @@ pub fn differ(which: &str, name: &str, a: &[u8], b: &[u8]) -> Found {
         "ends with other bytes"
     };
     Found::new(format!("{which} {what}"), detail)
-}
-
-/// Whether a file's name means an atomic one.
-pub fn is_atomic(file: i8) -> bool {
-    (0..ATOMIC).contains(&file)
 }

@@ -16,7 +16,7 @@ use famio_kill::random::Random;
 use std::time::{Duration, Instant};
 
 /// How long a failure's steps are made fewer.
-const MINIMISING: Duration = Duration::from_secs(20);
+const MINIMISING: Duration = Duration::from_secs(8);
 
 /// Cases until the time is over.
 pub fn campaign(
