@@ -112,7 +112,14 @@ fn scribble(mind: &mut Mind, file: File, path: &Path, length: u64) {
     let length = length.min(1 << 20) as usize;
     // SAFETY: a new map of a file.
     let at = unsafe {
-        libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file.as_raw_fd(), 0)
+        libc::mmap(
+            std::ptr::null_mut(),
+            length,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            0,
+        )
     };
     if at == libc::MAP_FAILED {
         return;
@@ -141,7 +148,14 @@ fn lock(mind: &mut Mind, file: File, path: &Path) {
             _ => libc::fcntl(fd, libc::F_OFD_SETLK, &range),
         }
     };
-    say(&format!("{} {}", ["flock", "F_SETLK", "F_OFD_SETLK"][kind as usize], if done == 0 { "of" } else { "fails of" }), path);
+    say(
+        &format!(
+            "{} {}",
+            ["flock", "F_SETLK", "F_OFD_SETLK"][kind as usize],
+            if done == 0 { "of" } else { "fails of" }
+        ),
+        path,
+    );
     if done == 0 {
         mind.held.push(Held { _file: file, map: None });
     }
@@ -183,11 +197,15 @@ fn search(mind: &Mind, file: &File, path: &Path) {
 
 /// In all that he can open, of files and of processes.
 pub fn look_for_secret(mind: &mut Mind) {
-    let mut places: Vec<PathBuf> = ["/dev/shm".into(), mind.scene.join("sticky/.famio"), mind.scene.join("shared/.famio")].into();
+    let mut places: Vec<PathBuf> =
+        ["/dev/shm".into(), mind.scene.join("sticky/.famio"), mind.scene.join("shared/.famio")].into();
     places.extend(["sticky", "shared", "victim", "victim/.famio"].map(|name| mind.scene.join(name)));
     let numbers: Vec<PathBuf> = entries(Path::new("/proc"))
         .into_iter()
-        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().parse::<u32>().is_ok_and(|id| id != std::process::id())))
+        .filter(|path| {
+            path.file_name()
+                .is_some_and(|name| name.to_string_lossy().parse::<u32>().is_ok_and(|id| id != std::process::id()))
+        })
         .collect();
     if let Some(process) = mind.pick(&numbers) {
         places.push(process.join("fd"));
@@ -249,8 +267,8 @@ pub fn swap(mind: &mut Mind) {
         let _ = std::os::unix::fs::symlink(mind.scene.join(target), &link);
         let _ = std::os::unix::fs::symlink(mind.scene.join("canary/secret"), own.join("v-8"));
         write_file(&own.join("v-7"), b"own");
-        mind.forge.into_folder(&folder.join(".famio"));
-        mind.forge.into_folder(&own.join(".famio"));
+        mind.forge.copy_to(&folder.join(".famio"));
+        mind.forge.copy_to(&own.join(".famio"));
     }
     say("exchanges", &own);
     for _ in 0..40 {

@@ -40,7 +40,7 @@ impl Forge {
     }
 
     /// A copy of each journal, for a folder that he moves about.
-    pub fn into_folder(&self, folder: &Path) {
+    pub fn copy_to(&self, folder: &Path) {
         let _ = std::fs::create_dir(folder);
         for (path, bytes) in &self.journals {
             if let Some(name) = path.file_name() {
@@ -153,7 +153,9 @@ fn change(mind: &mut Mind, bytes: &mut Vec<u8>) {
                     0 => u64::MAX,
                     1 => mind.random.below(8),
                     2 => 1 << mind.random.below(63),
-                    3 => u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default()).wrapping_add(mind.random.below(5)).wrapping_sub(2),
+                    3 => u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default())
+                        .wrapping_add(mind.random.below(5))
+                        .wrapping_sub(2),
                     _ => mind.random.next_u64(),
                 };
                 bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
@@ -219,7 +221,12 @@ fn change_mark(mind: &mut Mind, bytes: &mut Vec<u8>) {
     match mind.random.below(4) {
         0 => {
             bytes.truncate(56);
-            let pools = [mind.scene.join("canary"), mind.scene.join("victim/.famio"), "/dev".into(), mind.scene.join("hostile/fifo")];
+            let pools = [
+                mind.scene.join("canary"),
+                mind.scene.join("victim/.famio"),
+                "/dev".into(),
+                mind.scene.join("hostile/fifo"),
+            ];
             if let Some(pool) = mind.pick(&pools) {
                 let text = pool.to_string_lossy().into_owned();
                 bytes[12..16].copy_from_slice(&(text.len() as u32).to_le_bytes());
@@ -297,7 +304,8 @@ pub fn deep(mind: &mut Mind) {
             let junk = folder.join("junk/.famio");
             let _ = std::fs::create_dir_all(&junk);
             let from = mind.forge.journals.clone();
-            let header = from.first().map_or_else(|| vec![7; 4096], |(_, bytes)| bytes[..bytes.len().min(8192)].to_vec());
+            let header =
+                from.first().map_or_else(|| vec![7; 4096], |(_, bytes)| bytes[..bytes.len().min(8192)].to_vec());
             for number in 0..1000u64 {
                 let mut bytes = header.clone();
                 if number % 2 == 0 && bytes.len() >= 4096 {

@@ -211,13 +211,15 @@ pub fn entries(folder: &Path) -> Vec<PathBuf> {
 pub fn noise(mind: &mut Mind, length: usize) -> Vec<u8> {
     let how = mind.random.below(4);
     (0..length.div_ceil(8))
-        .flat_map(|_| match how {
-            0 => 0u64,
-            1 => u64::MAX,
-            2 => mind.random.below(16),
-            _ => mind.random.next_u64(),
-        }
-        .to_le_bytes())
+        .flat_map(|_| {
+            match how {
+                0 => 0u64,
+                1 => u64::MAX,
+                2 => mind.random.below(16),
+                _ => mind.random.next_u64(),
+            }
+            .to_le_bytes()
+        })
         .take(length)
         .collect()
 }

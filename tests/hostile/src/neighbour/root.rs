@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 
 /// One command over a folder of the scene; what was found.
 pub fn command(space: &Space, scene: &Path, random: &mut Random) -> Result<Vec<Found>, String> {
-    let folders = ["", "hostile", "sticky", "shared", "victim", "hostile/junk", "hostile/walk", "victim/v-3", "hostile/plain"];
+    let folders =
+        ["", "hostile", "sticky", "shared", "victim", "hostile/junk", "hostile/walk", "victim/v-3", "hostile/plain"];
     let over = scene.join(folders[random.below(folders.len() as u64) as usize]);
     let from = scene.join(["", "hostile", "sticky"][random.below(3) as usize]);
     let what: &[&str] = match random.below(8) {
@@ -52,7 +53,10 @@ pub fn one(space: &Space, what: &[&str], over: &Path, from: &Path) -> Result<Vec
     let detail = format!("famio {words} {} in {}\n{}", over.display(), from.display(), last.join("\n"));
     let mut found = Vec::new();
     match &ended {
-        Ended::Hung(threads) => found.push(Found::new(format!("root: famio {words} hung{}", watch::place(threads)), format!("{detail}\n{threads}"))),
+        Ended::Hung(threads) => found.push(Found::new(
+            format!("root: famio {words} hung{}", watch::place(threads)),
+            format!("{detail}\n{threads}"),
+        )),
         Ended::Status(status) => {
             if let Some(crash) = ended.crash() {
                 found.push(Found::new(format!("root: famio {words}: {crash}"), detail));

@@ -50,7 +50,9 @@ impl Heard {
         if !self.found.iter().any(|other| other.kind == found.kind) {
             let deeds: Vec<&String> = self.deeds.iter().rev().take(8).collect();
             let said: Vec<&String> = self.messages.iter().rev().take(5).collect();
-            let lines = |words: &str, of: &[&String]| of.iter().rev().map(|line| format!("\n{words}: {line}")).collect::<String>();
+            let lines = |words: &str, of: &[&String]| {
+                of.iter().rev().map(|line| format!("\n{words}: {line}")).collect::<String>()
+            };
             let detail = found.detail + &lines("the neighbour", &deeds) + &lines("stderr", &said);
             self.found.push(Found { detail, ..found });
         }
@@ -71,7 +73,7 @@ impl<'a> Scene<'a> {
         let folder = space.fresh(on, "scene")?;
         space.empty_shm();
         let secret = format!("FAMIO-SECRET-{seed:016x}");
-        let member = classes.has("group") && seed % 2 == 0;
+        let member = classes.has("group") && seed.is_multiple_of(2);
         let scene = Self { space, folder, seed, classes, secret, member };
         scene.folders().map_err(|error| format!("{}: {error}", scene.folder.display()))?;
         let hostile = scene.folder.join("hostile");
@@ -134,14 +136,20 @@ impl<'a> Scene<'a> {
 
     fn victim(&self, ears: &Ears, seed: u64, rounds: Option<u64>) -> Result<Running, String> {
         let mut command = self.space.famio_run(&["v-*"], &[]);
-        command.arg(self.space.binary("famio-hostile")).args(["victim", "--seed", &seed.to_string(), "--secret", &self.secret]);
+        command.arg(self.space.binary("famio-hostile")).args([
+            "victim",
+            "--seed",
+            &seed.to_string(),
+            "--secret",
+            &self.secret,
+        ]);
         if let Some(rounds) = rounds {
             command.args(["--rounds", &rounds.to_string()]);
         }
         for (path, kind) in self.files() {
             command.arg(format!("{}:{kind}", path.display()));
         }
-        let from = if seed % 2 == 0 { self.folder.join("sticky") } else { "/".into() };
+        let from = if seed.is_multiple_of(2) { self.folder.join("sticky") } else { "/".into() };
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).current_dir(from);
         people::run_as(&mut command, VICTIM, &[VICTIM, GROUP]);
         let mut child = command.spawn().map_err(|error| format!("famio: {error}"))?;
@@ -303,7 +311,8 @@ impl<'a> Scene<'a> {
         for found in root::one(self.space, &["recover"], &self.folder, Path::new("/"))? {
             hear(ears).note(found);
         }
-        let strict: Vec<PathBuf> = self.files().into_iter().filter(|(_, kind)| kind.ends_with("strict")).map(|(path, _)| path).collect();
+        let strict: Vec<PathBuf> =
+            self.files().into_iter().filter(|(_, kind)| kind.ends_with("strict")).map(|(path, _)| path).collect();
         let wrong = hear(ears).oracle.look(&strict, "at the end");
         wrong.into_iter().for_each(|found| hear(ears).note(found));
         let after = self.pictures();
@@ -311,12 +320,18 @@ impl<'a> Scene<'a> {
             let (a, b) = (before.get(path), after.get(path));
             if a != b {
                 let name = path.strip_prefix(&self.folder).unwrap_or(path).display();
-                hear(ears).note(Found::new(format!("{name} was changed, made or removed by somebody who may not"), format!("{a:?}, then {b:?}")));
+                hear(ears).note(Found::new(
+                    format!("{name} was changed, made or removed by somebody who may not"),
+                    format!("{a:?}, then {b:?}"),
+                ));
             }
         }
         for path in super::names::entries(&self.folder.join("hostile")) {
             if path.symlink_metadata().is_ok_and(|stat| stat.uid() != NEIGHBOUR) {
-                hear(ears).note(Found::new("a file that is not his was made in the neighbour's folder", path.display().to_string()));
+                hear(ears).note(Found::new(
+                    "a file that is not his was made in the neighbour's folder",
+                    path.display().to_string(),
+                ));
             }
         }
         Ok(())

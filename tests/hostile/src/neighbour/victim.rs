@@ -183,7 +183,9 @@ pub fn run(victim: &Victim) -> Result<bool, String> {
         let hash = format!("{:x}", xxh3_64(bytes));
         if record.strict && !hashes.contains(&hash) {
             let (name, length) = (&record.name, bytes.len());
-            say(&format!("E victim: after a kill a file is not as at a SYNC {name}: {length} bytes, {hash} of {hashes:?}"));
+            say(&format!(
+                "E victim: after a kill a file is not as at a SYNC {name}: {length} bytes, {hash} of {hashes:?}"
+            ));
         }
         if record.strict {
             say(&format!("D {} {hash}", record.name));

@@ -55,7 +55,10 @@ pub fn answers(famio: &Side, plain: &Side) -> Option<Found> {
     };
     let before = differs.map_or(String::new(), |(kind, _)| format!("; before: {kind}"));
     if let Some(what) = hung {
-        return Some(Found::new(format!("hung after {}{}", general(&at), crate::watch::place(what)), format!("{what}{before}{}", stderr(famio))));
+        return Some(Found::new(
+            format!("hung after {}{}", general(&at), crate::watch::place(what)),
+            format!("{what}{before}{}", stderr(famio)),
+        ));
     }
     if let Some(crash) = famio.ended.crash() {
         return Some(Found::new(

@@ -30,6 +30,8 @@ pub fn compile(space: &Space) -> Result<(), String> {
         .current_dir(&folder)
         .args(["-O1", "-g", "-Wall", "-Wextra", "-pthread", "-o", "host"])
         .args(sources)
+        // pthread_cancel would load it when it is called, which fails in another root, or without a free descriptor.
+        .args(["-Wl,--no-as-needed", "-lgcc_s"])
         .output()
         .map_err(|error| format!("cc: {error}"))?;
     if !output.status.success() {
@@ -134,8 +136,11 @@ fn prepare(folder: &Path, case: &Case) -> std::io::Result<()> {
     Ok(())
 }
 
-/// All files of a folder by name: mode, owner, bytes.
-pub fn contents(folder: &Path) -> Result<BTreeMap<String, (u32, u32, Vec<u8>)>, String> {
+/// Files by name: mode, owner, bytes.
+pub type Contents = BTreeMap<String, (u32, u32, Vec<u8>)>;
+
+/// All files of a folder.
+pub fn contents(folder: &Path) -> Result<Contents, String> {
     let mut all = BTreeMap::new();
     for entry in std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();

@@ -147,7 +147,7 @@ static void own_file_ends(void)
 void step_signals(uint64_t *random)
 {
 	struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART}, before;
-	int micros = 30 + below(random, 400), forks = has(FORK) ? (int)below(random, 4) : 0;
+	int micros = 150 + below(random, 400), forks = has(FORK) ? (int)below(random, 4) : 0;
 	struct itimerval timer = {{0, micros}, {0, micros}}, off = {0};
 	own_file();
 	sigaction(SIGALRM, &action, &before);
@@ -156,7 +156,7 @@ void step_signals(uint64_t *random)
 	raise(SIGALRM);
 	setitimer(ITIMER_REAL, &timer, 0);
 	void *kept[64] = {0};
-	for (int i = 0; i < 3000; i++) {
+	for (int i = 0; i < 2000; i++) {
 		int at = next(random) % 64;
 		free(kept[at]);
 		kept[at] = malloc(1 + next(random) % 3000);
@@ -206,8 +206,7 @@ static void cancel(uint64_t *random, void *how)
 		if (note("pthread_create", -1, CALL, errno ? -1 : 0, 0))
 			count = i;
 	}
-	for (unsigned spins = below(random, 2000); spins; spins--)
-		sched_yield();
+	usleep(below(random, 2000)); // any moment
 	for (int i = 0; i < count; i++) {
 		void *result = 0;
 		errno = pthread_cancel(threads[i]);
