@@ -42,7 +42,7 @@ pub fn campaign(
         let mut classes = chosen;
         let first = CLASSES.iter().position(|class| class.name == "shm").unwrap_or(0);
         for class in &CLASSES[first..] {
-            if draw.below(2) == 0 {
+            if options.only.is_empty() && draw.below(2) == 0 {
                 classes = classes.without(class.name);
             }
         }
@@ -57,11 +57,12 @@ pub fn campaign(
             continue;
         }
         let names: Vec<_> = CLASSES[first..].iter().map(|class| class.name).filter(|name| classes.has(name)).collect();
-        let mut again: Vec<&str> = Vec::new();
+        let mut again: Vec<String> = Vec::new();
         for (name, words) in [("--without", &options.without), ("--only", &options.only), ("--with", &options.with)] {
+            let words = words.join(",");
             if !words.is_empty() {
-                again.push(name);
-                again.extend(words.iter().map(String::as_str));
+                again.push(name.to_owned());
+                again.push(words);
             }
         }
         let mut kept = None;

@@ -52,7 +52,7 @@ impl Case {
         let mut random = Random::new(seed ^ 0x0066_616d_696f);
         let mut classes = chosen;
         for class in &CLASSES[1..] {
-            if random.below(3) > 0 && class.name != "numbers" && class.name != "left" {
+            if options.only.is_empty() && random.below(3) > 0 && class.name != "numbers" && class.name != "left" {
                 classes = classes.without(class.name);
             }
         }

@@ -103,9 +103,6 @@ pub fn run(space: &Space, case: &Case, famio: bool, run: Run) -> Result<Side, St
     let group = child.id() as i32;
     let ticks = || Board::read(&log).map_or(0, |board| u64::from(board.ticks) << 20 | u64::from(board.begun));
     let ended = watch::wait(&mut child, ticks)?;
-    if run.kill.is_some() || run.limit.is_some() {
-        watch::kill_group(group);
-    }
     let hung_later = watch::rest(group, ticks);
     let board = Board::read(&log)?;
     let messages = String::from_utf8_lossy(&std::fs::read(&messages).map_err(failed(&messages))?).into_owned();
