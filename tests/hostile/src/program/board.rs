@@ -9,8 +9,6 @@ const ENTRY: usize = 80;
 const MAX: usize = 1 << 15;
 /// Files whose names begin so are atomic.
 pub const ATOMIC: i8 = 4;
-/// All files.
-pub const FILES: i8 = 7;
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //!
 //! What the file was then, the plain twin tells: it does the same up to that answer, and is killed there.
 
-use super::board::{ATOMIC, Entry, FILES};
+use super::board::{ATOMIC, Entry};
 use super::case::Case;
 use super::compare::{differ, stderr};
 use super::side::{self, Run, Side, contents};
@@ -10,6 +10,7 @@ use crate::findings::Found;
 use crate::people;
 use crate::space::Space;
 use crate::watch::{self, Ended};
+use famio_kill::harness::has_mark;
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
@@ -39,6 +40,11 @@ pub fn judge(space: &Space, case: &Case, only: &[u32], famio: &Side, plain: &Sid
         let Some(mine) = after.get(name) else {
             return Ok(Some(Found::new("after a kill, an atomic file is gone", name.clone())));
         };
+        let refused = |line: &str| line.contains(&format!("/{name}")) && !line.contains("recovered to");
+        if code != Some(0) && removed.is_some_and(|at| allowed.synced > Some(at)) && said.lines().any(refused) {
+            let found = Found::new("famio recover refuses a file that was synced after rm -r .famio", said.trim());
+            return Ok(Some(found));
+        }
         // Removing the journal takes what only it had; a SYNC after that has to bring it back.
         if removed.is_some_and(|at| allowed.synced.is_none_or(|synced| synced < at)) {
             continue;
@@ -66,7 +72,7 @@ pub fn judge(space: &Space, case: &Case, only: &[u32], famio: &Side, plain: &Sid
             }
             closest = closest.or(bytes);
         }
-        if allowed.limits.is_empty() && case.begins(file).is_some_and(|bytes| bytes == mine.2) {
+        if allowed.synced.is_none() && case.begins(file).is_some_and(|bytes| bytes == mine.2) {
             fits = true;
         }
         if !fits {
@@ -82,13 +88,17 @@ pub fn judge(space: &Space, case: &Case, only: &[u32], famio: &Side, plain: &Sid
             )));
         }
     }
+    let marked: Vec<&String> = after.keys().filter(|name| has_mark(&famio.folder.join(name))).collect();
+    if code == Some(0) && !marked.is_empty() {
+        let detail = format!("{marked:?} still marked: {}", said.trim());
+        return Ok(Some(Found::new("famio recover says that all is well beside a marked file", detail)));
+    }
     if code != Some(0) && removed.is_none() {
         return Ok(Some(Found::new(
             format!("famio recover: {code:?} after a kill"),
             said.trim().to_owned() + &stderr(famio),
         )));
     }
-    let _ = FILES;
     Ok(None)
 }
 

@@ -107,7 +107,8 @@ void step_truncate(uint64_t *random)
 	int slot = open_slot(random);
 	off_t to = below(random, REACH);
 	if (slot >= 0)
-		note("ftruncate", slots[slot].file, CALL, ftruncate(slots[slot].fd, to), to);
+		// On a descriptor with O_SYNC it may be a SYNC.
+		note("ftruncate", slots[slot].file, slots[slot].flags & O_SYNC ? MAY : CALL, ftruncate(slots[slot].fd, to), to);
 }
 
 void step_stat(uint64_t *random)
