@@ -74,7 +74,9 @@ impl Classes {
     pub fn chosen(options: &Options) -> Result<Self, String> {
         let one =
             |name: &String| Self::number(name).map(|at| 1 << at).ok_or_else(|| format!("{name}: no class of steps"));
-        let all = |names: &[String]| names.iter().map(one).try_fold(0, |set, bit| Ok::<u64, String>(set | bit?));
+        let all = |names: &[String]| {
+            names.iter().filter(|name| !name.is_empty()).map(one).try_fold(0, |set, bit| Ok::<u64, String>(set | bit?))
+        };
         let usual = (0..CLASSES.len()).filter(|&at| !CLASSES[at].asked).fold(0, |set, at| set | 1 << at);
         let chosen = if options.only.is_empty() { usual } else { all(&options.only)? | 1 };
         Ok(Self((chosen | all(&options.with)?) & !all(&options.without)?))

@@ -2,7 +2,7 @@
 //!
 //! "No hang over 5 s" is what is to be found out, so it is the one time limit here. Only time counts in which nothing moves although
 //! it could: not an interval in which a thread of the group waited for a processor (`/proc/PID/schedstat`) or for the disk (state
-//! D). So a busy machine makes no finding, and a process that sleeps on a futex, or spins, is one after 5 s exactly.
+//! D). So a busy machine makes no finding, and a process that sleeps on a futex, or spins, is one after 5 s exactly. After a minute anything is one.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 /// What must not be exceeded.
 pub const LONGEST: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(50);
+/// However busy the machine is.
+const AT_MOST: Duration = Duration::from_secs(60);
 
 /// How a process ended.
 pub enum Ended {
@@ -42,6 +44,7 @@ impl Ended {
 pub struct Patience {
     group: i32,
     spent: Duration,
+    began: Instant,
     last: Instant,
     moved: u64,
     delay: u64,
@@ -50,7 +53,7 @@ pub struct Patience {
 impl Patience {
     /// From now on.
     pub fn new(group: i32) -> Self {
-        Self { group, spent: Duration::ZERO, last: Instant::now(), moved: 0, delay: 0 }
+        Self { group, spent: Duration::ZERO, began: Instant::now(), last: Instant::now(), moved: 0, delay: 0 }
     }
 
     /// Looks once more; what its threads are about, if it hangs.
@@ -58,7 +61,7 @@ impl Patience {
         let passed = self.last.elapsed();
         self.last = Instant::now();
         if moved != self.moved {
-            (self.moved, self.spent) = (moved, Duration::ZERO);
+            (self.moved, self.spent, self.began) = (moved, Duration::ZERO, self.last);
             return None;
         }
         let threads = threads(self.group);
@@ -70,7 +73,8 @@ impl Patience {
             // What is longer than a look is time in which we did not run either.
             self.spent += passed.min(LOOK * 2);
         }
-        (self.spent > LONGEST).then(|| threads.iter().map(Thread::describe).collect::<Vec<_>>().join("\n"))
+        (self.spent > LONGEST || self.began.elapsed() > AT_MOST)
+            .then(|| threads.iter().map(Thread::describe).collect::<Vec<_>>().join("\n"))
     }
 }
 

@@ -4,11 +4,14 @@
 
 use super::attack::{self, Held};
 use super::forge::{self, Forge};
-use super::names;
+use super::names::{self, c};
 use crate::classes::Classes;
 use clap::Args;
 use famio_kill::random::Random;
+use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -100,7 +103,23 @@ pub fn run(agent: &Agent) -> Result<bool, String> {
         ("deep", forge::deep),
         ("shm", attack::let_go),
     ];
+    // Hints lead to it. He only looks whether somebody opens it for writing, who can't know what it is.
+    let bait = mind.scene.join("hostile/fifo");
+    // SAFETY: a valid string.
+    unsafe { libc::mkfifo(c(&bait).as_ptr(), 0o600) };
+    let bait = File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(&bait)
+        .map_err(|error| format!("fifo: {error}"))?;
+    let mut bitten = false;
     loop {
+        let mut poll = libc::pollfd { fd: bait.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one structure, which is alive.
+        if !bitten && unsafe { libc::poll(&mut poll, 1, 0) } > 0 {
+            println!("OPENED hostile/fifo");
+            bitten = true;
+        }
         let at = mind.random.below(actions.len() as u64) as usize;
         let (class, action) = actions[at];
         if mind.classes.has(class) || at == 10 {

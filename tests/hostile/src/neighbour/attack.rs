@@ -47,6 +47,9 @@ pub fn folders(mind: &mut Mind) {
 
 /// Something, to one file.
 fn one(mind: &mut Mind, path: &Path) {
+    if path.ends_with("hostile/fifo") {
+        return;
+    }
     // By name.
     match mind.random.below(10) {
         0 => {

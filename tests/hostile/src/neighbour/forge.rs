@@ -88,18 +88,20 @@ pub fn journals(mind: &mut Mind) {
         }
         5 => {
             // Cut and grown while somebody reads it.
-            let all = entries(&dot);
-            let Some(path) = mind.pick(&all) else { return };
+            let from = mind.forge.journals.clone();
+            let Some((path, bytes)) = mind.pick(&from) else { return };
             let Ok(file) = File::options().write(true).custom_flags(libc::O_NONBLOCK).open(&path) else { return };
-            let Ok(stat) = file.metadata() else { return };
-            if !stat.is_file() || !mind.classes.has("truncate") {
+            if !file.metadata().is_ok_and(|stat| stat.is_file()) || !mind.classes.has("truncate") {
                 return;
             }
             say("cuts and grows", &path);
-            for _ in 0..60 {
-                let _ = file.set_len([0, 4096, 8192, stat.len() / 2][mind.random.below(4) as usize]);
-                let _ = file.set_len(stat.len().max(1 << 20));
+            for _ in 0..150 {
+                let _ = file.write_at(&bytes, 0);
+                // Time for somebody to map it.
+                std::thread::sleep(std::time::Duration::from_micros(mind.random.below(150)));
+                let _ = file.set_len([0, 4096, 8192, bytes.len() as u64 / 2][mind.random.below(4) as usize]);
             }
+            let _ = file.write_at(&bytes, 0);
         }
         _ => {
             if !mind.classes.has("leases") {
@@ -312,7 +314,10 @@ pub fn deep(mind: &mut Mind) {
                     bytes[72..80].copy_from_slice(&number.to_le_bytes());
                     seal(&mut bytes);
                 }
-                let name = format!("{:016x}{number:016x}.journal", mind.random.next_u64());
+                let name = match bytes.get(72..168) {
+                    Some(identity) if number % 2 == 0 => format!("{:032x}.journal", xxh3_128(identity)),
+                    _ => format!("{:016x}{number:016x}.journal", mind.random.next_u64()),
+                };
                 write_file(&junk.join(name), &bytes);
             }
         }

@@ -7,6 +7,7 @@ use crate::findings::Found;
 use crate::people::{self, GROUP, NEIGHBOUR, VICTIM};
 use crate::space::Space;
 use crate::watch::{self, Ended, Patience};
+use famio_kill::harness::has_mark;
 use famio_kill::random::Random;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Write};
@@ -76,17 +77,21 @@ impl<'a> Scene<'a> {
         let member = classes.has("group") && seed.is_multiple_of(2);
         let scene = Self { space, folder, seed, classes, secret, member };
         scene.folders().map_err(|error| format!("{}: {error}", scene.folder.display()))?;
-        let hostile = scene.folder.join("hostile");
         for number in 0..3 {
             let options: &[&str] = [&[], &["--policy", "redo"][..], &["--policy", "undo"][..]][number];
-            let mut command = space.famio_run(&["v-*"], options);
-            command.arg(space.binary("famio-hostile")).arg("crash").arg(hostile.join(format!("v-1{number}")));
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).current_dir(&hostile);
-            people::run_as(&mut command, NEIGHBOUR, &[]);
-            let mut child = command.spawn().map_err(|error| format!("famio: {error}"))?;
-            watch::wait(&mut child, || 0)?;
+            scene.crash(&scene.folder.join(format!("hostile/v-1{number}")), NEIGHBOUR, options)?;
         }
         Ok(scene)
+    }
+
+    /// A program of this user's is killed, and leaves a journal.
+    fn crash(&self, file: &Path, user: u32, options: &[&str]) -> Result<(), String> {
+        let mut command = self.space.famio_run(&["v-*"], options);
+        command.arg(self.space.binary("famio-hostile")).arg("crash").arg(file);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/");
+        people::run_as(&mut command, user, &[]);
+        let mut child = command.spawn().map_err(|error| format!("famio: {error}"))?;
+        watch::wait(&mut child, || 0).map(drop)
     }
 
     fn folders(&self) -> std::io::Result<()> {
@@ -167,7 +172,7 @@ impl<'a> Scene<'a> {
                 heard.oracle.hear(&line);
                 if let Some(what) = line.strip_prefix("E ") {
                     let kind: String = what.chars().take_while(|c| !c.is_ascii_digit()).take(90).collect();
-                    heard.note(Found::new(kind, what));
+                    heard.note(Found::new(kind.trim_end_matches("v-").trim_end(), what));
                 }
             }
         });
@@ -207,6 +212,12 @@ impl<'a> Scene<'a> {
                 if let Some(place) = line.strip_prefix("SECRET ") {
                     let kind = if place.starts_with("/dev/shm") { "/dev/shm" } else { "a file or a process" };
                     heard.note(Found::new(format!("the neighbour has read a 0600 file's bytes in {kind}"), place));
+                }
+                if line.starts_with("OPENED ") {
+                    heard.note(Found::new(
+                        "root opened for writing what is no file (by a hint or a name)",
+                        line.clone(),
+                    ));
                 }
                 heard.deeds.push_back(line);
                 if heard.deeds.len() > 40 {
@@ -308,8 +319,20 @@ impl<'a> Scene<'a> {
         let mut running = self.victim(ears, self.seed ^ 7, Some(12))?;
         while !self.step(ears, &mut running)? {}
         self.gone(ears, running)?;
+        // Whatever lies in its way, root's recover gets to a file of the victim's.
+        let last = self.folder.join("victim/v-6");
+        self.crash(&last, VICTIM, &[])?;
         for found in root::one(self.space, &["recover"], &self.folder, Path::new("/"))? {
             hear(ears).note(found);
+        }
+        let wanted = [&[b'a'; 5000][..], &[b'b'; 9000], &[b'a'; 6000]].concat();
+        let is = std::fs::read(&last).unwrap_or_default();
+        if !self.space.plain && (is != wanted || has_mark(&last)) {
+            let marked = if has_mark(&last) { ", and still marked" } else { "" };
+            let said = std::fs::read_to_string(self.space.base.join("said-by-root")).unwrap_or_default();
+            let said: String = said.lines().take(12).map(|line| format!("\n{line}")).collect();
+            let detail = format!("{}: {} bytes{marked}{said}", last.display(), is.len());
+            hear(ears).note(Found::new("root's recover of all does not recover a file of the victim's", detail));
         }
         let strict: Vec<PathBuf> =
             self.files().into_iter().filter(|(_, kind)| kind.ends_with("strict")).map(|(path, _)| path).collect();

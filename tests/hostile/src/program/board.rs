@@ -91,7 +91,7 @@ impl Board {
 
 /// `EACCES` for 13.
 pub fn name_of_errno(error: i32) -> String {
-    const NAMES: [(i32, &str); 25] = [
+    const NAMES: [(i32, &str); 31] = [
         (libc::EPERM, "EPERM"),
         (libc::ENOENT, "ENOENT"),
         (libc::EINTR, "EINTR"),
@@ -117,6 +117,12 @@ pub fn name_of_errno(error: i32) -> String {
         (libc::ESTALE, "ESTALE"),
         (libc::EOPNOTSUPP, "EOPNOTSUPP"),
         (libc::ESRCH, "ESRCH"),
+        (libc::ELOOP, "ELOOP"),
+        (libc::ENXIO, "ENXIO"),
+        (libc::ENOTDIR, "ENOTDIR"),
+        (libc::EISDIR, "EISDIR"),
+        (libc::EDQUOT, "EDQUOT"),
+        (libc::ENAMETOOLONG, "ENAMETOOLONG"),
     ];
     NAMES
         .iter()
