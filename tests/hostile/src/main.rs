@@ -96,6 +96,9 @@ pub struct Options {
     /// Without Famio: nothing may be found then, but what kills do
     #[arg(long)]
     without_famio: bool,
+    /// Folder of famio and libfamio_preload.so [default: that of this program]
+    #[arg(long)]
+    famio: Option<PathBuf>,
     /// Steps of a program
     #[arg(long, default_value_t = 120)]
     steps: u32,

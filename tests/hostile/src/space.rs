@@ -122,7 +122,8 @@ impl Space {
         tmpfs(Path::new("/dev/shm"), c"mode=1777")?;
         let me = std::env::current_exe().map_err(|error| format!("/proc/self/exe: {error}"))?;
         for name in ["famio", "libfamio_preload.so", "famio-hostile"] {
-            let from = me.with_file_name(name);
+            let other = options.famio.as_ref().filter(|_| name != "famio-hostile").map(|folder| folder.join(name));
+            let from = other.unwrap_or_else(|| me.with_file_name(name));
             let to = space.binary(name);
             std::fs::copy(&from, &to).map_err(|error| format!("{}: {error}; run 'make' first", from.display()))?;
             mode(&to, 0o755)?;
