@@ -2,6 +2,7 @@
 
 use super::board::{Entry, name_of_errno};
 use super::case::Case;
+use super::kill;
 use super::side::{Side, contents};
 use crate::findings::Found;
 use crate::space::Space;
@@ -144,6 +145,10 @@ pub fn end(space: &Space, case: &Case, famio: &Side, plain: &Side) -> Result<Opt
             _ => Found::new(format!("{which} is gone at the end"), name.clone()),
         };
         return Ok(Some(Found::new(found.kind, found.detail + &stderr(famio))));
+    }
+    let gave_up = |what: &str| famio.board.entries.iter().any(|entry| entry.what.starts_with(what) && entry.result == 0);
+    if case.left && (gave_up("setresuid") || gave_up("chroot")) {
+        return kill::tidy(space, famio);
     }
     if case.left && !famio.board.strange {
         let mut left = space.empty_shm();

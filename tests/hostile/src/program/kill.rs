@@ -148,6 +148,29 @@ enum Recovered {
     Crashed(Found),
 }
 
+/// After a clean end of a program that had no right to tidy up any more: root can, and that changes no byte.
+pub fn tidy(space: &Space, famio: &Side) -> Result<Option<Found>, String> {
+    let before = contents(&famio.folder)?;
+    let (code, said) = match recover(space, famio)? {
+        Recovered::Ended(code, said) => (code, said),
+        Recovered::Crashed(found) => return Ok(Some(found)),
+    };
+    let after = contents(&famio.folder)?;
+    for (name, (.., bytes)) in &before {
+        match after.get(name) {
+            Some((.., now)) if now == bytes => {}
+            Some((.., now)) => return Ok(Some(differ("after recover without a crash, an atomic file", name, now, bytes))),
+            None => return Ok(Some(Found::new("after recover without a crash, a file is gone", name.clone()))),
+        }
+    }
+    let marked: Vec<&String> = after.keys().filter(|name| has_mark(&famio.folder.join(name))).collect();
+    if code == Some(0) && marked.is_empty() {
+        return Ok(None);
+    }
+    let found = Found::new("root can't tidy up after a program that gave up its rights", format!("{marked:?} {}", said.trim()));
+    Ok(Some(found))
+}
+
 /// As root, who is to be able to.
 fn recover(space: &Space, famio: &Side) -> Result<Recovered, String> {
     let said = famio.folder.with_file_name("recover");
