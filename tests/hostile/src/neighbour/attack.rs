@@ -47,7 +47,8 @@ pub fn folders(mind: &mut Mind) {
 
 /// Something, to one file.
 fn one(mind: &mut Mind, path: &Path) {
-    if path.ends_with("hostile/fifo") {
+    // By whatever way it leads there, that is his bait for others.
+    if path.file_name().is_some_and(|name| name == "fifo") {
         return;
     }
     // By name.

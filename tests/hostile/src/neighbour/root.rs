@@ -62,7 +62,9 @@ pub fn one(space: &Space, what: &[&str], over: &Path, from: &Path) -> Result<Vec
                 found.push(Found::new(format!("root: famio {words}: {crash}"), detail));
             } else if text.contains("panicked") {
                 found.push(Found::new(format!("root: famio {words} panicked"), detail));
-            } else if !status.success() && text.contains("famio.toml") {
+            } else if !status.success()
+                && text.lines().any(|line| line.contains("famio.toml") && !line.contains("not obeyed"))
+            {
                 found.push(Found::new(format!("root: famio {words} obeys another user's settings"), detail));
             }
         }

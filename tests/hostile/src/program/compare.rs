@@ -146,7 +146,8 @@ pub fn end(space: &Space, case: &Case, famio: &Side, plain: &Side) -> Result<Opt
         };
         return Ok(Some(Found::new(found.kind, found.detail + &stderr(famio))));
     }
-    let gave_up = |what: &str| famio.board.entries.iter().any(|entry| entry.what.starts_with(what) && entry.result == 0);
+    let gave_up =
+        |what: &str| famio.board.entries.iter().any(|entry| entry.what.starts_with(what) && entry.result == 0);
     if case.left && (gave_up("setresuid") || gave_up("chroot")) {
         return kill::tidy(space, famio);
     }

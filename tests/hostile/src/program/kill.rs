@@ -159,7 +159,9 @@ pub fn tidy(space: &Space, famio: &Side) -> Result<Option<Found>, String> {
     for (name, (.., bytes)) in &before {
         match after.get(name) {
             Some((.., now)) if now == bytes => {}
-            Some((.., now)) => return Ok(Some(differ("after recover without a crash, an atomic file", name, now, bytes))),
+            Some((.., now)) => {
+                return Ok(Some(differ("after recover without a crash, an atomic file", name, now, bytes)));
+            }
             None => return Ok(Some(Found::new("after recover without a crash, a file is gone", name.clone()))),
         }
     }
@@ -167,7 +169,8 @@ pub fn tidy(space: &Space, famio: &Side) -> Result<Option<Found>, String> {
     if code == Some(0) && marked.is_empty() {
         return Ok(None);
     }
-    let found = Found::new("root can't tidy up after a program that gave up its rights", format!("{marked:?} {}", said.trim()));
+    let found =
+        Found::new("root can't tidy up after a program that gave up its rights", format!("{marked:?} {}", said.trim()));
     Ok(Some(found))
 }
 

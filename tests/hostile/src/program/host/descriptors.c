@@ -92,9 +92,9 @@ void step_std(uint64_t *random)
 	case 0:
 		note("close of 0, 1 or 2", -1, CALL, close(fd), fd);
 		break;
-	case 1:
-		if (slot >= 0 && slots[slot].file >= ATOMIC)
-			note("dup2 of a plain file to 0, 1 or 2", slots[slot].file, CALL, dup2(slots[slot].fd, fd), fd);
+	case 1: // not 2: a log that stderr was led to may have notices in it
+		if (slot >= 0 && slots[slot].file >= ATOMIC && fd < 2)
+			note("dup2 of a plain file to 0 or 1", slots[slot].file, CALL, dup2(slots[slot].fd, fd), fd);
 		break;
 	case 2: // as a daemon does
 		for (int std = 0; std < 3; std++)
