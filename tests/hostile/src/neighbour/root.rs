@@ -62,12 +62,16 @@ pub fn one(space: &Space, what: &[&str], over: &Path, from: &Path) -> Result<Vec
                 found.push(Found::new(format!("root: famio {words}: {crash}"), detail));
             } else if text.contains("panicked") {
                 found.push(Found::new(format!("root: famio {words} panicked"), detail));
-            } else if !status.success()
-                && text.lines().any(|line| line.contains("famio.toml") && !line.contains("not obeyed"))
-            {
+            } else if !status.success() && text.lines().any(reads_settings) {
                 found.push(Found::new(format!("root: famio {words} obeys another user's settings"), detail));
             }
         }
     }
     Ok(found)
+}
+
+/// A complaint about what is in another user's settings, and not about a file of that name that is passed by.
+fn reads_settings(line: &str) -> bool {
+    const CONTENT: [&str; 5] = ["TOML", "UTF-8", "unknown", "expected", "too large"];
+    line.contains("famio.toml") && !line.contains("not obeyed") && CONTENT.iter().any(|word| line.contains(word))
 }
