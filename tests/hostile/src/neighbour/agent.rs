@@ -4,6 +4,7 @@
 
 use super::attack::{self, Held};
 use super::forge::{self, Forge};
+use super::litter;
 use super::names::{self, c};
 use crate::classes::Classes;
 use clap::Args;
@@ -98,9 +99,9 @@ pub fn run(agent: &Agent) -> Result<bool, String> {
         ("readers", attack::look_for_secret),
         ("readers", attack::read_under_famio),
         ("journals", forge::journals),
-        ("settings", forge::settings),
+        ("settings", litter::settings),
         ("swap", attack::swap),
-        ("deep", forge::deep),
+        ("deep", litter::deep),
         ("shm", attack::let_go),
     ];
     // Hints lead to it. He only looks whether somebody opens it for writing, who can't know what it is.

@@ -3,6 +3,8 @@
 pub mod agent;
 mod attack;
 mod forge;
+mod heard;
+mod litter;
 mod names;
 mod oracle;
 mod root;

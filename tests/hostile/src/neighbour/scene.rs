@@ -1,6 +1,7 @@
 //! A scene: folders, people, and a while in which all of them do what they do.
 
-use super::oracle::{Oracle, picture};
+use super::heard::{Ears, hear};
+use super::oracle::picture;
 use super::root;
 use crate::classes::Classes;
 use crate::findings::Found;
@@ -9,14 +10,14 @@ use crate::space::Space;
 use crate::watch::{self, Ended, Patience};
 use famio_kill::harness::has_mark;
 use famio_kill::random::Random;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A scene.
@@ -29,35 +30,6 @@ pub struct Scene<'a> {
     secret: String,
     /// The neighbour is in the victim's group.
     member: bool,
-}
-
-/// What has been heard.
-#[derive(Default)]
-struct Heard {
-    oracle: Oracle,
-    found: Vec<Found>,
-    deeds: VecDeque<String>,
-    messages: VecDeque<String>,
-}
-
-type Ears = Arc<Mutex<Heard>>;
-
-fn hear(ears: &Ears) -> std::sync::MutexGuard<'_, Heard> {
-    ears.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Heard {
-    fn note(&mut self, found: Found) {
-        if !self.found.iter().any(|other| other.kind == found.kind) {
-            let deeds: Vec<&String> = self.deeds.iter().rev().take(8).collect();
-            let said: Vec<&String> = self.messages.iter().rev().take(5).collect();
-            let lines = |words: &str, of: &[&String]| {
-                of.iter().rev().map(|line| format!("\n{words}: {line}")).collect::<String>()
-            };
-            let detail = found.detail + &lines("the neighbour", &deeds) + &lines("stderr", &said);
-            self.found.push(Found { detail, ..found });
-        }
-    }
 }
 
 /// The victim's program while it runs.
