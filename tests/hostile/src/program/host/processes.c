@@ -17,7 +17,8 @@ static void wait_for(pid_t child, const char *what)
 	do
 		got = waitpid(child, &status, 0);
 	while (got < 0 && errno == EINTR);
-	note(what, -1, CALL, got == child ? 0 : -1, status);
+	// The end of a child may be a SYNC.
+	note(what, -1, MAY, got == child ? 0 : -1, status);
 }
 
 void step_fork(uint64_t *random)
