@@ -27,7 +27,15 @@ pub fn squat_shared_memory(mind: &mut Mind) {
         4 => format!("{key}.epoch.{}", mind.random.below(4)),
         _ => format!("{key}.shadow.{}", mind.random.below(4)),
     };
-    put(mind, &Path::new("/dev/shm").join(name));
+    let path = Path::new("/dev/shm").join(name);
+    if mind.one_in(2) && path.symlink_metadata().is_err() {
+        // What looks as if the other had just made it, and all may read and write.
+        say("put nothing, mode 666,", &path);
+        write_file(&path, &[]);
+        let _ = std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666));
+        return;
+    }
+    put(mind, &path);
 }
 
 /// `.famio` itself, and the names of journals in it.
