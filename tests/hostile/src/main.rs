@@ -1,0 +1,170 @@
+//! `famio-hostile`: Famio at home in other people's processes and machines.
+//!
+//! `neighbour`: another user who does what he can, beside a victim and beside root. `program`: a program that closes, moves and
+//! fills descriptors, changes its user, root and limits, forks, and cancels threads, beside a plain twin.
+
+mod classes;
+mod findings;
+mod neighbour;
+mod people;
+mod program;
+mod space;
+mod watch;
+
+use clap::{Args, Parser, Subcommand};
+use classes::Classes;
+use famio_kill::ending::exit_code;
+use famio_kill::random::Random;
+use findings::Findings;
+use space::Space;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Put Famio beside a hostile neighbour, and into a hostile program
+///
+/// Needs root, and mount and process namespaces: all is done in its own, with a /dev/shm of its own. Exit status: 0 if nothing was
+/// found.
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Another user, who does what he can to a victim's files and to root's recover
+    Neighbour(Options),
+    /// A program that is hard on its descriptors, rights and limits, beside a plain twin
+    Program(Options),
+    /// Both, one after the other, each for half the time
+    All(Options),
+    /// The same, once in namespaces of its own
+    #[command(hide = true)]
+    Inside {
+        /// A folder that nobody else uses
+        #[arg(long)]
+        base: PathBuf,
+        /// The command
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        what: Vec<String>,
+    },
+    /// The neighbour himself
+    #[command(hide = true)]
+    Agent(neighbour::agent::Agent),
+    /// The victim's program
+    #[command(hide = true)]
+    Victim(neighbour::victim::Victim),
+    /// Makes what a crash leaves
+    #[command(hide = true)]
+    Crash {
+        /// The file
+        file: PathBuf,
+    },
+    /// Has a file open, and reads it
+    #[command(hide = true)]
+    Hold {
+        /// The file
+        file: PathBuf,
+    },
+}
+
+/// What is wanted.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// So long (`90s`, `60m`)
+    #[arg(long = "for", value_parser = duration, default_value = "30s")]
+    time: Duration,
+    /// So many cases instead; one: that of the seed itself
+    #[arg(long)]
+    cases: Option<u64>,
+    /// Seed [default: from the clock; printed]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// On which file systems
+    #[arg(long, default_value = "both", value_parser = ["tmpfs", "disk", "both"])]
+    on: String,
+    /// Without these classes of steps (`--without list` names them)
+    #[arg(long, value_delimiter = ',')]
+    without: Vec<String>,
+    /// With these, which are left out otherwise
+    #[arg(long, value_delimiter = ',')]
+    with: Vec<String>,
+    /// With these classes and no others
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Without Famio: nothing may be found then, but what kills do
+    #[arg(long)]
+    without_famio: bool,
+    /// Folder of famio and libfamio_preload.so [default: that of this program]
+    #[arg(long)]
+    famio: Option<PathBuf>,
+    /// Steps of a program
+    #[arg(long, default_value_t = 120)]
+    steps: u32,
+    /// Stop after so many different findings
+    #[arg(long, default_value_t = 30)]
+    most: usize,
+    /// Where what was found is kept [default: /tmp/famio-hostile-evidence-PID]
+    #[arg(long)]
+    keep: Option<PathBuf>,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let (digits, unit) = text.split_at(text.trim_end_matches(|c: char| c.is_alphabetic()).len());
+    let seconds = match unit {
+        "s" | "" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err("s, m or h".into()),
+    };
+    digits.parse::<u64>().map(|count| Duration::from_secs(count * seconds)).map_err(|error| error.to_string())
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = match arguments.what {
+        What::Inside { base, what } => {
+            inside(base, &Arguments::parse_from(std::iter::once("famio-hostile".to_owned()).chain(what)).what)
+        }
+        What::Agent(agent) => neighbour::agent::run(&agent),
+        What::Victim(victim) => neighbour::victim::run(&victim),
+        What::Crash { file } => neighbour::victim::crash(&file),
+        What::Hold { file } => neighbour::victim::hold(&file),
+        What::Neighbour(options) | What::Program(options) | What::All(options) => outside(&options),
+    };
+    exit_code("famio-hostile", outcome)
+}
+
+/// Checks what was asked for, and goes into namespaces of its own.
+fn outside(options: &Options) -> Result<bool, String> {
+    if options.without.iter().any(|word| word == "list") {
+        Classes::list();
+        return Ok(true);
+    }
+    Classes::chosen(options)?;
+    space::go_in()
+}
+
+fn inside(base: PathBuf, what: &What) -> Result<bool, String> {
+    let (options, program, neighbour) = match what {
+        What::Program(options) => (options, true, false),
+        What::Neighbour(options) => (options, false, true),
+        What::All(options) => (options, true, true),
+        _ => return Err("nothing to be done inside".into()),
+    };
+    let classes = Classes::chosen(options)?;
+    let space = Space::new(base, options)?;
+    let seed = options.seed.unwrap_or_else(Random::fresh_seed);
+    println!("seed {seed}");
+    let started = Instant::now();
+    let time = options.time / if program && neighbour { 2 } else { 1 };
+    let mut findings = Findings::new(&space, options.most);
+    if program {
+        program::campaign(&space, options, classes, seed, time, &mut findings)?;
+    }
+    if neighbour {
+        neighbour::campaign(&space, options, classes, seed, time, &mut findings)?;
+    }
+    Ok(findings.close(started.elapsed()))
+}

@@ -1,0 +1,251 @@
+//! Journals and marks that he makes up, in his own folder.
+
+use super::agent::{Mind, say};
+use super::names::{c, entries, identity, noise, put, write_file};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+
+/// What he changes: journals with marks that a crash of a program of his own has left.
+pub struct Forge {
+    /// By their names.
+    pub journals: Vec<(PathBuf, Vec<u8>)>,
+    marks: Vec<(PathBuf, Vec<u8>)>,
+}
+
+impl Forge {
+    /// Those in his folder.
+    pub fn new(folder: &Path) -> Self {
+        let read = |path: PathBuf| {
+            let file = File::open(&path).ok()?;
+            let mut bytes = vec![0; file.metadata().ok()?.len().min(2 << 20) as usize];
+            let count = file.read_at(&mut bytes, 0).ok()?;
+            bytes.truncate(count);
+            Some((path, bytes))
+        };
+        let mark = |path: PathBuf| {
+            let mut bytes = vec![0; 2000];
+            // SAFETY: a valid string, and room for as many bytes as are said.
+            let length = unsafe {
+                libc::getxattr(c(&path).as_ptr(), c"user.famio".as_ptr(), bytes.as_mut_ptr().cast(), bytes.len())
+            };
+            bytes.truncate(usize::try_from(length).ok()?);
+            Some((path, bytes))
+        };
+        Self {
+            journals: entries(&folder.join(".famio")).into_iter().filter_map(read).collect(),
+            marks: entries(folder).into_iter().filter_map(mark).collect(),
+        }
+    }
+
+    /// A copy of each journal, for a folder that he moves about.
+    pub fn copy_to(&self, folder: &Path) {
+        let _ = std::fs::create_dir(folder);
+        for (path, bytes) in &self.journals {
+            if let Some(name) = path.file_name() {
+                write_file(&folder.join(name), bytes);
+            }
+        }
+    }
+}
+
+/// One thing to a journal or to a mark.
+pub fn journals(mind: &mut Mind) {
+    let folder = mind.scene.join("hostile");
+    let dot = folder.join(".famio");
+    match mind.random.below(7) {
+        0..3 => {
+            let from = mind.forge.journals.clone();
+            let Some((path, mut bytes)) = mind.pick(&from) else { return };
+            change(mind, &mut bytes);
+            // Sometimes in the place of another's, which it does not fit but for what it says.
+            let path = if mind.one_in(3) { another(mind, &path, &mut bytes) } else { path };
+            say("a changed journal", &path);
+            let _ = std::fs::create_dir(&dot);
+            if mind.one_in(2) {
+                let _ = std::fs::remove_file(&path);
+            }
+            write_file(&path, &bytes);
+        }
+        3 => {
+            let from = mind.forge.marks.clone();
+            let Some((path, mut bytes)) = mind.pick(&from) else { return };
+            if mind.one_in(2) {
+                change_mark(mind, &mut bytes);
+            }
+            let path = if mind.one_in(4) { folder.join("plain") } else { path };
+            if path.symlink_metadata().is_err() {
+                write_file(&path, b"plain");
+            }
+            say("a changed mark", &path);
+            // SAFETY: valid strings, and as many bytes as are said.
+            unsafe { libc::setxattr(c(&path).as_ptr(), c"user.famio".as_ptr(), bytes.as_ptr().cast(), bytes.len(), 0) };
+        }
+        4 => {
+            let name = format!("{:016x}{:016x}.journal", mind.random.next_u64(), mind.random.next_u64());
+            put(mind, &dot.join(name));
+        }
+        5 => {
+            // Cut and grown while somebody reads it.
+            let from = mind.forge.journals.clone();
+            let Some((path, bytes)) = mind.pick(&from) else { return };
+            let Ok(file) = File::options().write(true).custom_flags(libc::O_NONBLOCK).open(&path) else { return };
+            if !file.metadata().is_ok_and(|stat| stat.is_file()) || !mind.classes.has("truncate") {
+                return;
+            }
+            say("cuts and grows", &path);
+            for _ in 0..150 {
+                let _ = file.write_at(&bytes, 0);
+                // Time for somebody to map it.
+                std::thread::sleep(std::time::Duration::from_micros(mind.random.below(150)));
+                let _ = file.set_len([0, 4096, 8192, bytes.len() as u64 / 2][mind.random.below(4) as usize]);
+            }
+            let _ = file.write_at(&bytes, 0);
+        }
+        _ => {
+            if !mind.classes.has("leases") {
+                return;
+            }
+            let all = [entries(&dot), entries(&folder)].concat();
+            let Some(path) = mind.pick(&all) else { return };
+            if !path.symlink_metadata().is_ok_and(|stat| stat.is_file()) {
+                return;
+            }
+            let Ok(file) = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&path) else { return };
+            // SAFETY: the descriptor is open.
+            let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) };
+            if done == 0 {
+                say("lease of", &path);
+                // Never given up.
+                std::mem::forget(file);
+            }
+        }
+    }
+}
+
+/// Some bytes, or a word of the header with a checksum that fits.
+fn change(mind: &mut Mind, bytes: &mut Vec<u8>) {
+    match mind.random.below(8) {
+        0 => bytes.truncate(mind.random.below(bytes.len() as u64 + 1) as usize),
+        1 => {
+            let at = mind.random.below(bytes.len().max(1) as u64) as usize;
+            let length = 1 + mind.random.below(500) as usize;
+            let with = noise(mind, length);
+            let end = (at + length).min(bytes.len());
+            bytes[at..end].copy_from_slice(&with[..end - at]);
+        }
+        2 => {
+            for _ in 0..1 + mind.random.below(16) {
+                let at = mind.random.below(bytes.len().max(1) as u64) as usize;
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte ^= 1 << mind.random.below(8);
+                }
+            }
+        }
+        _ => {
+            if bytes.len() < 4096 {
+                return;
+            }
+            // A word anywhere in the header's fields: kind, state, domain, identity, stamp, arena, geometry.
+            for _ in 0..1 + mind.random.below(3) {
+                let at = [12, 16, 20, 24, 28, 32, 168, 200, 208, 352][mind.random.below(10) as usize];
+                let at = if mind.one_in(2) { 224 + 8 * mind.random.below(16) as usize } else { at };
+                let value = match mind.random.below(5) {
+                    0 => u64::MAX,
+                    1 => mind.random.below(8),
+                    2 => 1 << mind.random.below(63),
+                    3 => u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default())
+                        .wrapping_add(mind.random.below(5))
+                        .wrapping_sub(2),
+                    _ => mind.random.next_u64(),
+                };
+                bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+            }
+            if mind.one_in(2) {
+                let scene = mind.scene.clone();
+                let hints = [
+                    "/dev/ptmx".into(),
+                    "/dev/zero".into(),
+                    scene.join("canary/secret"),
+                    scene.join("victim/v-2"),
+                    scene.join("victim/quiet"),
+                    scene.join("hostile/fifo"),
+                    scene.join("hostile/plain"),
+                ];
+                if let Some(hint) = mind.pick(&hints) {
+                    set_hint(bytes, &hint);
+                }
+            }
+            seal(bytes);
+        }
+    }
+}
+
+/// Says that it is the journal of another file.
+fn another(mind: &mut Mind, path: &Path, bytes: &mut [u8]) -> PathBuf {
+    let mut all = mind.victims.clone();
+    all.extend(["canary/secret", "hostile/plain"].map(|name| mind.scene.join(name)));
+    let Some((of, identity)) = mind.pick(&all).and_then(|of| identity(&of).map(|identity| (of, identity))) else {
+        return path.to_path_buf();
+    };
+    if bytes.len() < 4096 {
+        return path.to_path_buf();
+    }
+    for copy in [0, 2048] {
+        bytes[copy + 72..copy + 168].copy_from_slice(&identity);
+    }
+    set_hint(bytes, &of);
+    seal(bytes);
+    path.with_file_name(format!("{:032x}.journal", xxh3_128(&identity)))
+}
+
+fn set_hint(bytes: &mut [u8], hint: &Path) {
+    let text = hint.to_string_lossy().into_owned().into_bytes();
+    for copy in [0, 2048] {
+        bytes[copy + 352..copy + 360].copy_from_slice(&(text.len() as u64).to_le_bytes());
+        bytes[copy + 360..copy + 1384].fill(0);
+        bytes[copy + 360..copy + 360 + text.len()].copy_from_slice(&text);
+    }
+}
+
+/// Both copies alike, with the checksum that they are to have.
+pub fn seal(bytes: &mut [u8]) {
+    let sum = xxh3_128(&bytes[..2032]).to_le_bytes();
+    bytes[2032..2048].copy_from_slice(&sum);
+    bytes.copy_within(0..2048, 2048);
+}
+
+fn change_mark(mind: &mut Mind, bytes: &mut Vec<u8>) {
+    if bytes.len() < 56 {
+        return;
+    }
+    match mind.random.below(4) {
+        0 => {
+            bytes.truncate(56);
+            let pools = [
+                mind.scene.join("canary"),
+                mind.scene.join("victim/.famio"),
+                "/dev".into(),
+                mind.scene.join("hostile/fifo"),
+            ];
+            if let Some(pool) = mind.pick(&pools) {
+                let text = pool.to_string_lossy().into_owned();
+                bytes[12..16].copy_from_slice(&(text.len() as u32).to_le_bytes());
+                bytes.extend_from_slice(text.as_bytes());
+            }
+        }
+        1 => bytes.truncate(mind.random.below(bytes.len() as u64) as usize),
+        _ => {
+            let at = mind.random.below(bytes.len() as u64) as usize;
+            bytes[at] ^= 1 << mind.random.below(8);
+        }
+    }
+    if bytes.len() >= 56 {
+        let mut guarded = bytes[..48].to_vec();
+        guarded.extend_from_slice(&xxh3_64(&bytes[56..]).to_le_bytes());
+        let sum = xxh3_64(&guarded).to_le_bytes();
+        bytes[48..56].copy_from_slice(&sum);
+    }
+}

@@ -1,0 +1,86 @@
+//! What has to be in everybody's files.
+
+use crate::findings::Found;
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// What the victim has said of a file.
+#[derive(Clone, Debug, Default)]
+pub struct Past {
+    /// Hash of what was synced.
+    pub done: String,
+    /// Of what may have been since.
+    pub may: Vec<String>,
+}
+
+/// All of its files.
+#[derive(Clone, Debug, Default)]
+pub struct Oracle {
+    /// By name.
+    pub files: BTreeMap<String, Past>,
+}
+
+impl Oracle {
+    /// Takes a line of the victim's.
+    pub fn hear(&mut self, line: &str) {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["M", file, hash] => self.files.entry(file.into()).or_default().may.push(hash.into()),
+            ["D", file, hash] => {
+                self.files.insert(file.into(), Past { done: hash.into(), may: Vec::new() });
+            }
+            _ => {}
+        }
+    }
+
+    /// For the victim, when it begins anew.
+    pub fn lines(&self) -> String {
+        let empty = format!("{:x}", xxh3_64(&[]));
+        let mut text = String::new();
+        for (name, past) in &self.files {
+            let done = if past.done.is_empty() { &empty } else { &past.done };
+            text += &format!("{name} {done} {}\n", past.may.join(" "));
+        }
+        text + "\n"
+    }
+
+    /// What is wrong with the files, read plainly.
+    pub fn look(&self, paths: &[PathBuf], when: &str) -> Vec<Found> {
+        let mut found = Vec::new();
+        for path in paths {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let Some(past) = self.files.get(&name) else { continue };
+            let empty = format!("{:x}", xxh3_64(&[]));
+            let is_regular = path.symlink_metadata().is_ok_and(|stat| stat.is_file());
+            let hash = match std::fs::read(path) {
+                Ok(bytes) if is_regular => format!("{:x}", xxh3_64(&bytes)),
+                // Removed by the victim, and not made again.
+                _ => empty.clone(),
+            };
+            let done = if past.done.is_empty() { &empty } else { &past.done };
+            if *done != hash && !past.may.contains(&hash) {
+                let detail = format!("{}: {hash}, synced {done}, perhaps {:?}", path.display(), past.may);
+                found.push(Found::new(format!("{when}: {name} is not as the victim synced it"), detail));
+            }
+        }
+        found
+    }
+}
+
+/// Files that nobody may change, as they are now: mode, owner, links, size, time and bytes.
+pub fn picture(folder: &Path) -> BTreeMap<PathBuf, String> {
+    let mut all = BTreeMap::new();
+    let mut paths = vec![folder.to_path_buf()];
+    while let Some(path) = paths.pop() {
+        let Ok(stat) = path.symlink_metadata() else { continue };
+        if stat.is_dir() {
+            paths.extend(super::names::entries(&path));
+        }
+        let hash = if stat.is_file() { std::fs::read(&path).map_or(0, |bytes| xxh3_64(&bytes)) } else { 0 };
+        let time = if stat.is_dir() { 0 } else { stat.mtime_nsec() };
+        all.insert(path, format!("mode {:o}, owner {}, time {time}, bytes {hash:x}", stat.mode(), stat.uid()));
+    }
+    all
+}

@@ -1,0 +1,154 @@
+//! A case: all that its seed decides.
+
+use super::compare;
+use super::kill;
+use super::side::{self, Run};
+use crate::Options;
+use crate::classes::{CLASSES, Classes};
+use crate::findings::Found;
+use crate::space::Space;
+use famio_kill::random::Random;
+use std::path::PathBuf;
+
+/// Whose the program is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// Root's.
+    Root,
+    /// An ordinary user's, in his folder.
+    User,
+    /// An ordinary user's, in a folder that he may not write, with files that he may.
+    Guest,
+}
+
+/// One case.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Decides the rest, and the steps.
+    pub seed: u64,
+    /// So many.
+    pub steps: u32,
+    /// `tmpfs` or `disk`.
+    pub on: &'static str,
+    /// For famio run.
+    pub options: Vec<&'static str>,
+    /// Whose it is.
+    pub start: Start,
+    /// There are files beforehand.
+    pub made: bool,
+    /// Of its folder.
+    pub folder_mode: u32,
+    /// Killed before this step.
+    pub kill: Option<u32>,
+    /// Which steps there are: each class in one of three cases, so that each can be met without the others.
+    pub classes: Classes,
+    /// Whether nothing may be left.
+    pub left: bool,
+}
+
+impl Case {
+    /// That of a seed.
+    pub fn new(seed: u64, options: &Options, chosen: Classes) -> Self {
+        let mut random = Random::new(seed ^ 0x0066_616d_696f);
+        let mut classes = chosen;
+        for class in &CLASSES[1..] {
+            if options.only.is_empty() && random.below(3) > 0 && class.name != "numbers" && class.name != "left" {
+                classes = classes.without(class.name);
+            }
+        }
+        let on = match (random.below(2), options.on.as_str()) {
+            (_, "tmpfs") | (0, "both") => "tmpfs",
+            _ => "disk",
+        };
+        let options_of = match (random.below(3), on) {
+            (0, "disk") => vec!["--durability", "process"],
+            (0, _) => vec!["--domain", "emulated"],
+            _ => vec![],
+        };
+        let start = match random.below(4) {
+            0 if chosen.has("user") => Start::User,
+            1 if chosen.has("guest") => Start::Guest,
+            _ => Start::Root,
+        };
+        let kill = random.below(3) == 0 && chosen.has("kill");
+        let at = 5 + random.below(u64::from(options.steps.max(10)) - 5) as u32;
+        Self {
+            seed,
+            steps: options.steps,
+            on,
+            options: options_of,
+            start,
+            made: random.below(2) == 0,
+            folder_mode: if random.below(3) == 0 { 0o777 } else { 0o755 },
+            kill: kill.then_some(at),
+            classes,
+            left: chosen.has("left"),
+        }
+    }
+
+    /// All steps.
+    pub fn all(&self) -> Vec<u32> {
+        (0..self.kill.unwrap_or(self.steps)).collect()
+    }
+
+    /// Carries it out with some of its steps; what was found.
+    pub fn run(&self, space: &Space, only: &[u32]) -> Result<Option<Found>, String> {
+        space.empty_shm();
+        let only = if only.len() == self.all().len() { &[] } else { only };
+        let run = Run { only, kill: self.kill, limit: None };
+        let famio = side::run(space, self, true, run)?;
+        let plain = side::run(space, self, false, run)?;
+        if let Some(found) = compare::answers(&famio, &plain) {
+            return Ok(Some(found));
+        }
+        if self.kill.is_some() {
+            kill::judge(space, self, only, &famio, &plain)
+        } else {
+            compare::end(space, self, &famio, &plain)
+        }
+    }
+
+    /// In words.
+    pub fn name(&self) -> String {
+        let Self { on, start, made, kill, .. } = self;
+        let classes: Vec<_> = CLASSES.iter().map(|class| class.name).filter(|name| self.classes.has(name)).collect();
+        let ending = kill.map_or(String::new(), |step| format!(", killed before step {step}"));
+        let options = self.options.join(" ");
+        format!(
+            "on {on} {options}, as {start:?}, files {}{ending}; classes {}",
+            if *made { "made before" } else { "new" },
+            classes.join(",")
+        )
+    }
+
+    /// The options of the command that make it the same case again.
+    pub fn same(&self, options: &Options) -> String {
+        let list = |name: &str, words: &[String]| {
+            if words.is_empty() { String::new() } else { format!(" --{name} {}", words.join(",")) }
+        };
+        let steps = if options.steps == 120 { String::new() } else { format!(" --steps {}", options.steps) };
+        list("without", &options.without) + &list("with", &options.with) + &list("only", &options.only) + &steps
+    }
+
+    /// What these steps did, as far as the last run under Famio wrote it down.
+    pub fn describe(&self, space: &Space, steps: &[u32]) -> Result<String, String> {
+        let run = Run { only: steps, kill: self.kill, limit: None };
+        let all = steps.len() == self.all().len();
+        let side = side::run(space, self, true, if all { Run { only: &[], ..run } } else { run })?;
+        let mut text: Vec<String> = Vec::new();
+        for entry in &side.board.entries {
+            text.push(format!("{}: {} = {}", entry.step, entry.what, entry.answer()));
+        }
+        let more = text.len().saturating_sub(40);
+        let cut = if more > 0 { format!("({more} more) ") } else { String::new() };
+        let messages: String = side.messages.lines().take(6).map(|line| format!("\n    stderr: {line}")).collect();
+        Ok(format!("{} steps\n    {cut}{}{messages}", steps.len(), text[more..].join("\n    ")))
+    }
+
+    /// Keeps both folders.
+    pub fn keep(&self, space: &Space, name: &str) -> Result<PathBuf, String> {
+        let part = space.base.join(if self.on == "tmpfs" { "memory" } else { "disk" });
+        space.keep(name, &part.join("famio"));
+        Ok(space.keep(name, &part.join("plain")))
+    }
+}
