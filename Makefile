@@ -40,7 +40,6 @@ test: build need-sqlite3 need-python3 need-valgrind model ## All tests, the kill
 	$(RELEASE)/famio-posix calls --mode kills --on tmpfs --options '--domain emulated --policy alternate' --seed 872726769844 --steps 1500 --rounds 12
 	@# Twins alone: what is found then is a defect of the test.
 	$(RELEASE)/famio-hostile program --without-famio --without kill --for 3s
-	$(RELEASE)/famio-hostile all --for 30s --without "$(HOSTILE_WITHOUT)"
 	$(RELEASE)/famio-power --cuts 4 --fs ext4
 	$(RELEASE)/famio-power --cuts 2 --fs xfs
 	scripts/test-install
