@@ -15,7 +15,6 @@ use crate::journal::{Identity, folder_of, journal_name, path_of};
 use crate::pmem::{Detected, Domain, Medium, detect, medium};
 use crate::rule::{Rule, in_order};
 use crate::settings::{Durability, Settings};
-use crate::sys::high_duplicate;
 use core::sync::atomic::Ordering;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -66,7 +65,7 @@ pub(super) fn attach(
     let plan = fds.with(true, |fd| plan(fd, settings))?;
     let arena = match arena {
         Some(arena) => arena,
-        None => Arc::new(Arena::create(high_duplicate(claim.file())?)?),
+        None => Arc::new(Arena::create(claim.make_arena()?)?),
     };
     let generation = prepare(arena.shared(), fds, settings)?;
     super::deferred::prepare(&arena)?;

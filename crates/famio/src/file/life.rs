@@ -160,7 +160,7 @@ impl AtomicFile {
             ));
         }
         if !self.is_demoted() && !self.is_disowned() {
-            self.arrive()?;
+            self.look()?;
             if self.state.load(Ordering::Acquire) == PLAIN {
                 self.join_shadow()?; // others may have stored there
             }

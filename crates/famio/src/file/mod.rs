@@ -25,6 +25,7 @@ mod read;
 mod records;
 mod registry;
 mod session;
+mod shared_memory;
 pub(crate) mod shadow;
 mod size;
 mod sync;

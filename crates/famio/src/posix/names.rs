@@ -7,9 +7,8 @@ use super::{Ret, close, fail, lock, openat, process, raw, size, table, verify};
 use crate::error::Result;
 use crate::file::AtomicFile;
 use crate::file::shadow::is_mapped;
-use crate::index::Claim;
 use crate::journal::{Identity, Pool, journal_name, mark};
-use crate::recovery::at_open;
+use crate::recovery;
 use crate::settings::Settings;
 use core::ffi::c_char;
 use rustix::fs::{Mode, OFlags};
@@ -160,9 +159,9 @@ unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
     let Ok(file) = rustix::fs::openat(rustix::fs::CWD, &*link, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) else {
         return;
     };
-    let Ok(stat) = rustix::fs::fstat(&file) else { return };
-    let Ok(mut claim) = Claim::take(file.as_fd(), stat.st_dev, stat.st_ino, true) else { return };
-    match at_open(file.as_fd(), true, &mut claim, &config.settings) {
+    let Ok(Some(mut claim)) = recovery::claim(file.as_fd(), &config.settings, true, true) else { return };
+    let control = claim.control().clone();
+    match recovery::at_open(file.as_fd(), true, &mut claim, &config.settings) {
         Ok(()) => claim.release(),
         Err(error) => {
             claim.leave();
@@ -170,6 +169,7 @@ unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
             process::say_error(unsafe { CStr::from_ptr(path) }, &error);
         }
     }
+    control.remove_if_unused();
 }
 
 /// Whether there is a journal under the file's name: without a mark on the file, what a kill left at the end of a close.

@@ -46,8 +46,13 @@ fn pool_of<'a>(mark: Option<&'a Mark>, settings: &'a Settings) -> Option<&'a Pat
     }
 }
 
-/// Looks at a file, whose claim the caller holds; changes nothing. `writable`: the journal is opened to be recovered.
-pub(super) fn examine(file: BorrowedFd<'_>, claim: &Claim, settings: &Settings, writable: bool) -> Result<Examined> {
+/// Looks at a file, whose claim the caller holds, unless there is no control file to hold it by; changes nothing. `writable`: the journal is opened to be recovered.
+pub(super) fn examine(
+    file: BorrowedFd<'_>,
+    claim: Option<&Claim>,
+    settings: &Settings,
+    writable: bool,
+) -> Result<Examined> {
     let (mark, damaged) = match mark::get(file) {
         Err(e) if e.errno() == libc::EIO => (None, Some(e)),
         mark => (mark?, None),
@@ -111,6 +116,7 @@ pub(super) fn examine(file: BorrowedFd<'_>, claim: &Claim, settings: &Settings, 
         decided = stopped(&what, &file_path, &journal_path);
     }
     if decided == Verdict::Recover
+        && let Some(claim) = claim
         && let Some(what) = outsider::changed(file, claim)?
     {
         decided = stopped(what, &file_path, &journal_path);

@@ -3,15 +3,16 @@
 use super::examine::{Examined, conflict, examine};
 use super::{Options, Outcome, Progress, Silent, Use, in_place, records};
 use crate::error::{Error, Result};
-use crate::index::Claim;
+use crate::index::{Claim, Control};
 use crate::journal::header::Kind;
 use crate::journal::live::durability_of;
-use crate::journal::{BootId, Header, State, Verdict, mark, path_of};
+use crate::journal::{BootId, Header, State, Verdict, control, mark, path_of};
 use crate::pmem::{Domain, medium};
 use crate::settings::Settings;
 use crate::sys::open_again;
 use rustix::fs::OFlags;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 /// Before an atomic file is used: recovers it if a crash left a journal. `EIO` with a message that names both files where
 /// that is not safe. A file without a journal costs three system calls.
@@ -29,8 +30,8 @@ pub(crate) fn at_open(fd: BorrowedFd<'_>, is_writable: bool, claim: &mut Claim, 
         })?;
         own.as_fd()
     };
-    let examined = examine(fd, claim, settings, true)?;
-    match recover(fd, &examined, claim, settings, Options::default(), &Silent)?.0 {
+    let examined = examine(fd, Some(claim), settings, true)?;
+    match recover(fd, &examined, Some(claim), settings, Options::default(), &Silent)?.0 {
         Outcome::Conflict(text) => Err(conflict(&text)),
         Outcome::Failed(e) => Err(e),
         _ => Ok(()),
@@ -42,9 +43,9 @@ pub(crate) fn commits_since_attach(fd: BorrowedFd<'_>, claim: &Claim, settings: 
     if is_ordinary(fd, settings)? {
         return Ok(0);
     }
-    let examined = examine(fd, claim, settings, false)?;
+    let examined = examine(fd, Some(claim), settings, false)?;
     let options = Options { dry_run: true, ..Options::default() };
-    let (outcome, epoch, _) = recover(fd, &examined, claim, settings, options, &Silent)?;
+    let (outcome, epoch, _) = recover(fd, &examined, Some(claim), settings, options, &Silent)?;
     match (outcome, &examined.header) {
         // The first slot of a journal in place has the size that the file was found with.
         (Outcome::Recovered, Some(header)) => Ok(epoch.saturating_sub(u64::from(header.kind == Kind::InPlace))),
@@ -52,6 +53,28 @@ pub(crate) fn commits_since_attach(fd: BorrowedFd<'_>, claim: &Claim, settings: 
         _ => Ok(0),
     }
 }
+
+/// Takes the claim of a file that is not open as an atomic one in this process. `make`: the control file is made, if there is
+/// none; else `None` then.
+///
+/// # Errors
+/// `EBUSY`: another process has it. `EACCES`: this process may not write the file, or its folder.
+pub(crate) fn claim(file: BorrowedFd<'_>, settings: &Settings, exclusive: bool, make: bool) -> Result<Option<Claim>> {
+    let pool = settings.pool.as_deref();
+    for _ in 0..CLAIMS {
+        let control = if make { Some(control::find_or_make(file, pool)?) } else { control::find(file, pool)? };
+        let Some(control) = control else { return Ok(None) };
+        let claim = Claim::take(Arc::new(Control::new(control)), exclusive)?;
+        if claim.control().has_name() {
+            return Ok(Some(claim));
+        }
+        claim.leave(); // its last process removed it between our open and our lock
+    }
+    Err(Error::new(libc::EAGAIN))
+}
+
+/// Control files that were removed at that very moment, before that is given up.
+const CLAIMS: u32 = 1000;
 
 /// Whether a file has neither mark nor journal, by the cheapest look.
 pub(crate) fn is_ordinary(fd: BorrowedFd<'_>, settings: &Settings) -> Result<bool> {
@@ -84,7 +107,7 @@ pub(crate) fn writable(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
 pub(super) fn recover(
     file: BorrowedFd<'_>,
     examined: &Examined,
-    claim: &Claim,
+    claim: Option<&Claim>,
     settings: &Settings,
     options: Options,
     progress: &dyn Progress,
@@ -143,7 +166,7 @@ pub(super) struct Replayed {
 
 fn replay(
     file: BorrowedFd<'_>,
-    claim: &Claim,
+    claim: Option<&Claim>,
     journal: BorrowedFd<'_>,
     length: u64,
     header: &mut Header,
@@ -154,7 +177,7 @@ fn replay(
     let found = header.clone();
     let adopt = || -> Result<()> {
         // From here on the file's changes are ours, in this boot: a crash of recovery is no outsider's change.
-        claim.forget_arena()?;
+        claim.iter().for_each(|claim| claim.forget_arena());
         header.secure(journal, medium)?;
         header.boot_id = BootId::current()?;
         header.stamp = None;

@@ -1,18 +1,18 @@
 //! `famio recover PATH`: a file, a pool, or a folder with everything below it.
 
 use super::examine::examine;
-use super::open::recover;
+use super::open::{claim, is_ordinary, recover};
 use super::{Options, Outcome, Progress, Report};
 use crate::error::{Error, Result};
-use crate::index::{Claim, owner};
+use crate::index::Control;
 use crate::journal::header::first_bytes;
 use crate::journal::pool::{is_beside_name, is_journal_name};
-use crate::journal::{Header, Identity, Pool, journal_name};
+use crate::journal::{Header, Identity, Pool, control, journal_name};
 use crate::settings::Settings;
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -108,26 +108,38 @@ fn with_file(
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(Error::with(libc::EINVAL, "not a regular file, nor a folder"));
     }
-    let claim = match Claim::take(file.as_fd(), stat.st_dev, stat.st_ino, true) {
+    let may_be_left = !is_ordinary(file.as_fd(), settings)?;
+    let claim = match claim(file.as_fd(), settings, true, may_be_left && !options.dry_run) {
         Err(e) if e.errno() == libc::EBUSY => {
-            report.outcome = Outcome::InUse(owner(stat.st_dev, stat.st_ino));
+            report.outcome = Outcome::InUse(owner(file.as_fd(), settings));
             return Ok(());
         }
         claim => claim?,
     };
-    let done = examine(file.as_fd(), &claim, settings, !options.dry_run).and_then(|examined| {
+    let done = examine(file.as_fd(), claim.as_ref(), settings, !options.dry_run).and_then(|examined| {
         report.journal.clone_from(&examined.journal_path);
-        recover(file.as_fd(), &examined, &claim, settings, options, progress)
+        recover(file.as_fd(), &examined, claim.as_ref(), settings, options, progress)
     });
-    match &done {
-        // A dry run and a conflict leave the arena as it is: it knows when the last writer left.
-        _ if options.dry_run => claim.leave(),
-        Ok((Outcome::Conflict(_), ..)) | Err(_) => claim.leave(),
-        Ok(_) => claim.release(),
+    if let Some(claim) = claim {
+        let control = claim.control().clone();
+        match &done {
+            // A dry run and a conflict leave the arena as it is: it knows when the last writer left.
+            _ if options.dry_run => claim.leave(),
+            Ok((Outcome::Conflict(_), ..)) | Err(_) => claim.leave(),
+            Ok(_) => claim.release(),
+        }
+        if !options.dry_run {
+            control.remove_if_unused();
+        }
     }
     let (outcome, epoch, bytes) = done?;
     (report.outcome, report.epoch, report.bytes) = (outcome, epoch, bytes);
     Ok(())
+}
+
+/// The process that has the file claimed, where that can be told.
+pub(super) fn owner(file: BorrowedFd<'_>, settings: &Settings) -> Option<u32> {
+    Control::new(control::find(file, settings.pool.as_deref()).ok()??).owner()
 }
 
 fn one_journal(pool: &Path, name: &str, settings: &Settings, options: Options, progress: &dyn Progress) -> Report {

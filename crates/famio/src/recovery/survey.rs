@@ -1,8 +1,7 @@
 //! `famio status`: which journals there are, and in what state.
 
-use super::paths::{header_of, journals_below, kind_of};
+use super::paths::{header_of, journals_below, kind_of, open_file, owner, pool_setting};
 use crate::error::{Error, Result};
-use crate::index::owner;
 use crate::journal::header::Kind;
 use crate::journal::inplace::{Key, Log};
 use crate::journal::{Header, Identity, Pool, journal_name, mark};
@@ -59,7 +58,9 @@ fn look(pool: &Path, name: &str) -> Found {
     match header_of(pool, name) {
         Ok((header, fd)) => {
             let size = rustix::fs::fstat(&fd).map_or(0, |stat| stat.st_size as u64);
-            let owner = rustix::fs::stat(&header.path_hint).ok().and_then(|stat| owner(stat.st_dev, stat.st_ino));
+            let settings = Settings { pool: pool_setting(pool), ..Settings::default() };
+            let file = open_file(&header.path_hint, OFlags::RDONLY).ok();
+            let owner = file.and_then(|file| owner(file.as_fd(), &settings));
             Found {
                 epoch: epoch_of(&header, &fd, size).unwrap_or(header.epoch),
                 file: header.path_hint.clone(),

@@ -2,6 +2,7 @@
 
 mod bytes;
 mod futexes;
+pub(crate) mod locks;
 pub(crate) mod membarrier;
 mod raw;
 mod signal;
@@ -17,7 +18,10 @@ pub use signal::{
     ALL_BUT_LIBCS, SignalAction, block_signals, restore_signals, signal_action, signal_bit, signal_this_thread,
     unblock_signals,
 };
+use std::ffi::OsStr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// Writes one line to stderr by a bare system call: nothing of ours is re-entered, errors are ignored.
 pub fn notice(line: &str) {
@@ -80,6 +84,19 @@ pub(crate) fn identity(fd: BorrowedFd<'_>) -> Result<(u64, u64)> {
 pub(crate) fn open_again(fd: BorrowedFd<'_>, access: OFlags) -> rustix::io::Result<OwnedFd> {
     let link = format!("/proc/thread-self/fd/{}", fd.as_raw_fd());
     rustix::fs::openat(CWD, &*link, access | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// The path by which the kernel knows an open file now. A file that was deleted, or that this process cannot reach by a path,
+/// has none.
+pub(crate) fn path_of(file: BorrowedFd<'_>) -> Result<PathBuf> {
+    let link = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
+    let path = rustix::fs::readlinkat(CWD, &link, Vec::new())
+        .map_err(|e| Error::from(e).context(format_args!("cannot tell where the file lies: {link}")))?;
+    let path = Path::new(OsStr::from_bytes(path.to_bytes()));
+    if !path.is_absolute() {
+        return Err(Error::with(libc::ESTALE, format!("{}: cannot be reached by a path", path.display())));
+    }
+    Ok(path.to_path_buf())
 }
 
 /// Descriptors of ours go up here, out of the way of programs that count on low numbers.

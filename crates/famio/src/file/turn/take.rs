@@ -7,7 +7,8 @@ use crate::file::also::doing;
 use crate::file::atomic::{AtomicFile, Inner};
 use crate::file::session::Session;
 use crate::file::{UserBuf, shadow};
-use crate::index::{Claim, LIVES, SESSION, Standing, TRAVELS, Writer, also, owner};
+use crate::index::{Claim, LIVES, SESSION, Standing, TRAVELS, Writer, also};
+use crate::journal::control;
 use crate::recovery;
 use crate::sys::monotonic_now;
 use core::sync::atomic::Ordering;
@@ -24,7 +25,7 @@ impl AtomicFile {
             return Ok(());
         }
         let door = &self.turns.door;
-        self.arrive()?;
+        self.arrive_anew()?;
         let asked = door.given();
         for look in 0.. {
             let given = door.given();
@@ -44,21 +45,40 @@ impl AtomicFile {
         self.catch_up(inner)
     }
 
-    /// Comes to the file's door: not at its open, which is to cost little, but before this process first looks at it.
+    /// Comes to the file's door, and makes its control file if there is none: before this process changes anything, or maps the
+    /// file.
+    ///
+    /// # Errors
+    /// `EACCES`: it may not write the file, or not its folder. `EIO`: the control file was removed while others had written.
     pub(in crate::file) fn arrive(&self) -> Result<()> {
-        let is_new = !self.turns.door.is_here();
+        let door = &self.turns.door;
+        let is_new = !door.is_here();
         if is_new {
-            self.fds.with(false, |fd| self.turns.door.come(fd, || self.has_left(fd)))?;
+            self.fds.with(false, |fd| {
+                let open = || control::find_or_make(fd, self.settings.pool.as_deref());
+                door.come(open, || self.has_left(fd))
+            })?;
         }
-        if self.turns.door.state() & SESSION != 0 && (is_new || !LIVES.are_kept()) {
+        if door.state() & SESSION != 0 && (is_new || !LIVES.are_kept()) {
             crate::file::background::look(); // to see its end
         }
         Ok(())
     }
 
-    /// Whether a process that died has left something: a journal, or an arena alone, which goes with the claim.
+    /// As [`arrive`](Self::arrive), anew if the control file has lost its name: nobody who comes finds this process by it.
+    fn arrive_anew(&self) -> Result<()> {
+        let door = &self.turns.door;
+        let travels = door.state() & TRAVELS != 0;
+        if door.leave_if_lost() && travels {
+            let what = "its control file was removed while processes had it open: what they wrote since the last SYNC is lost";
+            return Err(Error::with(libc::EIO, format!("{}: {what}", self.path.to_string_lossy())));
+        }
+        self.arrive()
+    }
+
+    /// Whether a process that died has left a journal.
     fn has_left(&self, fd: BorrowedFd<'_>) -> Result<bool> {
-        Ok(Claim::has_file(self.device, self.inode) || !recovery::is_ordinary(fd, &self.settings)?)
+        Ok(!recovery::is_ordinary(fd, &self.settings)?)
     }
 
     /// Of a file that is being opened: what one who died has left, unless somebody is at it.
@@ -67,7 +87,10 @@ impl AtomicFile {
         if !self.fds.with(false, has_left)?.unwrap_or(true) {
             return Ok(());
         }
-        self.fds.with(false, |fd| self.turns.door.come(fd, || Ok(true)))?;
+        self.fds.with(false, |fd| {
+            let open = || control::find_or_make(fd, self.settings.pool.as_deref());
+            self.turns.door.come(open, || Ok(true))
+        })?;
         if self.turns.door.state() & SESSION == 0 {
             return Ok(());
         }
@@ -76,7 +99,8 @@ impl AtomicFile {
 
     /// Takes the claim, if nobody has it. Whether it did.
     fn try_turn(&self, inner: &mut Inner) -> Result<bool> {
-        inner.claim = self.fds.with(false, |fd| Claim::try_take(fd, self.device, self.inode))?;
+        let control = self.turns.door.control().ok_or(Error::new(libc::EBUSY))?;
+        inner.claim = Claim::try_take(control)?;
         if inner.claim.is_some() {
             inner.arena = None; // that of an earlier claim
         }
@@ -95,7 +119,8 @@ impl AtomicFile {
     }
 
     pub(in crate::file) fn in_use(&self) -> Error {
-        let who = owner(self.device, self.inode).map_or("another process".into(), |pid| format!("process {pid}"));
+        let owner = self.turns.door.control().and_then(|control| control.owner());
+        let who = owner.map_or("another process".into(), |pid| format!("process {pid}"));
         let path = self.path.to_string_lossy();
         let what =
             format!("{path}: in use as an atomic file by {who}, which has it handed back, or mapped, or does not run");
@@ -129,9 +154,9 @@ impl AtomicFile {
             door.set_session(false);
         }
         if door.state() & TRAVELS != 0 {
-            let mut epoch = self.turns.travelling()?;
+            let mut epoch = self.turns.travelling(&self.fds)?;
             if epoch.roll_back(|writer| door.standing(writer)) {
-                self.turns.send(&epoch)?;
+                self.turns.send(&self.fds, &epoch)?;
                 lost = true;
             }
         }
@@ -150,7 +175,7 @@ impl AtomicFile {
         if turns.door.state() & TRAVELS == 0 {
             return Ok(());
         }
-        let epoch = turns.travelling()?;
+        let epoch = turns.travelling(&self.fds)?;
         let doing = doing();
         let taken = epoch.changes.iter().try_for_each(|change| match &change.what {
             What::Size { low, size } => self.set_sizes(session, *low, *size),
@@ -176,7 +201,7 @@ impl AtomicFile {
 
     /// The file is handed back: what travels becomes the kernel's, too. With the turn.
     pub(in crate::file) fn put_in_kernels_file(&self) -> Result<()> {
-        let epoch = self.turns.travelling()?;
+        let epoch = self.turns.travelling(&self.fds)?;
         for change in &epoch.changes {
             match &change.what {
                 What::Size { low, size } => self.fds.with(true, |fd| {
@@ -235,8 +260,9 @@ impl AtomicFile {
         self.recover_and_roll_back(inner)?;
         // The new arena would lie where the old one does, in which calls may still be.
         inner.arena = None;
-        let Some(claim) = inner.claim.as_mut() else { return Err(Error::new(libc::EIO)) };
-        self.fds.with(false, |fd| claim.renew(fd))
+        let Some(claim) = &inner.claim else { return Err(Error::new(libc::EIO)) };
+        claim.forget_arena();
+        Ok(())
     }
 
     /// What could not be sent off goes on in the new session.

@@ -6,6 +6,7 @@
 
 use crate::sys::Word;
 use crate::thread::Held;
+use core::cell::UnsafeCell;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use rustix::thread::futex;
@@ -52,10 +53,6 @@ impl Life {
         seen.ok().map(|seen| Word::shared(&self.word, seen | WAITERS))
     }
 
-    fn is_kept_by(&self, thread: u32) -> bool {
-        thread != 0 && self.word.load(Ordering::Relaxed) & !WAITERS == thread
-    }
-
     fn address(&self) -> u64 {
         (&raw const self.link).expose_provenance() as u64
     }
@@ -72,7 +69,15 @@ pub(crate) struct Lives {
     keeper: AtomicU32,
     /// 1: a thread changes the list.
     changing: AtomicU32,
+    /// The lives in the order of the list, the first one last. The links lie in memory that other processes write: they are
+    /// stored there for the kernel, and never followed here.
+    order: UnsafeCell<Vec<*const Life>>,
 }
+
+// SAFETY: `order` is used by the thread that has set `changing`, and by one that is the only one. The rest is atomic.
+unsafe impl Sync for Lives {}
+// SAFETY: as above.
+unsafe impl Send for Lives {}
 
 /// Those of this process.
 pub(crate) static LIVES: Lives = Lives::new();
@@ -86,6 +91,7 @@ impl Lives {
             pending: AtomicU64::new(0),
             keeper: AtomicU32::new(0),
             changing: AtomicU32::new(0),
+            order: UnsafeCell::new(Vec::new()),
         }
     }
 
@@ -107,20 +113,23 @@ impl Lives {
     }
 
     /// Runs `change` while no other thread changes the list. A few stores: who waits spins.
-    fn change(&self, change: impl FnOnce()) {
+    fn change(&self, change: impl FnOnce(&mut Vec<*const Life>)) {
         let _held = Held::of_process();
         while self.changing.swap(1, Ordering::Acquire) != 0 {
             rustix::thread::sched_yield();
         }
-        change();
+        // SAFETY: no other thread has it: `changing` says so.
+        change(unsafe { &mut *self.order.get() });
         self.changing.store(0, Ordering::Release);
     }
 
     /// In a forked child: the thread that kept them is the parent's, as is one that was changing the list.
     pub fn forget(&self) {
-        self.changing.store(0, Ordering::Release);
         self.keeper.store(0, Ordering::Release);
         self.first.store(self.end(), Ordering::Release);
+        // SAFETY: the child has one thread. What the parent's was about to change is not looked at.
+        core::mem::forget(core::mem::take(unsafe { &mut *self.order.get() }));
+        self.changing.store(0, Ordering::Release);
     }
 
     /// Whether there is a thread that keeps them.
@@ -131,12 +140,13 @@ impl Lives {
     /// From now on the end of this process is seen by it, if there is somebody to keep it. Whether it was not before.
     pub(super) fn add(&self, life: &Life) -> bool {
         let mut added = false;
-        self.change(|| {
+        self.change(|order| {
             let keeper = self.keeper.load(Ordering::Acquire);
-            if keeper == 0 || life.is_kept_by(keeper) {
+            if keeper == 0 || order.contains(&core::ptr::from_ref(life)) {
                 return;
             }
             added = true;
+            order.push(life);
             // At each moment the list is whole: the process may end at any.
             life.word.store(keeper, Ordering::Relaxed);
             life.link.store(self.first.load(Ordering::Relaxed), Ordering::Release);
@@ -147,26 +157,15 @@ impl Lives {
 
     /// Before the process leaves.
     pub(super) fn remove(&self, life: &Life) {
-        self.change(|| self.take_out(life));
-    }
-
-    fn take_out(&self, life: &Life) {
-        let keeper = self.keeper.load(Ordering::Acquire);
-        if !life.is_kept_by(keeper) {
-            return;
-        }
-        let (wanted, next) = (life.address(), life.link.load(Ordering::Relaxed));
-        let mut at = &self.first;
-        while at.load(Ordering::Relaxed) != wanted {
-            let link = at.load(Ordering::Relaxed);
-            if link == self.end() || link == 0 {
-                return;
-            }
+        self.change(|order| {
+            let Some(at) = order.iter().position(|&there| core::ptr::eq(there, life)) else { return };
             // SAFETY: a life of this process's, in the page of a door that it has not left yet: it is taken out before that goes.
-            at = unsafe { &*core::ptr::with_exposed_provenance::<AtomicU64>(link as usize) };
-        }
-        at.store(next, Ordering::Release);
-        life.reset();
+            let of = |at: usize| order.get(at).map(|&there| unsafe { &*there });
+            let next = at.checked_sub(1).and_then(of).map_or(self.end(), Life::address);
+            of(at + 1).map_or(&self.first, |before| &before.link).store(next, Ordering::Release);
+            life.reset();
+            order.remove(at);
+        });
     }
 }
 

@@ -7,8 +7,10 @@
 
 mod chain;
 mod entry;
+mod standin;
 
 pub use chain::{host_action, install};
+pub(crate) use standin::{stand_in_for, stand_in_no_more};
 
 use core::mem::MaybeUninit;
 

@@ -6,9 +6,10 @@ mod in_place;
 mod records;
 
 use super::examine::{Examined, examine};
-use super::paths::{file_of, header_of, journals_below, kind_of, open_file, pool_setting};
+use super::open::claim;
+use super::paths::{file_of, header_of, journals_below, kind_of, open_file, owner, pool_setting};
 use crate::error::{Error, Result};
-use crate::index::{Claim, owner};
+use crate::index::Claim;
 use crate::journal::header::{Found, Kind};
 use crate::journal::{Header, State, Verdict};
 use crate::settings::Settings;
@@ -122,15 +123,17 @@ fn with_file(file: BorrowedFd<'_>, settings: &Settings, checked: &mut Checked) -
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(Error::with(libc::EINVAL, "not a regular file, nor a folder"));
     }
-    let claim = match Claim::take(file, stat.st_dev, stat.st_ino, false) {
+    let claim = match claim(file, settings, false, false) {
         Err(e) if e.errno() == libc::EBUSY => {
-            checked.condition = Condition::InUse(owner(stat.st_dev, stat.st_ino));
+            checked.condition = Condition::InUse(owner(file, settings));
             return Ok(());
         }
+        // Who may only read the file looks as it is.
+        Err(e) if e.errno() == libc::EACCES => None,
         claim => claim?,
     };
-    let done = examine(file, &claim, settings, false).and_then(|examined| weigh(file, &examined, checked));
-    claim.leave();
+    let done = examine(file, claim.as_ref(), settings, false).and_then(|examined| weigh(file, &examined, checked));
+    claim.into_iter().for_each(Claim::leave);
     done
 }
 
