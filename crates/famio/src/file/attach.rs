@@ -52,6 +52,14 @@ fn plan(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Plan> {
     Ok(Plan { file, journal, kind: if in_place { Kind::InPlace } else { Kind::Records } })
 }
 
+/// Whether a file can be attached with these settings, before anything is made for it.
+///
+/// # Errors
+/// `EOPNOTSUPP`: its file system is not supported. `EINVAL`: the settings would weaken durability unsaid.
+pub(super) fn check(fds: &Descriptors, settings: &Settings) -> Result<()> {
+    fds.with(true, |fd| plan(fd, settings)).map(drop)
+}
+
 /// Attaches a file that has no journal. `arena`: of an earlier session of this process.
 pub(super) fn attach(
     fds: &Descriptors,
@@ -108,7 +116,8 @@ fn leave_hints(fd: BorrowedFd<'_>, shared: &Shared, settings: &Settings) -> Resu
         Some(pool) => pool.join(name),
         None => file.with_file_name(BESIDE).join(name),
     };
-    shared.set_hints(file.as_os_str().as_bytes(), journal.as_os_str().as_bytes());
+    let inode = rustix::fs::fstat(fd)?.st_ino;
+    shared.set_hints(inode, file.as_os_str().as_bytes(), journal.as_os_str().as_bytes());
     Ok(())
 }
 

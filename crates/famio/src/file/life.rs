@@ -80,6 +80,10 @@ impl AtomicFile {
                 self.late_copies_to_kernel();
                 return Ok(None);
             }
+            if !self.turns.door.is_here() {
+                attach::check(&self.fds, &self.settings).map_err(|e| self.named(e))?;
+            }
+            self.arrive_at_its_place(&mut inner)?;
             self.take_turn(&mut inner)?;
             let begun = crate::sys::monotonic_now();
             self.prepare_kept(&mut inner)?;
@@ -191,6 +195,14 @@ impl AtomicFile {
     /// Whether the file was handed back.
     pub fn is_demoted(&self) -> bool {
         self.state.load(Ordering::Acquire) == DEMOTED
+    }
+
+    /// The file has got another name: its processes go on meeting where those find them who open it by that.
+    pub(crate) fn follow_its_name(&self) {
+        let mut inner = self.inner();
+        if self.state.load(Ordering::Acquire) == PLAIN && self.turns.door.is_here() {
+            let _ = self.arrive_at_its_place(&mut inner); // the next write tries again, and says what is wrong
+        }
     }
 
     /// Commits, settles and closes the journal clean, as before a change of the file's name; the next write attaches anew.

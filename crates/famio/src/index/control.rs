@@ -104,7 +104,7 @@ impl Control {
     }
 
     /// The name of the arena whose number it has, in `/dev/shm`; `None`: there is none.
-    pub(super) fn arena_path(&self) -> Option<String> {
+    pub(in crate::index) fn arena_path(&self) -> Option<String> {
         let number = self.word(offset_of!(Page, arena));
         (number != 0).then(|| Page::path(self.word(offset_of!(Page, key)), number, "arena"))
     }
@@ -149,6 +149,11 @@ impl Control {
         if same && rustix::fs::unlinkat(CWD, &path, AtFlags::empty()).is_ok() {
             remove_folder(&path);
         }
+    }
+
+    /// Where it was before it got another name: takes the `.famio/` away, if nothing else is in there.
+    pub fn remove_folder_at(&self, old: &Path) {
+        remove_folder(old);
     }
 
     /// After a recovery: the file goes if no process is attached, and none has a claim.

@@ -21,7 +21,9 @@ pub(crate) use cell::{Cell, Changing, Version};
 pub(crate) use claim::Claim;
 pub(crate) use control::{Control, SIZE as CONTROL_SIZE};
 pub(crate) use deferred::PutOff;
-pub(crate) use door::{Door, KERNELS, LIVES, Positions, SESSION, STORES, SharedSize, Standing, TRAVELS, Writer};
+pub(crate) use door::{
+    Door, KERNELS, LIVES, MOVED, Positions, SESSION, STORES, SharedSize, Standing, TRAVELS, Writer,
+};
 pub(crate) use gate::{Closed, Inside};
 pub(crate) use lock::{Locked, SharedLock};
 pub(crate) use radix::{BLOCK, BLOCKS_MAX, Index};

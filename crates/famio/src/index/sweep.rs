@@ -94,43 +94,69 @@ fn is_stale_arena(folder: &OwnedFd, name: &CStr) -> bool {
     {
         return false;
     }
-    match hints(&arena) {
-        Some((file, journal)) => is_forgotten(name, &file, &journal),
+    match Hints::of(&arena) {
+        Some(hints) => hints.are_of_a_forgotten(name),
         // It does not know: its process died before it could say so, or will do so in a moment.
         None => crate::sys::coarse_now().tv_sec - stat.st_mtime > FRESH,
     }
 }
 
-/// Where the file and its journal were.
-fn hints(arena: &OwnedFd) -> Option<(PathBuf, PathBuf)> {
-    let mut page = [0u8; size_of::<Shared>()];
-    if !matches!(rustix::io::pread(arena, &mut page, 0), Ok(n) if n == page.len()) {
-        return None;
-    }
-    let magic = u64::from_le_bytes(core::array::from_fn(|i| page[offset_of!(Shared, magic) + i]));
-    let mut hints = page[offset_of!(Shared, hints)..][..HINTS].split(|&byte| byte == 0);
-    let mut hint = || hints.next().filter(|path| path.first() == Some(&b'/')).map(|path| OsStr::from_bytes(path).into());
-    (magic == MAGIC).then_some((hint()?, hint()?))
+/// Which file an arena was of, and where that and its journal were.
+struct Hints {
+    inode: u64,
+    file: PathBuf,
+    journal: PathBuf,
 }
 
-/// Whether no control file names the arena, or the file that it was of is gone.
-fn is_forgotten(name: &CStr, file: &Path, journal: &Path) -> bool {
-    let control = journal.with_extension("control");
-    match rustix::fs::openat(CWD, &control, OFlags::RDWR | FLAGS, Mode::empty()) {
-        Err(Errno::NOENT | Errno::NOTDIR) => true,
-        Err(_) => false,
-        Ok(control) => {
-            let control = Control::new(control);
-            let named = control.arena_path();
-            let is_this = |path: &String| path.strip_prefix(FOLDER).is_some_and(|rest| rest[1..].as_bytes() == name.to_bytes());
-            !named.as_ref().is_some_and(is_this) || is_deleted(file, journal)
+impl Hints {
+    fn of(arena: &OwnedFd) -> Option<Self> {
+        let mut page = [0u8; size_of::<Shared>()];
+        if !matches!(rustix::io::pread(arena, &mut page, 0), Ok(n) if n == page.len()) {
+            return None;
+        }
+        let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|i| page[at + i]));
+        let mut paths = page[offset_of!(Shared, hints)..][..HINTS].split(|&byte| byte == 0);
+        let mut path = || paths.next().filter(|path| path.first() == Some(&b'/')).map(|path| OsStr::from_bytes(path).into());
+        let (inode, file, journal) = (word(offset_of!(Shared, inode)), path()?, path()?);
+        (word(offset_of!(Shared, magic)) == MAGIC).then_some(Self { inode, file, journal })
+    }
+
+    /// Whether no control file names this arena, or its file is gone.
+    fn are_of_a_forgotten(&self, arena: &CStr) -> bool {
+        let control = self.journal.with_extension("control");
+        match rustix::fs::openat(CWD, &control, OFlags::RDWR | FLAGS, Mode::empty()) {
+            Err(Errno::NOENT | Errno::NOTDIR) => true,
+            Err(_) => false,
+            Ok(control) => {
+                let named = Control::new(control).arena_path();
+                let path = Path::new(FOLDER).join(OsStr::from_bytes(arena.to_bytes()));
+                named.is_none_or(|named| Path::new(&named) != path) || !self.may_be_recovered()
+            }
+        }
+    }
+
+    /// Whether the file is where it was, or its journal, and the file could be elsewhere.
+    fn may_be_recovered(&self) -> bool {
+        match rustix::fs::stat(&self.file) {
+            Ok(stat) if stat.st_ino == self.inode => return true,
+            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => {}
+            Err(_) => return true,
+        }
+        if is_gone(&self.journal) {
+            return false;
+        }
+        // With the journal beside it the file has to be there, too, if only by another name.
+        match (self.file.parent(), self.journal.parent().and_then(Path::parent)) {
+            (Some(folder), Some(beside)) if folder == beside => has_inode(folder, self.inode),
+            _ => true,
         }
     }
 }
 
-/// Whether the file is not where it was, nor elsewhere in its folder as far as that can be told: then its journal would be gone.
-fn is_deleted(file: &Path, journal: &Path) -> bool {
-    is_gone(file) && is_gone(journal)
+fn has_inode(folder: &Path, inode: u64) -> bool {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let entries = rustix::fs::openat(CWD, folder, flags, Mode::empty()).and_then(Dir::new);
+    entries.map_or(true, |mut entries| entries.any(|entry| entry.map_or(true, |entry| entry.ino() == inode)))
 }
 
 #[cfg(test)]
@@ -182,7 +208,8 @@ mod tests {
         let arena = crate::index::Arena::create(claim.make_arena().unwrap()).unwrap();
         let path = claim.control().arena_path().unwrap();
         let journal = file.path().with_extension("journal");
-        arena.shared().set_hints(file.path().as_os_str().as_bytes(), journal.as_os_str().as_bytes());
+        let inode = std::fs::metadata(file.path()).unwrap().ino();
+        arena.shared().set_hints(inode, file.path().as_os_str().as_bytes(), journal.as_os_str().as_bytes());
         assert!(!is_stale_arena(&folder, &c_name(&path)), "it is mapped");
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         drop(arena);

@@ -7,9 +7,9 @@ use super::identity::Identity;
 use super::mark;
 use super::pool::Pool;
 use crate::error::{Error, Result};
-use crate::index::CONTROL_SIZE;
-use crate::sys::write_at;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use crate::index::{CONTROL_SIZE, Control};
+use crate::sys::{self, write_at};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -72,6 +72,28 @@ pub(crate) fn find_or_make(file: BorrowedFd<'_>, setting: Option<&Path>) -> Resu
         }
     }
     Err(Error::new(libc::EAGAIN))
+}
+
+/// Whether `here` is the control file by which others find this file.
+pub(crate) fn is_found(file: BorrowedFd<'_>, setting: Option<&Path>, here: &Control) -> Result<bool> {
+    let same = |found: OwnedFd| sys::identity(found.as_fd()).ok() == sys::identity(here.as_fd()).ok();
+    Ok(find(file, setting)?.is_some_and(same))
+}
+
+/// Puts `here`, which has a name elsewhere, where others look for it.
+///
+/// # Errors
+/// `EEXIST`: there is one. `ENOENT`: it has no name any more.
+pub(crate) fn move_to(file: BorrowedFd<'_>, setting: Option<&Path>, here: &Control) -> Result<()> {
+    let (pool, old) = (Pool::make(file, pool_of(file, setting).as_deref())?, super::path_of(here.as_fd())?);
+    let flags = RenameFlags::NOREPLACE;
+    let moved = rustix::fs::renameat_with(CWD, &old, pool.folder(), name_of(file)?, flags).map_err(Error::from);
+    if moved.is_ok() && is_found(file, setting, here)? {
+        here.remove_folder_at(&old);
+        return Ok(());
+    }
+    pool.remove_if_empty();
+    moved.and(Err(Error::new(libc::ENOENT)))
 }
 
 fn failed(pool: &Pool, name: &str, error: Error) -> Error {

@@ -46,10 +46,12 @@ impl Live {
         let (pool, journal) = Pool::create_for(file, settings.pool.as_deref(), &name)?;
         let path = pool.path_of(&name);
         let header = Header::new(kind, domain, file_domain, identity, &super::path_of(file)?)?;
+        // By another of its names the `.famio/` may be another one: the mark says which.
+        let has_other_names = rustix::fs::fstat(file)?.st_nlink > 1;
         let live = Self {
             file: journal,
             header: Mutex::new(header),
-            pool: settings.pool.as_ref().map(|_| pool.path().to_path_buf()),
+            pool: (settings.pool.is_some() || has_other_names).then(|| pool.path().to_path_buf()),
             name,
             path,
             durability: durability_of(file_domain),
@@ -128,7 +130,10 @@ impl Live {
         if self.store(State::Clean).is_err() && !was_creating {
             return;
         }
-        if mark::remove(file).and_then(|()| mark::persist(file, self.durability, self.medium)).is_ok() {
+        // A mark of another journal's stays: that one is in use.
+        let is_ours = !matches!(mark::get(file), Ok(Some(mark)) if mark.journal_id != self.id());
+        let unmark = || mark::remove(file).and_then(|()| mark::persist(file, self.durability, self.medium));
+        if !is_ours || unmark().is_ok() {
             let _ = self.remove(file);
         }
     }

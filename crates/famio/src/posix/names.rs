@@ -215,7 +215,29 @@ pub unsafe fn renameat2(from: i32, old: *const c_char, to: i32, new: *const c_ch
     unsafe {
         prepare(from, old, Change::Moves);
         prepare(to, new, if flags & libc::RENAME_EXCHANGE != 0 { Change::Moves } else { Change::Goes });
-        raw!(SYS_renameat2, from, old, to, new, flags)
+        let done = raw!(SYS_renameat2, from, old, to, new, flags);
+        if done == 0 {
+            follow(to, new);
+            if flags & libc::RENAME_EXCHANGE != 0 {
+                follow(from, old);
+            }
+        }
+        done
+    }
+}
+
+/// After a rename: an atomic file that is open here goes on with this name.
+///
+/// # Safety
+/// The kernel has just read `path`.
+unsafe fn follow(dirfd: i32, path: *const c_char) {
+    if !table::any() || process::in_vfork_child() || lock::not_reentered().is_err() {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    let Ok(stat) = (unsafe { super::open::stat_at(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) }) else { return };
+    if let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino) {
+        file.follow_its_name();
     }
 }
 

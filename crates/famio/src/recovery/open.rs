@@ -76,6 +76,17 @@ pub(crate) fn claim(file: BorrowedFd<'_>, settings: &Settings, exclusive: bool, 
 /// Control files that were removed at that very moment, before that is given up.
 const CLAIMS: u32 = 1000;
 
+/// Looks at a file whose claim can't be had; changes nothing.
+///
+/// # Errors
+/// `EIO`: file and journal contradict each other.
+pub(crate) fn look(file: BorrowedFd<'_>, settings: &Settings) -> Result<()> {
+    match examine(file, None, settings, false)?.verdict {
+        Verdict::Conflict(text) => Err(conflict(&text)),
+        _ => Ok(()),
+    }
+}
+
 /// Whether a file has neither mark nor journal, by the cheapest look.
 pub(crate) fn is_ordinary(fd: BorrowedFd<'_>, settings: &Settings) -> Result<bool> {
     if !matches!(mark::get(fd), Ok(None)) {

@@ -5,7 +5,7 @@ use super::{LOOKS, PATIENCE};
 use crate::error::Result;
 use crate::file::UserBuf;
 use crate::file::atomic::{AtomicFile, PLAIN};
-use crate::index::{Positions, SESSION};
+use crate::index::{MOVED, Positions, SESSION};
 use crate::sys::read_at;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -27,6 +27,10 @@ impl AtomicFile {
                 return Ok(None);
             }
             let (state, given) = (door.state(), door.given());
+            if state & MOVED != 0 {
+                self.arrive_at_its_place(&mut self.inner())?;
+                return Ok(None);
+            }
             if state & SESSION == 0 {
                 let mut epoch = match self.turns.travelling(&self.fds) {
                     Err(e) if door.state() == state => return Err(e),

@@ -17,7 +17,7 @@ mod unattached;
 
 use super::{Descriptors, shared_memory};
 use crate::error::{Error, Result};
-use crate::index::{Door, SESSION, Shared, TRAVELS, Writer, also};
+use crate::index::{Door, MOVED, SESSION, Shared, TRAVELS, Writer, also};
 use crate::sys::monotonic_now;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -92,7 +92,7 @@ impl Turns {
             return None;
         }
         let state = self.door.state();
-        (state & (SESSION | TRAVELS) == 0).then_some(state)
+        (state & (SESSION | TRAVELS | MOVED) == 0).then_some(state)
     }
 
     /// Whether this process knows of a session, of somebody, or of an epoch that travels.

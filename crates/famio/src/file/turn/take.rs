@@ -7,7 +7,7 @@ use crate::file::also::doing;
 use crate::file::atomic::{AtomicFile, Inner};
 use crate::file::session::Session;
 use crate::file::{UserBuf, shadow};
-use crate::index::{Claim, LIVES, SESSION, Standing, TRAVELS, Writer, also};
+use crate::index::{Claim, LIVES, MOVED, SESSION, Standing, TRAVELS, Writer, also};
 use crate::journal::control;
 use crate::recovery;
 use crate::sys::monotonic_now;
@@ -25,7 +25,7 @@ impl AtomicFile {
             return Ok(());
         }
         let door = &self.turns.door;
-        self.arrive_anew()?;
+        self.arrive()?;
         let asked = door.given();
         for look in 0.. {
             let given = door.given();
@@ -54,10 +54,11 @@ impl AtomicFile {
         let door = &self.turns.door;
         let is_new = !door.is_here();
         if is_new {
-            self.fds.with(false, |fd| {
+            let come = |fd: BorrowedFd<'_>| {
                 let open = || control::find_or_make(fd, self.settings.pool.as_deref());
                 door.come(open, || self.has_left(fd))
-            })?;
+            };
+            self.fds.with(false, come).map_err(|e| self.named(e))?;
         }
         if door.state() & SESSION != 0 && (is_new || !LIVES.are_kept()) {
             crate::file::background::look(); // to see its end
@@ -65,12 +66,28 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// As [`arrive`](Self::arrive), anew if the control file has lost its name: nobody who comes finds this process by it.
-    fn arrive_anew(&self) -> Result<()> {
+    /// As [`arrive`](Self::arrive), at the control file by which others find the file now: it may have got another folder, or
+    /// its control file may have been removed. Without a session.
+    ///
+    /// # Errors
+    /// Those of `arrive`. `EIO`: what processes had written since the last SYNC was lost on the way.
+    pub(in crate::file) fn arrive_at_its_place(&self, inner: &mut Inner) -> Result<()> {
         let door = &self.turns.door;
+        let pool = self.settings.pool.as_deref();
+        let Some(here) = door.control() else { return self.arrive() };
+        let is_here = self.fds.with(false, |fd| control::is_found(fd, pool, &here))?;
+        if is_here {
+            return Ok(());
+        }
+        // By its new name, if it has one: then all who are there stay together.
+        if door.state() & MOVED == 0 && self.fds.with(false, |fd| control::move_to(fd, pool, &here)).is_ok() {
+            return Ok(());
+        }
         let travels = door.state() & TRAVELS != 0;
-        if door.leave_if_lost() && travels {
-            let what = "its control file was removed while processes had it open: what they wrote since the last SYNC is lost";
+        self.release_claim(inner);
+        door.leave_behind();
+        if travels {
+            let what = "its control file was removed, and what processes wrote since the last SYNC is lost with it";
             return Err(Error::with(libc::EIO, format!("{}: {what}", self.path.to_string_lossy())));
         }
         self.arrive()
@@ -87,10 +104,14 @@ impl AtomicFile {
         if !self.fds.with(false, has_left)?.unwrap_or(true) {
             return Ok(());
         }
-        self.fds.with(false, |fd| {
+        let come = |fd: BorrowedFd<'_>| {
             let open = || control::find_or_make(fd, self.settings.pool.as_deref());
-            self.turns.door.come(open, || Ok(true))
-        })?;
+            self.turns.door.come(open, || Ok(true)).map_err(|e| match recovery::look(fd, &self.settings) {
+                Err(conflict) if conflict.errno() == libc::EIO => conflict, // its pool is gone, say
+                _ => e,
+            })
+        };
+        self.fds.with(false, come)?;
         if self.turns.door.state() & SESSION == 0 {
             return Ok(());
         }

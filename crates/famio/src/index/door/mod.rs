@@ -15,7 +15,7 @@ mod watch;
 
 pub(crate) use life::LIVES;
 pub(crate) use maps::{KERNELS, STORES, SharedSize};
-pub(crate) use page::{SESSION, TRAVELS};
+pub(crate) use page::{MOVED, SESSION, TRAVELS};
 pub(crate) use places::{Standing, Writer};
 pub(crate) use positions::Positions;
 
@@ -85,7 +85,7 @@ impl Door {
     /// left one, asked by the first to come: the page that says so may have been swept. Nothing, if it is here.
     ///
     /// # Errors
-    /// Those of `open`. `EBUSY`: too many processes have it open.
+    /// Those of `open`. `EBUSY`: too many processes have it open; or those that have it have another `/dev/shm`.
     pub fn come(
         &self,
         mut open: impl FnMut() -> Result<OwnedFd>,
@@ -113,23 +113,24 @@ impl Door {
         Err(Error::with(libc::EAGAIN, "its control file is removed again and again"))
     }
 
-    /// As after [`leave`](Self::leave), where the control file has lost its name: who comes anew would not find this process by
-    /// it. Whether it has.
-    pub fn leave_if_lost(&self) -> bool {
+    /// Leaves without a word where this is not the control file any more by which the file is found: who is there still, is to
+    /// come to the other one as well. What travels here is lost.
+    pub fn leave_behind(&self) {
         let mut here = self.control.lock();
-        let is_lost = here.as_ref().is_some_and(|control| !control.has_name());
-        if is_lost {
+        if let Some(control) = here.take() {
+            self.change(MOVED, true);
             let at = self.place.load(Ordering::Acquire);
             self.page().members[at as usize].id.store(0, Ordering::Release);
             LIVES.remove(&self.page().members[at as usize].life);
-            here.take().iter().for_each(|control| unlock(&**control, place(at)));
+            unlock(&*control, place(at));
+            control.remove_if_unused();
         }
-        is_lost
     }
 
     fn come_in(&self, control: &Control, has_journal: &mut dyn FnMut() -> Result<bool>) -> Result<()> {
         let page = self.page();
         control.key()?;
+        let shm = rustix::fs::stat(c"/dev/shm").map_or(0, |stat| stat.st_dev);
         if page.magic.load(Ordering::Acquire) != MAGIC || !is_anybody(control) {
             // Of processes that are all gone: what they had not committed goes with them.
             let left = has_journal()?;
@@ -137,13 +138,18 @@ impl Door {
             self.forget_epoch();
             self.forget_shadow();
             // A journal is as a session that somebody died with: who comes next does not read before it is recovered.
-            let state = (self.state() & !(SESSION | TRAVELS)) | if left { SESSION } else { 0 };
+            let state = (self.state() & !(SESSION | TRAVELS | MOVED)) | if left { SESSION } else { 0 };
             page.state.store(state + CHANGE, Ordering::Release);
             page.members.iter().for_each(|member| member.id.store(0, Ordering::Relaxed));
             page.unknown_stores.store(0, Ordering::Relaxed);
             page.places.store(0, Ordering::Relaxed);
             page.stuck.store(0, Ordering::Relaxed);
+            page.shm.store(shm, Ordering::Release);
             page.magic.store(MAGIC, Ordering::Release);
+        }
+        if page.shm.load(Ordering::Acquire) != shm {
+            let what = "in use as an atomic file by processes with another /dev/shm, of another container maybe";
+            return Err(Error::with(libc::EBUSY, format!("{what} ({})", control.path())));
         }
         self.take_place(control)
     }
@@ -242,7 +248,10 @@ impl Door {
         if attaching.is_some() && !others {
             self.remove_unfinished();
             self.forget_shadow();
-            control.remove_name();
+            // One that names an arena stays: who recovers the file has to know what is in there.
+            if control.arena_path().is_none() {
+                control.remove_name();
+            }
         }
         unlock(&**control, place(at));
         drop(attaching);

@@ -19,18 +19,22 @@ pub(crate) const SESSION: u64 = 1;
 pub(crate) const TRAVELS: u64 = 2;
 /// In [`Page::state`]: the file is mapped; its bytes as they are now lie in memory that all processes share.
 pub(crate) const SHADOW: u64 = 4;
-pub(super) const CHANGE: u64 = 8;
+/// In [`Page::state`]: the file is found by another control file now, since it has got another folder or name.
+pub(crate) const MOVED: u64 = 8;
+pub(super) const CHANGE: u64 = 16;
 
 /// What all processes see. Plain words: no value is trusted as an address.
 #[repr(C)]
 pub(crate) struct Page {
     pub(in crate::index) magic: AtomicU64,
-    /// [`SESSION`], [`TRAVELS`], [`SHADOW`], and above them a count of changes. Changed only by who has the turn.
+    /// [`SESSION`], [`TRAVELS`], [`SHADOW`], [`MOVED`], and above them a count of changes. Changed only by who has the turn.
     pub(in crate::index) state: AtomicU64,
     /// A random number, in the names of all that belongs to this file in `/dev/shm`: nobody else can guess them.
     pub(in crate::index) key: AtomicU64,
     /// The number of the arena of the last session; 0: there is none.
     pub(in crate::index) arena: AtomicU64,
+    /// Which `/dev/shm` its processes have: containers can have one of their own.
+    pub(super) shm: AtomicU64,
     /// The process id of who has the claim, for messages.
     pub(in crate::index) claimant: AtomicU64,
     /// The number of the file in which the epoch travels.

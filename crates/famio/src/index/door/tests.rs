@@ -126,10 +126,10 @@ fn one_who_comes_waits_for_one_who_takes_long() {
 #[test]
 fn who_comes_anew_after_the_control_file_was_removed_leaves_the_old_one() {
     let file = for_test();
-    let mine = open(&file);
-    assert!(!mine.leave_if_lost());
+    let (mine, third) = (open(&file), open(&file));
     std::fs::remove_file(file.path()).unwrap();
-    assert!(mine.leave_if_lost() && !mine.is_here());
+    mine.leave_behind();
+    assert!(!mine.is_here() && third.state() & MOVED != 0 && !third.has_others());
     std::fs::write(file.path(), [0; 4096]).unwrap();
     let other = open(&file);
     mine.come(|| Ok(file.open()), || Ok(false)).unwrap();
