@@ -222,6 +222,7 @@ fn whoever_may_write_recovers_what_another_user_left() {
             assert_eq!([killed.does("write kept"), killed.does("sync"), killed.does("write gone")], ["ok"; 3]);
             killed.kill();
             let (mut next, opened) = User::open(second, &path, how);
+            assert_eq!(opened, "ok", "{first} then {second}");
             assert_eq!((&*opened, &*next.does("read 4")), ("ok", "kept"), "{first} then {second}");
             assert_eq!([next.does("write next"), next.does("sync")], ["ok"; 2]);
             next.end();

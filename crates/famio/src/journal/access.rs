@@ -49,7 +49,10 @@ pub(super) fn check_folder(
     let owner = file.map(fstat).transpose()?.map(|file| file.st_uid);
     let me = rustix::process::geteuid().as_raw();
     let keeper = parent.filter(|parent| parent.st_mode & STICKY == 0).map(|parent| parent.st_uid);
-    let trusted = [0, me].contains(&stat.st_uid) || [owner, keeper].contains(&Some(stat.st_uid));
+    // Where a group, or everybody, may write the folder around it, each of those may have made it; and could as well replace the
+    // file.
+    let is_shared = parent.is_some_and(|parent| parent.st_mode & STICKY == 0 && parent.st_mode & 0o022 != 0);
+    let trusted = is_shared || [0, me].contains(&stat.st_uid) || [owner, keeper].contains(&Some(stat.st_uid));
     if owner.is_some() && !trusted {
         let text =
             format!("belongs to user {}, not to the file's owner, root or you; choose a pool of your own", stat.st_uid);
@@ -137,7 +140,9 @@ pub fn check_journal(journal: BorrowedFd<'_>, file: Option<BorrowedFd<'_>>) -> R
     }
     let Some(file) = file else { return Ok(()) };
     let file = fstat(file)?;
-    if ![file.st_uid, 0, rustix::process::geteuid().as_raw()].contains(&stat.st_uid) {
+    // Whose group or whose everybody may write the file: it can be anybody's of those.
+    let by_writer = stat.st_mode & 0o022 & writers_of(&file, stat.st_gid == file.st_gid) != 0;
+    if ![file.st_uid, 0, rustix::process::geteuid().as_raw()].contains(&stat.st_uid) && !by_writer {
         return refused(format!(
             "belongs to user {}, not to the file's owner ({}), root or you",
             stat.st_uid, file.st_uid
