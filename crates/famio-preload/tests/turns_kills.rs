@@ -19,11 +19,8 @@ fn read_after(folder: &Folder) -> Vec<u8> {
     let copied = under(folder, "cat").arg("atomic").output().unwrap();
     assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
     assert!(folder.names().iter().all(|name| !name.contains("famio")), "{:?}", folder.names());
-    use std::os::unix::fs::MetadataExt;
-    let stat = std::fs::metadata(folder.path().join("atomic")).unwrap();
-    let of_it = format!("famio-{:x}-{:x}.", stat.dev(), stat.ino());
-    let left: Vec<_> = std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert!(!left.iter().any(|name| name.to_string_lossy().starts_with(&of_it)), "{left:?}");
+    let left = common::agent::shared_memory::of_folder(folder.path());
+    assert!(left.is_empty(), "{left:?}");
     copied.stdout
 }
 

@@ -11,6 +11,7 @@ use famio::Settings;
 use famio::journal::{Header, State};
 use famio::recovery::{Options, Outcome, Progress, Silent, Use, recover_path, survey};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -256,15 +257,22 @@ fn leftovers_of_creations_and_closes() {
             drop(Opened::new(&crashed.path, &crashed.settings));
             assert!(fs::read(&crashed.path).unwrap() == crashed.raw && !crashed.journal_path.exists(), "{length}");
         }
-        // Only the arena is left.
+        // Only the arena is left, and the control file that names it.
+        crash::crash(&crashed.path, &crashed.settings, &[crash::write(0, 100, 99)]);
+        let control = common::arenas::control(&crashed.path).unwrap();
+        let page = fs::read(&control).unwrap();
+        let arena = crash::arena(&crashed.path);
         crashed.restore();
         assert!(matches!(crashed.recover(Use::Refuse).outcome, Outcome::Recovered));
-        fs::write(crash::arena(&crashed.path), [0xFF; 8192]).unwrap();
+        fs::create_dir(control.parent().unwrap()).unwrap();
+        fs::write(&control, &page).unwrap();
+        fs::set_permissions(&control, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(&arena, [0xFF; 8192]).unwrap();
         let opened = Opened::new(&crashed.path, &crashed.settings);
         opened.write(0, b"again");
         drop(opened);
         assert_eq!(&fs::read(&crashed.path).unwrap()[..5], b"again");
-        assert!(!crash::arena(&crashed.path).exists());
+        assert!(!arena.exists() && !control.exists());
     });
 }
 

@@ -5,7 +5,7 @@ use super::atomic::{AtomicFile, DEMOTED, Inner, PLAIN};
 use crate::error::{Error, Result};
 use crate::index::{SESSION, TRAVELS};
 use crate::journal::pool::BESIDE;
-use crate::journal::{folder_of, mark};
+use crate::journal::{control, folder_of, mark};
 use crate::sys::file_size_limit;
 use core::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{Access, AtFlags, accessat};
@@ -50,7 +50,7 @@ impl AtomicFile {
     fn can_be_left(&self, error: &Error) -> bool {
         let is_unmarked = || match self.fds.with(false, mark::get) {
             // Not told: who marks a file is at its door, or died there.
-            Err(e) if e.errno() == libc::EACCES => self.is_in_nobodys_session() || self.turns.door.is_unknown(),
+            Err(e) if e.errno() == libc::EACCES => self.is_in_nobodys_session() || self.is_unknown(),
             mark => matches!(mark, Ok(None)),
         };
         let is_possible = match error.errno() {
@@ -63,6 +63,12 @@ impl AtomicFile {
             errno => is_out_of_reach(errno),
         };
         !self.settings.require && self.state.load(Ordering::Acquire) == PLAIN && is_possible && is_unmarked()
+    }
+
+    /// Whether no process has a control file for it.
+    fn is_unknown(&self) -> bool {
+        let find = |fd: BorrowedFd<'_>| control::find(fd, self.settings.pool.as_deref());
+        matches!(self.fds.with(false, find), Ok(None))
     }
 
     /// Whether the file's path, or the place where processes meet, can't be reached: after a `chroot`.

@@ -108,7 +108,7 @@ impl AtomicFile {
             shadow: Slot::default(),
             shadowed: AtomicBool::new(false),
             keeper: Mutex::default(),
-            turns: Turns::new(Door::of(device, inode)),
+            turns: Turns::new(Door::new()),
         });
         file.add_descriptor(fd.as_raw_fd(), access);
         if let Err(e) = file.recover_if_left() {

@@ -15,7 +15,6 @@ use crate::journal::{Identity, folder_of, journal_name, path_of};
 use crate::pmem::{Detected, Domain, Medium, detect, medium};
 use crate::rule::{Rule, in_order};
 use crate::settings::{Durability, Settings};
-use crate::sys::high_duplicate;
 use core::sync::atomic::Ordering;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -54,6 +53,14 @@ fn plan(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Plan> {
     Ok(Plan { file, journal, kind: if in_place { Kind::InPlace } else { Kind::Records } })
 }
 
+/// Whether a file can be attached with these settings, before anything is made for it.
+///
+/// # Errors
+/// `EOPNOTSUPP`: its file system is not supported. `EINVAL`: the settings would weaken durability unsaid.
+pub(super) fn check(fds: &Descriptors, settings: &Settings) -> Result<()> {
+    fds.with(true, |fd| plan(fd, settings)).map(drop)
+}
+
 /// Attaches a file that has no journal. `arena`: of an earlier session of this process.
 pub(super) fn attach(
     fds: &Descriptors,
@@ -68,7 +75,7 @@ pub(super) fn attach(
     fds.with(true, super::privileges::drop_before_session)?;
     let arena = match arena {
         Some(arena) => arena,
-        None => Arc::new(Arena::create(high_duplicate(claim.file())?, &fds.with(true, |fd| spills_to(fd, settings))?)?),
+        None => Arc::new(Arena::create(claim.make_arena()?, &fds.with(true, |fd| spills_to(fd, settings))?)?),
     };
     let generation = prepare(arena.shared(), fds, settings)?;
     super::deferred::prepare(&arena)?;
@@ -119,7 +126,8 @@ fn leave_hints(fd: BorrowedFd<'_>, shared: &Shared, settings: &Settings) -> Resu
         Some(pool) => pool.join(name),
         None => file.with_file_name(BESIDE).join(name),
     };
-    shared.set_hints(file.as_os_str().as_bytes(), journal.as_os_str().as_bytes());
+    let inode = rustix::fs::fstat(fd)?.st_ino;
+    shared.set_hints(inode, file.as_os_str().as_bytes(), journal.as_os_str().as_bytes());
     Ok(())
 }
 

@@ -134,6 +134,11 @@ impl Descriptors {
         self.list().open.is_empty()
     }
 
+    /// Whether the program has one with this access.
+    pub fn has(&self, access: Access) -> bool {
+        self.list().open.iter().any(|&(_, known)| known == access)
+    }
+
     /// Whether one can be written through.
     pub fn has_writable(&self) -> bool {
         let list = self.list();

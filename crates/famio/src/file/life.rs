@@ -1,6 +1,6 @@
 //! From one session of a file to the next: attached at a write, closed clean or handed back to the kernel.
 
-use super::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, PLAIN};
+use super::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, Inner, PLAIN};
 use super::attach;
 use super::background::Left;
 use super::calls::Call;
@@ -86,7 +86,15 @@ impl AtomicFile {
                 self.late_copies_to_kernel();
                 return Ok(None);
             }
-            if let Err(e) = self.check_limit(crate::sys::file_size_limit()).and_then(|()| self.take_turn(&mut inner)) {
+            let come = |inner: &mut Inner| {
+                self.check_limit(crate::sys::file_size_limit())?;
+                if !self.turns.door.is_here() {
+                    attach::check(&self.fds, &self.settings)?;
+                }
+                self.arrive_at_its_place(inner)?;
+                self.take_turn(inner)
+            };
+            if let Err(e) = come(&mut inner) {
                 return self.leave_to_kernel(&mut inner, e).map(|()| None);
             }
             let begun = crate::sys::monotonic_now();
@@ -169,7 +177,7 @@ impl AtomicFile {
             ));
         }
         if !self.is_demoted() && !self.is_disowned() {
-            self.arrive()?;
+            self.look()?;
             if self.state.load(Ordering::Acquire) == PLAIN {
                 self.join_shadow()?; // others may have stored there
             }
@@ -200,6 +208,14 @@ impl AtomicFile {
     /// Whether the file was handed back.
     pub fn is_demoted(&self) -> bool {
         self.state.load(Ordering::Acquire) == DEMOTED
+    }
+
+    /// The file has got another name: its processes go on meeting where those find them who open it by that.
+    pub(crate) fn follow_its_name(&self) {
+        let mut inner = self.inner();
+        if self.state.load(Ordering::Acquire) == PLAIN && self.turns.door.is_here() {
+            let _ = self.arrive_at_its_place(&mut inner); // the next write tries again, and says what is wrong
+        }
     }
 
     /// Commits, settles and closes the journal clean, as before a change of the file's name; the next write attaches anew.

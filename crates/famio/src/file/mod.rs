@@ -29,6 +29,7 @@ mod records;
 mod registry;
 mod session;
 pub(crate) mod shadow;
+mod shared_memory;
 mod size;
 mod space;
 mod sync;

@@ -115,14 +115,15 @@ impl AtomicFile {
                         // SAFETY: the caller's promise.
                         return unsafe { self.read_shadow(shadow, offset, bufs) };
                     }
-                    if let Some(quiet) = self.turns.is_quiet() {
+                    if let Some(quiet) = self.quiet() {
+                        let still = || self.is_still(quiet);
                         // SAFETY: the caller's promise.
-                        let read = match unsafe { self.plain.read(&self.fds, &self.turns, quiet, offset, bufs) } {
+                        let read = match unsafe { self.plain.read(&self.fds, (quiet, still), offset, bufs) } {
                             Some(read) => Ok(read),
                             None => self.read_kernel(offset, bufs),
                         };
                         // Nobody, and no other process, has begun to write meanwhile.
-                        if self.turns.still(quiet) {
+                        if self.is_still(quiet) {
                             return read;
                         }
                     } else {
@@ -224,7 +225,7 @@ impl AtomicFile {
                     Some(size) => return size,
                     None => return kernel(),
                 },
-                (PLAIN, _) if self.turns.is_quiet().is_none() => match self.size_beside() {
+                (PLAIN, _) if self.quiet().is_none() => match self.size_beside() {
                     Ok(Some(size)) => return size,
                     Ok(None) => {}
                     Err(_) => return kernel(),
@@ -305,7 +306,7 @@ impl AtomicFile {
     /// `EIO`: the flush failed; nothing of the epoch is durable, no more writes are taken.
     pub fn sync(&self) -> Result<()> {
         if self.state.load(Ordering::Acquire) == PLAIN {
-            self.arrive()?;
+            self.look()?;
             self.join_shadow()?; // others may have stored there
         }
         if holds(Rule::StoresBeforeCommit) {
@@ -316,7 +317,7 @@ impl AtomicFile {
             match self.state.load(Ordering::Acquire) {
                 DISOWNED => return Err(disowned()),
                 // What is not committed travels: this process is to commit it, whoever wrote it.
-                PLAIN if self.turns.is_quiet().is_none() && self.fds.has_writable() => match self.session_for_write() {
+                PLAIN if self.turns.is_disturbed() && self.fds.has_writable() => match self.session_for_write() {
                     Err(e) if e.errno() == libc::ESTALE && e.detail().is_none() => {}
                     attached => attached.map(drop)?,
                 },

@@ -118,6 +118,8 @@ pub(crate) struct Shared {
     pub deferred_bytes: AtomicU64,
     /// Blocks (plus one) that may have unflushed lines: the last of each group of threads.
     pub pending: [AtomicU64; PENDING],
+    /// The file's inode number, for who finds the arena.
+    pub inode: AtomicU64,
     /// Where the file and its journal were at the last attach: two absolute paths with a zero behind each, or nothing. For
     /// who finds the arena of a process that is gone.
     pub hints: [AtomicU8; HINTS],
@@ -159,7 +161,8 @@ impl Shared {
     }
 
     /// Leaves word of where file and journal are; of neither, where their paths are too long.
-    pub fn set_hints(&self, file: &[u8], journal: &[u8]) {
+    pub fn set_hints(&self, inode: u64, file: &[u8], journal: &[u8]) {
+        self.inode.store(inode, Ordering::Relaxed);
         let fits = file.len() + journal.len() + 2 <= HINTS && !file.contains(&0) && !journal.contains(&0);
         let text = file.iter().chain(&[0]).chain(journal).copied().take(if fits { HINTS } else { 0 });
         let bytes = text.chain(core::iter::repeat(0));

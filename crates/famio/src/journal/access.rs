@@ -49,7 +49,10 @@ pub(super) fn check_folder(
     let owner = file.map(fstat).transpose()?.map(|file| file.st_uid);
     let me = rustix::process::geteuid().as_raw();
     let keeper = parent.filter(|parent| parent.st_mode & STICKY == 0).map(|parent| parent.st_uid);
-    let trusted = [0, me].contains(&stat.st_uid) || [owner, keeper].contains(&Some(stat.st_uid));
+    // Where a group, or everybody, may write the folder around it, each of those may have made it; and could as well replace the
+    // file.
+    let is_shared = parent.is_some_and(|parent| parent.st_mode & STICKY == 0 && parent.st_mode & 0o022 != 0);
+    let trusted = is_shared || [0, me].contains(&stat.st_uid) || [owner, keeper].contains(&Some(stat.st_uid));
     if owner.is_some() && !trusted {
         let text =
             format!("belongs to user {}, not to the file's owner, root or you; choose a pool of your own", stat.st_uid);
@@ -76,6 +79,54 @@ pub(super) fn give_to_owner_of(file: BorrowedFd<'_>, journal: BorrowedFd<'_>) ->
     Ok(())
 }
 
+/// Gives a new file of ours (mode 0600) to those who may write `file`, and to nobody else: who may only read it is to lock
+/// nothing of it.
+pub(crate) fn give_to_writers_of(file: BorrowedFd<'_>, ours: BorrowedFd<'_>) -> Result<()> {
+    let (like, here) = (fstat(file)?, fstat(ours)?);
+    if is_root() && like.st_uid != here.st_uid {
+        fchown(ours, Some(Uid::from_raw(like.st_uid)), None)?;
+    }
+    let same_group = like.st_gid == here.st_gid || fchown(ours, None, Some(Gid::from_raw(like.st_gid))).is_ok();
+    let mode = writers_of(&like, same_group);
+    if mode != 0 {
+        fchmod(ours, Mode::from_raw_mode(0o600 | mode))?;
+    }
+    Ok(())
+}
+
+/// The mode of what is for the writers of a file, beyond its owner. `same_group`: it has the file's group.
+fn writers_of(file: &Stat, same_group: bool) -> u32 {
+    let group = if file.st_mode & 0o020 != 0 && same_group { 0o060 } else { 0 };
+    let others = if file.st_mode & 0o002 != 0 { 0o006 } else { 0 };
+    group | others
+}
+
+/// Whether memory that processes share can be from one that may write `file`, and is open to such alone: a regular file with one
+/// name, or none any more.
+///
+/// # Errors
+/// `EACCES`, and why not.
+pub(crate) fn check_shared(ours: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result<()> {
+    let refused = |what: String| Err(Error::with(libc::EACCES, format!("{what}; not used")));
+    let (here, like) = (fstat(ours)?, fstat(file)?);
+    if FileType::from_raw_mode(here.st_mode) != FileType::RegularFile {
+        return refused("not a regular file".into());
+    }
+    if here.st_nlink > 1 {
+        return refused(format!("has {} names, not one", here.st_nlink));
+    }
+    let allowed = writers_of(&like, here.st_gid == like.st_gid);
+    let by_owner = [0, like.st_uid, rustix::process::geteuid().as_raw()].contains(&here.st_uid);
+    // Whose group or whose everybody may write the file: it can be anybody's of those.
+    if !by_owner && allowed & 0o022 == 0 {
+        return refused(format!("belongs to user {}, who may not write the file", here.st_uid));
+    }
+    if here.st_mode & 0o077 & !allowed != 0 {
+        return refused(format!("mode {:03o} is for others than those who may write the file", here.st_mode & 0o777));
+    }
+    Ok(())
+}
+
 /// Whether a journal can be trusted: a regular file with one name, of the file's owner, root or us, that nobody may
 /// write who may not write the file. Without the file, only what can be told without it.
 pub fn check_journal(journal: BorrowedFd<'_>, file: Option<BorrowedFd<'_>>) -> Result<()> {
@@ -91,7 +142,9 @@ pub fn check_journal(journal: BorrowedFd<'_>, file: Option<BorrowedFd<'_>>) -> R
     }
     let Some(file) = file else { return Ok(()) };
     let file = fstat(file)?;
-    if ![file.st_uid, 0, rustix::process::geteuid().as_raw()].contains(&stat.st_uid) {
+    // Whose group or whose everybody may write the file: it can be anybody's of those.
+    let by_writer = stat.st_mode & 0o022 & writers_of(&file, stat.st_gid == file.st_gid) != 0;
+    if ![file.st_uid, 0, rustix::process::geteuid().as_raw()].contains(&stat.st_uid) && !by_writer {
         return refused(format!(
             "belongs to user {}, not to the file's owner ({}), root or you",
             stat.st_uid, file.st_uid

@@ -63,10 +63,12 @@ impl Live {
         };
         let path = pool.path_of(&name);
         let header = Header::new(kind, domain, file_domain, identity, &super::path_of(file)?)?;
+        // By another of its names the `.famio/` may be another one: the mark says which.
+        let has_other_names = rustix::fs::fstat(file)?.st_nlink > 1;
         let live = Self {
             file: journal,
             header: Mutex::new(header),
-            pool: settings.pool.as_ref().map(|_| pool.path().to_path_buf()),
+            pool: (settings.pool.is_some() || has_other_names).then(|| pool.path().to_path_buf()),
             name,
             place: Mutex::new(path.clone()),
             root: root(),
@@ -167,11 +169,13 @@ impl Live {
         if self.store(State::Clean).is_err() && !was_creating {
             return;
         }
-        let unmarked = match mark::remove(file) {
+        // A mark of another journal's stays: that one is in use.
+        let is_ours = !matches!(mark::get(file), Ok(Some(mark)) if mark.journal_id != self.id());
+        let unmark = || match mark::remove(file) {
             Err(e) if was_creating && is_denied(&e) => Ok(()), // who may not take it off could not set it
             removed => removed.and_then(|()| mark::persist(file, self.durability, self.medium)),
         };
-        if unmarked.is_ok() {
+        if !is_ours || unmark().is_ok() {
             match self.made_in.lock().take() {
                 Some(pool) => {
                     let _ = pool.remove(&self.name);

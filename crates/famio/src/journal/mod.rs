@@ -32,6 +32,7 @@
 pub(crate) mod access;
 pub mod boot;
 mod bytes;
+pub(crate) mod control;
 pub mod header;
 mod identity;
 pub(crate) mod inplace;
@@ -47,6 +48,7 @@ pub(crate) mod testing;
 mod verdict;
 
 pub use access::check_journal;
+pub(crate) use access::{check_shared, give_to_writers_of};
 pub use boot::BootId;
 pub use header::{Header, Kind, State};
 pub use identity::{HANDLE_MAX, Identity};

@@ -2,22 +2,14 @@
 
 use crate::error::{Error, Result};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
-use std::ffi::OsStr;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The path by which the kernel knows an open file now. A file that was deleted, or that this process cannot reach
-/// by a path, has none.
+/// The path by which the kernel knows an open file now. A file that was deleted, or that this process cannot reach by a path,
+/// has none.
 pub fn path_of(file: BorrowedFd<'_>) -> Result<PathBuf> {
-    let link = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
-    let path = rustix::fs::readlinkat(CWD, &link, Vec::new())
-        .map_err(|e| Error::from(e).context(format_args!("cannot tell where the file lies: {link}")))?;
-    let path = Path::new(OsStr::from_bytes(path.to_bytes()));
-    if !path.is_absolute() {
-        return Err(Error::with(libc::ESTALE, format!("{}: cannot be reached by a path", path.display())));
-    }
-    Ok(path.to_path_buf())
+    crate::sys::path_of(file)
 }
 
 /// The folder of an open file, and the file's path. The name in that folder leads to this very file.

@@ -7,9 +7,8 @@ use super::{Ret, close, fail, lock, openat, process, raw, size, table, verify};
 use crate::error::Result;
 use crate::file::AtomicFile;
 use crate::file::shadow::is_mapped;
-use crate::index::Claim;
 use crate::journal::{Identity, Pool, journal_name, mark};
-use crate::recovery::at_open;
+use crate::recovery;
 use crate::settings::Settings;
 use core::ffi::c_char;
 use rustix::fs::{Mode, OFlags};
@@ -167,9 +166,9 @@ unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
             Err(_) => return,
         },
     };
-    let Ok(stat) = rustix::fs::fstat(&file) else { return };
-    let Ok(mut claim) = Claim::take(file.as_fd(), stat.st_dev, stat.st_ino, true) else { return };
-    match at_open(file.as_fd(), is_writable, &mut claim, &config.settings) {
+    let Ok(Some(mut claim)) = recovery::claim(file.as_fd(), &config.settings, true, true) else { return };
+    let control = claim.control().clone();
+    match recovery::at_open(file.as_fd(), is_writable, &mut claim, &config.settings) {
         Ok(()) => claim.release(),
         Err(error) => {
             claim.leave();
@@ -177,6 +176,7 @@ unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
             process::say_error(unsafe { CStr::from_ptr(path) }, &error);
         }
     }
+    control.remove_if_unused();
 }
 
 /// Whether there is a journal under the file's name: without a mark on the file, what a kill left at the end of a close.
@@ -222,7 +222,29 @@ pub unsafe fn renameat2(from: i32, old: *const c_char, to: i32, new: *const c_ch
     unsafe {
         prepare(from, old, Change::Moves);
         prepare(to, new, if flags & libc::RENAME_EXCHANGE != 0 { Change::Moves } else { Change::Goes });
-        raw!(SYS_renameat2, from, old, to, new, flags)
+        let done = raw!(SYS_renameat2, from, old, to, new, flags);
+        if done == 0 {
+            follow(to, new);
+            if flags & libc::RENAME_EXCHANGE != 0 {
+                follow(from, old);
+            }
+        }
+        done
+    }
+}
+
+/// After a rename: an atomic file that is open here goes on with this name.
+///
+/// # Safety
+/// The kernel has just read `path`.
+unsafe fn follow(dirfd: i32, path: *const c_char) {
+    if !table::any() || process::in_vfork_child() || lock::not_reentered().is_err() {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    let Ok(stat) = (unsafe { super::open::stat_at(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) }) else { return };
+    if let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino) {
+        file.follow_its_name();
     }
 }
 

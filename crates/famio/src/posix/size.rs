@@ -81,7 +81,7 @@ fn mode_exists(fd: RawFd, mode: i32) -> Result<()> {
 fn still(file: &Arc<AtomicFile>) -> Result<Option<Positions<'_>>> {
     let mut shared = false;
     table::for_each(0, u32::MAX, |_, handle| shared |= handle.is_shared() && Arc::ptr_eq(handle.file(), file));
-    if shared { file.lock_positions().map(Some) } else { Ok(None) }
+    if shared { file.lock_positions() } else { Ok(None) }
 }
 
 fn allocate(fd: RawFd, handle: &Description, mode: i32, start: u64, end: u64) -> Result<()> {

@@ -35,10 +35,11 @@ impl Examined {
     }
 }
 
-/// Looks at a file, whose claim the caller holds; changes nothing. `writable`: the journal is opened to be recovered.
+/// Looks at a file, whose claim the caller holds, unless there is no control file to hold it by; changes nothing. `writable`:
+/// the journal is opened to be recovered.
 pub(super) fn examine(
     file: BorrowedFd<'_>,
-    claim: &Claim,
+    claim: Option<&Claim>,
     settings: &Settings,
     writable: bool,
     given: Given<'_>,
@@ -106,6 +107,7 @@ pub(super) fn examine(
         decided = stopped(&what, &file_path, &journal_path);
     }
     if decided == Verdict::Recover
+        && let Some(claim) = claim
         && let Some(what) = outsider::changed(file, claim)?
     {
         decided = stopped(what, &file_path, &journal_path);

@@ -22,7 +22,7 @@ use crate::error::Error;
 use std::path::PathBuf;
 
 pub use check::{Checked, Condition, Problem, check, check_journal};
-pub(crate) use open::{at_open, commits_since_attach, is_ordinary, writable};
+pub(crate) use open::{at_open, claim, commits_since_attach, is_ordinary, look, writable};
 pub use paths::recover_path;
 pub use survey::{Found, survey};
 

@@ -4,18 +4,19 @@ use super::examine::{Examined, conflict, examine};
 use super::given::Given;
 use super::{Options, Outcome, Progress, Silent, Use, in_place, records};
 use crate::error::{Error, Result};
-use crate::index::Claim;
+use crate::index::{Claim, Control};
 use crate::journal::access::as_owner;
 use crate::journal::header::Kind;
 use crate::journal::live::durability_of;
-use crate::journal::{BootId, Header, State, Verdict, mark, path_of};
+use crate::journal::{BootId, Header, State, Verdict, control, mark, path_of};
 use crate::pmem::{Domain, medium};
 use crate::settings::Settings;
-use crate::sys::open_again;
+use crate::sys::{InternalFd, open_again};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::time::Timespec;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 /// Before an atomic file is used: recovers it if a crash left a journal. `EIO` with a message that names both files where
 /// that is not safe. A file without a journal costs three system calls.
@@ -43,11 +44,11 @@ pub(crate) fn at_open(fd: BorrowedFd<'_>, is_writable: bool, claim: &mut Claim, 
         }
         own.as_fd()
     };
-    let examined = match examine(fd, claim, settings, true, Given::default()) {
+    let examined = match examine(fd, Some(claim), settings, true, Given::default()) {
         Err(e) if is_denied(&e) && is_leftover(fd, claim, settings) => return Ok(()),
         examined => examined?,
     };
-    match recover(fd, &examined, claim, Options::default(), &Silent)?.0 {
+    match recover(fd, &examined, Some(claim), Options::default(), &Silent)?.0 {
         Outcome::Conflict(text) => Err(conflict(&text)),
         Outcome::Failed(e) => Err(e),
         _ => Ok(()),
@@ -59,14 +60,71 @@ pub(crate) fn commits_since_attach(fd: BorrowedFd<'_>, claim: &Claim, settings: 
     if is_ordinary(fd, settings)? {
         return Ok(0);
     }
-    let examined = examine(fd, claim, settings, false, Given::default())?;
+    let examined = examine(fd, Some(claim), settings, false, Given::default())?;
     let options = Options { dry_run: true, ..Options::default() };
-    let (outcome, epoch, _) = recover(fd, &examined, claim, options, &Silent)?;
+    let (outcome, epoch, _) = recover(fd, &examined, Some(claim), options, &Silent)?;
     match (outcome, &examined.header) {
         // The first slot of a journal in place has the size that the file was found with.
         (Outcome::Recovered, Some(header)) => Ok(epoch.saturating_sub(u64::from(header.kind == Kind::InPlace))),
         (Outcome::Conflict(text), _) => Err(conflict(&text)),
         _ => Ok(0),
+    }
+}
+
+/// Takes the claim of a file that is not open as an atomic one in this process. `make`: the control file is made, if there is
+/// none; else `None` then.
+///
+/// # Errors
+/// `EBUSY`: another process has it. `EACCES`: this process may not write the file, or its folder.
+pub(crate) fn claim(file: BorrowedFd<'_>, settings: &Settings, exclusive: bool, make: bool) -> Result<Option<Claim>> {
+    let pool = settings.pool.as_deref();
+    claim_by(exclusive, || if make { control::find_or_make(file, pool).map(Some) } else { control::find(file, pool) })
+}
+
+/// As [`claim`], of a file of which a walk knows more.
+pub(super) fn claim_given(
+    file: BorrowedFd<'_>,
+    given: Given<'_>,
+    settings: &Settings,
+    exclusive: bool,
+    make: bool,
+) -> Result<Option<Claim>> {
+    let mark = mark::get(file).ok().flatten();
+    let path = given.path.map_or_else(|| path_of(file), |path| Ok(path.to_path_buf()))?;
+    let pool = match given.pool(file, &path, mark.as_ref(), settings) {
+        Err(e) if e.errno() == libc::ENOENT => None,
+        pool => pool?,
+    };
+    match &pool {
+        Some(pool) if make => claim_by(exclusive, || control::find_or_make_in(pool, file).map(Some)),
+        Some(pool) => claim_by(exclusive, || control::find_in(pool, file)),
+        None => claim(file, settings, exclusive, make),
+    }
+}
+
+fn claim_by(exclusive: bool, open: impl Fn() -> Result<Option<InternalFd>>) -> Result<Option<Claim>> {
+    for _ in 0..CLAIMS {
+        let Some(control) = open()? else { return Ok(None) };
+        let claim = Claim::take(Arc::new(Control::new(control)), exclusive)?;
+        if claim.control().has_name() {
+            return Ok(Some(claim));
+        }
+        claim.leave(); // its last process removed it between our open and our lock
+    }
+    Err(Error::new(libc::EAGAIN))
+}
+
+/// Control files that were removed at that very moment, before that is given up.
+const CLAIMS: u32 = 1000;
+
+/// Looks at a file whose claim can't be had; changes nothing.
+///
+/// # Errors
+/// `EIO`: file and journal contradict each other.
+pub(crate) fn look(file: BorrowedFd<'_>, settings: &Settings) -> Result<()> {
+    match examine(file, None, settings, false, Given::default())?.verdict {
+        Verdict::Conflict(text) => Err(conflict(&text)),
+        _ => Ok(()),
     }
 }
 
@@ -123,7 +181,7 @@ fn is_denied(error: &Error) -> bool {
 
 /// Whether the journal has ended, and those who ended it could not take it away: the file has everything.
 fn is_leftover(fd: BorrowedFd<'_>, claim: &Claim, settings: &Settings) -> bool {
-    examine(fd, claim, settings, false, Given::default()).is_ok_and(|examined| {
+    examine(fd, Some(claim), settings, false, Given::default()).is_ok_and(|examined| {
         matches!(examined.verdict, Verdict::Leftover | Verdict::Nothing)
             && examined.header.is_none_or(|header| header.state == State::Clean)
     })
@@ -133,7 +191,7 @@ fn is_leftover(fd: BorrowedFd<'_>, claim: &Claim, settings: &Settings) -> bool {
 pub(super) fn recover(
     file: BorrowedFd<'_>,
     examined: &Examined,
-    claim: &Claim,
+    claim: Option<&Claim>,
     options: Options,
     progress: &dyn Progress,
 ) -> Result<(Outcome, u64, u64)> {
@@ -191,7 +249,7 @@ pub(super) struct Replayed {
 
 fn replay(
     file: BorrowedFd<'_>,
-    claim: &Claim,
+    claim: Option<&Claim>,
     journal: BorrowedFd<'_>,
     length: u64,
     header: &mut Header,
@@ -202,7 +260,7 @@ fn replay(
     let found = header.clone();
     let adopt = || -> Result<()> {
         // From here on the file's changes are ours, in this boot: a crash of recovery is no outsider's change.
-        claim.forget_arena()?;
+        claim.iter().for_each(|claim| claim.forget_arena());
         header.secure(journal, medium)?;
         header.boot_id = BootId::current()?;
         header.stamp = None;

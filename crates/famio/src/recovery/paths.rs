@@ -3,11 +3,12 @@
 use super::examine::examine;
 use super::find::{Located, Place};
 use super::given::Given;
-use super::open::recover;
+use super::open::{claim_given, is_ordinary, recover};
 use super::walk::{Visitor, walk};
 use super::{Options, Outcome, Progress, Report};
 use crate::error::{Error, Result};
-use crate::index::{Claim, owner};
+use crate::index::Control;
+use crate::journal::control;
 use crate::journal::reach::{is_regular, look, look_at, open_looked_at};
 use crate::settings::Settings;
 use rustix::fs::{FileType, OFlags, fstat};
@@ -72,6 +73,11 @@ impl Seen {
 pub(super) fn key_of(file: BorrowedFd<'_>) -> Result<(u64, u64)> {
     let stat = fstat(file)?;
     Ok((stat.st_dev, stat.st_ino))
+}
+
+/// The process that has the file claimed, where that can be told.
+pub(super) fn owner(file: BorrowedFd<'_>, settings: &Settings) -> Option<u32> {
+    Control::new(control::find(file, settings.pool.as_deref()).ok()??).owner()
 }
 
 /// The setting that leads to a pool: none for a `.famio/`.
@@ -166,28 +172,37 @@ impl All<'_> {
         let access = if options.dry_run { OFlags::RDONLY } else { OFlags::RDWR };
         let file = match open_looked_at(looked, access) {
             // The lease of the process that has it open.
-            Err(e) if e.errno() == libc::EAGAIN && owner(stat.st_dev, stat.st_ino).is_some() => {
-                report.outcome = Outcome::InUse(owner(stat.st_dev, stat.st_ino));
+            Err(e) if e.errno() == libc::EAGAIN && owner(looked, settings).is_some() => {
+                report.outcome = Outcome::InUse(owner(looked, settings));
                 return Ok(());
             }
             file => file?,
         };
-        let claim = match Claim::take(file.as_fd(), stat.st_dev, stat.st_ino, true) {
+        let file = file.as_fd();
+        // What a walk comes by has a mark or a journal.
+        let may_be_left = given.path.is_some() || !is_ordinary(file, settings)?;
+        let claim = match claim_given(file, given, settings, true, may_be_left && !options.dry_run) {
             Err(e) if e.errno() == libc::EBUSY => {
-                report.outcome = Outcome::InUse(owner(stat.st_dev, stat.st_ino));
+                report.outcome = Outcome::InUse(owner(file, settings));
                 return Ok(());
             }
             claim => claim?,
         };
-        let done = examine(file.as_fd(), &claim, settings, !options.dry_run, given).and_then(|examined| {
+        let done = examine(file, claim.as_ref(), settings, !options.dry_run, given).and_then(|examined| {
             report.journal.clone_from(&examined.journal_path);
-            recover(file.as_fd(), &examined, &claim, options, self.progress)
+            recover(file, &examined, claim.as_ref(), options, self.progress)
         });
-        match &done {
-            // A dry run and a conflict leave the arena as it is: it knows when the last writer left.
-            _ if options.dry_run => claim.leave(),
-            Ok((Outcome::Conflict(_), ..)) | Err(_) => claim.leave(),
-            Ok(_) => claim.release(),
+        if let Some(claim) = claim {
+            let control = claim.control().clone();
+            match &done {
+                // A dry run and a conflict leave the arena as it is: it knows when the last writer left.
+                _ if options.dry_run => claim.leave(),
+                Ok((Outcome::Conflict(_), ..)) | Err(_) => claim.leave(),
+                Ok(_) => claim.release(),
+            }
+            if !options.dry_run {
+                control.remove_if_unused();
+            }
         }
         (report.outcome, report.epoch, report.bytes) = done?;
         Ok(())

@@ -5,11 +5,11 @@ use super::given::Given;
 use super::paths::{Seen, key_of, kind_of};
 use super::walk::{Visitor, walk};
 use crate::error::{Error, Result};
-use crate::index::owner;
+use crate::index::Control;
 use crate::journal::header::Kind;
 use crate::journal::inplace::{Image, Key};
 use crate::journal::reach::{is_regular, look, look_at};
-use crate::journal::{Header, Identity, Pool, journal_name, mark, path_of};
+use crate::journal::{Header, Identity, Pool, control, journal_name, mark, path_of};
 use crate::pmem::medium;
 use crate::settings::Settings;
 use rustix::fs::{FileType, fstat};
@@ -84,7 +84,8 @@ impl Visitor for All<'_> {
             }
             self.seen.add(key, &journal);
         }
-        self.found.push(look_into(place, name, located.map(|located| located.path), key));
+        let owner = located.as_ref().and_then(|located| owner_by(&place.pool, located.file.as_fd()));
+        self.found.push(look_into(place, name, located.map(|located| located.path), owner));
     }
 
     fn marked(&mut self, folder: BorrowedFd<'_>, name: &CStr, path: &Path) {
@@ -125,7 +126,7 @@ fn of_file(file: BorrowedFd<'_>, path: &Path, given: Given<'_>, settings: &Setti
         && there(pool)?
     {
         let place = Place::new(pool.again(file)?);
-        return Ok(Some(look_into(&place, &name, Some(path.to_path_buf()), Some(key_of(file)?))));
+        return Ok(Some(look_into(&place, &name, Some(path.to_path_buf()), owner_by(pool, file))));
     }
     if mark.is_none() && !is_damaged {
         return Ok(None);
@@ -136,7 +137,12 @@ fn of_file(file: BorrowedFd<'_>, path: &Path, given: Given<'_>, settings: &Setti
     Ok(Some(Found::of_file(path, pool.join(&name), Found::MISSING, what)))
 }
 
-fn look_into(place: &Place, name: &str, file: Option<PathBuf>, key: Option<(u64, u64)>) -> Found {
+/// The process that has a file claimed whose journal is in this pool, where that can be told.
+fn owner_by(pool: &Pool, file: BorrowedFd<'_>) -> Option<u32> {
+    Control::new(control::find_in(pool, file).ok()??).owner()
+}
+
+fn look_into(place: &Place, name: &str, file: Option<PathBuf>, owner: Option<u32>) -> Found {
     let journal = place.pool.path_of(name);
     match place.header(name) {
         Ok((header, fd)) => {
@@ -148,7 +154,7 @@ fn look_into(place: &Place, name: &str, file: Option<PathBuf>, key: Option<(u64,
                 state: header.state.name(),
                 journal,
                 size,
-                owner: key.and_then(|(dev, ino)| owner(dev, ino)),
+                owner,
             }
         }
         Err(e) => Found::of_file(&file.unwrap_or_default(), journal, Found::UNREADABLE, e.to_string()),

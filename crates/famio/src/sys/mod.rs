@@ -3,6 +3,7 @@
 mod bytes;
 mod futexes;
 pub(crate) mod internal;
+pub(crate) mod locks;
 pub(crate) mod membarrier;
 mod raw;
 mod signal;
@@ -11,6 +12,7 @@ pub(crate) use bytes::{read_at, write_at};
 pub(crate) use futexes::{Ended, WORDS_MAX, Word, wait_for_any};
 pub use raw::{check, syscall};
 
+use crate::error::Error;
 use crate::error::Result;
 pub(crate) use internal::InternalFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
@@ -19,7 +21,10 @@ pub use signal::{
     ALL_BUT_LIBCS, SignalAction, block_signals, restore_signals, signal_action, signal_bit, signal_this_thread,
     unblock_signals,
 };
+use std::ffi::OsStr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// Writes one line to stderr by a bare system call: nothing of ours is re-entered, errors are ignored.
 pub fn notice(line: &str) {
@@ -104,6 +109,19 @@ pub(crate) fn open_again(fd: BorrowedFd<'_>, access: OFlags) -> rustix::io::Resu
 /// The process's limit on file sizes: nothing of ours is made longer than it, so that no SIGXFSZ comes from work of ours.
 pub(crate) fn file_size_limit() -> u64 {
     rustix::process::getrlimit(rustix::process::Resource::Fsize).current.unwrap_or(i64::MAX as u64)
+}
+
+/// The path by which the kernel knows an open file now. A file that was deleted, or that this process cannot reach by a path,
+/// has none.
+pub(crate) fn path_of(file: BorrowedFd<'_>) -> Result<PathBuf> {
+    let link = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
+    let path = rustix::fs::readlinkat(CWD, &link, Vec::new())
+        .map_err(|e| Error::from(e).context(format_args!("cannot tell where the file lies: {link}")))?;
+    let path = Path::new(OsStr::from_bytes(path.to_bytes()));
+    if !path.is_absolute() {
+        return Err(Error::with(libc::ESTALE, format!("{}: cannot be reached by a path", path.display())));
+    }
+    Ok(path.to_path_buf())
 }
 
 /// A descriptor that is kept for longer than a call, of the same open file description: see [`internal`].

@@ -10,7 +10,7 @@ use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -325,6 +325,20 @@ impl Crashed {
         let _ = fs::remove_file(arena(&self.path));
     }
 
+    /// What the killed process left in shared memory, and where that is named, to be put back after a `restore`.
+    pub fn arena(&self) -> [(PathBuf, Vec<u8>); 2] {
+        let control = super::common::arenas::control(&self.path).expect("it has a control file");
+        [control, arena(&self.path)].map(|path| (path.clone(), fs::read(path).unwrap()))
+    }
+
+    pub fn put_arena(&self, left: &[(PathBuf, Vec<u8>); 2]) {
+        use std::os::unix::fs::PermissionsExt;
+        for (path, bytes) in left {
+            fs::write(path, bytes).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+        }
+    }
+
     /// Opens it: an error, which must be one that leaves all as it is, or the right contents. Whether it was right.
     pub fn is_told_or_right(&self, journal: &[u8], what: &str) -> bool {
         let opened = Opened::try_new(&self.path, &self.settings);
@@ -389,13 +403,11 @@ pub fn is_stopped(outcome: &Outcome) -> bool {
 }
 
 pub fn journals(pool: &Path) -> Vec<PathBuf> {
-    fs::read_dir(pool).map_or(Vec::new(), |entries| entries.map(|entry| entry.unwrap().path()).collect())
+    let all = fs::read_dir(pool).into_iter().flatten().map(|entry| entry.unwrap().path());
+    all.filter(|path| path.extension().is_some_and(|end| end == "journal")).collect()
 }
 
-pub fn arena(path: &Path) -> PathBuf {
-    let stat = fs::metadata(path).unwrap();
-    PathBuf::from(format!("/dev/shm/famio-{:x}-{:x}.arena", stat.dev(), stat.ino()))
-}
+pub use super::common::arenas::arena;
 
 fn c_path(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).unwrap()

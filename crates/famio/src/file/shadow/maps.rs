@@ -97,7 +97,11 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
         return Err(disowned()); // its memory is the parent's
     }
     let _kept = file.turns.keep();
-    file.arrive()?;
+    match file.arrive() {
+        // Who may only read the file sees what the kernel has, as a program without this library does.
+        Err(e) if file.is_mere_reader(&e) => return Ok(Mapped::At(request.carry_out(request.fd)?)),
+        arrived => arrived?,
+    }
     file.join_shadow()?;
     file.look_after_dead()?;
     if file.shadow().is_none() && !(request.is_shared() && request.range(0, file, false).stores) {
@@ -108,7 +112,7 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
             file.turns.door.set_maps(KERNELS, true);
         }
         let is_plain = file.state.load(Ordering::Acquire) == PLAIN && file.shadow().is_none();
-        if is_plain && file.turns.is_quiet().is_some() && file.turns.door.shadow().is_none() {
+        if is_plain && file.quiet().is_some() && file.turns.door.shadow().is_none() {
             let start = request.carry_out(request.fd)?;
             if request.is_shared() {
                 let mut range = request.range(start, file, false);

@@ -165,13 +165,13 @@ impl AtomicFile {
         let Some(claim) = inner.claim.as_mut() else { return Err(Error::new(libc::EIO)) };
         let turns = &self.turns;
         self.be_seen(); // by who has what travels
-        let mut epoch = turns.travelling()?;
+        let mut epoch = turns.travelling(&self.fds)?;
         self.fds.with(true, |fd| {
             recovery::at_open(fd, true, claim, &self.settings)?;
             let committed = rustix::fs::fstat(fd)?.st_size as u64;
             epoch.add(turns.door.me(), draft, committed, |offset, piece| read_at(fd, offset, piece).map(drop))
         })?;
-        turns.send(&epoch)?;
+        turns.send(&self.fds, &epoch)?;
         turns.all_own();
         turns.door.set_session(false);
         Ok(())

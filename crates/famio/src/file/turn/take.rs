@@ -7,7 +7,8 @@ use crate::file::also::doing;
 use crate::file::atomic::{AtomicFile, Inner};
 use crate::file::session::Session;
 use crate::file::{UserBuf, shadow};
-use crate::index::{Claim, LIVES, SESSION, Standing, TRAVELS, Writer, also, owner};
+use crate::index::{Claim, LIVES, MOVED, SESSION, Standing, TRAVELS, Writer, also};
+use crate::journal::control;
 use crate::recovery;
 use crate::sys::monotonic_now;
 use core::sync::atomic::Ordering;
@@ -44,22 +45,58 @@ impl AtomicFile {
         self.catch_up(inner)
     }
 
-    /// Comes to the file's door: not at its open, which is to cost little, but before this process first looks at it.
+    /// Comes to the file's door, and makes its control file if there is none: before this process changes anything, or maps the
+    /// file.
+    ///
+    /// # Errors
+    /// `EACCES`: it may not write the file, or not its folder. `EIO`: the control file was removed while others had written.
     pub(in crate::file) fn arrive(&self) -> Result<()> {
-        let is_new = !self.turns.door.is_here();
+        let door = &self.turns.door;
+        let is_new = !door.is_here();
         if is_new {
-            let come = || self.fds.with(false, |fd| self.turns.door.come(fd, || self.has_left(fd)));
+            let come = |fd: BorrowedFd<'_>| {
+                let open = || control::find_or_make(fd, self.settings.pool.as_deref());
+                door.come(open, || self.has_left(fd))
+            };
+            let come = || self.fds.with(false, come);
             self.check_limit_of_door().and_then(|()| come()).map_err(|e| self.leave_unseen(e))?;
         }
-        if self.turns.door.state() & SESSION != 0 && (is_new || !LIVES.are_kept()) {
+        if door.state() & SESSION != 0 && (is_new || !LIVES.are_kept()) {
             crate::file::background::look(); // to see its end
         }
         Ok(())
     }
 
-    /// Whether a process that died has left something: a journal, or an arena alone, which goes with the claim.
+    /// As [`arrive`](Self::arrive), at the control file by which others find the file now: it may have got another folder, or
+    /// its control file may have been removed. Without a session.
+    ///
+    /// # Errors
+    /// Those of `arrive`. `EIO`: what processes had written since the last SYNC was lost on the way.
+    pub(in crate::file) fn arrive_at_its_place(&self, inner: &mut Inner) -> Result<()> {
+        let door = &self.turns.door;
+        let pool = self.settings.pool.as_deref();
+        let Some(here) = door.control() else { return self.arrive() };
+        let is_here = self.fds.with(false, |fd| control::is_found(fd, pool, &here))?;
+        if is_here {
+            return Ok(());
+        }
+        // By its new name, if it has one: then all who are there stay together.
+        if door.state() & MOVED == 0 && self.fds.with(false, |fd| control::move_to(fd, pool, &here)).is_ok() {
+            return Ok(());
+        }
+        let travels = door.state() & TRAVELS != 0;
+        self.release_claim(inner);
+        door.leave_behind();
+        if travels {
+            let what = "its control file was removed, and what processes wrote since the last SYNC is lost with it";
+            return Err(Error::with(libc::EIO, format!("{}: {what}", self.path.to_string_lossy())));
+        }
+        self.arrive()
+    }
+
+    /// Whether a process that died has left a journal.
     fn has_left(&self, fd: BorrowedFd<'_>) -> Result<bool> {
-        Ok(Claim::has_file(self.device, self.inode) || !recovery::is_ordinary(fd, &self.settings)?)
+        Ok(!recovery::is_ordinary(fd, &self.settings)?)
     }
 
     /// Of a file that is being opened: what one who died has left, unless somebody is at it.
@@ -68,8 +105,14 @@ impl AtomicFile {
         if !self.fds.with(false, has_left)?.unwrap_or(true) {
             return Ok(());
         }
-        let come = || self.fds.with(false, |fd| self.turns.door.come(fd, || Ok(true)));
-        if let Err(e) = self.check_limit_of_door().and_then(|()| come()) {
+        let come = |fd: BorrowedFd<'_>| {
+            let open = || control::find_or_make(fd, self.settings.pool.as_deref());
+            self.turns.door.come(open, || Ok(true)).map_err(|e| match recovery::look(fd, &self.settings) {
+                Err(conflict) if conflict.errno() == libc::EIO => conflict, // its pool is gone, say
+                _ => e,
+            })
+        };
+        if let Err(e) = self.check_limit_of_door().and_then(|()| self.fds.with(false, come)) {
             let error = self.leave_unseen(e);
             return if self.is_demoted() { Ok(()) } else { Err(error) };
         }
@@ -81,7 +124,8 @@ impl AtomicFile {
 
     /// Takes the claim, if nobody has it. Whether it did.
     fn try_turn(&self, inner: &mut Inner) -> Result<bool> {
-        inner.claim = self.fds.with(false, |fd| Claim::try_take(fd, self.device, self.inode))?;
+        let control = self.turns.door.control().ok_or(Error::new(libc::EBUSY))?;
+        inner.claim = Claim::try_take(control)?;
         if inner.claim.is_some() {
             inner.arena = None; // that of an earlier claim
         }
@@ -100,7 +144,8 @@ impl AtomicFile {
     }
 
     pub(in crate::file) fn in_use(&self) -> Error {
-        let who = owner(self.device, self.inode).map_or("another process".into(), |pid| format!("process {pid}"));
+        let owner = self.turns.door.control().and_then(|control| control.owner());
+        let who = owner.map_or("another process".into(), |pid| format!("process {pid}"));
         let path = self.path.to_string_lossy();
         let what =
             format!("{path}: in use as an atomic file by {who}, which has it handed back, or mapped, or does not run");
@@ -134,9 +179,9 @@ impl AtomicFile {
             door.set_session(false);
         }
         if door.state() & TRAVELS != 0 {
-            let mut epoch = self.turns.travelling()?;
+            let mut epoch = self.turns.travelling(&self.fds)?;
             if epoch.roll_back(|writer| door.standing(writer)) {
-                self.turns.send(&epoch)?;
+                self.turns.send(&self.fds, &epoch)?;
                 lost = true;
             }
         }
@@ -155,7 +200,7 @@ impl AtomicFile {
         if turns.door.state() & TRAVELS == 0 {
             return Ok(());
         }
-        let epoch = turns.travelling()?;
+        let epoch = turns.travelling(&self.fds)?;
         let doing = doing();
         let taken = epoch.changes.iter().try_for_each(|change| match &change.what {
             What::Size { low, size } => self.set_sizes(session, *low, *size),
@@ -181,7 +226,7 @@ impl AtomicFile {
 
     /// The file is handed back: what travels becomes the kernel's, too. With the turn.
     pub(in crate::file) fn put_in_kernels_file(&self) -> Result<()> {
-        let epoch = self.turns.travelling()?;
+        let epoch = self.turns.travelling(&self.fds)?;
         for change in &epoch.changes {
             match &change.what {
                 What::Size { low, size } => self.fds.with(true, |fd| {
@@ -240,8 +285,9 @@ impl AtomicFile {
         self.recover_and_roll_back(inner)?;
         // The new arena would lie where the old one does, in which calls may still be.
         inner.arena = None;
-        let Some(claim) = inner.claim.as_mut() else { return Err(Error::new(libc::EIO)) };
-        self.fds.with(false, |fd| claim.renew(fd))
+        let Some(claim) = &inner.claim else { return Err(Error::new(libc::EIO)) };
+        claim.forget_arena();
+        Ok(())
     }
 
     /// What could not be sent off goes on in the new session.

@@ -14,16 +14,16 @@ fn writes_are_alone_again_once_what_others_wrote_is_committed() {
     let path = format!("/dev/shm/famio-turn-{}", std::process::id());
     std::fs::write(&path, [b'-'; 100]).unwrap();
     let file = File::options().read(true).write(true).open(&path).unwrap();
-    let stat = rustix::fs::fstat(&file).unwrap();
     let name = std::ffi::CString::new(path.clone()).unwrap();
     let mine = AtomicFile::open(file.as_fd(), Access::Write, &name, &Settings::default()).unwrap();
 
-    let other = Door::of(stat.st_dev, stat.st_ino);
-    other.come(file.as_fd(), || Ok(false)).unwrap();
+    let other = Door::new();
+    other.come(|| crate::journal::control::find_or_make(file.as_fd(), None), || Ok(false)).unwrap();
     let writer = other.me();
     let theirs = Change { writer, what: What::Bytes { offset: 50, data: b"theirs".to_vec() } };
     let number = other.begin_epoch();
-    Travelling { changes: vec![theirs] }.store(&other.epoch_path(number)).unwrap();
+    let memory = crate::file::shared_memory::make(&mine.fds, &other, &other.epoch_path(number)).unwrap();
+    Travelling { changes: vec![theirs] }.store(&memory).unwrap();
     other.set_epoch(number);
 
     let mut bytes = *b"mine";

@@ -1,4 +1,4 @@
-//! The file in which an open epoch travels: beside the door's page, with a number of its own. Who is killed between two steps
+//! The file in which an open epoch travels: in `/dev/shm`, with a number of its own. Who is killed between two steps
 //! leaves none behind that nobody knows of.
 
 use super::{Door, TRAVELS};
@@ -13,7 +13,7 @@ impl Door {
 
     /// The path of a travelling epoch with that number.
     pub fn epoch_path(&self, number: u64) -> String {
-        format!("{}.{number}", self.name.trim_end_matches(".door").to_owned() + ".epoch")
+        self.path(number, "epoch")
     }
 
     /// The epoch travels in the file with that number from now on, which is complete. By who has the turn.
