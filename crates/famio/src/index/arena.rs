@@ -178,9 +178,9 @@ mod tests {
         }
     }
 
-    fn memory() -> OwnedFd {
+    fn memory() -> InternalFd {
         let flags = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
-        rustix::fs::memfd_create("famio-test", flags).unwrap()
+        InternalFd::adopt(rustix::fs::memfd_create("famio-test", flags).unwrap()).unwrap()
     }
 
     /// Writes on through many steps; what was handed out first stays what it is.
@@ -222,7 +222,7 @@ mod tests {
         std::fs::create_dir(&folder).unwrap();
         for full_at in [0, 10, 1000] {
             let file = memory();
-            let full = |file: &OwnedFd| rustix::fs::fcntl_add_seals(file, rustix::fs::SealFlags::GROW).unwrap();
+            let full = |file: &std::os::fd::OwnedFd| rustix::fs::fcntl_add_seals(file, rustix::fs::SealFlags::GROW).unwrap();
             let sealed = rustix::io::fcntl_dupfd_cloexec(&file, 0).unwrap();
             if full_at == 0 {
                 full(&sealed);
