@@ -222,7 +222,8 @@ mod tests {
         std::fs::create_dir(&folder).unwrap();
         for full_at in [0, 10, 1000] {
             let file = memory();
-            let full = |file: &std::os::fd::OwnedFd| rustix::fs::fcntl_add_seals(file, rustix::fs::SealFlags::GROW).unwrap();
+            let full =
+                |file: &std::os::fd::OwnedFd| rustix::fs::fcntl_add_seals(file, rustix::fs::SealFlags::GROW).unwrap();
             let sealed = rustix::io::fcntl_dupfd_cloexec(&file, 0).unwrap();
             if full_at == 0 {
                 full(&sealed);

@@ -251,9 +251,10 @@ mod tests {
         for mark in [sample(None), sample(Some("/a/pool")), sample(Some(&long))] {
             set(file.as_fd(), &mark).unwrap();
             persist(file.as_fd(), Durability::Power, medium(Domain::PageCache, false)).unwrap();
+            assert_eq!(set(file.as_fd(), &mark).unwrap_err().errno(), libc::EBUSY);
             assert_eq!(get(file.as_fd()).unwrap(), Some(mark));
+            remove(file.as_fd()).unwrap();
         }
-        remove(file.as_fd()).unwrap();
         remove(file.as_fd()).unwrap();
         assert_eq!(get(file.as_fd()).unwrap(), None);
     }

@@ -92,6 +92,9 @@ fn the_journal_is_the_owners() {
     let journal = rustix::fs::fstat(pool.create(file.as_fd(), "j").unwrap()).unwrap();
     assert_eq!((journal.st_uid, journal.st_gid, journal.st_mode & 0o777), (1234, 2345, 0o664));
     chown(pool.path_of("j"), Some(99), None).unwrap();
+    pool.open("j", Some(file.as_fd())).unwrap().expect("of one of the group that may write the file");
+    fs::set_permissions(dir.path("data"), Permissions::from_mode(0o644)).unwrap();
+    fs::set_permissions(pool.path_of("j"), Permissions::from_mode(0o644)).unwrap();
     let error = pool.open("j", Some(file.as_fd())).unwrap_err();
     assert!(error.to_string().contains("belongs to user 99"), "{error}");
     chown(pool.path(), Some(99), None).unwrap();
