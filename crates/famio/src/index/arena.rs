@@ -179,8 +179,9 @@ mod tests {
     }
 
     fn memory() -> InternalFd {
+        use std::os::fd::AsFd;
         let flags = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
-        InternalFd::adopt(rustix::fs::memfd_create("famio-test", flags).unwrap()).unwrap()
+        crate::sys::high_duplicate(rustix::fs::memfd_create("famio-test", flags).unwrap().as_fd()).unwrap()
     }
 
     /// Writes on through many steps; what was handed out first stays what it is.

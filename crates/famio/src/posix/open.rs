@@ -185,8 +185,16 @@ pub(super) fn for_kernel(flags: i32) -> (i32, i32) {
 }
 
 /// After an `open` that failed: an access that was asked for only by us may be why.
-pub(super) fn say_write_only(error: Ret, flags: i32, access: i32, path: &CStr) {
-    if error == fail(libc::EACCES) && access != flags & libc::O_ACCMODE && process::say_once(process::Once::WriteOnly) {
+pub(super) fn say_write_only(error: Ret, flags: i32, access: i32, dirfd: RawFd, path: &CStr) {
+    // Without the right to write it, it is the program that asked for what it may not have.
+    // SAFETY: the path is a C string.
+    let may_write =
+        || unsafe { raw!(SYS_faccessat2, dirfd, path.as_ptr(), libc::W_OK, libc::AT_EACCESS) } != fail(libc::EACCES);
+    if error == fail(libc::EACCES)
+        && access != flags & libc::O_ACCMODE
+        && may_write()
+        && process::say_once(process::Once::WriteOnly)
+    {
         process::say(path, "refused: an atomic file is written with read access too; give the user read permission");
     }
 }
@@ -261,7 +269,7 @@ pub(super) unsafe fn open_atomic(
         },
     };
     if fd < 0 {
-        say_write_only(fd, flags, kernel_access, said);
+        say_write_only(fd, flags, kernel_access, dirfd, said);
         if fd == fail(libc::EPERM) && flags & libc::O_APPEND != 0 && flags & O_ATOMIC == 0 && !config.settings.require {
             // SAFETY: the caller's promise.
             return unsafe { open_append_only(dirfd, path, flags, mode) };

@@ -57,7 +57,7 @@ pub(super) unsafe fn openat2(dirfd: RawFd, path: *const c_char, how: *const How,
         let (access, kernel_flags) = for_kernel(flags as i32);
         let fd = table::fresh(open_by_kernel(dirfd, path, kernel_flags, mode, resolve));
         if fd < 0 {
-            say_write_only(fd, flags as i32, access, request.path);
+            say_write_only(fd, flags as i32, access, dirfd, request.path);
             return fd;
         }
         demote::unless_standard(open_atomic(config, dirfd, path, flags as i32, mode as u32, Some(fd as RawFd)))

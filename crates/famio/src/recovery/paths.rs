@@ -7,14 +7,20 @@ use super::open::{claim_given, is_ordinary, recover};
 use super::walk::{Visitor, walk};
 use super::{Options, Outcome, Progress, Report};
 use crate::error::{Error, Result};
+<<<<<<< HEAD
 use crate::index::Control;
 use crate::journal::control;
+=======
+use crate::index::{Claim, owner};
+use crate::journal::access::as_owner;
+>>>>>>> merge
 use crate::journal::reach::{is_regular, look, look_at, open_looked_at};
 use crate::settings::Settings;
+use crate::sys::open_again;
 use rustix::fs::{FileType, OFlags, fstat};
 use std::collections::HashMap;
 use std::ffi::CStr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// Recovers a file; or what lies below a folder: the files of its journals, be it a pool or have a `.famio/`, and the files
@@ -94,6 +100,16 @@ pub(super) fn given<'a>(place: &'a Place, found: &'a Located) -> Given<'a> {
     }
 }
 
+/// Opens a file whose owner has taken the right to write it from himself (mode 0444), by that owner. `error`: of the plain open.
+fn open_own(looked: BorrowedFd<'_>, access: OFlags, error: Error) -> Result<OwnedFd> {
+    if error.errno() != libc::EACCES {
+        return Err(error);
+    }
+    let Ok(readable) = open_looked_at(looked, OFlags::RDONLY) else { return Err(error) };
+    let flags = access | OFlags::NONBLOCK | OFlags::NOCTTY;
+    as_owner(readable.as_fd(), || open_again(readable.as_fd(), flags)).map_err(|_| error)
+}
+
 fn report(journal: PathBuf, file: Option<PathBuf>) -> Report {
     Report { journal, file, outcome: Outcome::NothingToDo, epoch: 0, bytes: 0 }
 }
@@ -170,7 +186,7 @@ impl All<'_> {
             return Err(Error::with(libc::EINVAL, "not a regular file, nor a folder"));
         }
         let access = if options.dry_run { OFlags::RDONLY } else { OFlags::RDWR };
-        let file = match open_looked_at(looked, access) {
+        let file = match open_looked_at(looked, access).or_else(|e| open_own(looked, access, e)) {
             // The lease of the process that has it open.
             Err(e) if e.errno() == libc::EAGAIN && owner(looked, settings).is_some() => {
                 report.outcome = Outcome::InUse(owner(looked, settings));
