@@ -7,13 +7,9 @@ use super::open::{claim_given, is_ordinary, recover};
 use super::walk::{Visitor, walk};
 use super::{Options, Outcome, Progress, Report};
 use crate::error::{Error, Result};
-<<<<<<< HEAD
 use crate::index::Control;
-use crate::journal::control;
-=======
-use crate::index::{Claim, owner};
 use crate::journal::access::as_owner;
->>>>>>> merge
+use crate::journal::control;
 use crate::journal::reach::{is_regular, look, look_at, open_looked_at};
 use crate::settings::Settings;
 use crate::sys::open_again;
