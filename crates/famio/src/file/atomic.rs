@@ -165,19 +165,22 @@ impl AtomicFile {
     /// # Errors
     /// Those of that last commit; the descriptor is gone all the same.
     pub fn remove_descriptor(&self, fd: RawFd) -> Result<()> {
+        // Once it is not, it stays so: the last is another's, who may be closing it already.
+        let mut is_last = self.fds.goes_as_last(fd);
         if !self.is_disowned() {
-            if self.fds.is_last(fd) {
+            if is_last {
                 self.keep_for_maps(fd); // with maps that are in use it is not the last
             } else {
                 self.keep_better_for_maps(fd);
             }
         }
-        if !self.fds.is_last(fd) && self.is_in_section() {
+        is_last = is_last && self.fds.goes_as_last(fd);
+        if !is_last && self.is_in_section() {
             self.turns.door.set_section(false); // the kernel drops record locks with any descriptor
         }
-        let result = if self.fds.is_last(fd) && self.state.load(Ordering::Acquire) != DISOWNED {
+        let result = if is_last && self.state.load(Ordering::Acquire) != DISOWNED {
             let mut files = files();
-            if self.fds.is_last(fd) {
+            if self.fds.goes_as_last(fd) {
                 if files.get(&self.key()).is_some_and(|file| core::ptr::eq(&**file, self)) {
                     files.remove(&self.key());
                 }
@@ -211,5 +214,61 @@ impl AtomicFile {
 impl core::fmt::Debug for AtomicFile {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("AtomicFile").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::UserBuf;
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    fn opened(name: &str) -> (String, [File; 2], Arc<AtomicFile>) {
+        let path = format!("/dev/shm/famio-{name}-{}", std::process::id());
+        std::fs::write(&path, [b'-'; 100]).unwrap();
+        let files = [(); 2].map(|()| File::options().read(true).write(true).open(&path).unwrap());
+        let c_path = std::ffi::CString::new(path.clone()).unwrap();
+        let open = |file: &File| AtomicFile::open(file.as_fd(), Access::Write, &c_path, &Settings::default()).unwrap();
+        let atomic = files.each_ref().map(open)[0].clone();
+        // SAFETY: memory of the test's.
+        unsafe { atomic.write(0, &[UserBuf::of(&mut b"bytes".to_owned())]) }.unwrap();
+        (path, files, atomic)
+    }
+
+    fn is_closed(atomic: &AtomicFile) -> bool {
+        let (device, inode) = atomic.key();
+        AtomicFile::find(device, inode).is_none() && atomic.state.load(Ordering::Acquire) == PLAIN
+    }
+
+    /// Each took the other's for the last: the file stayed attached, with no descriptor to settle it by.
+    #[test]
+    fn of_two_that_are_closed_at_once_one_is_the_last() {
+        let (path, files, atomic) = opened("at-once");
+        assert!(!atomic.fds.goes_as_last(files[0].as_raw_fd())); // by a thread that comes no further for now
+        atomic.remove_descriptor(files[1].as_raw_fd()).unwrap();
+        assert!(is_closed(&atomic));
+        atomic.remove_descriptor(files[0].as_raw_fd()).unwrap();
+        assert!(is_closed(&atomic) && atomic.fds.is_empty() && !atomic.fds.has_writable());
+        assert_eq!(&std::fs::read(&path).unwrap()[..6], b"bytes-");
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn threads_that_close_the_last_ones_at_once_close_the_file() {
+        for _ in 0..200 {
+            let (path, files, atomic) = opened("threads");
+            let barrier = std::sync::Barrier::new(2);
+            std::thread::scope(|scope| {
+                for file in &files {
+                    scope.spawn(|| {
+                        barrier.wait();
+                        atomic.remove_descriptor(file.as_raw_fd()).unwrap();
+                    });
+                }
+            });
+            assert!(is_closed(&atomic));
+            std::fs::remove_file(&path).unwrap();
+        }
     }
 }

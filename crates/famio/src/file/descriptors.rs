@@ -24,6 +24,8 @@ pub(crate) struct Descriptors {
 #[derive(Default)]
 struct List {
     open: Vec<(RawFd, Access)>,
+    /// Those of them whose close has begun, while another was there to be the last.
+    going: Vec<RawFd>,
     /// A writable duplicate. Shared with calls that use it: those are begun under the lock of the list.
     parked: Option<Arc<InternalFd>>,
     /// Parked before, and in use when the program closed a descriptor: to be closed when it closes another.
@@ -37,6 +39,12 @@ fn is_used(fd: &Arc<InternalFd>) -> bool {
 impl List {
     fn writable(&self) -> Option<RawFd> {
         self.open.iter().find(|&&(_, access)| access == Access::Write).map(|&(fd, _)| fd)
+    }
+
+    /// The program has it no longer.
+    fn take(&mut self, fd: RawFd) {
+        self.open.retain(|&(known, _)| known != fd);
+        self.going.retain(|&known| known != fd);
     }
 
     /// Parks a duplicate of `fd`, which is open.
@@ -75,26 +83,34 @@ impl Descriptors {
 
     /// A descriptor of the library's that stands in for the program's has another number now.
     pub fn renumber(&self, old: RawFd, new: RawFd) {
-        self.list().open.iter_mut().filter(|(fd, _)| *fd == old).for_each(|(fd, _)| *fd = new);
+        let mut list = self.list();
+        list.open.iter_mut().filter(|(fd, _)| *fd == old).for_each(|(fd, _)| *fd = new);
+        list.going.iter_mut().filter(|fd| **fd == old).for_each(|fd| *fd = new);
     }
 
     /// The program has one more.
     pub fn add(&self, fd: RawFd, access: Access) {
         let mut list = self.list();
-        list.open.retain(|&(known, _)| known != fd);
+        list.take(fd);
         list.open.push((fd, access));
     }
 
-    /// Whether `fd` is the last that the program has.
-    pub fn is_last(&self, fd: RawFd) -> bool {
-        self.list().open.iter().all(|&(known, _)| known == fd)
+    /// `fd` is to be closed: whether it is the last. If not, it is no other for those that are closed from now on: of threads that
+    /// close the last ones at the same time, one closes the last.
+    pub fn goes_as_last(&self, fd: RawFd) -> bool {
+        let mut list = self.list();
+        let is_last = list.open.iter().all(|(known, _)| *known == fd || list.going.contains(known));
+        if !is_last && !list.going.contains(&fd) {
+            list.going.push(fd);
+        }
+        is_last
     }
 
     /// The program is about to close `fd`. `keep_writable`: journal work may still need a writable one.
     pub fn remove(&self, fd: RawFd, keep_writable: bool) {
         let mut list = self.list();
         let was_writable = list.open.contains(&(fd, Access::Write));
-        list.open.retain(|&(known, _)| known != fd);
+        list.take(fd);
         if list.open.is_empty() || !keep_writable || list.writable().is_some() {
             list.let_go();
         } else if was_writable && list.parked.as_ref().is_none_or(|parked| has_lost_its_name(parked.as_fd())) {
@@ -120,7 +136,7 @@ impl Descriptors {
     pub fn leave(&self, ours: InternalFd) {
         let mut list = self.list();
         let was_writable = list.open.contains(&(ours.as_raw_fd(), Access::Write));
-        list.open.retain(|&(known, _)| known != ours.as_raw_fd());
+        list.take(ours.as_raw_fd());
         if was_writable && list.writable().is_none() && list.parked.is_none() {
             list.parked = Some(Arc::new(ours)); // journal work may still need it
         } else {
@@ -266,7 +282,7 @@ mod tests {
         let fds = Descriptors::default();
         fds.add(file.as_raw_fd(), Access::Read);
         fds.add(second, Access::Write);
-        assert!(!fds.is_last(second));
+        assert!(!fds.goes_as_last(second));
         fds.remove(second, true);
         // SAFETY: opened above, closed once.
         drop(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(second) });

@@ -273,7 +273,7 @@ impl AtomicFile {
             return Ok(());
         }
         let Some(keeper) = self.keeper.lock().take() else { return Ok(()) };
-        if self.fds.is_last(keeper.as_raw_fd()) {
+        if self.fds.goes_as_last(keeper.as_raw_fd()) {
             let removed = self.remove_descriptor(keeper.as_raw_fd());
             if self.is_demoted() {
                 core::mem::forget(keeper); // descriptors that are the kernel's now may have locks, which a close would drop
