@@ -144,7 +144,7 @@ mod tests {
         assert!(claim.arena_page().is_none());
         let paths: Vec<_> = (0..2)
             .map(|_| {
-                rustix::io::pwrite(&claim.make_arena().unwrap(), &[7; 4096], 0).unwrap();
+                rustix::io::pwrite(claim.make_arena().unwrap(), &[7; 4096], 0).unwrap();
                 claim.control.arena_path().unwrap()
             })
             .collect();

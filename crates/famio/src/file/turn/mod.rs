@@ -163,7 +163,7 @@ impl Turns {
     pub fn travelling(&self, fds: &Descriptors) -> Result<Travelling> {
         let Some(path) = self.door.epoch() else { return Ok(Travelling::default()) };
         let failed = |e: Error| e.context(format_args!("reading {path}, the open epoch between two processes' turns"));
-        shared_memory::open(fds, &path).and_then(|file| Travelling::load(file)).map_err(failed)
+        shared_memory::open(fds, &path).and_then(Travelling::load).map_err(failed)
     }
 
     /// The epoch travels from here, or there is nothing of it. By who has the turn.

@@ -69,10 +69,10 @@ impl AtomicFile {
     fn look_for_others(&self) -> Option<u64> {
         let before = self.change_seen();
         let found = self.fds.with(false, |fd| control::find(fd, self.settings.pool.as_deref()));
-        if let Ok(Some(_)) = found {
-            if self.arrive().is_ok() {
-                return None;
-            }
+        if let Ok(Some(_)) = found
+            && self.arrive().is_ok()
+        {
+            return None;
         }
         // Who may not open it reads what the kernel has, as a program without this library does.
         self.turns.unattached.seen.store(before.unwrap_or(0), Ordering::Release);
@@ -86,7 +86,7 @@ impl AtomicFile {
         let age = (now.tv_sec - stat.st_ctime)
             .saturating_mul(1_000_000_000)
             .saturating_add(now.tv_nsec - stat.st_ctime_nsec as i64);
-        let time = (stat.st_ctime as u64).wrapping_mul(1_000_000_007).wrapping_add(stat.st_ctime_nsec as u64);
+        let time = (stat.st_ctime as u64).wrapping_mul(1_000_000_007).wrapping_add(stat.st_ctime_nsec);
         Some(time & !(ALONE | RECENT) | ALONE | if age < SLACK { RECENT } else { 0 })
     }
 
