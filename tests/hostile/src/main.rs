@@ -13,6 +13,7 @@ mod watch;
 
 use clap::{Args, Parser, Subcommand};
 use classes::Classes;
+use famio_kill::arguments::duration;
 use famio_kill::ending::exit_code;
 use famio_kill::random::Random;
 use findings::Findings;
@@ -108,17 +109,6 @@ pub struct Options {
     /// Where what was found is kept [default: /tmp/famio-hostile-evidence-PID]
     #[arg(long)]
     keep: Option<PathBuf>,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    let (digits, unit) = text.split_at(text.trim_end_matches(|c: char| c.is_alphabetic()).len());
-    let seconds = match unit {
-        "s" | "" => 1,
-        "m" => 60,
-        "h" => 3600,
-        _ => return Err("s, m or h".into()),
-    };
-    digits.parse::<u64>().map(|count| Duration::from_secs(count * seconds)).map_err(|error| error.to_string())
 }
 
 fn main() -> ExitCode {

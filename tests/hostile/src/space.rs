@@ -37,7 +37,7 @@ pub fn go_in() -> Result<bool, String> {
             Ok(())
         });
     }
-    let signals = block();
+    let signals = famio_kill::place::block_interrupts();
     let status = command.spawn().and_then(|mut child| {
         let id = child.id() as i32;
         // SIGKILL to unshare ends process 1 of the namespace, and so all in it.
@@ -58,18 +58,6 @@ pub fn go_in() -> Result<bool, String> {
         (Some(1), _) => Ok(false),
         (_, Some(signal)) => Err(format!("interrupted (signal {signal})")),
         _ => Err("it could not be found out".into()),
-    }
-}
-
-fn block() -> libc::sigset_t {
-    // SAFETY: the set is initialised before it is used, and all pointers are valid during their calls.
-    unsafe {
-        let mut signals: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut signals);
-        libc::sigaddset(&mut signals, libc::SIGINT);
-        libc::sigaddset(&mut signals, libc::SIGTERM);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &signals, std::ptr::null_mut());
-        signals
     }
 }
 

@@ -71,18 +71,23 @@ pub fn file_system(path: &Path) -> String {
 /// The places of this process that are to be removed if it is interrupted.
 static PLACES: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// From now on SIGINT and SIGTERM end the process only after its places are removed. To be called before there are
-/// threads. Children are not affected: `Command` gives them an empty signal mask.
-pub fn clean_up_on_interrupt() {
+/// SIGINT and SIGTERM no longer end this thread, nor those that it starts; for `sigwait`.
+pub fn block_interrupts() -> libc::sigset_t {
     // SAFETY: the set is initialised before it is used, and all pointers are valid during their calls.
-    let signals = unsafe {
+    unsafe {
         let mut signals: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut signals);
         libc::sigaddset(&mut signals, libc::SIGINT);
         libc::sigaddset(&mut signals, libc::SIGTERM);
         libc::pthread_sigmask(libc::SIG_BLOCK, &signals, std::ptr::null_mut());
         signals
-    };
+    }
+}
+
+/// From now on SIGINT and SIGTERM end the process only after its places are removed. To be called before there are
+/// threads. Children are not affected: `Command` gives them an empty signal mask.
+pub fn clean_up_on_interrupt() {
+    let signals = block_interrupts();
     std::thread::spawn(move || {
         let mut signal = 0;
         // SAFETY: both are valid.

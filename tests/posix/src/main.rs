@@ -10,6 +10,7 @@ mod setup;
 use calls::together::{self, Plan};
 use campaign::{Campaign, MODES, Mode};
 use clap::{Args, Parser, Subcommand};
+use famio_kill::arguments::duration;
 use famio_kill::ending::exit_code;
 use famio_kill::random::Random;
 use setup::Setup;
@@ -74,17 +75,6 @@ struct Calls {
     /// Only these steps of the run of this seed, as a failure names them
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    let (digits, unit) = text.split_at(text.trim_end_matches(|c: char| c.is_alphabetic()).len());
-    let seconds = match unit {
-        "s" | "" => 1,
-        "m" => 60,
-        "h" => 3600,
-        _ => return Err("s, m or h".into()),
-    };
-    digits.parse::<u64>().map(|count| Duration::from_secs(count * seconds)).map_err(|error| error.to_string())
 }
 
 fn main() -> ExitCode {

@@ -11,7 +11,7 @@ use crate::index::{Claim, owner};
 use crate::journal::access::as_owner;
 use crate::journal::reach::{is_regular, look, look_at, open_looked_at};
 use crate::settings::Settings;
-use crate::sys::open_again;
+use crate::sys::{identity, open_again};
 use rustix::fs::{FileType, OFlags, fstat};
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -70,12 +70,6 @@ impl Seen {
     }
 }
 
-/// Device and inode.
-pub(super) fn key_of(file: BorrowedFd<'_>) -> Result<(u64, u64)> {
-    let stat = fstat(file)?;
-    Ok((stat.st_dev, stat.st_ino))
-}
-
 /// The setting that leads to a pool: none for a `.famio/`.
 pub(super) fn pool_setting(place: &Place) -> Option<PathBuf> {
     (!place.pool.is_beside()).then(|| place.pool.path().to_path_buf())
@@ -116,7 +110,7 @@ impl Visitor for All<'_> {
     fn journal(&mut self, place: &Place, name: &str) {
         let journal = place.pool.path_of(name);
         let mut report = report(journal.clone(), None);
-        let found = place.file_of(name).and_then(|found| Ok((key_of(found.file.as_fd())?, found)));
+        let found = place.file_of(name).and_then(|found| Ok((identity(found.file.as_fd())?, found)));
         match found {
             Ok((key, _)) if self.seen.journal(key, &journal) => return,
             Ok((key, found)) => {
@@ -139,7 +133,7 @@ impl Visitor for All<'_> {
         let mut is_seen = false;
         self.conclude(&mut report, |all, report| {
             let file = look(folder, name)?;
-            let key = key_of(file.as_fd())?;
+            let key = identity(file.as_fd())?;
             is_seen = all.seen.file(key);
             if is_seen {
                 return Ok(());

@@ -2,7 +2,7 @@
 
 use super::find::Place;
 use super::given::Given;
-use super::paths::{Seen, key_of, kind_of};
+use super::paths::{Seen, kind_of};
 use super::walk::{Visitor, walk};
 use crate::error::{Error, Result};
 use crate::index::owner;
@@ -12,6 +12,7 @@ use crate::journal::reach::{is_regular, look, look_at};
 use crate::journal::{Header, Identity, Pool, journal_name, mark, path_of};
 use crate::pmem::medium;
 use crate::settings::Settings;
+use crate::sys::identity;
 use rustix::fs::{FileType, fstat};
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -77,7 +78,7 @@ impl Visitor for All<'_> {
     fn journal(&mut self, place: &Place, name: &str) {
         let journal = place.pool.path_of(name);
         let located = place.file_of(name).ok();
-        let key = located.as_ref().and_then(|located| key_of(located.file.as_fd()).ok());
+        let key = located.as_ref().and_then(|located| identity(located.file.as_fd()).ok());
         if let Some(key) = key {
             if self.seen.journal(key, &journal) {
                 return;
@@ -89,7 +90,7 @@ impl Visitor for All<'_> {
 
     fn marked(&mut self, folder: BorrowedFd<'_>, name: &CStr, path: &Path) {
         let given = Given { path: Some(path), folder: Some(folder), pool: None };
-        let file = match look(folder, name).map_err(Error::from).and_then(|file| Ok((key_of(file.as_fd())?, file))) {
+        let file = match look(folder, name).map_err(Error::from).and_then(|file| Ok((identity(file.as_fd())?, file))) {
             Ok((key, _)) if self.seen.file(key) => return,
             Ok((key, file)) => of_file(file.as_fd(), path, given, self.settings).map(|found| (key, found)),
             Err(e) => Err(e),
@@ -125,7 +126,7 @@ fn of_file(file: BorrowedFd<'_>, path: &Path, given: Given<'_>, settings: &Setti
         && there(pool)?
     {
         let place = Place::new(pool.again(file)?);
-        return Ok(Some(look_into(&place, &name, Some(path.to_path_buf()), Some(key_of(file)?))));
+        return Ok(Some(look_into(&place, &name, Some(path.to_path_buf()), Some(identity(file)?))));
     }
     if mark.is_none() && !is_damaged {
         return Ok(None);

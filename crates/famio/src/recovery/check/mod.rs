@@ -8,7 +8,7 @@ mod records;
 use super::examine::{Examined, examine};
 use super::find::Place;
 use super::given::Given;
-use super::paths::{Seen, given, key_of, kind_of, pool_setting};
+use super::paths::{Seen, given, kind_of, pool_setting};
 use super::walk::{Visitor, walk};
 use crate::error::{Error, Result};
 use crate::index::{Claim, owner};
@@ -16,6 +16,7 @@ use crate::journal::header::{Found, Kind};
 use crate::journal::reach::{is_regular, look, look_at, open_looked_at};
 use crate::journal::{Header, State, Verdict};
 use crate::settings::Settings;
+use crate::sys::identity;
 use core::fmt;
 use rustix::fs::{FileType, OFlags};
 use std::ffi::CStr;
@@ -107,7 +108,7 @@ impl Visitor for All<'_> {
     fn journal(&mut self, place: &Place, name: &str) {
         let journal = place.pool.path_of(name);
         let mut checked = Checked::new(journal.clone(), None);
-        let found = place.file_of(name).and_then(|found| Ok((key_of(found.file.as_fd())?, found)));
+        let found = place.file_of(name).and_then(|found| Ok((identity(found.file.as_fd())?, found)));
         let done = match found {
             Ok((key, _)) if self.seen.journal(key, &journal) => return,
             Ok((key, found)) => {
@@ -126,7 +127,7 @@ impl Visitor for All<'_> {
     fn marked(&mut self, folder: BorrowedFd<'_>, name: &CStr, path: &Path) {
         let mut checked = Checked::new(PathBuf::new(), Some(path.to_path_buf()));
         let done = look(folder, name).map_err(Error::from).and_then(|file| {
-            let key = key_of(file.as_fd())?;
+            let key = identity(file.as_fd())?;
             if self.seen.file(key) {
                 return Ok(false);
             }
