@@ -40,6 +40,8 @@ test: build need-sqlite3 need-python3 need-valgrind model ## All tests, the kill
 	$(RELEASE)/famio-posix calls --mode kills --on tmpfs --options '--domain emulated --policy alternate' --seed 872726769844 --steps 1500 --rounds 12
 	@# Twins alone: what is found then is a defect of the test.
 	$(RELEASE)/famio-hostile program --without-famio --without kill --for 3s
+	$(RELEASE)/famio-hostile neighbour --for 15s
+	$(RELEASE)/famio-hostile program --for 15s --seed 20261123 --without "$(HOSTILE_WITHOUT)"
 	$(RELEASE)/famio-power --cuts 4 --fs ext4
 	$(RELEASE)/famio-power --cuts 2 --fs xfs
 	scripts/test-install
@@ -97,7 +99,7 @@ FUZZ_LONG ?= 600
 POSIX_LONG ?= 60m
 HOSTILE_LONG ?= 30m
 # Classes of steps that do not hold yet (famio-hostile all --without list): to become empty.
-HOSTILE_WITHOUT ?= std,full,nofile,fsize,as,cancel,async-cancel,rmfamio
+HOSTILE_WITHOUT ?= std,full,nofile,fsize,as,exec,rmfamio
 STEP = printf '== test-long, step %s of 10: %s\n'
 
 model: need-python3 ## The protocols through every short sequence and every crash
@@ -131,13 +133,15 @@ lint: ## Formatting and clippy, warnings denied
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 
-bench: build need-sqlite3 ## File calls, calls on plain files, SQLite and mapped files, with Famio and plain
+bench: build need-sqlite3 ## File calls, calls on plain files, SQLite, several processes and mapped files, with Famio and plain
 	$(RELEASE)/famio bench io --folder /dev/shm --domain emulated
 	$(RELEASE)/famio bench io --folder $(TARGET)
 	$(RELEASE)/famio bench plain --folder /dev/shm
 	$(RELEASE)/famio bench region --folder /dev/shm
 	$(RELEASE)/famio bench sqlite --folder /dev/shm
 	$(RELEASE)/famio bench sqlite --folder $(TARGET)
+	$(RELEASE)/famio bench processes --folder /dev/shm --domain emulated
+	$(RELEASE)/famio bench processes --folder $(TARGET)
 	$(RELEASE)/famio bench map --folder /dev/shm
 	$(RELEASE)/famio bench map --folder $(TARGET)
 

@@ -27,6 +27,10 @@ fn main() {
         .compile("famio_shim");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,now");
+    // Cancellation points in Rust's own library: see shim.c.
+    for name in ["close", "getrandom", "pthread_join"] {
+        println!("cargo:rustc-cdylib-link-arg=-Wl,--wrap={name}");
+    }
 }
 
 /// The Rust exports.

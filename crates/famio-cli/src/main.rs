@@ -6,6 +6,7 @@ mod bench;
 mod check;
 mod doctor;
 mod failure;
+mod look;
 mod pool;
 mod progress;
 mod recover;

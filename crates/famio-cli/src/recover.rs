@@ -123,6 +123,10 @@ pub fn line(report: &Report, asked: &Path, dry_run: bool) -> String {
             let verb = if dry_run { "would be moved" } else { "moved" };
             format!("{file}: {would}recovered to epoch {epoch}, {size} {verb} (journal {journal})")
         }
+        Outcome::Kept => {
+            let is = if dry_run { "would stay, and be" } else { "stays, and is" };
+            format!("{file}: what a killed process had written {is} durable (on-kill=keep; journal {journal})")
+        }
         Outcome::Discarded => format!("{file}: kept as it is; its journal {would}dropped (journal {journal})"),
         // These name both files, and say what to do.
         Outcome::Conflict(why) => format!("{file}: conflict: {why}"),

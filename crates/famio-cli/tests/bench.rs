@@ -11,7 +11,7 @@ fn rows(library: &Path, folder: &Path, args: &[&str]) -> Vec<String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_famio"));
     command.arg("bench").args(args).arg("--folder").arg(folder);
     command.env("FAMIO_PRELOAD", library).env("HOME", folder);
-    for name in ["ATOMIC", "POOL", "DURABILITY", "DOMAIN", "POLICY", "JOURNAL_LIMIT", "ASYNC_IO"] {
+    for name in ["ATOMIC", "POOL", "DURABILITY", "DOMAIN", "POLICY", "JOURNAL_LIMIT", "ON_KILL", "ASYNC_IO"] {
         command.env_remove(format!("FAMIO_{name}"));
     }
     let output = command.output().unwrap();
@@ -73,6 +73,76 @@ fn plain_shows_every_call() {
     for parent in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
         let folder = tempfile::tempdir_in(parent).unwrap();
         whole(&rows(&library, folder.path(), &["plain", "--rounds", "1", "--seconds", "0.001"]), &firsts, 0);
+    }
+}
+
+#[test]
+fn processes_show_every_pattern_in_every_setup() {
+    let Some(library) = built("libfamio_preload.so") else { return };
+    let tiny = ["processes", "--rounds", "1", "--seconds", "0.02", "--size", "1", "--rows", "100", "--only"];
+    let both = ["1 reader", "2 readers", "8 readers", "2 readers, 1 writer at 50/s", "8 readers, 1 writer at 50/s"];
+    let both =
+        [&both[..], &["2 readers, 1 writer", "8 readers, 1 writer", "1 writer", "2 writers", "4 writers"]].concat();
+    let alone = ["insert", "insert, locking_mode EXCLUSIVE", "update", "update,", "delete", "delete,"];
+    let turns = ["nothing uncommitted", "16 blocks uncommitted"];
+    let (files, sqlite) = (["plain", "Famio"], ["DELETE", "WAL", "Famio, MEMORY"]);
+    let groups: [(_, &[_], &[_]); 4] = [
+        ("files", &both, &files),
+        ("sqlite", &both, &sqlite),
+        ("sqlite-alone", &alone, &sqlite),
+        ("hand-over", &turns, &files),
+    ];
+    // SAFETY: SQLite's initialisation has no preconditions.
+    let has_sqlite = unsafe { libloading::Library::new("libsqlite3.so.0") }.is_ok();
+    for parent in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
+        for (group, patterns, setups) in groups {
+            if group.starts_with("sqlite") && !has_sqlite {
+                eprintln!("libsqlite3 is not installed: skipped");
+                continue;
+            }
+            let folder = tempfile::tempdir_in(parent).unwrap();
+            // The table's title, its head, and below it what was torn.
+            let rows = rows(&library, folder.path(), &[&tiny[..], &[group]].concat());
+            assert!(rows[0].starts_with("PATTERN"), "{rows:?}");
+            let shown = &rows[1..rows.len() - 2];
+            assert_eq!(shown.len(), patterns.len() * setups.len(), "{rows:?}");
+            for (at, row) in shown.iter().enumerate() {
+                let row: Vec<_> = row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
+                assert!(
+                    row[0].starts_with(patterns[at / setups.len()]) && row[1] == setups[at % setups.len()],
+                    "{row:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn processes_can_be_chosen() {
+    let Some(library) = built("libfamio_preload.so") else { return };
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let chosen = ["processes", "--short", "--size", "1", "--only", "files", "--readers", "1", "--writers", "1"];
+    let rows = rows(&library, folder.path(), &[&chosen[..], &["--rate", "100", "--domain", "emulated"]].concat());
+    let firsts: Vec<_> = rows[1..rows.len() - 2].iter().map(|row| row.split("  ").next().unwrap()).collect();
+    assert_eq!(firsts, ["1 reader", "1 reader", "1 reader, 1 writer at 100/s", "1 reader, 1 writer at 100/s"]);
+}
+
+#[test]
+fn processes_that_make_no_sense_are_refused() {
+    for (args, why) in [
+        (&["--readers", "0"][..], "--readers and --writers: neither is above 0"),
+        (&["--readers", "100"], "100 is not in 0..=48"),
+        (&["--rate", "5"], "--writers <N>"),
+        (&["--writers", "1", "--rate", "0"], "not a number above 0"),
+        (&["--seconds", "NaN"], "not a number above 0"),
+        (&["--short", "--rounds", "2"], "cannot be used with"),
+        (&["--only", "everything"], "invalid value 'everything'"),
+        (&["--folder", "/nonexistent"], "/nonexistent"),
+    ] {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_famio")).args(["bench", "processes"]).args(args).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(why), "{args:?}: {said}");
     }
 }
 

@@ -27,7 +27,7 @@ impl Place {
     fn famio(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_famio"));
         command.current_dir(self.path()).env("FAMIO_PRELOAD", self.path().join("libempty.so")).env("HOME", self.path());
-        for name in ["ATOMIC", "POOL", "DURABILITY", "DOMAIN", "POLICY", "JOURNAL_LIMIT", "ASYNC_IO"] {
+        for name in ["ATOMIC", "POOL", "DURABILITY", "DOMAIN", "POLICY", "JOURNAL_LIMIT", "ON_KILL", "ASYNC_IO"] {
             command.env_remove(format!("FAMIO_{name}"));
         }
         command
@@ -130,6 +130,28 @@ fn settings_reach_the_program() {
         assert!(text.contains(&expected), "{expected} is not in:\n{text}");
     }
     assert!(!text.contains("FAMIO_DOMAIN"));
+}
+
+#[test]
+fn what_becomes_of_killed_writes_is_passed_on() {
+    let place = Place::new();
+    let root = place.path();
+    let told = |options: &[&str]| {
+        let output = place.run(&[&["--atomic", "a"], options, &["--", "env"]].concat());
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.split("FAMIO_ON_KILL=").nth(1).map(|rest| rest.split("\nFAMIO").next().unwrap().trim_end().to_owned())
+    };
+    assert_eq!(told(&[]), None);
+    assert_eq!(told(&["--on-kill", "keep"]).as_deref(), Some("keep"));
+    let globs = told(&["--on-kill", "*.ibd", "--on-kill", "./b"]).unwrap();
+    assert!(globs.starts_with(&format!("*.ibd\n{}/b", root.display())), "{globs}");
+    refused(&place.run(&["--atomic", "a", "--on-kill", "keep", "--on-kill", "b", "true"]), 125, "--on-kill");
+    std::fs::write(root.join("famio.toml"), "on-kill = 'perhaps'\n").unwrap();
+    refused(&place.run(&["--atomic", "a", "true"]), 125, "perhaps");
+    std::fs::write(root.join("famio.toml"), "on-kill = ['x/*.db']\n").unwrap();
+    assert!(told(&[]).unwrap().starts_with(&format!("{}/x/*.db", root.display())));
+    let shown = place.run(&["--atomic", "a", "--on-kill", "rollback", "--dry-run"]);
+    assert!(String::from_utf8_lossy(&shown.stdout).contains("on-kill: rollback (--on-kill)"), "{shown:?}");
 }
 
 #[test]

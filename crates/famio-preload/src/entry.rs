@@ -198,6 +198,23 @@ pub extern "C" fn famio_next_fcntl() -> *const c_void {
     unsafe { FCNTL.get::<*const c_void>() }.unwrap_or(core::ptr::null())
 }
 
+/// For the C shim: the system call alone.
+#[unsafe(no_mangle)]
+pub extern "C" fn famio_raw_close(fd: i32) -> isize {
+    // SAFETY: no memory is passed; whose the descriptor is the caller knows.
+    unsafe { famio::sys::syscall(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) }
+}
+
+/// For the C shim: the system call alone.
+///
+/// # Safety
+/// As the system call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn famio_raw_getrandom(buf: *mut c_void, count: usize, flags: u32) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe { famio::sys::syscall(libc::SYS_getrandom, [buf.expose_provenance(), count, flags as usize, 0, 0, 0]) }
+}
+
 /// For the C shim: libc's `pthread_setcanceltype`, before the constructor has looked it up.
 #[unsafe(no_mangle)]
 pub extern "C" fn famio_find_setcanceltype() -> *const c_void {

@@ -16,6 +16,8 @@
 extern int famio_fcntl(int fd, int command, unsigned long argument);
 extern int famio_ioctl(int fd, unsigned long request, unsigned long argument);
 extern bool famio_is_managed(int fd);
+extern long famio_raw_close(int fd);
+extern long famio_raw_getrandom(void *buf, size_t count, unsigned flags);
 extern ssize_t famio_hook_write(int fd, const void *buf, size_t count);
 extern int famio_execv(const char *path, char **argv);
 extern int famio_execvp(const char *file, char **argv);
@@ -30,6 +32,29 @@ typedef int setcanceltype_function(int, int *);
 extern setcanceltype_function *volatile famio_setcanceltype; /* null before the constructor */
 extern setcanceltype_function *famio_find_setcanceltype(void);
 typedef long call_function(long, long, long, long, long, long);
+
+/* What Rust's own library calls for ours: where a descriptor is dropped, a hash table gets its seed, a thread is waited for. libc's
+ * functions are cancellation points, and Rust has no way to leave its own so. */
+static long outcome(long result) {
+  if (result >= 0) return result;
+  errno = (int)-result;
+  return -1;
+}
+
+__attribute__((visibility("hidden"))) int __wrap_close(int fd) { return (int)outcome(famio_raw_close(fd)); }
+
+__attribute__((visibility("hidden"))) ssize_t __wrap_getrandom(void *buf, size_t count, unsigned flags) {
+  return outcome(famio_raw_getrandom(buf, count, flags));
+}
+
+extern int __real_pthread_join(pthread_t thread, void **result);
+__attribute__((visibility("hidden"))) int __wrap_pthread_join(pthread_t thread, void **result) {
+  int before;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+  int joined = __real_pthread_join(thread, result);
+  pthread_setcancelstate(before, NULL);
+  return joined;
+}
 
 /* This thread may be cancelled at any instruction. Calls of ours may not: Rust has no way to leave its functions so. */
 __thread int famio_cancels_at_once __attribute__((tls_model("initial-exec")));

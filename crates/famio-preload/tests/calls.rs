@@ -229,3 +229,9 @@ fn killed_long_after_the_last_write() {
     }
     let _ = std::fs::remove_file(program);
 }
+
+/// The library's maps counted: after a lowered limit the program got no memory, and no stack.
+#[test]
+fn a_limit_on_the_address_space_leaves_the_program_what_it_asked_for() {
+    assert_eq!(same("address_space"), "");
+}

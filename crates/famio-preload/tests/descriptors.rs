@@ -77,6 +77,13 @@ fn what_the_program_wants_moves_away() {
     survives(&["dup2", "dup2-all", "dupfd"]);
 }
 
+/// The lowest free number is the library's for a moment whenever that opens a file: a file that the program put there just then was
+/// taken for the library's own, which wrote a journal's header over it; and was closed.
+#[test]
+fn what_the_program_puts_in_the_way_of_an_open_stays_its_own() {
+    survives(&["passing"]);
+}
+
 #[test]
 fn a_program_that_looks_sees_none() {
     survives(&["look", "fork"]);
@@ -106,6 +113,21 @@ fn a_first_write_without_descriptors_fails_and_leaves_nothing() {
         succeed(&mut run(&folder, &program, "", domain));
         assert_eq!(folder.names(), ["atomic"]);
         assert_eq!(folder.read("atomic"), b"written");
+    }
+    let _ = std::fs::remove_file(program);
+}
+
+/// A write gave `EMFILE` where the other process's epoch was to be read, and an empty control file was left; a journal took the
+/// numbers that a low limit left to the program.
+#[test]
+fn work_of_ours_needs_none_of_the_programs_numbers() {
+    let program = build("no_number");
+    for (folder, domain) in folders("no-number") {
+        let (_, said) = succeed(&mut run(&folder, &program, "", domain));
+        assert!(said.lines().all(|line| line.contains("FAMIO_DOMAIN=emulated")), "{said}");
+        assert_eq!(folder.names(), ["atomic", "atomic-2"]);
+        assert_eq!(folder.read("atomic"), b"Parentchildagain!");
+        assert_eq!(folder.read("atomic-2"), b"other");
     }
     let _ = std::fs::remove_file(program);
 }

@@ -32,6 +32,12 @@ fn handlers_run_between_calls() {
     assert_eq!(everywhere("between"), ["", ""]);
 }
 
+/// Ended the program: a descriptor of ours was closed by libc's `close`, where the thread was cancelled.
+#[test]
+fn a_thread_is_cancelled_at_its_own_points() {
+    assert_eq!(everywhere("cancel_deferred"), ["", ""]);
+}
+
 /// Ended the program: a thread was cancelled in the middle of a call, which Rust does not let happen.
 #[test]
 fn a_thread_is_cancelled_at_any_instruction() {

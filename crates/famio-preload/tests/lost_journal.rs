@@ -3,7 +3,10 @@
 
 mod common;
 
+use common::agent::{Agent, everywhere};
 use common::{Folder, build, succeed, under};
+use famio::Settings;
+use famio::recovery::{Options, Outcome, Silent, recover_path};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -114,4 +117,81 @@ fn without_a_place_for_it_sync_and_writes_fail() {
         }
     }
     let _ = std::fs::remove_file(program);
+}
+
+/// Whoever came next took the journal for one that a dead process had left, and recovered it under the writer's feet.
+#[test]
+fn a_control_file_that_was_removed_makes_nobody_a_second_writer() {
+    everywhere("control", |folder, domain| {
+        let mut writer = Agent::with(folder, domain);
+        writer.ok("write 0 first");
+        writer.ok("sync");
+        writer.ok("write 0 second");
+        let beside = folder.path().join(".famio");
+        let names = std::fs::read_dir(&beside).unwrap().map(|entry| entry.unwrap().path());
+        let control = names.into_iter().find(|path| path.extension().is_some_and(|end| end == "control")).unwrap();
+        std::fs::remove_file(control).unwrap();
+        let mut other = Agent::new(folder, domain);
+        assert_eq!(other.tell("open atomic"), "Device or resource busy");
+        let report = recover_path(folder.path(), &Settings::default(), &Options::default(), &Silent).unwrap();
+        assert!(matches!(&report[0].outcome, Outcome::Failed(e) if e.errno() == libc::EBUSY), "{report:?}");
+        writer.sees(0, "second");
+        writer.ok("sync");
+        writer.ok("write 0 third.");
+        writer.kill();
+        other.ok("open atomic");
+        other.sees(0, "second");
+        other.ok("write 0 fourth"); // and sweeps the arena, which nothing names any more
+        other.end();
+    });
+}
+
+/// The child got `EBUSY`, until a recovery decided; and the writer `EIO` for what a child had written.
+#[test]
+fn without_a_place_to_meet_children_and_their_parent_find_each_other() {
+    let program = build("lost_place");
+    for (how, ends_with, killed) in [
+        ("travels", "LATERCHILD", false),
+        ("forked", "LATERCHILD", false),
+        ("synced", "LATERCHILD", true),
+        ("killed", "firstfirst", true),
+    ] {
+        for (folder, domain) in folders(&format!("place-{how}")) {
+            let done = run(&folder, &program, how, domain);
+            let said = String::from_utf8_lossy(&done.stderr);
+            assert_eq!(done.status.signal().is_some(), killed, "{how} in {:?}: {said}", folder.path());
+            assert!(killed || done.status.success(), "{how} in {:?}: {said}", folder.path());
+            succeed(with_domain(under(&folder, "cat"), domain).arg("atomic"));
+            assert_eq!(
+                String::from_utf8_lossy(&folder.read("atomic")),
+                ends_with,
+                "{how} in {:?}: {said}",
+                folder.path()
+            );
+            assert_eq!(folder.names(), ["atomic"], "{how}");
+        }
+    }
+    let _ = std::fs::remove_file(program);
+}
+
+/// Was `EBUSY` for good: the SYNC made the journal anew, but the other found nobody there.
+#[test]
+fn a_sync_after_it_lets_others_come_again() {
+    everywhere("place", |folder, domain| {
+        let mut writer = Agent::with(folder, domain);
+        writer.ok("write 0 first");
+        writer.ok("sync");
+        std::fs::remove_dir_all(folder.path().join(".famio")).unwrap();
+        writer.ok("write 0 second");
+        let mut other = Agent::new(folder, domain);
+        assert_ne!(other.tell("open atomic"), "ok"); // nothing leads to the writer
+        std::thread::sleep(std::time::Duration::from_millis(10)); // the look at the journal before it does not count any more
+        writer.ok("sync");
+        other.ok("open atomic");
+        other.sees(0, "second");
+        other.ok("write 0 third!");
+        writer.sees(0, "third!");
+        writer.end();
+        other.end();
+    });
 }

@@ -1,6 +1,8 @@
 //! An atomic file that gets another name, another file's name, or loses its last one, while it is open: its contents are
 //! right, and nothing of ours is left behind.
 
+#[path = "../../famio/tests/common/arenas.rs"]
+mod arenas;
 mod common;
 
 use common::{Folder, build, succeed, under};
@@ -10,7 +12,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -51,10 +52,9 @@ fn contents(folder: &Path) -> BTreeMap<String, String> {
     all
 }
 
-/// Where the claim of a file is kept while it is open.
+/// The arena of a file that is attached, or was when its process died.
 fn arena(path: &Path) -> PathBuf {
-    let stat = fs::metadata(path).unwrap();
-    format!("/dev/shm/famio-{:x}-{:x}.arena", stat.dev(), stat.ino()).into()
+    arenas::arena(path)
 }
 
 fn marked(path: &Path) -> bool {

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Folder, build, succeed, under};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -25,6 +25,35 @@ impl Bench {
             return None;
         }
         Some(Self { folder: Folder::new(name), program: build("rights") })
+    }
+
+    /// With the program that changes its rights; `disk`: the file is to lie there.
+    fn of_changes(name: &str, disk: bool) -> Option<Self> {
+        let mut bench = Self::new(name)?;
+        let rights = std::mem::replace(&mut bench.program, build("rights_changes"));
+        let _ = std::fs::remove_file(rights);
+        if disk {
+            bench.folder = Folder::on_disk(name);
+        }
+        Some(bench)
+    }
+
+    fn ends_with(&self, text: &str) {
+        assert_eq!(String::from_utf8_lossy(&self.folder.read("atomic")), text);
+        assert_eq!(self.folder.names(), ["atomic"]);
+    }
+
+    /// What had no right to remove its journal left it, ended: who opens the file next takes it away.
+    fn ends_after_a_look_with(&self, text: &str) {
+        assert_eq!(String::from_utf8_lossy(&self.folder.read("atomic")), text);
+        let (out, said) = succeed(under(&self.folder, "cat").arg("atomic"));
+        assert_eq!((&*out, &*said), (text, ""));
+        assert!(!self.folder.names().contains(&".famio".into()) || self.journals() == 0);
+    }
+
+    fn journals(&self) -> usize {
+        let names = std::fs::read_dir(self.folder.path().join(".famio")).unwrap().flatten();
+        names.filter(|entry| entry.path().extension().is_some_and(|what| what == "journal")).count()
     }
 
     fn mode(&self, name: &str, mode: u32) {
@@ -128,4 +157,100 @@ fn a_file_made_immutable_by_another() {
     let (_, said) = succeed(&mut bench.command("immutable"));
     assert_eq!(said.matches("chattr -i").count(), 2, "{said}");
     assert_eq!(bench.folder.names(), ["atomic"]);
+}
+
+/// Was without a word: it was left to the kernel when it was only read.
+#[test]
+fn what_was_left_when_it_was_read_is_said_when_it_is_written() {
+    let Some(bench) = Bench::of_changes("rights-read-first", false) else { return };
+    bench.file("as it was");
+    let (_, said) = succeed(&mut bench.command("read, then write"));
+    assert_eq!(said.matches(LEFT).count(), 1, "{said}");
+    bench.ends_with("kernel'ss");
+}
+
+/// The bits were lost: by the end of the session, which had no right to leave them, and by a session that only brought home what
+/// had been written before they were set.
+#[test]
+fn bits_set_after_a_write_stay() {
+    for disk in [false, true] {
+        let Some(bench) = Bench::of_changes("rights-bits", disk) else { return };
+        let mode = || std::fs::metadata(bench.folder.path().join("atomic")).unwrap().permissions().mode() & 0o7777;
+        succeed(&mut bench.command("set-user-id, then setuid"));
+        assert_eq!(mode(), 0o4755);
+        bench.ends_after_a_look_with("program");
+        let _ = std::fs::remove_dir_all(bench.folder.path().join(".famio"));
+        std::fs::remove_file(bench.folder.path().join("atomic")).unwrap();
+        bench.mode(".", 0o777);
+        succeed(&mut bench.command("set-group-id, and what travels"));
+        assert_eq!(mode(), 0o755);
+        bench.ends_with("Program");
+    }
+}
+
+/// Its file in `/dev/shm` was left: who committed had no right to remove it, and nobody tried again.
+#[test]
+fn an_epoch_that_travelled_is_gone() {
+    let Some(bench) = Bench::of_changes("rights-epoch", false) else { return };
+    std::fs::write(bench.folder.path().join("atomic"), "").unwrap();
+    let file = std::fs::metadata(bench.folder.path().join("atomic")).unwrap();
+    succeed(&mut bench.command("sync what travels as another"));
+    bench.ends_with("program");
+    let begins = format!("famio-{:x}-{:x}-", file.dev(), file.ino());
+    let names = std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert_eq!(names.filter(|name| name.starts_with(&begins)).collect::<Vec<_>>(), [""; 0]);
+}
+
+/// The journal stayed.
+#[test]
+fn what_was_closed_as_another_user_is_tidied_up_at_the_end() {
+    let Some(bench) = Bench::of_changes("rights-close", false) else { return };
+    succeed(&mut bench.command("close as another"));
+    bench.ends_with("program");
+}
+
+/// Were `ENOENT`, `EBUSY` and `EFBIG`.
+#[test]
+fn a_child_that_gives_up_its_root_its_user_or_room_writes() {
+    for what in ["chroot in a child", "setuid in a child", "a limit in a child"] {
+        for disk in [false, true] {
+            let Some(bench) = Bench::of_changes("rights-child", disk) else { return };
+            succeed(&mut bench.command(what));
+            bench.ends_after_a_look_with("parent'schild's!");
+        }
+    }
+}
+
+/// Went to offset 0.
+#[test]
+fn a_write_by_offset_to_an_appending_descriptor_that_was_handed_back() {
+    let Some(bench) = Bench::of_changes("rights-append", false) else { return };
+    succeed(&mut bench.command("append, handed back"));
+    bench.ends_with("stream!");
+}
+
+/// A `link` made it atomic again, while descriptors of it were the kernel's: writes went to the wrong place, or were not seen.
+#[test]
+fn a_file_that_was_handed_back_stays_the_kernels() {
+    let Some(bench) = Bench::of_changes("rights-stays", false) else { return };
+    let (_, said) = succeed(&mut bench.command("limit, handed back"));
+    assert_eq!(said.matches(LEFT).count(), 1, "{said}");
+    bench.ends_with("End!");
+}
+
+/// Succeeded.
+#[test]
+fn direct_writes_are_aligned_as_the_kernel_wants_them() {
+    let Some(bench) = Bench::of_changes("rights-direct", true) else { return };
+    succeed(&mut bench.command("direct, unaligned"));
+}
+
+/// The journal stayed readable for those who may not read the file any more.
+#[test]
+fn a_journal_is_no_more_open_than_its_file_is_now() {
+    for disk in [false, true] {
+        let Some(bench) = Bench::of_changes("rights-modes", disk) else { return };
+        succeed(&mut bench.command("modes"));
+        bench.ends_with("MODES");
+    }
 }

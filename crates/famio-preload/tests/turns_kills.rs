@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const BLOCK: usize = 4096;
@@ -19,11 +20,8 @@ fn read_after(folder: &Folder) -> Vec<u8> {
     let copied = under(folder, "cat").arg("atomic").output().unwrap();
     assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
     assert!(folder.names().iter().all(|name| !name.contains("famio")), "{:?}", folder.names());
-    use std::os::unix::fs::MetadataExt;
-    let stat = std::fs::metadata(folder.path().join("atomic")).unwrap();
-    let of_it = format!("famio-{:x}-{:x}.", stat.dev(), stat.ino());
-    let left: Vec<_> = std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert!(!left.iter().any(|name| name.to_string_lossy().starts_with(&of_it)), "{left:?}");
+    let left = common::agent::shared_memory::of_folder(folder.path());
+    assert!(left.is_empty(), "{left:?}");
     copied.stdout
 }
 
@@ -66,12 +64,29 @@ fn check(file: &[u8], said: &[Said]) -> (usize, usize) {
 }
 
 fn appenders(folder: &Folder, domain: Option<&str>, processes: usize, time: Duration, pause: Duration) {
+    appenders_with(folder, domain, processes, (time, pause), false);
+}
+
+/// `keep`: what is acknowledged is written, and as a rule not synced.
+fn appenders_with(
+    folder: &Folder,
+    domain: Option<&str>,
+    processes: usize,
+    (time, pause): (Duration, Duration),
+    keep: bool,
+) {
     let program = build("appenders");
     std::fs::write(folder.path().join("atomic"), vec![0; SLOTS * BLOCK]).unwrap();
     let said: Vec<Said> = (0..processes).map(|_| Said::default()).collect();
+    let starts = AtomicU32::new(0);
     let begin = |number: usize| {
         let mut command = under(folder, &program);
         command.args(["atomic", &number.to_string()]).envs(domain.map(|domain| ("FAMIO_DOMAIN", domain)));
+        if keep {
+            // Without SYNCs they may be faster than the clock.
+            let first = 10_000_000 * (1 + starts.fetch_add(1, Ordering::Relaxed));
+            command.arg("500").arg(first.to_string()).env("FAMIO_ON_KILL", "keep");
+        }
         command
     };
     let kills = torture(processes, time, pause, begin, &said, |_| true);
@@ -95,6 +110,26 @@ fn appenders_in_emulated_memory() {
 #[test]
 fn appenders_on_disk() {
     appenders(&Folder::on_disk("turns-append"), None, 3, seconds(4), Duration::from_millis(300));
+}
+
+#[test]
+fn an_appender_that_does_not_sync_and_is_kept() {
+    let times = (seconds(3), Duration::from_millis(150));
+    appenders_with(&Folder::new("keep-append"), None, 1, times, true);
+    appenders_with(&Folder::new("keep-append-emulated"), Some("emulated"), 1, times, true);
+    appenders_with(&Folder::on_disk("keep-append"), None, 1, times, true);
+}
+
+#[test]
+fn appenders_that_do_not_sync_and_are_kept_in_memory() {
+    let times = (seconds(4), Duration::from_millis(300));
+    appenders_with(&Folder::new("keep-appends"), None, 3, times, true);
+}
+
+#[test]
+fn appenders_that_do_not_sync_and_are_kept_on_disk() {
+    let times = (seconds(4), Duration::from_millis(400));
+    appenders_with(&Folder::on_disk("keep-appends"), None, 3, times, true);
 }
 
 /// Eight processes with two threads each, a kill a second.

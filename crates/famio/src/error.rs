@@ -120,6 +120,7 @@ fn describe(errno: i32) -> &'static str {
         libc::EINVAL => "invalid argument",
         libc::EFBIG => "file too large",
         libc::ENOSPC => "no space left",
+        libc::EMFILE | libc::ENFILE => "no descriptor is free",
         libc::EROFS => "read-only file system",
         libc::EDQUOT => "quota exceeded",
         libc::EOPNOTSUPP => "not supported here",

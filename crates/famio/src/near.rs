@@ -13,7 +13,7 @@ pub(crate) struct Near {
     pub maps: AtomicUsize,
     /// The configuration, while files are managed, and never freed: `posix::process`.
     pub config: AtomicPtr<()>,
-    /// The lowest number that an internal descriptor has had: `sys::internal`.
+    /// The lowest number that an internal descriptor has had; negative while one passes through any: `sys::internal`.
     pub internal: AtomicI32,
     /// Of the names that are meant: of any, as long as nothing is known.
     pub edges: Edges,
@@ -23,7 +23,7 @@ pub(crate) static NEAR: Near = Near {
     descriptors: AtomicUsize::new(0),
     maps: AtomicUsize::new(0),
     config: AtomicPtr::new(null_mut()),
-    internal: AtomicI32::new(i32::MAX),
+    internal: AtomicI32::new(crate::sys::internal::NUMBERS as i32),
     edges: Edges::any(),
 };
 

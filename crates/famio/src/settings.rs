@@ -12,6 +12,16 @@ pub enum Durability {
     Process,
 }
 
+/// What becomes of what a process wrote since the last SYNC, if it is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum OnKill {
+    /// It is rolled back: the file is as at the last SYNC. The default.
+    #[default]
+    Rollback,
+    /// It stays: the file is as at the last complete call, as a plain file would be. A crash of the machine still rolls it back.
+    Keep,
+}
+
 /// Which home a write goes to; `Auto` chooses per file at SYNC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PolicyChoice {
@@ -42,6 +52,8 @@ pub struct Settings {
     pub journal_limit: u64,
     /// A file that can't be protected is an error. Otherwise it becomes the kernel's, with a notice on stderr.
     pub require: bool,
+    /// What becomes of writes that no SYNC covers, if their process is killed.
+    pub on_kill: OnKill,
 }
 
 impl Default for Settings {
@@ -53,6 +65,7 @@ impl Default for Settings {
             policy: PolicyChoice::Auto,
             journal_limit: 4 << 30,
             require: false,
+            on_kill: OnKill::Rollback,
         }
     }
 }

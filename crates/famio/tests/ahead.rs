@@ -77,7 +77,7 @@ fn map_of_file(path: &Path) -> Option<usize> {
 
 /// The library's own map of the one shadow that there is.
 fn map_of_shadow() -> usize {
-    map_of(".shadow.").unwrap()
+    map_of(".shadow").unwrap()
 }
 
 /// The kernel takes back a page from whoever, where something watches for memory that nobody uses (DAMON).

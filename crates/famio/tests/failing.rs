@@ -115,7 +115,7 @@ fn a_map_that_can_not_follow_the_file() {
     for entry in fs::read_dir("/proc/self/fd").unwrap() {
         let entry = entry.unwrap().path();
         // Other tests have maps, too: this one's has five pages.
-        let is_ours = fs::read_link(&entry).is_ok_and(|to| to.to_string_lossy().contains(".shadow."))
+        let is_ours = fs::read_link(&entry).is_ok_and(|to| to.to_string_lossy().ends_with(".shadow"))
             && fs::metadata(&entry).is_ok_and(|stat| stat.len() == FIVE);
         if is_ours {
             let number = entry.file_name().unwrap().to_str().unwrap().parse::<i32>().unwrap();
@@ -279,7 +279,7 @@ fn a_map_without_memory() {
     region.write(0, b"x").unwrap();
     for entry in fs::read_dir("/proc/self/fd").unwrap() {
         let entry = entry.unwrap().path();
-        let is_ours = fs::read_link(&entry).is_ok_and(|to| to.to_string_lossy().contains(".shadow."))
+        let is_ours = fs::read_link(&entry).is_ok_and(|to| to.to_string_lossy().ends_with(".shadow"))
             && fs::metadata(&entry).is_ok_and(|stat| stat.len() == SIX);
         if is_ours {
             File::options().write(true).open(&entry).unwrap().set_len(0).unwrap();

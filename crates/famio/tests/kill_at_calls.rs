@@ -1,5 +1,6 @@
 //! SIGKILL before and after every system call of the thread that writes, one kill after the other: what is found is exactly the last
-//! acknowledged epoch or the one whose SYNC was under way, and the file can be used. The dead process's arena is there, so that a
+//! acknowledged epoch or the one whose SYNC was under way, and the file can be used. With `on-kill = keep` it is the file before or
+//! after the call that was under way. The dead process's arena is there, so that a
 //! change of the file that it does not know is taken for an outsider's.
 
 mod common;
@@ -8,7 +9,7 @@ mod crash;
 
 use common::{Opened, Scratch, in_place_settings};
 use crash::{Close, Size, Step, Sync, write};
-use famio::{Durability, Settings};
+use famio::{Durability, OnKill, Settings};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -66,7 +67,7 @@ impl Traced {
     }
 }
 
-/// Runs the steps and kills the process at its `stop`th stop. How many SYNCs were acknowledged, and whether it came so far; `None`: a
+/// Runs the steps and kills the process at its `stop`th stop. How many SYNCs were acknowledged, or calls that are kept, and whether it came so far; `None`: a
 /// process can't be traced here.
 fn kill_at(stop: usize, path: &Path, settings: &Settings, steps: &[Step]) -> Option<(usize, bool)> {
     let mut command = crash::command(path, settings, steps);
@@ -85,17 +86,21 @@ fn kill_at(stop: usize, path: &Path, settings: &Settings, steps: &[Step]) -> Opt
         let status = child.wait().unwrap();
         let said: Vec<String> = said.collect();
         assert_eq!(status.signal(), Some(libc::SIGKILL), "{status}: {said:?}");
-        return Some((said.iter().filter(|line| *line == "acknowledged").count(), lives));
+        let word = if settings.on_kill == OnKill::Keep { "done" } else { "acknowledged" };
+        return Some((said.iter().filter(|line| *line == word).count(), lives));
     }
     child.kill().unwrap();
     child.wait().unwrap();
     None
 }
 
-/// What the file may hold, one after each SYNC.
-fn states(steps: &[Step]) -> Vec<Vec<u8>> {
-    let ends = steps.iter().enumerate().filter(|(_, step)| **step == Sync).map(|(at, _)| at + 1);
-    [0].into_iter().chain(ends).map(|end| crash::model(&crash::initial(), &steps[..end]).1).collect()
+/// What the file may hold, one after each SYNC, or each call that is kept.
+fn states(settings: &Settings, steps: &[Step]) -> Vec<Vec<u8>> {
+    let is_end = |step: &Step| *step == Sync || settings.on_kill == OnKill::Keep;
+    let ends = steps.iter().enumerate().filter(|(_, step)| is_end(step)).map(|(at, _)| at + 1);
+    let model = |end: usize| crash::model(&crash::initial(), &steps[..end]);
+    let keeps = settings.on_kill == OnKill::Keep;
+    [0].into_iter().chain(ends).map(|end| if keeps { model(end).0 } else { model(end).1 }).collect()
 }
 
 /// From one kill to the next; with `FAMIO_KILLS` of a hundred and more, which asks for a long run, none is left out.
@@ -106,7 +111,7 @@ fn stride() -> usize {
 /// Every kill, or every [`stride`]th from the `first` on.
 fn campaign(folder: &Path, settings: &Settings, steps: &[Step], first: usize) {
     let path = folder.join("app.db");
-    let states = states(steps);
+    let states = states(settings, steps);
     for stop in (first % stride()..).step_by(stride()) {
         fs::write(&path, crash::initial()).unwrap();
         let Some((acknowledged, lives)) = kill_at(stop, &path, settings, steps) else {
@@ -138,6 +143,34 @@ fn sizes() -> Vec<Step> {
     let hole = Step::Zero { at: 5000, len: 200_000 };
     let steps = [write(100, 5000, 1), near, hole, far, Size(7000), Size(60_000), write(90_000, 9000, 4)];
     steps.into_iter().flat_map(|step| [step, Sync]).chain([Close]).collect()
+}
+
+/// Some of what [`sizes`] does, with few SYNCs.
+fn calls() -> Vec<Step> {
+    let first =
+        [write(100, 5000, 1), write(16_000, 300_000, 2), Sync, write(4000, 30_000, 3), Size(9000), Size(70_000)];
+    let then = [write(60_000, 50_000, 4), Step::Zero { at: 5000, len: 100_000 }, write(5, 200_000, 5), Sync, Size(50)];
+    first.into_iter().chain(then).chain([write(1000, 300_000, 6), write(MIB, 9000, 7), Close]).collect()
+}
+
+fn kept(settings: &Settings) -> Settings {
+    Settings { on_kill: OnKill::Keep, ..settings.clone() }
+}
+
+#[test]
+fn a_kill_at_every_call_is_between_calls_where_they_are_kept_in_place() {
+    let dir = Scratch::on_tmpfs("keep-at-calls");
+    for (first, settings) in in_place_settings().iter().enumerate() {
+        campaign(dir.path(), &kept(settings), &calls(), first);
+    }
+}
+
+#[test]
+fn a_kill_at_every_call_is_between_calls_where_they_are_kept_by_records() {
+    let dir = Scratch::on_disk("keep-at-calls");
+    for (first, durability) in [Durability::Process, Durability::Power].into_iter().enumerate() {
+        campaign(dir.path(), &kept(&Settings { durability, ..Settings::default() }), &calls(), first);
+    }
 }
 
 #[test]

@@ -166,7 +166,7 @@ fn changed_after_the_crash() {
             time_passes(crashed.path.parent().unwrap());
             change(&crashed.path);
             let changed = fs::read(&crashed.path).unwrap();
-            let arena = fs::read(crash::arena(&crashed.path)).unwrap();
+            let arena = crashed.arena();
             let error = Opened::try_new(&crashed.path, &crashed.settings).err();
             let error = error.unwrap_or_else(|| panic!("{:?}: opened though {what}", crashed.settings));
             assert_eq!(error.errno(), libc::EIO, "{error}");
@@ -185,7 +185,7 @@ fn changed_after_the_crash() {
             // Again, for the other way.
             crashed.restore();
             change(&crashed.path);
-            fs::write(crash::arena(&crashed.path), arena).unwrap();
+            crashed.put_arena(&arena);
             let report = crashed.recover(Use::Journal);
             assert!(matches!(report.outcome, Outcome::Recovered), "{what}: {report:?}");
             let found = fs::read(&crashed.path).unwrap();

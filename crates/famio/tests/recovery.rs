@@ -11,6 +11,7 @@ use famio::Settings;
 use famio::journal::{Header, State};
 use famio::recovery::{Options, Outcome, Progress, Silent, Use, recover_path, survey};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -256,15 +257,22 @@ fn leftovers_of_creations_and_closes() {
             drop(Opened::new(&crashed.path, &crashed.settings));
             assert!(fs::read(&crashed.path).unwrap() == crashed.raw && !crashed.journal_path.exists(), "{length}");
         }
-        // Only the arena is left.
+        // Only the arena is left, and the control file that names it.
+        crash::crash(&crashed.path, &crashed.settings, &[crash::write(0, 100, 99)]);
+        let control = common::arenas::control(&crashed.path).unwrap();
+        let page = fs::read(&control).unwrap();
         crashed.restore();
         assert!(matches!(crashed.recover(Use::Refuse).outcome, Outcome::Recovered));
-        fs::write(crash::arena(&crashed.path), [0xFF; 8192]).unwrap();
+        fs::create_dir(control.parent().unwrap()).unwrap();
+        fs::write(&control, &page).unwrap();
+        fs::set_permissions(&control, fs::Permissions::from_mode(0o600)).unwrap();
+        let arena = crash::arena(&crashed.path);
+        fs::write(&arena, [0xFF; 8192]).unwrap();
         let opened = Opened::new(&crashed.path, &crashed.settings);
         opened.write(0, b"again");
         drop(opened);
         assert_eq!(&fs::read(&crashed.path).unwrap()[..5], b"again");
-        assert!(!crash::arena(&crashed.path).exists());
+        assert!(!arena.exists() && !control.exists());
     });
 }
 
@@ -299,6 +307,33 @@ fn a_kill_at_the_end_of_a_close_is_no_conflict() {
 }
 
 /// A journal that a kill left without a header is known by its name; a look at the folder removes it.
+/// Killed was one that had come to the file, and had no journal yet.
+#[test]
+fn a_folder_with_a_control_file_alone_is_cleaned_up() {
+    let dir = Scratch::on_tmpfs("control-alone");
+    let path = dir.path().join("file");
+    fs::write(&path, "there before").unwrap();
+    let opened = Opened::new(&path, &Settings::default());
+    opened.write(0, b"after");
+    let control = common::arenas::control(&path).unwrap();
+    let page = fs::read(&control).unwrap();
+    let recover = |dry_run| {
+        let options = Options { dry_run, ..Options::default() };
+        recover_path(dir.path(), &Settings::default(), &options, &Silent).unwrap();
+    };
+    recover(false);
+    assert!(control.exists(), "it is in use");
+    drop(opened);
+    fs::create_dir(control.parent().unwrap()).unwrap();
+    fs::write(&control, page).unwrap();
+    fs::set_permissions(&control, fs::Permissions::from_mode(0o600)).unwrap();
+    recover(true);
+    assert!(control.exists());
+    recover(false);
+    assert!(!control.parent().unwrap().exists());
+    assert_eq!(fs::read(&path).unwrap(), b"after before");
+}
+
 #[test]
 fn a_folder_with_an_empty_journal_is_cleaned_up() {
     everywhere("empty-journal", |crashed| {

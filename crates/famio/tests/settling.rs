@@ -85,7 +85,6 @@ fn a_close_that_failed_is_done_again_whole() {
 /// Buffers are used again after the file was closed and attached anew.
 #[test]
 fn sessions_use_the_same_memory() {
-    use std::os::unix::fs::MetadataExt;
     let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());
     let dir = Scratch::on_disk("same-memory");
     let path = dir.path().join("file");
@@ -94,8 +93,6 @@ fn sessions_use_the_same_memory() {
         opened.write(0, &vec![round; 1 << 20]);
         opened.atomic().settle().unwrap();
     }
-    let stat = opened.file().metadata().unwrap();
-    let arena = format!("/dev/shm/famio-{:x}-{:x}.arena", stat.dev(), stat.ino());
-    assert!(std::fs::metadata(arena).unwrap().len() < 4 << 20);
+    assert!(std::fs::metadata(common::arenas::arena(&path)).unwrap().len() < 4 << 20);
     assert_eq!(opened.read(0, 1 << 20), vec![19; 1 << 20]);
 }

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 /// Bytes of the journals in a folder.
 fn journals(dir: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(dir.join(".famio")) else { return 0 };
-    entries.map(|entry| entry.unwrap().metadata().unwrap().len()).sum()
+    let journals =
+        entries.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|end| end == "journal"));
+    journals.map(|path| std::fs::metadata(path).unwrap().len()).sum()
 }
 
 /// Looks until it is so; the background settles when nobody has written for a while.

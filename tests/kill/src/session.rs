@@ -137,7 +137,8 @@ pub fn kill_group(child: &mut Child) -> bool {
     // SAFETY: sends signals, and waits; `info` is ours. The child is not waited for, nor does it wait for its own any more: their ids,
     // and its group's, are not another's.
     unsafe {
-        libc::kill(-id, libc::SIGSTOP);
+        // Not its group: a child of `vfork` that is stopped keeps its parent from being so.
+        libc::kill(id, libc::SIGSTOP);
         let mut info: libc::siginfo_t = std::mem::zeroed();
         libc::waitid(libc::P_PID, id as u32, &raw mut info, libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT);
         let others = started_by(id);

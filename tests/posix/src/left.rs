@@ -1,7 +1,9 @@
 //! What must not be left: journals, marks, and files of ours in `/dev/shm`.
 
+#[path = "../../../crates/famio/tests/common/shared_memory.rs"]
+mod shared_memory;
+
 use famio_kill::harness::has_mark;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Of these files, and in their folder.
@@ -14,14 +16,7 @@ pub fn of(folder: &Path, files: &[&Path]) -> Result<(), String> {
         if has_mark(file) {
             left.push(format!("the attribute user.famio of {}", file.display()));
         }
-        let stat = std::fs::metadata(file).map_err(|error| format!("{}: {error}", file.display()))?;
-        let arena = format!("famio-{:x}-{:x}.", stat.dev(), stat.ino());
-        let shared = std::fs::read_dir("/dev/shm").map_err(|error| format!("/dev/shm: {error}"))?;
-        left.extend(
-            shared
-                .flatten()
-                .filter_map(|entry| entry.file_name().into_string().ok().filter(|name| name.starts_with(&arena))),
-        );
     }
+    left.extend(shared_memory::of_folder(folder).iter().map(|path| path.display().to_string()));
     if left.is_empty() { Ok(()) } else { Err(format!("left behind: {}", left.join(", "))) }
 }

@@ -20,6 +20,7 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
         environment: &[],
         expected: &[],
         longest: Duration::from_millis(700),
+        makes_files_unsynced: false,
     };
     transactions.run(job, report, job.kills)
 }

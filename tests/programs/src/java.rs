@@ -22,6 +22,7 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
         environment: &[],
         expected: &[],
         longest: Duration::from_millis(500),
+        makes_files_unsynced: false,
     };
     rounds.run(job, report, job.kills)
 }

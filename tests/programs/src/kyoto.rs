@@ -41,6 +41,7 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
             environment: &[],
             expected: &[],
             longest: Duration::from_millis(300),
+            makes_files_unsynced: *how == "hard",
         };
         transactions.run(job, report, kills)?;
         if !report.is_clean() {

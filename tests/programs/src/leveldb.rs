@@ -21,6 +21,7 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
         // LevelDB maps its tables to read them.
         expected: &["handed back to the kernel because of mmap(2)"],
         longest: Duration::from_millis(500),
+        makes_files_unsynced: false,
     };
     batches.run(job, report, job.kills)
 }

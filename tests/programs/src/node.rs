@@ -19,6 +19,7 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
             environment: &[environment],
             expected: &["io_uring refused"],
             longest: Duration::from_millis(300),
+            makes_files_unsynced: false,
         };
         rounds.run(job, report, kills)?;
     }

@@ -21,6 +21,8 @@ pub struct Numbered<'a> {
     pub expected: &'a [&'a str],
     /// Longest time from its first acknowledgement to the kill.
     pub longest: Duration,
+    /// Not killed before that: it makes its files with fewer SYNCs than a power cut would ask for.
+    pub makes_files_unsynced: bool,
 }
 
 impl Numbered<'_> {
@@ -36,7 +38,11 @@ impl Numbered<'_> {
         let mut last = 0;
         for kill in 1..=kills {
             let delay = job.random.time_up_to(self.longest);
-            let how = if job.random.below(5) == 0 { Kill::AfterStart(delay / 3) } else { Kill::AfterFirstLine(delay) };
+            let how = if job.random.below(5) == 0 && (last > 0 || !self.makes_files_unsynced) {
+                Kill::AfterStart(delay / 3)
+            } else {
+                Kill::AfterFirstLine(delay)
+            };
             let mut work = self.command(job, true);
             work.arg("work");
             let ended = session::drive(work, std::iter::empty(), how)?;
@@ -56,7 +62,10 @@ impl Numbered<'_> {
             let mut check = self.command(job, !plain);
             check.args(["check", &last.to_string()]);
             let checked = under::run(check)?;
-            let rest = report.said(&checked.messages, self.expected);
+            // Killed before it had made a file: there is nothing that the check could find.
+            let nothing_made = (last == 0).then_some("selected no file that the program wrote");
+            let expected: Vec<_> = self.expected.iter().copied().chain(nothing_made).collect();
+            let rest = report.said(&checked.messages, &expected);
             report.check(checked.is_ok(), || format!("after kill {kill}: {}: {rest}", checked.status));
             if !report.is_clean() {
                 return Ok(());

@@ -20,7 +20,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,7 +36,6 @@ pub struct World {
     named: PathBuf,
     /// The journal's name in its pool.
     name: String,
-    arena: PathBuf,
     file: File,
     found: Found,
     /// What lay in `/dev/shm` when the turn was given last: who is killed leaves it, and a boot does not have it.
@@ -67,6 +66,23 @@ fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
 }
 
+/// A file that nobody else may open.
+fn write_private(path: &str, bytes: &[u8]) -> io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let _ = std::fs::remove_file(path);
+    let file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all_at(bytes, 0)
+}
+
+/// What a control file calls memory that another one with the same words called `path`.
+fn name_by(control: &std::fs::Metadata, path: &str) -> String {
+    let rest: Vec<_> = path.splitn(4, '-').collect(); // the folder and "famio", device, inode, the rest
+    match rest[..] {
+        [first, _, _, rest] => format!("{first}-{:x}-{:x}-{rest}", control.dev(), control.ino()),
+        _ => path.to_owned(),
+    }
+}
+
 impl World {
     /// In a new folder on a tmpfs.
     #[allow(clippy::new_without_default, reason = "it makes a folder")]
@@ -81,11 +97,9 @@ impl World {
         let identity = Identity::of_fd(file.as_fd()).expect("a file's identity");
         let (named, name) = (folder.join("pool"), journal_name(&identity));
         std::fs::create_dir(&named).expect("a folder in /dev/shm");
-        let stat = file.metadata().expect("a file's inode");
-        let arena = PathBuf::from(format!("/dev/shm/famio-{:x}-{:x}.arena", stat.dev(), stat.ino()));
         let (recorders, found) = (HashMap::new(), Found::default());
         let between = RefCell::default();
-        Self { folder, path, named, name, arena, file, found, between, recorders, lists_sites: false }
+        Self { folder, path, named, name, file, found, between, recorders, lists_sites: false }
     }
 
     /// The pool of the history that runs, or ran last.
@@ -164,12 +178,26 @@ impl World {
 
     fn clear(&self) -> Result<(), String> {
         ignore(std::fs::remove_file(self.journal()))?;
+        self.clear_control();
         if !self.found.pool {
             ignore(std::fs::remove_dir(self.pool()))?;
         }
-        ignore(std::fs::remove_file(&self.arena))?;
         self.between.borrow().iter().try_for_each(|(path, _)| ignore(std::fs::remove_file(path)))?;
         self.put_mark(None)
+    }
+
+    /// What killed processes left of where they met, and the arena that it names.
+    fn clear_control(&self) {
+        for pool in [&self.named, &self.folder.join(".famio")] {
+            let control = pool.join(self.name.replace(".journal", ".control"));
+            let page = std::fs::read(&control).unwrap_or_default();
+            let word = |at: usize| {
+                page.get(at..at + 8).map_or(0, |word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
+            };
+            let (device, inode) = control.metadata().map_or((0, 0), |of| (of.dev(), of.ino()));
+            let arena = format!("/dev/shm/famio-{device:x}-{inode:x}-{:016x}-{:016x}.arena", word(16), word(24));
+            let _ = (std::fs::remove_file(arena), std::fs::remove_file(control));
+        }
     }
 
     fn put_mark(&self, bytes: Option<&[u8]>) -> Result<(), String> {
@@ -237,16 +265,26 @@ impl World {
         if boot > 1 || self.between.borrow().is_empty() {
             return self.recover_here(Some(checked));
         }
-        // The door last: who sweeps it takes with it what travels.
-        self.between.borrow().iter().rev().try_for_each(|(path, bytes)| std::fs::write(path, bytes).map_err(text))?;
+        let between = self.between.borrow();
+        // Memory has a name by the control file, which is another file here.
+        let (control, memory): (Vec<_>, Vec<_>) = between.iter().partition(|(path, _)| path.ends_with(".control"));
+        let mut there = Vec::new();
+        for (path, bytes) in &control {
+            let folder = Path::new(path).parent().ok_or("a path without a folder")?;
+            std::fs::create_dir_all(folder).and_then(|()| write_private(path, bytes)).map_err(text)?;
+            there.push(path.clone());
+        }
+        let named = there.first().and_then(|path| Path::new(path).metadata().ok());
+        for (path, bytes) in &memory {
+            let path = named.as_ref().map_or_else(|| path.clone(), |named| name_by(named, path));
+            write_private(&path, bytes).map_err(text)?;
+            there.push(path);
+        }
         let opened = Opened::new(self)?;
         let read = opened.read().and_then(|read| opened.apply(0, Op::Sync).map(|()| read));
         opened.close()?;
         let read = read?;
-        // The door itself stays where somebody was sweeping as it was left.
-        let is_left = |path: &str| !path.ends_with(".door") && std::path::Path::new(path).exists();
-        let left = self.between.borrow().iter().find(|(path, _)| is_left(path)).cloned();
-        if let Some((path, _)) = left {
+        if let Some(path) = there.iter().find(|path| Path::new(path).exists()) {
             return Err(format!("{path} is left of those who have died"));
         }
         self.leaves_nothing()?;
@@ -376,8 +414,8 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
+        self.clear_control();
         let _ = std::fs::remove_dir_all(&self.folder);
-        let _ = std::fs::remove_file(&self.arena);
     }
 }
 

@@ -217,10 +217,10 @@ static void no_memory(void) {
   DIR *all = opendir("/proc/self/fd");
   int found = 0;
   for (struct dirent *entry; (entry = readdir(all));) {
-    char link[64];
+    char link[256];
     ssize_t n = readlinkat(dirfd(all), entry->d_name, link, sizeof link - 1);
     link[n > 0 ? n : 0] = 0;
-    if (strstr(link, ".shadow.")) found = !ftruncate(atoi(entry->d_name), 0);
+    if (strstr(link, ".shadow")) found = !ftruncate(atoi(entry->d_name), 0);
   }
   CHECK(found);
   FAILS(nvmemcpy(stored + PAGE, bytes, PAGE), ENOMEM);

@@ -6,6 +6,7 @@ mod launch;
 mod map;
 mod median;
 mod plain;
+mod processes;
 mod region;
 mod size;
 mod sqlite;
@@ -26,6 +27,7 @@ enum What {
     Io(io::Args),
     Map(map::Args),
     Plain(plain::Args),
+    Processes(processes::Args),
     Region(region::Args),
     Sqlite(sqlite::Args),
     #[command(hide = true)]
@@ -34,6 +36,8 @@ enum What {
     Worker(worker::Args),
     #[command(hide = true)]
     MapWork(map::WorkArgs),
+    #[command(hide = true)]
+    ProcessWork(processes::WorkArgs),
 }
 
 /// Dispatches.
@@ -43,6 +47,8 @@ pub fn main(args: Args) -> Result<i32, Failure> {
         What::Map(args) => map::main(&args),
         What::MapWork(args) => map::work_main(&args),
         What::Plain(args) => plain::main(&args),
+        What::Processes(args) => processes::main(&args),
+        What::ProcessWork(args) => processes::work_main(&args),
         What::Region(args) => region::main(&args),
         What::Calls(args) => calls::main(&args),
         What::Sqlite(args) => sqlite::main(&args),

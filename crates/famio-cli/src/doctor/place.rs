@@ -1,6 +1,7 @@
 //! What the file system of a path gives: domain, attributes, file handles, room for journals.
 
 use super::Finding;
+use crate::look;
 use famio::Settings;
 use famio::journal::Identity;
 use famio::pmem::{self, Domain};
@@ -35,8 +36,8 @@ fn open(path: &Path) -> std::io::Result<(File, PathBuf)> {
         _ => error,
     })?;
     match (stat.is_dir(), stat.is_file()) {
-        (true, _) => Ok((File::open(path)?, path.to_path_buf())),
-        (_, true) => Ok((File::open(path)?, parent(path))),
+        (true, _) => Ok((look::open(path)?, path.to_path_buf())),
+        (_, true) => Ok((look::open(path)?, parent(path))),
         _ => Err(std::io::Error::other("neither a regular file nor a folder")),
     }
 }

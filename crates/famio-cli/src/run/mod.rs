@@ -12,7 +12,7 @@ mod required;
 pub mod search;
 
 use crate::failure::Failure;
-use crate::settings::{self, AsyncIoName, Layer, Options, Origins, PolicyName, Size};
+use crate::settings::{self, AsyncIoName, Layer, OnKillRule, Options, Origins, PolicyName, Size};
 use famio::posix::run_record;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -55,6 +55,10 @@ pub struct Protect {
     /// How far the journal of one file may grow, for example 512MiB [default: 4GiB]
     #[arg(long, value_name = "SIZE")]
     journal_limit: Option<Size>,
+    /// What becomes of writes that no SYNC covers, if the program is killed: rollback, they are gone; keep, they stay, as
+    /// in a plain file; a glob, may be given more than once: they stay in these files [default: rollback]
+    #[arg(long, value_name = "rollback|keep|GLOB")]
+    on_kill: Vec<OnKillRule>,
     /// Whether the program may set up io_uring or kernel AIO (libaio), whose requests would go past Famio [default:
     /// refuse, so that it falls back to ordinary calls]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "refuse|allow")]
@@ -67,14 +71,15 @@ pub struct Protect {
 
 const HELP: &str = "\
 Settings also come from the environment (FAMIO_ATOMIC, one glob per line, FAMIO_POOL, FAMIO_DURABILITY,
-FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_JOURNAL_LIMIT, FAMIO_ASYNC_IO, FAMIO_REQUIRE) and from famio.toml in this folder
-or one above:
+FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_JOURNAL_LIMIT, FAMIO_ON_KILL, FAMIO_ASYNC_IO, FAMIO_REQUIRE) and from famio.toml
+in this folder or one above:
 
   atomic = [\"app.db\", \"data/**/*.db\"]     # paths from famio.toml's folder on
   pool = \"/mnt/pmem/pool\"
   durability = \"power\"
   policy = \"auto\"
   journal-limit = \"4GiB\"
+  on-kill = \"rollback\"                      # or \"keep\", or globs of the files that keep: [\"data/**/*.ibd\"]
   async-io = \"refuse\"
   require = true
 
@@ -152,7 +157,7 @@ pub fn check(protect: &Protect, command: &[OsString]) -> Result<Checked, Failure
     let Some(name) = command.first() else { return Ok(Checked { layer, origins, library, path: None }) };
     let path = search::find(name)?;
     let main = program::check(&path)?;
-    if std::fs::File::open(&main).is_ok_and(|file| elf::is_go(&file)) {
+    if crate::look::open(&main).is_ok_and(|file| elf::is_go(&file)) {
         eprintln!(
             "famio: {}: a Go program, which makes its system calls itself: only files that C libraries in it use are \
              protected; famio doctor says more",
@@ -172,6 +177,7 @@ fn gather(protect: &Protect) -> Result<Vec<(settings::Source, Layer)>, String> {
     }
     top.policy = protect.policy;
     top.journal_limit = protect.journal_limit;
+    top.on_kill = OnKillRule::all(&protect.on_kill)?;
     top.async_io = protect.async_io;
     top.require = protect.require.then_some(true);
     settings::layers(top, protect.options.config.as_deref())

@@ -32,7 +32,7 @@ fn follow(program: &Path, path: &Path, depth: usize) -> Result<PathBuf, Failure>
         return Err(Failure::new(NOT_EXECUTABLE, format!("{name}: too many interpreters")));
     }
     // A program that may be executed but not read still runs; but nobody can say what it is.
-    let file = match File::open(path) {
+    let file = match crate::look::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Err(Failure::new(crate::failure::NOT_FOUND, format!("{name}: no such program")));

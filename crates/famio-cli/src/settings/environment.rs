@@ -1,6 +1,6 @@
 //! Settings from environment variables: the same names that `famio run` passes on to the preload library.
 
-use super::{AsyncIoName, DomainName, DurabilityName, Layer, PolicyName, absolute};
+use super::{AsyncIoName, DomainName, DurabilityName, Layer, OnKillRule, PolicyName, absolute};
 use clap::ValueEnum;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -22,6 +22,9 @@ pub const JOURNAL_LIMIT: &str = "FAMIO_JOURNAL_LIMIT";
 pub const ASYNC_IO: &str = "FAMIO_ASYNC_IO";
 /// `1` or `0`.
 pub const REQUIRE: &str = "FAMIO_REQUIRE";
+
+/// `rollback`, `keep`, or globs, one per line.
+pub const ON_KILL: &str = "FAMIO_ON_KILL";
 
 /// Reads the variables; an empty one says nothing.
 pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<Layer, String> {
@@ -47,7 +50,14 @@ pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<
         journal_limit: limit,
         async_io: word::<AsyncIoName>(ASYNC_IO, get(ASYNC_IO))?,
         require: truth(REQUIRE, get(REQUIRE))?,
+        on_kill: on_kill(get(ON_KILL), here)?,
     })
+}
+
+fn on_kill(value: Option<OsString>, here: &Path) -> Result<Option<OnKillRule>, String> {
+    let Some(value) = value else { return Ok(None) };
+    let lines = value.as_bytes().split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).map(OsStr::from_bytes);
+    OnKillRule::read(lines, here).map(Some).map_err(|error| format!("{ON_KILL}: {error}"))
 }
 
 /// `1` or `0`.
@@ -86,6 +96,9 @@ mod tests {
         assert_eq!(with(ATOMIC, "a.db\n\nx/*.db").unwrap().atomic, ["a.db", "/tmp/x/*.db"]);
         assert_eq!(with(REQUIRE, "1").unwrap().require, Some(true));
         assert_eq!(with(REQUIRE, "0").unwrap().require, Some(false));
+        assert_eq!(with(ON_KILL, "keep").unwrap().on_kill, Some(OnKillRule::Keep));
+        let globs = OnKillRule::Globs(vec!["*.ibd".into(), "/tmp/x/log".into()]);
+        assert_eq!(with(ON_KILL, "*.ibd\nx/log").unwrap().on_kill, Some(globs));
         assert_eq!(with(POLICY, "").unwrap(), Layer::default());
     }
 

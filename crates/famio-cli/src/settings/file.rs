@@ -1,7 +1,7 @@
 //! Settings from `famio.toml`. Paths in it are relative to its folder.
 
 use super::trust::{self, Trust};
-use super::{AsyncIoName, DomainName, DurabilityName, Layer, PolicyName, Size, absolute};
+use super::{AsyncIoName, DomainName, DurabilityName, Layer, OnKillRule, PolicyName, Size, absolute};
 use serde::Deserialize;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,15 @@ struct Text {
     journal_limit: Option<Size>,
     async_io: Option<AsyncIoName>,
     require: Option<bool>,
+    on_kill: Option<OnKillText>,
+}
+
+/// A word, or globs of files.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OnKillText {
+    Word(String),
+    Globs(Vec<String>),
 }
 
 /// The nearest `famio.toml` in `here` and above, up to `home` where that is above, else up to the root, which can be
@@ -51,6 +60,12 @@ pub fn read(path: &Path) -> Result<Layer, String> {
     for glob in &text.atomic {
         atomic.push(absolute(OsStr::new(glob), folder).map_err(|error| format!("{name}: {error}"))?);
     }
+    let on_kill = match &text.on_kill {
+        None => None,
+        Some(OnKillText::Word(word)) => Some(OnKillRule::word(word)),
+        Some(OnKillText::Globs(globs)) => Some(OnKillRule::globs(globs.iter().map(OsStr::new), folder)),
+    };
+    let on_kill = on_kill.transpose().map_err(|error| format!("{name}: on-kill: {error}"))?;
     Ok(Layer {
         atomic,
         given: text.atomic,
@@ -61,6 +76,7 @@ pub fn read(path: &Path) -> Result<Layer, String> {
         journal_limit: text.journal_limit,
         async_io: text.async_io,
         require: text.require,
+        on_kill,
     })
 }
 
@@ -81,7 +97,7 @@ mod tests {
         let root = folder.path().canonicalize().unwrap();
         let path = root.join(NAME);
         let text = "atomic = ['./app.db', '/x/*.db']\npool = 'pool'\ndurability = 'process'\ndomain = 'emulated'\n\
-                    policy = 'undo'\njournal-limit = '1GiB'\nasync-io = 'allow'\nrequire = true\n";
+                    policy = 'undo'\njournal-limit = '1GiB'\nasync-io = 'allow'\nrequire = true\non-kill = ['x/*.db', 'b.db']\n";
         std::fs::write(&path, text).unwrap();
         let layer = read(&path).unwrap();
         assert_eq!(layer.atomic, [root.join("app.db").as_os_str(), OsStr::new("/x/*.db")]);
@@ -92,6 +108,9 @@ mod tests {
         assert_eq!(layer.journal_limit, Some(Size(1 << 30)));
         assert_eq!(layer.async_io, Some(AsyncIoName::Allow));
         assert_eq!(layer.require, Some(true));
+        let globs = vec![root.join("x/*.db").into(), "b.db".into()];
+        assert_eq!(layer.on_kill, Some(OnKillRule::Globs(globs)));
+        assert_eq!(parse("on-kill = 'keep'").unwrap().on_kill, Some(OnKillRule::Keep));
     }
 
     #[test]
@@ -103,6 +122,9 @@ mod tests {
             ("journal-limit = 'much'", "much"),
             ("atomic = 'a'", "sequence"),
             ("atomic = ['[']", "["),
+            ("on-kill = 'kept'", "kept"),
+            ("on-kill = ['[']", "["),
+            ("on-kill = []", "on-kill"),
             ("= 1", "famio.toml"),
         ] {
             let error = parse(text).unwrap_err();

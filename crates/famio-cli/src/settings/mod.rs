@@ -3,6 +3,7 @@
 mod environment;
 pub mod file;
 mod globs;
+mod on_kill;
 mod origins;
 mod size;
 mod trust;
@@ -14,6 +15,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 pub use globs::{absolute, alternatives, folder_of};
+pub use on_kill::OnKillRule;
 pub use origins::{Glob, Origins, Setting, Source};
 pub use size::Size;
 
@@ -97,6 +99,8 @@ pub struct Layer {
     pub async_io: Option<AsyncIoName>,
     /// Whether a file that can't be protected is an error.
     pub require: Option<bool>,
+    /// What becomes of writes that no SYNC covers, if their process is killed.
+    pub on_kill: Option<OnKillRule>,
 }
 
 impl Layer {
@@ -118,6 +122,7 @@ impl Layer {
             journal_limit: self.journal_limit.or(below.journal_limit),
             async_io: self.async_io.or(below.async_io),
             require: self.require.or(below.require),
+            on_kill: self.on_kill.or(below.on_kill),
         }
     }
 
@@ -139,6 +144,7 @@ impl Layer {
             },
             journal_limit: self.journal_limit.map_or(default.journal_limit, |Size(bytes)| bytes),
             require: self.require.unwrap_or(default.require),
+            on_kill: self.on_kill.as_ref().map_or(default.on_kill, OnKillRule::of_all),
         }
     }
 
@@ -153,6 +159,7 @@ impl Layer {
         add(environment::JOURNAL_LIMIT, self.journal_limit.map(|Size(bytes)| bytes.to_string().into()));
         add(environment::ASYNC_IO, self.async_io.map(name_of));
         add(environment::REQUIRE, self.require.map(|require| if require { "1" } else { "0" }.into()));
+        add(environment::ON_KILL, self.on_kill.as_ref().map(OnKillRule::variable));
         list
     }
 }
@@ -250,6 +257,7 @@ mod tests {
             journal_limit: Some(Size(5)),
             async_io: Some(AsyncIoName::Allow),
             require: Some(true),
+            on_kill: Some(OnKillRule::Globs(vec!["/b*".into(), "*.ibd".into()])),
         };
         let expected = [
             ("FAMIO_ATOMIC", "/a\n/b*"),
@@ -260,6 +268,7 @@ mod tests {
             ("FAMIO_JOURNAL_LIMIT", "5"),
             ("FAMIO_ASYNC_IO", "allow"),
             ("FAMIO_REQUIRE", "1"),
+            ("FAMIO_ON_KILL", "/b*\n*.ibd"),
         ];
         assert_eq!(layer.variables(), expected.map(|(name, value)| (name, OsString::from(value))));
     }

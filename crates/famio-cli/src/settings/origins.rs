@@ -79,6 +79,7 @@ impl Origins {
             setting("policy", "auto", &|layer| layer.policy.map(name_of)),
             setting("journal-limit", "4.0 GiB", &size),
             setting("async-io", "refuse", &|layer| layer.async_io.map(name_of)),
+            setting("on-kill", "rollback", &|layer| layer.on_kill.as_ref().map(|rule| rule.shown().into())),
             setting("require", "false", &|layer| layer.require.map(|value| value.to_string().into())),
         ];
         Self { globs, settings }

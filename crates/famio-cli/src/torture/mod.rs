@@ -188,7 +188,7 @@ impl Torture<'_> {
             // A folder beside the program's files that can't be read is not the program's.
             for report in reports.into_iter().filter(|report| !matches!(report.outcome, Outcome::Unexamined(_))) {
                 sound &= recover::status(&report.outcome) == 0;
-                self.tally.recovered += u64::from(matches!(report.outcome, Outcome::Recovered));
+                self.tally.recovered += u64::from(matches!(report.outcome, Outcome::Recovered | Outcome::Kept));
                 self.tally.found += u64::from(!matches!(report.outcome, Outcome::NothingToDo));
                 lines.push(recover::line(&report, place, false));
             }

@@ -1,7 +1,6 @@
 //! What a file says that it is, in its first bytes.
 
 use crate::run::elf::read_up_to;
-use std::fs::File;
 use std::path::Path;
 
 /// A database by its format.
@@ -35,7 +34,7 @@ impl Format {
 /// The format, if it is one that is known.
 pub fn look(path: &Path) -> Option<Format> {
     let mut head = [0u8; 64];
-    let file = File::open(path).ok()?;
+    let file = crate::look::open(path).ok()?;
     let length = read_up_to(&file, &mut head).ok()?;
     of(&head[..length])
 }

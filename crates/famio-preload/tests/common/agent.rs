@@ -1,5 +1,8 @@
 //! Processes that do to a file what they are told, each a line on its standard input; where there is nothing left after it.
 
+#[path = "../../../famio/tests/common/shared_memory.rs"]
+pub mod shared_memory;
+
 use super::{Folder, build, under};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -154,10 +157,7 @@ pub fn everywhere(name: &str, test: impl Fn(&Folder, &str)) {
 }
 
 pub fn nothing_left(folder: &Folder) {
-    use std::os::unix::fs::MetadataExt;
     assert!(folder.names().iter().all(|name| !name.contains("famio")), "{:?}", folder.names());
-    let stat = std::fs::metadata(folder.path().join("atomic")).unwrap();
-    let of_it = format!("famio-{:x}-{:x}.", stat.dev(), stat.ino());
-    let left: Vec<_> = std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert!(!left.iter().any(|name| name.to_string_lossy().starts_with(&of_it)), "{left:?}");
+    let left = shared_memory::of_folder(folder.path());
+    assert!(left.is_empty(), "{left:?}");
 }

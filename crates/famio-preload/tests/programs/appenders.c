@@ -1,5 +1,6 @@
 /* Two threads that append records to a file and rewrite a slot in it, each followed by a SYNC, until killed. argv: the file, a
- * number of this process, its slots; what is durable is said on stdout. The first 32 blocks are slots, one a thread. */
+ * number of this process, its slots; what is durable is said on stdout. The first 32 blocks are slots, one a thread. With a third
+ * argument only every so many records are followed by a SYNC: what was written is to stay without one; the fourth is the first stamp. */
 #include "check.h"
 #include <pthread.h>
 #include <time.h>
@@ -9,6 +10,7 @@
 
 static const char *path;
 static int number;
+static unsigned sync_every = 1, given;
 
 static void say(const char *what, int thread, unsigned stamp) {
   char line[64];
@@ -25,6 +27,7 @@ static void *work(void *argument) {
   clock_gettime(CLOCK_REALTIME, &now);
   /* Higher than that of any process before. */
   unsigned first = (unsigned)((now.tv_sec * 1000 + now.tv_nsec / 1000000) % 40000000 * 100);
+  if (given) first = given;
   for (unsigned stamp = first;; stamp++) {
     /* A record: a line of one letter, its length and who wrote it in front and behind. */
     char record[3000], head[64];
@@ -34,21 +37,25 @@ static void *work(void *argument) {
     n = snprintf(head, sizeof head, " %d.%d.%u]\n", number, thread, stamp);
     memcpy(record + length - n, head, (size_t)n);
     CHECK(write(append, record, (size_t)length) == length);
-    CHECK(fsync(append) == 0);
+    if (stamp % sync_every == 0) CHECK(fsync(append) == 0);
     say("record", thread, stamp);
     unsigned block[BLOCK / sizeof(unsigned)];
     for (size_t i = 0; i < BLOCK / sizeof(unsigned); i++) block[i] = stamp;
     off_t at = (off_t)(number * 2 + thread) * BLOCK;
     /* In one piece: anybody's SYNC commits what all have written. */
     CHECK(pwrite(slot, block, BLOCK, at) == BLOCK);
-    CHECK(fdatasync(slot) == 0);
+    if (stamp % sync_every == 0) CHECK(fdatasync(slot) == 0);
     say("slot", thread, stamp);
   }
   return NULL;
 }
 
 int main(int argc, char **argv) {
-  CHECK(argc == 3);
+  CHECK(argc == 3 || argc == 5);
+  if (argc == 5) {
+    sync_every = (unsigned)atoi(argv[3]);
+    given = (unsigned)strtoul(argv[4], NULL, 10);
+  }
   path = argv[1];
   number = atoi(argv[2]);
   pthread_t threads[2];

@@ -2,6 +2,7 @@
  * asks which ones are open. Arguments: the atomic file, and what is done in between. Each way writes and syncs before and after. */
 #include "check.h"
 #include <dirent.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <sys/resource.h>
@@ -52,6 +53,23 @@ static int numbers(int *all, int most) {
   }
   closedir(dir);
   return n;
+}
+
+static volatile bool moving = true;
+
+/* Puts a file of its own at numbers that were free a moment ago, as shells do, and looks whether it stays there. */
+static void *move(void *argument) {
+  struct stat own, found;
+  int from = *(int *)argument, lowest;
+  CHECK(fstat(from, &own) == 0);
+  while (moving) {
+    CHECK((lowest = dup(from)) >= 0 && close(lowest) == 0);
+    for (int number = lowest; number < lowest + 3; number++) CHECK(dup2(from, number) == number);
+    sched_yield();
+    for (int number = lowest; number < lowest + 3; number++)
+      CHECK(fstat(number, &found) == 0 && found.st_ino == own.st_ino && close(number) == 0);
+  }
+  return NULL;
 }
 
 static bool is_ours(int fd) {
@@ -159,6 +177,16 @@ int main(int argc, char **argv) {
         FAILS(fstat(all[i], &stat), EBADF);
         FAILS(close(all[i]), EBADF);
       }
+  } else if (strcmp(how, "passing") == 0) {
+    /* Not where it moves things. */
+    int low[2] = {atomic, others[0]};
+    CHECK((atomic = fcntl(low[0], F_DUPFD, 100)) >= 100 && (others[0] = fcntl(low[1], F_DUPFD, 100)) >= 100);
+    CHECK(close(low[0]) == 0 && close(low[1]) == 0);
+    pthread_t mover;
+    CHECK(pthread_create(&mover, NULL, move, &others[0]) == 0);
+    for (int round = 0; round < 8; round++) go_on((char)('e' + round));
+    moving = false;
+    CHECK(pthread_join(mover, NULL) == 0);
   } else if (strcmp(how, "limit") == 0) {
     struct rlimit limit = {4, 2048};
     CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);

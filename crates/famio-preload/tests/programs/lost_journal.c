@@ -38,7 +38,7 @@ int main(int argc, char **argv) {
     /* The journal's folder first: the file, which moves by the library, is closed clean before, and finds no journal to remove. */
     run("mkdir there && mv .famio there/ && mv atomic there/");
   } else if (strcmp(how, "replaced") == 0) {
-    run("cd .famio; for j in *; do mv $j ../taken; echo other >$j; done");
+    run("cd .famio; for j in *.journal; do mv $j ../taken; echo other >$j; done");
     fails = true;
   } else if (strcmp(how, "pool") == 0) {
     run("mv pool taken");

@@ -17,7 +17,10 @@ impl AtomicFile {
                 self.with_session(|session| session.home.advise(session.arena.shared(), range, advice));
             }
             // Who has not come to the file yet does not know whether it is quiet.
-            PLAIN if self.arrive().is_ok() => self.plain.advise(&self.fds, &self.turns, range, advice),
+            PLAIN if self.look().is_ok() => {
+                let quiet = self.quiet().map(|quiet| (quiet, move || self.is_still(quiet)));
+                self.plain.advise(&self.fds, quiet, range, advice);
+            }
             _ => {}
         }
     }

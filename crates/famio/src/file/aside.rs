@@ -2,10 +2,11 @@
 //! require protection, and where a journal is pending or others have the file mapped, it is an error instead.
 
 use super::atomic::{AtomicFile, DEMOTED, Inner, PLAIN};
+use super::life::LOST;
 use crate::error::{Error, Result};
 use crate::index::{SESSION, TRAVELS};
-use crate::journal::pool::BESIDE;
-use crate::journal::{folder_of, mark};
+use crate::journal::{control, folder_of, has_lost_its_name, mark, name_to_make};
+use crate::recovery;
 use crate::sys::file_size_limit;
 use core::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{Access, AtFlags, accessat};
@@ -15,10 +16,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// What a process needs to find others at a file, and to leave a word to them.
 const SMALLEST: u64 = 1 << 20;
 
-/// Who may not make the journal, or not mark the file; or a limit or the file system allows neither.
+/// With a lower hard limit on the numbers of descriptors (`ulimit -Hn`) than this, the program needs all of them. Beyond a soft limit
+/// ours are in nobody's way.
+const FEWEST: u64 = 32;
+
+/// Who may not make the journal, or not mark the file; or a limit or the file system allows neither; or there is no descriptor
+/// left for the journal, or no address for a map.
 fn is_out_of_reach(errno: i32) -> bool {
-    const ALL: [i32; 6] = [libc::EACCES, libc::EPERM, libc::EROFS, libc::EOPNOTSUPP, libc::EEXIST, libc::EFBIG];
-    ALL.contains(&errno)
+    const DENIED: [i32; 6] = [libc::EACCES, libc::EPERM, libc::EROFS, libc::EOPNOTSUPP, libc::EEXIST, libc::EFBIG];
+    const SCARCE: [i32; 3] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM];
+    DENIED.contains(&errno) || SCARCE.contains(&errno)
 }
 
 /// Journals and arenas are files of the process, which its limit on file sizes (`ulimit -f`) holds for; what lies in them is no
@@ -46,12 +53,39 @@ impl AtomicFile {
         check_limit(limit, self.settings.journal_limit.saturating_mul(2))
     }
 
+    /// Whether there are so many numbers for descriptors that ours are not in the program's way.
+    ///
+    /// # Errors
+    /// `EMFILE`.
+    pub(super) fn check_numbers(&self) -> Result<()> {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
+        if limit >= FEWEST || self.settings.require || self.turns.door.is_here() {
+            return Ok(());
+        }
+        let what = format!("the process may have {limit} descriptors (ulimit -n), and its journal takes some of them");
+        Err(Error::with(libc::EMFILE, what))
+    }
+
+    /// In the middle of a session there is no address for what a write needs: the file is committed as it is, and the kernel's from
+    /// here on. Whether it is.
+    #[cold]
+    pub(super) fn leave_midway(&self, error: &Error) -> bool {
+        let may = error.errno() == libc::ENOMEM && !self.settings.require && !self.turns.door.has_others();
+        let left = may && self.demote().is_ok();
+        if left {
+            self.say_left(error);
+        }
+        left
+    }
+
     /// Whether the file can be left to the kernel after such an error: nothing of it is anywhere else.
     fn can_be_left(&self, error: &Error) -> bool {
+        let has_ended = |fd: BorrowedFd<'_>| Ok(recovery::has_ended(fd, &self.settings));
         let is_unmarked = || match self.fds.with(false, mark::get) {
             // Not told: who marks a file is at its door, or died there.
-            Err(e) if e.errno() == libc::EACCES => self.is_in_nobodys_session() || self.turns.door.is_unknown(),
-            mark => matches!(mark, Ok(None)),
+            Err(e) if e.errno() == libc::EACCES => self.is_in_nobodys_session() || self.is_unknown(),
+            // A journal that has ended, and could not be taken away: the file has everything.
+            mark => matches!(mark, Ok(None)) || self.fds.with(false, has_ended).unwrap_or(false),
         };
         let is_possible = match error.errno() {
             // A process that can't protect the file either has it handed back, or is about to end its session.
@@ -60,9 +94,38 @@ impl AtomicFile {
             }
             // A pool that is not there may be a mistake of the user's, and a name that is not may be gone for a moment.
             libc::ENOENT | libc::ESTALE => self.is_unreachable(),
+            // Where others may make names, somebody has made one `.famio` that is no folder.
+            libc::ENOTDIR | libc::ELOOP => self.settings.pool.is_none(),
             errno => is_out_of_reach(errno),
         };
         !self.settings.require && self.state.load(Ordering::Acquire) == PLAIN && is_possible && is_unmarked()
+    }
+
+    fn has_travelling(&self) -> bool {
+        self.turns.door.has_come() && self.turns.is_travelling()
+    }
+
+    /// Before the process loses its root or its rights: what travels, or may at any moment, since another process has it, is taken up
+    /// by it, as long as it may.
+    pub(crate) fn take_home(&self) {
+        // A child that has made no call yet has not come to where what travels is told.
+        if !self.turns.door.has_come() && self.fds.has_writable() && !self.is_unknown() {
+            let _ = self.arrive();
+        }
+        if self.turns.is_disturbed() && self.fds.has_writable() && self.state.load(Ordering::Acquire) == PLAIN {
+            let _ = self.session_for_write(); // else the next write says why
+        }
+    }
+
+    /// Whether other processes may be at the file.
+    pub(crate) fn may_have_others(&self) -> bool {
+        if self.turns.door.is_here() { self.turns.door.has_others() } else { !self.is_unknown() }
+    }
+
+    /// Whether no process has a control file for it.
+    fn is_unknown(&self) -> bool {
+        let find = |fd: BorrowedFd<'_>| control::find(fd, self.settings.pool.as_deref());
+        matches!(self.fds.with(false, find), Ok(None))
     }
 
     /// Whether the file's path, or the place where processes meet, can't be reached: after a `chroot`.
@@ -80,7 +143,8 @@ impl AtomicFile {
         if error.errno() == libc::ESTALE && !self.is_unreachable() {
             return Err(Error::new(libc::ESTALE)); // it has got another name meanwhile: again
         }
-        if !self.can_be_left(&error) {
+        // What travels and can't be had would be lost without a word.
+        if !self.can_be_left(&error) || (self.has_travelling() && inner.claim.is_none()) {
             return Err(self.named(error));
         }
         if self.turns.door.has_come() && self.is_mapped_by_others() {
@@ -100,13 +164,23 @@ impl AtomicFile {
     /// As [`leave_to_kernel`](Self::leave_to_kernel), of a process that could not even look whether there are others at the file.
     #[cold]
     pub(super) fn leave_unseen(&self, error: Error) -> Error {
-        if self.can_be_left(&error) {
+        if self.can_be_left(&error) && !self.has_travelling() {
             if self.fds.has_writable() {
                 self.say_left(&error);
+            } else {
+                self.untold.store(error.errno(), Ordering::Release);
             }
             self.state.store(DEMOTED, Ordering::SeqCst);
         }
         self.named(error)
+    }
+
+    /// The file can be written from now on: where it was left to the kernel when it was only read, that is said now.
+    pub(super) fn say_what_is_untold(&self) {
+        let errno = self.untold.swap(0, Ordering::AcqRel);
+        if errno != 0 {
+            self.say_left(&Error::new(errno));
+        }
     }
 
     /// What a process needs to come to the file's door.
@@ -117,8 +191,12 @@ impl AtomicFile {
     /// Says it, but not again for the same file in a row.
     fn say_left(&self, error: &Error) {
         static LAST: AtomicU64 = AtomicU64::new(0);
-        let key = (self.device.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.inode) | 1;
+        let key = key_of(self.device, self.inode);
         if LAST.swap(key, Ordering::Relaxed) == key {
+            return;
+        }
+        if error.errno() == libc::ESTALE && self.fds.with(false, |fd| Ok(has_lost_its_name(fd))).unwrap_or(false) {
+            crate::sys::notice_parts(&[self.path.to_bytes(), LOST]);
             return;
         }
         let path = self.path.to_string_lossy();
@@ -130,14 +208,33 @@ impl AtomicFile {
     }
 }
 
+/// What a file is known by among those of which it was said: never 0, and another for another file of the same file system. (An
+/// `| 1` made one of two files with neighbouring inodes: the second went without a word.)
+fn key_of(device: u64, inode: u64) -> u64 {
+    (device.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ inode).max(1)
+}
+
 /// Whether this process may surely not make a journal beside the file, or not mark it.
 fn may_not_protect(fd: BorrowedFd<'_>) -> bool {
     let is_denied = |answer: rustix::io::Result<()>| matches!(answer, Err(Errno::ACCESS | Errno::PERM | Errno::ROFS));
     let Ok((folder, _)) = folder_of(fd) else { return true };
-    let beside = accessat(&folder, BESIDE, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
+    let Ok(beside) = name_to_make(&folder, fd) else { return true };
+    let beside = accessat(&folder, &*beside, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
     let can_make = match beside {
         Err(Errno::NOENT) => accessat(folder.as_fd(), ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS),
         answer => answer,
     };
     is_denied(can_make) || !mark::can_be_changed(fd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::key_of;
+
+    #[test]
+    fn files_with_neighbouring_inodes_are_not_one() {
+        let keys: std::collections::BTreeSet<u64> = (0..1000).map(|inode| key_of(2049, inode)).collect();
+        assert_eq!(keys.len(), 1000);
+        assert!(!keys.contains(&0));
+    }
 }

@@ -13,7 +13,7 @@ use crate::index::{Arena, Claim, Door};
 use crate::settings::Settings;
 use crate::sys::InternalFd;
 use crate::thread::{Guard, Mutex};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, Ordering};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
@@ -51,6 +51,8 @@ pub struct AtomicFile {
     /// A descriptor of ours, while there are maps and the program has closed all of its own.
     pub(super) keeper: Mutex<Option<InternalFd>>,
     pub(super) turns: Turns,
+    /// Why it was left to the kernel when it was only read: to be said when it is opened for writing. 0: nothing is.
+    pub(super) untold: AtomicI32,
 }
 
 pub(super) struct Inner {
@@ -81,6 +83,23 @@ impl AtomicFile {
     /// `EBUSY`: another process has it. `EIO`: its journal can't be used; the message names both files. `EOPNOTSUPP`: its
     /// file system is not supported. `EINVAL`: not a regular file, or settings that would weaken durability unsaid.
     pub fn open(fd: BorrowedFd<'_>, access: Access, path: &CStr, settings: &Settings) -> Result<Arc<Self>> {
+        Self::open_as(PLAIN, fd, access, path, settings)
+    }
+
+    /// As [`open`](Self::open), by a descriptor that another program has handed back: the file is the kernel's here, too.
+    ///
+    /// # Errors
+    /// `EINVAL`: not a regular file.
+    pub(crate) fn open_handed_back(
+        fd: BorrowedFd<'_>,
+        access: Access,
+        path: &CStr,
+        settings: &Settings,
+    ) -> Result<Arc<Self>> {
+        Self::open_as(DEMOTED, fd, access, path, settings)
+    }
+
+    fn open_as(state: u8, fd: BorrowedFd<'_>, access: Access, path: &CStr, settings: &Settings) -> Result<Arc<Self>> {
         let stat = rustix::fs::fstat(fd)?;
         if rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::RegularFile {
             return Err(Error::with(libc::EINVAL, format!("{}: not a regular file", path.to_string_lossy())));
@@ -100,7 +119,7 @@ impl AtomicFile {
             path: path.to_owned(),
             settings: settings.clone(),
             fds: Descriptors::of((device, inode)),
-            state: AtomicU8::new(PLAIN),
+            state: AtomicU8::new(state),
             session: AtomicPtr::new(core::ptr::null_mut()),
             inner: Mutex::new(Inner { session: None, old: Vec::new(), arena: None, claim: None, kept: None }),
             plain: PlainReads::default(),
@@ -108,10 +127,13 @@ impl AtomicFile {
             shadow: Slot::default(),
             shadowed: AtomicBool::new(false),
             keeper: Mutex::default(),
-            turns: Turns::new(Door::of(device, inode)),
+            turns: Turns::new(Door::new()),
+            untold: AtomicI32::new(0),
         });
         file.add_descriptor(fd.as_raw_fd(), access);
-        if let Err(e) = file.recover_if_left() {
+        if state == PLAIN
+            && let Err(e) = file.recover_if_left()
+        {
             file.turns.door.leave();
             return Err(named(e));
         }
@@ -156,6 +178,7 @@ impl AtomicFile {
         self.fds.add(fd, access);
         if access == Access::Write {
             self.turns.door.set_writes(true);
+            self.say_what_is_untold();
         }
     }
 

@@ -6,17 +6,16 @@ use super::inplace::InPlace;
 use super::session::Session;
 use super::sync::next_epoch;
 use crate::error::{Error, Result};
-use crate::index::{Arena, Claim, Shared, also};
+use crate::index::{Arena, Calls, Claim, Shared, also};
 use crate::journal::header::Kind;
 use crate::journal::inplace::{Commit, Key, Log};
 use crate::journal::live::{Live, durability_of};
-use crate::journal::pool::BESIDE;
-use crate::journal::{Identity, folder_of, journal_name, path_of};
+use crate::journal::{Identity, beside_path, folder_of, journal_name, path_of};
 use crate::pmem::{Detected, Domain, Medium, detect, medium};
 use crate::rule::{Rule, in_order};
-use crate::settings::{Durability, Settings};
-use crate::sys::high_duplicate;
+use crate::settings::{Durability, OnKill, Settings};
 use core::sync::atomic::Ordering;
+use rustix::fs::OFlags;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -54,24 +53,43 @@ fn plan(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Plan> {
     Ok(Plan { file, journal, kind: if in_place { Kind::InPlace } else { Kind::Records } })
 }
 
-/// Attaches a file that has no journal. `arena`: of an earlier session of this process.
+/// Whether a file can be attached with these settings, before anything is made for it.
+///
+/// # Errors
+/// `EOPNOTSUPP`: its file system is not supported. `EINVAL`: the settings would weaken durability unsaid.
+pub(super) fn check(fds: &Descriptors, settings: &Settings) -> Result<()> {
+    fds.with(true, |fd| plan(fd, settings)).map(drop)
+}
+
+/// Attaches a file that has no journal. `arena`: of an earlier session of this process. `travels`: an epoch is taken up, perhaps only to be
+/// committed; else the program is about to write.
 pub(super) fn attach(
     fds: &Descriptors,
     claim: &Claim,
     settings: &Settings,
     arena: Option<Arc<Arena>>,
+    travels: bool,
 ) -> Result<Session> {
     if !fds.has_writable() {
         return Err(Error::new(libc::EBADF));
     }
     let plan = fds.with(true, |fd| plan(fd, settings))?;
-    fds.with(true, super::privileges::drop_before_session)?;
+    // Another process, which has it handed back, may have just put the flag on a description that this one has, too.
+    if fds.with(true, |fd| Ok(rustix::fs::fcntl_getfl(fd)?))?.contains(OFlags::APPEND) {
+        return Err(Error::with(libc::EBUSY, "another process has handed back a descriptor of it that appends"));
+    }
+    if !travels {
+        fds.with(true, super::privileges::drop_before_session)?;
+    }
     let arena = match arena {
         Some(arena) => arena,
-        None => Arc::new(Arena::create(high_duplicate(claim.file())?, &fds.with(true, |fd| spills_to(fd, settings))?)?),
+        None => Arc::new(Arena::create(claim.make_arena()?, &fds.with(true, |fd| spills_to(fd, settings))?)?),
     };
     let generation = prepare(arena.shared(), fds, settings)?;
     super::deferred::prepare(&arena)?;
+    if settings.on_kill == OnKill::Keep {
+        Calls::prepare(&arena)?;
+    }
     let durability = durability_of(plan.file.domain);
     fds.with(true, |fd| {
         leave_hints(fd, arena.shared(), settings)?;
@@ -100,7 +118,9 @@ pub(super) fn attach(
         solo_possible: crate::index::alone::prepare_process(),
         generation,
         choice: settings.policy,
+        keeps: settings.on_kill == OnKill::Keep,
         gathered: Default::default(),
+        was_lost: Default::default(),
     })
 }
 
@@ -117,9 +137,10 @@ fn leave_hints(fd: BorrowedFd<'_>, shared: &Shared, settings: &Settings) -> Resu
     let (file, name) = (path_of(fd)?, journal_name(&Identity::of_fd(fd)?));
     let journal = match &settings.pool {
         Some(pool) => pool.join(name),
-        None => file.with_file_name(BESIDE).join(name),
+        None => beside_path(&file).join(name),
     };
-    shared.set_hints(file.as_os_str().as_bytes(), journal.as_os_str().as_bytes());
+    let inode = rustix::fs::fstat(fd)?.st_ino;
+    shared.set_hints(inode, file.as_os_str().as_bytes(), journal.as_os_str().as_bytes());
     Ok(())
 }
 
@@ -143,7 +164,8 @@ fn prepare(shared: &Shared, fds: &Descriptors, settings: &Settings) -> Result<u6
         word.store(0, Ordering::Release);
     }
     shared.pending.iter().for_each(|word| word.store(0, Ordering::Release));
-    for word in [&shared.dirty, &shared.poisoned] {
+    shared.file_end.store(u64::MAX, Ordering::Release);
+    for word in [&shared.dirty, &shared.poisoned, &shared.keeps, &shared.moving] {
         word.store(0, Ordering::Release);
     }
     shared.lease.store(crate::index::lease::NONE, Ordering::Release);

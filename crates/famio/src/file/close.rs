@@ -36,7 +36,7 @@ impl Session {
         shared.lease.store(lease, Ordering::Release);
         let _closed = self.close_gate(fds)?;
         self.check(cx)?;
-        let exposed = self.engine.expose(cx);
+        let exposed = self.moving(|| self.engine.expose(cx));
         if exposed.is_ok() {
             // Not after an error: redo must find no committed copy in the log whose place in the file the epoch has taken.
             shared.policy.store(Policy::Redo as u32, Ordering::Relaxed);

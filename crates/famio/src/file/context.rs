@@ -231,6 +231,9 @@ pub(crate) trait Engine: Send + Sync {
     /// Whether a recovery would find the journal; as of a moment ago, where to ask at every SYNC would cost too much.
     fn finds_journal(&self, cx: Context<'_>) -> bool;
 
+    /// As [`finds_journal`](Self::finds_journal), as of now.
+    fn looks_for_journal(&self, cx: Context<'_>) -> bool;
+
     /// A recovery would not: the journal gets its name back, or the call fails. The gate is closed.
     fn make_journal_anew(&self, cx: Context<'_>) -> Result<()>;
 

@@ -13,14 +13,14 @@ use super::read::is_current;
 use super::session::Session;
 use super::{Descriptors, UserBuf};
 use crate::error::{Error, Result};
-use crate::index::{Arena, BLOCK, Closed, Inside, PutOff};
+use crate::index::{Arena, BLOCK, Closed, Inside, PLACE, PutOff};
 use crate::pmem::LINE;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Two places: the next block arrives before the last one leaves. Each block lies there as it lay in the caller's memory: a copy
 /// between addresses that differ within a cache line takes twice the loads.
 #[repr(C, align(64))]
-struct Places([[AtomicU64; (BLOCK + LINE) / 8]; 2]);
+struct Places([[AtomicU64; PLACE / 8]; 2]);
 
 /// Room for what is deferred, once an arena. Nothing is.
 pub(super) fn prepare(arena: &Arena) -> Result<()> {

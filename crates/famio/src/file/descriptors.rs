@@ -4,7 +4,8 @@
 use super::Access;
 use crate::error::{Error, Result};
 use crate::journal::has_lost_its_name;
-use crate::sys::{InternalFd, high_duplicate, identity, open_again};
+use crate::sys::internal::open_again_low;
+use crate::sys::{InternalFd, high_duplicate, identity};
 use crate::thread::{Guard, Mutex};
 use rustix::fs::OFlags;
 use rustix::time::Timespec;
@@ -150,6 +151,11 @@ impl Descriptors {
         self.list().open.is_empty()
     }
 
+    /// Whether the program has one with this access.
+    pub fn has(&self, access: Access) -> bool {
+        self.list().open.iter().any(|&(_, known)| known == access)
+    }
+
     /// Whether one can be written through.
     pub fn has_writable(&self) -> bool {
         let list = self.list();
@@ -180,7 +186,7 @@ impl Descriptors {
         let mut open = list.open.iter().map(|&(fd, _)| unsafe { BorrowedFd::borrow_raw(fd) });
         let named = open.find(|&fd| !has_lost_its_name(fd));
         // Not one that waits for a lease of ours.
-        let Some(Ok(new)) = named.map(|fd| open_again(fd, OFlags::RDWR | OFlags::NONBLOCK)) else { return false };
+        let Some(Ok(new)) = named.map(|fd| open_again_low(fd, OFlags::RDWR | OFlags::NONBLOCK)) else { return false };
         let old = list.parked.take();
         list.park(new.as_raw_fd());
         // Closed when the program closes one of its own.

@@ -1,17 +1,19 @@
 //! From one session of a file to the next: attached at a write, closed clean or handed back to the kernel.
 
-use super::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, PLAIN};
+use super::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, Inner, PLAIN};
 use super::attach;
 use super::background::Left;
 use super::calls::Call;
+use super::privileges::keeping_bits;
 use super::process::disowned;
 use super::session::{OldSession, Session};
 use crate::error::{Error, Result};
+use crate::index::MOVED;
 use crate::journal::has_lost_its_name;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
 
-const LOST: &[u8] =
+pub(super) const LOST: &[u8] =
     b": handed back to the kernel because the name that it was opened by is gone; open it by its other name";
 
 const LARGE: &[u8] =
@@ -86,7 +88,21 @@ impl AtomicFile {
                 self.late_copies_to_kernel();
                 return Ok(None);
             }
-            if let Err(e) = self.check_limit(crate::sys::file_size_limit()).and_then(|()| self.take_turn(&mut inner)) {
+            let come = |inner: &mut Inner| {
+                self.check_limit(crate::sys::file_size_limit())?;
+                self.check_numbers()?;
+                if !self.turns.door.is_here() {
+                    attach::check(&self.fds, &self.settings)?;
+                }
+                self.arrive_at_its_place(inner)?;
+                self.take_turn(inner)?;
+                if self.turns.door.state() & MOVED != 0 {
+                    self.release_claim(inner); // who had the turn has gone elsewhere meanwhile
+                    return Err(Error::new(libc::ESTALE));
+                }
+                Ok(())
+            };
+            if let Err(e) = come(&mut inner) {
                 return self.leave_to_kernel(&mut inner, e).map(|()| None);
             }
             let begun = crate::sys::monotonic_now();
@@ -106,8 +122,9 @@ impl AtomicFile {
             crate::map::cache::forget(self.device, self.inode);
             // A process that ends with it is to be seen to.
             self.be_seen();
-            self.turns.door.set_session(true);
-            let attach = || attach::attach(&self.fds, claim, &self.settings, inner.arena.clone());
+            self.turns.door.begin_session();
+            let travels = self.turns.is_travelling();
+            let attach = || attach::attach(&self.fds, claim, &self.settings, inner.arena.clone(), travels);
             let attached = match attach() {
                 Err(e) if e.errno() == libc::ESTALE && (self.fds.prefer_named() || self.fds.park_named()) => attach(),
                 attached => attached,
@@ -134,12 +151,21 @@ impl AtomicFile {
             };
             let session = Box::new(session);
             inner.arena = Some(session.arena.clone());
-            if let Err(e) = self.take_up(&session).and_then(|()| self.take_up_kept(&mut inner, &session)) {
+            if travels {
+                self.keep_bits_until_write(&session);
+            }
+            let taken = keeping_bits(&self.fds, || {
+                self.take_up(&session)?;
+                self.take_up_kept(&mut inner, &session)
+            });
+            if let Err(e) = taken {
                 return Err(self.put_down(&mut inner, session, e));
             }
             if let Err(e) = self.take_size_left(&session).and_then(|()| self.share_with_maps(&session)) {
                 return Err(self.put_down(&mut inner, session, e));
             }
+            // From here on the arena has all that is not committed.
+            session.arena.shared().keeps.store(session.keeps.into(), Ordering::Release);
             self.tell_of_shadow(&session);
             self.session.store(core::ptr::from_ref(&*session).cast_mut(), Ordering::Release);
             inner.session = Some(session);
@@ -169,7 +195,7 @@ impl AtomicFile {
             ));
         }
         if !self.is_demoted() && !self.is_disowned() {
-            self.arrive()?;
+            self.look()?;
             if self.state.load(Ordering::Acquire) == PLAIN {
                 self.join_shadow()?; // others may have stored there
             }
@@ -200,6 +226,14 @@ impl AtomicFile {
     /// Whether the file was handed back.
     pub fn is_demoted(&self) -> bool {
         self.state.load(Ordering::Acquire) == DEMOTED
+    }
+
+    /// The file has got another name: its processes go on meeting where those find them who open it by that.
+    pub(crate) fn follow_its_name(&self) {
+        let mut inner = self.inner();
+        if self.state.load(Ordering::Acquire) == PLAIN && self.turns.door.is_here() {
+            let _ = self.arrive_at_its_place(&mut inner); // the next write tries again, and says what is wrong
+        }
     }
 
     /// Commits, settles and closes the journal clean, as before a change of the file's name; the next write attaches anew.
@@ -233,7 +267,8 @@ impl AtomicFile {
             ended = inner.session.take();
             self.turns.door.set_session(false);
         }
-        if state != DISOWNED {
+        // What is the kernel's stays so, as long as it is open: descriptors that were handed back are written through past us.
+        if ![DISOWNED, DEMOTED].contains(&state) {
             self.state.store(to, Ordering::Release);
         }
         inner.old.extend(ended.map(OldSession::new));

@@ -2,7 +2,6 @@
 //! which spares the system call.
 
 use super::home::copy_out;
-use super::turn::Turns;
 use super::{Descriptors, UserBuf};
 use crate::map::ahead::Reach;
 use crate::map::{Advice, Mapping, cache};
@@ -23,7 +22,7 @@ pub(super) struct PlainReads {
     /// `None`: it can't be mapped.
     map: OnceLock<Option<Mapping>>,
     size: AtomicU64,
-    /// The door's state with which that was so: another process may have made the file shorter since.
+    /// The state (`AtomicFile::quiet`) with which that was so: another process may have made the file shorter since.
     as_of: AtomicU64,
     /// It was said to be read at random, before it was mapped maybe.
     random: AtomicBool,
@@ -40,8 +39,7 @@ impl PlainReads {
     pub unsafe fn read(
         &self,
         fds: &Descriptors,
-        turns: &Turns,
-        quiet: u64,
+        (quiet, still): (u64, impl Fn() -> bool),
         offset: u64,
         bufs: &[UserBuf],
     ) -> Option<usize> {
@@ -52,7 +50,7 @@ impl PlainReads {
         }
         if self.as_of.load(Ordering::Acquire) != quiet || end > self.size.load(Ordering::Acquire) {
             // Whoever wrote more to it since: what lies there is looked at before the size is believed again.
-            self.look(fds, turns, quiet, end)?;
+            self.look(fds, (quiet, still), end)?;
         }
         let map = self.map.get()?.as_ref()?;
         map.touch(offset, total, || self.size.load(Ordering::Relaxed));
@@ -67,17 +65,17 @@ impl PlainReads {
     }
 
     #[cold]
-    fn look(&self, fds: &Descriptors, turns: &Turns, quiet: u64, end: u64) -> Option<()> {
+    fn look(&self, fds: &Descriptors, quiet: (u64, impl Fn() -> bool), end: u64) -> Option<()> {
         if self.count.fetch_add(1, Ordering::Relaxed) < BY_KERNEL {
             return None;
         }
-        let size = self.see(fds, turns, quiet)?;
+        let size = self.see(fds, quiet)?;
         (end <= size).then_some(())
     }
 
     /// Maps it, if that was not done; gives its size, which is believed as long as it is `quiet`.
     #[cold]
-    fn see(&self, fds: &Descriptors, turns: &Turns, quiet: u64) -> Option<u64> {
+    fn see(&self, fds: &Descriptors, (quiet, still): (u64, impl Fn() -> bool)) -> Option<u64> {
         // In one piece: a handler in the middle would wait for the mapping that it interrupted.
         let _held = Held::of_process();
         let asked = fds.with(false, |fd| Ok(cache::ask(fd, false)?)).ok()?;
@@ -94,7 +92,7 @@ impl PlainReads {
         });
         // Not after one who has looked later.
         let _looking = self.looking.lock();
-        if turns.still(quiet) {
+        if still() {
             self.size.store(size, Ordering::Release);
             self.as_of.store(quiet, Ordering::Release);
         }
@@ -103,15 +101,21 @@ impl PlainReads {
 
     /// Says how a range will be read. Who says that it will be is not kept waiting for the mapping until the file was read a few
     /// times; who says at random is remembered.
-    pub fn advise(&self, fds: &Descriptors, turns: &Turns, range: core::ops::Range<u64>, advice: Advice) {
+    pub fn advise(
+        &self,
+        fds: &Descriptors,
+        quiet: Option<(u64, impl Fn() -> bool)>,
+        range: core::ops::Range<u64>,
+        advice: Advice,
+    ) {
         match advice {
             Advice::Random => self.random.store(true, Ordering::Relaxed),
             Advice::Normal | Advice::Sequential => self.random.store(false, Ordering::Relaxed),
             Advice::WillNeed | Advice::DontNeed => {}
         }
         let wanted = matches!(advice, Advice::Sequential | Advice::WillNeed);
-        let seen = match turns.is_quiet() {
-            Some(quiet) if wanted => self.see(fds, turns, quiet),
+        let seen = match quiet {
+            Some(quiet) if wanted => self.see(fds, quiet),
             _ => None,
         };
         if let Some(map) = self.map.get().and_then(Option::as_ref) {

@@ -17,14 +17,21 @@ const CAPABILITY: &core::ffi::CStr = c"security.capability";
 /// Has the kernel do what it does at a write, where there is something to be taken away. It knows who may leave it: who has
 /// `CAP_FSETID`. Before there is a session.
 pub(super) fn drop_before_session(file: BorrowedFd<'_>) -> Result<()> {
-    let has_set_id = || Ok::<_, crate::Error>(fstat(file)?.st_mode & SET_ID != 0);
-    if has_set_id()? || rustix::fs::fgetxattr(file, CAPABILITY, &mut [0u8; 0]).is_ok() {
+    if has_privileges(file)? {
         drop_by_allocation(file);
-        if has_set_id()? {
+        if has_set_id(file)? {
             rustix::fs::ftruncate(file, fstat(file)?.st_size as u64)?; // the file system can't allocate
         }
     }
     Ok(())
+}
+
+fn has_set_id(file: BorrowedFd<'_>) -> Result<bool> {
+    Ok(fstat(file)?.st_mode & SET_ID != 0)
+}
+
+fn has_privileges(file: BorrowedFd<'_>) -> Result<bool> {
+    Ok(has_set_id(file)? || rustix::fs::fgetxattr(file, CAPABILITY, &mut [0u8; 0]).is_ok())
 }
 
 /// Neither bytes nor size change.
@@ -49,6 +56,21 @@ impl AtomicFile {
     /// The program has given the file such bits: its next write takes them away.
     pub fn bits_were_set(&self) {
         self.with_session(|session| session.arena.shared().also.fetch_or(also::PRIVILEGES, Ordering::Release));
+    }
+
+    /// Before the process loses its rights: without them it could bring nothing to the file and leave it these bits, which the
+    /// program may have set after it wrote. So the session ends, which is a commit.
+    pub(crate) fn settle_with_bits(&self) {
+        if self.with_session(|_| ()).is_some() && self.fds.with(false, has_set_id).unwrap_or(false) {
+            let _ = self.settle(); // else the next call says why
+        }
+    }
+
+    /// A session that begins with what was written before: the bits may have been set since, and only the next write takes them away.
+    pub(super) fn keep_bits_until_write(&self, session: &Session) {
+        if self.fds.with(false, has_privileges).unwrap_or(true) {
+            session.arena.shared().also.fetch_or(also::PRIVILEGES, Ordering::Release);
+        }
     }
 
     /// Before a change of the file's bytes.

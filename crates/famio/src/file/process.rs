@@ -54,6 +54,7 @@ impl super::AtomicFile {
 pub fn disown_all() {
     let _held = Held::of_process(); // in one piece, for handlers
     crate::sys::internal::begin_child();
+    crate::sys::address_space::begin_child();
     for file in inherited() {
         if !file.is_demoted() {
             file.state.store(DISOWNED, Ordering::Release);

@@ -6,6 +6,7 @@ use super::gather::Gathered;
 use super::{Descriptors, Home};
 use crate::index::Arena;
 use crate::settings::PolicyChoice;
+use core::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
 /// An attached file.
@@ -20,7 +21,11 @@ pub(crate) struct Session {
     /// Which of the sessions of its arena this is.
     pub generation: u64,
     pub choice: PolicyChoice,
+    /// Whether what is not committed stays after a kill: calls say beforehand what they do.
+    pub keeps: bool,
     pub(super) gathered: Gathered,
+    /// A SYNC has found its journal gone, and made it anew.
+    pub(super) was_lost: AtomicBool,
 }
 
 /// Most bytes that one call moves, as in the kernel.

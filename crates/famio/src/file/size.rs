@@ -5,6 +5,7 @@ use super::context::Context;
 use super::session::Session;
 use super::write::SIZE_MAX;
 use crate::error::{Error, Result};
+use crate::index::Calls;
 use core::sync::atomic::Ordering;
 
 impl Session {
@@ -28,7 +29,10 @@ impl Session {
         if size > SIZE_MAX {
             return Err(Error::new(libc::EFBIG));
         }
+        let call = if self.keeps && size != old { Some(Calls::begin(&self.arena)?) } else { None };
+        call.iter().for_each(|call| call.sets_size(size));
         let changed = if size == old { Ok(()) } else { self.change_from(cx, old, size) };
+        drop(call);
         // Last: zeros may take their time, and what changes the file later than this counts as somebody else's.
         self.touch(cx);
         changed

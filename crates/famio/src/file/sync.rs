@@ -7,7 +7,7 @@ use super::session::Session;
 use crate::error::{Error, Result};
 use crate::index::Shared;
 use crate::rule::{Rule, holds};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, compiler_fence};
 
 impl Session {
     /// Makes durable all that was written before the call. Returns when every epoch that it could have covered is durable,
@@ -35,10 +35,21 @@ impl Session {
         if !is_lost && self.engine.finds_journal(cx) {
             return Ok(());
         }
-        self.engine.make_journal_anew(cx).map_err(|e| {
+        self.was_lost.store(true, Ordering::Relaxed);
+        self.moving(|| self.engine.make_journal_anew(cx)).map_err(|e| {
             cx.shared().poisoned.store(1, Ordering::Release);
             Error::with(libc::EIO, format!("SYNC failed ({e}): no more writes are taken; reads go on"))
         })
+    }
+
+    /// Runs `work`, which moves bytes of the open epoch: if the process is killed meanwhile, no other process can find them.
+    pub(super) fn moving<T>(&self, work: impl FnOnce() -> T) -> T {
+        let moving = &self.arena.shared().moving;
+        moving.store(1, Ordering::Release);
+        compiler_fence(Ordering::SeqCst);
+        let done = work();
+        moving.store(0, Ordering::Release);
+        done
     }
 
     /// SYNC with the gate closed.

@@ -34,6 +34,12 @@ impl AtomicFile {
                 Ok(Some(session)) => match work(&session) {
                     Ok(done) => return Ok(done),
                     Err(e) if e.errno() == libc::ESTALE => rustix::thread::sched_yield(),
+                    Err(e) if e.errno() == libc::ENOMEM => {
+                        drop(session);
+                        if !self.leave_midway(&e) {
+                            return Err(e);
+                        }
+                    }
                     Err(e) => return Err(self.refused(e)),
                 },
                 // It was closed again before we had it. With a sentence, it can't be made.
@@ -108,6 +114,8 @@ impl AtomicFile {
                 DISOWNED => return Err(disowned()),
                 DEMOTED => return self.read_kernel(offset, bufs),
                 _ => {
+                    // First: this may attach to the control file, which says whether there is a shadow.
+                    let quiet = self.quiet_now();
                     if self.turns.door.shadow().is_some()
                         && self.shadow().is_none()
                         && let Some(shadow) = self.join_shadow()?
@@ -115,14 +123,15 @@ impl AtomicFile {
                         // SAFETY: the caller's promise.
                         return unsafe { self.read_shadow(shadow, offset, bufs) };
                     }
-                    if let Some(quiet) = self.turns.is_quiet() {
+                    if let Some(quiet) = quiet {
+                        let still = || self.is_still(quiet);
                         // SAFETY: the caller's promise.
-                        let read = match unsafe { self.plain.read(&self.fds, &self.turns, quiet, offset, bufs) } {
+                        let read = match unsafe { self.plain.read(&self.fds, (quiet, still), offset, bufs) } {
                             Some(read) => Ok(read),
                             None => self.read_kernel(offset, bufs),
                         };
                         // Nobody, and no other process, has begun to write meanwhile.
-                        if self.turns.still(quiet) {
+                        if self.is_still(quiet) {
                             return read;
                         }
                     } else {
@@ -218,13 +227,15 @@ impl AtomicFile {
     pub fn size(&self) -> u64 {
         let kernel = || self.kernels_size();
         loop {
+            let is_quiet = || self.quiet_now().is_some();
             match (self.state.load(Ordering::Acquire), self.session()) {
                 (ATTACHED, Some(session)) => return session.arena.shared().size(),
+                (PLAIN, _) if is_quiet() && self.turns.door.shadow().is_none() => return kernel(),
                 (PLAIN, _) if self.turns.door.shadow().is_some() => match self.shared_size() {
                     Some(size) => return size,
                     None => return kernel(),
                 },
-                (PLAIN, _) if self.turns.is_quiet().is_none() => match self.size_beside() {
+                (PLAIN, _) => match self.size_beside() {
                     Ok(Some(size)) => return size,
                     Ok(None) => {}
                     Err(_) => return kernel(),
@@ -305,7 +316,7 @@ impl AtomicFile {
     /// `EIO`: the flush failed; nothing of the epoch is durable, no more writes are taken.
     pub fn sync(&self) -> Result<()> {
         if self.state.load(Ordering::Acquire) == PLAIN {
-            self.arrive()?;
+            self.look()?;
             self.join_shadow()?; // others may have stored there
         }
         if holds(Rule::StoresBeforeCommit) {
@@ -316,7 +327,7 @@ impl AtomicFile {
             match self.state.load(Ordering::Acquire) {
                 DISOWNED => return Err(disowned()),
                 // What is not committed travels: this process is to commit it, whoever wrote it.
-                PLAIN if self.turns.is_quiet().is_none() && self.fds.has_writable() => match self.session_for_write() {
+                PLAIN if self.turns.is_disturbed() && self.fds.has_writable() => match self.session_for_write() {
                     Err(e) if e.errno() == libc::ESTALE && e.detail().is_none() => {}
                     attached => attached.map(drop)?,
                 },
@@ -343,6 +354,10 @@ impl AtomicFile {
         }
         if self.lease.is_due(&session) {
             self.lease.ask(&session);
+        }
+        if synced.is_ok() && session.was_lost.swap(false, Ordering::Relaxed) {
+            drop(session);
+            self.come_back();
         }
         Some(synced.map_err(|e| self.named(e)))
     }

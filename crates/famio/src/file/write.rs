@@ -9,7 +9,7 @@ use super::read::is_current;
 use super::session::{CALL_MAX, Session};
 use super::{Descriptors, UserBuf};
 use crate::error::{Error, Result};
-use crate::index::{BLOCK, BLOCKS_MAX};
+use crate::index::{BLOCK, BLOCKS_MAX, Calls, MOST_AT_ONCE};
 use crate::rule::{Rule, holds};
 use core::sync::atomic::Ordering;
 
@@ -142,8 +142,13 @@ impl Session {
             self.zero_gap(cx, shared.size(), offset)?;
         }
         let mut source = Source { bufs, used: 0 };
-        // SAFETY: the caller's promise.
-        let (done, result) = unsafe { self.write_blocks(&cx, offset, total, &mut source) };
+        let (done, result) = if self.keeps {
+            // SAFETY: the caller's promise.
+            unsafe { self.write_announced(&cx, offset, total, &mut source) }
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { self.write_blocks(&cx, offset, total, &mut source) }
+        };
         if done > 0 {
             if extending.is_some() {
                 shared.size.fetch_max(offset + done as u64, Ordering::AcqRel);
@@ -156,6 +161,49 @@ impl Session {
             Err(e) if done == 0 => Err(e),
             _ => Ok((offset, done)),
         }
+    }
+
+    /// As [`write_blocks`](Self::write_blocks), where a kill is to leave complete calls: the bytes lie in the arena, and are said
+    /// to be written, until the file has them and its size.
+    ///
+    /// # Safety
+    /// As `write`.
+    #[cold]
+    unsafe fn write_announced(
+        &self,
+        cx: &Context<'_>,
+        offset: u64,
+        total: usize,
+        source: &mut Source<'_>,
+    ) -> (usize, Result<()>) {
+        let mut done = 0;
+        let call = match Calls::begin(cx.arena) {
+            Ok(call) => call,
+            Err(e) => return (0, Err(e)),
+        };
+        while done < total {
+            let len = (total - done).min(MOST_AT_ONCE);
+            let room = match call.room(len) {
+                Ok(room) => room,
+                Err(e) => return (done, Err(e)),
+            };
+            // SAFETY: room of ours for so many bytes; the source is the caller's promise.
+            let (got, fault) = unsafe { source.take(room, len) };
+            call.writes(offset + done as u64, got);
+            let mut announced = Source { bufs: &[UserBuf { base: room, len: got }], used: 0 };
+            // SAFETY: the room is ours.
+            let (written, result) = unsafe { self.write_blocks(cx, offset + done as u64, got, &mut announced) };
+            done += written;
+            if written > 0 {
+                // Who makes the file longer does so alone.
+                cx.shared().size.fetch_max(offset + done as u64, Ordering::AcqRel);
+            }
+            call.done();
+            if result.is_err() || fault.is_err() {
+                return (done, result.and(fault));
+            }
+        }
+        (done, Ok(()))
     }
 
     /// # Safety

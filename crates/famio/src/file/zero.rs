@@ -5,7 +5,7 @@ use super::Descriptors;
 use super::context::{BlockBuf, Context, count};
 use super::session::Session;
 use crate::error::Result;
-use crate::index::BLOCK;
+use crate::index::{BLOCK, Calls};
 use core::sync::atomic::Ordering;
 
 /// Blocks written between two passages of the gate: a SYNC, and settling, which makes room, need not wait for a whole range.
@@ -33,7 +33,10 @@ impl Session {
         shared.dirty.store(1, Ordering::Release);
         count(&shared.epoch_writes, 1);
         count(&shared.epoch_bytes, stop - at);
+        let call = if self.keeps { Some(Calls::begin(&self.arena)?) } else { None };
+        call.iter().for_each(|call| call.writes_zeros(at, stop - at));
         let result = self.write_zeros(cx, &mut at, stop);
+        drop(call);
         self.touch(cx);
         match result {
             // What was done is to be known: others follow it.

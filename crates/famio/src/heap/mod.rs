@@ -12,7 +12,7 @@
 mod chunk;
 mod list;
 
-use crate::sys::syscall;
+use crate::sys::{address_space, syscall};
 use chunk::Chunks;
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::{self, null_mut};
@@ -94,9 +94,14 @@ fn whole(layout: Layout) -> Option<(usize, bool)> {
 /// A mapping; null if there is no memory.
 fn map(size: usize) -> *mut u8 {
     let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    address_space::take(size);
     // SAFETY: a new mapping, wherever the kernel puts it.
     let at = unsafe { syscall(libc::SYS_mmap, [0, size, prot as usize, flags as usize, usize::MAX, 0]) };
-    if (-4095..0).contains(&at) { null_mut() } else { ptr::with_exposed_provenance_mut(at as usize) }
+    if (-4095..0).contains(&at) {
+        address_space::give(size);
+        return null_mut();
+    }
+    ptr::with_exposed_provenance_mut(at as usize)
 }
 
 /// # Safety
@@ -104,6 +109,7 @@ fn map(size: usize) -> *mut u8 {
 unsafe fn unmap(at: *mut u8, size: usize) {
     // SAFETY: the caller's promise.
     unsafe { syscall(libc::SYS_munmap, [at.expose_provenance(), size, 0, 0, 0, 0]) };
+    address_space::give(size);
 }
 
 // SAFETY: a block, and what is carved from a chunk, is given out once until it is freed, and is as long and aligned as was asked
@@ -157,10 +163,12 @@ unsafe impl GlobalAlloc for Heap {
                 return at;
             }
             if old >= LARGE && new >= LARGE {
+                address_space::take(new);
                 let arguments = [at.expose_provenance(), old, new, libc::MREMAP_MAYMOVE as usize, 0, 0];
                 // SAFETY: a mapping of `alloc`'s, which its user lets be moved.
                 let moved = unsafe { syscall(libc::SYS_mremap, arguments) };
                 let failed = (-4095..0).contains(&moved);
+                address_space::give(if failed { new } else { old });
                 return if failed { null_mut() } else { ptr::with_exposed_provenance_mut(moved as usize) };
             }
         }

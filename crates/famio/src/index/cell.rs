@@ -2,6 +2,7 @@
 
 use super::lock::SharedLock;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::compiler_fence;
 
 /// A copy, in DRAM, of one version of a journal entry: which granules of the block live in the log block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -42,11 +43,14 @@ impl Cell {
         }
     }
 
-    /// Changes version `which`; the lock is held and the sequence odd.
+    /// Changes version `which`; the lock is held and the sequence odd. A process that is killed at any instruction leaves a
+    /// cell that names bytes which are there: what came before this is stored before it, and the granules before the epoch that
+    /// makes them count.
     #[inline]
     pub fn set_version(&self, which: usize, version: Version) {
-        self.epochs[which].store(version.epoch, Ordering::Relaxed);
+        compiler_fence(Ordering::Release);
         self.granules[which].store(version.granules, Ordering::Relaxed);
+        self.epochs[which].store(version.epoch, Ordering::Release);
     }
 
     /// The version that holds for epochs up to `limit`: the highest there is, with its place.

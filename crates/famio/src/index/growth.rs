@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::map::huge;
-use crate::sys::InternalFd;
+use crate::sys::{InternalFd, address_space};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -77,7 +77,8 @@ impl Growth {
             return Err(Error::with(libc::ENOSPC, "the index of an atomic file is full"));
         }
         let base = loop {
-            match self.try_map(len) {
+            address_space::take(len);
+            match self.try_map(len).inspect_err(|_| address_space::give(len)) {
                 Ok(base) => break base,
                 Err(e) if len == least.max(RESERVED_MIN) => return Err(Error::from(e).context("mapping an arena")),
                 Err(_) => len = (len / 4).next_multiple_of(4096).max(least).max(RESERVED_MIN), // a limit on address space
@@ -184,19 +185,19 @@ fn map_spill(spill: &InternalFd, base: *mut u8, from: u64, len: usize) -> rustix
 fn open_unnamed(folder: &Path) -> rustix::io::Result<InternalFd> {
     let mode = Mode::RUSR | Mode::WUSR;
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::EXCL;
-    let low = match rustix::fs::openat(CWD, folder, flags | OFlags::TMPFILE, mode) {
+    let low = match crate::sys::openat(CWD, folder, flags | OFlags::TMPFILE, mode) {
         Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
             // Not every file system knows that.
             let mut random = [0; 16];
             rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
             let name = folder.join(format!(".famio-{:032x}", u128::from_ne_bytes(random)));
-            let file = rustix::fs::openat(CWD, &name, flags | OFlags::CREATE | OFlags::NOFOLLOW, mode)?;
+            let file = crate::sys::openat(CWD, &name, flags | OFlags::CREATE | OFlags::NOFOLLOW, mode)?;
             rustix::fs::unlinkat(CWD, &name, AtFlags::empty())?;
             file
         }
         opened => opened?,
     };
-    crate::sys::high_duplicate(std::os::fd::AsFd::as_fd(&low)).map_err(|e| Errno::from_raw_os_error(e.errno()))
+    Ok(low)
 }
 
 impl Drop for Growth {
@@ -207,6 +208,7 @@ impl Drop for Growth {
         for map in &self.maps {
             // SAFETY: the mapping is ours, and no reference into it outlives the arena, whose this is.
             let _ = unsafe { rustix::mm::munmap(map.base.cast(), map.len) };
+            address_space::give(map.len);
         }
     }
 }

@@ -8,21 +8,21 @@ use crate::sync::{AtomicU64, Ordering};
 
 /// Bytes of the file under one cell.
 pub(crate) const BLOCK: usize = 4096;
-const BITS: u32 = 9;
-const FANOUT: usize = 1 << BITS;
+pub(super) const BITS: u32 = 9;
+pub(super) const FANOUT: usize = 1 << BITS;
 /// Levels; level 1 holds the cells.
-const LEVELS: u32 = 4;
+pub(super) const LEVELS: u32 = 4;
 /// Blocks that the tree can hold.
 pub(crate) const BLOCKS_MAX: u64 = 1 << (BITS * LEVELS);
 
 /// An inner node: offsets of the nodes below, 0 where there is none.
-type Node = [AtomicU64; FANOUT];
+pub(super) type Node = [AtomicU64; FANOUT];
 /// A node of level 1: 512 blocks.
 #[repr(C, align(64))]
-struct Leaf {
+pub(super) struct Leaf {
     /// A bit a block: see [`Index::has_entry`].
     has_entry: [AtomicU64; FANOUT / 64],
-    cells: [Cell; FANOUT],
+    pub(super) cells: [Cell; FANOUT],
 }
 
 /// The tree of one arena.

@@ -116,8 +116,18 @@ pub(crate) struct Shared {
     pub deferred: Deferred,
     /// Offset of the two places for its bytes; 0: there are none.
     pub deferred_bytes: AtomicU64,
+    /// 1: if the process is killed, its open epoch is to be kept, and the arena has all of it.
+    pub keeps: AtomicU32,
+    /// 1: bytes of the open epoch are being moved, and may lie in memory of the process alone.
+    pub moving: AtomicU32,
+    /// Offset of the table of calls under way (`in_flight`); 0: there is none.
+    pub in_flight: AtomicU64,
+    /// File bytes at or above this one are not the file's any more: journals of records, whose file is cut later.
+    pub file_end: AtomicU64,
     /// Blocks (plus one) that may have unflushed lines: the last of each group of threads.
     pub pending: [AtomicU64; PENDING],
+    /// The file's inode number, for who finds the arena.
+    pub inode: AtomicU64,
     /// Where the file and its journal were at the last attach: two absolute paths with a zero behind each, or nothing. For
     /// who finds the arena of a process that is gone.
     pub hints: [AtomicU8; HINTS],
@@ -130,8 +140,8 @@ pub(crate) const HINTS: usize = 2048;
 
 const _: () = assert!(size_of::<Shared>() <= 4096);
 
-/// "FAMIOAR6".
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOAR6");
+/// "FAMIOAR7".
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOAR7");
 
 impl Shared {
     /// *C*.
@@ -159,7 +169,8 @@ impl Shared {
     }
 
     /// Leaves word of where file and journal are; of neither, where their paths are too long.
-    pub fn set_hints(&self, file: &[u8], journal: &[u8]) {
+    pub fn set_hints(&self, inode: u64, file: &[u8], journal: &[u8]) {
+        self.inode.store(inode, Ordering::Relaxed);
         let fits = file.len() + journal.len() + 2 <= HINTS && !file.contains(&0) && !journal.contains(&0);
         let text = file.iter().chain(&[0]).chain(journal).copied().take(if fits { HINTS } else { 0 });
         let bytes = text.chain(core::iter::repeat(0));

@@ -1,23 +1,36 @@
-//! Arenas that nobody will ask for again: a program was killed, and its file deleted before it was recovered. They take
-//! memory until the machine is started anew.
+//! What killed programs left in `/dev/shm` and nobody will ask for again, since their files were deleted before they were
+//! recovered: it takes memory until the machine is started anew.
 //!
-//! None that is in use goes: its lock is held. None whose file could still be recovered goes, as far as can be told by the
-//! paths that it was left with: it knows when the last writer left.
+//! Nothing goes that is in use: an arena is locked as long as a process has it mapped. Nothing that a control file names goes
+//! while the atomic file could still be recovered, as far as can be told by the paths that were left.
 
-use super::claim::Unlocks;
+use super::control::Control;
+use super::door::Door;
 use super::shared::{HINTS, MAGIC, Shared};
+use crate::sys::{InternalFd, open_again};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, Ordering};
-use rustix::fs::{AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
-use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
+use std::ffi::{CStr, OsStr};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const FOLDER: &str = "/dev/shm";
-/// A lock file without an arena may be about to be locked: one that is older than this, in seconds, is not.
+/// An arena that no process has mapped may be about to be, and an epoch whose control file was removed is about to be moved: what is
+/// older than this, in seconds, is not.
 const FRESH: i64 = 60;
+/// Where shared memory says which control file names it. A kernel before 6.6 keeps no such attribute on tmpfs: then it stays.
+const SIGN: &CStr = c"user.famio.control";
+const FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+
+/// Leaves word, in shared memory of the file whose door this is, by which control file it is known.
+pub(crate) fn sign(memory: BorrowedFd<'_>, door: &Door) {
+    if let Some(control) = door.control() {
+        let _ = rustix::fs::fsetxattr(memory, SIGN, control.path().as_bytes(), XattrFlags::empty());
+    }
+}
 
 /// Sweeps, once a process: at the first attach.
 pub(crate) fn sweep_once() {
@@ -30,96 +43,201 @@ pub(crate) fn sweep_once() {
 /// Removes what nobody needs any more. Best effort: what is another user's stays.
 pub(crate) fn sweep() {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(folder) = rustix::fs::openat(CWD, FOLDER, flags, Mode::empty()) else { return };
-    let Ok(entries) = Dir::read_from(&folder) else { return };
+    let Ok(folder) = crate::sys::openat(CWD, FOLDER, flags, Mode::empty()) else { return };
+    let Ok(entries) = crate::sys::list(&folder) else { return };
     for entry in entries.flatten() {
-        let name = entry.file_name();
-        if name.to_bytes().ends_with(b".door") {
-            super::door::sweep_door(name);
-            continue;
+        let Some(kind) = entry.file_name().to_str().ok().and_then(kind_of) else { continue };
+        let stale = match kind {
+            Kind::Arena => is_stale_arena(&folder, entry.file_name()),
+            Kind::Shared => is_stale_memory(&folder, entry.file_name()),
+        };
+        if stale {
+            let _ = rustix::fs::unlinkat(&folder, entry.file_name(), AtFlags::empty());
         }
-        if let Some(door) = beside_of(name.to_bytes()) {
-            // By who is at the door alone such a file is made.
-            let gone = |name: &[u8]| {
-                matches!(rustix::fs::lstat(Path::new(FOLDER).join(OsStr::from_bytes(name))), Err(Errno::NOENT))
-            };
-            if gone(&door) {
-                let _ = rustix::fs::unlinkat(&folder, name, AtFlags::empty());
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Arena,
+    Shared,
+}
+
+/// Of a name that `Page::path` gives.
+fn kind_of(name: &str) -> Option<Kind> {
+    let (stem, kind) = name.strip_prefix("famio-")?.split_once('.')?;
+    let parts: Vec<_> = stem.split('-').collect();
+    let is_number = |text: &&str| u64::from_str_radix(text, 16).is_ok();
+    let is_ours = parts.len() == 4 && parts.iter().all(is_number) && parts[2..].iter().all(|part| part.len() == 16);
+    match kind {
+        "arena" if is_ours => Some(Kind::Arena),
+        "epoch" | "shadow" if is_ours => Some(Kind::Shared),
+        _ => None,
+    }
+}
+
+/// Whether the control file that it names is gone, and it is not fresh. The control file goes with the last process, and what it
+/// names before; or somebody has just removed it (`rm -r .famio`), and its processes are about to move what they have in there.
+fn is_stale_memory(folder: &InternalFd, name: &CStr) -> bool {
+    let Ok(memory) = crate::sys::openat(folder, name, OFlags::RDONLY | FLAGS, Mode::empty()) else { return false };
+    let mut path = [0u8; libc::PATH_MAX as usize];
+    let length = rustix::fs::fgetxattr(&memory, SIGN, &mut path).unwrap_or(0);
+    let is_old =
+        || rustix::fs::fstat(&memory).is_ok_and(|stat| crate::sys::coarse_now().tv_sec - stat.st_mtime > FRESH);
+    length > 0 && is_gone(Path::new(OsStr::from_bytes(&path[..length]))) && is_old()
+}
+
+fn is_gone(path: &Path) -> bool {
+    matches!(rustix::fs::lstat(path), Err(Errno::NOENT | Errno::NOTDIR))
+}
+
+fn is_stale_arena(folder: &InternalFd, name: &CStr) -> bool {
+    let Ok(arena) = crate::sys::openat(folder, name, OFlags::RDWR | FLAGS, Mode::empty()) else { return false };
+    let Ok(stat) = rustix::fs::fstat(&arena) else { return false };
+    // Whoever has it mapped has it locked. The lock goes with this description.
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
+        || rustix::fs::flock(&arena, FlockOperation::NonBlockingLockExclusive).is_err()
+    {
+        return false;
+    }
+    match Hints::of(&arena) {
+        Some(hints) => hints.are_of_a_forgotten(name),
+        // It does not know: its process died before it could say so, or will do so in a moment.
+        None => crate::sys::coarse_now().tv_sec - stat.st_mtime > FRESH,
+    }
+}
+
+/// Which file an arena was of, and where that and its journal were.
+struct Hints {
+    inode: u64,
+    file: PathBuf,
+    journal: PathBuf,
+}
+
+impl Hints {
+    fn of(arena: &InternalFd) -> Option<Self> {
+        let mut page = [0u8; size_of::<Shared>()];
+        if !matches!(rustix::io::pread(arena, &mut page, 0), Ok(n) if n == page.len()) {
+            return None;
+        }
+        let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|i| page[at + i]));
+        let mut paths = page[offset_of!(Shared, hints)..][..HINTS].split(|&byte| byte == 0);
+        let mut path =
+            || paths.next().filter(|path| path.first() == Some(&b'/')).map(|path| OsStr::from_bytes(path).into());
+        let (inode, file, journal) = (word(offset_of!(Shared, inode)), path()?, path()?);
+        (word(offset_of!(Shared, magic)) == MAGIC).then_some(Self { inode, file, journal })
+    }
+
+    /// Whether no control file names this arena, or its file is gone.
+    fn are_of_a_forgotten(&self, arena: &CStr) -> bool {
+        let control = self.journal.with_extension("control");
+        match look_at(&control) {
+            Err(Errno::NOENT | Errno::NOTDIR) => true,
+            Err(_) => false,
+            Ok(control) => {
+                let named = Control::new(control).arena_path();
+                let path = Path::new(FOLDER).join(OsStr::from_bytes(arena.to_bytes()));
+                named.is_none_or(|named| Path::new(&named) != path) || !self.may_be_recovered()
             }
-            continue;
-        }
-        let Some(of) = name.to_str().ok().and_then(file_of) else { continue };
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let Ok(arena) = rustix::fs::openat(&folder, name, flags, Mode::empty()) else { continue };
-        // Locked only when it looks stale: whoever claims the file meanwhile would be told that it is in use.
-        if !is_stale(&arena, of) || rustix::fs::flock(&arena, FlockOperation::NonBlockingLockExclusive).is_err() {
-            continue;
-        }
-        let _unlocks = Unlocks(&arena);
-        let same = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|there| {
-            rustix::fs::fstat(&arena).is_ok_and(|here| (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino))
-        });
-        if same && is_stale(&arena, of) {
-            let _ = rustix::fs::unlinkat(&folder, name, AtFlags::empty());
         }
     }
-}
 
-/// The name of the door that a file of its own lies beside: what travels, or a shadow.
-fn beside_of(name: &[u8]) -> Option<Vec<u8>> {
-    let name = core::str::from_utf8(name).ok()?.strip_prefix("famio-")?;
-    let (key, number) = name.split_once(".epoch.").or_else(|| name.split_once(".shadow."))?;
-    number.parse::<u64>().ok()?;
-    Some(format!("famio-{key}.door").into_bytes())
-}
-
-/// Device and inode of the file that an arena's name says.
-fn file_of(name: &str) -> Option<(u64, u64)> {
-    let (device, inode) = name.strip_prefix("famio-")?.strip_suffix(".arena")?.split_once('-')?;
-    Some((u64::from_str_radix(device, 16).ok()?, u64::from_str_radix(inode, 16).ok()?))
-}
-
-fn is_stale(arena: &OwnedFd, of: (u64, u64)) -> bool {
-    let Ok(stat) = rustix::fs::fstat(arena) else { return false };
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return false;
-    }
-    if stat.st_size == 0 {
-        return crate::sys::coarse_now().tv_sec - stat.st_mtime > FRESH;
-    }
-    let mut page = [0u8; size_of::<Shared>()];
-    if !matches!(rustix::io::pread(arena, &mut page, 0), Ok(n) if n == page.len()) {
-        return false;
-    }
-    let magic = u64::from_le_bytes(core::array::from_fn(|i| page[offset_of!(Shared, magic) + i]));
-    let mut hints = page[offset_of!(Shared, hints)..][..HINTS].split(|&byte| byte == 0);
-    let mut hint =
-        || hints.next().filter(|path| path.first() == Some(&b'/')).map(|path| Path::new(OsStr::from_bytes(path)));
-    match (hint(), hint()) {
-        (Some(file), Some(journal)) if magic == MAGIC => !may_be_recovered(of, file, journal),
-        _ => false, // no arena of ours, or it does not know
+    /// Whether the file is where it was, or its journal, and the file could be elsewhere.
+    fn may_be_recovered(&self) -> bool {
+        match rustix::fs::stat(&self.file) {
+            Ok(stat) if stat.st_ino == self.inode => return true,
+            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => {}
+            Err(_) => return true,
+        }
+        if is_gone(&self.journal) {
+            return false;
+        }
+        // With the journal beside it the file has to be there, too, if only by another name.
+        match (self.file.parent(), self.journal.parent().and_then(Path::parent)) {
+            (Some(folder), Some(beside)) if folder == beside => has_inode(folder, self.inode),
+            _ => true,
+        }
     }
 }
 
-/// Whether the file is where it was, or its journal, and the file could be elsewhere.
-fn may_be_recovered(of: (u64, u64), file: &Path, journal: &Path) -> bool {
-    match rustix::fs::stat(file) {
-        Ok(stat) if (stat.st_dev, stat.st_ino) == of => return true,
-        Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => {}
-        Err(_) => return true,
+/// Opens a regular file for reading: its path is whoever's the arena is, and may lead to a device or a FIFO.
+fn look_at(path: &Path) -> rustix::io::Result<InternalFd> {
+    let looked = crate::sys::openat(CWD, path, OFlags::PATH | FLAGS, Mode::empty())?;
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(&looked)?.st_mode);
+    if kind != FileType::RegularFile || !crate::pmem::is_known(looked.as_fd()) {
+        return Err(Errno::INVAL);
     }
-    if matches!(rustix::fs::lstat(journal), Err(Errno::NOENT | Errno::NOTDIR)) {
-        return false;
-    }
-    // With the journal beside it the file has to be there, too, if only by another name.
-    match (file.parent(), journal.parent().and_then(Path::parent)) {
-        (Some(folder), Some(beside)) if folder == beside => has_inode(folder, of.1),
-        _ => true,
-    }
+    open_again(looked.as_fd(), OFlags::RDONLY | (FLAGS - OFlags::NOFOLLOW))
 }
 
 fn has_inode(folder: &Path, inode: u64) -> bool {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let entries = rustix::fs::openat(CWD, folder, flags, Mode::empty()).and_then(Dir::new);
+    let entries = crate::sys::openat(CWD, folder, flags, Mode::empty()).and_then(crate::sys::list);
     entries.map_or(true, |mut entries| entries.any(|entry| entry.map_or(true, |entry| entry.ino() == inode)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::Sort;
+    use crate::index::control::for_test;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::MetadataExt;
+
+    fn c_name(path: &str) -> std::ffi::CString {
+        std::ffi::CString::new(path.strip_prefix("/dev/shm/").unwrap()).unwrap()
+    }
+
+    #[test]
+    fn only_names_of_ours_are_looked_at() {
+        let name = |end: &str| format!("famio-fe00-a1b2-0123456789abcdef-00000000000000ff.{end}");
+        assert_eq!(
+            ["arena", "epoch", "shadow", "door", "arena.x"].map(|end| kind_of(&name(end)).is_some()),
+            [true, true, true, false, false]
+        );
+        assert_eq!(["famio-1-2.arena", "x", "famio-.arena"].map(kind_of), [None; 3]);
+    }
+
+    #[test]
+    fn shared_memory_goes_once_its_control_file_is_gone() {
+        let folder = crate::sys::openat(CWD, FOLDER, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let file = for_test();
+        let door = Door::new();
+        door.come(|| Ok(file.open()), || Ok(false)).unwrap();
+        let number = door.begin_epoch();
+        let path = door.epoch_path(number);
+        let memory = std::fs::File::create_new(&path).unwrap();
+        sign(memory.as_fd(), &door);
+        assert!(!is_stale_memory(&folder, &c_name(&path)));
+        door.set_epoch(number, Sort::default()); // it travels: the last process stays
+        assert!(!door.leave());
+        std::fs::remove_file(file.path()).unwrap();
+        assert!(!is_stale_memory(&folder, &c_name(&path)), "it may have been removed just now");
+        let old = std::time::SystemTime::now() - std::time::Duration::from_secs(FRESH as u64 + 2);
+        memory.set_modified(old).unwrap();
+        let mut path_of_control = [0; 1];
+        let is_kept = rustix::fs::fgetxattr(&memory, SIGN, &mut path_of_control) != Err(Errno::OPNOTSUPP);
+        assert_eq!(is_stale_memory(&folder, &c_name(&path)), is_kept);
+        door.forget_epoch();
+        assert!(!Path::new(&path).exists());
+    }
+
+    #[test]
+    fn an_arena_in_use_stays_and_a_forgotten_one_goes() {
+        let folder = crate::sys::openat(CWD, FOLDER, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let file = for_test();
+        let claim = crate::index::Claim::take(std::sync::Arc::new(file.again()), true).unwrap();
+        let arena = crate::index::Arena::create(claim.make_arena().unwrap(), Path::new("/nonexistent")).unwrap();
+        let path = claim.control().arena_path().unwrap();
+        let journal = file.path().with_extension("journal");
+        let inode = std::fs::metadata(file.path()).unwrap().ino();
+        arena.shared().set_hints(inode, file.path().as_os_str().as_bytes(), journal.as_os_str().as_bytes());
+        assert!(!is_stale_arena(&folder, &c_name(&path)), "it is mapped");
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        drop(arena);
+        assert!(!is_stale_arena(&folder, &c_name(&path)), "its control file names it");
+        claim.control().set_arena(0);
+        assert!(is_stale_arena(&folder, &c_name(&path)));
+        std::fs::remove_file(&path).unwrap();
+    }
 }

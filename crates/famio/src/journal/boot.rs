@@ -20,7 +20,7 @@ impl BootId {
             return Ok(BootId(id));
         }
         let failed = |e: Error| e.context(format_args!("cannot tell this boot from another: {BOOT_ID}"));
-        let fd = rustix::fs::openat(CWD, BOOT_ID, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        let fd = crate::sys::openat(CWD, BOOT_ID, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .map_err(|e| failed(e.into()))?;
         let mut text = [0; 64];
         let length = rustix::io::read(&fd, &mut text).map_err(|e| failed(e.into()))?;

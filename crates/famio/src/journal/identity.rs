@@ -2,10 +2,11 @@
 
 use super::bytes::{bytes_at, hex, put, u32_at, u64_at};
 use crate::error::{Error, Result};
-use crate::sys::{check, syscall};
+use crate::sys::{check, syscall, with_number};
 use core::fmt;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -62,9 +63,32 @@ impl Identity {
 
     /// Of the file that a path leads to now.
     pub fn of_path(path: &Path) -> Result<Identity> {
-        let fd = rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        let fd = crate::sys::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
             .map_err(|e| Error::from(e).context(path.display()))?;
         Self::of_fd(fd.as_fd()).map_err(|e| e.context(path.display()))
+    }
+
+    /// Whether the file has been deleted for certain, and not only moved: its handle leads nowhere, while that of `beside`, a file of
+    /// the same file system, does. Only root is told.
+    pub(crate) fn is_gone(&self, beside: BorrowedFd<'_>) -> bool {
+        let Ok(other) = Self::of_fd(beside) else { return false };
+        other.fsid == self.fsid
+            && other.handle_type == self.handle_type
+            && other.open(beside).is_ok()
+            && self.open(beside).is_err_and(|e| e.errno() == libc::ESTALE)
+    }
+
+    fn open(&self, beside: BorrowedFd<'_>) -> Result<OwnedFd> {
+        let mut raw = RawHandle { handle_bytes: self.handle_len, handle_type: self.handle_type, handle: self.handle };
+        let flags = libc::O_PATH | libc::O_CLOEXEC;
+        let to = (&raw mut raw) as usize;
+        // SAFETY: the kernel reads a handle, whose length fits.
+        let open = || unsafe {
+            syscall(libc::SYS_open_by_handle_at, [beside.as_raw_fd() as usize, to, flags as usize, 0, 0, 0])
+        };
+        let fd = with_number(|| check(open()).map_err(|e| Errno::from_raw_os_error(e.errno())))?;
+        // SAFETY: a descriptor that nobody else has.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
     }
 
     /// A name for the file of 128 bits; a journal is named by it, and a mark holds it.

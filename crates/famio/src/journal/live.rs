@@ -1,9 +1,11 @@
 //! The life of one journal, from its creation to its clean end.
 
+use super::beside::beside_path;
 use super::header::{Header, Kind, State, first_bytes, is_blank};
 use super::identity::Identity;
+use super::lock;
 use super::mark::{self, Mark};
-use super::pool::{BESIDE, Pool, is_beside_name, journal_name};
+use super::pool::{Pool, is_beside_name, journal_name};
 use super::records::Keeper;
 use crate::error::{Error, Result};
 use crate::pmem::{Domain, Medium};
@@ -45,6 +47,12 @@ fn is_denied(error: &Error) -> bool {
     [libc::EACCES, libc::EPERM, libc::EROFS].contains(&error.errno())
 }
 
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.unlock();
+    }
+}
+
 impl Live {
     /// Creates the journal of `file`, with a header that says *creating*. Nothing else of it is there yet.
     pub fn create(
@@ -61,12 +69,15 @@ impl Live {
             Err(e) if e.errno() == libc::EEXIST && remove_leftover(file, &identity, settings, &name)? => create()?,
             created => created?,
         };
+        lock::begin(&journal);
         let path = pool.path_of(&name);
         let header = Header::new(kind, domain, file_domain, identity, &super::path_of(file)?)?;
+        // By another of its names the `.famio/` may be another one: the mark says which.
+        let has_other_names = rustix::fs::fstat(file)?.st_nlink > 1;
         let live = Self {
             file: journal,
             header: Mutex::new(header),
-            pool: settings.pool.as_ref().map(|_| pool.path().to_path_buf()),
+            pool: (settings.pool.is_some() || has_other_names).then(|| pool.path().to_path_buf()),
             name,
             place: Mutex::new(path.clone()),
             root: root(),
@@ -130,19 +141,29 @@ impl Live {
             true => Ok(()),
             false => self.remove(file).or_else(|e| if is_denied(&e) { Ok(()) } else { Err(e) }),
         };
-        in_order(
+        let ended = in_order(
             Rule::CleanBeforeMarkGoes,
             || self.store(State::Clean),
             || in_order(Rule::MarkGoesBeforeJournal, unmark, remove),
-        )
-        // Not synced: a clean journal that comes back after a power cut is a leftover, and never replayed.
+        );
+        self.unlock();
+        ended // not synced: a clean journal that comes back after a power cut is a leftover, and never replayed
+    }
+
+    /// By name: a forked child may hold a duplicate of the descriptor.
+    fn unlock(&self) {
+        let _ = self.file.run(|journal| {
+            lock::end(journal);
+            Ok(())
+        });
     }
 
     /// Removes the journal from where it was made, or else from where the file's pool is now: folders may have been moved.
     fn remove(&self, file: BorrowedFd<'_>) -> Result<()> {
         let own = self.file.identity();
         // By its path: that takes no descriptor, and there may be none left.
-        if remove_if(&self.place.lock(), own)? {
+        let place = self.place.lock().clone();
+        if remove_if(&place, own)? {
             return Ok(());
         }
         let made = self.path.parent().and_then(|folder| Pool::at(folder, None).ok());
@@ -167,11 +188,13 @@ impl Live {
         if self.store(State::Clean).is_err() && !was_creating {
             return;
         }
-        let unmarked = match mark::remove(file) {
+        // A mark of another journal's stays: that one is in use.
+        let is_ours = !matches!(mark::get(file), Ok(Some(mark)) if mark.journal_id != self.id());
+        let unmark = || match mark::remove(file) {
             Err(e) if was_creating && is_denied(&e) => Ok(()), // who may not take it off could not set it
             removed => removed.and_then(|()| mark::persist(file, self.durability, self.medium)),
         };
-        if unmarked.is_ok() {
+        if !is_ours || unmark().is_ok() {
             match self.made_in.lock().take() {
                 Some(pool) => {
                     let _ = pool.remove(&self.name);
@@ -197,7 +220,7 @@ impl Live {
 
     /// Whether a recovery would find the journal by its name. Where that can't be told (after a `chroot`, or without the right to
     /// look), it has to have a name at all. `thorough`: the file may have been moved away from it, too. `file`: the path by which the
-    /// file is known now; `names`: how many it has.
+    /// file is known now; `names`: how many it has. Both may take locks under which others end the session: none is held here.
     pub fn is_named(
         &self,
         thorough: bool,
@@ -211,15 +234,15 @@ impl Live {
             rustix::fs::statx(rustix::fs::CWD, path, flags, rustix::fs::StatxFlags::INO)
                 .map(|stat| (rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino) == own)
         };
-        let mut place = self.place.lock();
+        let place = self.place.lock().clone();
         let is_there = leads_here(&place) == Ok(true);
         if is_there && (self.pool.is_some() || !thorough) {
             return true;
         }
         let Some(file) = file() else { return is_there || self.has_a_name() };
-        let pool = self.pool.clone().unwrap_or_else(|| file.with_file_name(BESIDE));
+        let pool = self.pool.clone().unwrap_or_else(|| beside_path(&file));
         let path = pool.join(&self.name);
-        if is_there && path == *place {
+        if is_there && path == place {
             return true;
         }
         let names = names();
@@ -236,7 +259,7 @@ impl Live {
         match leads_here(&path) {
             Ok(true) => {
                 let _ = self.file.set_name(path.as_os_str().as_bytes(), false);
-                *place = path;
+                *self.place.lock() = path;
                 true
             }
             Ok(false) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => false,
@@ -262,6 +285,7 @@ impl Live {
         let unfinished = format!("{}.new", self.name);
         let made = pool.remove(&unfinished).and_then(|()| {
             let new = pool.create(file, &unfinished)?;
+            lock::begin(&new);
             self.file.run(|old| copy(old, &new))?;
             if self.durability == Durability::Power {
                 self.medium.fsync(new.as_fd())?;
@@ -396,16 +420,43 @@ mod tests {
         });
     }
 
-    #[test]
-    fn a_journal_that_has_ended_stays_clean() {
-        let dir = Scratch::new();
+    /// A file with an active journal.
+    fn active(dir: &Scratch) -> (PathBuf, std::fs::File, Live) {
         let path = dir.path("file");
         std::fs::write(&path, b"x").unwrap();
         let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
-        let medium = medium(Domain::PageCache, false);
         let domains = (Domain::PageCache, Domain::PageCache);
+        let medium = medium(Domain::PageCache, false);
         let live = Live::create(file.as_fd(), &Settings::default(), Kind::Records, domains, medium).unwrap();
         live.activate(file.as_fd()).unwrap();
+        (path, file, live)
+    }
+
+    /// A SYNC that looked for the journal waited for a session's end, which waited for it.
+    #[test]
+    fn no_lock_is_held_while_the_file_is_asked_for() {
+        let dir = Scratch::new();
+        let (path, file, live) = active(&dir);
+        let free = || live.place.try_lock().is_some() && live.header.try_lock().is_some();
+        let is_named = live.is_named(
+            true,
+            || {
+                assert!(free());
+                Some(path.with_file_name("elsewhere"))
+            },
+            || {
+                assert!(free());
+                1
+            },
+        );
+        assert!(is_named);
+        live.retire(file.as_fd()).unwrap();
+    }
+
+    #[test]
+    fn a_journal_that_has_ended_stays_clean() {
+        let dir = Scratch::new();
+        let (_, file, live) = active(&dir);
         let state = || {
             let (bytes, length) = first_bytes(live.file().as_fd()).unwrap();
             Header::read(&bytes[..length]).unwrap().0.state

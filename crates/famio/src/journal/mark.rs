@@ -137,11 +137,18 @@ fn checksum(bytes: &[u8]) -> u64 {
     hash.digest()
 }
 
-/// Marks a file. Durable after [`persist`].
+/// Marks a file that has no mark. Durable after [`persist`].
+///
+/// # Errors
+/// `EBUSY`: it has one, of a process that does not meet this one, since it knows another pool.
 pub fn set(file: BorrowedFd<'_>, mark: &Mark) -> Result<()> {
     let bytes = mark.encode();
-    access::as_owner(file, || rustix::fs::fsetxattr(file, NAME, &bytes, XattrFlags::empty()))
-        .map_err(|e| refused(e, "marked"))
+    match access::as_owner(file, || rustix::fs::fsetxattr(file, NAME, &bytes, XattrFlags::CREATE)) {
+        Err(Errno::EXIST) => {
+            Err(Error::with(libc::EBUSY, "in use as an atomic file by a process with another pool, or by another name"))
+        }
+        set => set.map_err(|e| refused(e, "marked")),
+    }
 }
 
 /// The file's mark; `None` if it has none.
@@ -244,9 +251,10 @@ mod tests {
         for mark in [sample(None), sample(Some("/a/pool")), sample(Some(&long))] {
             set(file.as_fd(), &mark).unwrap();
             persist(file.as_fd(), Durability::Power, medium(Domain::PageCache, false)).unwrap();
+            assert_eq!(set(file.as_fd(), &mark).unwrap_err().errno(), libc::EBUSY);
             assert_eq!(get(file.as_fd()).unwrap(), Some(mark));
+            remove(file.as_fd()).unwrap();
         }
-        remove(file.as_fd()).unwrap();
         remove(file.as_fd()).unwrap();
         assert_eq!(get(file.as_fd()).unwrap(), None);
     }

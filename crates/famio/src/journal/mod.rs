@@ -30,12 +30,15 @@
 //! only read, and ends with its recovery.
 
 pub(crate) mod access;
+mod beside;
 pub mod boot;
 mod bytes;
+pub(crate) mod control;
 pub mod header;
 mod identity;
 pub(crate) mod inplace;
 pub(crate) mod live;
+pub(crate) mod lock;
 pub mod mark;
 mod place;
 pub mod pool;
@@ -47,6 +50,8 @@ pub(crate) mod testing;
 mod verdict;
 
 pub use access::check_journal;
+pub(crate) use access::{check_shared, give_to_owner_of, give_to_writers_of};
+pub(crate) use beside::{beside_path, may_be_beside, name_to_make};
 pub use boot::BootId;
 pub use header::{Header, Kind, State};
 pub use identity::{HANDLE_MAX, Identity};

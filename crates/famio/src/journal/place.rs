@@ -1,27 +1,20 @@
 //! Where a file lies: its folder, found from its descriptor alone.
 
 use crate::error::{Error, Result};
+use crate::sys::InternalFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
-use std::ffi::OsStr;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The path by which the kernel knows an open file now. A file that was deleted, or that this process cannot reach
-/// by a path, has none.
+/// The path by which the kernel knows an open file now. A file that was deleted, or that this process cannot reach by a path,
+/// has none.
 pub fn path_of(file: BorrowedFd<'_>) -> Result<PathBuf> {
-    let link = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
-    let path = rustix::fs::readlinkat(CWD, &link, Vec::new())
-        .map_err(|e| Error::from(e).context(format_args!("cannot tell where the file lies: {link}")))?;
-    let path = Path::new(OsStr::from_bytes(path.to_bytes()));
-    if !path.is_absolute() {
-        return Err(Error::with(libc::ESTALE, format!("{}: cannot be reached by a path", path.display())));
-    }
-    Ok(path.to_path_buf())
+    crate::sys::path_of(file)
 }
 
 /// The folder of an open file, and the file's path. The name in that folder leads to this very file.
-pub fn folder_of(file: BorrowedFd<'_>) -> Result<(OwnedFd, PathBuf)> {
+pub fn folder_of(file: BorrowedFd<'_>) -> Result<(InternalFd, PathBuf)> {
     let stat = rustix::fs::fstat(file)?;
     let path = path_of(file)?;
     if stat.st_nlink == 0 {
@@ -48,10 +41,10 @@ pub fn has_lost_its_name(file: BorrowedFd<'_>) -> bool {
 }
 
 /// Opens a folder for what is done in it. One that may not be listed can still be gone through, but not synced.
-pub(super) fn open_folder(path: &Path) -> Result<OwnedFd> {
+pub(super) fn open_folder(path: &Path) -> Result<InternalFd> {
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-    match rustix::fs::openat(CWD, path, flags | OFlags::RDONLY, Mode::empty()) {
-        Err(rustix::io::Errno::ACCESS) => rustix::fs::openat(CWD, path, flags | OFlags::PATH, Mode::empty()),
+    match crate::sys::openat(CWD, path, flags | OFlags::RDONLY, Mode::empty()) {
+        Err(rustix::io::Errno::ACCESS) => crate::sys::openat(CWD, path, flags | OFlags::PATH, Mode::empty()),
         other => other,
     }
     .map_err(|e| Error::from(e).context(format_args!("folder {}", path.display())))

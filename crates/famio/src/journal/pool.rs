@@ -1,6 +1,8 @@
 //! A pool: the folder that holds journals, and what a journal's file must be like to be trusted (rule 11).
 
 use super::access;
+pub use super::beside::{BESIDE, is_beside_name};
+use super::beside::{name_to_make, names_to_find};
 use super::bytes::hex;
 use super::identity::Identity;
 use super::place::{folder_of, open_folder};
@@ -8,26 +10,21 @@ use super::reach::{look, open_looked_at, reach};
 use crate::error::{Error, Result};
 use crate::pmem::Medium;
 use crate::settings::Durability;
-use crate::sys::{InternalFd, open_again};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use crate::sys::{InternalFd, high_duplicate, open_again};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use std::ffi::OsStr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-
-/// The pool that lies beside a file when the settings name none.
-pub const BESIDE: &str = ".famio";
 
 /// How a journal's name ends.
 pub const SUFFIX: &str = ".journal";
 
 /// An open pool. Holds descriptors: not to be kept.
 pub struct Pool {
-    folder: OwnedFd,
+    folder: InternalFd,
     path: PathBuf,
     /// The folder of the file, for a pool that is a `.famio/`.
-    parent: Option<OwnedFd>,
+    parent: Option<InternalFd>,
 }
 
 impl Pool {
@@ -51,8 +48,9 @@ impl Pool {
         // Somebody else's clean close may remove the folder under our hands.
         for _ in 0..100 {
             let (parent, path) = folder_of(file)?;
-            access::make_folder(parent.as_fd(), BESIDE).map_err(|e| {
-                e.context(format_args!("cannot make {} for a journal", path.with_file_name(BESIDE).display()))
+            let name = name_to_make(&parent, file)?;
+            access::make_folder(parent.as_fd(), &name, file).map_err(|e| {
+                e.context(format_args!("cannot make {} for a journal", path.with_file_name(&*name).display()))
             })?;
             if let Some(pool) = Self::beside(parent, &path, file)? {
                 return Ok(pool);
@@ -68,9 +66,9 @@ impl Pool {
         Self::over(folder, file).map_err(named)
     }
 
-    fn over(folder: OwnedFd, file: Option<BorrowedFd<'_>>) -> Result<Pool> {
+    fn over(folder: InternalFd, file: Option<BorrowedFd<'_>>) -> Result<Pool> {
         let path = super::place::path_of(folder.as_fd())?;
-        let above = || rustix::fs::openat(&folder, c"..", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let above = || crate::sys::openat(&folder, c"..", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let parent = path.file_name().is_some_and(is_beside_name).then(above).transpose()?;
         access::check_folder(folder.as_fd(), parent.as_ref().map(AsFd::as_fd), file)?;
         Ok(Pool { folder, path, parent })
@@ -88,14 +86,13 @@ impl Pool {
     }
 
     /// The pool that is this folder, in `parent` if it is a `.famio/`. Not [checked](Self::check) yet.
-    pub(crate) fn of_folder(folder: OwnedFd, path: PathBuf, parent: Option<OwnedFd>) -> Pool {
+    pub(crate) fn of_folder(folder: InternalFd, path: PathBuf, parent: Option<InternalFd>) -> Pool {
         Pool { folder, path, parent }
     }
 
     /// The same pool, for `file`.
     pub(crate) fn again(&self, file: BorrowedFd<'_>) -> Result<Pool> {
-        let duplicate = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 0);
-        let (folder, parent) = (duplicate(&self.folder)?, self.parent.as_ref().map(duplicate).transpose()?);
+        let (folder, parent) = (high_duplicate(self.folder.as_fd())?, self.parent().map(high_duplicate).transpose()?);
         let pool = Pool { folder, path: self.path.clone(), parent };
         pool.check(Some(file)).map(|()| pool)
     }
@@ -112,10 +109,16 @@ impl Pool {
     }
 
     /// The `.famio/` in `parent`, the folder of `file`; `None` if there is none.
-    pub(crate) fn beside(parent: OwnedFd, file_path: &Path, file: BorrowedFd<'_>) -> Result<Option<Pool>> {
-        let path = file_path.with_file_name(BESIDE);
+    pub(crate) fn beside(parent: InternalFd, file_path: &Path, file: BorrowedFd<'_>) -> Result<Option<Pool>> {
+        let [usual, other] = names_to_find(&parent, file)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let folder = match rustix::fs::openat(&parent, BESIDE, flags, Mode::empty()) {
+        let open = |name: &str| crate::sys::openat(&parent, name, flags, Mode::empty());
+        let (name, folder) = match open(&usual) {
+            Err(Errno::NOENT) => (&other, open(&other)),
+            opened => (&usual, opened),
+        };
+        let path = file_path.with_file_name(&**name);
+        let folder = match folder {
             Ok(folder) => folder,
             Err(Errno::NOENT) => return Ok(None),
             Err(e @ (Errno::NOTDIR | Errno::LOOP)) => {
@@ -164,19 +167,14 @@ impl Pool {
     /// the file's, as far as we may give them, and never more open.
     pub fn create(&self, file: BorrowedFd<'_>, name: &str) -> Result<InternalFd> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let _standard = crate::sys::internal::occupy_standard();
-        let low = rustix::fs::openat(&self.folder, name, flags, Mode::RUSR | Mode::WUSR)
+        let journal = crate::sys::openat(&self.folder, name, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|e| self.named(name, e.into()))?;
-        let made = InternalFd::adopt(low).and_then(|journal| {
-            // Another thread of the program's may have put a file of its own in the place of the low descriptor.
-            let named = rustix::fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
-            if (named.st_dev, named.st_ino) != journal.identity() {
-                return Err(Error::with(libc::EBUSY, "the program replaced a descriptor that it had not opened"));
-            }
+        let complete = |journal: InternalFd| {
             access::give_to_owner_of(file, journal.as_fd())?;
             journal.set_name(self.path.join(name).into_os_string().into_encoded_bytes(), false)?;
             Ok(journal)
-        });
+        };
+        let made = complete(journal);
         if made.is_err() {
             let _ = rustix::fs::unlinkat(&self.folder, name, AtFlags::empty()); // nobody has seen it
         }
@@ -185,16 +183,16 @@ impl Pool {
 
     /// Opens a journal for reading and writing, `None` if there is none. [`access::check_journal`] must follow once its
     /// file is known, and is done here if `file` is given.
-    pub fn open(&self, name: &str, file: Option<BorrowedFd<'_>>) -> Result<Option<OwnedFd>> {
+    pub fn open(&self, name: &str, file: Option<BorrowedFd<'_>>) -> Result<Option<InternalFd>> {
         self.open_with(name, file, OFlags::RDWR)
     }
 
     /// As [`open`](Self::open), to look at it only.
-    pub fn open_read_only(&self, name: &str, file: Option<BorrowedFd<'_>>) -> Result<Option<OwnedFd>> {
+    pub fn open_read_only(&self, name: &str, file: Option<BorrowedFd<'_>>) -> Result<Option<InternalFd>> {
         self.open_with(name, file, OFlags::RDONLY)
     }
 
-    fn open_with(&self, name: &str, file: Option<BorrowedFd<'_>>, access: OFlags) -> Result<Option<OwnedFd>> {
+    fn open_with(&self, name: &str, file: Option<BorrowedFd<'_>>, access: OFlags) -> Result<Option<InternalFd>> {
         // Looked at before it is opened: a stranger may have put anything there.
         let looked = match look(self.folder.as_fd(), name) {
             Ok(looked) => looked,
@@ -233,8 +231,8 @@ impl Pool {
 
     /// Removes a `.famio/` that is empty. Best effort: one that is in use, or gone, or a named pool, stays as it is.
     pub fn remove_if_empty(&self) {
-        if let Some(parent) = &self.parent {
-            let _ = rustix::fs::unlinkat(parent, BESIDE, AtFlags::REMOVEDIR);
+        if let (Some(parent), Some(name)) = (&self.parent, self.path.file_name()) {
+            let _ = rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR);
         }
     }
 
@@ -249,7 +247,7 @@ impl Pool {
     pub fn list(&self) -> Result<Vec<String>> {
         let failed = |e: Errno| Error::from(e).context(format_args!("pool {}: cannot be listed", self.path.display()));
         let mut names = Vec::new();
-        for entry in Dir::read_from(&self.folder).map_err(failed)? {
+        for entry in crate::sys::list(&self.folder).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             if !matches!(entry.file_type(), FileType::RegularFile | FileType::Unknown) {
                 continue;
@@ -276,11 +274,6 @@ pub fn journal_name(identity: &Identity) -> String {
 pub fn is_journal_name(name: &str) -> bool {
     let digit = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
     name.strip_suffix(SUFFIX).is_some_and(|stem| stem.len() == 32 && stem.bytes().all(digit))
-}
-
-/// Whether a path names a `.famio/`.
-pub fn is_beside_name(name: &OsStr) -> bool {
-    name.as_bytes() == BESIDE.as_bytes()
 }
 
 /// Makes a folder's entries durable where power loss matters.

@@ -76,8 +76,11 @@ fn the_folder_is_as_open_as_its_parent() {
     }
     fs::remove_dir(dir.path(BESIDE)).unwrap();
     fs::set_permissions(dir.root(), Permissions::from_mode(0o1777)).unwrap();
-    Pool::make(file.as_fd(), None).unwrap();
-    assert_eq!(fs::metadata(dir.path(BESIDE)).unwrap().mode() & 0o777, 0o700);
+    let made = Pool::make(file.as_fd(), None).unwrap();
+    let owner = fs::metadata(dir.path("data")).unwrap().uid();
+    assert_eq!(made.path(), dir.path(&format!("{BESIDE}-{owner}")));
+    let made = fs::metadata(made.path()).unwrap();
+    assert_eq!((made.mode() & 0o777, made.uid()), (0o700, owner));
 }
 
 #[test]
@@ -92,6 +95,9 @@ fn the_journal_is_the_owners() {
     let journal = rustix::fs::fstat(pool.create(file.as_fd(), "j").unwrap()).unwrap();
     assert_eq!((journal.st_uid, journal.st_gid, journal.st_mode & 0o777), (1234, 2345, 0o664));
     chown(pool.path_of("j"), Some(99), None).unwrap();
+    pool.open("j", Some(file.as_fd())).unwrap().expect("of one of the group that may write the file");
+    fs::set_permissions(dir.path("data"), Permissions::from_mode(0o644)).unwrap();
+    fs::set_permissions(pool.path_of("j"), Permissions::from_mode(0o644)).unwrap();
     let error = pool.open("j", Some(file.as_fd())).unwrap_err();
     assert!(error.to_string().contains("belongs to user 99"), "{error}");
     chown(pool.path(), Some(99), None).unwrap();

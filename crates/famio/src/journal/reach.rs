@@ -2,10 +2,10 @@
 //! lead to is looked at before it is opened.
 
 use crate::error::{Error, Result};
-use crate::sys::open_again;
-use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
+use crate::sys::{InternalFd, open_again, openat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, readlinkat};
 use rustix::io::Errno;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -16,18 +16,18 @@ const LINKS_MAX: u32 = 40;
 const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Looks at `name` in a folder; a symbolic link is not followed. The descriptor is `O_PATH`.
-pub(crate) fn look(folder: BorrowedFd<'_>, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn look(folder: BorrowedFd<'_>, name: impl rustix::path::Arg) -> rustix::io::Result<InternalFd> {
     openat(folder, name, LOOK, Mode::empty())
 }
 
 /// Looks at a path that the user named: symbolic links are followed. The descriptor is `O_PATH`.
-pub(crate) fn look_at(path: &Path) -> Result<OwnedFd> {
+pub(crate) fn look_at(path: &Path) -> Result<InternalFd> {
     openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(|e| Error::from(e).context(path.display()))
 }
 
 /// Follows an absolute path that a stranger may have written. A symbolic link on it is followed only if it is root's or
 /// ours: another user's could lead anywhere. The descriptor is `O_PATH`.
-pub(crate) fn reach(path: &Path) -> Result<OwnedFd> {
+pub(crate) fn reach(path: &Path) -> Result<InternalFd> {
     let root = || openat(CWD, c"/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let failed = |e: Errno| Error::from(e).context(path.display());
     if !path.is_absolute() {
@@ -71,7 +71,7 @@ pub(crate) fn is_regular(stat: &Stat) -> bool {
 
 /// Opens what was looked at, which has to be a regular file; by its inode, so that it is that very file. Waits for nobody:
 /// `EAGAIN` where a process holds a lease on it.
-pub(crate) fn open_looked_at(looked: BorrowedFd<'_>, access: OFlags) -> Result<OwnedFd> {
+pub(crate) fn open_looked_at(looked: BorrowedFd<'_>, access: OFlags) -> Result<InternalFd> {
     if !is_regular(&fstat(looked)?) {
         return Err(Error::with(libc::EINVAL, "not a regular file"));
     }
@@ -88,7 +88,7 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::fs::{MetadataExt, lchown, symlink};
 
-    fn inode(fd: &OwnedFd) -> u64 {
+    fn inode(fd: &InternalFd) -> u64 {
         fstat(fd).unwrap().st_ino
     }
 

@@ -4,6 +4,7 @@ use super::ahead::{Ahead, Reach};
 use super::{guard, huge};
 use crate::error::{Error, Result};
 use crate::pmem::{Domain, Lab};
+use crate::sys::address_space;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::os::fd::BorrowedFd;
@@ -69,9 +70,11 @@ impl Mapping {
         };
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         loop {
+            address_space::take(len);
             // What is only read may be opened for a few calls: it does without the two calls more.
             let mapped =
                 if writable { huge::aligned(fd, len, protection, flags) } else { anywhere(fd, len, protection, flags) };
+            let mapped = mapped.inspect_err(|_| address_space::give(len));
             match mapped {
                 Ok(base) => return Ok(Self { base, len, writable, ahead: None }),
                 // EOVERFLOW: beyond the largest file that this file system knows. EINVAL: valgrind has no room.
@@ -96,6 +99,11 @@ impl Mapping {
         unsafe { rustix::mm::mmap(self.base.cast(), self.len, protection, flags, fd, 0) }
             .map_err(|errno| Error::from(errno).context("mapping the file"))?;
         Ok(())
+    }
+
+    /// A forked child does not get it: the file's locks are not to outlive this process in a child.
+    pub(crate) fn keep_from_children(&self) {
+        crate::sys::keep_from_children(self.base, self.len);
     }
 
     /// From now on what is [read in order](Self::touch) is mapped ahead (`map/ahead`): of a file of `size` bytes, without holes,
@@ -213,6 +221,7 @@ impl Drop for Mapping {
         drop(self.ahead.take()); // waits for the threads that are at it
         // SAFETY: our mapping, made in `reserve` with this length. Pointers into it are the callers' to forget.
         let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
+        address_space::give(self.len);
     }
 }
 

@@ -4,12 +4,12 @@ use super::ahead::Reach;
 use super::mapped::Map;
 use super::{Advice, cache, guard};
 use crate::error::{Error, Result};
-use crate::sys::open_again;
+use crate::sys::{InternalFd, open_again, openat};
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 
 const PAGE: usize = 4096;
@@ -122,7 +122,8 @@ impl View {
         }
         let wanted = asked.linked && cache::would_keep(asked.key.size);
         // An open file description of our own; none where this process may not open the file.
-        let again: Option<OwnedFd> = if wanted && own.is_none() { open_again(fd, access(writable)).ok() } else { None };
+        let again: Option<InternalFd> =
+            if wanted && own.is_none() { open_again(fd, access(writable)).ok() } else { None };
         let lasting = own.or(again.as_ref().map(AsFd::as_fd)).filter(|fd| wanted && cache::may_keep(*fd));
         let watched = lasting.and_then(cache::Watched::new);
         // Asked again, now that it is watched: what came between was not heard.

@@ -3,9 +3,10 @@
 use super::{Domain, Lab};
 use crate::error::{Error, Result};
 use crate::settings::{Durability, Settings};
+use crate::sys::InternalFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// What was found out about a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,10 +143,10 @@ fn maps_sync(fd: BorrowedFd<'_>) -> Result<bool> {
 }
 
 /// A file without a name in the folder `fd`: it inherits the folder's DAX attribute, as a journal there would.
-fn unnamed_file_in(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
+fn unnamed_file_in(fd: BorrowedFd<'_>) -> Result<InternalFd> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let refused = |errno| Error::from(errno).context("neither a file that can be mapped nor a folder to try one in");
-    rustix::fs::openat(fd, c".", flags, Mode::RUSR | Mode::WUSR).map_err(refused)
+    crate::sys::openat(fd, c".", flags, Mode::RUSR | Mode::WUSR).map_err(refused)
 }
 
 const PAGE: usize = 4096;

@@ -13,7 +13,8 @@ pub fn close(fd: RawFd) -> Ret {
     // SAFETY: no memory is passed.
     let kernel = || unsafe { raw!(SYS_close, fd) };
     if !table::is_managed(fd) || process::in_vfork_child() {
-        return if is_hidden(fd) { fail(libc::EBADF) } else { kernel() };
+        let is_hidden = internal::is_internal_to_close(fd) && !process::in_vfork_child();
+        return if is_hidden { fail(libc::EBADF) } else { kernel() };
     }
     if lock::not_reentered().is_err() {
         return fail(libc::EDEADLK);
@@ -33,7 +34,9 @@ pub(super) fn release(fd: RawFd) -> Ret {
         return 0;
     }
     let stale = !is_still(fd, &handle);
-    match handle.file().remove_descriptor(fd) {
+    let removed = handle.file().remove_descriptor(fd);
+    super::rights::closed(handle.file());
+    match removed {
         Ok(()) => 0,
         Err(error) => {
             let result = super::verify::failed(&handle, &error);
@@ -68,6 +71,7 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Ret {
             release(fd);
         }
     }
+    let _replacing = internal::Replacing::begin();
     // Around what is the library's. A range without a descriptor tells whether the flags are right.
     let (mut result, mut next) = (kernel(u32::MAX, u32::MAX), first);
     if result < 0 {

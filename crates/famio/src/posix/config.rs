@@ -2,8 +2,9 @@
 
 use super::policy::Globs;
 use super::raw;
-use crate::settings::{Durability, PolicyChoice, Settings};
+use crate::settings::{Durability, OnKill, PolicyChoice, Settings};
 use core::ffi::c_char;
+use std::borrow::Cow;
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -14,11 +15,23 @@ pub struct Config {
     pub globs: Globs,
     /// Their settings.
     pub settings: Settings,
+    /// Those of them of which a kill leaves what was written, unless `settings` say so of all.
+    pub kept: Option<Globs>,
     /// Whether the program may set up an io_uring, whose requests go past the library.
     pub async_io: bool,
 }
 
 impl Config {
+    /// The settings of a file that is meant.
+    pub(super) fn settings_of(&self, path: &CStr) -> Cow<'_, Settings> {
+        match &self.kept {
+            Some(kept) if kept.matches(libc::AT_FDCWD, path.to_bytes(), true) => {
+                Cow::Owned(Settings { on_kill: OnKill::Keep, ..self.settings.clone() })
+            }
+            _ => Cow::Borrowed(&self.settings),
+        }
+    }
+
     /// What weakens durability, to be said once, when a process first opens an atomic file.
     pub(super) fn warning(&self) -> Option<String> {
         if self.settings.emulated {
@@ -43,16 +56,31 @@ pub(super) fn from_environment() -> Result<Option<Config>, String> {
 pub(super) fn for_programs() -> Result<Config, String> {
     let (mut settings, async_io) = parse_settings(&variable)?;
     settings.require = true; // who asks for an atomic file is not given another
-    Ok(Config { globs: Globs::none(settings.pool.as_deref()), settings, async_io })
+    let kept = kept(&variable, &mut settings)?;
+    Ok(Config { globs: Globs::none(settings.pool.as_deref()), settings, kept, async_io })
 }
 
 fn parse<'a>(variable: impl Fn(&str) -> Option<&'a [u8]>) -> Result<Option<Config>, String> {
     let Some(atomic) = variable("FAMIO_ATOMIC").filter(|globs| !globs.is_empty()) else { return Ok(None) };
     let not_started = |what: String| format!("{what}; the program was not started");
-    let (settings, async_io) = parse_settings(&variable).map_err(not_started)?;
+    let (mut settings, async_io) = parse_settings(&variable).map_err(not_started)?;
+    let kept = kept(&variable, &mut settings).map_err(not_started)?;
     let globs = Globs::new(atomic, &working_folder(), settings.pool.as_deref())
         .map_err(|why| not_started(format!("FAMIO_ATOMIC: {why}")))?;
-    Ok(Some(Config { globs, settings, async_io }))
+    Ok(Some(Config { globs, settings, kept, async_io }))
+}
+
+/// What becomes of the writes of a killed process: of all files, or globs of those of which they stay.
+fn kept<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>, settings: &mut Settings) -> Result<Option<Globs>, String> {
+    match variable("FAMIO_ON_KILL") {
+        None | Some(b"" | b"rollback") => {}
+        Some(b"keep") => settings.on_kill = OnKill::Keep,
+        Some(globs) => {
+            let globs = Globs::new(globs, &working_folder(), settings.pool.as_deref());
+            return globs.map(Some).map_err(|why| format!("FAMIO_ON_KILL: {why}"));
+        }
+    }
+    Ok(None)
 }
 
 fn parse_settings<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>) -> Result<(Settings, bool), String> {
@@ -196,6 +224,7 @@ mod tests {
             ("FAMIO_JOURNAL_LIMIT", "16M"),
             ("FAMIO_ASYNC_IO", "allow"),
             ("FAMIO_REQUIRE", "1"),
+            ("FAMIO_ON_KILL", "keep"),
         ])
         .unwrap()
         .unwrap();
@@ -206,6 +235,19 @@ mod tests {
         assert!(config.async_io && !with(&[("FAMIO_ATOMIC", "x")]).unwrap().unwrap().async_io);
         assert!(config.settings.require && !with(&[("FAMIO_ATOMIC", "x")]).unwrap().unwrap().settings.require);
         assert!(config.warning().unwrap().contains("FAMIO_DURABILITY"));
+        assert_eq!((config.settings.on_kill, config.kept.is_none()), (OnKill::Keep, true));
+    }
+
+    #[test]
+    fn some_files_keep_what_was_written() {
+        let of = |value, path| {
+            let pairs: &'static [(&str, &str)] = vec![("FAMIO_ATOMIC", "*"), ("FAMIO_ON_KILL", value)].leak();
+            with(pairs).unwrap().unwrap().settings_of(path).on_kill
+        };
+        assert_eq!(of("rollback", c"/x/a.ibd"), OnKill::Rollback);
+        assert_eq!(of("*.ibd\n/y/log", c"/x/a.ibd"), OnKill::Keep);
+        assert_eq!(of("*.ibd\n/y/log", c"/y/log"), OnKill::Keep);
+        assert_eq!(of("*.ibd\n/y/log", c"/x/log"), OnKill::Rollback);
     }
 
     #[test]
@@ -219,6 +261,7 @@ mod tests {
             ("FAMIO_JOURNAL_LIMIT", "-1"),
             ("FAMIO_JOURNAL_LIMIT", "0"),
             ("FAMIO_JOURNAL_LIMIT", "99999999999G"),
+            ("FAMIO_ON_KILL", "a["),
         ] {
             let pairs: &'static [(&str, &str)] = vec![("FAMIO_ATOMIC", "x"), (name, value)].leak();
             assert!(with(pairs).err().unwrap().contains(name), "{name}={value}");

@@ -65,7 +65,9 @@ fn set_flags(fd: RawFd, handle: &Description, flags: i32) -> Ret {
     let result = unsafe { raw!(SYS_fcntl, fd, libc::F_SETFL, kept) };
     if result == 0 {
         handle.set_flags(handle.flags() & !SETTABLE | flags & SETTABLE);
-        if handle.is_shared() {
+        if handle.is_handed_back() {
+            mark::hand_back(fd, handle.flags());
+        } else if handle.is_shared() {
             mark::set(fd, handle.flags());
         }
     }

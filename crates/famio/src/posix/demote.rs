@@ -2,7 +2,7 @@
 
 use super::description::Description;
 use super::ordinary::{self, Identity};
-use super::{Ret, fail, process, table, verify};
+use super::{Ret, fail, process, raw, table, verify};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
 use std::ffi::CStr;
@@ -66,15 +66,14 @@ pub(super) fn unless_standard(fd: Ret) -> Ret {
     let appends = table::get(fd as RawFd).filter(|handle| {
         !handle.is_handed_back() && handle.is_shared() && handle.flags_now(fd as RawFd) & libc::O_APPEND != 0
     });
-    let demoted = match appends {
-        Some(handle) => {
-            process::say(
-                handle.path(),
-                "opened with O_APPEND, and passed on by another process, it can't become a standard stream (EBUSY)",
-            );
-            fail(libc::EBUSY)
-        }
-        None => demote_descriptor(fd as RawFd, "its use as a standard stream"),
+    let demoted = match &appends {
+        Some(handle) if handle.file().may_have_others() => refuse_to_append(handle),
+        _ => demote_descriptor(fd as RawFd, "its use as a standard stream"),
+    };
+    let demoted = match &appends {
+        // Those who have the description, and are not at the file, find it handed back.
+        Some(handle) if demoted == 0 && !append_for_all(fd as RawFd, handle) => refuse_to_append(handle),
+        _ => demoted,
     };
     match demoted {
         0 => fd,
@@ -83,6 +82,29 @@ pub(super) fn unless_standard(fd: Ret) -> Ret {
             error
         }
     }
+}
+
+fn refuse_to_append(handle: &Description) -> Ret {
+    const WHY: &str =
+        "opened with O_APPEND, and in use by another process that has it, it can't become a standard stream (EBUSY)";
+    process::say(handle.path(), WHY);
+    fail(libc::EBUSY)
+}
+
+/// The kernel appends by a handed back description from now on, whoever has it. Whether nobody has come to the file who writes by
+/// offset.
+fn append_for_all(fd: RawFd, handle: &Description) -> bool {
+    // SAFETY: no memory is passed.
+    let set = |change: &dyn Fn(i32) -> i32| unsafe {
+        let flags = raw!(SYS_fcntl, fd, libc::F_GETFL) as i32;
+        raw!(SYS_fcntl, fd, libc::F_SETFL, change(flags))
+    };
+    set(&|flags| flags | libc::O_APPEND);
+    let alone = !handle.file().may_have_others();
+    if !alone {
+        set(&|flags| flags & !libc::O_APPEND);
+    }
+    alone
 }
 
 /// Before a stream or a queue takes `fd`: as [`demote_descriptor`]; `O_SYNC`, which the kernel cannot be told any more,

@@ -183,13 +183,17 @@ impl Description {
     pub(super) fn hand_back(&self, fd: RawFd) {
         let _turn = self.position.hold();
         if !self.handed_back.load(Ordering::Relaxed) {
-            if self.is_shared() {
-                mark::remove(fd); // who gets it now gets an ordinary file's
-            } else {
+            if !self.is_shared() {
                 self.show_kernel(fd);
             }
+            mark::hand_back(fd, self.flags()); // who gets it now gets an ordinary file's
             self.handed_back.store(true, Ordering::Release);
         }
+    }
+
+    /// It has come from another process, which had handed it back.
+    pub(super) fn came_handed_back(&self) {
+        self.handed_back.store(true, Ordering::Release);
     }
 
     /// At the process's end: as [`hand_back`](Self::hand_back), and others who have it keep it.
@@ -212,20 +216,25 @@ impl Description {
         // SAFETY: plain descriptor calls; no memory is passed.
         unsafe {
             raw!(SYS_lseek, fd, self.position(fd), libc::SEEK_SET);
-            if self.flags() & libc::O_APPEND != 0 {
-                let flags = raw!(SYS_fcntl, fd, libc::F_GETFL);
-                raw!(SYS_fcntl, fd, libc::F_SETFL, flags as i32 | libc::O_APPEND);
+            // One by one: a file system may not know the second.
+            for flag in [libc::O_APPEND, libc::O_DIRECT] {
+                if self.flags() & flag != 0 {
+                    let flags = raw!(SYS_fcntl, fd, libc::F_GETFL);
+                    raw!(SYS_fcntl, fd, libc::F_SETFL, flags as i32 | flag);
+                }
             }
         }
     }
 
-    /// Takes the append flag from the kernel again, after an `exec` that failed: our own writes name their offsets.
+    /// Takes these flags from the kernel again, after an `exec` that failed: our own writes name their offsets, and are aligned to
+    /// nothing.
     pub(super) fn hide_kernel(&self, fd: RawFd) {
-        if self.flags() & libc::O_APPEND != 0 && !self.is_handed_back() {
+        let shown = self.flags() & (libc::O_APPEND | libc::O_DIRECT);
+        if shown != 0 && !self.is_handed_back() {
             // SAFETY: as in `show_kernel`.
             unsafe {
                 let flags = raw!(SYS_fcntl, fd, libc::F_GETFL);
-                raw!(SYS_fcntl, fd, libc::F_SETFL, flags as i32 & !libc::O_APPEND);
+                raw!(SYS_fcntl, fd, libc::F_SETFL, flags as i32 & !shown);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use super::description::Handle;
 use super::{Ret, close, demote, fail, lock, process, raw, table};
+use crate::sys::internal::{Replacing, has_waited};
 use std::os::fd::RawFd;
 
 /// After the kernel made `new` a duplicate of `handle`'s descriptor.
@@ -16,7 +17,11 @@ pub(super) fn joined(handle: &Handle, new: RawFd) {
 }
 
 /// Duplicates by a call that picks the new number itself.
-pub(super) fn pick(fd: RawFd, kernel: impl FnOnce() -> Ret) -> Ret {
+pub(super) fn pick(fd: RawFd, call: impl Fn() -> Ret) -> Ret {
+    let kernel = || match call() {
+        full if full == fail(libc::EMFILE) && has_waited() => call(),
+        made => made,
+    };
     let Some(handle) = table::get(fd) else {
         return if close::is_hidden(fd) { fail(libc::EBADF) } else { table::fresh(kernel()) };
     };
@@ -60,7 +65,7 @@ fn from_vfork_child(old: RawFd, handle: &Handle, kernel: impl FnOnce() -> Ret) -
 
 /// `F_DUPFD`: `kernel` makes the duplicate, with the lowest number from `least` on that is free. One that an internal descriptor
 /// has is free for the program.
-pub(super) fn from(fd: RawFd, least: RawFd, kernel: impl FnOnce() -> Ret) -> Ret {
+pub(super) fn from(fd: RawFd, least: RawFd, kernel: impl Fn() -> Ret) -> Ret {
     if !close::is_hidden(least) || close::is_hidden(fd) {
         return pick(fd, kernel);
     }
@@ -101,10 +106,22 @@ pub fn dup3(old: RawFd, new: RawFd, flags: i32) -> Ret {
     if close::is_hidden(old) {
         return fail(libc::EBADF);
     }
-    if close::is_hidden(new) {
-        return over_internal(old, new, flags);
+    if (table::is_managed(new) || close::is_hidden(new)) && is_beyond_limit(new) {
+        // SAFETY: no memory is passed. It fails: what is there stays, and was not let go before.
+        return unsafe { raw!(SYS_dup3, old, new, flags) };
     }
-    over(old, new, flags)
+    let result = if close::is_hidden(new) { over_internal(old, new, flags) } else { over(old, new, flags) };
+    if result == libc::STDERR_FILENO as Ret && !process::in_vfork_child() {
+        crate::sys::note_standard_error();
+    }
+    result
+}
+
+/// Whether the kernel refuses this number, which is open: the limit was lowered since.
+#[cold]
+fn is_beyond_limit(number: RawFd) -> bool {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.is_some_and(|limit| number as u64 >= limit)
 }
 
 /// The library's own descriptor moves away first.
@@ -130,9 +147,32 @@ fn over_internal(old: RawFd, new: RawFd, flags: i32) -> Ret {
     result
 }
 
-fn over(old: RawFd, new: RawFd, flags: i32) -> Ret {
+/// By the kernel, while no descriptor of the library's passes through the number.
+fn replace(old: RawFd, new: RawFd, flags: i32) -> Ret {
     // SAFETY: no memory is passed.
     let kernel = || unsafe { raw!(SYS_dup3, old, new, flags) };
+    if !Replacing::is_needed(new) || process::in_vfork_child() {
+        return kernel(); // a child's numbers are its own
+    }
+    let replacing = Replacing::begin();
+    if !close::is_hidden(new) {
+        return kernel();
+    }
+    // It has become one of the library's since it was looked at, or is still being left.
+    drop(replacing);
+    if let Err(result) = close::make_way(new) {
+        return result;
+    }
+    let result = kernel();
+    if result < 0 {
+        // SAFETY: as in `over_internal`.
+        unsafe { raw!(SYS_close, new) };
+    }
+    result
+}
+
+fn over(old: RawFd, new: RawFd, flags: i32) -> Ret {
+    let kernel = || replace(old, new, flags);
     if !table::is_managed(old) && !table::is_managed(new) {
         return kernel();
     }

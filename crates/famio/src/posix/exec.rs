@@ -4,6 +4,7 @@ use super::description::Handle;
 use super::process::{self, Once, in_vfork_child, say, say_once};
 use super::{raw, table};
 use crate::file;
+use crate::sys::address_space::Lowered;
 use core::ffi::c_char;
 use std::ffi::CStr;
 use std::os::fd::RawFd;
@@ -12,20 +13,30 @@ use std::os::fd::RawFd;
 /// this library and its configuration; else they show the kernel's view. What has to be undone if `exec` fails comes back with
 /// [`Passing`]'s drop.
 pub fn before_exec(managed: bool) -> Passing {
-    if !process::is_on() || !table::any() {
-        return Passing(false);
+    process::tell_of_standard_error();
+    if !process::is_on() {
+        return Passing(false, Lowered::new(false));
+    }
+    let lowered = Lowered::new(in_vfork_child());
+    if !table::any() {
+        return Passing(false, lowered);
     }
     if in_vfork_child() {
         keep_from_new_program(managed);
-        return Passing(false);
+        return Passing(false, lowered);
     }
     // With maps alone there is no descriptor, but stores to be committed.
     let mut own = file::shadow::any();
     table::for_each(0, u32::MAX, |_, handle| own |= handle.is_ours());
     if own && super::lock::not_reentered().is_ok() {
+        super::inherit::hand_back_out_of_reach("an exec after");
         process::close_all();
         file::release_all();
+        super::rights::tidy();
         each_inherited(|fd, handle| {
+            if handle.is_ours() && handle.file().is_demoted() {
+                handle.hand_back(fd);
+            }
             if handle.is_shared() {
                 return; // see below
             }
@@ -43,7 +54,7 @@ pub fn before_exec(managed: bool) -> Passing {
         });
     }
     keep_from_new_program(managed);
-    Passing(own && !managed)
+    Passing(own && !managed, lowered)
 }
 
 /// Whether a program with this environment has this library and its configuration. One that is static or setuid has not, which
@@ -67,7 +78,7 @@ pub unsafe fn has_library(environment: *const *const c_char) -> bool {
 }
 
 /// What an `exec` that failed has to undo.
-pub struct Passing(bool);
+pub struct Passing(bool, #[allow(dead_code, reason = "for its drop")] Lowered);
 
 impl Drop for Passing {
     fn drop(&mut self) {

@@ -1,9 +1,10 @@
 //! Descriptors of atomic files that a process has from another: from its parent, from the program that it was before `exec`, or
 //! through a socket. It becomes one more process at the file (`file::turn`), at its first call.
 
+use super::config::Config;
 use super::description::{Description, EMULATED, Handle};
 use super::lock::{Lock, not_reentered};
-use super::{Ret, demote, mark, open, policy, process, raw, table};
+use super::{Ret, demote, mark, open, ordinary, policy, process, raw, table};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
 use crate::sys::identity;
@@ -29,7 +30,7 @@ pub(super) fn adopt(fd: RawFd, theirs: &'static Description) {
     if theirs.is_ours() || theirs.is_handed_back() || !table::leads_to(fd, theirs) {
         return; // another thread was first
     }
-    if theirs.file().is_demoted() {
+    if theirs.file().is_demoted() || mark::handed_back(fd).is_some() {
         theirs.forget_lock();
         theirs.hand_back(fd);
         return;
@@ -80,6 +81,20 @@ pub(super) fn share_all() {
     table::for_each(0, u32::MAX, |fd, handle| {
         if handle.is_live() {
             handle.pass_on(fd);
+        } else if handle.is_ours() && handle.file().is_demoted() {
+            handle.hand_back(fd); // while this process alone has the position
+        }
+    });
+}
+
+/// Before a fork or an `exec`: what comes after it, where this process has changed its root or its user, can't come to what the
+/// processes of a file share. Such a file is the kernel's from here on.
+pub(super) fn hand_back_out_of_reach(why: &str) {
+    let why = format!("{why} a change of root or user: its control file could not be reached");
+    table::for_each(0, u32::MAX, |fd, handle| {
+        if handle.is_live() && handle.file().is_out_of_childs_reach() {
+            let handed = demote::demote_file(&handle.file().clone(), handle.path(), fd, &why);
+            handed.unwrap_or_else(|error| process::say_error(handle.path(), &error));
         }
     });
 }
@@ -109,7 +124,11 @@ pub fn receive_descriptor(fd: RawFd) {
 /// Those of opening an atomic file.
 pub(super) fn receive(fd: RawFd) -> Result<()> {
     table::fresh(fd as isize);
-    let (Some(config), Some(flags)) = (process::config(), mark::get(fd)) else { return Ok(()) };
+    let Some(config) = process::config() else { return Ok(()) };
+    if let Some(flags) = mark::handed_back(fd) {
+        return receive_handed_back(config, fd, flags);
+    }
+    let Some(flags) = mark::get(fd) else { return Ok(()) };
     let stat = open::stat_of(fd).map_err(Error::new)?;
     if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
         return Ok(());
@@ -131,6 +150,35 @@ pub(super) fn receive(fd: RawFd) -> Result<()> {
     Ok(())
 }
 
+/// One whose file was handed back where it comes from: it is ordinary here, too, by whatever name it is opened. Else its bytes would
+/// be written past a log.
+fn receive_handed_back(config: &Config, fd: RawFd, flags: i32) -> Result<()> {
+    let stat = open::stat_of(fd).map_err(Error::new)?;
+    // SAFETY: no memory is passed.
+    let kernel = unsafe { raw!(SYS_fcntl, fd, libc::F_GETFL) } as i32;
+    let (kernel_access, writes_only) = (kernel & libc::O_ACCMODE, flags & libc::O_WRONLY != 0);
+    if stat.st_mode & libc::S_IFMT != libc::S_IFREG || writes_only && kernel_access != libc::O_RDWR {
+        return Ok(()); // a mark of somebody else's
+    }
+    let path = policy::path_of(fd, c"?");
+    if let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino)
+        && !file.is_demoted()
+    {
+        return demote::demote_file(&file, &path, fd, "a descriptor of it that another process has handed back");
+    }
+    // SAFETY: an empty path is the descriptor itself.
+    ordinary::note_for_good(unsafe { ordinary::Identity::of(fd, c"".as_ptr(), &stat) });
+    // SAFETY: the descriptor is open, and stays so during the call.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    let settings = config.settings_of(&path);
+    let file = AtomicFile::open_handed_back(borrowed, table::access(kernel_access), &path, &settings)?;
+    let asked = if writes_only { libc::O_WRONLY } else { kernel_access };
+    let handle = Handle::new(file, path, asked | (flags | kernel) & EMULATED, kernel_access, None);
+    handle.came_handed_back();
+    table::install(fd, handle);
+    Ok(())
+}
+
 /// After `exec`, at the start: descriptors that the program before has left to this one.
 pub(super) fn receive_all() {
     let mut all = Vec::new();
@@ -142,11 +190,12 @@ pub(super) fn receive_all() {
 
 /// Calls `visit` for every descriptor of the process.
 pub(super) fn each_descriptor(mut visit: impl FnMut(RawFd)) {
+    let _passing = super::passing();
     // SAFETY: a path of ours.
-    let folder = unsafe {
+    let folder = super::with_number(|| unsafe {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
         raw!(SYS_openat, libc::AT_FDCWD, c"/proc/self/fd".as_ptr(), flags, 0)
-    };
+    });
     if folder < 0 {
         return;
     }

@@ -211,7 +211,7 @@ pub unsafe fn write(fd: RawFd, buf: *const u8, count: usize) -> Ret {
     unsafe {
         put(fd, &handle, None, Mode::of(fd, &handle), &mut bufs, count).unwrap_or_else(|| {
             let done = match handle.appends_by_itself(fd) {
-                true => append_by_kernel(fd, &bufs),
+                true => append_by_kernel(fd, &bufs, None),
                 false => raw!(SYS_write, fd, buf, count),
             };
             after_kernel(fd, &handle, done)
@@ -235,18 +235,24 @@ pub unsafe fn pwrite(fd: RawFd, buf: *const u8, count: usize, offset: i64) -> Re
     };
     // SAFETY: the caller's promise.
     unsafe {
-        put(fd, &handle, Some(offset), Mode::of(fd, &handle), &mut bufs, count)
-            .unwrap_or_else(|| after_kernel(fd, &handle, raw!(SYS_pwrite64, fd, buf, count, offset)))
+        put(fd, &handle, Some(offset), Mode::of(fd, &handle), &mut bufs, count).unwrap_or_else(|| {
+            let done = match handle.appends_by_itself(fd) {
+                true => append_by_kernel(fd, &bufs, Some(offset)),
+                false => raw!(SYS_pwrite64, fd, buf, count, offset),
+            };
+            after_kernel(fd, &handle, done)
+        })
     }
 }
 
-/// A write to the end by the kernel, on a description without `O_APPEND`.
+/// A write to the end by the kernel, on a description without `O_APPEND`. `at`: of a call that leaves the position.
 ///
 /// # Safety
 /// As `writev(2)`.
-pub(super) unsafe fn append_by_kernel(fd: RawFd, bufs: &[UserBuf]) -> Ret {
+pub(super) unsafe fn append_by_kernel(fd: RawFd, bufs: &[UserBuf], at: Option<i64>) -> Ret {
+    let at = at.unwrap_or(-1);
     // SAFETY: the caller's promise; `UserBuf` is an `iovec`.
-    unsafe { raw!(SYS_pwritev2, fd, bufs.as_ptr(), bufs.len(), -1isize, -1isize, libc::RWF_APPEND) }
+    unsafe { raw!(SYS_pwritev2, fd, bufs.as_ptr(), bufs.len(), at, 0, libc::RWF_APPEND) }
 }
 
 /// A write that the kernel did on a file that was handed back: `O_SYNC` is still ours, since `fcntl` cannot set it.

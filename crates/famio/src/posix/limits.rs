@@ -1,6 +1,6 @@
-//! `RLIMIT_FSIZE`, kept at hand: asking the kernel at each write would cost more than the write.
+//! The process's limits. `RLIMIT_FSIZE` is kept at hand: asking the kernel at each write would cost more than the write.
 
-use super::{Ret, lock, process, raw, table, user};
+use super::{Ret, fail, lock, process, raw, table, user};
 use crate::error::{Error, Result};
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -52,6 +52,26 @@ pub unsafe fn setrlimit(resource: u32, limit: *const rlimit64) -> Ret {
     unsafe { prlimit(0, resource, limit, ptr::null_mut()) }
 }
 
+/// `getrlimit(2)`.
+///
+/// # Safety
+/// As the system call.
+pub unsafe fn getrlimit(resource: u32, limit: *mut rlimit64) -> Ret {
+    // SAFETY: the caller's promise.
+    unsafe { prlimit(0, resource, ptr::null(), limit) }
+}
+
+/// `RLIMIT_AS` of this process: what the library takes is not the program's.
+///
+/// # Safety
+/// As the system call.
+unsafe fn address_space(new: *const rlimit64, old: *mut rlimit64) -> Result<()> {
+    // SAFETY: any bytes are a limit.
+    let new = (!new.is_null()).then(|| unsafe { user::get(new) }).transpose()?;
+    let before = crate::sys::address_space::exchange(new)?;
+    if old.is_null() { Ok(()) } else { user::put(old, &before) }
+}
+
 /// `prlimit(2)`.
 ///
 /// # Safety
@@ -59,6 +79,10 @@ pub unsafe fn setrlimit(resource: u32, limit: *const rlimit64) -> Ret {
 pub unsafe fn prlimit(pid: i32, resource: u32, new: *const rlimit64, old: *mut rlimit64) -> Ret {
     // SAFETY: no arguments.
     let is_self = pid == 0 || pid as Ret == unsafe { raw!(SYS_getpid) };
+    if is_self && resource == libc::RLIMIT_AS && process::is_on() && !process::in_vfork_child() {
+        // SAFETY: the caller's promise.
+        return unsafe { address_space(new, old) }.map_or_else(|error| fail(error.errno()), |()| 0);
+    }
     let is_ours = is_self && resource == libc::RLIMIT_FSIZE && !new.is_null();
     // SAFETY: any bytes are a limit.
     if is_ours && let Ok(limit) = unsafe { user::get(new) } {
@@ -78,6 +102,9 @@ pub unsafe fn prlimit(pid: i32, resource: u32, new: *const rlimit64, old: *mut r
 fn hand_back_before(limit: rlimit64) {
     if limit.rlim_cur > limit.rlim_max || process::in_vfork_child() || lock::not_reentered().is_err() {
         return;
+    }
+    if limit.rlim_cur < FILE_SIZE.load(Ordering::Relaxed) {
+        super::rights::take_all_home(); // under the limit not even what the parent has open could be had
     }
     let mut all = Vec::new();
     table::for_each(0, u32::MAX, |fd, handle| {

@@ -165,9 +165,9 @@ unsafe fn open_at(dirfd: RawFd, path: *const c_char) -> Option<RawFd> {
         }
         let by_path = *path != 0;
         let fd = if by_path {
-            raw!(SYS_openat, dirfd, path, libc::O_PATH | libc::O_CLOEXEC, 0)
+            super::with_number(|| raw!(SYS_openat, dirfd, path, libc::O_PATH | libc::O_CLOEXEC, 0))
         } else {
-            raw!(SYS_fcntl, dirfd, libc::F_DUPFD_CLOEXEC, 3)
+            super::with_number(|| raw!(SYS_fcntl, dirfd, libc::F_DUPFD_CLOEXEC, 3))
         };
         if fd < 0 {
             return None;
@@ -224,8 +224,10 @@ fn read_start(fd: RawFd, bytes: &mut [u8]) -> Option<usize> {
     let link = super::policy::descriptor_name(fd, &mut link);
     // SAFETY: a C string; the descriptor is ours; the kernel writes at most the buffer's length.
     unsafe {
-        let fd =
-            raw!(SYS_openat, libc::AT_FDCWD, link.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK, 0);
+        let _passing = super::passing();
+        let fd = super::with_number(|| {
+            raw!(SYS_openat, libc::AT_FDCWD, link.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK, 0)
+        });
         if fd < 0 {
             return None;
         }

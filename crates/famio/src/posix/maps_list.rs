@@ -34,6 +34,7 @@ fn shared_file_in(line: &[u8], address: usize) -> Option<((u64, u64), &[u8])> {
 /// The lines of `/proc/self/maps`.
 struct Lines {
     fd: Ret,
+    _passing: Option<sys::internal::Passing>,
     text: [u8; 8192],
     from: usize,
     to: usize,
@@ -42,9 +43,11 @@ struct Lines {
 impl Lines {
     fn new() -> Self {
         let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        let passing = super::passing();
         // SAFETY: a C string.
-        let fd = unsafe { raw!(SYS_openat, libc::AT_FDCWD, c"/proc/self/maps".as_ptr(), flags, 0) };
-        Self { fd, text: [0; 8192], from: 0, to: 0 }
+        let fd =
+            super::with_number(|| unsafe { raw!(SYS_openat, libc::AT_FDCWD, c"/proc/self/maps".as_ptr(), flags, 0) });
+        Self { fd, _passing: passing, text: [0; 8192], from: 0, to: 0 }
     }
 
     fn next(&mut self) -> Option<&[u8]> {

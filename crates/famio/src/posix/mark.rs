@@ -1,8 +1,12 @@
 //! A mark on the kernel's open description of an atomic file that other processes may come to have: with what flags the program
 //! opened it. It stays through fork, exec and sockets. It is the number of the signal that `F_SETSIG` keeps for a description:
 //! of a regular file's nobody asks for it but leases, which a shared description has none of.
+//!
+//! One of a file that was handed back has another mark: who gets it next has an ordinary file, too, and may not read what was opened
+//! for writing only, though the kernel's description is open for both.
 
 use super::raw;
+use crate::sys::HANDED_BACK;
 use std::os::fd::RawFd;
 
 const F_SETSIG: i32 = 10;
@@ -20,16 +24,33 @@ pub(super) fn set(fd: RawFd, flags: i32) {
     unsafe { raw!(SYS_fcntl, fd, F_SETSIG, FIRST + bits) };
 }
 
-/// No other process has the description, or knows what to do with it.
-pub(super) fn remove(fd: RawFd) {
+/// Of a handed back description.
+const LEFT: [(i32, i32); 2] = [(1, libc::O_WRONLY), (2, libc::O_APPEND)];
+
+fn signal_of(fd: RawFd) -> i32 {
     // SAFETY: no memory is passed.
-    unsafe { raw!(SYS_fcntl, fd, F_SETSIG, 0) };
+    (unsafe { raw!(SYS_fcntl, fd, F_GETSIG) }) as i32
+}
+
+/// The description of `fd`, which was opened with `flags`, is an ordinary file's from now on, whoever gets it.
+pub(super) fn hand_back(fd: RawFd, flags: i32) {
+    let bits = LEFT.iter().filter(|(_, flag)| flags & flag != 0).fold(0, |bits, (bit, _)| bits | bit);
+    // SAFETY: no memory is passed.
+    unsafe { raw!(SYS_fcntl, fd, F_SETSIG, HANDED_BACK.start + bits) };
+}
+
+/// If the description of `fd` was handed back: what the program opened it with, of that mark's flags.
+pub(super) fn handed_back(fd: RawFd) -> Option<i32> {
+    let signal = signal_of(fd);
+    let bits = signal - HANDED_BACK.start;
+    HANDED_BACK
+        .contains(&signal)
+        .then(|| LEFT.iter().filter(|(bit, _)| bits & bit != 0).fold(0, |flags, (_, flag)| flags | flag))
 }
 
 /// What the program opened the description of `fd` with, of a mark's flags; `None`: it has none.
 pub(super) fn get(fd: RawFd) -> Option<i32> {
-    // SAFETY: no memory is passed.
-    let bits = unsafe { raw!(SYS_fcntl, fd, F_GETSIG) } as i32 - FIRST;
+    let bits = signal_of(fd) - FIRST;
     (0..16)
         .contains(&bits)
         .then(|| BITS.iter().filter(|(bit, _)| bits & bit != 0).fold(0, |flags, (_, flag)| flags | flag))
@@ -49,7 +70,9 @@ mod tests {
             set(file.as_raw_fd(), flags | libc::O_CLOEXEC);
             assert_eq!(get(other.as_raw_fd()), Some(flags));
         }
-        remove(other.as_raw_fd());
-        assert_eq!(get(file.as_raw_fd()), None);
+        for flags in [0, libc::O_WRONLY, libc::O_APPEND, libc::O_WRONLY | libc::O_APPEND] {
+            hand_back(other.as_raw_fd(), flags | libc::O_SYNC);
+            assert_eq!((get(file.as_raw_fd()), handed_back(file.as_raw_fd())), (None, Some(flags)));
+        }
     }
 }

@@ -36,6 +36,7 @@ mod policy;
 mod position;
 pub mod process;
 mod report;
+mod rights;
 mod rings;
 mod route;
 pub mod run_notes;
@@ -63,7 +64,7 @@ pub use demote::{demote_descriptor, demote_for_stream};
 pub use dup::{dup, dup2, dup3};
 pub use inherit::{pass_descriptor, receive_descriptor};
 pub use io::{pread, pwrite, read, write};
-pub use limits::{prlimit, setrlimit};
+pub use limits::{getrlimit, prlimit, setrlimit};
 pub use locks::{flock, lockf};
 pub(crate) use mapping::map_region;
 pub use mapping::{fadvise, madvise, mmap, mprotect, mremap, msync, munmap, pkey_mprotect, posix_madvise};
@@ -72,6 +73,7 @@ pub(crate) use nv::is_elsewhere as is_interposed_elsewhere;
 pub use open::{O_ATOMIC, adopt, may_be_atomic, open_meant, openat};
 pub use open_plain::{Tried, try_open};
 pub use policy::{Globs, MOST_TOLD_APART, Marks, Nearly};
+pub use rights::before_change as before_change_of_rights;
 pub use rings::{io_submit, io_uring};
 pub use route::{ROUTED, syscall};
 pub use seek::lseek;
@@ -80,7 +82,7 @@ pub use splice::splice;
 pub use stat::{fstat, fstatat, statx};
 pub use streams::{stream_closing, stream_opened, stream_opening, streams_matter};
 pub use sync::{fdatasync, fsync, sync, sync_file_range, syncfs};
-pub use times::{mode_was_set, set_by_descriptor, set_by_path};
+pub use times::{mode_was_set, owner_was_set, set_by_descriptor, set_by_path};
 pub use vector::{preadv, preadv2, pwritev, pwritev2, readv, writev};
 
 /// What a system call returns: `-4095..=-1` is a negated errno.
@@ -95,6 +97,32 @@ macro_rules! raw {
     (@six $a:expr, $b:expr, $c:expr, $d:expr, $e:expr, $f:expr $(, $none:literal)*) => { [$a, $b, $c, $d, $e, $f] };
 }
 pub(crate) use raw;
+
+/// While a descriptor of ours, open for a few calls, has the lowest number. In a `vfork` child the numbers are the child's own.
+fn passing() -> Option<crate::sys::internal::Passing> {
+    (!process::in_vfork_child()).then(crate::sys::internal::Passing::begin)
+}
+
+/// What a path leads to, by the kernel's words alone; with `nofollow`, the link.
+///
+/// # Safety
+/// The path is a C string.
+unsafe fn look(dirfd: i32, path: *const core::ffi::c_char, nofollow: bool) -> Option<crate::sys::InternalFd> {
+    use core::ffi::CStr;
+    use rustix::fs::{CWD, Mode, OFlags};
+    use std::os::fd::BorrowedFd;
+    let flags = OFlags::PATH | if nofollow { OFlags::NOFOLLOW } else { OFlags::empty() };
+    // SAFETY: not -1, of which a path may be independent; the caller's promise.
+    let (at, path) = unsafe { (if dirfd == -1 { CWD } else { BorrowedFd::borrow_raw(dirfd) }, CStr::from_ptr(path)) };
+    crate::sys::openat(at, path, flags, Mode::empty()).ok()
+}
+
+/// A system call of ours that makes a descriptor, also where the program has none left.
+fn with_number(mut call: impl FnMut() -> Ret) -> Ret {
+    let errno = |e: crate::Error| rustix::io::Errno::from_raw_os_error(e.errno());
+    let made = crate::sys::with_number(|| crate::sys::check(call()).map_err(errno));
+    made.map_or_else(|e| fail(e.raw_os_error()), |made| made as Ret)
+}
 
 /// An errno as a system call's result.
 #[inline]

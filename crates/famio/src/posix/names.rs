@@ -5,16 +5,16 @@
 use super::config::Config;
 use super::{Ret, close, fail, lock, openat, process, raw, size, table, verify};
 use crate::error::Result;
-use crate::file::AtomicFile;
 use crate::file::shadow::is_mapped;
-use crate::index::Claim;
-use crate::journal::{Identity, Pool, journal_name, mark};
-use crate::recovery::at_open;
+use crate::file::{Access, AtomicFile, commit_leftover};
+use crate::index::Control;
+use crate::journal::{Identity, Pool, control, journal_name, mark};
+use crate::recovery;
 use crate::settings::Settings;
 use core::ffi::c_char;
 use rustix::fs::{Mode, OFlags};
 use std::ffi::CStr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 /// `truncate(2)`: a cut or a growth; of a file that is not open here, committed by the close that follows.
@@ -141,25 +141,28 @@ unsafe fn prepare_open(dirfd: i32, path: *const c_char, change: Change) -> bool 
 /// As [`prepare`].
 unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
     // A look that opens nothing: to close a descriptor of an ordinary file would drop the program's locks on it.
-    // SAFETY: the kernel checks the path.
-    let fd = unsafe { raw!(SYS_openat, dirfd, path, libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC, 0) };
-    if fd < 0 {
-        return;
-    }
-    // SAFETY: a new descriptor of ours.
-    let look = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+    // SAFETY: the kernel checks the path, and has read it to its end when it finds something.
+    let look = unsafe {
+        match super::open::stat_at(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) {
+            Ok(_) => super::look(dirfd, path, true),
+            Err(_) => None,
+        }
+    };
+    let Some(look) = look else { return };
     // SAFETY: the kernel has read the path to its end.
     if !config.globs.matches(dirfd, unsafe { CStr::from_ptr(path) }.to_bytes(), false) {
         return;
     }
     let link = format!("/proc/thread-self/fd/{}", look.as_raw_fd());
     let marked = rustix::fs::getxattr(&*link, mark::NAME, &mut [0u8; 0]).is_ok();
-    if !marked && !has_journal(look.as_fd(), &config.settings).unwrap_or(false) {
+    let found = || control::find(look.as_fd(), config.settings.pool.as_deref()).ok().flatten();
+    let has_epoch = || found().is_some_and(|control| Control::new(control).has_kept_epoch());
+    if !marked && !has_journal(look.as_fd(), &config.settings).unwrap_or(false) && !has_epoch() {
         return;
     }
     // Who holds a lease on it is not waited for.
     let flags = OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let open = |access| rustix::fs::openat(rustix::fs::CWD, &*link, access | flags, Mode::empty());
+    let open = |access| crate::sys::openat(rustix::fs::CWD, &*link, access | flags, Mode::empty());
     let (file, is_writable) = match open(OFlags::RDWR) {
         Ok(file) => (file, true),
         Err(_) => match open(OFlags::RDONLY) {
@@ -167,9 +170,23 @@ unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
             Err(_) => return,
         },
     };
-    let Ok(stat) = rustix::fs::fstat(&file) else { return };
-    let Ok(mut claim) = Claim::take(file.as_fd(), stat.st_dev, stat.st_ino, true) else { return };
-    match at_open(file.as_fd(), is_writable, &mut claim, &config.settings) {
+    let Ok(Some(mut claim)) = recovery::claim(file.as_fd(), &config.settings, true, true) else { return };
+    let control = claim.control().clone();
+    if recovery::is_in_session(file.as_fd(), &config.settings) {
+        claim.leave();
+        return control.remove_if_unused();
+    }
+    if claim.may_keep() {
+        claim.leave();
+        let access = if is_writable { Access::Write } else { Access::Read };
+        // SAFETY: as above.
+        let path = unsafe { CStr::from_ptr(path) };
+        if let Err(error) = commit_leftover(file.as_fd(), access, path, &config.settings) {
+            process::say_error(path, &error);
+        }
+        return;
+    }
+    match recovery::at_open(file.as_fd(), is_writable, &mut claim, &config.settings) {
         Ok(()) => claim.release(),
         Err(error) => {
             claim.leave();
@@ -177,6 +194,7 @@ unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
             process::say_error(unsafe { CStr::from_ptr(path) }, &error);
         }
     }
+    control.remove_if_unused();
 }
 
 /// Whether there is a journal under the file's name: without a mark on the file, what a kill left at the end of a close.
@@ -222,7 +240,29 @@ pub unsafe fn renameat2(from: i32, old: *const c_char, to: i32, new: *const c_ch
     unsafe {
         prepare(from, old, Change::Moves);
         prepare(to, new, if flags & libc::RENAME_EXCHANGE != 0 { Change::Moves } else { Change::Goes });
-        raw!(SYS_renameat2, from, old, to, new, flags)
+        let done = raw!(SYS_renameat2, from, old, to, new, flags);
+        if done == 0 {
+            follow(to, new);
+            if flags & libc::RENAME_EXCHANGE != 0 {
+                follow(from, old);
+            }
+        }
+        done
+    }
+}
+
+/// After a rename: an atomic file that is open here goes on with this name.
+///
+/// # Safety
+/// The kernel has just read `path`.
+unsafe fn follow(dirfd: i32, path: *const c_char) {
+    if !table::any() || process::in_vfork_child() || lock::not_reentered().is_err() {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    let Ok(stat) = (unsafe { super::open::stat_at(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) }) else { return };
+    if let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino) {
+        file.follow_its_name();
     }
 }
 

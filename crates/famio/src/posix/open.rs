@@ -7,6 +7,7 @@ use super::open_plain::{self, Opened, Tried, try_open};
 use super::{Ret, demote, fail, lock, ordinary, policy, process, raw, run_notes, table, unreadable};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
+use crate::sys::internal::has_waited;
 use crate::thread::Held;
 use core::ffi::c_char;
 use libc::stat as Stat;
@@ -66,7 +67,10 @@ pub unsafe fn open_meant(dirfd: RawFd, path: *const c_char, flags: i32, mode: u3
 unsafe fn open_other(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Ret {
     // SAFETY: the caller's promise; after success the path is good, and the descriptor ours until it is returned.
     unsafe {
-        let fd = table::fresh(raw!(SYS_openat, dirfd, path, flags, mode));
+        let mut fd = table::fresh(raw!(SYS_openat, dirfd, path, flags, mode));
+        if fd == fail(libc::EMFILE) && has_waited() {
+            fd = table::fresh(raw!(SYS_openat, dirfd, path, flags, mode));
+        }
         let is_late = fd >= 0
             && asks_for_data(flags)
             && may_match(CStr::from_ptr(path).to_bytes())
@@ -256,7 +260,14 @@ pub(super) unsafe fn open_atomic(
     let fd = match opened {
         Some(fd) => fd as Ret,
         // SAFETY: the caller's promise.
-        None => unsafe { raw!(SYS_openat, dirfd, path, kernel_flags, mode) },
+        None => unsafe {
+            match raw!(SYS_openat, dirfd, path, kernel_flags, mode) {
+                full if full == fail(libc::EMFILE) && has_waited() => {
+                    raw!(SYS_openat, dirfd, path, kernel_flags, mode)
+                }
+                made => made,
+            }
+        },
     };
     let is_unreadable = fd == fail(libc::EACCES) && kernel_access != flags & libc::O_ACCMODE && flags & O_ATOMIC == 0;
     let fd = match is_unreadable {
@@ -334,15 +345,11 @@ pub(super) fn attach(
     let path = policy::path_of(fd, said);
     // SAFETY: the descriptor is open, and stays so during the call.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-    let asked;
-    let settings = match flags & O_ATOMIC {
-        0 => &config.settings,
-        _ => {
-            asked = crate::Settings { require: true, ..config.settings.clone() };
-            &asked
-        }
-    };
-    let file: Arc<AtomicFile> = AtomicFile::open(borrowed, table::access(kernel_access), &path, settings)?;
+    let mut settings = config.settings_of(&path);
+    if flags & O_ATOMIC != 0 {
+        settings.to_mut().require = true;
+    }
+    let file: Arc<AtomicFile> = AtomicFile::open(borrowed, table::access(kernel_access), &path, &settings)?;
     let flags = flags & !O_ATOMIC;
     let handle = Handle::new(file, path, flags, kernel_access, position);
     table::install(fd, handle.share());

@@ -36,6 +36,7 @@ pub(super) unsafe fn openat2(dirfd: RawFd, path: *const c_char, how: *const How,
         if !is_granted || !asks_for_data(flags as i32) {
             return kernel();
         }
+        let passing = super::passing();
         // A look that opens nothing, which also finds whether the path is good memory.
         let look =
             open_by_kernel(dirfd, path, libc::O_PATH | libc::O_CLOEXEC | flags as i32 & libc::O_NOFOLLOW, 0, resolve);
@@ -47,6 +48,7 @@ pub(super) unsafe fn openat2(dirfd: RawFd, path: *const c_char, how: *const How,
             fd if fd >= 0 => request.leads_to_meant(config, &OwnedFd::from_raw_fd(fd as RawFd)),
             error => error == fail(libc::ENOENT) && request.makes_meant(config),
         };
+        drop(passing);
         if !is_meant {
             // It may have become another name of one that is open here.
             return match kernel() {

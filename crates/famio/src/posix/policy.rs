@@ -195,8 +195,9 @@ fn real_path(dirfd: RawFd, path: &[u8], text: &mut Text) -> bool {
         return false;
     }
     let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    let _passing = super::passing();
     // SAFETY: the text is terminated by a zero.
-    let fd = unsafe { raw!(SYS_openat, dirfd, text.c_str(), flags, 0) };
+    let fd = super::with_number(|| unsafe { raw!(SYS_openat, dirfd, text.c_str(), flags, 0) });
     if fd < 0 {
         return false;
     }

@@ -22,7 +22,7 @@ pub(super) struct Position {
 pub(super) struct Locked<'a> {
     position: &'a Position,
     /// Of a shared one: a descriptor that leads to it, and the lock of the other processes.
-    beside: Option<(RawFd, Positions<'a>)>,
+    beside: Option<(RawFd, Option<Positions<'a>>)>,
     _guard: Guard<'a>,
 }
 

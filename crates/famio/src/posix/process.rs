@@ -106,6 +106,7 @@ pub fn start() {
         return;
     }
     STARTER.store(me, Ordering::Release);
+    sys::find_standard_error(); // before anything is said
     match config::from_environment() {
         Ok(Some(config)) => {
             PID.store(pid(), Ordering::Relaxed);
@@ -139,6 +140,7 @@ pub fn start_with(config: Config) {
 
 fn begin(config: Config) {
     PID.store(pid(), Ordering::Relaxed);
+    sys::find_standard_error();
     watch_forks();
     super::limits::read();
     crate::file::background::do_also(super::spare::sweep);
@@ -175,7 +177,9 @@ fn watch_forks() {
 
 /// The hook of `pthread_atfork`: before the fork. A child shares the open descriptions, and with them the leases and positions.
 pub fn before_fork() {
+    tell_of_standard_error();
     if may_share() {
+        inherit::hand_back_out_of_reach("a fork after");
         file::shadow::before_fork();
         before_spawn();
         file::remember_for_child();
@@ -192,9 +196,18 @@ pub fn after_fork_in_parent() {
 /// Before another program is started beside this one, by `vfork` or `posix_spawn`: as [`before_fork`], but for maps, which such a
 /// child does not have.
 pub fn before_spawn() {
+    tell_of_standard_error();
     if may_share() {
+        file::regain_places();
         file::bar_leases();
         inherit::share_all();
+    }
+}
+
+/// Not in a child of `vfork`: what it has put there it means as standard error.
+pub(super) fn tell_of_standard_error() {
+    if STATE.load(Ordering::Acquire) == ON && !in_vfork_child() {
+        sys::tell_of_standard_error();
     }
 }
 
@@ -242,6 +255,7 @@ pub(super) fn enter_child() {
         super::handlers::forget();
         super::spare::forget();
         inherit::forget();
+        super::rights::forget();
         file::disown_all();
         run_record::enter();
     }
@@ -286,6 +300,7 @@ pub fn end_status(status: i32) -> i32 {
 
 fn end_files() {
     if !table::any() {
+        super::rights::tidy();
         return put_away();
     }
     if super::lock::not_reentered().is_err() {
@@ -303,6 +318,7 @@ fn end_files() {
     });
     close_all();
     file::release_all();
+    super::rights::tidy();
 }
 
 pub(super) fn close_all() {
@@ -344,7 +360,7 @@ pub(super) fn say_error(path: &CStr, error: &crate::Error) {
     if kept {
         return;
     }
-    let hash = detail.bytes().fold(1usize, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte as usize)) | 1;
+    let hash = detail.bytes().fold(1usize, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte as usize)).max(1);
     if LAST.swap(hash, Ordering::Relaxed) == hash {
         return;
     }

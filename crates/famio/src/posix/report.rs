@@ -65,11 +65,11 @@ impl Line {
 pub(super) fn at_end(config: &Config) -> bool {
     let Some(joined) = joined() else { return false };
     let record = joined.record;
-    joined.leave();
     let is_top = joined.is_top();
     if is_top {
-        record.state.fetch_or(TOP_ENDED, Ordering::AcqRel);
+        record.state.fetch_or(TOP_ENDED, Ordering::AcqRel); // first: who ends at the same time is to see it
     }
+    joined.leave();
     let is_last = !joined.others_run();
     let state = record.state.load(Ordering::Acquire);
     let speaks = is_top || (is_last && state & TOP_ENDED != 0);

@@ -25,7 +25,7 @@ const OLD: [c_long; 5] = [libc::SYS_open, libc::SYS_creat, libc::SYS_stat, libc:
 #[cfg(not(target_arch = "x86_64"))]
 const OLD: [c_long; 0] = [];
 
-const NEW: [c_long; 51] = [
+const NEW: [c_long; 52] = [
     libc::SYS_open_by_handle_at,
     libc::SYS_pidfd_getfd,
     libc::SYS_openat,
@@ -74,6 +74,7 @@ const NEW: [c_long; 51] = [
     libc::SYS_io_uring_setup,
     libc::SYS_prlimit64,
     libc::SYS_setrlimit,
+    libc::SYS_getrlimit,
     libc::SYS_exit_group,
     libc::SYS_execve,
     libc::SYS_execveat,
@@ -169,6 +170,7 @@ pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> Ret {
                 refused => refused,
             },
             libc::SYS_prlimit64 => super::prlimit(a[0] as i32, a[1] as u32, a[2] as *const _, a[3] as *mut _),
+            libc::SYS_getrlimit => super::getrlimit(a[0] as u32, a[1] as *mut _),
             libc::SYS_setrlimit => super::setrlimit(a[0] as u32, a[1] as *const _),
             libc::SYS_exit_group => {
                 super::process::end();

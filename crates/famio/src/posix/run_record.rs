@@ -260,13 +260,21 @@ impl Joined {
     /// Whether another process of the run is there, as far as can be told. A child counts that has not come so far as to be listed.
     pub fn others_run(&self) -> bool {
         let me = process::pid();
+        // The first process takes its number off the list a moment after it has said that it ends.
+        let top_ends = self.record.state.load(Ordering::Acquire) & TOP_ENDED != 0;
+        let has_said = |pid: u32| top_ends && u64::from(pid) == self.record.top;
         let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
         // SAFETY: with null nothing is written; nothing is reaped.
         let has_child =
             unsafe { raw!(SYS_waitid, libc::P_ALL, 0, ptr::null_mut::<u8>(), flags, 0) } != fail(libc::ECHILD);
         has_child
             || self.record.state.load(Ordering::Relaxed) & CROWDED != 0
-            || self.record.live.iter().map(|slot| slot.load(Ordering::Relaxed)).any(|pid| pid != me && is_alive(pid))
+            || self
+                .record
+                .live
+                .iter()
+                .map(|slot| slot.load(Ordering::Relaxed))
+                .any(|pid| pid != me && !has_said(pid) && is_alive(pid))
     }
 
     /// Whether this is the process that was `famio run`.

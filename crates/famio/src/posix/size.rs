@@ -16,6 +16,7 @@ pub fn ftruncate(fd: RawFd, size: i64) -> Ret {
     let kernel = || unsafe { raw!(SYS_ftruncate, fd, size) };
     let handle = match table::get(fd) {
         Some(handle) if size >= 0 => handle,
+        _ if super::close::is_hidden(fd) => return fail(libc::EBADF),
         _ => return kernel(),
     };
     if !handle.may_write() {
@@ -81,7 +82,7 @@ fn mode_exists(fd: RawFd, mode: i32) -> Result<()> {
 fn still(file: &Arc<AtomicFile>) -> Result<Option<Positions<'_>>> {
     let mut shared = false;
     table::for_each(0, u32::MAX, |_, handle| shared |= handle.is_shared() && Arc::ptr_eq(handle.file(), file));
-    if shared { file.lock_positions().map(Some) } else { Ok(None) }
+    if shared { file.lock_positions() } else { Ok(None) }
 }
 
 fn allocate(fd: RawFd, handle: &Description, mode: i32, start: u64, end: u64) -> Result<()> {

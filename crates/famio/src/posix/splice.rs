@@ -2,7 +2,8 @@
 
 use super::copy::{Side, flags, stat};
 use super::{Ret, fail, io, raw, table, user};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use crate::sys::high_duplicate;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// Bytes moved by one call: as many as a pipe holds unless it was made larger. The caller asks again, as it has to anyhow.
 const MOST: usize = 64 << 10;
@@ -75,9 +76,12 @@ fn to_pipe(source: RawFd, offset: *mut i64, pipe: RawFd, count: usize, splice_fl
     if got == 0 {
         return Ok(0);
     }
-    // SAFETY: a name, and a buffer that is alive.
+    let aside = crate::sys::internal::make("/memfd:famio", || {
+        rustix::fs::memfd_create(c"famio", rustix::fs::MemfdFlags::CLOEXEC)
+    });
+    let aside = aside.map_err(|error| fail(error.raw_os_error()))?;
+    // SAFETY: a buffer that is alive.
     let moved = unsafe {
-        let aside = owned(raw!(SYS_memfd_create, c"famio".as_ptr(), libc::MFD_CLOEXEC))?;
         let kept = done(raw!(SYS_pwrite64, aside.as_raw_fd(), buffer.as_ptr(), got, 0))?;
         let mut at = 0i64;
         done(raw!(SYS_splice, aside.as_raw_fd(), &raw mut at, pipe, 0, kept, splice_flags))?
@@ -97,8 +101,13 @@ fn from_pipe(pipe: RawFd, out: RawFd, offset: *mut i64, count: usize, splice_fla
     let mut buffer = vec![0u8; MOST.min(count)];
     // SAFETY: two numbers and a buffer that are alive.
     unsafe {
-        done(raw!(SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC))?;
-        let (reader, writer) = (owned(ends[0] as Ret)?, owned(ends[1] as Ret)?);
+        let (reader, writer) = {
+            let _passing = super::passing();
+            done(raw!(SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC))?;
+            let (reader, writer) = (owned(ends[0] as Ret)?, owned(ends[1] as Ret)?);
+            let high = |end: &OwnedFd| high_duplicate(end.as_fd()).map_err(|error| fail(error.errno()));
+            (high(&reader)?, high(&writer)?)
+        };
         // Waits as the caller would; 0: the other end is closed.
         let wait = splice_flags & libc::SPLICE_F_NONBLOCK;
         let there = done(raw!(SYS_tee, pipe, writer.as_raw_fd(), buffer.len(), wait))?;

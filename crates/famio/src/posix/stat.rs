@@ -1,15 +1,18 @@
 //! The stat family: size and times of an atomic file are the logical ones. A file is found by its identity, so every
 //! path to it and every descriptor of it shows the same.
 
+use super::config::Config;
 use super::meant::may_match;
-use super::{Ret, process, raw, table};
+use super::{Ret, fail, policy, process, raw, table};
 use crate::file::{AtomicFile, Modified};
-use crate::index::Door;
+use crate::index::Control;
+use crate::journal::control;
 use crate::near::NEAR;
+use crate::sys::internal::occupy_standard;
 use core::ffi::c_char;
 use libc::{stat as Stat, statx as Statx};
 use std::ffi::CStr;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, RawFd};
 use std::sync::Arc;
 
 pub(super) fn find(dev: u64, ino: u64) -> Option<Arc<AtomicFile>> {
@@ -32,23 +35,52 @@ fn is_ours(file: &Arc<AtomicFile>) -> bool {
 /// # Safety
 /// The kernel has just read the path, or it is null.
 #[cold]
-unsafe fn beside(dirfd: RawFd, path: *const c_char, flags: i32, of: (u64, u64), look: impl FnOnce()) {
+unsafe fn beside(dirfd: RawFd, path: *const c_char, flags: i32, look: impl FnOnce()) {
     let Some(config) = process::config() else { return };
     // SAFETY: the caller's promise.
     let name = if path.is_null() { c"" } else { unsafe { CStr::from_ptr(path) } };
-    if name.is_empty() || !config.globs.may_match(name.to_bytes()) || !Door::is_in_use(of.0, of.1) {
+    if name.is_empty() || !config.globs.may_match(name.to_bytes()) {
         return;
     }
     if super::lock::not_reentered().is_err() || process::in_vfork_child() {
         return;
     }
-    let nofollow = if flags & libc::AT_SYMLINK_NOFOLLOW != 0 { libc::O_NOFOLLOW } else { 0 };
     // SAFETY: the path is good.
-    let fd = unsafe { super::openat(dirfd, path, libc::O_RDONLY | libc::O_CLOEXEC | nofollow, 0) };
+    if !unsafe { is_in_use(config, dirfd, path, flags) } {
+        return;
+    }
+    let nofollow = if flags & libc::AT_SYMLINK_NOFOLLOW != 0 { libc::O_NOFOLLOW } else { 0 };
+    let _standard = occupy_standard(); // as a standard stream it would be handed back
+    // SAFETY: the path is good.
+    let mut fd = unsafe { super::openat(dirfd, path, libc::O_RDONLY | libc::O_CLOEXEC | nofollow, 0) };
+    if fd == fail(libc::EMFILE) {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | nofollow;
+        // SAFETY: as above; nobody else has the descriptor.
+        fd = unsafe {
+            match super::with_number(|| raw!(SYS_openat, dirfd, path, flags, 0)) {
+                made if made >= 0 => super::adopt(made as RawFd, policy::path_of(made as RawFd, name).as_ptr()),
+                error => error,
+            }
+        };
+    }
     if fd >= 0 {
         look();
         super::close(fd as RawFd);
     }
+}
+
+/// Whether a process has an open epoch in what the path leads to, as far as this one may know.
+///
+/// # Safety
+/// As [`beside`].
+unsafe fn is_in_use(config: &Config, dirfd: RawFd, path: *const c_char, flags: i32) -> bool {
+    // Of an ordinary file a descriptor that is closed again would drop the program's locks; this kind does not.
+    // SAFETY: the path is good.
+    let Some(look) = (unsafe { super::look(dirfd, path, flags & libc::AT_SYMLINK_NOFOLLOW != 0) }) else {
+        return false;
+    };
+    let found = control::find(look.as_fd(), config.settings.pool.as_deref()).ok().flatten();
+    found.is_some_and(|control| Control::new(control).is_in_use())
 }
 
 /// Shows the logical state in what the kernel has just filled in. `fd`: whose table entry is checked on the way.
@@ -135,7 +167,7 @@ unsafe fn show_logical(dirfd: RawFd, path: *const c_char, flags: i32, of: (u64, 
         show();
     } else {
         // SAFETY: the caller's promise.
-        unsafe { beside(dirfd, path, flags, of, show) };
+        unsafe { beside(dirfd, path, flags, show) };
     }
 }
 

@@ -47,17 +47,18 @@ pub unsafe fn stream_opening(path: *const c_char, flags: i32, why: &str) -> Ret 
     // A journal left by a crash is recovered by opening the file.
     // SAFETY: as above; the descriptor is ours until it is closed below.
     unsafe {
-        let mut fd = raw!(SYS_openat, libc::AT_FDCWD, path, libc::O_RDWR | libc::O_CLOEXEC, 0);
+        let mut fd = super::with_number(|| raw!(SYS_openat, libc::AT_FDCWD, path, libc::O_RDWR | libc::O_CLOEXEC, 0));
         let access = if fd < 0 { libc::O_RDONLY } else { libc::O_RDWR };
         if fd < 0 {
-            fd = raw!(SYS_openat, libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_CLOEXEC, 0);
+            fd = super::with_number(|| raw!(SYS_openat, libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_CLOEXEC, 0));
         }
         if fd < 0 {
             return 0;
         }
         let fd = fd as RawFd;
         let real = policy::path_of(fd, said);
-        let opened = AtomicFile::open(BorrowedFd::borrow_raw(fd), table::access(access), &real, &config.settings);
+        let settings = config.settings_of(&real);
+        let opened = AtomicFile::open(BorrowedFd::borrow_raw(fd), table::access(access), &real, &settings);
         let done = opened.and_then(|file| file.remove_descriptor(fd));
         raw!(SYS_close, fd);
         match done {
@@ -73,6 +74,9 @@ pub unsafe fn stream_opening(path: *const c_char, flags: i32, why: &str) -> Ret 
 /// After libc has opened a stream; `follow`: what [`stream_opening`] said.
 pub fn stream_opened(stream: usize, fd: RawFd, follow: bool) {
     table::fresh(fd as isize);
+    if fd == libc::STDERR_FILENO {
+        crate::sys::note_standard_error(); // freopen
+    }
     if follow && let Ok(stat) = super::open::stat_of(fd) {
         // SAFETY: an empty path is the descriptor itself.
         ordinary::stream_opened(unsafe { Identity::of(fd, c"".as_ptr(), &stat) }, stream);

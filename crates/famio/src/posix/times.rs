@@ -1,5 +1,5 @@
-//! What the program sets on an inode, after libc has: times, which what is settled later must not move, and set-user-id bits, which
-//! its next write takes away.
+//! What the program sets on an inode, after libc has: times, which what is settled later must not move; owner and mode, which what
+//! belongs to the file follows; and set-user-id bits, which its next write takes away.
 
 use super::{process, raw, stat, table};
 use crate::file::AtomicFile;
@@ -67,12 +67,36 @@ unsafe fn find(dirfd: RawFd, path: *const c_char, flags: i32) -> Option<(Arc<Ato
 /// The kernel has taken `path`, if `result` is 0.
 pub unsafe fn mode_was_set(dirfd: RawFd, path: *const c_char, mode: u32, flags: i32, result: i32) {
     const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
-    if result != 0 || mode & SET_ID == 0 || !table::any() || process::in_vfork_child() {
-        return;
+    // SAFETY: the caller's promise.
+    if let Some(file) = unsafe { changed(dirfd, path, flags, result) } {
+        if mode & SET_ID != 0 {
+            file.bits_were_set();
+        }
+        file.follow_owner_and_mode();
+    }
+}
+
+/// After `fchown`, `chown` (with `AT_FDCWD`) and the like; without a path: of `dirfd` itself.
+///
+/// # Safety
+/// The kernel has taken `path`, if `result` is 0.
+pub unsafe fn owner_was_set(dirfd: RawFd, path: *const c_char, flags: i32, result: i32) {
+    // SAFETY: the caller's promise.
+    if let Some(file) = unsafe { changed(dirfd, path, flags, result) } {
+        file.follow_owner_and_mode();
+    }
+}
+
+/// The atomic file whose inode was changed.
+///
+/// # Safety
+/// The kernel has taken `path`, if `result` is 0.
+unsafe fn changed(dirfd: RawFd, path: *const c_char, flags: i32, result: i32) -> Option<Arc<AtomicFile>> {
+    if result != 0 || !table::any() || process::in_vfork_child() {
+        return None;
     }
     let (path, empty) = if path.is_null() { (c"".as_ptr(), libc::AT_EMPTY_PATH) } else { (path, 0) };
+    let flags = flags & (libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH) | empty;
     // SAFETY: the caller's promise.
-    if let Some((file, _)) = unsafe { find(dirfd, path, flags & libc::AT_SYMLINK_NOFOLLOW | empty) } {
-        file.bits_were_set();
-    }
+    unsafe { find(dirfd, path, flags) }.map(|(file, _)| file)
 }

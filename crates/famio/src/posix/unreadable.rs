@@ -2,11 +2,11 @@
 
 use super::config::Config;
 use super::meant::is_open;
-use super::open::{stat_at, stat_of};
+use super::open::stat_at;
 use super::{Ret, fail, names, process, raw, table};
-use crate::index::Door;
 use crate::journal::access::as_owner;
-use crate::sys::open_again;
+use crate::journal::control;
+use crate::sys::internal::open_again_low;
 use core::ffi::c_char;
 use rustix::fs::OFlags;
 use std::ffi::CStr;
@@ -47,14 +47,13 @@ pub(super) unsafe fn open(
     }
     // SAFETY: a new descriptor, which nobody has seen.
     let blind = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
-    let Ok(stat) = stat_of(fd as RawFd) else { return refused };
     // An owner may read what he lets nobody read.
     let flags_again = OFlags::from_bits_retain(((kernel_flags & !made) | libc::O_RDWR) as u32);
-    if let Ok(both) = as_owner(blind.as_fd(), || open_again(blind.as_fd(), flags_again)) {
+    if let Ok(both) = as_owner(blind.as_fd(), || open_again_low(blind.as_fd(), flags_again)) {
         return Opened::Both(both.into_raw_fd());
     }
     // Whether it is marked can't be told: nobody is at it, and no journal of its name is there.
-    let is_ordinary = Door::of(stat.st_dev, stat.st_ino).is_unknown()
+    let is_ordinary = matches!(control::find(blind.as_fd(), config.settings.pool.as_deref()), Ok(None))
         && matches!(names::has_journal(blind.as_fd(), &config.settings), Ok(false));
     if config.settings.require || !is_ordinary {
         return refused;

@@ -78,9 +78,9 @@ unsafe fn put_all(
     // SAFETY: the caller's promise.
     let done = unsafe { put(fd, &handle, at, mode, vectors.slice_mut(), total) };
     done.unwrap_or_else(|| {
-        let done = match at.is_none() && handle.appends_by_itself(fd) {
+        let done = match flags & RWF_NOAPPEND == 0 && handle.appends_by_itself(fd) {
             // SAFETY: the caller's promise.
-            true => unsafe { append_by_kernel(fd, vectors.slice_mut()) },
+            true => unsafe { append_by_kernel(fd, vectors.slice_mut(), at) },
             false => kernel(),
         };
         after_kernel(fd, &handle, done)

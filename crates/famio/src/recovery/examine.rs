@@ -6,10 +6,12 @@ use crate::error::{Error, Result};
 use crate::index::Claim;
 use crate::journal::header::{first_bytes, is_blank};
 use crate::journal::{
-    BootId, Facts, Header, Identity, Journal, Pool, Stamp, Verdict, boot, journal_name, mark, path_of, verdict,
+    BootId, Facts, Header, Identity, Journal, Pool, Stamp, Verdict, beside_path, boot, journal_name, mark, path_of,
+    verdict,
 };
 use crate::settings::Settings;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use crate::sys::InternalFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 /// A file and what lies beside it.
@@ -18,7 +20,7 @@ pub(super) struct Examined {
     /// Whether the file has a mark, be it a damaged one.
     pub is_marked: bool,
     /// The journal under the file's name, if there is one, with its length.
-    pub journal: Option<(OwnedFd, u64)>,
+    pub journal: Option<(InternalFd, u64)>,
     /// The pool in which it is, or would be.
     pub pool: Option<Pool>,
     /// Its header, if that is valid.
@@ -35,10 +37,11 @@ impl Examined {
     }
 }
 
-/// Looks at a file, whose claim the caller holds; changes nothing. `writable`: the journal is opened to be recovered.
+/// Looks at a file, whose claim the caller holds, unless there is no control file to hold it by; changes nothing. `writable`:
+/// the journal is opened to be recovered.
 pub(super) fn examine(
     file: BorrowedFd<'_>,
-    claim: &Claim,
+    claim: Option<&Claim>,
     settings: &Settings,
     writable: bool,
     given: Given<'_>,
@@ -59,7 +62,7 @@ pub(super) fn examine(
     let journal_path = match (&pool, pool_of(mark.as_ref(), settings)) {
         (Some(pool), _) => pool.path_of(&name),
         (None, Some(pool)) => pool.join(&name),
-        (None, None) => file_path.with_file_name(crate::journal::pool::BESIDE).join(&name),
+        (None, None) => beside_path(&file_path).join(&name),
     };
     let journal = match &pool {
         Some(pool) if writable => pool.open(&name, Some(file))?,
@@ -106,6 +109,7 @@ pub(super) fn examine(
         decided = stopped(&what, &file_path, &journal_path);
     }
     if decided == Verdict::Recover
+        && let Some(claim) = claim
         && let Some(what) = outsider::changed(file, claim)?
     {
         decided = stopped(what, &file_path, &journal_path);

@@ -1,15 +1,17 @@
 //! The file of a journal that a walk came by.
 
 use crate::error::{Error, Result};
+use crate::journal::control;
 use crate::journal::header::first_bytes;
 use crate::journal::pool::{SUFFIX, is_journal_name};
 use crate::journal::reach::{is_regular, look, reach};
-use crate::journal::{Header, Identity, Pool};
+use crate::journal::{Header, Identity, Pool, State};
+use crate::sys::InternalFd;
 use core::cell::{Cell, OnceCell};
-use rustix::fs::{AtFlags, Dir, FileType, fstat, statat};
+use rustix::fs::{AtFlags, FileType, fstat, statat};
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -24,7 +26,7 @@ pub(super) struct Place {
 /// A journal's file, only looked at so far (`O_PATH`).
 pub(super) struct Located {
     pub path: PathBuf,
-    pub file: OwnedFd,
+    pub file: InternalFd,
     /// Whether it lies beside the pool, a `.famio/`.
     pub is_beside: bool,
 }
@@ -41,7 +43,7 @@ impl Place {
     }
 
     /// The header of a journal, and the journal, to be read only.
-    pub fn header(&self, name: &str) -> Result<(Header, OwnedFd)> {
+    pub fn header(&self, name: &str) -> Result<(Header, InternalFd)> {
         self.pool.check(None)?;
         let fd = self.pool.open_read_only(name, None)?.ok_or(Error::new(libc::ENOENT))?;
         let (bytes, length) = first_bytes(fd.as_fd())?;
@@ -76,6 +78,20 @@ impl Place {
         Err(Error::with(libc::ENOENT, what))
     }
 
+    /// Whether a journal has ended whose file has been deleted since: who ended it had no right to remove it.
+    pub fn is_forgotten(&self, name: &str) -> bool {
+        let Ok((header, journal)) = self.header(name) else { return false };
+        header.state == State::Clean && self.pool.is_beside() && header.identity.is_gone(journal.as_fd())
+    }
+
+    /// Takes such a journal away, with its control file.
+    pub fn forget(&self, name: &str) -> Result<()> {
+        self.pool.remove(name)?;
+        self.pool.remove(&control::name_beside(name))?;
+        self.pool.remove_if_empty();
+        Ok(())
+    }
+
     fn by_hint(&self, header: &Header) -> Option<Located> {
         let path: &Path = &header.path_hint;
         let file = reach(path).ok()?;
@@ -97,7 +113,7 @@ impl Place {
             return Ok(known);
         }
         let mut files = HashMap::new();
-        for entry in Dir::read_from(folder)? {
+        for entry in crate::sys::list(folder)? {
             let entry = entry?;
             if !matches!(entry.file_type(), FileType::RegularFile | FileType::Unknown) {
                 continue;

@@ -29,7 +29,7 @@ impl Given<'_> {
     ) -> Result<Option<Pool>> {
         let Some(wanted) = pool_of(mark, settings) else {
             return match self.folder {
-                Some(folder) => Pool::beside(rustix::io::fcntl_dupfd_cloexec(folder, 0)?, path, file),
+                Some(folder) => Pool::beside(crate::sys::high_duplicate(folder)?, path, file),
                 None => Pool::find(file, None),
             };
         };

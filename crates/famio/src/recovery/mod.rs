@@ -18,13 +18,37 @@ mod walk;
 #[cfg(test)]
 mod walk_tests;
 
-use crate::error::Error;
-use std::path::PathBuf;
+use crate::error::{Error, Result};
+use crate::file::Access;
+use crate::settings::Settings;
+use std::ffi::CStr;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
 
 pub use check::{Checked, Condition, Problem, check, check_journal};
-pub(crate) use open::{at_open, commits_since_attach, is_ordinary, writable};
-pub use paths::recover_path;
+pub(crate) use open::{
+    at_open, claim, commits_since_attach, has_ended, in_session, is_in_session, is_ordinary, left_journal, look,
+    writable,
+};
+pub use paths::hand_overs;
 pub use survey::{Found, survey};
+
+/// Recovers a file; or what lies below a folder: the files of its journals, be it a pool or have a `.famio/`, and the files
+/// with a mark. One report for each, and one for everything that could not be
+/// [examined](Outcome::Unexamined); a file that needs nothing gives one report that says so. The error is for a path that is
+/// not there.
+pub fn recover_path(
+    path: &Path,
+    settings: &Settings,
+    options: &Options,
+    progress: &dyn Progress,
+) -> Result<Vec<Report>> {
+    // The one thing that recovery asks of a layer below: a commit takes a session.
+    let commit = |file: BorrowedFd<'_>, path: &CStr, settings: &Settings| {
+        crate::file::commit_leftover(file, Access::Write, path, settings)
+    };
+    paths::recover_path(path, settings, options, progress, &commit)
+}
 
 /// What to do where file and journal contradict each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -77,6 +101,8 @@ pub enum Outcome {
     Clean,
     /// The file is as its last commit left it. Or, in a dry run, would be.
     Recovered,
+    /// What a killed process had written since its last SYNC stays (`on-kill = keep`), and is durable now.
+    Kept,
     /// The journal was dropped, as [`Use::File`] says.
     Discarded,
     /// File and journal contradict each other; both are as they were. The text names both and says what to do.

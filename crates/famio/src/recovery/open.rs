@@ -4,18 +4,19 @@ use super::examine::{Examined, conflict, examine};
 use super::given::Given;
 use super::{Options, Outcome, Progress, Silent, Use, in_place, records};
 use crate::error::{Error, Result};
-use crate::index::Claim;
+use crate::index::{Claim, Control};
 use crate::journal::access::as_owner;
 use crate::journal::header::Kind;
 use crate::journal::live::durability_of;
-use crate::journal::{BootId, Header, State, Verdict, mark, path_of};
+use crate::journal::{BootId, Header, State, Verdict, control, lock, mark, may_be_beside, path_of};
 use crate::pmem::{Domain, medium};
 use crate::settings::Settings;
-use crate::sys::open_again;
+use crate::sys::{InternalFd, open_again};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::time::Timespec;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 /// Before an atomic file is used: recovers it if a crash left a journal. `EIO` with a message that names both files where
 /// that is not safe. A file without a journal costs three system calls.
@@ -43,11 +44,11 @@ pub(crate) fn at_open(fd: BorrowedFd<'_>, is_writable: bool, claim: &mut Claim, 
         }
         own.as_fd()
     };
-    let examined = match examine(fd, claim, settings, true, Given::default()) {
+    let examined = match examine(fd, Some(claim), settings, true, Given::default()) {
         Err(e) if is_denied(&e) && is_leftover(fd, claim, settings) => return Ok(()),
         examined => examined?,
     };
-    match recover(fd, &examined, claim, Options::default(), &Silent)?.0 {
+    match recover(fd, &examined, Some(claim), Options::default(), &Silent)?.0 {
         Outcome::Conflict(text) => Err(conflict(&text)),
         Outcome::Failed(e) => Err(e),
         _ => Ok(()),
@@ -59,15 +60,100 @@ pub(crate) fn commits_since_attach(fd: BorrowedFd<'_>, claim: &Claim, settings: 
     if is_ordinary(fd, settings)? {
         return Ok(0);
     }
-    let examined = examine(fd, claim, settings, false, Given::default())?;
+    let examined = examine(fd, Some(claim), settings, false, Given::default())?;
     let options = Options { dry_run: true, ..Options::default() };
-    let (outcome, epoch, _) = recover(fd, &examined, claim, options, &Silent)?;
+    let (outcome, epoch, _) = recover(fd, &examined, Some(claim), options, &Silent)?;
     match (outcome, &examined.header) {
         // The first slot of a journal in place has the size that the file was found with.
         (Outcome::Recovered, Some(header)) => Ok(epoch.saturating_sub(u64::from(header.kind == Kind::InPlace))),
         (Outcome::Conflict(text), _) => Err(conflict(&text)),
         _ => Ok(0),
     }
+}
+
+/// The journal that a killed process has left, with its length and header, if the file is to be recovered from it and the machine
+/// has not been started anew since. Changes nothing.
+pub(crate) fn left_journal(
+    fd: BorrowedFd<'_>,
+    claim: &Claim,
+    settings: &Settings,
+) -> Result<Option<(InternalFd, u64, Header)>> {
+    let examined = examine(fd, Some(claim), settings, false, Given::default())?;
+    let boot = BootId::current()?;
+    let header = examined.header.filter(|header| examined.verdict == Verdict::Recover && header.boot_id == boot);
+    Ok(examined.journal.zip(header).map(|((journal, length), header)| (journal, length, header)))
+}
+
+/// Takes the claim of a file that is not open as an atomic one in this process. `make`: the control file is made, if there is
+/// none; else `None` then.
+///
+/// # Errors
+/// `EBUSY`: another process has it. `EACCES`: this process may not write the file, or its folder.
+pub(crate) fn claim(file: BorrowedFd<'_>, settings: &Settings, exclusive: bool, make: bool) -> Result<Option<Claim>> {
+    let pool = settings.pool.as_deref();
+    claim_by(exclusive, || if make { control::find_or_make(file, pool).map(Some) } else { control::find(file, pool) })
+}
+
+/// As [`claim`], of a file of which a walk knows more.
+pub(super) fn claim_given(
+    file: BorrowedFd<'_>,
+    given: Given<'_>,
+    settings: &Settings,
+    exclusive: bool,
+    make: bool,
+) -> Result<Option<Claim>> {
+    let mark = mark::get(file).ok().flatten();
+    let path = given.path.map_or_else(|| path_of(file), |path| Ok(path.to_path_buf()))?;
+    let pool = match given.pool(file, &path, mark.as_ref(), settings) {
+        Err(e) if e.errno() == libc::ENOENT => None,
+        pool => pool?,
+    };
+    match &pool {
+        Some(pool) if make => claim_by(exclusive, || control::find_or_make_in(pool, file).map(Some)),
+        Some(pool) => claim_by(exclusive, || control::find_in(pool, file)),
+        // The walk knows its folder: no pool there, no control file. Its path may be too long to ask again.
+        None if given.path.is_some() => Ok(None),
+        None => claim(file, settings, exclusive, make),
+    }
+}
+
+fn claim_by(exclusive: bool, open: impl Fn() -> Result<Option<InternalFd>>) -> Result<Option<Claim>> {
+    for _ in 0..CLAIMS {
+        let Some(control) = open()? else { return Ok(None) };
+        let claim = Claim::take(Arc::new(Control::new(control)), exclusive)?;
+        if claim.control().has_name() {
+            return Ok(Some(claim));
+        }
+        claim.leave(); // its last process removed it between our open and our lock
+    }
+    Err(Error::new(libc::EAGAIN))
+}
+
+/// Control files that were removed at that very moment, before that is given up.
+const CLAIMS: u32 = 1000;
+
+/// Looks at a file whose claim can't be had; changes nothing.
+///
+/// # Errors
+/// `EIO`: file and journal contradict each other.
+pub(crate) fn look(file: BorrowedFd<'_>, settings: &Settings) -> Result<()> {
+    match examine(file, None, settings, false, Given::default())?.verdict {
+        Verdict::Conflict(text) => Err(conflict(&text)),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a process has a session with the file's journal. To be asked where the control file does not say so: it may have been
+/// removed.
+pub(crate) fn is_in_session(file: BorrowedFd<'_>, settings: &Settings) -> bool {
+    let examined = examine(file, None, settings, false, Given::default());
+    examined.ok().and_then(|examined| examined.journal).is_some_and(|(journal, _)| lock::is_in_session(journal))
+}
+
+/// The error of who finds such a session.
+pub(crate) fn in_session() -> Error {
+    let what = "another process has it open as an atomic file, but the control file beside its journal was removed; close it there";
+    Error::with(libc::EBUSY, what)
 }
 
 /// Whether a file has neither mark nor journal, by the cheapest look.
@@ -78,12 +164,8 @@ pub(crate) fn is_ordinary(fd: BorrowedFd<'_>, settings: &Settings) -> Result<boo
         Err(e) if e.errno() == libc::EACCES => {}
         _ => return Ok(false), // a damaged one is looked at with the journal
     }
-    if settings.pool.is_none() {
-        // No `.famio/` beside it: two system calls tell, where to look for the journal by its name takes ten.
-        let beside = path_of(fd)?.with_file_name(crate::journal::pool::BESIDE);
-        if matches!(rustix::fs::lstat(&beside), Err(Errno::NOENT)) {
-            return Ok(true);
-        }
+    if settings.pool.is_none() && !may_be_beside(fd)? {
+        return Ok(true);
     }
     // Without a mark there is at most a leftover, or a journal whose mark was lost: in a pool, which may not be there.
     match crate::journal::Pool::find(fd, settings.pool.as_deref()) {
@@ -102,7 +184,7 @@ pub(crate) fn is_ordinary(fd: BorrowedFd<'_>, settings: &Settings) -> Result<boo
 
 /// A descriptor of ours of the same file, for reading and writing. A process with a lease on the file is asked to give it up,
 /// and waited for a second, not as long as the kernel would.
-pub(crate) fn writable(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
+pub(crate) fn writable(fd: BorrowedFd<'_>) -> Result<InternalFd> {
     const TRIES: u32 = 100;
     const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
     let open = || as_owner(fd, || open_again(fd, OFlags::RDWR | OFlags::NONBLOCK));
@@ -123,9 +205,19 @@ fn is_denied(error: &Error) -> bool {
 
 /// Whether the journal has ended, and those who ended it could not take it away: the file has everything.
 fn is_leftover(fd: BorrowedFd<'_>, claim: &Claim, settings: &Settings) -> bool {
-    examine(fd, claim, settings, false, Given::default()).is_ok_and(|examined| {
+    examine(fd, Some(claim), settings, false, Given::default()).is_ok_and(|examined| {
         matches!(examined.verdict, Verdict::Leftover | Verdict::Nothing)
             && examined.header.is_none_or(|header| header.state == State::Clean)
+    })
+}
+
+/// As [`is_leftover`], by a process that can't have the claim.
+pub(crate) fn has_ended(fd: BorrowedFd<'_>, settings: &Settings) -> bool {
+    examine(fd, None, settings, false, Given::default()).is_ok_and(|examined| match examined.verdict {
+        Verdict::Nothing => true,
+        // One without a header may be about to get it.
+        Verdict::Leftover => examined.header.is_some_and(|header| header.state == State::Clean),
+        _ => false,
     })
 }
 
@@ -133,7 +225,7 @@ fn is_leftover(fd: BorrowedFd<'_>, claim: &Claim, settings: &Settings) -> bool {
 pub(super) fn recover(
     file: BorrowedFd<'_>,
     examined: &Examined,
-    claim: &Claim,
+    claim: Option<&Claim>,
     options: Options,
     progress: &dyn Progress,
 ) -> Result<(Outcome, u64, u64)> {
@@ -191,7 +283,7 @@ pub(super) struct Replayed {
 
 fn replay(
     file: BorrowedFd<'_>,
-    claim: &Claim,
+    claim: Option<&Claim>,
     journal: BorrowedFd<'_>,
     length: u64,
     header: &mut Header,
@@ -202,7 +294,7 @@ fn replay(
     let found = header.clone();
     let adopt = || -> Result<()> {
         // From here on the file's changes are ours, in this boot: a crash of recovery is no outsider's change.
-        claim.forget_arena()?;
+        claim.iter().for_each(|claim| claim.forget_arena());
         header.secure(journal, medium)?;
         header.boot_id = BootId::current()?;
         header.stamp = None;

@@ -3,7 +3,6 @@
 
 use crate::error::Result;
 use crate::index::{ALONE, ARENA_MAGIC, Alone, Claim, Shared};
-use crate::sys::read_at;
 use core::mem::offset_of;
 use std::os::fd::BorrowedFd;
 
@@ -12,12 +11,11 @@ const SLACK: u64 = 20_000_000;
 
 /// What was changed, in words; `None`: nothing, as far as can be told.
 pub(super) fn changed(file: BorrowedFd<'_>, claim: &Claim) -> Result<Option<&'static str>> {
-    let mut page = [0u8; 4096];
-    let length = read_at(claim.file(), 0, &mut page)?;
+    let Some(page) = claim.arena_page() else { return Ok(None) }; // another boot, or it was removed
     let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|i| page[at + i]));
     let half = |at: usize| u32::from_le_bytes(core::array::from_fn(|i| page[at + i]));
-    if length < page.len() || word(offset_of!(Shared, magic)) != ARENA_MAGIC {
-        return Ok(None); // no arena: another boot, or it was removed
+    if word(offset_of!(Shared, magic)) != ARENA_MAGIC {
+        return Ok(None);
     }
     let stat = rustix::fs::fstat(file)?;
     let size = stat.st_size as u64;

@@ -3,32 +3,35 @@
 use super::examine::examine;
 use super::find::{Located, Place};
 use super::given::Given;
-use super::open::recover;
+use super::open::{claim_given, in_session, is_ordinary, recover};
 use super::walk::{Visitor, walk};
-use super::{Options, Outcome, Progress, Report};
+use super::{Options, Outcome, Progress, Report, Use};
 use crate::error::{Error, Result};
-use crate::index::{Claim, owner};
+use crate::index::{Claim, Control};
 use crate::journal::access::as_owner;
 use crate::journal::reach::{is_regular, look, look_at, open_looked_at};
+use crate::journal::{Verdict, control, lock};
 use crate::settings::Settings;
-use crate::sys::{identity, open_again};
+use crate::sys::{InternalFd, identity, open_again};
 use rustix::fs::{FileType, OFlags, fstat};
 use std::collections::HashMap;
-use std::ffi::CStr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Recovers a file; or what lies below a folder: the files of its journals, be it a pool or have a `.famio/`, and the files
-/// with a mark. One report for each, and one for everything that could not be
-/// [examined](Outcome::Unexamined); a file that needs nothing gives one report that says so. The error is for a path that is
-/// not there.
-pub fn recover_path(
+/// Opens a file as its next user would, and commits what a killed process left that is to stay. Whether there was any.
+pub(super) type Commit = dyn Fn(BorrowedFd<'_>, &CStr, &Settings) -> Result<bool>;
+
+/// See [`recover_path`](super::recover_path).
+pub(super) fn recover_path(
     path: &Path,
     settings: &Settings,
     options: &Options,
     progress: &dyn Progress,
+    commit: &Commit,
 ) -> Result<Vec<Report>> {
-    let mut all = All { settings, options: *options, progress, reports: Vec::new(), seen: Seen::default() };
+    let mut all = All { settings, options: *options, progress, commit, reports: Vec::new(), seen: Seen::default() };
     match kind_of(path)? {
         FileType::Directory => walk(path, &mut all)?,
         _ => {
@@ -70,6 +73,22 @@ impl Seen {
     }
 }
 
+/// The process that has the file claimed, where that can be told.
+pub(super) fn owner(file: BorrowedFd<'_>, settings: &Settings) -> Option<u32> {
+    Control::new(control::find(file, settings.pool.as_deref()).ok()??).owner()
+}
+
+/// How often the processes that have the file open have handed it over. `None`: it has no control file, so no process has it open.
+/// The count begins with the control file, and wraps around.
+///
+/// # Errors
+/// The file, or its control file, can't be opened.
+pub fn hand_overs(path: &Path, settings: &Settings) -> Result<Option<u32>> {
+    let file = look_at(path)?;
+    let found = control::find(file.as_fd(), settings.pool.as_deref())?;
+    Ok(found.map(|found| Control::new(found).hand_overs()))
+}
+
 /// The setting that leads to a pool: none for a `.famio/`.
 pub(super) fn pool_setting(place: &Place) -> Option<PathBuf> {
     (!place.pool.is_beside()).then(|| place.pool.path().to_path_buf())
@@ -85,7 +104,7 @@ pub(super) fn given<'a>(place: &'a Place, found: &'a Located) -> Given<'a> {
 }
 
 /// Opens a file whose owner has taken the right to write it from himself (mode 0444), by that owner. `error`: of the plain open.
-fn open_own(looked: BorrowedFd<'_>, access: OFlags, error: Error) -> Result<OwnedFd> {
+fn open_own(looked: BorrowedFd<'_>, access: OFlags, error: Error) -> Result<InternalFd> {
     if error.errno() != libc::EACCES {
         return Err(error);
     }
@@ -102,6 +121,7 @@ struct All<'a> {
     settings: &'a Settings,
     options: Options,
     progress: &'a dyn Progress,
+    commit: &'a Commit,
     reports: Vec<Report>,
     seen: Seen,
 }
@@ -122,10 +142,35 @@ impl Visitor for All<'_> {
                     done.map_err(|e| e.context(format_args!("journal {}", journal.display())))
                 });
             }
+            Err(_) if place.is_forgotten(name) => self.conclude(&mut report, |all, report| {
+                report.outcome = Outcome::Clean;
+                if all.options.dry_run { Ok(()) } else { place.forget(name) }
+            }),
             Err(e) => report.outcome = Outcome::Failed(e.context(format_args!("journal {}", journal.display()))),
         }
         report.journal = journal;
         self.reports.push(report);
+    }
+
+    fn leftover(&mut self, place: &Place, name: &str) {
+        self.journal(place, name);
+    }
+
+    /// Processes that were killed before they had a journal, or after it was gone, leave them.
+    fn controls(&mut self, place: &Place, names: &[CString]) {
+        if self.options.dry_run {
+            return;
+        }
+        let folder = place.pool.folder();
+        for name in names {
+            let looked =
+                look(folder, name.to_bytes()).ok().filter(|looked| fstat(looked).is_ok_and(|stat| is_regular(&stat)));
+            let opened = looked.and_then(|looked| open_looked_at(looked.as_fd(), OFlags::RDWR).ok());
+            if let Some(opened) = opened {
+                Control::new(opened).remove_unused_from(folder, name);
+            }
+        }
+        place.pool.remove_if_empty();
     }
 
     fn marked(&mut self, folder: BorrowedFd<'_>, name: &CStr, path: &Path) {
@@ -172,30 +217,72 @@ impl All<'_> {
         let access = if options.dry_run { OFlags::RDONLY } else { OFlags::RDWR };
         let file = match open_looked_at(looked, access).or_else(|e| open_own(looked, access, e)) {
             // The lease of the process that has it open.
-            Err(e) if e.errno() == libc::EAGAIN && owner(stat.st_dev, stat.st_ino).is_some() => {
-                report.outcome = Outcome::InUse(owner(stat.st_dev, stat.st_ino));
+            Err(e) if e.errno() == libc::EAGAIN && owner(looked, settings).is_some() => {
+                report.outcome = Outcome::InUse(owner(looked, settings));
                 return Ok(());
             }
             file => file?,
         };
-        let claim = match Claim::take(file.as_fd(), stat.st_dev, stat.st_ino, true) {
+        let file = file.as_fd();
+        // What a walk comes by has a mark or a journal.
+        let may_be_left = given.path.is_some() || !is_ordinary(file, settings)?;
+        let claim = match claim_given(file, given, settings, true, may_be_left && !options.dry_run) {
             Err(e) if e.errno() == libc::EBUSY => {
-                report.outcome = Outcome::InUse(owner(stat.st_dev, stat.st_ino));
+                report.outcome = Outcome::InUse(owner(file, settings));
                 return Ok(());
             }
             claim => claim?,
         };
-        let done = examine(file.as_fd(), &claim, settings, !options.dry_run, given).and_then(|examined| {
+        let is_kept = claim.as_ref().is_some_and(Claim::may_keep);
+        let examined = examine(file, claim.as_ref(), settings, !options.dry_run, given);
+        if is_kept
+            && options.on_conflict != Use::File
+            && let Some(examined) = examined.as_ref().ok().filter(|e| !matches!(e.verdict, Verdict::Conflict(_)))
+            && let Some(claim) = claim
+        {
+            claim.leave();
             report.journal.clone_from(&examined.journal_path);
-            recover(file.as_fd(), &examined, &claim, options, self.progress)
+            return self.keep(file, &examined.file_path, settings, report);
+        }
+        let done = examined.and_then(|examined| {
+            report.journal.clone_from(&examined.journal_path);
+            if examined.journal.as_ref().is_some_and(|(journal, _)| lock::is_in_session(journal)) {
+                return Err(in_session());
+            }
+            recover(file, &examined, claim.as_ref(), options, self.progress)
         });
-        match &done {
-            // A dry run and a conflict leave the arena as it is: it knows when the last writer left.
-            _ if options.dry_run => claim.leave(),
-            Ok((Outcome::Conflict(_), ..)) | Err(_) => claim.leave(),
-            Ok(_) => claim.release(),
+        if let Some(claim) = claim {
+            let control = claim.control().clone();
+            if is_kept && !options.dry_run && matches!(done, Ok((Outcome::Discarded | Outcome::Recovered, ..))) {
+                control.drop_epoch(); // the user has decided what counts
+            }
+            match &done {
+                // A dry run and a conflict leave the arena as it is: it knows when the last writer left.
+                _ if options.dry_run => claim.leave(),
+                Ok((Outcome::Conflict(_), ..)) | Err(_) => claim.leave(),
+                Ok(_) => claim.release(),
+            }
+            if !options.dry_run {
+                control.remove_if_unused();
+            }
         }
         (report.outcome, report.epoch, report.bytes) = done?;
+        Ok(())
+    }
+
+    /// A file whose last writer was killed, and left something that is to stay.
+    fn keep(&self, file: BorrowedFd<'_>, path: &Path, settings: &Settings, report: &mut Report) -> Result<()> {
+        report.outcome = Outcome::Kept;
+        if self.options.dry_run {
+            return Ok(());
+        }
+        let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::new(libc::EINVAL))?;
+        match (self.commit)(file, &name, settings) {
+            Ok(true) => {}
+            Ok(false) => report.outcome = Outcome::Recovered, // it could not stay, and that was said
+            Err(e) if e.errno() == libc::EBUSY => report.outcome = Outcome::InUse(owner(file, settings)),
+            Err(e) => return Err(e),
+        }
         Ok(())
     }
 }

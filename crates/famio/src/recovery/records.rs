@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 /// See [`replay_records`]; a dry run only reads the journal through.
 pub(super) fn replay(
     file: BorrowedFd<'_>,
-    claim: &Claim,
+    claim: Option<&Claim>,
     journal: BorrowedFd<'_>,
     header: &mut Header,
     medium: &dyn Medium,
@@ -24,7 +24,7 @@ pub(super) fn replay(
         return Ok(Replayed { epoch: plan.epoch, bytes: plan.bytes });
     }
     // Read through and found sound: from here on the file's changes are ours.
-    claim.forget_arena()?;
+    claim.iter().for_each(|claim| claim.forget_arena());
     let cores = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count() as usize);
     let threads = crate::thread::sharing(if options.threads > 0 { options.threads } else { cores });
     progress.begin(plan.bytes);

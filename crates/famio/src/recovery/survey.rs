@@ -5,17 +5,17 @@ use super::given::Given;
 use super::paths::{Seen, kind_of};
 use super::walk::{Visitor, walk};
 use crate::error::{Error, Result};
-use crate::index::owner;
+use crate::index::Control;
 use crate::journal::header::Kind;
 use crate::journal::inplace::{Image, Key};
 use crate::journal::reach::{is_regular, look, look_at};
-use crate::journal::{Header, Identity, Pool, journal_name, mark, path_of};
+use crate::journal::{Header, Identity, Pool, beside_path, control, journal_name, mark, path_of};
 use crate::pmem::medium;
 use crate::settings::Settings;
-use crate::sys::identity;
+use crate::sys::{InternalFd, identity};
 use rustix::fs::{FileType, fstat};
 use std::ffi::CStr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 /// A journal that was found, or should have been.
@@ -85,7 +85,8 @@ impl Visitor for All<'_> {
             }
             self.seen.add(key, &journal);
         }
-        self.found.push(look_into(place, name, located.map(|located| located.path), key));
+        let owner = located.as_ref().and_then(|located| owner_by(&place.pool, located.file.as_fd()));
+        self.found.push(look_into(place, name, located.map(|located| located.path), owner));
     }
 
     fn marked(&mut self, folder: BorrowedFd<'_>, name: &CStr, path: &Path) {
@@ -126,18 +127,23 @@ fn of_file(file: BorrowedFd<'_>, path: &Path, given: Given<'_>, settings: &Setti
         && there(pool)?
     {
         let place = Place::new(pool.again(file)?);
-        return Ok(Some(look_into(&place, &name, Some(path.to_path_buf()), Some(identity(file)?))));
+        return Ok(Some(look_into(&place, &name, Some(path.to_path_buf()), owner_by(pool, file))));
     }
     if mark.is_none() && !is_damaged {
         return Ok(None);
     }
-    let beside = || file_path.with_file_name(crate::journal::pool::BESIDE);
+    let beside = || beside_path(&file_path);
     let pool = mark.and_then(|mark| mark.pool).unwrap_or_else(beside);
     let what = "the file is marked as having a journal, which is not there".into();
     Ok(Some(Found::of_file(path, pool.join(&name), Found::MISSING, what)))
 }
 
-fn look_into(place: &Place, name: &str, file: Option<PathBuf>, key: Option<(u64, u64)>) -> Found {
+/// The process that has a file claimed whose journal is in this pool, where that can be told.
+fn owner_by(pool: &Pool, file: BorrowedFd<'_>) -> Option<u32> {
+    Control::new(control::find_in(pool, file).ok()??).owner()
+}
+
+fn look_into(place: &Place, name: &str, file: Option<PathBuf>, owner: Option<u32>) -> Found {
     let journal = place.pool.path_of(name);
     match place.header(name) {
         Ok((header, fd)) => {
@@ -149,7 +155,7 @@ fn look_into(place: &Place, name: &str, file: Option<PathBuf>, key: Option<(u64,
                 state: header.state.name(),
                 journal,
                 size,
-                owner: key.and_then(|(dev, ino)| owner(dev, ino)),
+                owner,
             }
         }
         Err(e) => Found::of_file(&file.unwrap_or_default(), journal, Found::UNREADABLE, e.to_string()),
@@ -157,7 +163,7 @@ fn look_into(place: &Place, name: &str, file: Option<PathBuf>, key: Option<(u64,
 }
 
 /// The last commit, by the slots; a journal of records is not read through for that.
-fn epoch_of(header: &Header, fd: &OwnedFd, size: u64) -> Option<u64> {
+fn epoch_of(header: &Header, fd: &InternalFd, size: u64) -> Option<u64> {
     if header.kind != Kind::InPlace {
         return None;
     }

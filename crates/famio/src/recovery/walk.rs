@@ -5,12 +5,15 @@
 
 use super::find::Place;
 use crate::error::{Error, Result};
+use crate::index::Control;
+use crate::journal::control::SUFFIX as CONTROL;
 use crate::journal::mark;
-use crate::journal::pool::{BESIDE, Pool, is_journal_name};
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, fstat, openat, statat};
+use crate::journal::pool::{Pool, SUFFIX as JOURNAL, is_beside_name, is_journal_name};
+use crate::sys::{InternalFd, high_duplicate, openat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, statat};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString, OsStr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -23,6 +26,10 @@ pub(super) trait Visitor {
     fn journal(&mut self, place: &Place, name: &str);
     /// A regular file with a mark, after the journals of the `.famio/` beside it.
     fn marked(&mut self, folder: BorrowedFd<'_>, name: &CStr, path: &Path);
+    /// A file without a journal, with this journal's name, that has what a killed process left and is to stay.
+    fn leftover(&mut self, _place: &Place, _name: &str) {}
+    /// Control files without a journal beside them, and without an epoch that stays.
+    fn controls(&mut self, _place: &Place, _names: &[CString]) {}
     /// Something that could not be looked at.
     fn unexamined(&mut self, path: &Path, why: Error);
 }
@@ -30,7 +37,7 @@ pub(super) trait Visitor {
 /// A folder on the way down.
 struct Level {
     /// `None`: closed meanwhile.
-    folder: Option<OwnedFd>,
+    folder: Option<InternalFd>,
     /// Device and inode.
     key: (u64, u64),
     /// Bytes of its path.
@@ -46,7 +53,7 @@ pub(super) fn walk(root: &Path, visitor: &mut dyn Visitor) -> Result<()> {
     rustix::fs::stat(c"/proc/thread-self/fd").map_err(|e| Error::from(e).context("/proc/thread-self/fd"))?;
     let mut walk = Walk { path: root.as_os_str().as_bytes().to_vec(), levels: Vec::new(), visitor };
     match openat(CWD, root, FOLDER - OFlags::NOFOLLOW, Mode::empty()) {
-        Ok(folder) => walk.enter(folder, root.file_name().is_some_and(|name| name == BESIDE)),
+        Ok(folder) => walk.enter(folder, root.file_name().is_some_and(is_beside_name)),
         Err(e) => walk.unexamined(e),
     }
     while walk.step() {}
@@ -88,7 +95,7 @@ impl Walk<'_> {
         let depth = self.levels.len();
         let Some(level) = self.levels.last_mut() else { return false };
         self.path.truncate(level.path);
-        if level.folder.is_some() && level.folders.last().is_none_or(|name| name.as_bytes() != BESIDE.as_bytes()) {
+        if level.folder.is_some() && !level.folders.last().is_some_and(|name| is_beside(name)) {
             self.ask_for_marks();
         }
         let Some(level) = self.levels.last_mut() else { return false };
@@ -112,7 +119,7 @@ impl Walk<'_> {
         self.path.extend_from_slice(name.as_bytes());
         match opened {
             Ok(folder) => {
-                self.enter(folder, name.as_bytes() == BESIDE.as_bytes());
+                self.enter(folder, is_beside(&name));
                 // Those in the middle; the one above is the parent of what is looked at.
                 if depth > OPEN_MAX {
                     self.levels[depth - 2].folder = None;
@@ -132,13 +139,14 @@ impl Walk<'_> {
     }
 
     /// Lists a folder, whose path is the walk's, and shows its journals.
-    fn enter(&mut self, folder: OwnedFd, is_beside: bool) {
+    fn enter(&mut self, folder: InternalFd, is_pool: bool) {
         let key = match fstat(&folder) {
             Ok(stat) => (stat.st_dev, stat.st_ino),
             Err(e) => return self.unexamined(e),
         };
         let (mut folders, mut files, mut journals) = (Vec::new(), Vec::new(), Vec::new());
-        match Dir::read_from(&folder) {
+        let mut controls = Vec::new();
+        match crate::sys::list(&folder) {
             Err(e) => self.unexamined(e),
             Ok(entries) => {
                 for entry in entries {
@@ -167,6 +175,9 @@ impl Walk<'_> {
                     match (kind, name.to_str().ok().filter(|name| is_journal_name(name))) {
                         (FileType::Directory, _) => folders.push(name.to_owned()),
                         (_, Some(name)) => journals.push(name.to_owned()),
+                        (FileType::RegularFile, None) if name.to_bytes().ends_with(CONTROL.as_bytes()) => {
+                            controls.push(name.to_owned());
+                        }
                         (FileType::RegularFile, None) => files.push(name.to_owned()),
                         _ => {}
                     }
@@ -174,26 +185,32 @@ impl Walk<'_> {
             }
         }
         journals.sort_unstable();
+        controls.retain(|name| journal_of(name).is_some_and(|journal| journals.binary_search(&journal).is_err()));
+        let leftovers: Vec<_> =
+            controls.iter().filter(|name| has_kept_epoch(&folder, name)).filter_map(|name| journal_of(name)).collect();
         // `.famio/` first: what is recovered there has no mark any more.
-        folders.sort_unstable_by(|a, b| (is_dot(a), b).cmp(&(is_dot(b), a)));
+        folders.sort_unstable_by(|a, b| (is_beside(a), b).cmp(&(is_beside(b), a)));
         files.sort_unstable();
-        if !journals.is_empty() {
-            match self.place(&folder, is_beside) {
-                Ok(place) => journals.iter().for_each(|name| self.visitor.journal(&place, name)),
+        if !journals.is_empty() || !controls.is_empty() {
+            match self.place(&folder, is_pool) {
+                Ok(place) => {
+                    journals.iter().for_each(|name| self.visitor.journal(&place, name));
+                    leftovers.iter().for_each(|name| self.visitor.leftover(&place, name));
+                    self.visitor.controls(&place, &controls);
+                }
                 Err(e) => self.unexamined(e),
             }
         }
         self.levels.push(Level { folder: Some(folder), key, path: self.path.len(), folders, files });
     }
 
-    fn place(&self, folder: &OwnedFd, is_beside: bool) -> Result<Place> {
-        let duplicate = |fd| rustix::io::fcntl_dupfd_cloexec(fd, 0);
+    fn place(&self, folder: &InternalFd, is_beside: bool) -> Result<Place> {
         let parent = match self.levels.last().and_then(|level| level.folder.as_ref()) {
             _ if !is_beside => None,
-            Some(parent) => Some(duplicate(parent)?),
+            Some(parent) => Some(high_duplicate(parent.as_fd())?),
             None => Some(openat(folder, c"..", FOLDER, Mode::empty())?), // the walk begins here
         };
-        Ok(Place::new(Pool::of_folder(duplicate(folder)?, self.path().to_path_buf(), parent)))
+        Ok(Place::new(Pool::of_folder(high_duplicate(folder.as_fd())?, self.path().to_path_buf(), parent)))
     }
 
     fn ask_for_marks(&mut self) {
@@ -227,6 +244,20 @@ impl Walk<'_> {
     }
 }
 
-fn is_dot(name: &CStr) -> bool {
-    name.to_bytes() == BESIDE.as_bytes()
+/// The name of the journal beside which a control file lies.
+fn journal_of(control: &CStr) -> Option<String> {
+    let journal = control.to_str().ok()?.strip_suffix(CONTROL)?.to_owned() + JOURNAL;
+    is_journal_name(&journal).then_some(journal)
+}
+
+/// Whether an open epoch stays that a killed process has left.
+fn has_kept_epoch(folder: &InternalFd, control: &CStr) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let opened = openat(folder, control, flags, Mode::empty()).map_err(Error::from);
+    opened.is_ok_and(|opened| Control::new(opened).has_kept_epoch())
+}
+
+/// Whether it is a `.famio/`.
+fn is_beside(name: &CStr) -> bool {
+    is_beside_name(OsStr::from_bytes(name.to_bytes()))
 }

@@ -43,7 +43,7 @@ impl Passage {
 fn look(thread: u32) -> Seen {
     let open = |thread: u32| {
         let path = format!("/proc/self/task/{thread}/status");
-        rustix::fs::openat(CWD, &*path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        crate::sys::openat(CWD, &*path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
     };
     let mut text = [0u8; 4096];
     let read = open(thread).and_then(|status| rustix::io::read(&status, &mut text));

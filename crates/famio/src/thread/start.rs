@@ -16,7 +16,7 @@ pub(crate) fn may_start() -> bool {
 
 /// Starts a thread, on which no handler of the host's runs. Whether it did.
 pub(crate) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
-    if !may_start() {
+    if !may_start() || !has_room() {
         return false;
     }
     // No signal of the host's is to run its handler on a thread that the host does not know.
@@ -29,7 +29,19 @@ pub(crate) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
     started.is_ok()
 }
 
+/// Whether a thread finds memory of libc's when it begins: without it libc ends the process. Under a limit (`ulimit -v`) there may be
+/// room for its stack alone.
+fn has_room() -> bool {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+    const ROOM: usize = 4 << 20;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a new mapping where the kernel likes, which nobody uses.
+    unsafe {
+        mmap_anonymous(core::ptr::null_mut(), ROOM, ProtFlags::empty(), flags).and_then(|at| munmap(at, ROOM)).is_ok()
+    }
+}
+
 /// How many threads may share a piece of work that the caller waits for, of `most`.
 pub(crate) fn sharing(most: usize) -> usize {
-    if most > 1 && may_start() { most } else { 1 }
+    if most > 1 && may_start() && has_room() { most } else { 1 }
 }

@@ -5,12 +5,12 @@
 
 use super::common::{Opened, Scratch};
 use famio::recovery::{Options, Outcome, Report, Silent, Use, recover_path};
-use famio::{Durability, PolicyChoice, Settings};
+use famio::{Durability, OnKill, PolicyChoice, Settings};
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -114,17 +114,18 @@ const FILE: &str = "FAMIO_CRASH_FILE";
 const STEPS: &str = "FAMIO_CRASH_STEPS";
 const SETTINGS: &str = "FAMIO_CRASH_SETTINGS";
 const MAPS: &str = "FAMIO_CRASH_MAPS";
-/// With it the process says which thread does the steps, waits for a line before the first, and says when a SYNC is over.
+/// With it the process says which thread does the steps, waits for a line before the first, and says when a SYNC is over; with
+/// `on-kill = keep` also when a step is.
 pub const MEETS: &str = "FAMIO_CRASH_MEETS";
 
 fn settings_text(settings: &Settings) -> String {
-    let Settings { pool, durability, emulated, policy, journal_limit, require: _ } = settings;
+    let Settings { pool, durability, emulated, policy, journal_limit, require: _, on_kill } = settings;
     let pool = pool.as_ref().map_or(String::new(), |pool| pool.display().to_string());
-    format!("{policy:?},{emulated},{journal_limit},{durability:?},{pool}")
+    format!("{policy:?},{emulated},{journal_limit},{durability:?},{on_kill:?},{pool}")
 }
 
 fn settings_of(text: &str) -> Settings {
-    let words: Vec<&str> = text.splitn(5, ',').collect();
+    let words: Vec<&str> = text.splitn(6, ',').collect();
     let policy = match words[0] {
         "Undo" => PolicyChoice::Undo,
         "Redo" => PolicyChoice::Redo,
@@ -136,7 +137,8 @@ fn settings_of(text: &str) -> Settings {
         emulated: words[1] == "true",
         journal_limit: words[2].parse().unwrap(),
         durability: if words[3] == "Power" { Durability::Power } else { Durability::Process },
-        pool: (!words[4].is_empty()).then(|| PathBuf::from(words[4])),
+        on_kill: if words[4] == "Keep" { OnKill::Keep } else { OnKill::Rollback },
+        pool: (!words[5].is_empty()).then(|| PathBuf::from(words[5])),
         require: false,
     }
 }
@@ -178,6 +180,9 @@ pub fn child() {
                 std::io::stderr().write_all(b"ready\n").unwrap();
                 std::thread::sleep(std::time::Duration::from_secs(120));
             }
+        }
+        if meets && settings.on_kill == OnKill::Keep {
+            eprintln!("done");
         }
     }
     if let Ok(path) = std::env::var(MAPS) {
@@ -325,6 +330,20 @@ impl Crashed {
         let _ = fs::remove_file(arena(&self.path));
     }
 
+    /// What the killed process left in shared memory, and where that is named, to be put back after a `restore`.
+    pub fn arena(&self) -> [(PathBuf, Vec<u8>); 2] {
+        let control = super::common::arenas::control(&self.path).expect("it has a control file");
+        [control, arena(&self.path)].map(|path| (path.clone(), fs::read(path).unwrap()))
+    }
+
+    pub fn put_arena(&self, left: &[(PathBuf, Vec<u8>); 2]) {
+        use std::os::unix::fs::PermissionsExt;
+        for (path, bytes) in left {
+            fs::write(path, bytes).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+        }
+    }
+
     /// Opens it: an error, which must be one that leaves all as it is, or the right contents. Whether it was right.
     pub fn is_told_or_right(&self, journal: &[u8], what: &str) -> bool {
         let opened = Opened::try_new(&self.path, &self.settings);
@@ -389,13 +408,11 @@ pub fn is_stopped(outcome: &Outcome) -> bool {
 }
 
 pub fn journals(pool: &Path) -> Vec<PathBuf> {
-    fs::read_dir(pool).map_or(Vec::new(), |entries| entries.map(|entry| entry.unwrap().path()).collect())
+    let all = fs::read_dir(pool).into_iter().flatten().map(|entry| entry.unwrap().path());
+    all.filter(|path| path.extension().is_some_and(|end| end == "journal")).collect()
 }
 
-pub fn arena(path: &Path) -> PathBuf {
-    let stat = fs::metadata(path).unwrap();
-    PathBuf::from(format!("/dev/shm/famio-{:x}-{:x}.arena", stat.dev(), stat.ino()))
-}
+pub use super::common::arenas::arena;
 
 fn c_path(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).unwrap()

@@ -1,6 +1,8 @@
 //! What the tests of atomic files share.
 #![allow(dead_code)] // each test uses a part
 
+pub mod arenas;
+
 use famio::file::{Access, AtomicFile, UserBuf};
 use famio::{PolicyChoice, Settings};
 use std::ffi::CString;
@@ -50,12 +52,11 @@ impl Drop for Scratch {
 
 /// What killed processes left in shared memory for the files below a folder.
 fn forget_arenas(folder: &Path) {
-    use std::os::unix::fs::MetadataExt;
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         match entry.metadata() {
             Ok(stat) if stat.is_dir() => forget_arenas(&entry.path()),
-            Ok(stat) => {
-                let _ = std::fs::remove_file(format!("/dev/shm/famio-{:x}-{:x}.arena", stat.dev(), stat.ino()));
+            Ok(_) => {
+                let _ = std::fs::remove_file(arenas::arena(&entry.path()));
             }
             Err(_) => {}
         }

@@ -1,7 +1,7 @@
 //! What has to be in everybody's files.
 
 use crate::findings::Found;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
@@ -20,6 +20,8 @@ pub struct Past {
 pub struct Oracle {
     /// By name.
     pub files: BTreeMap<String, Past>,
+    /// Of which Famio has said that they are the kernel's, as long as the victim runs.
+    handed_back: BTreeSet<String>,
 }
 
 impl Oracle {
@@ -32,6 +34,23 @@ impl Oracle {
                 self.files.insert(file.into(), Past { done: hash.into(), may: Vec::new() });
             }
             _ => {}
+        }
+    }
+
+    /// Takes a message of Famio's.
+    pub fn hear_famio(&mut self, message: &str) {
+        if let Some((path, _)) = message.strip_prefix("famio: ").and_then(|text| text.split_once(": handed back")) {
+            let name = Path::new(path).file_name().unwrap_or_default();
+            self.handed_back.insert(name.to_string_lossy().into_owned());
+        }
+    }
+
+    /// The victim is gone. A plain file of one that was killed is as it was written last, which it has not said.
+    pub fn end(&mut self, killed: bool) {
+        for name in std::mem::take(&mut self.handed_back) {
+            if killed {
+                self.files.remove(&name);
+            }
         }
     }
 

@@ -151,8 +151,9 @@ impl<'a> Scene<'a> {
         let heard = ears.clone();
         let complains = std::thread::spawn(move || {
             for line in BufReader::new(err).split(b'\n').map_while(Result::ok) {
-                let mut heard = hear(&heard);
-                heard.messages.push_back(String::from_utf8_lossy(&line).into_owned());
+                let (mut heard, line) = (hear(&heard), String::from_utf8_lossy(&line).into_owned());
+                heard.oracle.hear_famio(&line);
+                heard.messages.push_back(line);
                 if heard.messages.len() > 20 {
                     heard.messages.pop_front();
                 }
@@ -278,6 +279,7 @@ impl<'a> Scene<'a> {
         let status = running.child.wait().map_err(|error| format!("wait: {error}"))?;
         running.readers.into_iter().for_each(|reader| drop(reader.join()));
         let killed = std::os::unix::process::ExitStatusExt::signal(&status) == Some(libc::SIGKILL);
+        hear(ears).oracle.end(killed);
         if let Some(crash) = Ended::Status(status).crash() {
             hear(ears).note(Found::new(format!("the victim: {crash}"), ""));
         } else if !killed && !status.success() {

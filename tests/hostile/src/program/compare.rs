@@ -148,6 +148,8 @@ pub fn end(space: &Space, case: &Case, famio: &Side, plain: &Side) -> Result<Opt
     }
     if case.left && !famio.board.strange {
         let mut left = space.empty_shm();
+        // Of a run whose processes ended at the same time: the next run sweeps it.
+        left.retain(|name| !name.starts_with("famio-run-"));
         if let Ok(inside) = std::fs::read_dir(famio.folder.join(".famio")) {
             left.push(".famio/".into());
             left.extend(inside.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()));

@@ -49,7 +49,8 @@ pub fn judge(space: &Space, case: &Case, only: &[u32], famio: &Side, plain: &Sid
         if removed.is_some_and(|at| allowed.synced.is_none_or(|synced| synced < at)) {
             continue;
         }
-        let told = famio.messages.contains(name.as_str()) || famio.board.mute || famio.board.jail;
+        // By the name that it had then.
+        let told = famio.messages.contains(&format!("atomic-{file}")) || famio.board.mute || famio.board.jail;
         if told && b.get(name).is_some_and(|(.., bytes)| *bytes == mine.2) {
             continue;
         }
@@ -118,7 +119,8 @@ fn allowed(entries: &[Entry], file: i8, case: &Case) -> Allowed {
     let from = synced.map_or(0, |at| at + 1);
     let mut empty = synced.is_none() && case.begins(file).is_none();
     for (at, entry) in entries.iter().enumerate().skip(from) {
-        if entry.kind == 2 && (entry.file == file || entry.file < 0) && done(entry) {
+        let may_commit = entry.kind == 2 && (entry.file == file || entry.file < 0) && done(entry);
+        if may_commit || (changes_rights(entry) && had_set_id(&entries[..at], file)) {
             limits.insert(at + 1);
         }
         empty |= entry.file == file && (entry.what.starts_with("unlink") || entry.what.starts_with("open"));
@@ -129,6 +131,15 @@ fn allowed(entries: &[Entry], file: i8, case: &Case) -> Allowed {
         empty: empty && synced.is_none_or(|_| replaced(entries, file, from)),
         synced,
     }
+}
+
+/// Before it, what has set-user-id bits is committed, so that it keeps them.
+fn changes_rights(entry: &Entry) -> bool {
+    ["setgroups", "setresgid", "setresuid", "seteuid", "chroot"].iter().any(|what| entry.what.starts_with(what))
+}
+
+fn had_set_id(entries: &[Entry], file: i8) -> bool {
+    entries.iter().any(|entry| entry.file == file && entry.what.contains("chmod") && entry.sum & 0o6000 != 0)
 }
 
 fn replaced(entries: &[Entry], file: i8, from: usize) -> bool {

@@ -60,8 +60,12 @@ pub fn together(setup: &Setup, seed: u64, maps: bool, processes: usize, rounds: 
             }
             let victim = run.random.below(processes as u64) as usize;
             let other = (victim + 1) % processes;
-            // Who has read it all relies on it: what goes is what the victim writes from here on.
+            // Who has read it all relies on it, and who gives up a lock hands over what it wrote to those who have come to the
+            // file since: what goes is what the victim writes from here on.
             agents[other].ask("compare").map_err(|why| format!("process {other}: {why}"))?;
+            if run.random.below(2) == 0 {
+                run.hand_over(&mut agents, victim, other)?;
+            }
             agents[other].ask("base")?;
             run.until_killed(&mut agents[victim]).map_err(|why| format!("process {victim}: {why}"))?;
             if run.random.below(4) == 0 {
@@ -142,6 +146,17 @@ impl Run<'_> {
     fn steps(&mut self, count: u64) -> String {
         let numbers: Vec<String> = (0..count).map(|_| self.random.below(1 << 40).to_string()).collect();
         format!("steps {}", numbers.join(" "))
+    }
+
+    /// The victim writes before the other looks, and after; then it gives up a lock.
+    fn hand_over(&mut self, agents: &mut [Agent], victim: usize, other: usize) -> Result<(), String> {
+        let [before, after] = [(); 2].map(|()| self.steps(3));
+        for (who, what) in
+            [(victim, &*before), (victim, "touch"), (other, "compare"), (victim, &*after), (victim, "lock")]
+        {
+            agents[who].ask(what).map_err(|why| format!("process {who}: {why}"))?;
+        }
+        Ok(())
     }
 
     /// Some steps, then more, in which the kernel kills it.

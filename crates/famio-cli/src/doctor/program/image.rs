@@ -6,6 +6,7 @@ use object::elf::{DF_1_PIE, DT_FLAGS_1, PT_DYNAMIC, PT_INTERP};
 use object::read::elf::{Dyn, ElfFile64, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol, SectionKind};
 use std::collections::BTreeSet;
+use std::io::Read;
 use std::path::Path;
 
 /// One file.
@@ -54,9 +55,14 @@ const LIBC: [&str; 12] = [
     "libc_malloc_debug.so",
 ];
 
+/// More of a file is not read, which may be a stranger's.
+const LONGEST: u64 = 1 << 30;
+
 /// Reads a file of this machine's class.
 pub fn read(path: &Path) -> Result<Image, String> {
-    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+    let mut bytes = Vec::new();
+    let file = crate::look::open(path).map_err(|error| error.to_string())?;
+    file.take(LONGEST).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     of(name, &bytes).map_err(|error| error.to_string())
 }

@@ -12,7 +12,6 @@ use image::Image;
 use names::Names;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Whether a path is a program, or a library that one loads, rather than a place for data.
@@ -22,7 +21,7 @@ pub fn is_one(path: &Path) -> bool {
     if !found.is_file() {
         return false;
     }
-    let Ok(file) = File::open(path) else { return false };
+    let Ok(file) = crate::look::open(path) else { return false };
     let executable = std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o111 != 0;
     match elf::read(&file) {
         Ok(Kind::NotElf) => {

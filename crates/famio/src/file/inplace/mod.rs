@@ -8,6 +8,8 @@ mod state;
 mod whole;
 mod write;
 
+pub(super) use state::State;
+
 use super::context::{Context, Engine, Part, Sealed, restore_times};
 use super::journal_name::Named;
 use crate::error::{Error, Result};
@@ -95,6 +97,10 @@ impl Engine for InPlace {
 
     fn finds_journal(&self, cx: Context<'_>) -> bool {
         !self.named.is_due() || super::journal_name::is_found(&self.journal, cx, true)
+    }
+
+    fn looks_for_journal(&self, cx: Context<'_>) -> bool {
+        super::journal_name::is_found(&self.journal, cx, true)
     }
 
     fn make_journal_anew(&self, cx: Context<'_>) -> Result<()> {

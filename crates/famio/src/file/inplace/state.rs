@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering;
 
 /// A block's entry as its cell has it. The cell's lock is held.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct State {
+pub(in crate::file) struct State {
     /// The number of entry and log block.
     pub entry: u32,
     pub kind: Kind,

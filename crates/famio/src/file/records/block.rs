@@ -133,7 +133,7 @@ impl Records {
     /// File bytes at or above this are not to be seen: above the size, or cut off.
     fn bounds(&self, cx: Context<'_>) -> u64 {
         let shared = cx.shared();
-        shared.physical.load(Ordering::Acquire).min(self.low.load(Ordering::Acquire)).min(shared.size())
+        shared.physical.load(Ordering::Acquire).min(cx.shared().file_end.load(Ordering::Acquire)).min(shared.size())
     }
 
     /// See [`Engine::copy_block`](crate::file::context::Engine::copy_block).

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 type Words = [AtomicU64; BLOCK / 8];
 
 /// Buffers begin at multiples of this: a cell names one by its offset divided by it.
-const UNIT: u64 = 64;
+pub(in crate::file) const UNIT: u64 = 64;
 
 fn words(cx: Context<'_>, number: u32) -> Option<&Words> {
     cx.arena.at::<Words>(u64::from(number) * UNIT)

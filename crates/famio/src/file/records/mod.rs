@@ -9,6 +9,8 @@ mod settle;
 mod state;
 
 pub(super) use attach::attach;
+pub(super) use buffers::UNIT;
+pub(super) use state::State;
 
 use super::background;
 use super::context::{Context, Engine, Part, Sealed, restore_times};
@@ -37,8 +39,6 @@ pub(crate) struct Records {
     granules: AtomicU64,
     /// The lowest size of the open epoch so far.
     cut: AtomicU64,
-    /// The lowest size since the file itself was last cut: file bytes above it are not the file's any more.
-    low: AtomicU64,
     /// Blocks of the open epoch, each once.
     open: Mutex<Vec<u64>>,
     settling: Mutex<Settling>,
@@ -69,7 +69,6 @@ impl Records {
             blocks: AtomicU64::new(0),
             granules: AtomicU64::new(0),
             cut: AtomicU64::new(size),
-            low: AtomicU64::new(u64::MAX),
             open: Mutex::new(Vec::new()),
             settling: Mutex::new(Settling::default()),
             appended: AtomicU64::new(0),
@@ -103,7 +102,7 @@ impl Records {
 
 impl Engine for Records {
     fn readable(&self, cx: Context<'_>) -> u64 {
-        cx.shared().physical.load(Ordering::Acquire).min(self.low.load(Ordering::Acquire))
+        cx.shared().physical.load(Ordering::Acquire).min(cx.shared().file_end.load(Ordering::Acquire))
     }
 
     unsafe fn copy_block(&self, cx: Context<'_>, cell: &Cell, part: Part) -> Result<()> {
@@ -128,7 +127,7 @@ impl Engine for Records {
 
     fn cut(&self, cx: Context<'_>, size: u64) -> Result<()> {
         self.cut.fetch_min(size, Ordering::Relaxed);
-        self.low.fetch_min(size, Ordering::Release);
+        cx.shared().file_end.fetch_min(size, Ordering::Release);
         self.drop_above(cx, size)
     }
 
@@ -136,6 +135,10 @@ impl Engine for Records {
         let is_due = self.named.is_due();
         // Where nothing is to be committed it is no news that the journal is gone.
         !is_due && cx.shared().dirty.load(Ordering::Acquire) == 0 || is_found(&self.live, cx, is_due)
+    }
+
+    fn looks_for_journal(&self, cx: Context<'_>) -> bool {
+        is_found(&self.live, cx, true)
     }
 
     fn make_journal_anew(&self, cx: Context<'_>) -> Result<()> {

@@ -134,8 +134,8 @@ impl Records {
 
     /// A committed cut reaches the file before anything is stored above it. Whether there was one.
     fn apply_cut(&self, cx: Context<'_>) -> Result<bool> {
-        let low = self.low.load(Ordering::Acquire);
         let shared = cx.shared();
+        let low = shared.file_end.load(Ordering::Acquire);
         if low == u64::MAX {
             return Ok(false);
         }
@@ -147,7 +147,7 @@ impl Records {
         let top = cx.home.forget_reserved(shared.physical.load(Ordering::Acquire));
         self.reserve_waiting(cx, low, top)?;
         // A new cut may have come since: it stays.
-        let _ = self.low.compare_exchange(low, u64::MAX, Ordering::AcqRel, Ordering::Relaxed);
+        let _ = shared.file_end.compare_exchange(low, u64::MAX, Ordering::AcqRel, Ordering::Relaxed);
         Ok(true)
     }
 

@@ -11,7 +11,7 @@ const OPEN: usize = 1;
 
 /// A cell as this engine reads it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct State {
+pub(in crate::file) struct State {
     /// The buffer, if there is one.
     pub buffer: Option<u32>,
     /// Granules that live in it.

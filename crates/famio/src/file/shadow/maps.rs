@@ -10,9 +10,9 @@ use crate::file::atomic::{AtomicFile, PLAIN};
 use crate::file::process::disowned;
 use crate::index::KERNELS;
 use crate::map::ahead::Ahead;
-use crate::sys::{check, syscall};
+use crate::sys::{InternalFd, check, syscall};
 use core::sync::atomic::Ordering;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 /// What `mmap(2)` was asked for.
@@ -97,7 +97,11 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
         return Err(disowned()); // its memory is the parent's
     }
     let _kept = file.turns.keep();
-    file.arrive()?;
+    match file.arrive() {
+        // Who may only read the file sees what the kernel has, as a program without this library does.
+        Err(e) if file.is_mere_reader(&e) => return Ok(Mapped::At(request.carry_out(request.fd)?)),
+        arrived => arrived?,
+    }
     file.join_shadow()?;
     file.look_after_dead()?;
     if file.shadow().is_none() && !(request.is_shared() && request.range(0, file, false).stores) {
@@ -108,7 +112,7 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
             file.turns.door.set_maps(KERNELS, true);
         }
         let is_plain = file.state.load(Ordering::Acquire) == PLAIN && file.shadow().is_none();
-        if is_plain && file.turns.is_quiet().is_some() && file.turns.door.shadow().is_none() {
+        if is_plain && file.quiet().is_some() && file.turns.door.shadow().is_none() {
             let start = request.carry_out(request.fd)?;
             if request.is_shared() {
                 let mut range = request.range(start, file, false);
@@ -161,7 +165,7 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
 }
 
 /// The bytes that a private map is to show, in memory of its own.
-fn snapshot(file: &AtomicFile, request: &MapRequest) -> Result<OwnedFd> {
+fn snapshot(file: &AtomicFile, request: &MapRequest) -> Result<InternalFd> {
     let size = file.size();
     let start = request.offset as u64;
     let end = start.saturating_add(request.length as u64).min(size);

@@ -15,7 +15,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fs::{MemfdFlags, OFlags, SeekFrom};
 use rustix::io::Errno;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::OnceLock;
 
 pub(super) const PAGE: usize = 4096;
@@ -47,7 +47,7 @@ impl Shadow {
     /// An empty one of this process's own. `ENOMEM`: the file takes too much of this machine's memory.
     pub(super) fn own(size: u64) -> Result<Self> {
         check_size(size)?;
-        Self::of(high_duplicate(new_memory(size)?.as_fd())?, Size::Own(AtomicU64::new(size)), None, size)
+        Self::of(new_memory(size)?, Size::Own(AtomicU64::new(size)), None, size)
     }
 
     /// That of a file which processes share, as the size says that they share.
@@ -172,12 +172,12 @@ impl Shadow {
     }
 
     /// A descriptor of the memory, as the map that is made of it may be used.
-    pub(super) fn descriptor(&self, writable: bool) -> Result<OwnedFd> {
+    pub(super) fn descriptor(&self, writable: bool) -> Result<InternalFd> {
         let access = if writable { OFlags::RDWR } else { OFlags::RDONLY };
         match open_again(self.memory()?.as_fd(), access) {
             Ok(fd) => Ok(fd),
             // Without /proc: the kernel then does not refuse a later mprotect(PROT_WRITE) of a map that may not have it.
-            Err(_) => Ok(rustix::io::fcntl_dupfd_cloexec(self.memory()?, 0)?),
+            Err(_) => Ok(high_duplicate(self.memory()?.as_fd())?),
         }
     }
 }
@@ -224,9 +224,10 @@ pub(super) fn next_data(memory: impl AsFd, at: u64) -> Result<Option<u64>> {
 }
 
 /// Memory of `size` bytes, which costs nothing as long as nothing is stored in it.
-pub(super) fn new_memory(size: u64) -> Result<OwnedFd> {
-    let _standard = crate::sys::internal::occupy_standard();
-    let memory = rustix::fs::memfd_create(c"famio-shadow", MemfdFlags::CLOEXEC)?;
+pub(super) fn new_memory(size: u64) -> Result<InternalFd> {
+    let memory = crate::sys::internal::make("/memfd:famio-shadow", || {
+        rustix::fs::memfd_create(c"famio-shadow", MemfdFlags::CLOEXEC)
+    })?;
     rustix::fs::ftruncate(&memory, size)?;
     Ok(memory)
 }

@@ -48,10 +48,12 @@ impl Notes {
         }
         use rustix::mm::{Advice, MapFlags, ProtFlags};
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        crate::sys::address_space::take(len);
         // SAFETY: a new mapping at an address of the kernel's choice.
         let base = unsafe {
             let base =
-                rustix::mm::mmap_anonymous(core::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags)?;
+                rustix::mm::mmap_anonymous(core::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags)
+                    .inspect_err(|_| crate::sys::address_space::give(len))?;
             // A note in a place of its own is not to take two megabytes.
             let _ = rustix::mm::madvise(base, len, Advice::LinuxNoHugepage);
             base.cast()
@@ -157,6 +159,7 @@ impl Drop for Notes {
     fn drop(&mut self) {
         // SAFETY: our mapping, which nobody uses any more.
         let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
+        crate::sys::address_space::give(self.len);
     }
 }
 

@@ -1,5 +1,5 @@
 //! A shadow that all processes share which have the file open: what one stores in its map all see at once, and the turn may
-//! change hands while the file is mapped. It lies in `/dev/shm`, beside the file's door; without room there a shadow is the
+//! change hands while the file is mapped. It lies in `/dev/shm`, named by the file's control file; without room there a shadow is the
 //! process's own, and nobody else can use the file meanwhile.
 //!
 //! While it is there it has the file's bytes as they are now: what is committed, what is open, by whomever, and what was stored
@@ -13,14 +13,14 @@
 use super::memory::{PIECE, Shadow, check_size, next_data};
 use super::{ranges, sides};
 use crate::error::{Error, Result};
-use crate::file::UserBuf;
 use crate::file::atomic::{AtomicFile, PLAIN};
 use crate::file::session::Session;
+use crate::file::{UserBuf, shared_memory};
 use crate::index::{KERNELS, STORES};
 use crate::rule::{Rule, holds};
-use crate::sys::{InternalFd, internal, read_at, write_at};
+use crate::settings::OnKill;
+use crate::sys::{read_at, write_at};
 use core::sync::atomic::Ordering;
-use rustix::fs::{CWD, Mode, OFlags};
 use rustix::time::Timespec;
 
 /// What is left free in `/dev/shm`, in bytes, besides as much again as the file has: for its growth, arenas, and what travels. Without
@@ -33,10 +33,6 @@ const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// take long on a machine that has much to do.
 const SOON_LOOKS: u32 = 500;
 const SOON: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000 };
-
-fn open(path: &str, flags: OFlags) -> Result<InternalFd> {
-    internal::open(CWD, path, OFlags::RDWR | OFlags::NOFOLLOW | flags, Mode::RUSR | Mode::WUSR)
-}
 
 fn has_room(size: u64) -> bool {
     rustix::fs::statvfs(c"/dev/shm")
@@ -88,8 +84,7 @@ impl AtomicFile {
         }
         let door = &self.turns.door;
         let number = door.begin_shadow();
-        let memory = open(&door.shadow_path(number), OFlags::CREATE | OFlags::EXCL)?;
-        self.fds.with(false, |like| crate::index::own_like(&memory, &rustix::fs::fstat(&memory)?, like))?;
+        let memory = shared_memory::make(&self.fds, door, &door.shadow_path(number))?;
         rustix::fs::ftruncate(&memory, size)?;
         let shared = door.shared_size()?;
         shared.word().store(size, Ordering::Release);
@@ -117,7 +112,7 @@ impl AtomicFile {
             if let Some(shadow) = self.shadow().filter(|shadow| shadow.number() == Some(number)) {
                 return Ok(Some(shadow));
             }
-            let joined = open(&door.shadow_path(number), OFlags::empty())
+            let joined = shared_memory::open(&self.fds, &door.shadow_path(number))
                 .and_then(|memory| Shadow::shared(memory, door.shared_size()?, number));
             match joined {
                 Ok(made) => {
@@ -246,7 +241,7 @@ impl AtomicFile {
     /// In a session, under the lock: what somebody stored who died is undone in the shadow, or left to be found.
     pub(in crate::file) fn leave_dead_stores(&self, shadow: &Shadow) -> Result<()> {
         let door = &self.turns.door;
-        if door.anybody_stores() {
+        if door.anybody_stores() || self.settings.on_kill == OnKill::Keep {
             door.leave_unknown_stores();
         } else {
             let size = self.size();
@@ -260,7 +255,7 @@ impl AtomicFile {
 
     /// The shadow has what is committed and what travels: where it differs, it is changed. With the turn, and without a session.
     fn refill(&self, shadow: &Shadow) -> Result<()> {
-        let epoch = self.turns.travelling()?;
+        let epoch = self.turns.travelling(&self.fds)?;
         self.fds.with(false, |fd| {
             let committed = rustix::fs::fstat(fd)?.st_size as u64;
             let size = epoch.size(committed);

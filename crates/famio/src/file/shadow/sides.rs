@@ -6,11 +6,12 @@ use super::ranges::{self, MappedRange};
 use crate::error::Result;
 use crate::file::UserBuf;
 use crate::file::atomic::AtomicFile;
+use crate::sys::InternalFd;
 use core::sync::atomic::Ordering;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 
 /// Maps of the file itself become maps of its shadow, which has the same bytes.
-pub(super) fn replace(key: (u64, u64), descriptor: impl Fn(bool) -> Result<OwnedFd>) -> Result<()> {
+pub(super) fn replace(key: (u64, u64), descriptor: impl Fn(bool) -> Result<InternalFd>) -> Result<()> {
     let mut ranges = ranges::lock();
     for range in ranges.of(key).filter(|range| !range.shadow) {
         let memory = descriptor(range.may_store)?;

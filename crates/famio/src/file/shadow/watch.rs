@@ -5,10 +5,10 @@
 use super::memory::PAGE;
 use super::ranges::MappedRange;
 use crate::error::{Error, Result};
-use crate::sys::{InternalFd, check, high_duplicate, syscall};
+use crate::sys::{InternalFd, check, syscall};
 use core::ops::Range;
 use rustix::fs::{CWD, Mode, OFlags};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 
 /// Entries of `pagemap` that are read at a time.
@@ -51,18 +51,14 @@ fn watch() -> Option<&'static Watch> {
 impl Watch {
     fn open() -> Result<Self> {
         let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize | uffd::USER_MODE_ONLY;
-        // SAFETY: no memory is passed; the descriptor is nobody else's.
-        let faults = unsafe {
-            let fd = check(syscall(libc::SYS_userfaultfd, [flags, 0, 0, 0, 0, 0]))?;
-            OwnedFd::from_raw_fd(fd as i32)
-        };
-        let watch = Self {
-            faults: high_duplicate(faults.as_fd())?,
-            pagemap: high_duplicate(
-                rustix::fs::openat(CWD, c"/proc/self/pagemap", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?
-                    .as_fd(),
-            )?,
-        };
+        let faults = crate::sys::internal::make("anon_inode:[userfaultfd]", || {
+            // SAFETY: no memory is passed; the descriptor is nobody else's.
+            check(unsafe { syscall(libc::SYS_userfaultfd, [flags, 0, 0, 0, 0, 0]) })
+                .map(|fd| unsafe { OwnedFd::from_raw_fd(fd as i32) })
+                .map_err(|error| rustix::io::Errno::from_raw_os_error(error.errno()))
+        })?;
+        let pagemap = crate::sys::openat(CWD, c"/proc/self/pagemap", OFlags::RDONLY, Mode::empty())?;
+        let watch = Self { faults, pagemap };
         watch.control(uffd::DO_API, &mut [uffd::API, uffd::FEATURES, 0])?;
         Ok(watch)
     }
@@ -162,6 +158,7 @@ mod tests {
     use super::*;
     use crate::map::Mapping;
     use crate::pmem::Domain;
+    use std::os::fd::AsFd;
 
     const SIZE: u64 = 16 * PAGE as u64;
 

@@ -5,7 +5,7 @@ use super::{LOOKS, PATIENCE};
 use crate::error::Result;
 use crate::file::UserBuf;
 use crate::file::atomic::{AtomicFile, PLAIN};
-use crate::index::{Positions, SESSION};
+use crate::index::{MOVED, Positions, SESSION};
 use crate::sys::read_at;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ impl AtomicFile {
     pub(super) fn beside<T>(&self, mut work: impl FnMut(&Travelling, u64) -> Result<T>) -> Result<Option<T>> {
         Self::may_lock()?;
         if !self.turns.door.is_here() {
-            self.arrive()?;
+            self.look()?;
             return Ok(None); // to be looked at in the usual way
         }
         let door = &self.turns.door;
@@ -27,8 +27,12 @@ impl AtomicFile {
                 return Ok(None);
             }
             let (state, given) = (door.state(), door.given());
+            if state & MOVED != 0 {
+                self.arrive_at_its_place(&mut self.inner())?;
+                return Ok(None);
+            }
             if state & SESSION == 0 {
-                let mut epoch = match self.turns.travelling() {
+                let mut epoch = match self.turns.travelling(&self.fds) {
                     Err(e) if door.state() == state => return Err(e),
                     Err(_) => continue, // it went on while we read it
                     Ok(epoch) => epoch,
@@ -114,13 +118,15 @@ impl AtomicFile {
         Ok(read)
     }
 
-    /// The lock of this file's positions that other processes share with this one.
+    /// The lock of this file's positions that other processes share with this one. `None`: this process may only read the file.
     ///
     /// # Errors
     /// `EDEADLK`: another process does not give it. Those of coming to the file's door.
-    pub(crate) fn lock_positions(&self) -> Result<Positions<'_>> {
-        self.arrive()?;
-        self.turns.door.lock_positions()
+    pub(crate) fn lock_positions(&self) -> Result<Option<Positions<'_>>> {
+        match self.arrive() {
+            Err(e) if self.is_mere_reader(&e) => Ok(None),
+            arrived => arrived.and_then(|()| self.turns.door.lock_positions()).map(Some),
+        }
     }
 
     /// The size that all processes have given the file, without a turn. `None`: this process has one now.

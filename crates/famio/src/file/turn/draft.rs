@@ -28,6 +28,10 @@ impl Session {
             None
         } else {
             let draft = self.draft(fds)?;
+            if !self.engine.looks_for_journal(cx) {
+                // The file goes back to what is committed by it.
+                self.moving(|| self.engine.make_journal_anew(cx))?;
+            }
             self.engine.abandon();
             Some(draft)
         };
@@ -66,6 +70,7 @@ impl Session {
             }
             pieces.push((offset, piece));
         }
-        Ok(Draft { low: shared.turn_low.load(Ordering::Acquire).min(size), size, pieces })
+        let turn_low = shared.turn_low.load(Ordering::Acquire);
+        Ok(Draft { low: turn_low.min(size), size, pieces, epoch_low: low.min(size) })
     }
 }

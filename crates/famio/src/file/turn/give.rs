@@ -1,12 +1,13 @@
 //! Giving the turn: the session ends, and what is not committed is sent on its way; or all is committed, by the last to leave.
 
-use super::travel::Draft;
+use super::travel::{Draft, Travelling};
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
 use crate::file::session::{OldSession, Session};
 use crate::file::{Access, shadow};
 use crate::index::{Claim, LIVES};
 use crate::recovery;
+use crate::settings::OnKill;
 use crate::sys::{monotonic_now, read_at};
 use core::sync::atomic::Ordering;
 use std::os::fd::AsRawFd;
@@ -81,7 +82,10 @@ impl AtomicFile {
             self.end_session(inner)
         };
         match ended {
-            Ok(()) => self.release_claim(inner),
+            Ok(()) => {
+                door.count_hand_over();
+                self.release_claim(inner);
+            }
             Err(_) => {
                 door.set_stuck(rustix::process::getpid().as_raw_nonzero().get() as u32);
                 door.give(); // who waits is to see that
@@ -164,14 +168,22 @@ impl AtomicFile {
     pub(super) fn send_off(&self, inner: &mut Inner, draft: &Draft) -> Result<()> {
         let Some(claim) = inner.claim.as_mut() else { return Err(Error::new(libc::EIO)) };
         let turns = &self.turns;
-        self.be_seen(); // by who has what travels
-        let mut epoch = turns.travelling()?;
+        self.be_seen(); // by processes that take up what travels
+        if self.settings.on_kill == OnKill::Keep {
+            // It travels before the file goes back: at no moment is it in memory of this process alone.
+            turns.send(&self.fds, &Travelling::kept(draft.all()), true)?;
+            self.fds.with(true, |fd| recovery::at_open(fd, true, claim, &self.settings))?;
+            turns.all_own();
+            turns.door.set_session(false);
+            return Ok(());
+        }
+        let mut epoch = turns.travelling(&self.fds)?;
         self.fds.with(true, |fd| {
             recovery::at_open(fd, true, claim, &self.settings)?;
             let committed = rustix::fs::fstat(fd)?.st_size as u64;
             epoch.add(turns.door.me(), draft, committed, |offset, piece| read_at(fd, offset, piece).map(drop))
         })?;
-        turns.send(&epoch)?;
+        turns.send(&self.fds, &epoch, false)?;
         turns.all_own();
         turns.door.set_session(false);
         Ok(())
@@ -232,7 +244,7 @@ impl AtomicFile {
             }
             // Nobody else is there to commit what travels. A reader does it as it would recover the file.
             if own.is_none() && !self.fds.has_writable() {
-                own = self.fds.with(false, recovery::writable).and_then(crate::sys::InternalFd::adopt).ok();
+                own = self.fds.with(false, recovery::writable).ok();
                 own.iter().for_each(|own| self.fds.add(own.as_raw_fd(), Access::Write));
                 if own.is_some() {
                     continue;

@@ -27,7 +27,7 @@ impl AtomicFile {
         }
         let left = self.hand_over()?;
         if self.turns.door.has_come() {
-            self.fds.with(false, |fd| self.turns.door.die_and_come(fd))?;
+            self.turns.door.die_and_come()?;
         }
         Ok(left)
     }

@@ -9,19 +9,26 @@ mod beside;
 mod draft;
 mod give;
 mod lab;
+mod leftover;
 mod mind;
+mod place;
 mod rely;
 mod take;
 mod travel;
+mod unattached;
 
-use crate::error::Result;
-use crate::index::{Door, SESSION, Shared, TRAVELS, Writer, also};
+use super::{Descriptors, shared_memory};
+use crate::error::{Error, Result};
+use crate::index::{Door, MOVED, SESSION, Shared, Sort, TRAVELS, Writer, also};
 use crate::sys::monotonic_now;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+pub(crate) use leftover::commit_leftover;
+pub(crate) use place::regain_places;
 use rustix::time::Timespec;
 pub(super) use travel::Draft;
 use travel::Travelling;
+use unattached::Unattached;
 
 /// How long one who waits for the turn sleeps before it looks again: nobody is told of a death.
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
@@ -58,6 +65,9 @@ pub(super) struct Turns {
     /// Maps of the kernel's file that are being made.
     mapping: AtomicU32,
     others: crate::thread::Mutex<Vec<(Range<u64>, Writer)>>,
+    unattached: Unattached,
+    /// What a killed process left has stayed, and this process has seen to it.
+    has_kept: AtomicBool,
 }
 
 impl Turns {
@@ -77,17 +87,19 @@ impl Turns {
             kept: AtomicU32::new(0),
             mapping: AtomicU32::new(0),
             others: crate::thread::Mutex::default(),
+            unattached: Unattached::default(),
+            has_kept: AtomicBool::new(false),
         }
     }
 
-    /// Whether the file is as it was committed last, and nobody's turn changes it.
+    /// Whether the file is as it was committed last, and nobody's turn changes it. This process is attached to the control file.
     #[inline]
-    pub fn is_quiet(&self) -> Option<u64> {
+    fn is_quiet(&self) -> Option<u64> {
         if !self.door.has_come() {
             return None;
         }
         let state = self.door.state();
-        (state & (SESSION | TRAVELS) == 0).then_some(state)
+        (state & (SESSION | TRAVELS | MOVED) == 0).then_some(state)
     }
 
     /// Whether this process knows of a session, of somebody, or of an epoch that travels.
@@ -95,9 +107,14 @@ impl Turns {
         self.door.has_come() && self.is_quiet().is_none()
     }
 
+    /// Whether an epoch travels. This process is attached to the control file.
+    pub fn is_travelling(&self) -> bool {
+        self.door.state() & TRAVELS != 0
+    }
+
     /// Whether nothing has changed since [`is_quiet`](Self::is_quiet).
     #[inline]
-    pub fn still(&self, quiet: u64) -> bool {
+    fn still(&self, quiet: u64) -> bool {
         core::sync::atomic::fence(Ordering::Acquire);
         self.door.state() == quiet
     }
@@ -154,19 +171,28 @@ impl Turns {
         self.since.store(now, Ordering::Relaxed);
     }
 
-    pub fn travelling(&self) -> Result<Travelling> {
-        self.door.epoch().map_or(Ok(Travelling::default()), |path| Travelling::load(&path))
+    /// What travels; `fds` lead to the file.
+    pub fn travelling(&self, fds: &Descriptors) -> Result<Travelling> {
+        let Some(path) = self.door.epoch() else { return Ok(Travelling::default()) };
+        let failed = |e: Error| e.context(format_args!("reading {path}, the open epoch between two processes' turns"));
+        shared_memory::open(fds, &path).and_then(Travelling::load).map_err(failed)
     }
 
-    /// The epoch travels from here, or there is nothing of it. By who has the turn.
-    fn send(&self, epoch: &Travelling) -> Result<()> {
+    /// Sends the epoch off, or forgets it if it is empty. This process has the turn. `is_whole`: it has all that is not committed,
+    /// though a session, or what is left of one, says that it is still here.
+    fn send(&self, fds: &Descriptors, epoch: &Travelling, is_whole: bool) -> Result<()> {
         if epoch.changes.is_empty() {
             self.door.forget_epoch();
             return Ok(());
         }
         let number = self.door.begin_epoch();
-        epoch.store(&self.door.epoch_path(number))?;
-        self.door.set_epoch(number);
+        let path = self.door.epoch_path(number);
+        let stored = shared_memory::make(fds, &self.door, &path).and_then(|file| epoch.store(file));
+        if let Err(e) = stored {
+            let _ = rustix::fs::unlinkat(rustix::fs::CWD, &*path, rustix::fs::AtFlags::empty());
+            return Err(e.context(format_args!("writing {path}, the open epoch between two processes' turns")));
+        }
+        self.door.set_epoch(number, Sort { is_kept: epoch.is_kept(), is_whole });
         Ok(())
     }
 

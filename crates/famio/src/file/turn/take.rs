@@ -7,11 +7,14 @@ use crate::file::also::doing;
 use crate::file::atomic::{AtomicFile, Inner};
 use crate::file::session::Session;
 use crate::file::{UserBuf, shadow};
-use crate::index::{Claim, LIVES, SESSION, Standing, TRAVELS, Writer, also, owner};
+use crate::index::{Claim, LIVES, SESSION, Standing, TRAVELS, Writer, also};
+use crate::journal::{control, path_of};
 use crate::recovery;
-use crate::sys::monotonic_now;
+use crate::settings::OnKill;
+use crate::sys::{monotonic_now, open_again};
 use core::sync::atomic::Ordering;
-use std::os::fd::BorrowedFd;
+use rustix::fs::OFlags;
+use std::os::fd::{AsFd, BorrowedFd};
 
 impl AtomicFile {
     /// Takes the file's turn, if this process does not have it: waits for who has it. The file is as it was committed last
@@ -44,44 +47,84 @@ impl AtomicFile {
         self.catch_up(inner)
     }
 
-    /// Comes to the file's door: not at its open, which is to cost little, but before this process first looks at it.
+    /// Comes to the file's door, and makes its control file if there is none: before this process changes anything, or maps the
+    /// file.
+    ///
+    /// # Errors
+    /// `EACCES`: it may not write the file, or not its folder. `EIO`: the control file was removed while others had written.
     pub(in crate::file) fn arrive(&self) -> Result<()> {
-        let is_new = !self.turns.door.is_here();
+        let door = &self.turns.door;
+        let is_new = !door.is_here();
         if is_new {
-            let come = || self.fds.with(false, |fd| self.turns.door.come(fd, || self.has_left(fd)));
-            self.check_limit_of_door().and_then(|()| come()).map_err(|e| self.leave_unseen(e))?;
+            let come = |fd: BorrowedFd<'_>| {
+                let open = || control::find_or_make(fd, self.settings.pool.as_deref());
+                door.come(open, || self.has_left(fd))
+            };
+            let come = || self.fds.with(false, come);
+            let come_by_a_name = || match come() {
+                Err(e) if e.errno() == libc::ESTALE && (self.fds.prefer_named() || self.fds.park_named()) => come(),
+                come => come,
+            };
+            self.check_limit_of_door().and_then(|()| come_by_a_name()).map_err(|e| self.leave_unseen(e))?;
         }
-        if self.turns.door.state() & SESSION != 0 && (is_new || !LIVES.are_kept()) {
+        if door.state() & SESSION != 0 && (is_new || !LIVES.are_kept()) {
             crate::file::background::look(); // to see its end
         }
         Ok(())
     }
 
-    /// Whether a process that died has left something: a journal, or an arena alone, which goes with the claim.
+    /// Whether this process is alone at the file's door, and a child of it could not come there: it has another root by now, or
+    /// is another user.
+    pub(crate) fn is_out_of_childs_reach(&self) -> bool {
+        let Some(control) = self.turns.door.control() else { return false };
+        let can_come = || open_again(control.as_fd(), OFlags::RDWR).is_ok() && self.fds.with(false, path_of).is_ok();
+        !can_come() && !self.turns.door.has_others()
+    }
+
+    /// Whether a journal is there, or a mark.
+    fn has_journal(&self, fd: BorrowedFd<'_>) -> Result<bool> {
+        Ok(!recovery::is_ordinary(fd, &self.settings)?)
+    }
+
+    /// Whether a process that died has left a journal. By the first one at a control file.
+    ///
+    /// # Errors
+    /// `EBUSY`: the process lives, and its control file was removed.
     fn has_left(&self, fd: BorrowedFd<'_>) -> Result<bool> {
-        Ok(Claim::has_file(self.device, self.inode) || !recovery::is_ordinary(fd, &self.settings)?)
+        if !self.has_journal(fd)? {
+            return Ok(false);
+        }
+        if recovery::is_in_session(fd, &self.settings) { Err(recovery::in_session()) } else { Ok(true) }
     }
 
     /// Of a file that is being opened: what one who died has left, unless somebody is at it.
     pub(in crate::file) fn recover_if_left(&self) -> Result<()> {
-        let has_left = |fd: BorrowedFd<'_>| Ok(self.has_left(fd));
-        if !self.fds.with(false, has_left)?.unwrap_or(true) {
+        let has_journal = |fd: BorrowedFd<'_>| Ok(self.has_journal(fd));
+        if !self.fds.with(false, has_journal)?.unwrap_or(true) {
             return Ok(());
         }
-        let come = || self.fds.with(false, |fd| self.turns.door.come(fd, || Ok(true)));
-        if let Err(e) = self.check_limit_of_door().and_then(|()| come()) {
+        let come = |fd: BorrowedFd<'_>| {
+            let open = || control::find_or_make(fd, self.settings.pool.as_deref());
+            self.turns.door.come(open, || self.has_left(fd)).map_err(|e| match recovery::look(fd, &self.settings) {
+                Err(conflict) if conflict.errno() == libc::EIO => conflict, // its pool is gone, say
+                _ => e,
+            })
+        };
+        if let Err(e) = self.check_limit_of_door().and_then(|()| self.fds.with(false, come)) {
             let error = self.leave_unseen(e);
             return if self.is_demoted() { Ok(()) } else { Err(error) };
         }
         if self.turns.door.state() & SESSION == 0 {
             return Ok(());
         }
-        self.recover_the_dead(&mut self.inner()).map(drop)
+        let recovered = self.recover_the_dead(&mut self.inner());
+        recovered.map(|_| self.commit_kept())
     }
 
     /// Takes the claim, if nobody has it. Whether it did.
     fn try_turn(&self, inner: &mut Inner) -> Result<bool> {
-        inner.claim = self.fds.with(false, |fd| Claim::try_take(fd, self.device, self.inode))?;
+        let control = self.turns.door.control().ok_or(Error::new(libc::EBUSY))?;
+        inner.claim = Claim::try_take(control)?;
         if inner.claim.is_some() {
             inner.arena = None; // that of an earlier claim
         }
@@ -100,7 +143,8 @@ impl AtomicFile {
     }
 
     pub(in crate::file) fn in_use(&self) -> Error {
-        let who = owner(self.device, self.inode).map_or("another process".into(), |pid| format!("process {pid}"));
+        let owner = self.turns.door.control().and_then(|control| control.owner());
+        let who = owner.map_or("another process".into(), |pid| format!("process {pid}"));
         let path = self.path.to_string_lossy();
         let what =
             format!("{path}: in use as an atomic file by {who}, which has it handed back, or mapped, or does not run");
@@ -122,30 +166,34 @@ impl AtomicFile {
         let Some(claim) = inner.claim.as_mut() else { return Ok(()) };
         let dead = door.dead();
         let mut lost = door.state() & SESSION != 0 || !dead.is_empty();
+        let mut keeps = self.settings.on_kill == OnKill::Keep;
         if door.state() & SESSION != 0 {
             let writable = self.fds.has_writable();
-            self.fds.with(writable, |fd| {
-                if recovery::commits_since_attach(fd, claim, &self.settings)? > 0 {
-                    door.forget_epoch(); // before the journal is gone, which says so
-                }
-                recovery::at_open(fd, writable, claim, &self.settings)
-            })?;
+            let commits = |fd: BorrowedFd<'_>| recovery::commits_since_attach(fd, claim, &self.settings);
+            if self.fds.with(writable, commits)? > 0 && !door.has_whole_epoch() {
+                door.forget_epoch(); // before the journal is gone, which says so
+            }
+            if !is_kept {
+                keeps |= self.keep_leftover(claim)?; // before the file goes back
+            }
+            self.fds.with(writable, |fd| recovery::at_open(fd, writable, claim, &self.settings))?;
             self.plain.forget_size();
             door.set_session(false);
         }
         if door.state() & TRAVELS != 0 {
-            let mut epoch = self.turns.travelling()?;
+            let mut epoch = self.turns.travelling(&self.fds)?;
             if epoch.roll_back(|writer| door.standing(writer)) {
-                self.turns.send(&epoch)?;
+                self.turns.send(&self.fds, &epoch, false)?;
                 lost = true;
             }
         }
-        if lost && !is_kept {
+        if lost && !is_kept && !(keeps && door.has_dead_stores()) {
             self.mend_shadow()?;
         } else if lost && door.shadow().is_some() && door.has_dead_stores() {
             door.leave_unknown_stores(); // what is kept is in the shadow already, beside what they stored
         }
         door.bury(&dead);
+        door.forget_lost_stores();
         Ok(())
     }
 
@@ -155,7 +203,7 @@ impl AtomicFile {
         if turns.door.state() & TRAVELS == 0 {
             return Ok(());
         }
-        let epoch = turns.travelling()?;
+        let epoch = turns.travelling(&self.fds)?;
         let doing = doing();
         let taken = epoch.changes.iter().try_for_each(|change| match &change.what {
             What::Size { low, size } => self.set_sizes(session, *low, *size),
@@ -181,7 +229,7 @@ impl AtomicFile {
 
     /// The file is handed back: what travels becomes the kernel's, too. With the turn.
     pub(in crate::file) fn put_in_kernels_file(&self) -> Result<()> {
-        let epoch = self.turns.travelling()?;
+        let epoch = self.turns.travelling(&self.fds)?;
         for change in &epoch.changes {
             match &change.what {
                 What::Size { low, size } => self.fds.with(true, |fd| {
@@ -240,8 +288,9 @@ impl AtomicFile {
         self.recover_and_roll_back(inner)?;
         // The new arena would lie where the old one does, in which calls may still be.
         inner.arena = None;
-        let Some(claim) = inner.claim.as_mut() else { return Err(Error::new(libc::EIO)) };
-        self.fds.with(false, |fd| claim.renew(fd))
+        let Some(claim) = &inner.claim else { return Err(Error::new(libc::EIO)) };
+        claim.forget_arena();
+        Ok(())
     }
 
     /// What could not be sent off goes on in the new session.

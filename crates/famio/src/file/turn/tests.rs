@@ -5,7 +5,7 @@ use super::*;
 use crate::Settings;
 use crate::file::also::ALSO;
 use crate::file::{Access, AtomicFile, UserBuf};
-use crate::index::Standing;
+use crate::index::{Sort, Standing};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -14,17 +14,17 @@ fn writes_are_alone_again_once_what_others_wrote_is_committed() {
     let path = format!("/dev/shm/famio-turn-{}", std::process::id());
     std::fs::write(&path, [b'-'; 100]).unwrap();
     let file = File::options().read(true).write(true).open(&path).unwrap();
-    let stat = rustix::fs::fstat(&file).unwrap();
     let name = std::ffi::CString::new(path.clone()).unwrap();
     let mine = AtomicFile::open(file.as_fd(), Access::Write, &name, &Settings::default()).unwrap();
 
-    let other = Door::of(stat.st_dev, stat.st_ino);
-    other.come(file.as_fd(), || Ok(false)).unwrap();
+    let other = Door::new();
+    other.come(|| crate::journal::control::find_or_make(file.as_fd(), None), || Ok(false)).unwrap();
     let writer = other.me();
     let theirs = Change { writer, what: What::Bytes { offset: 50, data: b"theirs".to_vec() } };
     let number = other.begin_epoch();
-    Travelling { changes: vec![theirs] }.store(&other.epoch_path(number)).unwrap();
-    other.set_epoch(number);
+    let memory = crate::file::shared_memory::make(&mine.fds, &other, &other.epoch_path(number)).unwrap();
+    Travelling { changes: vec![theirs] }.store(&memory).unwrap();
+    other.set_epoch(number, Sort::default());
 
     let mut bytes = *b"mine";
     // SAFETY: memory of the test's.
@@ -74,6 +74,8 @@ fn what_travels_is_committed_when_the_journal_is_closed_and_gone_when_its_writer
     write(1, "one");
     let between = mine.hand_over().unwrap();
     assert_eq!((between.len(), mine.turns.door.state() & (SESSION | TRAVELS)), (2, TRAVELS), "{between:?}");
+    let hand_overs = || crate::recovery::hand_overs(path.as_ref(), &Settings::default()).unwrap();
+    assert_eq!(hand_overs(), Some(1));
     assert_eq!((&std::fs::read(&path).unwrap()[..5], &*seen(5)), (&b"-----"[..], "-one-"));
     mine.settle().unwrap(); // as before a rename
     assert_eq!((&std::fs::read(&path).unwrap()[..5], mine.turns.is_disturbed()), (&b"-one-"[..], false));
@@ -87,6 +89,7 @@ fn what_travels_is_committed_when_the_journal_is_closed_and_gone_when_its_writer
     mine.sync().unwrap();
     assert_eq!((mine.turns.is_disturbed(), mine.turns.door.dead()), (true, vec![]));
     mine.remove_descriptor(file.as_raw_fd()).unwrap();
+    assert_eq!(hand_overs(), None);
     let now = std::fs::read(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     assert_eq!(

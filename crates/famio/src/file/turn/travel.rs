@@ -5,8 +5,7 @@ use crate::error::{Error, Result};
 use crate::index::{Standing, Writer};
 use crate::sys::{read_at, write_at};
 use core::ops::Range;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 
 /// Equal bytes between two that differ, up to which they are one change: only where nobody else's may lie between them.
 const GAP: usize = 32;
@@ -47,28 +46,28 @@ pub(in crate::file) struct Draft {
     pub size: u64,
     /// In order, not overlapping.
     pub pieces: Vec<(u64, Vec<u8>)>,
+    /// The lowest size in the whole epoch, whoever changed it.
+    pub epoch_low: u64,
+}
+
+impl Draft {
+    /// All that the epoch has changed, by whomever.
+    pub fn all(&self) -> impl Iterator<Item = What> {
+        let size = What::Size { low: self.epoch_low, size: self.size };
+        let bytes = self.pieces.iter().map(|(offset, data)| What::Bytes { offset: *offset, data: data.clone() });
+        core::iter::once(size).chain(bytes)
+    }
 }
 
 impl Travelling {
     /// Reads it. `EIO`: it is damaged.
-    pub fn load(path: &str) -> Result<Self> {
-        let failed = |e: Error| e.context(format_args!("reading {path}, the open epoch between two processes' turns"));
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(|e| failed(e.into()))?;
-        let bytes = read_all(&file).map_err(failed)?;
-        Self::decode(&bytes).ok_or_else(|| failed(Error::new(libc::EIO)))
+    pub fn load(file: impl AsFd) -> Result<Self> {
+        Self::decode(&read_all(file)?).ok_or(Error::new(libc::EIO))
     }
 
     /// Writes it to a new file. `ENOSPC`: no memory.
-    pub fn store(&self, path: &str) -> Result<()> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let stored = rustix::fs::openat(CWD, path, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(Error::from)
-            .and_then(|file| write_at(&file, 0, &self.encode()));
-        stored.map_err(|e| {
-            let _ = rustix::fs::unlinkat(CWD, path, AtFlags::empty());
-            e.context(format_args!("writing {path}, the open epoch between two processes' turns"))
-        })
+    pub fn store(&self, file: impl AsFd) -> Result<()> {
+        write_at(file, 0, &self.encode())
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -113,6 +112,16 @@ impl Travelling {
             changes.push(Change { writer: Writer { place: u32::try_from(place).ok()?, id, tenure }, what });
         }
         Some(Self { changes })
+    }
+
+    /// An epoch that stays, whoever dies.
+    pub fn kept(changes: impl IntoIterator<Item = What>) -> Self {
+        Self { changes: changes.into_iter().map(|what| Change { writer: Writer::NOBODY, what }).collect() }
+    }
+
+    /// Whether some of it stays, whoever dies.
+    pub fn is_kept(&self) -> bool {
+        self.changes.iter().any(|change| change.writer == Writer::NOBODY)
     }
 
     /// Takes out what was written by those who died before anybody relied on it. Whether there was any.
@@ -210,8 +219,8 @@ fn differing(old: &[u8], new: &[u8], gap: usize) -> Vec<Range<usize>> {
     runs
 }
 
-fn read_all(file: &OwnedFd) -> Result<Vec<u8>> {
-    let size = rustix::fs::fstat(file)?.st_size as u64;
+fn read_all(file: impl AsFd) -> Result<Vec<u8>> {
+    let size = rustix::fs::fstat(&file)?.st_size as u64;
     if size > 2 * MOST {
         return Err(Error::new(libc::EIO));
     }
@@ -237,7 +246,7 @@ mod tests {
     }
 
     fn add(travelling: &mut Travelling, writer: Writer, file: &[u8], low: u64, now: &[u8]) {
-        let draft = Draft { low, size: now.len() as u64, pieces: vec![(0, now.to_vec())] };
+        let draft = Draft { low, size: now.len() as u64, pieces: vec![(0, now.to_vec())], epoch_low: low };
         let base = |offset: u64, to: &mut [u8]| {
             let from = file.get(offset as usize..).unwrap_or(&[]);
             let n = from.len().min(to.len());

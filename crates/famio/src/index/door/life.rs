@@ -7,6 +7,7 @@
 
 use crate::sys::Word;
 use crate::thread::Held;
+use core::cell::UnsafeCell;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use rustix::thread::futex;
@@ -53,10 +54,6 @@ impl Life {
         seen.ok().map(|seen| Word::shared(&self.word, seen | WAITERS))
     }
 
-    fn is_kept_by(&self, thread: u32) -> bool {
-        thread != 0 && self.word.load(Ordering::Relaxed) & !WAITERS == thread
-    }
-
     fn address(&self) -> u64 {
         (&raw const self.link).expose_provenance() as u64
     }
@@ -87,8 +84,15 @@ struct List {
     keeper: AtomicU32,
     /// 1: a thread keeps it, or is about to.
     taken: AtomicU32,
-    count: AtomicU32,
+    /// The lives in the order of the list, the first one last. The links lie in memory that other processes write: they are
+    /// stored there for the kernel, and never followed here.
+    order: UnsafeCell<Vec<*const Life>>,
 }
+
+// SAFETY: `order` is used by the thread that has set `changing`, and by one that is the only one. The rest is atomic.
+unsafe impl Sync for Lives {}
+// SAFETY: as above.
+unsafe impl Send for Lives {}
 
 /// Those of this process.
 pub(crate) static LIVES: Lives = Lives::new();
@@ -102,7 +106,7 @@ impl List {
             pending: AtomicU64::new(0),
             keeper: AtomicU32::new(0),
             taken: AtomicU32::new(0),
-            count: AtomicU32::new(0),
+            order: UnsafeCell::new(Vec::new()),
         }
     }
 
@@ -126,28 +130,31 @@ impl List {
         }
     }
 
-    fn put_in(&self, life: &Life) {
+    /// The lives in it.
+    ///
+    /// # Safety
+    /// The caller is the one thread that changes the lists.
+    #[allow(clippy::mut_from_ref, reason = "the caller's promise")]
+    unsafe fn order(&self) -> &mut Vec<*const Life> {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.order.get() }
+    }
+
+    fn put_in(&self, order: &mut Vec<*const Life>, life: &Life) {
+        order.push(life);
         // At each moment the list is whole: the process may end at any.
         life.word.store(self.keeper(), Ordering::Relaxed);
         life.link.store(self.first.load(Ordering::Relaxed), Ordering::Release);
         self.first.store(life.address(), Ordering::Release);
-        self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn take_out(&self, life: &Life) {
-        let (wanted, next) = (life.address(), life.link.load(Ordering::Relaxed));
-        let mut at = &self.first;
-        while at.load(Ordering::Relaxed) != wanted {
-            let link = at.load(Ordering::Relaxed);
-            if link == self.end() || link == 0 {
-                return;
-            }
-            // SAFETY: a life of this process's, in the page of a door that it has not left yet: it is taken out before that goes.
-            at = unsafe { &*core::ptr::with_exposed_provenance::<AtomicU64>(link as usize) };
-        }
-        at.store(next, Ordering::Release);
-        self.count.fetch_sub(1, Ordering::Relaxed);
-        life.reset();
+    fn take_out(&self, order: &mut Vec<*const Life>, at: usize) {
+        // SAFETY: lives of this process's, in pages of doors that it has not left yet: they are taken out before those go.
+        let of = |at: usize| order.get(at).map(|&there| unsafe { &*there });
+        let next = at.checked_sub(1).and_then(of).map_or(self.end(), Life::address);
+        of(at + 1).map_or(&self.first, |before| &before.link).store(next, Ordering::Release);
+        of(at).iter().for_each(|life| life.reset());
+        order.remove(at);
     }
 }
 
@@ -192,14 +199,15 @@ impl Lives {
 
     /// In a forked child: the threads that kept them are the parent's, as is one that was changing the lists.
     pub fn forget(&self) {
-        self.changing.store(0, Ordering::Release);
         self.wanted.store(0, Ordering::Release);
         for list in &self.lists {
             list.keeper.store(0, Ordering::Release);
             list.taken.store(0, Ordering::Release);
-            list.count.store(0, Ordering::Release);
             list.first.store(list.end(), Ordering::Release);
+            // SAFETY: the child has one thread. What the parent's was about to change is not looked at.
+            core::mem::forget(core::mem::take(unsafe { list.order() }));
         }
+        self.changing.store(0, Ordering::Release);
     }
 
     /// Whether there is a thread that keeps them.
@@ -207,23 +215,30 @@ impl Lives {
         self.lists[0].keeper() != 0
     }
 
-    fn list_of(&self, life: &Life) -> Option<&List> {
-        self.lists.iter().find(|list| life.is_kept_by(list.keeper()))
+    /// Which list a life is in, and where. By the one thread that changes them.
+    fn find(&self, life: &Life) -> Option<(&List, usize)> {
+        self.lists.iter().find_map(|list| {
+            // SAFETY: see above.
+            let at = unsafe { list.order() }.iter().position(|&there| core::ptr::eq(there, life));
+            at.map(|at| (list, at))
+        })
     }
 
     /// From now on the end of this process is seen by it, if there is somebody to keep it. Whether it was not before.
     pub(super) fn add(&self, life: &Life) -> bool {
         let mut added = false;
         self.change(|| {
-            if !self.are_kept() || self.list_of(life).is_some() {
+            if !self.are_kept() || self.find(life).is_some() {
                 return;
             }
-            let has_room = |list: &&List| list.keeper() != 0 && list.count.load(Ordering::Relaxed) < MOST;
+            // SAFETY: no other thread changes the lists.
+            let has_room = |list: &&List| list.keeper() != 0 && unsafe { list.order() }.len() < MOST as usize;
             match self.lists.iter().find(has_room) {
-                Some(list) => list.put_in(life),
+                // SAFETY: as above.
+                Some(list) => list.put_in(unsafe { list.order() }, life),
                 None => self.wanted.store(1, Ordering::Release),
             }
-            added = self.list_of(life).is_some();
+            added = self.find(life).is_some();
         });
         added
     }
@@ -231,8 +246,9 @@ impl Lives {
     /// Before the process leaves.
     pub(super) fn remove(&self, life: &Life) {
         self.change(|| {
-            if let Some(list) = self.list_of(life) {
-                list.take_out(life);
+            if let Some((list, at)) = self.find(life) {
+                // SAFETY: no other thread changes the lists.
+                list.take_out(unsafe { list.order() }, at);
             }
         });
     }

@@ -1,13 +1,16 @@
 //! What the processes at a door have of maps: which of them map the file itself, which may store through a map, and the
-//! *shared shadow*, memory with the file's bytes as they are now, beside the door's page.
+//! *shared shadow*, memory with the file's bytes as they are now, in `/dev/shm`.
 
-use super::page::{SHADOW, SIZE};
+use super::page::{SHADOW, unmap};
 use super::places::{MEMBERS, Member};
 use super::{Door, Page, map};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::index::control::SIZE;
+use crate::sys::open_again;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, OFlags};
+use std::os::fd::AsFd;
 
 /// Of a process: it has maps of the kernel's file, which have to become maps of the shadow before the file is changed.
 pub(crate) const KERNELS: u64 = 1;
@@ -37,7 +40,7 @@ impl SharedSize {
 impl Drop for SharedSize {
     fn drop(&mut self) {
         // SAFETY: ours, and no reference into it outlives the value.
-        let _ = unsafe { rustix::mm::munmap(self.page.as_ptr().cast(), SIZE) };
+        unsafe { unmap(self.page) };
     }
 }
 
@@ -50,7 +53,7 @@ impl Door {
 
     /// The path of a shared shadow with that number.
     pub fn shadow_path(&self, number: u64) -> String {
-        format!("{}.{number}", self.name.trim_end_matches(".door").to_owned() + ".shadow")
+        self.path(number, "shadow")
     }
 
     /// The number of a file for a shadow that is about to be made. By who has the turn.
@@ -87,20 +90,19 @@ impl Door {
 
     /// The shadow's size. By an open description of its own: a child that has this page is not to keep the parent's place.
     pub fn shared_size(&self) -> Result<SharedSize> {
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = crate::sys::internal::open(CWD, &*self.name, flags, Mode::empty())?;
-        let page = map(&file, core::ptr::null_mut())?;
+        let control = self.control().ok_or(Error::new(libc::EBUSY))?;
+        let page = map(open_again(control.as_fd(), OFlags::RDWR)?, core::ptr::null_mut())?;
         crate::sys::give_to_children(page.as_ptr().cast(), SIZE);
         Ok(SharedSize { page })
     }
 
     /// This process has such maps, or has not any more.
     pub fn set_maps(&self, what: u64, has: bool) {
-        let file = self.file.lock();
+        let here = self.control.lock();
         let now = self.maps.load(Ordering::Acquire);
         let now = if has { now | what } else { now & !what };
         self.maps.store(now, Ordering::Release);
-        if file.is_some() {
+        if here.is_some() {
             self.page().members[self.place.load(Ordering::Acquire) as usize].maps.store(now, Ordering::SeqCst);
         }
         fence(Ordering::SeqCst); // who begins a session looks at this after it said so, and we at that after this
@@ -127,6 +129,11 @@ impl Door {
     /// that.
     pub fn anybody_stores(&self) -> bool {
         self.has_maps(STORES) || self.others_map(STORES) || self.unknown_stores() != 0
+    }
+
+    /// Whether any of the processes, which are all gone, could store through maps.
+    pub(super) fn has_stores(&self) -> bool {
+        self.mappers(STORES).next().is_some()
     }
 
     /// The places and numbers of other processes that have such maps, or died with them.

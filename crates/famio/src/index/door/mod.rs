@@ -1,4 +1,4 @@
-//! Where processes that have the same atomic file open meet: a page in `/dev/shm`, named by the file's identity in this boot.
+//! Where processes that have the same atomic file open meet: the page of the file's control file.
 //!
 //! One of them at a time has the file's *turn* (its [`Claim`](super::Claim)), and with it a session. The page says whether there
 //! is a session, and whether the open epoch *travels*: lies in a file beside the page, between two turns. Who wants the turn
@@ -13,26 +13,31 @@ mod places;
 mod positions;
 mod watch;
 
+pub(crate) use epoch::Sort;
 pub(crate) use life::LIVES;
 pub(crate) use maps::{KERNELS, STORES, SharedSize};
-pub(crate) use page::{SESSION, TRAVELS};
+pub(crate) use page::{MOVED, SESSION, TRAVELS};
 pub(crate) use places::{Standing, Writer};
 pub(crate) use positions::Positions;
 
-use super::claim::{Unlocks, lock_soon, own_like};
+use super::control::Control;
 use crate::error::{Error, Result};
-use crate::sys::{InternalFd, internal};
+use crate::sys::InternalFd;
+use crate::sys::locks::{Lock, is_locked, try_lock, unlock};
 use crate::thread::Mutex;
-use InternalFd as OwnedFd;
-use core::mem::offset_of;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use page::{CHANGE, MAGIC, NOBODYS, Page, SIZE, map};
-use places::{MEMBERS, is_locked, lock};
-use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
+pub(in crate::index) use page::CHANGE;
+pub(crate) use page::Page;
+use page::{MAGIC, NOBODYS, SHADOW, map, unmap};
+use places::{MEMBERS, place};
 use rustix::thread::futex;
 use rustix::time::Timespec;
-use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// Control files that were found without a name before that is given up: each of them was removed by its last process, just
+/// when this one opened it.
+const NAMELESS: u32 = 1000;
 
 /// This process's door to one file.
 ///
@@ -40,8 +45,9 @@ use std::os::fd::BorrowedFd;
 pub(crate) struct Door {
     page: AtomicPtr<Page>,
     /// `None`: it has left.
-    file: Mutex<Option<OwnedFd>>,
-    name: String,
+    control: Mutex<Option<Arc<Control>>>,
+    /// Device and inode of the control file that this process came to last.
+    of: [AtomicU64; 2],
     place: AtomicU32,
     id: AtomicU64,
     writes: AtomicU64,
@@ -49,58 +55,19 @@ pub(crate) struct Door {
     maps: AtomicU64,
 }
 
-fn name_of(dev: u64, ino: u64) -> String {
-    format!("/dev/shm/famio-{dev:x}-{ino:x}.door")
-}
-
-/// Rounds of about 30 ms in which one who comes waits for somebody who comes, leaves or sweeps: about a minute. That is a few
-/// system calls of theirs, but they may have to wait for a processor, or for a disk.
-const ROUNDS: u32 = 2000;
-
-/// Those who come and those who leave, one after the other. `EAGAIN` after a minute: somebody has stopped there.
-fn lock_door(file: &OwnedFd) -> rustix::io::Result<()> {
-    for _ in 1..ROUNDS {
-        match lock_soon(file, true) {
-            Err(rustix::io::Errno::WOULDBLOCK) => {}
-            result => return result,
-        }
-    }
-    lock_soon(file, true)
-}
-
 impl Door {
-    /// That of the file `(dev, ino)`; this process has not come to it yet.
-    pub fn of(dev: u64, ino: u64) -> Self {
-        Self::named(name_of(dev, ino))
-    }
-
-    fn named(name: String) -> Self {
+    /// This process has not come to it yet.
+    pub fn new() -> Self {
         Self {
             page: AtomicPtr::new(core::ptr::null_mut()),
-            file: Mutex::new(None),
-            name,
+            control: Mutex::new(None),
+            of: Default::default(),
             place: AtomicU32::new(0),
             id: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             section: AtomicU64::new(0),
             maps: AtomicU64::new(0),
         }
-    }
-
-    /// Whether a process has a session of the file `(dev, ino)`, died with one, or has left an open epoch: a look from outside.
-    pub fn is_in_use(dev: u64, ino: u64) -> bool {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let Ok(door) = rustix::fs::openat(CWD, &*name_of(dev, ino), flags, Mode::empty()) else { return false };
-        let mut words = [0u8; 16];
-        let word = |at: usize, words: &[u8; 16]| u64::from_ne_bytes(core::array::from_fn(|i| words[at + i]));
-        matches!(rustix::io::pread(&door, &mut words, 0), Ok(16))
-            && word(offset_of!(Page, magic), &words) == MAGIC
-            && word(offset_of!(Page, state), &words) & (SESSION | TRAVELS) != 0
-    }
-
-    /// Whether no process has come to it since it was swept.
-    pub fn is_unknown(&self) -> bool {
-        matches!(rustix::fs::lstat(&*self.name), Err(rustix::io::Errno::NOENT))
     }
 
     /// Whether this process has ever come.
@@ -111,68 +78,119 @@ impl Door {
 
     /// Whether this process is at the door. Who is not, can't tell who of the others lives.
     pub fn is_here(&self) -> bool {
-        self.file.lock().is_some()
+        self.control.lock().is_some()
     }
 
-    /// Comes to the door, whose page is owned like `like`; or back, after [`leave`](Self::leave). `has_journal`: whether a crash
+    /// The file's control file, while this process is at the door.
+    pub fn control(&self) -> Option<Arc<Control>> {
+        self.control.lock().clone()
+    }
+
+    /// Comes to the door, whose control file `open` gives; or back, after [`leave`](Self::leave). `has_journal`: whether a crash
     /// left one, asked by the first to come: the page that says so may have been swept. Nothing, if it is here.
     ///
-    /// `EBUSY`: too many processes have it open.
-    pub fn come(&self, like: BorrowedFd<'_>, mut has_journal: impl FnMut() -> Result<bool>) -> Result<()> {
-        let mut here = self.file.lock();
+    /// # Errors
+    /// Those of `open`. `EBUSY`: too many processes have it open; or those that have it have another `/dev/shm`.
+    pub fn come(
+        &self,
+        mut open: impl FnMut() -> Result<InternalFd>,
+        mut has_journal: impl FnMut() -> Result<bool>,
+    ) -> Result<()> {
+        let mut here = self.control.lock();
         if here.is_some() {
             return Ok(());
         }
-        let name = &self.name;
-        let failed = |e: Error| e.context(format_args!("opening {name}, where processes meet"));
-        loop {
-            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let file = internal::open(CWD, &**name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
-            lock_door(&file).map_err(|e| failed(e.into()))?;
-            let unlocks = Unlocks(&file);
-            let stat = rustix::fs::fstat(&file)?;
-            if stat.st_nlink == 0 {
+        for _ in 0..NAMELESS {
+            let control = Control::new(open()?);
+            let attaching = control.attaching().inspect_err(|_| control.remove_if_unused())?;
+            if !control.has_name() {
                 continue; // its last process removed it between our open and our lock
-            }
-            own_like(&file, &stat, like)?;
-            if (stat.st_size as usize) < SIZE {
-                rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, SIZE as u64)
-                    .map_err(|e| failed(e.into()))?;
             }
             // In the place of the page that was here before: somebody may be looking at it.
             let old = self.page.load(Ordering::Acquire);
-            self.page.store(map(&file, old).map_err(failed)?.as_ptr(), Ordering::Release);
-            self.come_in(&file, &mut has_journal)?;
-            drop(unlocks);
-            *here = Some(file);
+            let failed = |e: Error| e.context(format_args!("mapping {}, where processes meet", control.path()));
+            let mapped = match map(&control, old) {
+                Ok(mapped) => mapped,
+                Err(e) => {
+                    drop(attaching);
+                    control.remove_if_unused(); // it may have been made for this process alone
+                    return Err(failed(e));
+                }
+            };
+            self.page.store(mapped.as_ptr(), Ordering::Release);
+            let (device, inode) = control.identity();
+            self.of[0].store(device, Ordering::Release);
+            self.of[1].store(inode, Ordering::Release);
+            let came = self.come_in(&control, &mut has_journal);
+            drop(attaching);
+            if came.is_err() {
+                control.remove_if_unused();
+            }
+            came?;
+            *here = Some(Arc::new(control));
             return Ok(());
+        }
+        Err(Error::with(libc::EAGAIN, "its control file is removed again and again"))
+    }
+
+    /// Leaves without a word where this is not the control file any more by which the file is found: who is there still, is to
+    /// come to the other one as well. What travels here is lost.
+    pub fn leave_behind(&self) {
+        let mut here = self.control.lock();
+        if let Some(control) = here.take() {
+            self.change(MOVED, true);
+            let at = self.place.load(Ordering::Acquire);
+            self.page().members[at as usize].id.store(0, Ordering::Release);
+            LIVES.remove(&self.page().members[at as usize].life);
+            unlock(&*control, place(at));
+            control.remove_if_unused();
         }
     }
 
-    fn come_in(&self, file: &OwnedFd, has_journal: &mut dyn FnMut() -> Result<bool>) -> Result<()> {
+    fn come_in(&self, control: &Control, has_journal: &mut dyn FnMut() -> Result<bool>) -> Result<()> {
         let page = self.page();
-        if page.magic.load(Ordering::Acquire) != MAGIC || !is_locked(file, 0, MEMBERS as i64) {
+        control.key()?;
+        let shm = rustix::fs::stat(c"/dev/shm").map_or(0, |stat| stat.st_dev);
+        if page.magic.load(Ordering::Acquire) != MAGIC || !is_anybody(control) {
             // Of processes that are all gone: what they had not committed goes with them.
             let left = has_journal()?;
             self.remove_unfinished();
-            self.forget_epoch();
+            if page.magic.load(Ordering::Acquire) == MAGIC {
+                self.keep_or_forget_epoch();
+            } else {
+                self.forget_epoch();
+            }
+            if self.state() & SHADOW != 0 && self.has_stores() {
+                page.lost_stores.store(1, Ordering::Release);
+            }
             self.forget_shadow();
             // A journal is as a session that somebody died with: who comes next does not read before it is recovered.
-            let state = (self.state() & !(SESSION | TRAVELS)) | if left { SESSION } else { 0 };
+            let state = (self.state() & !(SESSION | MOVED)) | if left { SESSION } else { 0 };
             page.state.store(state + CHANGE, Ordering::Release);
             page.members.iter().for_each(|member| member.id.store(0, Ordering::Relaxed));
             page.unknown_stores.store(0, Ordering::Relaxed);
             page.places.store(0, Ordering::Relaxed);
             page.stuck.store(0, Ordering::Relaxed);
+            page.shm.store(shm, Ordering::Release);
             page.magic.store(MAGIC, Ordering::Release);
         }
-        self.take_place(file)
+        if page.shm.load(Ordering::Acquire) != shm {
+            let what = "in use as an atomic file by processes with another /dev/shm, of another container maybe";
+            return Err(Error::with(libc::EBUSY, format!("{what} ({})", control.path())));
+        }
+        self.take_place(control)
     }
 
     fn page(&self) -> &Page {
         // SAFETY: mapped as long as the door (its invariant), or null; made of atomic words, for which every bit pattern is
         // valid.
         unsafe { self.page.load(Ordering::Acquire).as_ref() }.unwrap_or(&NOBODYS)
+    }
+
+    /// The path of something that belongs to this file, and that only who may write it can name.
+    fn path(&self, number: u64, what: &str) -> String {
+        let of = self.of.each_ref().map(|word| word.load(Ordering::Acquire));
+        Page::path(of.into(), self.page().key.load(Ordering::Acquire), number, what)
     }
 
     /// A number that was not given out yet.
@@ -226,6 +244,11 @@ impl Door {
         let _ = futex::wake(given, futex::Flags::empty(), i32::MAX as u32);
     }
 
+    /// The owner gives its turn because another process wants it.
+    pub fn count_hand_over(&self) {
+        self.page().hand_overs.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// The word that rings.
     pub fn bell(&self) -> &AtomicU32 {
         &self.page().bell
@@ -244,26 +267,30 @@ impl Door {
     /// Leaves, unless this is the last process and the epoch travels, or there are stores that nobody has looked for: then somebody
     /// has to commit that first. Whether it left.
     pub fn leave(&self) -> bool {
-        let mut here = self.file.lock();
-        let Some(file) = here.as_ref() else { return true };
-        let locked = lock_soon(file, true).is_ok();
-        let others = self.others_at(file);
+        let mut here = self.control.lock();
+        let Some(control) = here.as_ref() else { return true };
+        let attaching = control.try_attaching();
+        let others = self.others_at(control);
         if !others && (self.state() & TRAVELS != 0 || self.shadow().is_some() && self.unknown_stores() != 0) {
-            let _ = rustix::fs::flock(file, FlockOperation::Unlock);
             return false;
         }
-        let place = self.place.load(Ordering::Acquire);
+        let at = self.place.load(Ordering::Acquire);
         self.leave_maps();
-        self.page().members[place as usize].id.store(0, Ordering::Release);
-        LIVES.remove(&self.page().members[place as usize].life);
-        if locked && !others {
+        self.page().members[at as usize].id.store(0, Ordering::Release);
+        LIVES.remove(&self.page().members[at as usize].life);
+        if attaching.is_some() && !others {
             self.remove_unfinished();
             self.forget_shadow();
-            let _ = rustix::fs::unlinkat(CWD, &*self.name, AtFlags::empty());
+            if self.state() & SESSION == 0 && !control.is_claimed() {
+                control.remove_arena(); // its process was killed when its session had ended
+            }
+            // One that names an arena stays: who recovers the file has to know what is in there.
+            if control.arena_path().is_none() {
+                control.remove_name();
+            }
         }
-        // By name, not by closing: a forked child may hold a duplicate.
-        lock(file, libc::F_UNLCK, place);
-        let _ = rustix::fs::flock(file, FlockOperation::Unlock);
+        unlock(&**control, place(at));
+        drop(attaching);
         *here = None;
         true
     }
@@ -272,39 +299,15 @@ impl Door {
     pub fn forget(&self) {
         // Its page did not come along.
         self.page.store(core::ptr::null_mut(), Ordering::Release);
-        if let Some(mut here) = self.file.try_lock() {
+        if let Some(mut here) = self.control.try_lock() {
             *here = None;
         }
     }
 }
 
-/// Removes a door that no process is at, with what travelled last: its processes are all gone, and nobody asks any more, or
-/// who does makes another, and finds the journal that they may have left by itself. One that is new may be somebody's who is
-/// just coming.
-pub(super) fn sweep_door(name: &core::ffi::CStr) {
-    let Some(key) = name.to_str().ok().and_then(|name| name.strip_prefix("famio-")?.strip_suffix(".door")) else {
-        return;
-    };
-    let path = format!("/dev/shm/famio-{key}.door");
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let Ok(file) = internal::open(CWD, &*path, flags, Mode::empty()) else { return };
-    if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        return;
-    }
-    let _unlocks = Unlocks(&file);
-    let is_ours = rustix::fs::fstat(&file).is_ok_and(|stat| stat.st_nlink == 1 && stat.st_size as usize == SIZE);
-    if !is_ours || is_locked(&file, 0, MEMBERS as i64) {
-        return;
-    }
-    if let Ok(page) = map(&file, core::ptr::null_mut()) {
-        let (page, name) = (AtomicPtr::new(page.as_ptr()), path);
-        let [id, writes, section, maps] = [const { AtomicU64::new(0) }; 4];
-        let door = Door { page, file: Mutex::new(None), name, place: AtomicU32::new(0), id, writes, section, maps };
-        door.remove_unfinished();
-        door.forget_epoch();
-        door.forget_shadow();
-        let _ = rustix::fs::unlinkat(CWD, &*door.name, AtFlags::empty());
-    }
+/// Whether a process is at the door, by whatever description but this one.
+fn is_anybody(control: &Control) -> bool {
+    is_locked(control, 0..MEMBERS as i64, Lock::Exclusive)
 }
 
 impl Drop for Door {
@@ -312,7 +315,7 @@ impl Drop for Door {
         if let Some(page) = NonNull::new(*self.page.get_mut()) {
             LIVES.remove(&self.page().members[self.place.load(Ordering::Acquire) as usize].life);
             // SAFETY: ours, and no reference into it outlives the door.
-            let _ = unsafe { rustix::mm::munmap(page.as_ptr().cast(), SIZE) };
+            unsafe { unmap(page) };
         }
     }
 }

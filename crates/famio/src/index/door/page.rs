@@ -2,15 +2,16 @@
 
 use super::places::{MEMBERS, Member};
 use crate::error::{Error, Result};
-use crate::sys::InternalFd as OwnedFd;
+use crate::index::control::SIZE;
+use crate::map::guard;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
+use std::os::fd::AsFd;
 
-/// "FAMIODR4".
-pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODR4");
-pub(super) const SIZE: usize = 4096;
+/// "FAMIODR6".
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODR6");
 
 /// In [`Page::state`]: a process has a session, or died with one.
 pub(crate) const SESSION: u64 = 1;
@@ -18,18 +19,34 @@ pub(crate) const SESSION: u64 = 1;
 pub(crate) const TRAVELS: u64 = 2;
 /// In [`Page::state`]: the file is mapped; its bytes as they are now lie in memory that all processes share.
 pub(crate) const SHADOW: u64 = 4;
-pub(super) const CHANGE: u64 = 8;
+/// In [`Page::state`]: the file is found by another control file now, since it has got another folder or name.
+pub(crate) const MOVED: u64 = 8;
+pub(in crate::index) const CHANGE: u64 = 16;
 
 /// What all processes see. Plain words: no value is trusted as an address.
 #[repr(C)]
-pub(super) struct Page {
-    pub(super) magic: AtomicU64,
-    /// [`SESSION`], [`TRAVELS`], [`SHADOW`], and above them a count of changes. Changed only by who has the turn.
-    pub(super) state: AtomicU64,
+pub(crate) struct Page {
+    pub(in crate::index) magic: AtomicU64,
+    /// [`SESSION`], [`TRAVELS`], [`SHADOW`], [`MOVED`], and above them a count of changes. Changed only by who has the turn.
+    pub(in crate::index) state: AtomicU64,
+    /// A random number, in the names of all that belongs to this file in `/dev/shm`: nobody else can guess them.
+    pub(in crate::index) key: AtomicU64,
+    /// The number of the arena of the last session; 0: there is none.
+    pub(in crate::index) arena: AtomicU64,
+    /// Which `/dev/shm` its processes have: containers can have one of their own.
+    pub(super) shm: AtomicU64,
+    /// The process id of who has the claim, for messages.
+    pub(in crate::index) claimant: AtomicU64,
     /// The number of the file in which the epoch travels.
-    pub(super) epoch: AtomicU64,
+    pub(in crate::index) epoch: AtomicU64,
     /// Not 0: the number of a file that is being written, or removed: it is to go if that came to no end.
     pub(super) unfinished: AtomicU64,
+    /// Not 0: epochs that travel with this number or a later one stay, though all processes are killed.
+    pub(in crate::index) kept: AtomicU64,
+    /// The number of an epoch that has all that is not committed, whatever the journal of a dead process says.
+    pub(super) whole: AtomicU64,
+    /// Not 0: one of the processes, which were all killed, could store through maps, and these stores are gone.
+    pub(super) lost_stores: AtomicU64,
     /// The last number that was given out, to a process or a file.
     pub(super) numbers: AtomicU64,
     /// Counts those who came and want the turn.
@@ -44,7 +61,8 @@ pub(super) struct Page {
     pub(super) unknown_stores: AtomicU32,
     /// All places at or above this one are free.
     pub(super) places: AtomicU32,
-    spare: AtomicU32,
+    /// Counts the turns that processes gave to others, for those who measure.
+    pub(in crate::index) hand_overs: AtomicU32,
     /// The lock of positions that several processes have (`positions`).
     pub(super) positions: AtomicU32,
     /// The number of the shared shadow's file; without [`SHADOW`] one that is being made, and is to go if that came to no end.
@@ -56,19 +74,43 @@ pub(super) struct Page {
 
 const _: () = assert!(size_of::<Page>() <= SIZE);
 
+impl Page {
+    /// Whether one with these words belongs to a file with a session, of a process that may have died, or with an open epoch.
+    pub(in crate::index) fn is_in_use(magic: u64, state: u64) -> bool {
+        magic == MAGIC && state & (SESSION | TRAVELS) != 0
+    }
+
+    /// The path of something that belongs to the file of this control file (device and inode), with this key. Who copies the
+    /// words of another's into a control file of his own names nothing of that one's by them.
+    pub(in crate::index) fn path(control: (u64, u64), key: u64, number: u64, what: &str) -> String {
+        format!("/dev/shm/famio-{:x}-{:x}-{key:016x}-{number:016x}.{what}", control.0, control.1)
+    }
+}
+
 /// In the place of a page before this process has come: nobody else looks at it.
 pub(super) static NOBODYS: Page = {
     // SAFETY: zeros are a valid page.
     unsafe { core::mem::zeroed() }
 };
 
-/// Maps the page, in the place of `old` unless that is null.
-pub(super) fn map(file: &OwnedFd, old: *mut Page) -> Result<NonNull<Page>> {
+/// Maps the page, in the place of `old` unless that is null. If another process makes the file shorter, zeros take its place.
+pub(super) fn map(file: impl AsFd, old: *mut Page) -> Result<NonNull<Page>> {
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     let flags = if old.is_null() { MapFlags::SHARED } else { MapFlags::SHARED | MapFlags::FIXED };
-    // SAFETY: a new mapping, or one in the place of ours, of a file of ours with memory behind it that nobody makes shorter.
+    // SAFETY: a new mapping, or one in the place of ours; the guard stands in for what somebody takes from behind it.
     let at = unsafe { rustix::mm::mmap(old.cast(), SIZE, protection, flags, file, 0) };
     let at = at.map_err(|e: Errno| Error::from(e))?;
     crate::sys::keep_from_children(at.cast(), SIZE);
+    guard::stand_in_for(at as usize, SIZE);
     NonNull::new(at.cast()).ok_or(Error::new(libc::ENOMEM))
+}
+
+/// Unmaps a page.
+///
+/// # Safety
+/// It came from [`map`], and nobody uses it any more.
+pub(super) unsafe fn unmap(page: NonNull<Page>) {
+    guard::stand_in_no_more(page.as_ptr() as usize);
+    // SAFETY: the caller's promise.
+    let _ = unsafe { rustix::mm::munmap(page.as_ptr().cast(), SIZE) };
 }

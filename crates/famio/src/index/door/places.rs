@@ -3,12 +3,10 @@
 
 use super::life::{LIVES, Life};
 use super::page::SHADOW;
-use super::{Door, SESSION, STORES, TRAVELS};
+use super::{Control, Door, Lock, SESSION, STORES, TRAVELS, is_anybody, is_locked, try_lock};
 use crate::error::{Error, Result};
-use crate::sys::InternalFd as OwnedFd;
-use crate::sys::{check, syscall};
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::os::fd::AsRawFd;
 
 /// Processes that may have one file open at a time.
 pub(super) const MEMBERS: usize = 64;
@@ -51,9 +49,18 @@ pub(crate) enum Standing {
     Dead,
 }
 
+impl Writer {
+    /// Of what stays, whoever dies.
+    pub const NOBODY: Self = Self { place: u32::MAX, id: 0, tenure: 0 };
+    /// Of what its writer can't take back any more by dying.
+    pub const EVERYBODY: Self = Self { place: u32::MAX, id: 1, tenure: 0 };
+    /// Of the process that carries it from one control file to another.
+    pub const CARRIER: Self = Self { place: u32::MAX, id: 2, tenure: 0 };
+}
+
 impl Door {
     /// Takes a place that is free. While nobody else comes or leaves.
-    pub(super) fn take_place(&self, file: &OwnedFd) -> Result<()> {
+    pub(super) fn take_place(&self, control: &Control) -> Result<()> {
         let page = self.page();
         let state = self.state();
         // The place of one who died is kept while what it wrote may have to be rolled back: in the epoch that travels, or by its
@@ -64,10 +71,10 @@ impl Door {
             state & TRAVELS != 0 || state & (SESSION | SHADOW) != 0 && changes
         };
         let may_take = |member: &Member| member.id.load(Ordering::Acquire) == 0 || !unsettled(member);
-        let place =
-            (0..MEMBERS).find(|&place| may_take(&page.members[place]) && lock(file, libc::F_WRLCK, place as u32));
-        let Some(place) = place else {
-            return Err(Error::with(libc::EBUSY, format!("{MEMBERS} processes have it open already ({})", self.name)));
+        let is_free = |at: usize| try_lock(control, place(at as u32), Lock::Exclusive).unwrap_or(false);
+        let Some(place) = (0..MEMBERS).find(|&at| may_take(&page.members[at]) && is_free(at)) else {
+            let what = format!("{MEMBERS} processes have it open already ({})", control.path());
+            return Err(Error::with(libc::EBUSY, what));
         };
         let id = self.number();
         page.places.fetch_max(place as u32 + 1, Ordering::AcqRel);
@@ -98,8 +105,8 @@ impl Door {
 
     /// What this process wrote until now stays, whatever becomes of it.
     pub fn end_tenure(&self) {
-        let file = self.file.lock();
-        if file.is_some() {
+        let here = self.control.lock();
+        if here.is_some() {
             let place = self.place.load(Ordering::Acquire) as usize;
             self.page().members[place].tenure.fetch_add(1, Ordering::AcqRel);
         }
@@ -173,9 +180,9 @@ impl Door {
 
     /// `here`: for when this process comes; `there`: where the others see it.
     fn say(&self, here: &AtomicU64, there: impl Fn(&Member) -> &AtomicU64, what: bool) {
-        let file = self.file.lock();
+        let control = self.control.lock();
         here.store(what.into(), Ordering::Release);
-        if file.is_some() {
+        if control.is_some() {
             let place = self.place.load(Ordering::Acquire) as usize;
             there(&self.page().members[place]).store(what.into(), Ordering::Release);
         }
@@ -189,55 +196,37 @@ impl Door {
 
     /// Whether other processes have the file open.
     pub fn has_others(&self) -> bool {
-        self.file.lock().as_ref().is_some_and(|file| self.others_at(file))
+        self.control.lock().as_ref().is_some_and(|control| self.others_at(control))
     }
 
-    /// As [`has_others`](Self::has_others), by whoever has the door's file.
-    pub(super) fn others_at(&self, file: &OwnedFd) -> bool {
+    /// As [`has_others`](Self::has_others), by whoever has the control file.
+    pub(super) fn others_at(&self, control: &Control) -> bool {
         let members = &self.page().members;
-        is_locked(file, 0, MEMBERS as i64)
+        is_anybody(control)
             && (members.iter().all(|member| !member.life.is_over())
-                || (0..MEMBERS).any(|place| !members[place].life.is_over() && is_locked(file, place as i64, 1)))
+                || (0..MEMBERS).any(|at| !members[at].life.is_over() && is_taken(control, at)))
     }
 
     /// Whether another process has that place, and lives. Who has left the door takes all for alive: nobody is to be rolled back.
     pub(super) fn lives(&self, place: usize) -> bool {
         !self.page().members[place].life.is_over()
-            && self.file.lock().as_ref().is_none_or(|file| is_locked(file, place as i64, 1))
+            && self.control.lock().as_ref().is_none_or(|control| is_taken(control, place))
     }
 
     /// From now on the end of this process is seen at once. Before something of its own travels.
     pub fn be_seen(&self) {
-        if self.file.lock().is_some()
-            && LIVES.add(&self.page().members[self.place.load(Ordering::Acquire) as usize].life)
-        {
+        if self.is_here() && LIVES.add(&self.page().members[self.place.load(Ordering::Acquire) as usize].life) {
             self.give(); // who watches others is to watch this one, too
         }
     }
 }
 
-/// Locks a place for this process (`F_WRLCK`), if nobody has it, or gives it up (`F_UNLCK`). The lock is the open file
-/// description's: it goes with the process, however that ends.
-pub(super) fn lock(file: &OwnedFd, kind: i32, place: u32) -> bool {
-    let mut lock = region(kind, i64::from(place), 1);
-    fcntl(file, libc::F_OFD_SETLK, &mut lock).is_ok()
+/// The byte of a place: its process has it locked. The lock goes with the process, however that ends.
+pub(super) fn place(at: u32) -> Range<i64> {
+    i64::from(at)..i64::from(at) + 1
 }
 
-/// Whether another process has one of these places.
-pub(super) fn is_locked(file: &OwnedFd, start: i64, len: i64) -> bool {
-    let mut lock = region(libc::F_WRLCK, start, len);
-    fcntl(file, libc::F_OFD_GETLK, &mut lock).is_ok() && i32::from(lock.l_type) != libc::F_UNLCK
-}
-
-fn fcntl(file: &OwnedFd, what: i32, lock: &mut libc::flock) -> Result<usize> {
-    let args = [file.as_raw_fd() as usize, what as usize, core::ptr::from_mut(lock) as usize, 0, 0, 0];
-    // SAFETY: `lock` is a valid `struct flock` that the kernel may write to.
-    check(unsafe { syscall(libc::SYS_fcntl, args) })
-}
-
-fn region(kind: i32, start: i64, len: i64) -> libc::flock {
-    // SAFETY: zeros are a valid `struct flock`; an open file description's lock needs `l_pid` to be 0.
-    let mut lock: libc::flock = unsafe { core::mem::zeroed() };
-    (lock.l_type, lock.l_whence, lock.l_start, lock.l_len) = (kind as i16, libc::SEEK_SET as i16, start, len);
-    lock
+/// Whether another process has that place.
+pub(super) fn is_taken(control: &Control, at: usize) -> bool {
+    is_locked(control, place(at as u32), Lock::Exclusive)
 }

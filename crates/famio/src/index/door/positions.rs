@@ -74,15 +74,14 @@ impl Drop for Positions<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
+    use crate::index::control::for_test;
 
     #[test]
     fn excludes_across_doors_and_outlives_its_holder() {
-        let file = rustix::fs::memfd_create("famio-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-        let ino = rustix::fs::fstat(&file).unwrap().st_ino;
+        let file = for_test();
         let open = || {
-            let door = Door::of(0xfa312 + u64::from(std::process::id()), ino);
-            door.come(file.as_fd(), || Ok(false)).unwrap();
+            let door = Door::new();
+            door.come(|| Ok(file.open()), || Ok(false)).unwrap();
             door
         };
         let (first, second) = (open(), open());

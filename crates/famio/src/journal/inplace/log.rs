@@ -56,6 +56,7 @@ impl Log {
         make_room(file, medium, 0, SEGMENTS_START)?;
         let reservation = RESERVATION.min((limit.max(SEGMENTS_START) as usize).next_multiple_of(4096));
         let map = Mapping::reserve(file, domain, SEGMENTS_START, true, reservation)?;
+        map.keep_from_children();
         medium.watch(file, map.base(), map.reserved());
         let log = Self { domain: Some(domain), ..Self::new(high_duplicate(file)?, map, medium, key, limit) };
         log.extent().store(0);
@@ -169,6 +170,7 @@ impl Log {
             let domain = self.domain.ok_or(Error::new(libc::ENOSPC))?;
             let reservation = reservation(geometry.end()).min(self.limit as usize);
             let map = Mapping::reserve(self.file.as_fd(), domain, geometry.end(), true, reservation)?;
+            map.keep_from_children();
             self.medium.watch(self.file.as_fd(), map.base(), map.reserved());
             self.base.store(map.base(), Ordering::Release);
             maps.push(map);
@@ -208,6 +210,7 @@ impl Log {
         let file = self.file.get()?;
         for map in maps.iter() {
             map.put_at(file.as_fd(), domain)?;
+            map.keep_from_children();
             self.medium.watch(file.as_fd(), map.base(), map.reserved());
         }
         Ok(())

@@ -75,7 +75,7 @@ impl Shared {
     fn another(&self) -> Result<(InternalFd, bool)> {
         let journal = self.journal().get()?;
         match open_again(journal.as_fd(), OFlags::RDWR) {
-            Ok(fd) => Ok((InternalFd::adopt(fd)?, true)),
+            Ok(fd) => Ok((fd, true)),
             Err(_) => Ok((InternalFd::duplicate(journal.as_fd())?, false)),
         }
     }

@@ -1,10 +1,9 @@
 //! Where the kernel tells that memory runs short: the cgroup's own limit, and stalls of whoever waits for memory.
 
-use crate::sys::{InternalFd, high_duplicate};
+use crate::sys::{InternalFd, openat};
 use core::ffi::CStr;
-use rustix::fs::{CWD, Mode, OFlags, access, openat};
+use rustix::fs::{CWD, Mode, OFlags, access};
 use rustix::io::{read, write};
-use std::os::fd::AsFd;
 
 /// Where cgroups of version 2 are mounted: alone, or beside those of version 1.
 const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
@@ -23,7 +22,7 @@ pub(super) fn stalls() -> Option<InternalFd> {
     own.iter().map(String::as_str).chain(["/proc/pressure/memory"]).find_map(|path| {
         let file = openat(CWD, path, OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()).ok()?;
         write(&file, STALL).ok()?;
-        high_duplicate(file.as_fd()).ok()
+        Some(file)
     })
 }
 

@@ -106,8 +106,9 @@ impl Drop for Watched {
 }
 
 fn start(watch: &'static Watch, state: &mut State) -> crate::error::Result<()> {
-    let low = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-    let inotify = high_duplicate(low.as_fd())?;
+    let inotify = crate::sys::internal::make("anon_inode:inotify", || {
+        inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
+    })?;
     let heard = high_duplicate(inotify.as_fd())?;
     state.limit =
         pressure::limit_events().and_then(|path| inotify::add_watch(&inotify, &*path, WatchFlags::MODIFY).ok());

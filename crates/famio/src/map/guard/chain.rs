@@ -145,7 +145,7 @@ pub(crate) fn handler() -> usize {
 unsafe extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel calls with its own structures, ours to change until we return.
     unsafe {
-        if !resume_guarded(signal, &*info, &mut *context.cast()) {
+        if !resume_guarded(signal, &*info, &mut *context.cast()) && !stands_in(signal, &*info) {
             pass_on(signal, info, context);
         }
     }
@@ -175,6 +175,12 @@ unsafe fn resume_guarded(signal: c_int, info: &libc::siginfo_t, context: &mut li
         registers.regs[0] = 1;
     }
     true
+}
+
+/// Whether a page that others have taken away is replaced, so that the access goes on with zeros.
+unsafe fn stands_in(signal: c_int, info: &libc::siginfo_t) -> bool {
+    // SAFETY: for a signal that the kernel raised for a fault, the address is there.
+    signal == libc::SIGBUS && info.si_code > 0 && super::standin::stand_in(unsafe { info.si_addr() } as usize)
 }
 
 /// The address, if this is a fault of an access (not a signal that somebody sent) in one of the ranges.

@@ -49,7 +49,7 @@ fn one(report: Report) -> Result<bool> {
     let what = file.unwrap_or(journal);
     match outcome {
         Outcome::NothingToDo | Outcome::Clean => Ok(false),
-        Outcome::Recovered | Outcome::Discarded => Ok(true),
+        Outcome::Recovered | Outcome::Kept | Outcome::Discarded => Ok(true),
         Outcome::Conflict(what) => Err(Error::with(libc::EIO, what)),
         Outcome::InUse(by) => {
             let by = by.map_or(String::new(), |pid| format!(" by process {pid}"));

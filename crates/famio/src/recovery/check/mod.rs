@@ -8,10 +8,11 @@ mod records;
 use super::examine::{Examined, examine};
 use super::find::Place;
 use super::given::Given;
-use super::paths::{Seen, given, kind_of, pool_setting};
+use super::open::claim_given;
+use super::paths::{Seen, given, kind_of, owner, pool_setting};
 use super::walk::{Visitor, walk};
 use crate::error::{Error, Result};
-use crate::index::{Claim, owner};
+use crate::index::Claim;
 use crate::journal::header::{Found, Kind};
 use crate::journal::reach::{is_regular, look, look_at, open_looked_at};
 use crate::journal::{Header, State, Verdict};
@@ -188,22 +189,25 @@ fn with_file(looked: BorrowedFd<'_>, given: Given<'_>, settings: &Settings, chec
         return Err(Error::with(libc::EINVAL, "not a regular file, nor a folder"));
     }
     let file = match open_looked_at(looked, OFlags::RDONLY) {
-        Err(e) if e.errno() == libc::EAGAIN && owner(stat.st_dev, stat.st_ino).is_some() => {
-            checked.condition = Condition::InUse(owner(stat.st_dev, stat.st_ino));
+        Err(e) if e.errno() == libc::EAGAIN && owner(looked, settings).is_some() => {
+            checked.condition = Condition::InUse(owner(looked, settings));
             return Ok(());
         }
         file => file?,
     };
     let file = file.as_fd();
-    let claim = match Claim::take(file, stat.st_dev, stat.st_ino, false) {
+    let claim = match claim_given(file, given, settings, false, false) {
         Err(e) if e.errno() == libc::EBUSY => {
-            checked.condition = Condition::InUse(owner(stat.st_dev, stat.st_ino));
+            checked.condition = Condition::InUse(owner(file, settings));
             return Ok(());
         }
+        // Who may only read the file looks as it is.
+        Err(e) if e.errno() == libc::EACCES => None,
         claim => claim?,
     };
-    let done = examine(file, &claim, settings, false, given).and_then(|examined| weigh(file, &examined, checked));
-    claim.leave();
+    let done =
+        examine(file, claim.as_ref(), settings, false, given).and_then(|examined| weigh(file, &examined, checked));
+    claim.into_iter().for_each(Claim::leave);
     done
 }
 

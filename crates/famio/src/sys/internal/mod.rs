@@ -6,9 +6,13 @@
 //! replace any number by a system call that no hook sees.
 
 mod numbers;
+mod opening;
+mod passing;
 mod registry;
 
-pub(crate) use numbers::occupy_standard;
+pub(crate) use numbers::{occupy_standard, with_number};
+pub(crate) use passing::{Passing, Replacing, has_waited};
+pub(crate) use registry::NUMBERS;
 
 use crate::error::{Error, Result};
 use crate::near::NEAR;
@@ -47,18 +51,14 @@ impl InternalFd {
         if let Some(shared) = registry::share(fd.as_raw_fd()) {
             return Ok(shared);
         }
-        let _held = Held::of_process();
+        let _passing = Passing::begin();
         registry::register(numbers::high_duplicate(fd)?)
     }
 
-    /// A descriptor becomes internal, with a high number if there is one.
+    /// A descriptor becomes internal, with a high number.
+    #[cfg(test)]
     pub fn adopt(low: OwnedFd) -> Result<Self> {
-        match Self::duplicate(low.as_fd()) {
-            Err(error) if error.errno() == libc::EMFILE && low.as_raw_fd() > libc::STDERR_FILENO => {
-                Self::at_its_number(low)
-            }
-            high => high,
-        }
+        Self::duplicate(low.as_fd())
     }
 
     /// A descriptor becomes internal where it is: one that must not be closed now.
@@ -107,7 +107,7 @@ impl InternalFd {
 
     /// Another file takes its place, for all owners.
     pub fn replace(&self, new: BorrowedFd<'_>) -> Result<()> {
-        let _held = Held::of_process();
+        let _passing = Passing::begin();
         registry::replace(self, numbers::high_duplicate(new)?)
     }
 }
@@ -150,22 +150,74 @@ impl Drop for InUse<'_> {
     }
 }
 
-/// Opens a file for longer than a call, with a high number from the beginning as far as others can see.
+fn by(way: &dyn opening::Way) -> Result<InternalFd> {
+    let _passing = Passing::begin();
+    let _standard = occupy_standard();
+    registry::register(opening::high(way)?)
+}
+
+/// Opens a file, with a high number from the beginning as far as the program can see.
 pub(crate) fn open(
     at: impl AsFd,
     path: impl rustix::path::Arg,
     flags: rustix::fs::OFlags,
     mode: rustix::fs::Mode,
-) -> Result<InternalFd> {
+) -> rustix::io::Result<InternalFd> {
+    path.into_with_c_str(|path| {
+        let flags = flags | rustix::fs::OFlags::CLOEXEC;
+        as_errno(by(&opening::Named { at: at.as_fd(), path, flags, mode, made: Cell::new(false) }))
+    })
+}
+
+/// An open file description of its own of the same file, with this access; by `/proc`, whatever names the file has.
+pub(crate) fn open_again(fd: BorrowedFd<'_>, access: rustix::fs::OFlags) -> rustix::io::Result<InternalFd> {
+    as_errno(by(&opening::Again { of: fd, access: access | rustix::fs::OFlags::CLOEXEC }))
+}
+
+/// A descriptor to list a folder by, with a high number, for a few calls.
+pub(crate) fn open_list(folder: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
+    let flags = rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+    let (path, mode) = (c".", rustix::fs::Mode::empty());
+    let _passing = Passing::begin();
     let _standard = occupy_standard();
-    let low: OwnedFd = rustix::fs::openat(at, path, flags | rustix::fs::OFlags::CLOEXEC, mode)?;
-    InternalFd::adopt(low)
+    as_errno(opening::high(&opening::Named { at: folder, path, flags, mode, made: Cell::new(false) }))
+}
+
+/// As [`open_again`], with the lowest number that is free: what the program gets, or what must not be closed now.
+pub(crate) fn open_again_low(fd: BorrowedFd<'_>, access: rustix::fs::OFlags) -> rustix::io::Result<OwnedFd> {
+    use opening::Way;
+    let again = opening::Again { of: fd, access: access | rustix::fs::OFlags::CLOEXEC };
+    let _passing = Passing::begin();
+    let low = with_number(|| again.open())?;
+    if again.is_it(low.as_fd()) {
+        return Ok(low);
+    }
+    core::mem::forget(low); // the program's
+    Err(rustix::io::Errno::BADF)
+}
+
+/// What has no name, made by a call whose results `/proc` shows as a link that begins so.
+pub(crate) fn make(link: &str, make: impl Fn() -> rustix::io::Result<OwnedFd>) -> rustix::io::Result<InternalFd> {
+    as_errno(by(&opening::Nameless { make: &make, link: link.as_bytes() }))
+}
+
+fn as_errno<T>(result: Result<T>) -> rustix::io::Result<T> {
+    result.map_err(|error| rustix::io::Errno::from_raw_os_error(error.errno()))
 }
 
 /// Whether a descriptor that the program names is internal. One load, as long as it is below all of those.
 #[inline]
 pub(crate) fn is_internal(number: RawFd) -> bool {
     number >= NEAR.internal.load(Ordering::Relaxed) && registry::is_internal(number)
+}
+
+/// As [`is_internal`], before the number is closed: a descriptor that passes through it is waited for.
+#[inline]
+pub(crate) fn is_internal_to_close(number: RawFd) -> bool {
+    number >= NEAR.internal.load(Ordering::Relaxed) && {
+        passing::wait_to_close();
+        registry::is_internal(number)
+    }
 }
 
 /// Calls `visit` for each internal descriptor in `first..=last`, in order.

@@ -4,8 +4,9 @@ use super::registry::{NUMBERS, is_open, is_taken};
 use crate::error::{Error, Result};
 use crate::sys::{check, syscall};
 use crate::thread::Held;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
@@ -13,6 +14,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 const TOP: RawFd = 4096;
 /// The lowest that is taken when all others are used.
 const LOWEST: RawFd = 3;
+/// A program with a limit below this, the usual one, is taken to need all numbers that it may have.
+const FEW: u64 = 1024;
 /// Numbers that are tried one by one before larger steps are taken.
 const TRIES: u32 = 16;
 
@@ -22,12 +25,26 @@ fn duplicate(fd: BorrowedFd<'_>, least: RawFd) -> Result<OwnedFd> {
     check(unsafe { syscall(libc::SYS_fcntl, args) }).map(|new| unsafe { OwnedFd::from_raw_fd(new as RawFd) })
 }
 
-/// A duplicate with a high number, closed on exec: just below the limit, or above [`TOP`] where all below it are used.
+/// A duplicate with a high number, closed on exec: just below the limit, or above [`TOP`] where all below it are used. Below a low
+/// limit the program needs them all: then one that it could not have, where the hard limit is higher.
 pub(super) fn high_duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
-    let limit = getrlimit(Resource::Nofile).current.map_or(NUMBERS as u64, |limit| limit.min(NUMBERS as u64)) as RawFd;
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let beyond = || beyond_limit(|hard| duplicate_below(hard, fd)).unwrap_or(Err(Error::new(libc::EMFILE)));
+    let any = || duplicate(fd, LOWEST);
+    if limit < FEW {
+        return beyond().or_else(|_| duplicate_below(limit, fd)).or_else(|_| any());
+    }
+    // The last numbers that are free are the program's, as long as there are others.
+    duplicate_below(limit, fd).or_else(|_| beyond()).or_else(|_| any())
+}
+
+/// With the highest number that is free in the upper half below a limit, or below [`TOP`].
+fn duplicate_below(limit: u64, fd: BorrowedFd<'_>) -> Result<OwnedFd> {
+    let limit = limit.min(NUMBERS as u64) as RawFd;
     let top = limit.min(TOP);
     let (mut least, mut tried) = (top - 1, 0);
-    while least >= LOWEST {
+    let lowest = LOWEST.max(top / 2);
+    while least >= lowest {
         if is_taken(least) {
             least -= 1;
             continue;
@@ -41,38 +58,58 @@ pub(super) fn high_duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
         tried += 1;
         least -= if tried < TRIES { 1 } else { 1 << (tried - TRIES).min(10) };
     }
-    let above = if limit > TOP { duplicate(fd, TOP) } else { Err(Error::new(libc::EMFILE)) };
-    above.or_else(|_| duplicate(fd, LOWEST)).or_else(|_| duplicate_beyond_limit(fd))
+    if limit > TOP { duplicate(fd, TOP) } else { Err(Error::new(libc::EMFILE)) }
 }
 
-/// Held while the limit is another than the program's. A word, since a forked child has to free it.
-static RAISED: AtomicBool = AtomicBool::new(false);
+/// The thread (its id) for which the limit is another than the program's; 0: none. A word, since a forked child has to free it.
+static RAISER: AtomicU32 = AtomicU32::new(0);
+/// The program's soft limit meanwhile.
+static BEFORE: AtomicU64 = AtomicU64::new(0);
 
-/// A number that the program could not have: for a moment the soft limit is the hard one. Where they are the same, `EMFILE`.
+/// Makes a descriptor. Where the program has all numbers that it may have in use, it gets one that the program could not have.
+pub(crate) fn with_number<T>(mut make: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+    match make() {
+        Err(Errno::MFILE) => beyond_limit(|_| make()).unwrap_or(Err(Errno::MFILE)),
+        made => made,
+    }
+}
+
+/// Runs `work`, which gets the hard limit, while for a moment that is the soft one. `None`: they are the same.
 #[cold]
-fn duplicate_beyond_limit(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
+fn beyond_limit<T>(work: impl FnOnce(u64) -> T) -> Option<T> {
     let _held = Held::of_process();
-    while RAISED.swap(true, Ordering::Acquire) {
+    let me = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+    while RAISER.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err() {
         rustix::thread::sched_yield();
     }
     let before = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: before.maximum, maximum: before.maximum };
-    let mut result = Err(Error::new(libc::EMFILE));
-    if before.current != before.maximum && setrlimit(Resource::Nofile, raised).is_ok() {
-        let beyond = before.current.unwrap_or(0).clamp(LOWEST as u64, NUMBERS as u64 - 1);
-        result = duplicate(fd, beyond as RawFd).map_err(|_| Error::new(libc::EMFILE));
-        // Unless the program has set another meanwhile.
-        if getrlimit(Resource::Nofile).current == raised.current {
-            let _ = setrlimit(Resource::Nofile, before);
+    let mut done = None;
+    if before.current != before.maximum {
+        BEFORE.store(before.current.unwrap_or(u64::MAX), Ordering::Relaxed);
+        if setrlimit(Resource::Nofile, raised).is_ok() {
+            done = Some(work(raised.current.unwrap_or(u64::MAX)));
+            put_back(raised.current);
         }
     }
-    RAISED.store(false, Ordering::Release);
-    result
+    RAISER.store(0, Ordering::Release);
+    done
 }
 
-/// In a forked child, whose other threads are gone.
+/// The program's limit again, unless it has set another meanwhile.
+fn put_back(raised: Option<u64>) {
+    let now = getrlimit(Resource::Nofile);
+    if now.current == raised {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(BEFORE.load(Ordering::Relaxed)), ..now });
+    }
+}
+
+/// In a forked child, whose other threads are gone. It has the limit that one of them had raised.
 pub(super) fn begin_child() {
-    RAISED.store(false, Ordering::Release);
+    if RAISER.load(Ordering::Acquire) != 0 {
+        put_back(getrlimit(Resource::Nofile).maximum);
+        RAISER.store(0, Ordering::Release);
+    }
 }
 
 /// Descriptors without access to any file, in the place of standard descriptors that the program has closed.

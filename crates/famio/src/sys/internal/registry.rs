@@ -1,19 +1,20 @@
 //! The table of internal descriptors: which numbers are the library's own, and which file each was opened for. Lock-free but for
 //! moves, and without allocation: it is asked in signal handlers and beside a program's allocator.
 
+use super::opening::{self, Named};
+use super::passing::{self, Passing};
 use super::{InternalFd, numbers};
 use crate::error::{Error, Result};
-use crate::near::NEAR;
 use crate::sys::{check, identity, syscall};
 use crate::thread::Held;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering::*};
 use rustix::fs::{CWD, Mode, OFlags};
 use std::ffi::CString;
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
 /// Internal descriptors that a process can have, and the numbers that they can have. Static pages that nobody touched take no memory.
 const ENTRIES: usize = u16::MAX as usize;
-pub(super) const NUMBERS: usize = 1 << 20;
+pub(crate) const NUMBERS: usize = 1 << 20;
 
 /// In [`Entry::place`]: no descriptor of this process.
 const LOST: u64 = 0;
@@ -128,7 +129,7 @@ impl Entry {
     /// Puts the descriptor under another number; gives the side of those who may still use the old one. While [`CHANGING`] is held.
     fn publish(&'static self, index: usize, number: RawFd) -> usize {
         NUMBERED[number as usize].store(index as u16 + 1, Release);
-        NEAR.internal.fetch_min(number, SeqCst);
+        passing::lower_to(number);
         let side = self.place.load(Relaxed) & 1;
         self.place.store((number as u64 + 1) << 1 | (side ^ 1), SeqCst);
         side as usize
@@ -146,15 +147,17 @@ impl Entry {
         // SAFETY: set once before the entry was shared, freed with its last owner; the caller is one.
         let name = unsafe { self.name.load(Acquire).as_ref() }.ok_or(lost())?;
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let _passing = Passing::begin();
         let _standard = numbers::occupy_standard();
-        let low = rustix::fs::openat(CWD, name.as_c_str(), flags, Mode::empty())?;
-        if identity(borrow(low.as_raw_fd()))? != self.identity() {
+        let path = name.as_c_str();
+        let opened = opening::high(&Named { at: CWD, path, flags, mode: Mode::empty(), made: Default::default() })?;
+        if identity(opened.as_fd())? != self.identity() {
             return Err(lost());
         }
         if self.locked.load(Relaxed) {
-            rustix::fs::flock(&low, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+            rustix::fs::flock(&opened, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
         }
-        let number = numbers::high_duplicate(borrow(low.as_raw_fd()))?.into_raw_fd();
+        let number = opened.into_raw_fd();
         self.publish(index, number);
         Ok(())
     }
@@ -332,7 +335,7 @@ pub(super) fn is_internal(number: RawFd) -> bool {
 
 /// Calls `visit` for each internal descriptor in `first..=last`, in order.
 pub(super) fn each(first: RawFd, last: RawFd, mut visit: impl FnMut(RawFd)) {
-    let first = first.max(NEAR.internal.load(SeqCst)).max(0) as usize;
+    let first = first.max(passing::lowest()).max(0) as usize;
     let last = (last.max(-1) + 1) as usize;
     for (number, slot) in NUMBERED.iter().enumerate().take(last.min(NUMBERS)).skip(first) {
         if slot.load(Relaxed) != 0 && is_internal(number as RawFd) {
@@ -346,6 +349,7 @@ pub(super) fn each(first: RawFd, last: RawFd, mut visit: impl FnMut(RawFd)) {
 /// it can't be had again later.
 pub(super) fn move_away(number: RawFd) -> Result<Option<RawFd>> {
     let _changing = Changing::lock();
+    let _passing = Passing::begin();
     let Some(index) = numbered(number) else { return Ok(None) };
     let entry = &TABLE[index];
     if number_of(entry.place.load(SeqCst)) != Some(number) || !entry.fits(number) {
@@ -373,6 +377,7 @@ pub(super) fn move_away(number: RawFd) -> Result<Option<RawFd>> {
 /// In a forked child, whose other threads are gone.
 pub(super) fn begin_child() {
     numbers::begin_child();
+    passing::begin_child();
     CHANGING.store(false, Release);
     let used = TABLE.iter().take(TOP.load(Acquire) as usize);
     used.flat_map(|entry| &entry.users).for_each(|users| users.store(0, SeqCst));

@@ -1,6 +1,18 @@
 use super::*;
 use rustix::fs::{MemfdFlags, memfd_create};
+use std::cell::RefCell;
 use std::os::fd::{FromRawFd, IntoRawFd};
+
+type Meanwhile = Box<dyn FnMut(RawFd)>;
+
+thread_local! {
+    /// What happens on this thread while a descriptor passes through the number.
+    static MEANWHILE: RefCell<Option<Meanwhile>> = const { RefCell::new(None) };
+}
+
+pub(super) fn just_opened(low: RawFd) {
+    MEANWHILE.with_borrow_mut(|meanwhile| meanwhile.iter_mut().for_each(|run| run(low)));
+}
 
 fn file(bytes: &[u8]) -> OwnedFd {
     let file = memfd_create("famio-test", MemfdFlags::CLOEXEC).unwrap();
@@ -100,4 +112,96 @@ fn another_file_takes_its_place_for_all_owners() {
     fd.replace(unsafe { BorrowedFd::borrow_raw(low) }).unwrap();
     close(low);
     assert_eq!((first(&fd), first(&again)), (Ok(b'b'), Ok(b'b')));
+}
+
+/// Opens by `open`, while the program puts another file over the number that it passes through, out of sight: at the `when`th moment.
+fn opened_beside(when: u32, open: impl Fn() -> rustix::io::Result<InternalFd>) -> (InternalFd, RawFd) {
+    let (other, mut moment, taken) = (file(b"b"), 0, std::rc::Rc::new(Cell::new(-1)));
+    let tell = taken.clone();
+    let meanwhile = move |low| {
+        moment += 1;
+        if moment == when {
+            put_over(low, &other);
+            tell.set(low);
+        }
+    };
+    MEANWHILE.set(Some(Box::new(meanwhile)));
+    let opened = open();
+    MEANWHILE.set(None);
+    (opened.unwrap(), taken.get())
+}
+
+/// The file of the program's is not taken for the library's, and its descriptor not closed.
+fn stays_the_programs(open: impl Fn() -> rustix::io::Result<InternalFd>, expected: u8) {
+    for when in 1..=2 {
+        let (opened, taken) = opened_beside(when, &open);
+        assert_eq!(first(&opened), Ok(expected), "moment {when}");
+        assert!(opened.as_raw_fd() != taken && !is_internal(taken));
+        // SAFETY: open, by `put_over`.
+        assert_eq!(first(unsafe { BorrowedFd::borrow_raw(taken) }), Ok(b'b'), "moment {when}");
+        close(taken);
+    }
+}
+
+#[test]
+fn what_the_program_puts_in_the_way_of_an_open_stays_its_own() {
+    use rustix::fs::{CWD, Mode, OFlags};
+    let path = format!("/dev/shm/famio-passing-{}", std::process::id());
+    std::fs::write(&path, b"a").unwrap();
+    stays_the_programs(|| open(CWD, &*path, OFlags::RDWR, Mode::empty()), b'a');
+    let known = file(b"c");
+    stays_the_programs(|| open_again(known.as_fd(), OFlags::RDWR), b'c');
+    let made = || {
+        let made = memfd_create("famio-made", MemfdFlags::CLOEXEC)?;
+        rustix::io::pwrite(&made, b"m", 0).map(|_| made)
+    };
+    stays_the_programs(|| make("/memfd:famio-made", made), b'm');
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn a_file_that_is_made_while_the_program_interferes_is_made_once() {
+    use rustix::fs::{CWD, Mode, OFlags};
+    let path = format!("/dev/shm/famio-made-{}", std::process::id());
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+    for when in 1..=2 {
+        let (made, taken) = opened_beside(when, || open(CWD, &*path, flags, Mode::RUSR | Mode::WUSR));
+        assert_eq!(made.identity(), crate::sys::identity(std::fs::File::open(&path).unwrap().as_fd()).unwrap());
+        assert_eq!(open(CWD, &*path, flags, Mode::RUSR).unwrap_err(), rustix::io::Errno::EXIST);
+        close(taken);
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn an_open_and_a_replacement_exclude_each_other() {
+    let state = std::sync::atomic::AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        let passing = Passing::begin();
+        let replacing = scope.spawn(|| {
+            let replacing = Replacing::begin();
+            state.store(1, Ordering::SeqCst);
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            state.store(2, Ordering::SeqCst);
+            drop(replacing);
+        });
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        assert_eq!(state.load(Ordering::SeqCst), 0);
+        drop(passing);
+        while state.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        let began = std::time::Instant::now();
+        drop(Passing::begin());
+        // Or it ran out of patience.
+        assert!(state.load(Ordering::SeqCst) == 2 || began.elapsed().as_millis() >= 50);
+        replacing.join().unwrap();
+    });
+}
+
+/// Rule 19: a handler that interrupted an open of ours goes on.
+#[test]
+fn a_thread_does_not_wait_for_itself() {
+    let _passing = Passing::begin();
+    assert!(Replacing::begin().is_none() && !is_internal_to_close(3));
 }

@@ -134,6 +134,8 @@ void step_move(uint64_t *random)
 	if (from < 0)
 		return;
 	if (how == 0 && onto != from) { // over another of its own
+		if (onto >= 0 && slots[onto].fd == 2)
+			return; // what is led there by dup2 is standard error: it may have notices in it
 		int fd = below(random, 2) ? dup2(slots[from].fd, slots[onto].fd) : dup3(slots[from].fd, slots[onto].fd, 0);
 		note("dup2 over another file", slots[onto].file, MAY, fd, slots[onto].fd);
 		if (fd >= 0)

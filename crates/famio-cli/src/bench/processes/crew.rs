@@ -1,0 +1,150 @@
+//! The processes of one measurement: all begin at once, and none leaves before all have ended.
+
+use super::times::Times;
+use super::window::{READY, Report, Window, now, sleep_until};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+/// Until all processes have been told when to begin.
+const LEAD: Duration = Duration::from_millis(10);
+
+/// What those that read, or those that write, did together.
+pub struct Side {
+    /// Calls a second, of all.
+    pub rate: f64,
+    pub times: Times,
+    /// All calls, with those before the window.
+    pub all: u64,
+    pub torn: u64,
+}
+
+/// What came of one measurement.
+pub struct Outcome {
+    pub reads: Side,
+    pub writes: Side,
+    /// The number that the count grew by in the window.
+    pub counted: u64,
+}
+
+/// One process. It is killed if it is still there in the end, after the failure of another one.
+struct Member {
+    child: Child,
+    /// Its stdin: a socket, since a pipe whose reader has died would kill this command by SIGPIPE.
+    input: Option<UnixStream>,
+    output: BufReader<ChildStdout>,
+    reads: bool,
+}
+
+impl Member {
+    fn start(mut command: Command, reads: bool) -> Result<Self, String> {
+        let failed = |error: std::io::Error| error.to_string();
+        let (input, stdin) = UnixStream::pair().map_err(failed)?;
+        command.stdin(OwnedFd::from(stdin)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(failed)?;
+        let output = child.stdout.take().ok_or("no pipe")?;
+        Ok(Self { child, input: Some(input), output: BufReader::new(output), reads })
+    }
+
+    /// Its next line; or what it says of why there is none.
+    fn line(&mut self) -> Result<String, String> {
+        let mut line = String::new();
+        match self.output.read_line(&mut line) {
+            Ok(length) if length > 0 => Ok(line.trim_end().to_string()),
+            _ => Err(self.end().err().unwrap_or("a process ended too early".into())),
+        }
+    }
+
+    fn tell(&mut self, line: &str) {
+        // If that fails it has ended, and why, it says when its next line is asked for.
+        let _ = self.input.as_mut().map(|input| writeln!(input, "{line}"));
+    }
+
+    /// Lets it leave, and waits for that.
+    fn end(&mut self) -> Result<(), String> {
+        self.input = None;
+        let mut messages = String::new();
+        if let Some(mut stderr) = self.child.stderr.take() {
+            let _ = stderr.read_to_string(&mut messages);
+        }
+        let status = self.child.wait().map_err(|error| error.to_string())?;
+        match (status.success(), messages.trim()) {
+            (true, _) => Ok(()),
+            (_, "") => Err(format!("a process ended by {status}")),
+            (_, messages) => Err(messages.trim_start_matches("famio: ").to_string()),
+        }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs them, each with whether it reads, for so long after a warm-up. `count` is asked when the time begins, and when it is over.
+pub fn run(
+    commands: Vec<(Command, bool)>,
+    time: Duration,
+    count: impl Fn() -> Result<u64, String>,
+) -> Result<Outcome, String> {
+    let mut members = Vec::new();
+    for (command, reads) in commands {
+        members.push(Member::start(command, reads)?);
+    }
+    for member in &mut members {
+        match member.line()? {
+            line if line == READY => {}
+            other => return Err(format!("not ready: {other}")),
+        }
+    }
+    let start = now() + (LEAD + time / 5).as_nanos() as u64;
+    let window = Window { start, end: start + time.as_nanos() as u64 };
+    let text = serde_json::to_string(&window).map_err(|error| error.to_string())?;
+    members.iter_mut().for_each(|member| member.tell(&text));
+    sleep_until(window.start);
+    let before = count()?;
+    sleep_until(window.end);
+    let counted = count()?.saturating_sub(before);
+
+    let side = || Ok::<_, String>(Side { rate: 0.0, times: Times::new()?, all: 0, torn: 0 });
+    let (mut reads, mut writes) = (side()?, side()?);
+    for member in &mut members {
+        let line = member.line()?;
+        let report: Report = serde_json::from_str(&line).map_err(|error| format!("{error}: {line}"))?;
+        let side = if member.reads { &mut reads } else { &mut writes };
+        side.rate += report.rate;
+        side.all += report.all;
+        side.torn += report.torn;
+        side.times.add_all(&report.times);
+    }
+    members.iter_mut().try_for_each(Member::end)?;
+    Ok(Outcome { reads, writes, counted })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> (Command, bool) {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        (command, false)
+    }
+
+    #[test]
+    fn one_that_fails_is_named_and_the_others_go() {
+        let run = |scripts: &[&str]| {
+            let commands = scripts.iter().map(|script| shell(script)).collect();
+            run(commands, Duration::from_millis(1), || Ok(0)).err().unwrap()
+        };
+        assert!(run(&["echo ready; exec sleep 100", "echo why >&2; exit 3"]).contains("why"));
+        assert!(run(&["echo ready; read x; echo no >&2; exit 1", "echo ready; exec sleep 100"]).contains("no"));
+        assert!(run(&["kill -9 $$"]).contains("signal: 9"));
+        assert!(run(&["echo what"]).contains("not ready: what"));
+        assert!(run(&["echo ready; read x; echo {}"]).contains("missing field"));
+    }
+}

@@ -1,0 +1,176 @@
+//! A database that many processes read and write: how it is made, what a worker does with it, and whether it is as it should be.
+
+use super::library::{Connection, Sqlite, Value};
+use super::window::{Call, work};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// A process that waits for a lock longer than this gives up, and with it the bench.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes of each of the two blobs of a row, which are the same.
+const BLOB: usize = 100;
+
+/// How a worker uses the database.
+pub struct Mode<'a> {
+    pub journal: &'a str,
+    pub exclusive: bool,
+}
+
+/// What a writer does, a row in each transaction.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    Insert,
+    Update,
+    Delete,
+}
+
+/// Makes a database with so many rows, in the plain journal mode that it is to have.
+pub fn prepare(path: &Path, rows: u64, journal: &str) -> Result<(), String> {
+    let sqlite = Sqlite::load()?;
+    let connection = sqlite.open(path, PATIENCE)?;
+    set_journal(&connection, journal)?;
+    connection.run(&[
+        "BEGIN",
+        "CREATE TABLE t(id INTEGER PRIMARY KEY, a BLOB NOT NULL, b BLOB NOT NULL, n INTEGER NOT NULL)",
+        &fill(1, rows),
+        "UPDATE t SET b = a",
+        "COMMIT",
+    ])
+}
+
+fn fill(first: u64, last: u64) -> String {
+    format!(
+        "WITH RECURSIVE c(i) AS (SELECT {first} UNION ALL SELECT i + 1 FROM c WHERE i < {last}) \
+         INSERT INTO t SELECT i, randomblob({BLOB}), x'', 0 FROM c"
+    )
+}
+
+/// SQLite prints the mode that is in force, and gives no error.
+fn set_journal(connection: &Connection<'_>, journal: &str) -> Result<(), String> {
+    let in_force = connection.text(&format!("PRAGMA journal_mode={journal}"))?;
+    if in_force.eq_ignore_ascii_case(journal) {
+        Ok(())
+    } else {
+        Err(format!("journal_mode={journal}: the database would not take it: {in_force}"))
+    }
+}
+
+/// Whether the database is sound, has so many rows, each of one write, and all the updates that were made.
+pub fn check(path: &Path, rows: u64, updates: u64) -> Result<(), String> {
+    let sqlite = Sqlite::load()?;
+    let connection = sqlite.open(path, PATIENCE)?;
+    let sound = connection.text("PRAGMA quick_check")?;
+    let found = connection.text("SELECT count(*) || ' ' || total(a <> b) || ' ' || sum(n) FROM t")?;
+    let wanted = format!("{rows} 0.0 {updates}");
+    if sound == "ok" && found == wanted {
+        return Ok(());
+    }
+    let what = "rows, torn rows and updates are";
+    Err(format!("{}: quick_check says {sound}; {what} {found}, and should be {wanted}", path.display()))
+}
+
+fn open<'a>(sqlite: &'a Sqlite, path: &Path, mode: &Mode<'_>) -> Result<Connection<'a>, String> {
+    let connection = sqlite.open(path, PATIENCE)?;
+    let locking = if mode.exclusive { "EXCLUSIVE" } else { "NORMAL" };
+    connection.text(&format!("PRAGMA locking_mode={locking}"))?;
+    set_journal(&connection, mode.journal)?;
+    connection.text("PRAGMA synchronous=FULL")?;
+    Ok(connection)
+}
+
+/// Reads rows at random, each in a transaction of its own.
+pub fn read(path: &Path, mode: &Mode<'_>, rows: u64) -> Result<(), String> {
+    let sqlite = Sqlite::load()?;
+    let connection = open(&sqlite, path, mode)?;
+    let mut select = connection.prepare("SELECT a, b FROM t WHERE id = ?1")?;
+    let mut random = fastrand::Rng::new();
+    work(None, |_| {
+        let id = random.u64(1..=rows);
+        let mut is_whole = false;
+        let began = Instant::now();
+        select.run(&[Value::Number(id as i64)], |row| {
+            is_whole = row.blob(0).len() == BLOB && row.blob(0) == row.blob(1);
+            Ok(())
+        })?;
+        let took = began.elapsed();
+        if is_whole { Ok(Some(Call::of(took))) } else { Err(format!("row {id} is not there, or is of two writes")) }
+    })
+}
+
+/// Changes rows, each in a transaction of its own.
+pub fn write(path: &Path, mode: &Mode<'_>, change: Change, rows: u64, rate: Option<f64>) -> Result<(), String> {
+    let sqlite = Sqlite::load()?;
+    let connection = open(&sqlite, path, mode)?;
+    let mut statement = connection.prepare(match change {
+        Change::Insert => "INSERT INTO t(a, b, n) VALUES(?1, ?1, 0)",
+        Change::Update => "UPDATE t SET a = ?1, b = ?1, n = n + 1 WHERE id = ?2",
+        Change::Delete => "DELETE FROM t WHERE id = ?1",
+    })?;
+    let mut random = fastrand::Rng::new();
+    let mut left: Vec<i64> = (1..=rows as i64).collect();
+    random.shuffle(&mut left);
+    let mut next = 0;
+    work(rate, |_| {
+        let mut blob = [0; BLOB];
+        random.fill(&mut blob);
+        let (new, any) = (Value::Blob(&blob), Value::Number(random.i64(1..=rows as i64)));
+        let values = match change {
+            Change::Insert => vec![new],
+            Change::Update => vec![new, any],
+            Change::Delete => {
+                if next == left.len() {
+                    // Outside of what is timed.
+                    connection.run(&["BEGIN", &fill(1, rows), "UPDATE t SET b = a", "COMMIT"])?;
+                    next = 0;
+                }
+                next += 1;
+                vec![Value::Number(left[next - 1])]
+            }
+        };
+        let began = Instant::now();
+        statement.run(&values, |_| Ok(()))?;
+        let took = began.elapsed();
+        match connection.changes() {
+            1 => Ok(Some(Call::of(took))),
+            changed => Err(format!("{changed} rows were changed, not one")),
+        }
+    })
+}
+
+/// How many rows are there after so many changes of one kind.
+pub fn rows_after(change: Change, rows: u64, changes: u64) -> u64 {
+    match change {
+        Change::Insert => rows + changes,
+        Change::Update => rows,
+        // When none is left, the next one to be deleted comes with all others.
+        Change::Delete if changes == 0 => rows,
+        Change::Delete => rows - 1 - (changes - 1) % rows,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_are_there() {
+        assert_eq!((rows_after(Change::Insert, 10, 5), rows_after(Change::Update, 10, 5)), (15, 10));
+        assert_eq!([0, 1, 9, 10, 11, 20].map(|n| rows_after(Change::Delete, 10, n)), [10, 9, 1, 0, 9, 0]);
+    }
+
+    #[test]
+    fn a_torn_row_and_a_lost_update_are_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.db");
+        let Ok(sqlite) = Sqlite::load() else { return };
+        prepare(&path, 10, "WAL").unwrap();
+        check(&path, 10, 0).unwrap();
+        let connection = sqlite.open(&path, PATIENCE).unwrap();
+        connection.run(&["UPDATE t SET n = 1 WHERE id = 3"]).unwrap();
+        assert!(check(&path, 10, 2).unwrap_err().contains("10 0.0 1, and should be 10 0.0 2"));
+        connection.run(&["UPDATE t SET a = x'00' WHERE id = 3"]).unwrap();
+        assert!(check(&path, 10, 1).unwrap_err().contains("10 1.0 1"));
+        let wrong = connection.run(&["DELETE FROM elsewhere"]).unwrap_err();
+        assert!(wrong.contains("no such table"), "{wrong}");
+    }
+}

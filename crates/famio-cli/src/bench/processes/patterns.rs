@@ -1,0 +1,152 @@
+//! The patterns that are measured: numbers of readers and writers, and the setups in which they run.
+
+use super::Args;
+use super::worker::Task;
+use clap::ValueEnum;
+
+/// Patterns that are shown in one table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Group {
+    /// Readers and writers of blocks, by file calls without locks
+    Files,
+    /// Readers and writers of a database
+    Sqlite,
+    /// One process with a database
+    SqliteAlone,
+    /// Two processes that write in turn
+    HandOver,
+}
+
+/// How a pattern is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setup {
+    pub title: &'static str,
+    pub under_famio: bool,
+    /// SQLite's.
+    pub journal: &'static str,
+}
+
+const FILES: [Setup; 2] = [
+    Setup { title: "plain", under_famio: false, journal: "" },
+    Setup { title: "Famio", under_famio: true, journal: "" },
+];
+const SQLITE: [Setup; 3] = [
+    Setup { title: "DELETE", under_famio: false, journal: "DELETE" },
+    Setup { title: "WAL", under_famio: false, journal: "WAL" },
+    Setup { title: "Famio, MEMORY", under_famio: true, journal: "MEMORY" },
+];
+
+/// What one process does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Job {
+    pub task: Task,
+    pub rate: Option<f64>,
+}
+
+/// The processes that work at the same time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pattern {
+    pub title: String,
+    pub jobs: Vec<Job>,
+    /// SQLite's locking mode.
+    pub exclusive: bool,
+    pub uncommitted: u64,
+}
+
+impl Pattern {
+    fn of(title: impl Into<String>, jobs: Vec<Job>) -> Self {
+        Self { title: title.into(), jobs, exclusive: false, uncommitted: 0 }
+    }
+
+    fn of_both(reads: Task, readers: u32, writes: Task, writers: u32, rate: Option<f64>) -> Self {
+        let people = |count: u32, what: &str| match count {
+            0 => None,
+            1 => Some(format!("1 {what}")),
+            _ => Some(format!("{count} {what}s")),
+        };
+        let pace = rate.filter(|_| writers > 0).map_or(String::new(), |rate| format!(" at {rate}/s"));
+        let title: Vec<_> = [people(readers, "reader"), people(writers, "writer")].into_iter().flatten().collect();
+        let mut jobs = vec![Job { task: reads, rate: None }; readers as usize];
+        jobs.extend(vec![Job { task: writes, rate }; writers as usize]);
+        Self::of(title.join(", ") + &pace, jobs)
+    }
+
+    pub fn readers(&self) -> usize {
+        self.jobs.iter().filter(|job| job.task.is_read()).count()
+    }
+
+    pub fn writers(&self) -> usize {
+        self.jobs.len() - self.readers()
+    }
+}
+
+/// Readers, writers, and how often each of these writes.
+const TOGETHER: [(u32, u32, Option<f64>); 10] = [
+    (1, 0, None),
+    (2, 0, None),
+    (8, 0, None),
+    (2, 1, Some(50.0)),
+    (8, 1, Some(50.0)),
+    (2, 1, None),
+    (8, 1, None),
+    (0, 1, None),
+    (0, 2, None),
+    (0, 4, None),
+];
+
+/// So many blocks go from hand to hand.
+const UNCOMMITTED: u64 = 16;
+
+impl Group {
+    pub fn title(self) -> &'static str {
+        match self {
+            Group::Files => "File calls: pread of 4 KiB; pwrite of 4 KiB and fsync; no locks",
+            Group::Sqlite => "SQLite: a SELECT of one row; an UPDATE of one row, synchronous=FULL",
+            Group::SqliteAlone => "SQLite, one process: a row in each transaction, synchronous=FULL",
+            Group::HandOver => "Two processes in turn: pwrite of 4 KiB, for which the file changes hands",
+        }
+    }
+
+    pub fn is_sqlite(self) -> bool {
+        matches!(self, Group::Sqlite | Group::SqliteAlone)
+    }
+
+    pub fn setups(self) -> &'static [Setup] {
+        if self.is_sqlite() { &SQLITE } else { &FILES }
+    }
+
+    pub fn patterns(self, args: &Args) -> Vec<Pattern> {
+        match self {
+            Group::Files => together(Task::ReadBlocks, Task::WriteBlocks, args),
+            Group::Sqlite => together(Task::Select, Task::Update, args),
+            Group::SqliteAlone => [(Task::Insert, "insert"), (Task::Update, "update"), (Task::Delete, "delete")]
+                .into_iter()
+                .flat_map(|(task, title)| {
+                    let one = Pattern::of(title, vec![Job { task, rate: None }]);
+                    let title = format!("{title}, locking_mode EXCLUSIVE");
+                    [one.clone(), Pattern { title, exclusive: true, ..one }]
+                })
+                .collect(),
+            Group::HandOver => {
+                let committed = Pattern::of("nothing uncommitted", vec![Job { task: Task::InTurn, rate: None }; 2]);
+                let title = format!("{UNCOMMITTED} blocks uncommitted");
+                vec![committed.clone(), Pattern { title, uncommitted: UNCOMMITTED, ..committed }]
+            }
+        }
+    }
+}
+
+/// The usual ones, or the one that was asked for, with its readers alone.
+fn together(reads: Task, writes: Task, args: &Args) -> Vec<Pattern> {
+    let asked = match (args.readers, args.writers) {
+        (None, None) => TOGETHER.to_vec(),
+        (readers, writers) => {
+            let (readers, writers) = (readers.unwrap_or(0), writers.unwrap_or(0));
+            let mut asked = vec![(readers, 0, None), (readers, writers, args.rate)];
+            asked.retain(|&(readers, writers, _)| readers + writers > 0);
+            asked.dedup();
+            asked
+        }
+    };
+    asked.into_iter().map(|(readers, writers, rate)| Pattern::of_both(reads, readers, writes, writers, rate)).collect()
+}

@@ -1,0 +1,70 @@
+//! How long calls took, of one process and of many: percentiles can't be averaged, so the histograms are added up.
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// A thousandth of each time is what the histogram may be wrong by.
+const DIGITS: u8 = 3;
+
+/// The times of many calls.
+#[derive(Clone)]
+pub struct Times(Histogram<u64>);
+
+/// The same on its way from a worker to the bench: nanoseconds, and how many calls took as long.
+#[derive(Default, Serialize, Deserialize)]
+pub struct Counts(Vec<(u64, u64)>);
+
+impl Times {
+    pub fn new() -> Result<Self, String> {
+        Histogram::new(DIGITS).map(Self).map_err(|error| error.to_string())
+    }
+
+    pub fn add(&mut self, time: Duration) {
+        self.add_many(time.as_nanos() as u64, 1);
+    }
+
+    fn add_many(&mut self, nanoseconds: u64, calls: u64) {
+        // It grows as needed: only a time of centuries would be too long.
+        let _ = self.0.record_n(nanoseconds.max(1), calls);
+    }
+
+    pub fn add_all(&mut self, counts: &Counts) {
+        counts.0.iter().for_each(|&(nanoseconds, calls)| self.add_many(nanoseconds, calls));
+    }
+
+    pub fn counts(&self) -> Counts {
+        Counts(self.0.iter_recorded().map(|value| (value.value_iterated_to(), value.count_at_value())).collect())
+    }
+
+    /// Nanoseconds that this share of the calls took at most.
+    pub fn at(&self, share: f64) -> f64 {
+        self.0.value_at_quantile(share) as f64
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn longest(&self) -> f64 {
+        self.0.max() as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_two_workers_add_up() {
+        let mut all = Times::new().unwrap();
+        for microseconds in [1..=50, 51..=100] {
+            let mut one = Times::new().unwrap();
+            microseconds.for_each(|time| one.add(Duration::from_micros(time)));
+            let text = serde_json::to_string(&one.counts()).unwrap();
+            all.add_all(&serde_json::from_str(&text).unwrap());
+        }
+        let near = |figure: f64, microseconds: f64| (figure / 1000.0 / microseconds - 1.0).abs() < 0.002;
+        assert!(near(all.at(0.5), 50.0) && near(all.at(0.99), 99.0) && near(all.longest(), 100.0));
+    }
+}

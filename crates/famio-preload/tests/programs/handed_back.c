@@ -1,0 +1,93 @@
+/* Files that were handed back to the kernel, and the program's standard error, where another program goes on with them.
+ * Arguments: the file, what is done, and after exec the descriptor. */
+#include "check.h"
+#include <spawn.h>
+#include <sys/wait.h>
+
+extern char **environ;
+static char self[4096];
+
+static void go_on(const char *how, int fd) {
+  char number[16];
+  snprintf(number, sizeof number, "%d", fd);
+  execl(self, self, "atomic", how, number, (char *)NULL);
+  CHECK(!"exec");
+}
+
+static void write_atomic(void) {
+  int fd = open("atomic", O_RDWR | O_CREAT, 0600);
+  CHECK(fd >= 0 && write(fd, "bytes", 5) == 5 && close(fd) == 0);
+}
+
+int main(int argc, char **argv) {
+  CHECK(argc >= 3);
+  const char *name = argv[1], *how = argv[2];
+  int fd = argc > 3 ? atoi(argv[3]) : -1;
+  char bytes[16] = "";
+  CHECK(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+  if (!strcmp(how, "write-only") || !strcmp(how, "write-only-shared")) {
+    CHECK((fd = open(name, O_WRONLY | O_CREAT, 0600)) >= 0);
+    if (how[10]) go_on("write-only-2", fd);
+    CHECK(dup2(fd, 0) == 0 && pwrite(0, "first", 5, 0) == 5);
+    FAILS(pread(fd, bytes, 5, 0), EBADF);
+    go_on("written", fd);
+  } else if (!strcmp(how, "write-only-2")) {
+    CHECK(dup2(fd, 0) == 0 && pwrite(0, "first", 5, 0) == 5);
+    go_on("written", fd);
+  } else if (!strcmp(how, "written")) {
+    for (int i = 0; i < 2; i++) {
+      int one = i ? fd : 0;
+      FAILS(read(one, bytes, 5), EBADF);
+      FAILS(pread(one, bytes, 5, 0), EBADF);
+      CHECK((fcntl(one, F_GETFL) & O_ACCMODE) == O_WRONLY);
+    }
+    /* Opened anew it is as ordinary as the one that has come: else one would be written past the other's log. */
+    int other = open(name, O_RDWR);
+    CHECK(other >= 0 && ftruncate(other, 2) == 0 && pwrite(other, "XY", 2, 3) == 2);
+    CHECK(pwrite(fd, "AB", 2, 0) == 2 && pread(other, bytes, 5, 0) == 5 && !memcmp(bytes, "AB\0XY", 5));
+    CHECK(fsync(other) == 0 && close(other) == 0);
+  } else if (!strcmp(how, "append")) {
+    CHECK((fd = open(name, O_RDWR | O_CREAT | O_APPEND, 0600)) >= 0 && write(fd, "one", 3) == 3);
+    go_on("appended", fd);
+  } else if (!strcmp(how, "appended")) {
+    CHECK(close(0) == 0 && dup(fd) == 0);
+    CHECK(lseek(fd, 0, SEEK_SET) == 0 && inlined(SYS_write, 0, (long)"two", 3, 0) == 3); /* as libc's own stream does */
+    CHECK(lseek(fd, 0, SEEK_SET) == 0 && write(fd, "three", 5) == 5 && lseek(0, 0, SEEK_CUR) == 11);
+  } else if (!strcmp(how, "append-forked")) {
+    /* The child has the description as well, and has made no call by it yet. */
+    int go[2];
+    CHECK((fd = open(name, O_RDWR | O_CREAT | O_APPEND, 0600)) >= 0 && write(fd, "one", 3) == 3 && pipe(go) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+      if (read(go[0], bytes, 1) != 1 || pwrite(fd, "three", 5, 0) != 5 || fsync(fd) != 0) _exit(1);
+      _exit(0);
+    }
+    int status;
+    CHECK(close(0) == 0 && dup(fd) == 0 && write(0, "two", 3) == 3 && write(go[1], "", 1) == 1);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+  } else if (!strcmp(how, "data") || !strcmp(how, "spawned")) {
+    CHECK(close(2) == 0 && open("plain", O_RDWR | O_CREAT, 0600) == 2);
+    if (*how == 'd') go_on("write", 2);
+    pid_t child;
+    int status;
+    char *const arguments[] = {self, "atomic", "write", NULL};
+    CHECK(posix_spawn(&child, self, NULL, NULL, arguments, environ) == 0);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+  } else if (!strcmp(how, "log")) {
+    CHECK((fd = open("log", O_WRONLY | O_CREAT, 0600)) >= 0 && dup2(fd, 2) == 2 && close(fd) == 0);
+    go_on("write", 2);
+  } else if (!strcmp(how, "write")) {
+    write_atomic();
+  } else if (!strcmp(how, "stat")) {
+    /* The descriptor by which the library looks is not to become a standard stream. */
+    struct stat stat;
+    int status;
+    CHECK((fd = open(name, O_RDWR | O_CREAT, 0600)) >= 0 && close(1) == 0 && write(fd, "bytes", 5) == 5);
+    pid_t child = fork();
+    if (child == 0) _exit(lstat(name, &stat) == 0 && stat.st_size == 5 ? 0 : 1);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+  } else {
+    CHECK(!"a way");
+  }
+  return 0;
+}

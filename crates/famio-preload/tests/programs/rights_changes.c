@@ -1,0 +1,166 @@
+/* A program that changes its rights, and files' modes, while it has files open. The first argument is the file, the second what
+   to do. */
+#include "check.h"
+#include <dirent.h>
+#include <grp.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#define NOBODY 65534
+
+static void put(int fd, const char *text, off_t at) {
+  CHECK(pwrite(fd, text, strlen(text), at) == (ssize_t)strlen(text));
+}
+
+static void become_nobody(void) {
+  CHECK(setgroups(0, NULL) == 0 && setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
+}
+
+/* What is open of the file goes to a child, and is the others' to commit. */
+static void look_in_child(int fd) {
+  struct stat stat;
+  pid_t child = fork();
+  if (child == 0) {
+    char byte;
+    CHECK(fstat(fd, &stat) == 0 && pread(fd, &byte, 1, 0) == 1);
+    _exit(0);
+  }
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+/* What lies in .famio/, all of it, is for no others than those who may use the file. */
+static void ours_is_no_more_open_than(mode_t mode) {
+  DIR *all = opendir(".famio");
+  CHECK(all != NULL);
+  int found = 0;
+  for (struct dirent *entry; (entry = readdir(all)) != NULL;) {
+    struct stat stat;
+    if (entry->d_name[0] == '.') continue;
+    CHECK(fstatat(dirfd(all), entry->d_name, &stat, 0) == 0);
+    CHECK((stat.st_mode & 0777 & ~mode) == 0);
+    found++;
+  }
+  CHECK(found > 1 && closedir(all) == 0);
+}
+
+static mode_t mode_of(int fd) {
+  struct stat stat;
+  CHECK(fstat(fd, &stat) == 0);
+  return stat.st_mode & 07777;
+}
+
+/* A child that gives something up before its first call, while its parent has what was not synced. */
+static void child_gives_up(int fd, const char *what) {
+  put(fd, "parent's", 0);
+  pid_t child = fork();
+  if (child == 0) {
+    if (strcmp(what, "chroot in a child") == 0) {
+      CHECK(chroot(".") == 0);
+    } else if (strcmp(what, "setuid in a child") == 0) {
+      become_nobody();
+    } else {
+      struct rlimit low = {50000, RLIM_INFINITY};
+      CHECK(setrlimit(RLIMIT_FSIZE, &low) == 0);
+      CHECK(open("atomic", O_RDWR) >= 0);
+    }
+    put(fd, "child's!", 8);
+    CHECK(fsync(fd) == 0);
+    _exit(0);
+  }
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  CHECK(close(fd) == 0);
+}
+
+int main(int argc, char **argv) {
+  CHECK(argc == 3);
+  const char *path = argv[1], *what = argv[2];
+  if (strcmp(what, "read, then write") == 0) {
+    become_nobody();
+    int fd = open(path, O_RDONLY);
+    char byte;
+    look_in_child(fd);
+    CHECK(read(fd, &byte, 1) == 1);
+    int other = open(path, O_RDWR);
+    put(other, "kernel's", 0);
+    return 0;
+  }
+  int fd = open(path, O_RDWR | O_CREAT, 0644);
+  CHECK(fd >= 0);
+  if (strcmp(what, "set-user-id, then setuid") == 0) {
+    put(fd, "program", 0);
+    CHECK(fchmod(fd, 04755) == 0);
+    CHECK(setresuid(NOBODY, NOBODY, NOBODY) == 0);
+    CHECK(mode_of(fd) == 04755);
+  } else if (strcmp(what, "set-group-id, and what travels") == 0) {
+    CHECK(fchown(fd, NOBODY, NOBODY) == 0);
+    become_nobody();
+    put(fd, "program", 0);
+    look_in_child(fd);
+    CHECK(fchmod(fd, 02755) == 0);
+    CHECK(fsync(fd) == 0 && mode_of(fd) == 02755);
+    CHECK(close(fd) == 0);
+    fd = open(path, O_RDWR);
+    CHECK(mode_of(fd) == 02755);
+    put(fd, "P", 0);
+    CHECK(mode_of(fd) == 0755);
+  } else if (strcmp(what, "sync what travels as another") == 0) {
+    put(fd, "program", 0);
+    look_in_child(fd);
+    CHECK(seteuid(NOBODY) == 0);
+    CHECK(fsync(fd) == 0);
+    CHECK(seteuid(0) == 0);
+  } else if (strcmp(what, "close as another") == 0) {
+    put(fd, "program", 0);
+    CHECK(seteuid(NOBODY) == 0);
+    CHECK(fsync(fd) == 0 && close(fd) == 0);
+    CHECK(seteuid(0) == 0);
+  } else if (strstr(what, "in a child") != NULL) {
+    child_gives_up(fd, what);
+  } else if (strcmp(what, "append, handed back") == 0) {
+    FILE *stream = fdopen(open(path, O_RDWR | O_APPEND), "r+");
+    CHECK(stream != NULL && fwrite("stream", 1, 6, stream) == 6 && fflush(stream) == 0);
+    /* As the kernel has it: at the end, wherever it was to be. */
+    put(fileno(stream), "!", 0);
+    CHECK(has(path, "stream!"));
+  } else if (strcmp(what, "limit, handed back") == 0) {
+    struct rlimit low = {20, 20};
+    int appends = open(path, O_RDWR | O_APPEND);
+    CHECK(close(fd) == 0);
+    CHECK(setrlimit(RLIMIT_NOFILE, &low) == 0);
+    put(appends, "end", 0);
+    CHECK(fsync(appends) == 0);
+    /* Settles what is atomic: it is the kernel's, and stays so. */
+    CHECK(link(path, "other") == 0 && unlink("other") == 0);
+    int again = open(path, O_RDWR);
+    char all[4] = "";
+    put(again, "E", 0);
+    CHECK(pread(appends, all, 3, 0) == 3 && strcmp(all, "End") == 0);
+    put(appends, "!", 0);
+    CHECK(has(path, "End!"));
+  } else if (strcmp(what, "modes") == 0) {
+    CHECK(fchmod(fd, 0666) == 0);
+    put(fd, "modes", 0);
+    CHECK(fsync(fd) == 0);
+    ours_is_no_more_open_than(0666);
+    CHECK(fchmod(fd, 0640) == 0);
+    ours_is_no_more_open_than(0640);
+    CHECK(chmod(path, 0600) == 0);
+    ours_is_no_more_open_than(0600);
+    put(fd, "MODES", 0);
+    CHECK(fsync(fd) == 0);
+    ours_is_no_more_open_than(0600);
+  } else if (strcmp(what, "direct, unaligned") == 0) {
+    static char bytes[8192] __attribute__((aligned(4096)));
+    int direct = open(path, O_RDWR | O_DIRECT);
+    CHECK(direct >= 0);
+    CHECK(pwrite(direct, bytes, 4096, 0) == 4096);
+    FAILS(pwrite(direct, bytes, 100, 0), EINVAL);
+    FAILS(pwrite(direct, bytes, 4096, 100), EINVAL);
+    FAILS(pwrite(direct, bytes + 1, 4096, 0), EINVAL);
+  } else {
+    CHECK(!"known");
+  }
+  return 0;
+}

@@ -1,0 +1,276 @@
+//! What a killed owner had not committed, where it is to stay (`on-kill = keep`): it is read from the dead process's arena, its
+//! journal and the file, before the file goes back to its last SYNC, and travels to the next owner. So the file goes from one
+//! complete state to another by a SYNC, whatever happens meanwhile.
+
+use super::travel::{MOST, Travelling, What};
+use crate::error::{Error, Result};
+use crate::file::atomic::AtomicFile;
+use crate::file::bits::{GRANULE, runs};
+use crate::file::write::SIZE_MAX;
+use crate::file::{Access, inplace, records};
+use crate::index::{BLOCK, Calls, Cell, Claim, DeadArena, PLACE, What as Call};
+use crate::journal::header::Kind;
+use crate::journal::inplace::{Image, Key};
+use crate::journal::{Header, check_shared};
+use crate::pmem::medium;
+use crate::recovery;
+use crate::settings::{OnKill, Settings};
+use crate::sys::read_at;
+use core::sync::atomic::Ordering;
+use std::ffi::CStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+/// What was found.
+enum Leftover {
+    /// Nothing that is to stay.
+    Nothing,
+    /// All that its complete calls have done since the last SYNC.
+    Whole(Vec<What>),
+    /// Something that was to stay, and of which not all is there; why.
+    Lost(String),
+}
+
+impl AtomicFile {
+    /// The file is being opened, and what a killed process left stays: it becomes durable now, so that it outlives this process
+    /// and the memory that it travels in. Where that fails it goes on travelling.
+    pub(super) fn commit_kept(&self) {
+        if !self.turns.door.has_kept_epoch() {
+            return;
+        }
+        self.turns.has_kept.store(true, Ordering::Release);
+        let mut own = None;
+        if !self.fds.has_writable() {
+            own = self.fds.with(false, recovery::writable).ok();
+            own.iter().for_each(|own| self.fds.add(own.as_raw_fd(), Access::Write));
+        }
+        if self.fds.has_writable() && self.commit_all().is_ok() {
+            let _changing = self.shadow.lock();
+            self.release_claim(&mut self.inner());
+        }
+        own.into_iter().for_each(|own| self.fds.leave(own));
+    }
+
+    /// With the turn: what a killed owner had not committed travels from now on, if it is to stay. Whether it does.
+    pub(super) fn keep_leftover(&self, claim: &Claim) -> Result<bool> {
+        let door = &self.turns.door;
+        let found = self.fds.with(false, |fd| look(fd, claim, &self.settings)).map_err(|e| {
+            e.context("what a killed process had written since the last SYNC is to stay, and can't be read now")
+        })?;
+        let why = match found {
+            Leftover::Nothing => return Ok(false),
+            Leftover::Lost(why) => why,
+            Leftover::Whole(_) if door.has_lost_stores() => "it stored through a map of the file".into(),
+            Leftover::Whole(changes) => {
+                self.turns.send(&self.fds, &Travelling::kept(changes), true)?;
+                return Ok(true);
+            }
+        };
+        if !door.has_whole_epoch() {
+            let path = self.path.to_string_lossy();
+            crate::sys::notice(&format!(
+                "{path}: on-kill=keep does not hold here: what the killed process wrote since the last SYNC is rolled back ({why})"
+            ));
+        }
+        Ok(false)
+    }
+}
+
+/// Opens a file that nobody has open, as its next user would, and makes durable what a killed process left that is to stay. Whether
+/// there was any.
+///
+/// # Errors
+/// Those of opening it, and of a SYNC.
+pub(crate) fn commit_leftover(file: BorrowedFd<'_>, access: Access, path: &CStr, settings: &Settings) -> Result<bool> {
+    let atomic = AtomicFile::open(file, access, path, settings)?;
+    let arrived = atomic.arrive(); // the journal may be gone already: killed was who had recovered it
+    atomic.commit_kept();
+    let closed = arrived.and(atomic.remove_descriptor(file.as_raw_fd()));
+    closed.map(|()| atomic.turns.has_kept.load(Ordering::Acquire))
+}
+
+/// Reads what a killed owner has left. Changes nothing.
+fn look(file: BorrowedFd<'_>, claim: &Claim, settings: &Settings) -> Result<Leftover> {
+    let lost = |e: &Error| match settings.on_kill {
+        OnKill::Keep => Leftover::Lost(e.to_string()),
+        OnKill::Rollback => Leftover::Nothing, // nobody knows what it wanted
+    };
+    let memory = match claim.open_arena() {
+        Ok(None) => return Ok(Leftover::Nothing), // it went with the machine
+        Ok(Some(memory)) => memory,
+        Err(e) if [libc::EACCES, libc::EPERM, libc::ELOOP].contains(&e.errno()) => return Ok(lost(&e)),
+        Err(e) => return Err(e),
+    };
+    if let Err(e) = check_shared(memory.as_fd(), file) {
+        return Ok(lost(&e));
+    }
+    let Some(arena) = DeadArena::open(memory)? else { return Ok(Leftover::Nothing) };
+    let shared = arena.shared();
+    if shared.keeps.load(Ordering::Relaxed) == 0 || shared.dirty.load(Ordering::Relaxed) == 0 {
+        return Ok(Leftover::Nothing);
+    }
+    if shared.poisoned.load(Ordering::Relaxed) != 0 {
+        return Ok(Leftover::Lost("an earlier write or SYNC of it had failed".into()));
+    }
+    if shared.moving.load(Ordering::Relaxed) != 0 {
+        return Ok(Leftover::Lost("it was killed while another program was let in to the file".into()));
+    }
+    let Some((journal, length, header)) = recovery::left_journal(file, claim, settings)? else {
+        return Ok(Leftover::Nothing);
+    };
+    match read(file, &arena, journal.as_fd(), length, &header) {
+        Ok(changes) => Ok(Leftover::Whole(changes)),
+        Err(e) if [libc::EIO, libc::EFBIG].contains(&e.errno()) => Ok(Leftover::Lost(e.to_string())),
+        Err(e) => Err(e),
+    }
+}
+
+/// All that differs from what is committed, in order.
+fn read(
+    file: BorrowedFd<'_>,
+    arena: &DeadArena,
+    journal: BorrowedFd<'_>,
+    length: u64,
+    header: &Header,
+) -> Result<Vec<What>> {
+    let shared = arena.shared();
+    let (size, committed) = (shared.size(), shared.committed());
+    if size > SIZE_MAX || committed == u64::MAX {
+        return Err(damaged());
+    }
+    let homes = Homes::open(file, arena, journal, length, header)?;
+    let low = shared.epoch_low.load(Ordering::Relaxed).min(size);
+    // As for an epoch that its owner gives away (`draft`): beyond what was committed only a cell tells that bytes were stored.
+    let first = low.min(shared.committed_size.load(Ordering::Relaxed)) / BLOCK as u64;
+    let beyond = first..shared.stale_end.load(Ordering::Relaxed).div_ceil(BLOCK as u64);
+    let mut changes = Changes { all: vec![What::Size { low, size }], size, bytes: 0 };
+    arena.each_cell(size.div_ceil(BLOCK as u64), |block, cell| {
+        if beyond.contains(&block) || (0..2).any(|version| cell.version(version).epoch == committed + 1) {
+            let offset = block * BLOCK as u64;
+            changes.write(offset, homes.read(block, cell, (size - offset).min(BLOCK as u64) as usize)?)?;
+        }
+        Ok(())
+    })?;
+    add_calls(arena, &mut changes)?;
+    Ok(changes.all)
+}
+
+/// Complete calls that were not carried out yet, and those that were under way: these are done once more from the beginning.
+fn add_calls(arena: &DeadArena, changes: &mut Changes) -> Result<()> {
+    let shared = arena.shared();
+    if let Some(last) = shared.deferred.last() {
+        let mut data = vec![0; BLOCK];
+        let at = shared.deferred_bytes.load(Ordering::Relaxed).checked_add((last.place * PLACE + last.shift) as u64);
+        arena.read(at.ok_or_else(damaged)?, &mut data)?;
+        changes.write(last.block.saturating_mul(BLOCK as u64), data)?;
+    }
+    let mut table = [0; size_of::<Calls>()];
+    arena.read(shared.in_flight.load(Ordering::Relaxed), &mut table)?;
+    for call in Calls::read(&table) {
+        match call {
+            Call::Write { offset, len, bytes } => {
+                let mut data = vec![0; len as usize];
+                arena.read(bytes, &mut data)?;
+                changes.write(offset, data)?;
+            }
+            Call::Size(size) => changes.set_size(size)?,
+            Call::Zeros { offset, len } => {
+                let len = len.min(changes.size.saturating_sub(offset)).min(MOST);
+                changes.write(offset, vec![0; len as usize])?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is being put together.
+struct Changes {
+    all: Vec<What>,
+    size: u64,
+    bytes: u64,
+}
+
+impl Changes {
+    fn write(&mut self, offset: u64, data: Vec<u8>) -> Result<()> {
+        let end = offset.checked_add(data.len() as u64).filter(|&end| end <= SIZE_MAX).ok_or_else(damaged)?;
+        self.bytes += data.len() as u64;
+        if self.bytes > MOST {
+            let what = format!("more than {} MiB of it", MOST >> 20);
+            return Err(Error::with(libc::EFBIG, what));
+        }
+        if !data.is_empty() {
+            self.size = self.size.max(end);
+            self.all.push(What::Bytes { offset, data });
+        }
+        Ok(())
+    }
+
+    fn set_size(&mut self, size: u64) -> Result<()> {
+        if size > SIZE_MAX {
+            return Err(damaged());
+        }
+        self.all.push(What::Size { low: size.min(self.size), size });
+        self.size = size;
+        Ok(())
+    }
+}
+
+/// Where the bytes of a block lie.
+struct Homes<'a> {
+    file: BorrowedFd<'a>,
+    arena: &'a DeadArena,
+    /// `None`: the journal is of records, and what is not in the file lies in the arena.
+    log: Option<Image<'a>>,
+}
+
+impl<'a> Homes<'a> {
+    fn open(
+        file: BorrowedFd<'a>,
+        arena: &'a DeadArena,
+        journal: BorrowedFd<'a>,
+        length: u64,
+        header: &Header,
+    ) -> Result<Self> {
+        let log = match header.kind {
+            Kind::Records => None,
+            Kind::InPlace => {
+                let medium = medium(header.file_domain, false);
+                let mut image = Image::open(journal, length, Key::of(header.journal_id), medium)?;
+                image.find_segments()?;
+                Some(image)
+            }
+        };
+        Ok(Self { file, arena, log })
+    }
+
+    /// The first `len` bytes of a block that has a cell, as its process saw them last.
+    fn read(&self, block: u64, cell: &Cell, len: usize) -> Result<Vec<u8>> {
+        let shared = self.arena.shared();
+        let (offset, committed) = (block * BLOCK as u64, shared.committed());
+        let mut data = vec![0; BLOCK];
+        let readable = shared.file_end.load(Ordering::Relaxed).saturating_sub(offset).min(len as u64) as usize;
+        read_at(self.file, offset, &mut data[..readable])?;
+        let mut take = |granules, from: &dyn Fn(usize, &mut [u8]) -> Result<()>| {
+            runs(granules, |first, count| from(first, &mut data[first * GRANULE..(first + count) * GRANULE]))
+        };
+        match &self.log {
+            Some(log) => {
+                if let Some(state) = inplace::State::of(cell, committed) {
+                    take(state.in_log(), &|granule, to| log.read_block(state.entry, granule, to))?;
+                }
+            }
+            None => {
+                let state = records::State::of(cell, committed);
+                if let Some(number) = state.buffer {
+                    let at = u64::from(number) * records::UNIT;
+                    take(state.held, &|granule, to| self.arena.read(at + (granule * GRANULE) as u64, to))?;
+                }
+            }
+        }
+        data.truncate(len);
+        Ok(data)
+    }
+}
+
+fn damaged() -> Error {
+    Error::with(libc::EIO, "its memory is damaged")
+}

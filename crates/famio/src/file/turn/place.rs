@@ -1,0 +1,117 @@
+//! Where the processes of a file meet may be taken away under them (`rm -r .famio`), or the file may get another folder: they go
+//! on at the control file by which others find the file, and take along what is not committed.
+
+use super::travel::Travelling;
+use crate::error::{Error, Result};
+use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
+use crate::file::registry::files;
+use crate::index::{MOVED, Standing, TRAVELS, Writer};
+use crate::journal::control;
+use core::sync::atomic::Ordering;
+
+impl AtomicFile {
+    /// As [`arrive`](Self::arrive), at the control file by which others find the file now: it may have got another folder, or
+    /// its control file may have been removed. Without a session.
+    ///
+    /// # Errors
+    /// Those of `arrive`, and of taking the turn. `EIO`: others have written there since, beside what is not committed here.
+    pub(in crate::file) fn arrive_at_its_place(&self, inner: &mut Inner) -> Result<()> {
+        let door = &self.turns.door;
+        let pool = self.settings.pool.as_deref();
+        let Some(here) = door.control() else { return self.arrive() };
+        let is_here = self.fds.with(false, |fd| control::is_found(fd, pool, &here))?;
+        if is_here {
+            return Ok(());
+        }
+        // By its new name, if it has one: then all who are there stay together.
+        if door.state() & MOVED == 0 && self.fds.with(false, |fd| control::move_to(fd, pool, &here)).is_ok() {
+            return Ok(());
+        }
+        let carried = if door.state() & MOVED == 0 { self.pick_up(inner)? } else { Travelling::default() };
+        door.leave_behind();
+        self.release_claim(inner); // who waits for it finds that all have moved
+        if carried.changes.is_empty() {
+            return self.arrive();
+        }
+        self.put_down_there(inner, &carried).map_err(|e| {
+            let what = "its control file was removed, and what processes wrote since the last SYNC is lost with it";
+            Error::with(libc::EIO, format!("{}: {what} ({e})", self.path.to_string_lossy()))
+        })
+    }
+
+    /// With the turn, which is waited for: what travels here, and travels no more.
+    fn pick_up(&self, inner: &mut Inner) -> Result<Travelling> {
+        let door = &self.turns.door;
+        self.take_turn(inner)?;
+        if door.state() & (MOVED | TRAVELS) != TRAVELS {
+            return Ok(Travelling::default());
+        }
+        // Where there is no other place it stays here.
+        self.fds.with(false, |fd| control::find_or_make(fd, self.settings.pool.as_deref()).map(drop))?;
+        let mut carried = self.turns.travelling(&self.fds)?;
+        carried.roll_back(|writer| door.standing(writer));
+        // The others' places are not the same there, and they have not come yet: it is everybody's.
+        let me = door.me();
+        let is_mine = |writer: Writer| writer == me && door.standing(writer) == Standing::Open;
+        for change in &mut carried.changes {
+            change.writer = match change.writer {
+                Writer::NOBODY => Writer::NOBODY,
+                writer if is_mine(writer) => Writer::CARRIER,
+                _ => Writer::EVERYBODY,
+            };
+        }
+        door.forget_epoch();
+        Ok(carried)
+    }
+
+    /// What was picked up travels at the new place.
+    fn put_down_there(&self, inner: &mut Inner, carried: &Travelling) -> Result<()> {
+        let door = &self.turns.door;
+        self.arrive()?;
+        self.take_turn(inner)?;
+        let sent = if door.state() & TRAVELS == 0 {
+            let (mut there, me) = (carried.clone(), door.me());
+            let mine = there.changes.iter_mut().filter(|change| change.writer == Writer::CARRIER);
+            mine.for_each(|change| change.writer = me);
+            self.be_seen(); // by processes that take up what travels
+            self.turns.send(&self.fds, &there, false)
+        } else {
+            Err(Error::with(libc::EIO, "others have written since"))
+        };
+        self.release_claim(inner);
+        sent
+    }
+
+    /// Where the control file has lost its name, nobody could come to it, not even a child: all who are here move to a new one.
+    ///
+    /// # Errors
+    /// Those of a session's end, and of [`arrive_at_its_place`](Self::arrive_at_its_place).
+    fn regain_place(&self) -> Result<()> {
+        let has_lost_it = || self.turns.door.control().is_some_and(|control| !control.has_name());
+        if !has_lost_it() || self.turns.door.shadow().is_some() {
+            return Ok(());
+        }
+        if self.state.load(Ordering::Acquire) == ATTACHED {
+            self.give_turn()?;
+        }
+        let mut inner = self.inner();
+        if self.state.load(Ordering::Acquire) != PLAIN || !self.turns.door.is_here() || inner.kept.is_some() {
+            return Ok(()); // another thread was first
+        }
+        self.arrive_at_its_place(&mut inner)
+    }
+
+    /// After a SYNC by a journal that had to be made anew: others are to find this process again.
+    pub(in crate::file) fn come_back(&self) {
+        let _ = self.regain_place(); // the next change of hands tries again, and says what is wrong
+    }
+}
+
+/// Before a fork, or before another program is started that may have a file from this one: who comes to it has to find this process,
+/// though its control file was removed.
+pub(crate) fn regain_places() {
+    let all: Vec<_> = files().values().cloned().collect();
+    for file in all {
+        file.come_back();
+    }
+}

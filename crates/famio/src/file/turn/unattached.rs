@@ -1,0 +1,118 @@
+//! A process that reads a file and has not attached to its control file: there is none yet, or it may not write the file. Readers
+//! make none, and so leave no trace beside a file. Who begins to write sets the file's mark first, which moves the time of the
+//! inode's last change: by that a reader learns that others may have come.
+
+use crate::error::{Error, Result};
+use crate::file::{Access, AtomicFile};
+use crate::journal::control;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// In a state that [`AtomicFile::quiet`] gives: this process is not attached.
+const ALONE: u64 = 1 << 63;
+/// Such a state was seen so soon after the last change that the next one may have the same time.
+const RECENT: u64 = 1 << 62;
+/// A change of an inode has a time that is at most this much older than the moment, in nanoseconds.
+const SLACK: i64 = 20_000_000;
+/// Looks at the time before a process that could write the file attaches, and need not look any more.
+const LOOKS: u32 = 256;
+
+/// What such a process has seen.
+#[derive(Default)]
+pub(super) struct Unattached {
+    /// The state when there was no control file; 0: not looked yet.
+    seen: AtomicU64,
+    looks: AtomicU32,
+}
+
+impl AtomicFile {
+    /// Whether the file is as it was committed last, and nobody's turn changes it: a state, which [`is_still`](Self::is_still)
+    /// is to be asked about after what was done because of it.
+    #[inline]
+    pub(in crate::file) fn quiet(&self) -> Option<u64> {
+        if self.turns.door.has_come() {
+            return self.turns.is_quiet();
+        }
+        match self.turns.unattached.seen.load(Ordering::Acquire) {
+            0 => self.look_for_others(),
+            seen => Some(seen),
+        }
+    }
+
+    /// As [`quiet`](Self::quiet), of this very moment: a process that is not attached looks at the file again. So a read begins with
+    /// the size of now, and does not store bytes beyond what it returns unless the file is cut while it reads.
+    #[inline]
+    pub(in crate::file) fn quiet_now(&self) -> Option<u64> {
+        self.quiet().filter(|&quiet| quiet & ALONE == 0 || self.is_still(quiet))
+    }
+
+    /// Whether nothing has changed since [`quiet`](Self::quiet).
+    #[inline]
+    pub(in crate::file) fn is_still(&self, quiet: u64) -> bool {
+        if quiet & ALONE == 0 { self.turns.still(quiet) } else { self.is_still_alone(quiet) }
+    }
+
+    #[cold]
+    fn is_still_alone(&self, quiet: u64) -> bool {
+        let unattached = &self.turns.unattached;
+        if unattached.looks.fetch_add(1, Ordering::Relaxed) == LOOKS && self.fds.has(Access::Write) {
+            let _ = self.arrive(); // if it can't, it goes on looking
+        }
+        if self.turns.door.has_come() {
+            return false;
+        }
+        let same = |now: u64| (now ^ quiet) & !RECENT == 0;
+        match self.change_seen() {
+            Some(now) if same(now) && quiet & RECENT == 0 => true,
+            Some(now) if same(now) => self.look_for_others().is_some_and(same),
+            _ => {
+                unattached.seen.store(0, Ordering::Release);
+                false
+            }
+        }
+    }
+
+    /// Attaches, if there is a control file. Else what is seen without.
+    #[cold]
+    fn look_for_others(&self) -> Option<u64> {
+        let before = self.change_seen();
+        let found = self.fds.with(false, |fd| control::find(fd, self.settings.pool.as_deref()));
+        if let Ok(Some(_)) = found
+            && self.arrive().is_ok()
+        {
+            return None;
+        }
+        // Who may not open it reads what the kernel has, as a program without this library does.
+        self.turns.unattached.seen.store(before.unwrap_or(0), Ordering::Release);
+        before
+    }
+
+    /// The time of the inode's last change, as a state.
+    fn change_seen(&self) -> Option<u64> {
+        let stat = self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?)).ok()?;
+        let now = crate::sys::coarse_now();
+        let age = (now.tv_sec - stat.st_ctime)
+            .saturating_mul(1_000_000_000)
+            .saturating_add(now.tv_nsec - stat.st_ctime_nsec as i64);
+        let time = (stat.st_ctime as u64).wrapping_mul(1_000_000_007).wrapping_add(stat.st_ctime_nsec);
+        Some(time & !(ALONE | RECENT) | ALONE | if age < SLACK { RECENT } else { 0 })
+    }
+
+    /// Whether `error`, of attaching, says that this process may only read the file, and has not opened it for more.
+    pub(in crate::file) fn is_mere_reader(&self, error: &Error) -> bool {
+        [libc::EACCES, libc::EPERM, libc::EROFS].contains(&error.errno()) && !self.fds.has(Access::Write)
+    }
+
+    /// Looks whether others have come until now, if this process is not attached.
+    ///
+    /// # Errors
+    /// Those of attaching.
+    pub(in crate::file) fn look(&self) -> Result<()> {
+        if self.turns.door.has_come() {
+            return self.arrive();
+        }
+        if self.quiet_now().is_none() {
+            self.quiet(); // something has changed: looked at anew
+        }
+        Ok(())
+    }
+}

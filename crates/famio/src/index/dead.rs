@@ -1,0 +1,171 @@
+//! The arena of a process that was killed, for the process that takes over what it had open. It is read piece by piece and never
+//! mapped: no word of it leads out of the bytes that are there, and who cuts it causes an error, no signal.
+
+use super::cell::Cell;
+use super::radix::{BITS, BLOCK, FANOUT, LEVELS, Leaf, Node};
+use super::shared::{MAGIC, Shared};
+use crate::error::{Error, Result};
+use crate::pmem::LINE;
+use crate::sys::InternalFd;
+use crate::sys::read_at;
+use core::mem::MaybeUninit;
+use core::sync::atomic::Ordering;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Bytes of one of the two places for a block that is put off (`file::deferred`): it begins anywhere in a cache line.
+pub(crate) const PLACE: usize = BLOCK + LINE;
+
+/// See the module.
+pub(crate) struct DeadArena {
+    file: InternalFd,
+    size: u64,
+    shared: Box<Shared>,
+}
+
+/// Types of which any bytes are a value.
+///
+/// # Safety
+/// They are: atomic words, and arrays and structures of these.
+unsafe trait Words {}
+
+// SAFETY: atomic words only.
+unsafe impl Words for Shared {}
+// SAFETY: as above.
+unsafe impl Words for Node {}
+// SAFETY: as above.
+unsafe impl Words for Leaf {}
+
+impl DeadArena {
+    /// `None`: it is not one of this version, or its process was killed before it was complete.
+    pub fn open(file: InternalFd) -> Result<Option<Self>> {
+        let size = rustix::fs::fstat(&file)?.st_size as u64;
+        if size < size_of::<Shared>() as u64 {
+            return Ok(None);
+        }
+        let shared: Box<Shared> = read_words(file.as_fd(), size, 0)?;
+        let is_complete = shared.magic.load(Ordering::Relaxed) == MAGIC;
+        Ok(is_complete.then_some(Self { file, size, shared }))
+    }
+
+    /// What was shared, as it was last.
+    pub fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Reads what lies at `at`.
+    ///
+    /// # Errors
+    /// `EIO`: there is nothing.
+    pub fn read(&self, at: u64, to: &mut [u8]) -> Result<()> {
+        if at == 0 || read_at(&self.file, at, to)? != to.len() {
+            return Err(gone());
+        }
+        Ok(())
+    }
+
+    /// Calls `visit` for every cell of blocks below `end`, in file order.
+    ///
+    /// # Errors
+    /// `EIO`: the tree is damaged, or a part of it is gone. Those of `visit`.
+    pub fn each_cell(&self, end: u64, mut visit: impl FnMut(u64, &Cell) -> Result<()>) -> Result<()> {
+        // A tree has no more nodes than there is room for.
+        let mut left = self.size / size_of::<Node>() as u64;
+        let root = self.shared.root.load(Ordering::Relaxed);
+        if root == 0 { Ok(()) } else { self.below(root, LEVELS, 0, end, &mut left, &mut visit) }
+    }
+
+    fn below(
+        &self,
+        at: u64,
+        level: u32,
+        first: u64,
+        end: u64,
+        left: &mut u64,
+        visit: &mut dyn FnMut(u64, &Cell) -> Result<()>,
+    ) -> Result<()> {
+        *left = left.checked_sub(1).ok_or_else(gone)?;
+        if level == 1 {
+            let leaf: Box<Leaf> = read_words(self.file.as_fd(), self.size, at)?;
+            let mut cells = (first..end).zip(&leaf.cells);
+            return cells.try_for_each(|(block, cell)| visit(block, cell));
+        }
+        let node: Box<Node> = read_words(self.file.as_fd(), self.size, at)?;
+        let blocks = 1 << (BITS * (level - 1));
+        for (child, number) in node.iter().zip(0..FANOUT as u64) {
+            let (child, first) = (child.load(Ordering::Relaxed), first + number * blocks);
+            if child != 0 && first < end {
+                self.below(child, level - 1, first, end, left, visit)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn gone() -> Error {
+    Error::with(libc::EIO, "a part of the memory that it shared is gone, or damaged")
+}
+
+fn read_words<T: Words>(file: BorrowedFd<'_>, size: u64, at: u64) -> Result<Box<T>> {
+    if at.checked_add(size_of::<T>() as u64).is_none_or(|end| end > size) {
+        return Err(gone());
+    }
+    let mut words = Box::<MaybeUninit<T>>::new(MaybeUninit::zeroed());
+    // SAFETY: the bytes of a value of ours, which were set.
+    let bytes = unsafe { core::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), size_of::<T>()) };
+    if read_at(file, at, bytes)? != bytes.len() {
+        return Err(gone());
+    }
+    // SAFETY: any bytes are a value of it.
+    Ok(unsafe { words.assume_init() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Arena, Index};
+    use super::*;
+    use crate::sys::InternalFd;
+
+    fn of(arena: &dyn Fn(&Arena), spoil: impl FnOnce(&InternalFd)) -> DeadArena {
+        let memory = rustix::fs::memfd_create("famio-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let again = InternalFd::adopt(rustix::io::fcntl_dupfd_cloexec(&memory, 0).unwrap()).unwrap();
+        let made = Arena::create(InternalFd::adopt(memory).unwrap(), std::path::Path::new("/nonexistent")).unwrap();
+        arena(&made);
+        spoil(&again);
+        DeadArena::open(again).unwrap().unwrap()
+    }
+
+    fn fill(arena: &Arena) {
+        for block in [0, 1, 511, 512, 1 << 18] {
+            Index::new(arena).cell(block).unwrap().writer.store(block + 1, Ordering::Relaxed);
+        }
+    }
+
+    fn blocks(arena: &DeadArena, end: u64) -> Result<Vec<u64>> {
+        let mut found = Vec::new();
+        arena.each_cell(end, |block, cell| {
+            let word = cell.writer.load(Ordering::Relaxed);
+            assert!(word == 0 || word == block + 1);
+            found.extend((word != 0).then_some(block));
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    #[test]
+    fn finds_the_cells() {
+        let arena = of(&fill, |_| ());
+        assert_eq!(blocks(&arena, u64::MAX).unwrap(), [0, 1, 511, 512, 1 << 18]);
+        assert_eq!(blocks(&arena, 512).unwrap(), [0, 1, 511]);
+    }
+
+    #[test]
+    fn what_is_gone_or_turns_in_circles_is_an_error() {
+        let arena = of(&fill, |file| rustix::fs::ftruncate(file, 40 << 10).unwrap());
+        assert_eq!(blocks(&arena, u64::MAX).unwrap_err().errno(), libc::EIO);
+        let arena = of(&fill, |_| ());
+        let root = arena.shared().root.load(Ordering::Relaxed);
+        let links: Vec<u8> = (0..FANOUT).flat_map(|_| root.to_ne_bytes()).collect();
+        crate::sys::write_at(&arena.file, root, &links).unwrap();
+        assert_eq!(arena.each_cell(u64::MAX, |_, _| Ok(())).unwrap_err().errno(), libc::EIO);
+    }
+}

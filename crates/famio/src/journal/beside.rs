@@ -1,0 +1,106 @@
+//! The pool that lies beside a file where the settings name none: `.famio/`. In a folder with the sticky bit, such as `/tmp`, in
+//! which users may not remove each other's files, the files of each owner have one of their own: `.famio-UID/`.
+
+use crate::error::{Error, Result};
+use crate::sys::InternalFd;
+use rustix::fs::{CWD, Stat, fstat, lstat, stat};
+use rustix::io::Errno;
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Its name, where the folder does not have the sticky bit.
+pub const BESIDE: &str = ".famio";
+
+const STICKY: u32 = 0o1000;
+
+pub(super) fn is_sticky(folder: &Stat) -> bool {
+    folder.st_mode & STICKY != 0
+}
+
+/// Whether a folder has such a name.
+pub fn is_beside_name(name: &OsStr) -> bool {
+    let Some(rest) = name.as_bytes().strip_prefix(BESIDE.as_bytes()) else { return false };
+    let is_number = |digits: &[u8]| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    rest.is_empty() || rest.strip_prefix(b"-").is_some_and(is_number)
+}
+
+/// The name for files of `owner` in `folder`.
+fn name_in(folder: &Stat, owner: impl FnOnce() -> u32) -> Cow<'static, str> {
+    if is_sticky(folder) { Cow::Owned(format!("{BESIDE}-{}", owner())) } else { Cow::Borrowed(BESIDE) }
+}
+
+/// Where it belongs for the file of this path, for messages and hints: whether it is there is not asked.
+pub(crate) fn beside_path(file: &Path) -> PathBuf {
+    let folder = file.parent().and_then(|folder| stat(folder).ok());
+    let owner = || lstat(file).map_or(0, |file| file.st_uid);
+    file.with_file_name(&*folder.map_or(Cow::Borrowed(BESIDE), |folder| name_in(&folder, owner)))
+}
+
+/// The name of the one of `file` in `parent`, its folder. To make one in a folder with the sticky bit takes the file's owner, or
+/// root: they would not trust another user's.
+pub(crate) fn name_to_make(parent: &InternalFd, file: BorrowedFd<'_>) -> Result<Cow<'static, str>> {
+    let (folder, owner) = (fstat(parent)?, fstat(file)?.st_uid);
+    if is_sticky(&folder) && ![0, owner].contains(&rustix::process::geteuid().as_raw()) {
+        let what = "its folder has the sticky bit, and only the file's owner can begin; choose a pool of your own";
+        return Err(Error::with(libc::EACCES, what));
+    }
+    Ok(name_in(&folder, || owner))
+}
+
+/// The names under which it may be found: the folder's mode may have been changed.
+pub(super) fn names_to_find(parent: &InternalFd, file: BorrowedFd<'_>) -> Result<[Cow<'static, str>; 2]> {
+    let (folder, owner) = (fstat(parent)?, fstat(file)?.st_uid);
+    let (plain, own) = (Cow::Borrowed(BESIDE), Cow::Owned(format!("{BESIDE}-{owner}")));
+    Ok(if is_sticky(&folder) { [own, plain] } else { [plain, own] })
+}
+
+/// Whether there may be one beside a file: by a few system calls, where to look for what is in it takes ten.
+pub(crate) fn may_be_beside(file: BorrowedFd<'_>) -> Result<bool> {
+    let path = super::path_of(file)?;
+    let is_gone = |name: &str| matches!(lstat(path.with_file_name(name)), Err(Errno::NOENT));
+    if !is_gone(BESIDE) {
+        return Ok(true);
+    }
+    let folder = path.parent().map(|folder| rustix::fs::statat(CWD, folder, rustix::fs::AtFlags::empty()));
+    match folder {
+        Some(Ok(folder)) if is_sticky(&folder) => {
+            Ok(!is_gone(&name_in(&folder, || fstat(file).map_or(0, |s| s.st_uid))))
+        }
+        _ => Ok(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Scratch;
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn names() {
+        for (name, is) in [(".famio", true), (".famio-0", true), (".famio-1000", true), (".famio-", false)] {
+            assert_eq!(is_beside_name(OsStr::new(name)), is, "{name}");
+        }
+        assert!(![".famio-x", ".famio1", "famio", ".famio.toml"].iter().any(|name| is_beside_name(OsStr::new(name))));
+    }
+
+    #[test]
+    fn a_folder_with_the_sticky_bit_has_one_for_each_owner() {
+        let dir = Scratch::new();
+        std::fs::write(dir.path("file"), "x").unwrap();
+        let file = std::fs::File::open(dir.path("file")).unwrap();
+        let me = rustix::process::geteuid().as_raw();
+        assert_eq!(beside_path(&dir.path("file")), dir.path(BESIDE));
+        assert!(!may_be_beside(file.as_fd()).unwrap());
+        std::fs::set_permissions(dir.root(), std::fs::Permissions::from_mode(0o1777)).unwrap();
+        let own = format!("{BESIDE}-{me}");
+        assert_eq!(beside_path(&dir.path("file")), dir.path(&own));
+        assert!(!may_be_beside(file.as_fd()).unwrap());
+        std::fs::create_dir(dir.path(&own)).unwrap();
+        assert!(may_be_beside(file.as_fd()).unwrap());
+    }
+}

@@ -1,0 +1,213 @@
+//! Where a file's control file lies, and who may open it: beside the file's journal, by those who may write the file. So what
+//! processes tell each other by it (`index::control`) comes from nobody who could not change the file's bytes as well, and
+//! nobody else can lock it.
+
+use super::access::{check_shared, give_to_writers_of};
+use super::beside::may_be_beside;
+use super::identity::Identity;
+use super::mark::{self, Mark};
+use super::pool::Pool;
+use super::reach::{look, open_looked_at};
+use crate::error::{Error, Result};
+use crate::index::{CONTROL_SIZE, Control};
+use crate::sys::{self, InternalFd, internal, write_at};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+/// How a control file's name ends.
+pub const SUFFIX: &str = ".control";
+
+/// Tries to open or make it: another process may make or remove it at that very moment, or its folder.
+const TRIES: u32 = 100;
+
+/// The pool in which the file's processes meet: that of its mark, if it has one, else `setting`.
+fn pool_of(file: BorrowedFd<'_>, setting: Option<&Path>) -> Option<PathBuf> {
+    match mark_of(file) {
+        Ok(Some(mark)) => mark.pool,
+        _ => setting.map(Path::to_path_buf),
+    }
+}
+
+/// Also of a file that was only looked at.
+fn mark_of(file: BorrowedFd<'_>) -> Result<Option<Mark>> {
+    match mark::get(file) {
+        Err(e) if e.errno() == libc::EBADF => mark::of_looked_at(file),
+        mark => mark,
+    }
+}
+
+fn name_of(file: BorrowedFd<'_>) -> Result<String> {
+    Ok(super::bytes::hex(&Identity::of_fd(file)?.hash128().to_be_bytes()) + SUFFIX)
+}
+
+/// The name of the control file beside a journal.
+pub(crate) fn name_beside(journal: &str) -> String {
+    journal.strip_suffix(super::pool::SUFFIX).unwrap_or(journal).to_owned() + SUFFIX
+}
+
+/// Opens the control file, if there is one.
+///
+/// # Errors
+/// `EACCES`: this process may not write the file, or what lies there is not from one that may.
+pub(crate) fn find(file: BorrowedFd<'_>, setting: Option<&Path>) -> Result<Option<InternalFd>> {
+    if setting.is_none() && !matches!(mark_of(file), Ok(Some(_))) && !may_be_beside(file)? {
+        return Ok(None);
+    }
+    match Pool::find(file, pool_of(file, setting).as_deref()) {
+        Ok(Some(pool)) => open_in(&pool, file, &name_of(file)?),
+        Ok(None) => Ok(None),
+        Err(e) if e.errno() == libc::ENOENT => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Opens the control file, or makes it.
+///
+/// # Errors
+/// `EACCES`: as [`find`]; or this process may write the file, but not the folder of its pool. `ENOSPC`.
+pub(crate) fn find_or_make(file: BorrowedFd<'_>, setting: Option<&Path>) -> Result<InternalFd> {
+    let setting = pool_of(file, setting);
+    let name = name_of(file)?;
+    for _ in 0..TRIES {
+        let pool = Pool::make(file, setting.as_deref())?;
+        if let Some(found) = open_or_make(&pool, file, &name)? {
+            return Ok(found);
+        }
+    }
+    Err(Error::new(libc::EAGAIN))
+}
+
+/// As [`find`], in the pool of its journal.
+pub(crate) fn find_in(pool: &Pool, file: BorrowedFd<'_>) -> Result<Option<InternalFd>> {
+    open_in(pool, file, &name_of(file)?)
+}
+
+/// As [`find_or_make`], in the pool of its journal.
+pub(crate) fn find_or_make_in(pool: &Pool, file: BorrowedFd<'_>) -> Result<InternalFd> {
+    let name = name_of(file)?;
+    for _ in 0..TRIES {
+        if let Some(found) = open_or_make(pool, file, &name)? {
+            return Ok(found);
+        }
+    }
+    Err(Error::new(libc::EAGAIN))
+}
+
+/// `None`: another process made or removed it, or its folder, at that very moment.
+fn open_or_make(pool: &Pool, file: BorrowedFd<'_>, name: &str) -> Result<Option<InternalFd>> {
+    if let Some(found) = open_in(pool, file, name)? {
+        return Ok(Some(found));
+    }
+    match make_in(pool, file, name) {
+        Err(e) if [libc::EEXIST, libc::ENOENT].contains(&e.errno()) => Ok(None),
+        made => made.map(Some).map_err(|e| failed(pool, name, e)),
+    }
+}
+
+/// Whether `here` is the control file by which others find this file.
+pub(crate) fn is_found(file: BorrowedFd<'_>, setting: Option<&Path>, here: &Control) -> Result<bool> {
+    let same = |found: InternalFd| sys::identity(found.as_fd()).ok() == sys::identity(here.as_fd()).ok();
+    Ok(find(file, setting)?.is_some_and(same))
+}
+
+/// Puts `here`, which has a name elsewhere, where others look for it.
+///
+/// # Errors
+/// `EEXIST`: there is one. `ENOENT`: it has no name any more.
+pub(crate) fn move_to(file: BorrowedFd<'_>, setting: Option<&Path>, here: &Control) -> Result<()> {
+    let (pool, old) = (Pool::make(file, pool_of(file, setting).as_deref())?, super::path_of(here.as_fd())?);
+    let flags = RenameFlags::NOREPLACE;
+    let moved = rustix::fs::renameat_with(CWD, &old, pool.folder(), name_of(file)?, flags).map_err(Error::from);
+    if moved.is_ok() && is_found(file, setting, here)? {
+        here.remove_folder_at(&old);
+        return Ok(());
+    }
+    pool.remove_if_empty();
+    moved.and(Err(Error::new(libc::ENOENT)))
+}
+
+fn failed(pool: &Pool, name: &str, error: Error) -> Error {
+    error.context(format_args!("control file {}", pool.path_of(name).display()))
+}
+
+fn open_in(pool: &Pool, file: BorrowedFd<'_>, name: &str) -> Result<Option<InternalFd>> {
+    // Looked at before it is opened: a stranger may have put anything there.
+    let looked = match look(pool.folder(), name) {
+        Ok(looked) => looked,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(e) => return Err(failed(pool, name, e.into())),
+    };
+    match check_shared(looked.as_fd(), file) {
+        Ok(()) if rustix::fs::fstat(&looked)?.st_size >= CONTROL_SIZE as i64 => {
+            let _standard = internal::occupy_standard();
+            let found = open_looked_at(looked.as_fd(), OFlags::RDWR);
+            found.map(Some).map_err(|e| failed(pool, name, e))
+        }
+        checked => {
+            // The file has got another mode or owner since.
+            if let Some(followed) = follow(looked.as_fd(), file) {
+                return Ok(Some(followed));
+            }
+            // Its making was cut short. Or somebody less trusted has put it there; who may, takes it away.
+            if !is_in_use(looked.as_fd(), file) && rustix::fs::unlinkat(pool.folder(), name, AtFlags::empty()).is_ok() {
+                return Ok(None);
+            }
+            Err(failed(pool, name, checked.err().unwrap_or(Error::with(libc::EACCES, "was cut short"))))
+        }
+    }
+}
+
+/// Gives a control file of the file's owner, root's or ours to those who may write the file now, if we may.
+fn follow(looked: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Option<InternalFd> {
+    let (here, like) = (rustix::fs::fstat(looked).ok()?, rustix::fs::fstat(file).ok()?);
+    let by_owner = [0, like.st_uid, rustix::process::geteuid().as_raw()].contains(&here.st_uid);
+    if !by_owner || here.st_nlink != 1 || here.st_size < CONTROL_SIZE as i64 {
+        return None;
+    }
+    let _standard = internal::occupy_standard();
+    let found = open_looked_at(looked, OFlags::RDWR).ok()?;
+    give_to_writers_of(file, found.as_fd()).and_then(|()| check_shared(found.as_fd(), file)).ok()?;
+    Some(found)
+}
+
+/// Whether a process may have a session by it: not without a mark on the file, which nobody sets who may not write it.
+fn is_in_use(looked: BorrowedFd<'_>, file: BorrowedFd<'_>) -> bool {
+    let is_claimed = |there: InternalFd| Control::new(there).is_claimed();
+    !matches!(mark_of(file), Ok(None)) && open_looked_at(looked, OFlags::RDONLY).map_or(true, is_claimed)
+}
+
+/// Makes it whole before it has its name: who opens it meanwhile finds it as it is to be. `EEXIST`: somebody was first.
+fn make_in(pool: &Pool, file: BorrowedFd<'_>, name: &str) -> Result<InternalFd> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let owner_only = Mode::RUSR | Mode::WUSR;
+    let nameless = crate::sys::openat(pool.folder(), ".", flags | OFlags::TMPFILE, owner_only);
+    let is_nameless = nameless.is_ok();
+    let made = match nameless {
+        Ok(nameless) => nameless,
+        Err(_) => crate::sys::openat(pool.folder(), name, flags | OFlags::CREATE | OFlags::EXCL, owner_only)?,
+    };
+    let complete = || {
+        give_to_writers_of(file, made.as_fd())?;
+        // With blocks of its own: a store in its page needs no room later.
+        write_at(&made, 0, &[0; CONTROL_SIZE])
+    };
+    if let Err(e) = complete() {
+        if !is_nameless {
+            let _ = rustix::fs::unlinkat(pool.folder(), name, AtFlags::empty());
+        }
+        return Err(e);
+    }
+    if is_nameless {
+        let link = format!("/proc/thread-self/fd/{}", made.as_raw_fd());
+        rustix::fs::linkat(CWD, &*link, pool.folder(), name, AtFlags::SYMLINK_FOLLOW)?;
+    }
+    match open_in(pool, file, name) {
+        Ok(Some(found)) => Ok(found),
+        Ok(None) => Err(Error::new(libc::ENOENT)),
+        // There is no descriptor for a look: with this one it is at least removed when the file is closed.
+        Err(e) if [libc::EMFILE, libc::ENFILE].contains(&e.errno()) => Ok(made),
+        Err(e) => Err(e),
+    }
+}

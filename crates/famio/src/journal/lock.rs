@@ -1,0 +1,25 @@
+//! The lock of a journal's session. Processes find each other by the control file; where somebody has removed that, the lock
+//! tells that a journal is not one that a dead process left.
+
+use crate::sys::locks::{Lock, is_locked, try_lock, unlock};
+use core::ops::Range;
+use std::os::fd::AsFd;
+
+/// Beyond all bytes of a journal.
+const SESSION: Range<i64> = (1 << 62)..(1 << 62) + 1;
+
+/// This process has a session with the journal, as long as its description is open. Best effort: not every file system has
+/// such locks, and the control file is there as well.
+pub(super) fn begin(journal: impl AsFd) {
+    let _ = try_lock(journal, SESSION, Lock::Exclusive);
+}
+
+/// The session has ended.
+pub(super) fn end(journal: impl AsFd) {
+    unlock(journal, SESSION);
+}
+
+/// Whether another description has a session with the journal.
+pub(crate) fn is_in_session(journal: impl AsFd) -> bool {
+    is_locked(journal, SESSION, Lock::Exclusive)
+}

@@ -1,0 +1,219 @@
+//! Opening a file for the library: by the lowest number, which is confirmed before anything is done with it, to a high one.
+//!
+//! The hooks keep the program from that number meanwhile (`passing`). A system call that no hook sees may still put a file of the
+//! program's there. So what lies there is the library's only if it is what was asked for, by what the kernel says of it and not of
+//! the number; and only then is the number closed.
+
+use super::{TRIES, numbers};
+use crate::error::{Error, Result};
+use crate::sys::{check, identity, syscall};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+use rustix::io::Errno;
+use std::cell::Cell;
+use std::ffi::CStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+
+/// A way to get a descriptor.
+pub(super) trait Way {
+    fn open(&self) -> rustix::io::Result<OwnedFd>;
+
+    /// Whether this is what [`open`](Self::open) gave.
+    fn is_it(&self, found: BorrowedFd<'_>) -> bool;
+
+    /// What is not (any more) what is asked for: whether it is the library's all the same, to be closed.
+    fn is_ours(&self, _found: BorrowedFd<'_>) -> bool {
+        false
+    }
+}
+
+/// By its name.
+pub(super) struct Named<'a> {
+    pub at: BorrowedFd<'a>,
+    pub path: &'a CStr,
+    pub flags: OFlags,
+    pub mode: Mode,
+    /// It was made by a call whose descriptor was lost.
+    pub made: Cell<bool>,
+}
+
+impl Named<'_> {
+    fn look(&self) -> rustix::io::Result<(u64, u64)> {
+        let is_link = self.flags.contains(OFlags::NOFOLLOW) || self.flags.contains(OFlags::CREATE | OFlags::EXCL);
+        let how = if is_link { AtFlags::SYMLINK_NOFOLLOW } else { AtFlags::empty() };
+        match rustix::fs::statx(self.at, self.path, how, StatxFlags::INO) {
+            Ok(stat) => Ok((rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino)),
+            // As in `identity`.
+            Err(Errno::NOSYS | Errno::PERM) => {
+                let stat = rustix::fs::statat(self.at, self.path, how)?;
+                Ok((stat.st_dev, stat.st_ino))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Way for Named<'_> {
+    fn open(&self) -> rustix::io::Result<OwnedFd> {
+        let exclusive = OFlags::CREATE | OFlags::EXCL;
+        if !self.flags.contains(exclusive) || !self.made.get() {
+            let opened = rustix::fs::openat(self.at, self.path, self.flags, self.mode)?;
+            self.made.set(true);
+            return Ok(opened);
+        }
+        // By the call before. It is nobody else's if it is as it was made.
+        let opened =
+            rustix::fs::openat(self.at, self.path, (self.flags - exclusive) | OFlags::NOFOLLOW, Mode::empty())?;
+        let stat = rustix::fs::fstat(&opened)?;
+        let is_made = stat.st_size == 0 && stat.st_nlink == 1 && stat.st_uid == rustix::process::geteuid().as_raw();
+        if is_made { Ok(opened) } else { Err(Errno::EXIST) }
+    }
+
+    fn is_it(&self, found: BorrowedFd<'_>) -> bool {
+        if self.flags.contains(OFlags::TMPFILE) {
+            let flags = rustix::fs::fcntl_getfl(found);
+            return flags.is_ok_and(|flags| flags.contains(OFlags::TMPFILE))
+                && rustix::fs::fstat(found).is_ok_and(|stat| stat.st_nlink == 0 && stat.st_size == 0);
+        }
+        let Ok(found) = identity(found) else { return false };
+        match self.look() {
+            Ok(named) => named == found,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::SRCH) => false,
+            // Nothing is known.
+            Err(_) => true,
+        }
+    }
+
+    /// It has lost the name since, and the kernel remembers.
+    fn is_ours(&self, found: BorrowedFd<'_>) -> bool {
+        let mut buffer = [0u8; libc::PATH_MAX as usize];
+        let Some(length) = link_of(found, &mut buffer) else { return false };
+        let path = buffer[..length].strip_suffix(b" (deleted)").unwrap_or(&buffer[..length]);
+        let last = |path: &[u8]| path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+        let name = &self.path.to_bytes()[last(self.path.to_bytes())..];
+        !name.is_empty() && &path[last(path)..] == name
+    }
+}
+
+/// A file of which a descriptor is there.
+pub(super) struct Again<'a> {
+    pub of: BorrowedFd<'a>,
+    pub access: OFlags,
+}
+
+impl Way for Again<'_> {
+    fn open(&self) -> rustix::io::Result<OwnedFd> {
+        let mut buffer = [0; 40];
+        rustix::fs::openat(rustix::fs::CWD, link_path(self.of.as_raw_fd(), &mut buffer), self.access, Mode::empty())
+    }
+
+    fn is_it(&self, found: BorrowedFd<'_>) -> bool {
+        identity(found).is_ok_and(|found| identity(self.of).is_ok_and(|known| known == found))
+    }
+}
+
+/// What has no name: the kernel says what it is by a link, which begins so.
+pub(super) struct Nameless<'a> {
+    pub make: &'a dyn Fn() -> rustix::io::Result<OwnedFd>,
+    pub link: &'a [u8],
+}
+
+impl Way for Nameless<'_> {
+    fn open(&self) -> rustix::io::Result<OwnedFd> {
+        (self.make)()
+    }
+
+    fn is_it(&self, found: BorrowedFd<'_>) -> bool {
+        let mut buffer = [0; 64];
+        // Without /proc nothing is known.
+        link_of(found, &mut buffer).is_none_or(|length| buffer[..length].starts_with(self.link))
+            && identity(found).is_ok()
+    }
+}
+
+/// `/proc/thread-self/fd/` and the number. No allocation: it may be asked in a signal handler.
+fn link_path(number: RawFd, buffer: &mut [u8; 40]) -> &CStr {
+    const FOLDER: &[u8] = b"/proc/thread-self/fd/";
+    buffer[..FOLDER.len()].copy_from_slice(FOLDER);
+    let (mut at, mut rest) = (38, number.unsigned_abs());
+    let mut digits = [0u8; 40];
+    loop {
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+        at -= 1;
+    }
+    let length = 39 - at;
+    buffer[FOLDER.len()..FOLDER.len() + length].copy_from_slice(&digits[at..39]);
+    buffer[FOLDER.len() + length] = 0;
+    CStr::from_bytes_until_nul(buffer).unwrap_or_default()
+}
+
+fn link_of(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Option<usize> {
+    let mut path = [0; 40];
+    let read = rustix::fs::readlinkat_raw(rustix::fs::CWD, link_path(fd.as_raw_fd(), &mut path), &mut *buffer);
+    read.ok()
+}
+
+fn borrow(number: RawFd) -> BorrowedFd<'static> {
+    // SAFETY: never -1. What is there is what is asked of the kernel.
+    unsafe { BorrowedFd::borrow_raw(number) }
+}
+
+fn close(number: RawFd) {
+    // SAFETY: the caller has made sure that it is the library's.
+    drop(unsafe { OwnedFd::from_raw_fd(number) });
+}
+
+/// Whether both are of one open file description: another of the same file may be the program's.
+fn is_same(one: RawFd, other: &OwnedFd) -> bool {
+    const KCMP_FILE: usize = 0;
+    let me = rustix::process::getpid().as_raw_nonzero().get() as usize;
+    // SAFETY: no memory is passed.
+    let compared =
+        check(unsafe { syscall(libc::SYS_kcmp, [me, me, KCMP_FILE, one as usize, other.as_raw_fd() as usize, 0]) });
+    match compared {
+        Ok(order) => order == 0,
+        Err(error) if error.errno() == libc::EBADF => false,
+        // A kernel or a sandbox without it.
+        Err(_) => identity(borrow(one)).is_ok_and(|found| identity(other.as_fd()).is_ok_and(|kept| kept == found)),
+    }
+}
+
+/// A descriptor that is what was asked for, with a high number if there is one. While a `Passing` lives.
+pub(super) fn high(way: &dyn Way) -> Result<OwnedFd> {
+    for _ in 0..TRIES {
+        let low = crate::sys::with_number(|| way.open())?.into_raw_fd();
+        #[cfg(test)]
+        super::tests::just_opened(low);
+        if !way.is_it(borrow(low)) {
+            if way.is_ours(borrow(low)) {
+                close(low);
+            }
+            continue;
+        }
+        let Ok(found) = identity(borrow(low)) else { continue };
+        match numbers::high_duplicate(borrow(low)) {
+            Ok(high) if identity(high.as_fd())? == found => {
+                #[cfg(test)]
+                super::tests::just_opened(low);
+                if is_same(low, &high) {
+                    close(low);
+                }
+                return Ok(high);
+            }
+            Ok(_) => {}
+            Err(error) if error.errno() == libc::EBADF => {}
+            Err(error) if error.errno() == libc::EMFILE && low > libc::STDERR_FILENO => {
+                // SAFETY: opened and confirmed above.
+                return Ok(unsafe { OwnedFd::from_raw_fd(low) });
+            }
+            Err(error) => {
+                close(low);
+                return Err(error);
+            }
+        }
+    }
+    Err(Error::with(libc::EBADF, "the program replaced a descriptor that it had not opened"))
+}

@@ -1,0 +1,157 @@
+//! The moment in which a descriptor of the library's has a number that is the program's to use: the kernel opens with the lowest
+//! number that is free, and only a duplicate gets a high one. Another thread of the program's may want that number just then. So
+//! both say what they are about to do, and the later one waits: who opens, by a count in a word that the hooks look at anyway; who
+//! replaces a number, by a count of its own. All waits are bounded: what was opened is confirmed besides (`open`).
+
+use super::registry::NUMBERS;
+use crate::near::NEAR;
+use crate::sys::monotonic_now;
+use crate::thread::{Held, current};
+use core::sync::atomic::{AtomicU32, Ordering::*};
+use std::os::fd::RawFd;
+
+/// In [`NEAR`]: so much less for each descriptor that passes. The lowest number that an internal one has had is the rest.
+const STEP: i32 = 1 << 21;
+/// More do not fit into the word.
+const MOST: i32 = 1000;
+
+const _: () = assert!((NUMBERS as i32) < STEP && MOST < i32::MAX / STEP);
+
+/// How many threads replace a number, or close a range. A line of its own: few do, and others need not notice.
+#[repr(align(64))]
+struct Line(AtomicU32);
+static REPLACING: Line = Line(AtomicU32::new(0));
+
+/// In nanoseconds: an open may wait for a disk, a close for a socket that lingers.
+const WAIT_TO_REPLACE: u64 = 500_000_000;
+const WAIT_TO_PASS: u64 = 50_000_000;
+/// A close needs it only where the program closes what it has not opened.
+const WAIT_TO_CLOSE: u64 = 1_000_000;
+
+/// Does `begin` and, until it is alone or its time is over, takes it back by `end` and tries again.
+fn begin_alone(nanoseconds: u64, begin: impl Fn(), is_alone: impl Fn() -> bool, end: impl Fn()) {
+    begin();
+    if is_alone() {
+        return;
+    }
+    let until = monotonic_now() + nanoseconds;
+    while !is_alone() && monotonic_now() < until {
+        end();
+        rustix::thread::sched_yield();
+        begin();
+    }
+}
+
+/// The lowest number that an internal descriptor has had.
+pub(super) fn lowest() -> RawFd {
+    NEAR.internal.load(SeqCst).rem_euclid(STEP)
+}
+
+/// An internal descriptor has this number.
+pub(super) fn lower_to(number: RawFd) {
+    let lower = |word: i32| Some(word - (word.rem_euclid(STEP) - number).max(0));
+    let _ = NEAR.internal.fetch_update(SeqCst, SeqCst, lower);
+}
+
+/// Whether a descriptor passes through a number that may be any.
+fn any_passes() -> bool {
+    NEAR.internal.load(SeqCst) < 0
+}
+
+/// While it lives, descriptors of this thread's may have any number.
+#[must_use]
+pub(crate) struct Passing(#[allow(dead_code, reason = "a signal handler sees by it that it must not wait")] Held);
+
+impl Passing {
+    pub fn begin() -> Self {
+        let held = Held::of_process();
+        begin_alone(WAIT_TO_PASS, Self::enter, || REPLACING.0.load(SeqCst) == 0, Self::leave);
+        Self(held)
+    }
+
+    fn enter() {
+        let more = |word: i32| (word.div_euclid(STEP) > -MOST).then_some(word - STEP);
+        while NEAR.internal.fetch_update(SeqCst, SeqCst, more).is_err() {
+            rustix::thread::sched_yield();
+        }
+    }
+
+    /// In a child that was forked meanwhile the count began anew.
+    fn leave() {
+        let _ = NEAR.internal.fetch_update(SeqCst, SeqCst, |word| (word < 0).then_some(word + STEP));
+    }
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        Self::leave();
+    }
+}
+
+/// While it lives, no other thread's descriptor passes: numbers that are not internal are the program's.
+#[must_use]
+pub(crate) struct Replacing(#[allow(dead_code, reason = "as in `Passing`")] Held);
+
+impl Replacing {
+    /// Whether a descriptor of the library's may have this number or come to it meanwhile: as long as there are atomic files.
+    #[inline]
+    pub fn is_needed(number: RawFd) -> bool {
+        NEAR.any() || number >= NEAR.internal.load(Relaxed)
+    }
+
+    /// `None`: this thread's own passes, which a signal handler has interrupted.
+    #[cold]
+    pub fn begin() -> Option<Self> {
+        if is_inside() {
+            return None;
+        }
+        let held = Held::of_process();
+        begin_alone(WAIT_TO_REPLACE, Self::enter, || !any_passes(), Self::leave);
+        Some(Self(held))
+    }
+
+    fn enter() {
+        REPLACING.0.fetch_add(1, SeqCst);
+    }
+
+    fn leave() {
+        let _ = REPLACING.0.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1));
+    }
+}
+
+impl Drop for Replacing {
+    fn drop(&mut self) {
+        Self::leave();
+    }
+}
+
+fn is_inside() -> bool {
+    let thread = current();
+    (thread.posix_locks.get() | thread.locks_held.get()) != 0
+}
+
+/// Before the program closes a number that it may not have opened.
+#[cold]
+pub(super) fn wait_to_close() {
+    wait(WAIT_TO_CLOSE);
+}
+
+/// The program has got `EMFILE`: whether a number that a descriptor of ours passed through may be free by now.
+#[cold]
+pub(crate) fn has_waited() -> bool {
+    let may_have_passed = NEAR.any() || any_passes();
+    wait(WAIT_TO_REPLACE);
+    may_have_passed
+}
+
+fn wait(nanoseconds: u64) {
+    if any_passes() && !is_inside() {
+        begin_alone(nanoseconds, || (), || !any_passes(), || ());
+    }
+}
+
+/// In a forked child, whose other threads are gone.
+pub(super) fn begin_child() {
+    NEAR.internal.store(lowest(), SeqCst);
+    REPLACING.0.store(0, SeqCst);
+}
