@@ -2,7 +2,7 @@
 //! bytes that they lock. It lies beside the file's journal, and only those can open it who may write the file: what it says and
 //! who locks it is theirs to decide, and nobody else's. `journal::control` finds and makes it.
 
-use super::door::{CHANGE, Page, TRAVELS};
+use super::door::{CHANGE, MAGIC, Page, TRAVELS};
 use crate::error::{Error, Result};
 use crate::journal::pool::is_beside_name;
 use crate::sys::locks::{Lock, is_locked, try_lock, unlock};
@@ -229,12 +229,32 @@ impl Control {
         remove_folder(old);
     }
 
-    /// After a recovery: the file goes if no process is attached, and none has a claim.
+    /// After a recovery: the file goes if no process is attached, and none has a claim; and with it what killed processes shared.
     pub fn remove_if_unused(&self) {
         let Some(_attaching) = self.try_attaching() else { return };
         let is_needed = self.arena_path().is_some() || self.has_kept_epoch();
         if !is_needed && !is_locked(&self.file, 0..CLAIM.end, Lock::Exclusive) {
+            self.remove_shared_memory();
             self.remove_name();
+        }
+    }
+
+    /// Removes the epoch and the shared shadow that it names, which no process has any more.
+    fn remove_shared_memory(&self) {
+        if self.word(offset_of!(Page, magic)) != MAGIC {
+            return;
+        }
+        let key = self.word(offset_of!(Page, key));
+        let named = [
+            (offset_of!(Page, epoch), "epoch"),
+            (offset_of!(Page, unfinished), "epoch"),
+            (offset_of!(Page, shadow), "shadow"),
+        ];
+        for (number, what) in named.map(|(at, what)| (self.word(at), what)) {
+            if number != 0 {
+                let path = Page::path(self.identity(), key, number, what);
+                let _ = rustix::fs::unlinkat(CWD, &*path, AtFlags::empty());
+            }
         }
     }
 
@@ -244,6 +264,7 @@ impl Control {
         let Some(_attaching) = self.try_attaching() else { return };
         if !self.has_kept_epoch() && !is_locked(&self.file, 0..CLAIM.end, Lock::Exclusive) {
             self.remove_arena();
+            self.remove_shared_memory();
             let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
         }
     }

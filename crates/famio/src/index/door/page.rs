@@ -11,7 +11,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::AsFd;
 
 /// "FAMIODR6".
-pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODR6");
+pub(in crate::index) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODR6");
 
 /// In [`Page::state`]: a process has a session, or died with one.
 pub(crate) const SESSION: u64 = 1;
@@ -40,7 +40,7 @@ pub(crate) struct Page {
     /// The number of the file in which the epoch travels.
     pub(in crate::index) epoch: AtomicU64,
     /// Not 0: the number of a file that is being written, or removed: it is to go if that came to no end.
-    pub(super) unfinished: AtomicU64,
+    pub(in crate::index) unfinished: AtomicU64,
     /// Not 0: epochs that travel with this number or a later one stay, though all processes are killed.
     pub(in crate::index) kept: AtomicU64,
     /// The number of an epoch that has all that is not committed, whatever the journal of a dead process says.
@@ -66,7 +66,7 @@ pub(crate) struct Page {
     /// The lock of positions that several processes have (`positions`).
     pub(super) positions: AtomicU32,
     /// The number of the shared shadow's file; without [`SHADOW`] one that is being made, and is to go if that came to no end.
-    pub(super) shadow: AtomicU64,
+    pub(in crate::index) shadow: AtomicU64,
     /// Bytes of the file that the shared shadow has.
     pub(super) shadow_size: AtomicU64,
     pub(super) members: [Member; MEMBERS],

@@ -210,3 +210,22 @@ fn a_shadow_is_known_until_it_is_gone() {
     }
     assert!(door.leave());
 }
+
+/// Who recovered the file removed the control file, and left what it named, until the next sweep.
+#[test]
+fn what_killed_processes_shared_goes_with_their_control_file() {
+    let file = for_test();
+    let door = open(&file);
+    let number = door.begin_epoch();
+    let mut paths = vec![door.epoch_path(number), door.shadow_path(door.begin_shadow())];
+    door.set_epoch(number, Sort::default());
+    door.set_shadow();
+    paths.push(door.epoch_path(door.begin_epoch()));
+    paths.iter().for_each(|path| std::fs::write(path, b"x").unwrap());
+    file.again().remove_if_unused();
+    let are_there = || paths.iter().map(|path| std::path::Path::new(path).exists()).collect::<Vec<_>>();
+    assert_eq!(are_there(), [true; 3], "a process has them");
+    killed(door);
+    file.again().remove_if_unused();
+    assert_eq!((are_there(), file.path().exists()), (vec![false; 3], false));
+}
