@@ -37,6 +37,22 @@ fn one_that_appends_becomes_a_standard_stream_beside_a_child() {
     assert_eq!(run("append-forked", "").read("atomic"), b"onetwothree");
 }
 
+/// It was atomic by that descriptor, with a session beside what the kernel wrote, which was lost.
+#[test]
+fn is_so_by_a_descriptor_that_a_child_has_not_used_yet() {
+    for domain in ["", "emulated"] {
+        assert_eq!(run("forked", domain).read("atomic"), b"onetwothree");
+    }
+}
+
+/// Opened anew it was atomic, beside the descriptor that the other of the two writes by.
+#[test]
+fn stays_so_after_a_fork() {
+    for domain in ["", "emulated"] {
+        assert_eq!(run("forked-after", domain).read("atomic"), b"onetwothreelast");
+    }
+}
+
 #[test]
 fn what_a_program_opened_as_descriptor_2_gets_no_messages_of_the_next_one() {
     for how in ["data", "spawned"] {

@@ -1,7 +1,9 @@
 /* Files that were handed back to the kernel, and the program's standard error, where another program goes on with them.
  * Arguments: the file, what is done, and after exec the descriptor. */
 #include "check.h"
+#include <signal.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 extern char **environ;
@@ -65,6 +67,36 @@ int main(int argc, char **argv) {
     int status;
     CHECK(close(0) == 0 && dup(fd) == 0 && write(0, "two", 3) == 3 && write(go[1], "", 1) == 1);
     CHECK(waitpid(child, &status, 0) == child && status == 0);
+  } else if (!strcmp(how, "forked")) {
+    /* The child hands the file back before it has made a call by the descriptor that it has from its parent. */
+    CHECK((fd = open(name, O_RDWR | O_CREAT, 0600)) > 2 && write(fd, "one", 3) == 3);
+    pid_t child = fork();
+    if (child == 0) {
+      char all[8192];
+      CHECK(close(0) == 0 && open(name, O_RDWR) == 0 && close(0) == 0 && pwrite(fd, "two", 3, 3) == 3);
+      CHECK(open(name, O_RDWR) == 0 && pwrite(0, "three", 5, 6) == 5);
+      CHECK(pread(fd, all, sizeof all, 0) == 11 && pread(0, all, sizeof all, 0) == 11);
+      _exit(0);
+    }
+    int status;
+    CHECK(close(fd) == 0 && waitpid(child, &status, 0) == child && status == 0);
+  } else if (!strcmp(how, "forked-after")) {
+    /* It could not be protected when it was read first; later it could, but a child has it by then. */
+    int go[2], status;
+    struct rlimit none, before;
+    write_atomic();
+    signal(SIGXFSZ, SIG_IGN);
+    CHECK(getrlimit(RLIMIT_FSIZE, &before) == 0 && (none = before, none.rlim_cur = 0, setrlimit(RLIMIT_FSIZE, &none)) == 0);
+    CHECK((fd = open(name, O_RDWR)) > 2 && read(fd, bytes, 5) == 5 && setrlimit(RLIMIT_FSIZE, &before) == 0 && pipe(go) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+      int other = open(name, O_RDWR);
+      CHECK(pwrite(other, "one", 3, 0) == 3 && pwrite(fd, "two", 3, 3) == 3 && pread(other, bytes, 6, 0) == 6 && !memcmp(bytes, "onetwo", 6));
+      CHECK(close(other) == 0 && read(go[0], bytes, 1) == 1 && pwrite(fd, "last", 4, 11) == 4);
+      _exit(0);
+    }
+    CHECK(close(fd) == 0 && (fd = open(name, O_RDWR)) > 2 && pwrite(fd, "three", 5, 6) == 5 && write(go[1], "", 1) == 1);
+    CHECK(waitpid(child, &status, 0) == child && status == 0 && close(fd) == 0);
   } else if (!strcmp(how, "data") || !strcmp(how, "spawned")) {
     CHECK(close(2) == 0 && open("plain", O_RDWR | O_CREAT, 0600) == 2);
     if (*how == 'd') go_on("write", 2);

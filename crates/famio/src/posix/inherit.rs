@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::file::AtomicFile;
 use crate::sys::identity;
 use core::ptr;
+use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, RawFd};
 
 /// One thread at a time makes a parent's description the child's own.
@@ -30,29 +31,54 @@ pub(super) fn adopt(fd: RawFd, theirs: &'static Description) {
     if theirs.is_ours() || theirs.is_handed_back() || !table::leads_to(fd, theirs) {
         return; // another thread was first
     }
-    if theirs.file().is_demoted() || mark::handed_back(fd).is_some() {
+    if !has_its_file(fd, theirs) {
+        table::forget(fd);
+        return;
+    }
+    if theirs.file().is_demoted() || mark::handed_back(fd).is_some() || is_ordinary(fd) {
         theirs.forget_lock();
-        theirs.hand_back(fd);
+        match hand_back_here(fd, &policy::path_of(fd, theirs.path())) {
+            Ok(()) => theirs.hand_back(fd),
+            Err(error) => process::say_error(theirs.path(), &error),
+        }
         return;
     }
     let adopted = adopt_as_own(fd, theirs);
     drop(adopting);
     match adopted {
         // A lease would be the parent's, too.
-        Ok(Some(own)) => drop(own.file().bar_lease()),
-        Ok(None) => {}
+        Ok(own) => drop(own.file().bar_lease()),
         Err(error) => process::say_error(theirs.path(), &error),
     }
 }
 
-fn adopt_as_own(fd: RawFd, theirs: &'static Description) -> Result<Option<Handle>> {
-    // Somebody may have closed it out of our sight.
-    // SAFETY: a number that is no descriptor is an error of the kernel's.
-    let same = |fd: RawFd| identity(unsafe { BorrowedFd::borrow_raw(fd) }).ok() == Some(theirs.file().key());
-    if !same(fd) {
-        table::forget(fd);
-        return Ok(None);
+/// Whether this process has handed the file back that lies behind `fd`, which it has not looked at yet.
+fn is_ordinary(fd: RawFd) -> bool {
+    // SAFETY: an empty path is the descriptor itself.
+    ordinary::any() && open::stat_of(fd).is_ok_and(|stat| unsafe { ordinary::is(fd, c"".as_ptr(), &stat, true) })
+}
+
+/// The file behind `fd`, which the kernel has by that descriptor, is ordinary by whatever name this process opens it, or has opened
+/// it. Else its bytes would be written past a log.
+fn hand_back_here(fd: RawFd, path: &CStr) -> Result<()> {
+    let stat = open::stat_of(fd).map_err(Error::new)?;
+    if let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino)
+        && !file.is_demoted()
+    {
+        return demote::demote_file(&file, path, fd, "a descriptor of it that another process has handed back");
     }
+    // SAFETY: an empty path is the descriptor itself.
+    ordinary::note_for_good(unsafe { ordinary::Identity::of(fd, c"".as_ptr(), &stat) });
+    Ok(())
+}
+
+/// Whether `fd` still is of that file: somebody may have closed it out of our sight.
+fn has_its_file(fd: RawFd, description: &Description) -> bool {
+    // SAFETY: a number that is no descriptor is an error of the kernel's.
+    identity(unsafe { BorrowedFd::borrow_raw(fd) }).ok() == Some(description.file().key())
+}
+
+fn adopt_as_own(fd: RawFd, theirs: &'static Description) -> Result<Handle> {
     let kernel_access = theirs.kernel_access();
     // SAFETY: the descriptor is open, and stays so during the call.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
@@ -67,12 +93,12 @@ fn adopt_as_own(fd: RawFd, theirs: &'static Description) -> Result<Option<Handle
         }
     });
     for other in all {
-        if same(other) {
+        if has_its_file(other, theirs) {
             own.file().add_descriptor(other, table::access(kernel_access));
         }
         table::install(other, own.share());
     }
-    Ok(Some(own))
+    Ok(own)
 }
 
 /// Before other processes may come to have this one's descriptors, by a fork or as it passes them on: positions become the
@@ -81,10 +107,20 @@ pub(super) fn share_all() {
     table::for_each(0, u32::MAX, |fd, handle| {
         if handle.is_live() {
             handle.pass_on(fd);
-        } else if handle.is_ours() && handle.file().is_demoted() {
-            handle.hand_back(fd); // while this process alone has the position
+        } else {
+            stay_handed_back(fd, handle);
         }
     });
+}
+
+/// Others may have a descriptor of a file that was handed back: it stays so here, though the last descriptor of it is closed.
+fn stay_handed_back(fd: RawFd, handle: &Description) {
+    if handle.is_ours() && handle.file().is_demoted() {
+        handle.hand_back(fd); // while this process alone has the position
+    }
+    if handle.is_handed_back() && has_its_file(fd, handle) {
+        let _ = hand_back_here(fd, handle.path()); // it is demoted: this notes it
+    }
 }
 
 /// Before a fork or an `exec`: what comes after it, where this process has changed its root or its user, can't come to what the
@@ -101,10 +137,10 @@ pub(super) fn hand_back_out_of_reach(why: &str) {
 
 /// Before a descriptor goes to another process, through a socket. A lease goes first: it would be the other's, too.
 pub fn pass_descriptor(fd: RawFd) {
-    if let Some(handle) = table::get(fd)
-        && handle.is_live()
-        && handle.file().bar_lease().is_ok()
-    {
+    let Some(handle) = table::get(fd) else { return };
+    if !handle.is_live() {
+        stay_handed_back(fd, &handle);
+    } else if handle.file().bar_lease().is_ok() {
         handle.pass_on(fd);
     }
 }
@@ -129,6 +165,9 @@ pub(super) fn receive(fd: RawFd) -> Result<()> {
         return receive_handed_back(config, fd, flags);
     }
     let Some(flags) = mark::get(fd) else { return Ok(()) };
+    if is_ordinary(fd) {
+        return receive_handed_back(config, fd, flags);
+    }
     let stat = open::stat_of(fd).map_err(Error::new)?;
     if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
         return Ok(());
@@ -161,13 +200,7 @@ fn receive_handed_back(config: &Config, fd: RawFd, flags: i32) -> Result<()> {
         return Ok(()); // a mark of somebody else's
     }
     let path = policy::path_of(fd, c"?");
-    if let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino)
-        && !file.is_demoted()
-    {
-        return demote::demote_file(&file, &path, fd, "a descriptor of it that another process has handed back");
-    }
-    // SAFETY: an empty path is the descriptor itself.
-    ordinary::note_for_good(unsafe { ordinary::Identity::of(fd, c"".as_ptr(), &stat) });
+    hand_back_here(fd, &path)?;
     // SAFETY: the descriptor is open, and stays so during the call.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     let settings = config.settings_of(&path);
