@@ -254,3 +254,16 @@ fn a_journal_is_no_more_open_than_its_file_is_now() {
         bench.ends_with("MODES");
     }
 }
+
+/// It kept its mode, and whoever was to recover the file refused it.
+#[test]
+fn a_journal_follows_its_files_mode_from_another_root() {
+    for disk in [false, true] {
+        let Some(bench) = Bench::of_changes("rights-modes-root", disk) else { return };
+        let ended = bench.command("modes in another root").output().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended.status), Some(libc::SIGKILL), "{ended:?}");
+        let (out, _) = succeed(under(&bench.folder, "cat").arg("atomic"));
+        assert_eq!(out, "modes");
+        bench.ends_after_a_look_with("modes");
+    }
+}

@@ -3,6 +3,7 @@
 #include "check.h"
 #include <dirent.h>
 #include <grp.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -151,6 +152,12 @@ int main(int argc, char **argv) {
     put(fd, "MODES", 0);
     CHECK(fsync(fd) == 0);
     ours_is_no_more_open_than(0600);
+  } else if (strcmp(what, "modes in another root") == 0) {
+    CHECK(fchmod(fd, 0666) == 0);
+    put(fd, "modes", 0);
+    CHECK(fsync(fd) == 0 && chroot(".") == 0 && fchmod(fd, 0600) == 0);
+    ours_is_no_more_open_than(0600);
+    raise(SIGKILL);
   } else if (strcmp(what, "direct, unaligned") == 0) {
     static char bytes[8192] __attribute__((aligned(4096)));
     int direct = open(path, O_RDWR | O_DIRECT);

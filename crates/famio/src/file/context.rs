@@ -6,6 +6,7 @@ use super::times::Modified;
 use super::{Descriptors, Home};
 use crate::error::{Error, Result};
 use crate::index::{Arena, BLOCK, Cell, Index, Locked, Shared, SharedLock};
+use crate::journal::live::Live;
 use crate::sys::{check, syscall};
 use core::sync::atomic::Ordering;
 use rustix::fs::{Timespec, Timestamps};
@@ -227,6 +228,9 @@ pub(crate) trait Engine: Send + Sync {
 
     /// Makes the open epoch durable. The gate is closed. An error leaves *C* as it was.
     fn commit(&self, cx: Context<'_>, sealed: Sealed) -> Result<()>;
+
+    /// The session's journal.
+    fn journal(&self) -> &Live;
 
     /// Whether a recovery would find the journal; as of a moment ago, where to ask at every SYNC would cost too much.
     fn finds_journal(&self, cx: Context<'_>) -> bool;

@@ -95,6 +95,10 @@ impl Engine for InPlace {
         )
     }
 
+    fn journal(&self) -> &Live {
+        &self.journal
+    }
+
     fn finds_journal(&self, cx: Context<'_>) -> bool {
         !self.named.is_due() || super::journal_name::is_found(&self.journal, cx, true)
     }

@@ -131,6 +131,10 @@ impl Engine for Records {
         self.drop_above(cx, size)
     }
 
+    fn journal(&self) -> &Live {
+        &self.live
+    }
+
     fn finds_journal(&self, cx: Context<'_>) -> bool {
         let is_due = self.named.is_due();
         // Where nothing is to be committed it is no news that the journal is gone.

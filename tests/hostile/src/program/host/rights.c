@@ -143,4 +143,5 @@ void step_rmfamio(uint64_t *random)
 			unlinkat(dirfd(folder), entry->d_name, 0);
 	closedir(folder);
 	rmdir(".famio");
+	usleep(5000); // a SYNC sooner than a millisecond or two after the last one may not see it (docs/guarantees.md)
 }
