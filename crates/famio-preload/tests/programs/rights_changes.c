@@ -165,6 +165,12 @@ int main(int argc, char **argv) {
     CHECK(pwrite(direct, bytes, 4096, 0) == 4096);
     FAILS(pwrite(direct, bytes, 100, 0), EINVAL);
     FAILS(pwrite(direct, bytes, 4096, 100), EINVAL);
+    struct rlimit low = {4096, RLIM_INFINITY};
+    signal(SIGXFSZ, SIG_IGN);
+    CHECK(setrlimit(RLIMIT_FSIZE, &low) == 0);
+    FAILS(pwrite(direct, bytes, 100, 4196), EFBIG);
+    low.rlim_cur = RLIM_INFINITY;
+    CHECK(setrlimit(RLIMIT_FSIZE, &low) == 0);
     FAILS(pwrite(direct, bytes + 1, 4096, 0), EINVAL);
   } else {
     CHECK(!"known");

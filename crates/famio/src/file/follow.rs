@@ -15,7 +15,8 @@ impl AtomicFile {
         let memory = [door.epoch(), door.shadow().map(|number| door.shadow_path(number))];
         let _ = self.fds.with(false, |file| {
             let _ = give_to_writers_of(file, control.as_fd());
-            let own = self.with_session(|session| session.engine.journal().file().run(|own| give_to_owner_of(file, own.as_fd())));
+            let own = self
+                .with_session(|session| session.engine.journal().file().run(|own| give_to_owner_of(file, own.as_fd())));
             memory.iter().flatten().filter_map(|path| memory_at(path)).for_each(|memory| {
                 let _ = give_to_writers_of(file, memory.as_fd());
             });

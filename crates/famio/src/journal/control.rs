@@ -56,7 +56,13 @@ pub(crate) fn find(file: BorrowedFd<'_>, setting: Option<&Path>) -> Result<Optio
         return Ok(None);
     }
     match Pool::find(file, pool_of(file, setting).as_deref()) {
-        Ok(Some(pool)) => open_in(&pool, file, &name_of(file)?),
+        Ok(Some(pool)) => {
+            let found = open_in(&pool, file, &name_of(file)?)?;
+            if found.is_none() {
+                pool.remove_if_empty(); // what lay there may have been a stranger's, and is gone now
+            }
+            Ok(found)
+        }
         Ok(None) => Ok(None),
         Err(e) if e.errno() == libc::ENOENT => Ok(None),
         Err(e) => Err(e),

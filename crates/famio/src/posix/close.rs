@@ -35,7 +35,7 @@ pub(super) fn release(fd: RawFd) -> Ret {
     }
     let stale = !is_still(fd, &handle);
     let removed = handle.file().remove_descriptor(fd);
-    super::rights::closed(handle.file());
+    super::rights::closed((!stale).then_some(fd), handle.file());
     match removed {
         Ok(()) => 0,
         Err(error) => {

@@ -122,12 +122,12 @@ unsafe fn store(
         return Ok(0);
     }
     let from = if mode.append { handle.file().size() } else { offset };
-    if handle.flags() & libc::O_DIRECT != 0 {
-        direct::check(fd, from, bufs)?;
-    }
     let allowed = limits::clip(from, room(fd, handle, from, count)?)?;
     if allowed < count {
         shorten(bufs, allowed);
+    }
+    if handle.flags() & libc::O_DIRECT != 0 {
+        direct::check(fd, from, bufs)?; // after the limits, as in the kernel
     }
     if mode.append {
         // SAFETY: the caller's promise.

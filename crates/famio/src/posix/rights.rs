@@ -1,13 +1,14 @@
 //! A program that becomes another user, or gets another root: for a while, or for good. What takes its rights is done before; what
 //! could not be done without them is done at its end, if it has them again.
 
-use super::{process, raw, table};
+use super::{policy, process, raw, table};
 use crate::file::AtomicFile;
 use crate::recovery::{Options, Silent, recover_path};
 use crate::settings::Settings;
 use crate::thread::Mutex;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::ffi::{CString, OsStr};
+use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -50,15 +51,17 @@ pub(super) fn take_all_home() {
     });
 }
 
-/// A descriptor of the file was closed, perhaps the last.
-pub(super) fn closed(file: &AtomicFile) {
+/// A descriptor of the file is closed, perhaps the last. `fd`: that descriptor, if it still is one.
+pub(super) fn closed(fd: Option<RawFd>, file: &AtomicFile) {
     let (device, inode) = file.key();
     if !CHANGES.load(Ordering::Relaxed) || !may_come_back() || AtomicFile::find(device, inode).is_some() {
         return;
     }
+    // It may have been renamed.
+    let path = fd.map_or_else(|| file.path().to_owned(), |fd| policy::path_of(fd, file.path()));
     let mut left = LEFT.lock();
-    if left.len() < MOST && left.iter().all(|(path, _)| **path != *file.path()) {
-        left.push((file.path().to_owned(), file.settings().clone()));
+    if left.len() < MOST && left.iter().all(|(there, _)| *there != path) {
+        left.push((path, file.settings().clone()));
     }
 }
 

@@ -45,7 +45,7 @@ pub struct Board {
     pub ticks: u32,
     /// Notices can't be seen.
     pub mute: bool,
-    /// Something was done that no library sees.
+    /// Something was done that no library sees, or can undo: only other files, signals and hangs count.
     pub strange: bool,
     /// It is in another root.
     pub jail: bool,
@@ -77,16 +77,23 @@ impl Board {
             return Err(format!("{}: {} bytes", path.display(), bytes.len()));
         }
         let count = (word(12) as usize).min(MAX);
+        let entries: Vec<Entry> = (0..count).map(|at| entry(ENTRIES + at * ENTRY)).collect();
         Ok(Self {
             begun: word(0),
             ticks: word(8),
             mute: word(20) != 0,
-            strange: word(24) != 0,
+            strange: word(24) != 0 || is_out_of_reach(&entries),
             jail: word(28) != 0,
             handler: long(32),
-            entries: (0..count).map(|at| entry(ENTRIES + at * ENTRY)).collect(),
+            entries,
         })
     }
+}
+
+/// Whether the program has removed what only another root or user, which it was or is by then, could make anew or take away.
+fn is_out_of_reach(entries: &[Entry]) -> bool {
+    let did = |what: &str| entries.iter().any(|entry| entry.what.starts_with(what) && entry.result == 0);
+    did("rm -r") && ["chroot", "setresuid", "seteuid"].into_iter().any(did)
 }
 
 /// `EACCES` for 13.
