@@ -182,6 +182,8 @@ fn bits_set_after_a_write_stay() {
         let _ = std::fs::remove_dir_all(bench.folder.path().join(".famio"));
         std::fs::remove_file(bench.folder.path().join("atomic")).unwrap();
         bench.mode(".", 0o777);
+        succeed(&mut bench.command("set-group-id, and a change of hands"));
+        std::fs::remove_file(bench.folder.path().join("atomic")).unwrap();
         succeed(&mut bench.command("set-group-id, and what travels"));
         assert_eq!(mode(), 0o755);
         bench.ends_with("Program");

@@ -106,6 +106,13 @@ int main(int argc, char **argv) {
     CHECK(mode_of(fd) == 02755);
     put(fd, "P", 0);
     CHECK(mode_of(fd) == 0755);
+  } else if (strcmp(what, "set-group-id, and a change of hands") == 0) {
+    CHECK(fchown(fd, NOBODY, NOBODY) == 0);
+    become_nobody();
+    put(fd, "program", 0);
+    CHECK(fsync(fd) == 0 && fchmod(fd, 02755) == 0);
+    look_in_child(fd);
+    CHECK(mode_of(fd) == 02755);
   } else if (strcmp(what, "sync what travels as another") == 0) {
     put(fd, "program", 0);
     look_in_child(fd);

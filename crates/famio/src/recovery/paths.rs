@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::index::{Claim, Control};
 use crate::journal::access::as_owner;
 use crate::journal::reach::{is_regular, look, look_at, open_looked_at};
-use crate::journal::{Verdict, control, lock};
+use crate::journal::{Verdict, control, lock, mark};
 use crate::settings::Settings;
 use crate::sys::{InternalFd, identity, open_again};
 use rustix::fs::{FileType, OFlags, fstat};
@@ -113,6 +113,12 @@ fn open_own(looked: BorrowedFd<'_>, access: OFlags, error: Error) -> Result<Inte
     as_owner(readable.as_fd(), || open_again(readable.as_fd(), flags)).map_err(|_| error)
 }
 
+/// Whether a file that has no journal, by its mark, could not trust this one. It may have been its own, of before its owner or
+/// mode changed.
+fn is_strangers(place: &Place, name: &str, file: BorrowedFd<'_>) -> bool {
+    matches!(mark::of_looked_at(file), Ok(None)) && place.pool.open_read_only(name, Some(file)).is_err()
+}
+
 fn report(journal: PathBuf, file: Option<PathBuf>) -> Report {
     Report { journal, file, outcome: Outcome::NothingToDo, epoch: 0, bytes: 0 }
 }
@@ -136,6 +142,10 @@ impl Visitor for All<'_> {
             Ok((key, found)) => {
                 self.seen.add(key, &journal);
                 report.file = Some(found.path.clone());
+                if is_strangers(place, name, found.file.as_fd()) {
+                    report.journal = journal;
+                    return self.reports.push(report);
+                }
                 let settings = Settings { pool: pool_setting(place), ..self.settings.clone() };
                 self.conclude(&mut report, |all, report| {
                     let done = all.one(found.file.as_fd(), given(place, &found), &settings, report);

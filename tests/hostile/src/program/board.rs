@@ -45,8 +45,10 @@ pub struct Board {
     pub ticks: u32,
     /// Notices can't be seen.
     pub mute: bool,
-    /// Something was done that no library sees, or can undo: only other files, signals and hangs count.
+    /// Something was done that no library sees: only other files, signals and hangs count.
     pub strange: bool,
+    /// Something was taken away that can't be made anew: until an answer differs, other files count as well.
+    pub out_of_reach: bool,
     /// It is in another root.
     pub jail: bool,
     /// Errnos that handlers got.
@@ -82,7 +84,8 @@ impl Board {
             begun: word(0),
             ticks: word(8),
             mute: word(20) != 0,
-            strange: word(24) != 0 || is_out_of_reach(&entries),
+            strange: word(24) != 0,
+            out_of_reach: is_out_of_reach(&entries),
             jail: word(28) != 0,
             handler: long(32),
             entries,

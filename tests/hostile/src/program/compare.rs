@@ -1,6 +1,6 @@
 //! Whether the program could tell.
 
-use super::board::{Entry, name_of_errno};
+use super::board::name_of_errno;
 use super::case::Case;
 use super::kill;
 use super::side::{Side, contents};
@@ -14,7 +14,7 @@ pub fn answers(famio: &Side, plain: &Side) -> Option<Found> {
     if plain.ended.crash().is_some() {
         return Some(Found::new("the plain twin crashed: a defect of this test", format!("after {at}")));
     }
-    let strange = famio.board.strange;
+    let strange = famio.board.strange || famio.board.out_of_reach;
     // A crash is told first, but a wrong answer before it says more.
     let differs = if strange { None } else { first_difference(famio, plain) };
     if let Some((kind, detail)) = &differs
@@ -86,6 +86,11 @@ fn first_difference(famio: &Side, plain: &Side) -> Option<(String, String)> {
     })
 }
 
+/// Whether the two did different things after an answer that differed, and may.
+pub fn has_gone_apart(famio: &Side, plain: &Side) -> bool {
+    famio.board.out_of_reach && first_difference(famio, plain).is_some()
+}
+
 /// Without the file's number.
 fn general(what: &str) -> String {
     what.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('-').to_owned()
@@ -99,10 +104,14 @@ pub fn stderr(side: &Side) -> String {
 
 /// After a clean end: the same files with the same bytes, and nothing of ours.
 pub fn end(space: &Space, case: &Case, famio: &Side, plain: &Side) -> Result<Option<Found>, String> {
+    let strange = famio.board.strange || famio.board.out_of_reach;
+    if has_gone_apart(famio, plain) {
+        return Ok(None);
+    }
     let (a, b) = (contents(&famio.folder)?, contents(&plain.folder)?);
     for name in a.keys().chain(b.keys()) {
         let atomic = name.starts_with("atomic");
-        if famio.board.strange && atomic {
+        if strange && atomic {
             continue;
         }
         let which = if atomic { "an atomic file" } else { "a plain file" };
@@ -120,10 +129,10 @@ pub fn end(space: &Space, case: &Case, famio: &Side, plain: &Side) -> Result<Opt
     }
     let gave_up =
         |what: &str| famio.board.entries.iter().any(|entry| entry.what.starts_with(what) && entry.result == 0);
-    if case.left && !famio.board.strange && (gave_up("setresuid") || gave_up("chroot")) {
+    if case.left && !strange && (gave_up("setresuid") || gave_up("chroot")) {
         return kill::tidy(space, famio);
     }
-    if case.left && !famio.board.strange {
+    if case.left && !strange {
         let mut left = space.empty_shm();
         // Of a run whose processes ended at the same time: the next run sweeps it.
         left.retain(|name| !name.starts_with("famio-run-"));

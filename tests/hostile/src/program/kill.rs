@@ -4,7 +4,7 @@
 
 use super::board::{ATOMIC, Entry};
 use super::case::Case;
-use super::compare::{differ, stderr};
+use super::compare::{differ, has_gone_apart, stderr};
 use super::side::{self, Run, Side, contents};
 use crate::findings::Found;
 use crate::people;
@@ -16,6 +16,9 @@ use std::process::{Command, Stdio};
 
 /// Looks at both.
 pub fn judge(space: &Space, case: &Case, only: &[u32], famio: &Side, plain: &Side) -> Result<Option<Found>, String> {
+    if has_gone_apart(famio, plain) {
+        return Ok(None);
+    }
     let (a, b) = (contents(&famio.folder)?, contents(&plain.folder)?);
     for (name, (.., bytes)) in b.iter().filter(|(name, _)| !name.starts_with("atomic")) {
         match a.get(name) {
@@ -24,7 +27,7 @@ pub fn judge(space: &Space, case: &Case, only: &[u32], famio: &Side, plain: &Sid
             None => return Ok(Some(Found::new("after a kill, a plain file is gone", name.clone()))),
         }
     }
-    if famio.board.strange {
+    if famio.board.strange || famio.board.out_of_reach {
         return Ok(None);
     }
     let removed = famio.board.entries.iter().rposition(|entry| entry.what.starts_with("rm -r"));

@@ -6,6 +6,7 @@ use crate::people;
 use crate::space::Space;
 use crate::watch::{self, Ended};
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -78,7 +79,8 @@ pub fn run(space: &Space, case: &Case, famio: bool, run: Run) -> Result<Side, St
     let file = std::fs::File::create(&log).map_err(failed(&log))?;
     file.set_len(board::BYTES).map_err(failed(&log))?;
     std::fs::set_permissions(&log, std::fs::Permissions::from_mode(0o666)).map_err(failed(&log))?;
-    let stderr = std::fs::File::options().append(true).create(true).open(&messages).map_err(failed(&messages))?;
+    // A pipe: no limit on file sizes keeps a notice from it.
+    let (mut said, stderr) = std::io::pipe().map_err(failed(&messages))?;
     let text = folder.to_string_lossy().into_owned();
     let host = space.binary("host");
     let mut command = if famio {
@@ -100,12 +102,19 @@ pub fn run(space: &Space, case: &Case, famio: bool, run: Run) -> Result<Side, St
     let user = if case.start == Start::Root { 0 } else { people::USER };
     people::run_as(&mut command, user, &[people::GROUP]);
     let mut child = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
+    drop(command); // and with it this process's end of the pipe
+    let reader = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        said.read_to_end(&mut text).map(|_| text)
+    });
     let group = child.id() as i32;
     let ticks = || Board::read(&log).map_or(0, |board| u64::from(board.ticks) << 20 | u64::from(board.begun));
     let ended = watch::wait(&mut child, ticks)?;
     let hung_later = watch::rest(group, ticks);
     let board = Board::read(&log)?;
-    let messages = String::from_utf8_lossy(&std::fs::read(&messages).map_err(failed(&messages))?).into_owned();
+    let text = reader.join().map_err(|_| "the reader of stderr panicked")?.map_err(failed(&messages))?;
+    std::fs::write(&messages, &text).map_err(failed(&messages))?;
+    let messages = String::from_utf8_lossy(&text).into_owned();
     Ok(Side { folder, ended, hung_later, board, messages })
 }
 

@@ -2,6 +2,7 @@
 
 use super::travel::{Draft, MOST};
 use crate::error::{Error, Result};
+use crate::file::privileges::keeping_bits;
 use crate::file::session::Session;
 use crate::file::{Descriptors, UserBuf};
 use crate::index::BLOCK;
@@ -24,7 +25,7 @@ impl Session {
         self.check(cx)?;
         let draft = if shared.dirty.load(Ordering::Acquire) == 0 {
             nothing_open();
-            self.engine.retire(cx)?;
+            keeping_bits(fds, || self.engine.retire(cx))?;
             None
         } else {
             let draft = self.draft(fds)?;
