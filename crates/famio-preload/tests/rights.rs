@@ -207,8 +207,10 @@ fn an_epoch_that_travelled_is_gone() {
 #[test]
 fn what_was_closed_as_another_user_is_tidied_up_at_the_end() {
     let Some(bench) = Bench::of_changes("rights-close", false) else { return };
-    succeed(&mut bench.command("close as another"));
-    bench.ends_with("program");
+    for what in ["close as another", "close as another, and exec"] {
+        succeed(&mut bench.command(what));
+        bench.ends_with("program");
+    }
 }
 
 /// Were `ENOENT`, `EBUSY` and `EFBIG`.

@@ -124,6 +124,13 @@ int main(int argc, char **argv) {
     CHECK(seteuid(NOBODY) == 0);
     CHECK(fsync(fd) == 0 && close(fd) == 0);
     CHECK(seteuid(0) == 0);
+  } else if (strcmp(what, "close as another, and exec") == 0) {
+    put(fd, "program", 0);
+    CHECK(seteuid(NOBODY) == 0);
+    CHECK(fsync(fd) == 0 && close(fd) == 0);
+    CHECK(seteuid(0) == 0);
+    execl("/bin/true", "true", (char *)NULL);
+    CHECK(!"exec");
   } else if (strstr(what, "in a child") != NULL) {
     child_gives_up(fd, what);
   } else if (strcmp(what, "append, handed back") == 0) {

@@ -19,6 +19,9 @@ pub fn before_exec(managed: bool) -> Passing {
     }
     let lowered = Lowered::new(in_vfork_child());
     if !table::any() {
+        if !in_vfork_child() && super::lock::not_reentered().is_ok() {
+            super::rights::tidy();
+        }
         return Passing(false, lowered);
     }
     if in_vfork_child() {
