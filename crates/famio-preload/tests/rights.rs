@@ -271,3 +271,10 @@ fn a_journal_follows_its_files_mode_from_another_root() {
         bench.ends_after_a_look_with("modes");
     }
 }
+
+/// The kernel gives a lease back to the file's owner and to root alone: whoever opened the file waited for 45 s.
+#[test]
+fn a_program_that_becomes_another_user_has_no_lease() {
+    let Some(bench) = Bench::of_changes("rights-lease", false) else { return };
+    succeed(&mut bench.command("a lease, and another user"));
+}

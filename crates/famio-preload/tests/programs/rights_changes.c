@@ -3,6 +3,7 @@
 #include "check.h"
 #include <dirent.h>
 #include <grp.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -131,6 +132,17 @@ int main(int argc, char **argv) {
     CHECK(seteuid(0) == 0);
     execl("/bin/true", "true", (char *)NULL);
     CHECK(!"exec");
+  } else if (strcmp(what, "a lease, and another user") == 0) {
+    char block[4096] = "";
+    int users[] = {0, NOBODY, 0};
+    for (int i = 0; i < 3; i++) {
+      CHECK(i == 0 || seteuid(users[i]) == 0);
+      CHECK(inlined(SYS_fcntl, fd, F_GETLEASE, 0, 0) == F_UNLCK);
+      for (int n = 0; n < 300 || (i == 0 && inlined(SYS_fcntl, fd, F_GETLEASE, 0, 0) != F_WRLCK); n++) {
+        CHECK(pwrite(fd, block, 4096, 0) == 4096 && fsync(fd) == 0);
+        sched_yield();
+      }
+    }
   } else if (strstr(what, "in a child") != NULL) {
     child_gives_up(fd, what);
   } else if (strcmp(what, "append, handed back") == 0) {

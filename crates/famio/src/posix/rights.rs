@@ -1,10 +1,11 @@
 //! A program that becomes another user, or gets another root: for a while, or for good. What takes its rights is done before; what
 //! could not be done without them is done at its end, if it has them again.
 
-use super::{policy, process, raw, table};
-use crate::file::AtomicFile;
+use super::{policy, process, table};
+use crate::file::{AtomicFile, bar_leases};
 use crate::recovery::{Options, Silent, recover_path};
 use crate::settings::Settings;
+use crate::sys::users::may_come_back;
 use crate::thread::Mutex;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::ffi::{CString, OsStr};
@@ -27,6 +28,7 @@ pub fn before_change() {
     }
     CHANGES.store(true, Ordering::Relaxed);
     take_all_home();
+    bar_leases(); // only the file's owner, or root, gives one back
     table::for_each(0, u32::MAX, |_, handle| {
         if handle.is_live() {
             handle.file().settle_with_bits();
@@ -63,15 +65,6 @@ pub(super) fn closed(fd: Option<RawFd>, file: &AtomicFile) {
     if left.len() < MOST && left.iter().all(|(there, _)| *there != path) {
         left.push((path, file.settings().clone()));
     }
-}
-
-/// Whether the process is another user for a while only.
-fn may_come_back() -> bool {
-    let mut ids = [0u32; 3];
-    let [real, effective, saved] = ids.each_mut().map(core::ptr::from_mut);
-    // SAFETY: three words to be written.
-    unsafe { raw!(SYS_getresuid, real, effective, saved) };
-    ids[0] != ids[1] || ids[2] != ids[1]
 }
 
 /// At the end, when all files are closed: takes away what could not be taken away then. Best effort: a clean journal is never

@@ -8,6 +8,7 @@ pub(crate) mod locks;
 pub(crate) mod membarrier;
 mod raw;
 mod signal;
+pub(crate) mod users;
 
 pub(crate) use bytes::{read_at, write_at};
 pub(crate) use futexes::{Ended, WORDS_MAX, Word, wait_for_any};

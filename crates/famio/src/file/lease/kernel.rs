@@ -68,6 +68,7 @@ pub(super) fn is_broken(fd: BorrowedFd<'_>) -> bool {
 /// Gives the lease up: whoever waits goes on.
 pub(super) fn give_up(fd: BorrowedFd<'_>) {
     // Where the kernel has taken it already there is nothing to be done.
-    let _ = fcntl(fd, F_SETLEASE, libc::F_UNLCK as usize);
-    let _ = set_owner(fd, 0);
+    if !matches!(fcntl(fd, F_SETLEASE, libc::F_UNLCK as usize), Err(e) if e.errno() == libc::EACCES) {
+        let _ = set_owner(fd, 0);
+    }
 }

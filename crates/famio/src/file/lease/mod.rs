@@ -13,6 +13,7 @@ use super::session::Session;
 use crate::error::{Error, Result};
 use crate::index::lease::{EXPOSED, HELD, NONE};
 use crate::settings::PolicyChoice;
+use crate::sys::users::may_come_back;
 use crate::thread::{Guard, Mutex};
 use core::sync::atomic::{AtomicU64, Ordering};
 use kernel::Taken;
@@ -165,6 +166,8 @@ impl AtomicFile {
         if self.is_disowned() {
             return false;
         }
+        // As the one user it might not be allowed to give up what it took as the other.
+        state.wanted &= !state.asked || !may_come_back();
         if core::mem::take(&mut state.asked) && state.wanted && state.fd.is_none() {
             self.with_session(|session| {
                 state.tried = now();

@@ -1,0 +1,12 @@
+//! Which user this process is.
+
+use super::syscall;
+
+/// Whether it is one user for a while only, and may go back, by its real, effective and saved ids.
+pub(crate) fn may_come_back() -> bool {
+    let mut ids = [0u32; 3];
+    let [real, effective, saved] = ids.each_mut().map(|id| core::ptr::from_mut(id) as usize);
+    // SAFETY: three words to be written.
+    unsafe { syscall(libc::SYS_getresuid, [real, effective, saved, 0, 0, 0]) };
+    ids[0] != ids[1] || ids[2] != ids[1]
+}
