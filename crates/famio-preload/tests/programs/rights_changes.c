@@ -114,6 +114,10 @@ int main(int argc, char **argv) {
     CHECK(fsync(fd) == 0 && fchmod(fd, 02755) == 0);
     look_in_child(fd);
     CHECK(mode_of(fd) == 02755);
+    put(fd, "P", 0);
+    CHECK(fchmod(fd, 02755) == 0);
+    look_in_child(fd); /* with something uncommitted */
+    CHECK(close(fd) == 0 && (fd = open(path, O_RDONLY)) >= 0 && mode_of(fd) == 02755);
   } else if (strcmp(what, "sync what travels as another") == 0) {
     put(fd, "program", 0);
     look_in_child(fd);

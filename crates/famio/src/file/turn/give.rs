@@ -172,14 +172,14 @@ impl AtomicFile {
         if self.settings.on_kill == OnKill::Keep {
             // It travels before the file goes back: at no moment is it in memory of this process alone.
             turns.send(&self.fds, &Travelling::kept(draft.all()), true)?;
-            self.fds.with(true, |fd| recovery::at_open(fd, true, claim, &self.settings))?;
+            self.recover(claim, true)?;
             turns.all_own();
             turns.door.set_session(false);
             return Ok(());
         }
         let mut epoch = turns.travelling(&self.fds)?;
+        self.recover(claim, true)?;
         self.fds.with(true, |fd| {
-            recovery::at_open(fd, true, claim, &self.settings)?;
             let committed = rustix::fs::fstat(fd)?.st_size as u64;
             epoch.add(turns.door.me(), draft, committed, |offset, piece| read_at(fd, offset, piece).map(drop))
         })?;

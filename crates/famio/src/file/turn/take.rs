@@ -5,6 +5,7 @@ use super::{LOOKS, PATIENCE};
 use crate::error::{Error, Result};
 use crate::file::also::doing;
 use crate::file::atomic::{AtomicFile, Inner};
+use crate::file::privileges::keeping_bits;
 use crate::file::session::Session;
 use crate::file::{UserBuf, shadow};
 use crate::index::{Claim, LIVES, SESSION, Standing, TRAVELS, Writer, also};
@@ -176,7 +177,7 @@ impl AtomicFile {
             if !is_kept {
                 keeps |= self.keep_leftover(claim)?; // before the file goes back
             }
-            self.fds.with(writable, |fd| recovery::at_open(fd, writable, claim, &self.settings))?;
+            self.recover(claim, writable)?;
             self.plain.forget_size();
             door.set_session(false);
         }
@@ -278,6 +279,12 @@ impl AtomicFile {
             (offset, data) = (offset + done as u64, &data[done..]);
         }
         Ok(())
+    }
+
+    /// The file goes back to what is committed; bits that the program has set since stay.
+    pub(super) fn recover(&self, claim: &mut Claim, writable: bool) -> Result<()> {
+        let recovered = || self.fds.with(writable, |fd| recovery::at_open(fd, writable, claim, &self.settings));
+        keeping_bits(&self.fds, recovered).map(drop)
     }
 
     /// Before a session begins: the file is as it was committed, if what it had besides could not be sent off.
