@@ -3,11 +3,14 @@
 mod common;
 #[path = "common/crash.rs"]
 mod crash;
+#[path = "common/small.rs"]
+mod small;
 
 use common::{Opened, Scratch, in_place_settings};
 use crash::{Step, Sync, journals, write};
 use famio::Settings;
 use famio::posix::{self, Config, Globs, process};
+use small::Small;
 use std::ffi::CString;
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -196,4 +199,30 @@ fn refusals_and_ranges_of_the_call() {
     assert!(there == model);
     assert_eq!(posix::close(fd), 0);
     assert!(fs::read(&path).unwrap() == model);
+}
+
+/// Writes into it gave `ENOSPC` after 55 of 2,048 blocks.
+#[test]
+fn space_that_was_allocated_on_a_full_disk_takes_writes() {
+    const BLOCKS: usize = 2048;
+    for on_tmpfs in [false, true] {
+        let Some(small) = Small::new("allocated", on_tmpfs, 40) else { return };
+        let path = small.path().join("file.atomic");
+        let fd = open(&path, libc::O_RDWR | libc::O_CREAT);
+        let put = |block: usize, byte: u8| {
+            let bytes = [byte; 4096];
+            // SAFETY: a live buffer.
+            unsafe { posix::pwrite(fd, bytes.as_ptr(), bytes.len(), (block * bytes.len()) as i64) }
+        };
+        assert_eq!((put(0, 1), posix::fsync(fd)), (4096, 0));
+        let _filler = small.fill((BLOCKS as u64 + 60) * 4096);
+        assert_eq!(posix::fallocate(fd, 0, 0, (BLOCKS * 4096) as i64), 0);
+        assert_eq!(posix::fsync(fd), 0);
+        for block in 0..BLOCKS {
+            assert_eq!(put(block, block as u8 | 1), 4096, "block {block}, on a tmpfs: {on_tmpfs}");
+        }
+        assert_eq!((posix::fsync(fd), posix::close(fd)), (0, 0));
+        let all = fs::read(&path).unwrap();
+        assert!(all.len() == BLOCKS * 4096 && all.chunks(4096).enumerate().all(|(i, b)| b == [i as u8 | 1; 4096]));
+    }
 }

@@ -14,6 +14,7 @@ mod description;
 mod direct;
 mod dup;
 pub mod exec;
+mod full_disk;
 pub mod handlers;
 mod inherit;
 mod io;

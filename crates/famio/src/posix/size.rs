@@ -1,6 +1,7 @@
 //! Changes of size and space through a descriptor.
 
 use super::description::Description;
+use super::full_disk::hand_back_without_room;
 use super::verify::{answer, offset_fits};
 use super::{Ret, fail, limits, raw, table};
 use crate::error::{Error, Result};
@@ -65,6 +66,9 @@ pub fn fallocate(fd: RawFd, mode: i32, offset: i64, length: i64) -> Ret {
         }
         Ok(0)
     });
+    if done == Some(0) && mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) == 0 {
+        hand_back_without_room(fd, &handle, length as u64);
+    }
     done.unwrap_or_else(kernel)
 }
 
