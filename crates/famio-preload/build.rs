@@ -73,6 +73,20 @@ fn rust(rows: &[&table::Row]) -> String {
                 }
                 next.push(name.clone());
             }
+            "around" => {
+                writeln!(
+                    text,
+                    "#[unsafe(no_mangle)]\npub extern \"C\" fn famio_noted_{name}(is_done: bool, result: {result}) {{\n    \
+                     let result = is_done.then_some(result);\n    \
+                     note(|| {body});\n}}\n\
+                     unsafe extern \"C\" {{ fn famio_front_{name}(); }}"
+                )
+                .expect("a string");
+                for alias in &row.names {
+                    jump(&mut text, alias, &format!("famio_front_{name}"));
+                }
+                next.push(name.clone());
+            }
             "before" | "after" => {
                 let mut taken = row.arguments.clone();
                 taken.extend((row.shape == "after").then(|| format!("result: {result}")));
@@ -134,9 +148,22 @@ fn fronts(rows: &[&table::Row]) -> String {
          extern __thread int famio_cancels_at_once __attribute__((tls_model(\"initial-exec\")));\n\
          #pragma GCC visibility pop\n",
     );
-    let goes_on = |row: &&&table::Row| ["cancel", "before", "after"].contains(&row.shape.as_str());
+    let goes_on = |row: &&&table::Row| ["cancel", "around", "before", "after"].contains(&row.shape.as_str());
     for (index, row) in rows.iter().filter(goes_on).enumerate() {
         let name = &row.names[0];
+        if row.shape == "around" {
+            writeln!(
+                text,
+                "extern void famio_noted_{name}(_Bool is_done, int result) __attribute__((visibility(\"hidden\")));\n\
+                 long famio_front_{name}(long a, long b, long c, long d, long e, long f) {{\n  \
+                 function *next = famio_next[{index}];\n  \
+                 if (!next) next = famio_find_next({index});\n  \
+                 famio_noted_{name}(0, 0);\n  long result = next(a, b, c, d, e, f);\n  \
+                 famio_noted_{name}(1, (int)result);\n  return result;\n}}"
+            )
+            .expect("a string");
+            continue;
+        }
         if row.shape != "cancel" {
             // What is noted takes the arguments that it names; the rest of the registers are not looked at.
             let mut passed = ["a", "b", "c", "d", "e", "f"][..row.arguments.len()].to_vec();

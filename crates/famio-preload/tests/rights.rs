@@ -213,6 +213,14 @@ fn what_was_closed_as_another_user_is_tidied_up_at_the_end() {
     }
 }
 
+/// Was tidied up at the end only, when the file may be gone.
+#[test]
+fn what_was_closed_as_another_user_is_tidied_up_when_the_program_comes_back() {
+    let Some(bench) = Bench::of_changes("rights-back", false) else { return };
+    succeed(&mut bench.command("close as another, and come back"));
+    bench.ends_with("other");
+}
+
 /// Were `ENOENT`, `EBUSY` and `EFBIG`.
 #[test]
 fn a_child_that_gives_up_its_root_its_user_or_room_writes() {

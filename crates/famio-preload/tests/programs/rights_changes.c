@@ -129,6 +129,16 @@ int main(int argc, char **argv) {
     CHECK(seteuid(NOBODY) == 0);
     CHECK(fsync(fd) == 0 && close(fd) == 0);
     CHECK(seteuid(0) == 0);
+  } else if (strcmp(what, "close as another, and come back") == 0) {
+    put(fd, "program", 0);
+    CHECK(seteuid(NOBODY) == 0);
+    CHECK(fsync(fd) == 0 && close(fd) == 0);
+    /* Another's rights are no better: nothing is lost by trying. */
+    CHECK(seteuid(0) == 0 && seteuid(NOBODY) == 0 && seteuid(0) == 0);
+    /* By then, and not at the end: the name is another's from here on. */
+    CHECK(opendir(".famio") == NULL);
+    CHECK(unlink(path) == 0 && (fd = creat(path, 0644)) >= 0 && write(fd, "other", 5) == 5);
+    CHECK(close(fd) == 0);
   } else if (strcmp(what, "close as another, and exec") == 0) {
     put(fd, "program", 0);
     CHECK(seteuid(NOBODY) == 0);

@@ -74,7 +74,7 @@ pub(crate) use nv::is_elsewhere as is_interposed_elsewhere;
 pub use open::{O_ATOMIC, adopt, may_be_atomic, open_meant, openat};
 pub use open_plain::{Tried, try_open};
 pub use policy::{Globs, MOST_TOLD_APART, Marks, Nearly};
-pub use rights::before_change as before_change_of_rights;
+pub use rights::{before_change as before_change_of_rights, change as change_of_rights};
 pub use rings::{io_submit, io_uring};
 pub use route::{ROUTED, syscall};
 pub use seek::lseek;

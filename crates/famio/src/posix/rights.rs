@@ -1,11 +1,11 @@
 //! A program that becomes another user, or gets another root: for a while, or for good. What takes its rights is done before; what
-//! could not be done without them is done at its end, if it has them again.
+//! could not be done without them is done when it has them again.
 
 use super::{policy, process, table};
 use crate::file::{AtomicFile, bar_leases};
 use crate::recovery::{Options, Silent, recover_path};
 use crate::settings::Settings;
-use crate::sys::users::may_come_back;
+use crate::sys::users::{effective, may_come_back};
 use crate::thread::Mutex;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::ffi::{CString, OsStr};
@@ -17,7 +17,16 @@ use std::path::Path;
 static CHANGES: AtomicBool = AtomicBool::new(false);
 
 /// Files that were closed without the right to take their journals away.
-static LEFT: Mutex<Vec<(CString, Settings)>> = Mutex::new(Vec::new());
+static LEFT: Mutex<Vec<Left>> = Mutex::new(Vec::new());
+
+struct Left {
+    key: (u64, u64),
+    path: CString,
+    settings: Settings,
+    /// The user who could not.
+    user: u32,
+}
+
 /// Most of them that are remembered.
 const MOST: usize = 1000;
 
@@ -34,6 +43,15 @@ pub fn before_change() {
             handle.file().settle_with_bits();
         }
     });
+}
+
+/// Around `setuid`, `seteuid` and the like: [`before_change`]; and after a success (`result` = 0) what is left is taken away.
+pub fn change(result: Option<i32>) {
+    match result {
+        None => before_change(),
+        Some(0) if process::is_on() && !process::in_vfork_child() && super::lock::not_reentered().is_ok() => tidy(),
+        Some(_) => {}
+    }
 }
 
 /// What this process has from its parent, and what is open of it, becomes its own.
@@ -61,19 +79,40 @@ pub(super) fn closed(fd: Option<RawFd>, file: &AtomicFile) {
     }
     // It may have been renamed.
     let path = fd.map_or_else(|| file.path().to_owned(), |fd| policy::path_of(fd, file.path()));
-    let mut left = LEFT.lock();
-    if left.len() < MOST && left.iter().all(|(there, _)| *there != path) {
-        left.push((path, file.settings().clone()));
+    let left = Left { key: (device, inode), path, settings: file.settings().clone(), user: effective() };
+    keep([left]);
+}
+
+fn keep(more: impl IntoIterator<Item = Left>) {
+    let mut all = LEFT.lock();
+    for left in more {
+        if all.len() < MOST && all.iter().all(|there| there.path != left.path) {
+            all.push(left);
+        }
     }
 }
 
-/// At the end, when all files are closed: takes away what could not be taken away then. Best effort: a clean journal is never
-/// replayed, and who opens the file next, or recovers it, takes it away.
+/// Takes away what could not be taken away at a `close`, by another user than the one who could not. Best effort: a clean journal
+/// is never replayed, and who opens the file next, or recovers it, takes it away.
 pub(super) fn tidy() {
-    for (path, settings) in core::mem::take(&mut *LEFT.lock()) {
-        let path = Path::new(OsStr::from_bytes(path.to_bytes()));
-        let _ = recover_path(path, &settings, &Options::default(), &Silent);
+    if !CHANGES.load(Ordering::Relaxed) {
+        return;
     }
+    let user = effective();
+    let mut all = core::mem::take(&mut *LEFT.lock());
+    all.retain_mut(|left| {
+        // Open again: its last `close` sees to it.
+        if AtomicFile::find(left.key.0, left.key.1).is_some() {
+            return false;
+        }
+        if left.user == user {
+            return true;
+        }
+        left.user = user;
+        let path = Path::new(OsStr::from_bytes(left.path.to_bytes()));
+        recover_path(path, &left.settings, &Options::default(), &Silent).is_err_and(|e| e.errno() != libc::ENOENT)
+    });
+    keep(all);
 }
 
 /// In a forked child: they are the parent's.

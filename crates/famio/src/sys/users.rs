@@ -2,6 +2,12 @@
 
 use super::syscall;
 
+/// The effective user, by whose rights files are opened.
+pub(crate) fn effective() -> u32 {
+    // SAFETY: it has no arguments.
+    unsafe { syscall(libc::SYS_geteuid, [0; 6]) as u32 }
+}
+
 /// Whether it is one user for a while only, and may go back, by its real, effective and saved ids.
 pub(crate) fn may_come_back() -> bool {
     let mut ids = [0u32; 3];
