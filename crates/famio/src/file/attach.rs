@@ -14,7 +14,7 @@ use crate::journal::{Identity, beside_path, folder_of, journal_name, path_of};
 use crate::pmem::{Detected, Domain, Medium, detect, medium};
 use crate::rule::{Rule, in_order};
 use crate::settings::{Durability, OnKill, Settings};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::OFlags;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -62,13 +62,14 @@ pub(super) fn check(fds: &Descriptors, settings: &Settings) -> Result<()> {
 }
 
 /// Attaches a file that has no journal. `arena`: of an earlier session of this process. `travels`: an epoch is taken up, perhaps only to be
-/// committed; else the program is about to write.
+/// committed; else the program is about to write. `is_alone`: no other process is at the file.
 pub(super) fn attach(
     fds: &Descriptors,
     claim: &Claim,
     settings: &Settings,
     arena: Option<Arc<Arena>>,
     travels: bool,
+    is_alone: bool,
 ) -> Result<Session> {
     if !fds.has_writable() {
         return Err(Error::new(libc::EBADF));
@@ -115,7 +116,7 @@ pub(super) fn attach(
         home,
         engine,
         me: 0,
-        solo_possible: crate::index::alone::prepare_process(),
+        may_be_alone: AtomicBool::new(is_alone && crate::index::alone::prepare_process()),
         generation,
         choice: settings.policy,
         keeps: settings.on_kill == OnKill::Keep,
@@ -174,6 +175,7 @@ fn prepare(shared: &Shared, fds: &Descriptors, settings: &Settings) -> Result<u6
     // The first slot holds the size: the file may grow before the first SYNC.
     shared.committed.store(1, Ordering::Release);
     next_epoch(shared, settings.policy);
+    shared.open.store(0, Ordering::Release);
     shared.closed.store(0, Ordering::Release);
     Ok(generation)
 }

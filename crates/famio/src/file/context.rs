@@ -232,6 +232,11 @@ pub(crate) trait Engine: Send + Sync {
     /// The session's journal.
     fn journal(&self) -> &Live;
 
+    /// The inode number of a journal in place; 0: of one of records.
+    fn inode_in_place(&self) -> u64 {
+        0
+    }
+
     /// Whether a recovery would find the journal; as of a moment ago, where to ask at every SYNC would cost too much.
     fn finds_journal(&self, cx: Context<'_>) -> bool;
 

@@ -124,7 +124,8 @@ impl AtomicFile {
             self.be_seen();
             self.turns.door.begin_session();
             let travels = self.turns.is_travelling();
-            let attach = || attach::attach(&self.fds, claim, &self.settings, inner.arena.clone(), travels);
+            let is_alone = !self.turns.door.has_others();
+            let attach = || attach::attach(&self.fds, claim, &self.settings, inner.arena.clone(), travels, is_alone);
             let attached = match attach() {
                 Err(e) if e.errno() == libc::ESTALE && (self.fds.prefer_named() || self.fds.park_named()) => attach(),
                 attached => attached,
@@ -171,6 +172,10 @@ impl AtomicFile {
             inner.session = Some(session);
             inner.old.retain_mut(|old| !old.is_left());
             self.state.store(ATTACHED, Ordering::Release);
+            self.with_session(Session::open_to_others);
+            if !is_alone {
+                self.turns.door.give(); // who reads waits for it
+            }
             self.turns.began(begun);
             super::background::start();
             crate::index::sweep_once();
@@ -259,7 +264,8 @@ impl AtomicFile {
         {
             Self::may_lock()?;
             self.lease.rest();
-            let closed = self.close_journal(session);
+            session.close_to_others();
+            let closed = self.close_journal(session).inspect_err(|_| session.open_to_others());
             self.lease_ends(closed.is_ok());
             closed.map_err(|e| self.named(immutable(e)))?;
             self.plain.forget_size();

@@ -61,6 +61,7 @@ pub fn disown_all() {
         }
         file.fds.forget();
         file.turns.door.forget();
+        file.turns.forget_joined();
         // Its copy stays until the child ends: a close would drop locks that the child takes.
         if let Some(mut keeper) = file.keeper.try_lock() {
             core::mem::forget(keeper.take());

@@ -6,7 +6,7 @@ use super::gather::Gathered;
 use super::{Descriptors, Home};
 use crate::index::Arena;
 use crate::settings::PolicyChoice;
-use core::sync::atomic::AtomicBool;
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 /// An attached file.
@@ -16,8 +16,8 @@ pub(crate) struct Session {
     pub engine: Box<dyn Engine>,
     /// This process's slot.
     pub me: u32,
-    /// Whether a thread may have the file alone.
-    pub solo_possible: bool,
+    /// Whether a thread may have the file alone: not while other processes are at it, which could not read along.
+    pub may_be_alone: AtomicBool,
     /// Which of the sessions of its arena this is.
     pub generation: u64,
     pub choice: PolicyChoice,
@@ -35,6 +35,20 @@ impl Session {
     #[inline]
     pub fn context<'a>(&'a self, fds: &'a Descriptors) -> Context<'a> {
         Context { arena: &self.arena, home: &self.home, fds, me: self.me, solo: false, generation: self.generation }
+    }
+}
+
+impl Session {
+    /// Other processes may read along. All of it is there.
+    pub(super) fn open_to_others(&self) {
+        let shared = self.arena.shared();
+        shared.journal.store(self.engine.inode_in_place(), Ordering::Release);
+        shared.open.store(self.generation, Ordering::Release);
+    }
+
+    /// They may not any more: first, when it ends.
+    pub(super) fn close_to_others(&self) {
+        self.arena.shared().open.store(0, Ordering::SeqCst);
     }
 }
 

@@ -39,7 +39,10 @@ impl Session {
         self.moving(|| self.engine.make_journal_anew(cx)).map_err(|e| {
             cx.shared().poisoned.store(1, Ordering::Release);
             Error::with(libc::EIO, format!("SYNC failed ({e}): no more writes are taken; reads go on"))
-        })
+        })?;
+        // Before anybody writes to it.
+        cx.shared().journal.store(self.engine.inode_in_place(), Ordering::Release);
+        Ok(())
     }
 
     /// Runs `work`, which moves bytes of the open epoch: if the process is killed meanwhile, no other process can find them.
@@ -73,7 +76,7 @@ impl Session {
         shared.committed.store(sealed.epoch, Ordering::Release);
         shared.dirty.store(0, Ordering::SeqCst);
         next_epoch(shared, self.choice);
-        shared.gate.grant(self.me, self.solo_possible);
+        shared.gate.grant(self.me, self.may_be_alone.load(Ordering::Relaxed));
         super::background::notify();
         Ok(())
     }

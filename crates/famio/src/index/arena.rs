@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::map::huge;
 use crate::sync::Ordering;
 use crate::sys::InternalFd;
-use core::sync::atomic::{AtomicPtr, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -26,6 +26,8 @@ pub(crate) struct Arena {
     base: AtomicPtr<u8>,
     /// Bytes that have memory behind them, and lie in the mapping at `base`. Not in the shared memory, which bounds nothing.
     allocated: AtomicU64,
+    /// Somebody was led beyond that. Of an arena that was [joined](Self::join): it has grown since.
+    beyond: AtomicBool,
     growth: Mutex<Growth>,
 }
 
@@ -42,11 +44,38 @@ impl Arena {
         growth.take(0, FIRST, FIRST)?;
         growth.map(reserved, RESERVED_MIN)?;
         let base = AtomicPtr::new(growth.base());
-        let arena = Self { base, allocated: AtomicU64::new(FIRST), growth: Mutex::new(growth) };
+        let arena =
+            Self { base, allocated: AtomicU64::new(FIRST), beyond: AtomicBool::new(false), growth: Mutex::new(growth) };
         let shared = arena.shared();
         shared.next.store(4096, Ordering::Relaxed);
         shared.magic.store(MAGIC, Ordering::Release);
         Ok(arena)
+    }
+
+    /// Maps another process's arena, for reading: as much as it has now. `None`: it is none, or one of another version.
+    ///
+    /// # Errors
+    /// `EACCES`: somebody could change it whom this process does not trust. `ENOMEM`.
+    pub fn join(file: &InternalFd) -> Result<Option<Self>> {
+        let (growth, allocated) = Growth::join(file)?;
+        if allocated < FIRST {
+            return Ok(None);
+        }
+        let (base, allocated) = (AtomicPtr::new(growth.base()), AtomicU64::new(allocated));
+        let arena = Self { base, allocated, beyond: AtomicBool::new(false), growth: Mutex::new(growth) };
+        Ok((arena.shared().magic.load(Ordering::Acquire) == MAGIC).then_some(arena))
+    }
+
+    /// Whether something lies beyond what is mapped here: what was looked up may be there, though it was not found.
+    #[inline]
+    pub fn is_outgrown(&self) -> bool {
+        self.beyond.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn missed<T>(&self, offset: u64) -> Option<&T> {
+        self.beyond.fetch_or(offset != 0, Ordering::Relaxed);
+        None
     }
 
     #[inline]
@@ -70,7 +99,7 @@ impl Arena {
         let end = offset.checked_add(size_of::<T>() as u64)?;
         // Before the base: that is at least as new then.
         if offset == 0 || offset & 63 != 0 || end > self.allocated.load(Ordering::Acquire) {
-            return None;
+            return self.missed(offset);
         }
         // SAFETY: inside what has memory behind it and stays mapped, and aligned to 64; T is made of atomic words.
         Some(unsafe { &*self.base().add(offset as usize).cast::<T>() })
@@ -242,6 +271,25 @@ mod tests {
             assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "it has a name");
         }
         std::fs::remove_dir(folder).unwrap();
+    }
+
+    #[test]
+    fn one_that_is_joined_shows_what_is_there_and_says_that_it_grew() {
+        use std::os::fd::AsFd;
+        let file = memory();
+        rustix::fs::fchmod(&file, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+        let again = crate::sys::high_duplicate(file.as_fd()).unwrap();
+        let arena = Arena::create(file, Path::new("/nonexistent")).unwrap();
+        let first = arena.allocate(64).unwrap();
+        let word = |arena: &Arena, at| arena.at::<crate::sync::AtomicU64>(at).map(|word| word.load(Ordering::Relaxed));
+        let joined = Arena::join(&again).unwrap().unwrap();
+        arena.at::<crate::sync::AtomicU64>(first).unwrap().store(7, Ordering::Relaxed);
+        assert_eq!((word(&joined, first), joined.is_outgrown()), (Some(7), false));
+        let far = *fill(&arena, 100).last().unwrap();
+        assert_eq!((word(&joined, far), joined.is_outgrown()), (None, true));
+        assert_eq!(word(&Arena::join(&again).unwrap().unwrap(), far), Some(99));
+        rustix::fs::fchmod(&again, rustix::fs::Mode::from_raw_mode(0o620)).unwrap();
+        assert_eq!(Arena::join(&again).err().unwrap().errno(), libc::EACCES);
     }
 
     #[test]

@@ -138,6 +138,14 @@ impl Gate {
         }
     }
 
+    /// For who reads from another process: whether no thread had the file alone, as far as what was read until now can tell. To be
+    /// asked before the sequence of what was read ([`is_joined`](Self::is_joined)).
+    #[inline]
+    pub fn is_nobodys(&self) -> bool {
+        fence(Ordering::Acquire);
+        self.solo.load(Ordering::Acquire) == 0
+    }
+
     /// Closes the gate for the process in slot number `me`, and waits until nobody of `slots` is inside.
     pub fn close<'a>(&'a self, me: u32, slots: &[Slot]) -> Result<Closed<'a>> {
         let held = Held::of_file();

@@ -28,6 +28,8 @@ pub(super) struct Growth {
     spill: Option<InternalFd>,
     /// The folder for it.
     beside: PathBuf,
+    /// It is another process's, and only read.
+    is_joined: bool,
 }
 
 /// Address space.
@@ -42,12 +44,40 @@ unsafe impl Send for Map {}
 impl Growth {
     /// Nothing is taken, and nothing mapped.
     pub fn new(file: InternalFd, beside: &Path) -> Self {
-        Self { maps: Vec::new(), file: Some(file), in_file: 0, spill: None, beside: beside.to_path_buf() }
+        Self { maps: Vec::new(), file: Some(file), in_file: 0, spill: None, beside: beside.to_path_buf(), is_joined: false }
+    }
+
+    /// What another process has taken in `file`, mapped to be read, and how much that is.
+    pub fn join(file: &InternalFd) -> Result<(Self, u64)> {
+        let stat = rustix::fs::fstat(file)?;
+        if stat.st_mode & 0o022 != 0 || ![0, rustix::process::geteuid().as_raw()].contains(&stat.st_uid) {
+            return Err(Error::new(libc::EACCES));
+        }
+        let len = usize::try_from(stat.st_size).unwrap_or(0) & !4095;
+        let mut joined = Self {
+            maps: Vec::new(),
+            file: None,
+            in_file: 0,
+            spill: None,
+            beside: PathBuf::new(),
+            is_joined: true,
+        };
+        if len > 0 {
+            address_space::take(len);
+            // SAFETY: a new mapping. The file's owner, who is trusted, does not make it shorter.
+            let mapped = unsafe {
+                rustix::mm::mmap(core::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, file, 0)
+            };
+            let base = mapped.inspect_err(|_| address_space::give(len))?.cast();
+            crate::sys::keep_from_children(base, len);
+            joined.maps.push(Map { base, len });
+        }
+        Ok((joined, len as u64))
     }
 
     /// In a forked child: the arena is the parent's.
     pub fn forget_files(&mut self) {
-        (self.file, self.spill) = (None, None);
+        (self.file, self.spill, self.is_joined) = (None, None, false);
     }
 
     #[cfg(test)]
@@ -202,7 +232,7 @@ fn open_unnamed(folder: &Path) -> rustix::io::Result<InternalFd> {
 
 impl Drop for Growth {
     fn drop(&mut self) {
-        if self.file.is_none() {
+        if self.file.is_none() && !self.is_joined {
             return; // a forked child's: what lies there is not the arena
         }
         for map in &self.maps {

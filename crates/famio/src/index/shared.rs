@@ -126,6 +126,11 @@ pub(crate) struct Shared {
     pub file_end: AtomicU64,
     /// Blocks (plus one) that may have unflushed lines: the last of each group of threads.
     pub pending: [AtomicU64; PENDING],
+    /// The generation whose session other processes may read along; 0: none. It is set last when a session begins, and taken away
+    /// first when it ends: what was read before it is looked at is of that session.
+    pub open: AtomicU64,
+    /// The inode number of that session's journal, if it is one in place; 0: one of records.
+    pub journal: AtomicU64,
     /// The file's inode number, for who finds the arena.
     pub inode: AtomicU64,
     /// Where the file and its journal were at the last attach: two absolute paths with a zero behind each, or nothing. For
@@ -140,8 +145,8 @@ pub(crate) const HINTS: usize = 2048;
 
 const _: () = assert!(size_of::<Shared>() <= 4096);
 
-/// "FAMIOAR7".
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOAR7");
+/// "FAMIOAR8".
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOAR8");
 
 impl Shared {
     /// *C*.

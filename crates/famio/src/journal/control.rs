@@ -6,7 +6,7 @@ use super::access::{check_shared, give_to_writers_of};
 use super::beside::may_be_beside;
 use super::identity::Identity;
 use super::mark::{self, Mark};
-use super::pool::Pool;
+use super::pool::{Pool, journal_name};
 use super::reach::{look, open_looked_at};
 use crate::error::{Error, Result};
 use crate::index::{CONTROL_SIZE, Control};
@@ -83,6 +83,15 @@ pub(crate) fn find_or_make(file: BorrowedFd<'_>, setting: Option<&Path>) -> Resu
         }
     }
     Err(Error::new(libc::EAGAIN))
+}
+
+/// Opens the journal that lies where the control file does, for reading. `None`: there is none.
+///
+/// # Errors
+/// `EACCES`: this process may not read it, or what lies there is not from one that may write the file.
+pub(crate) fn find_journal(file: BorrowedFd<'_>, setting: Option<&Path>) -> Result<Option<InternalFd>> {
+    let Some(pool) = Pool::find(file, pool_of(file, setting).as_deref())? else { return Ok(None) };
+    pool.open_read_only(&journal_name(&Identity::of_fd(file)?), Some(file))
 }
 
 /// As [`find`], in the pool of its journal.

@@ -8,6 +8,7 @@ mod state;
 mod whole;
 mod write;
 
+pub(super) use read::{copy_block, readable};
 pub(super) use state::State;
 
 use super::context::{Context, Engine, Part, Sealed, restore_times};
@@ -39,7 +40,7 @@ impl InPlace {
 
 impl Engine for InPlace {
     fn readable(&self, cx: Context<'_>) -> u64 {
-        cx.shared().physical.load(Ordering::Acquire)
+        readable(&cx)
     }
 
     unsafe fn copy_block(&self, cx: Context<'_>, cell: &Cell, part: Part) -> Result<()> {
@@ -97,6 +98,10 @@ impl Engine for InPlace {
 
     fn journal(&self) -> &Live {
         &self.journal
+    }
+
+    fn inode_in_place(&self) -> u64 {
+        self.journal.file().run(|file| Ok(rustix::fs::fstat(file)?)).map_or(0, |stat| stat.st_ino)
     }
 
     fn finds_journal(&self, cx: Context<'_>) -> bool {

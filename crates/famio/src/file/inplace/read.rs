@@ -14,18 +14,41 @@ impl InPlace {
     /// # Safety
     /// The destination is the caller's buffer; it may be bad.
     pub(super) unsafe fn copy_from_homes(&self, cx: &Context<'_>, cell: &Cell, part: Part) -> Result<()> {
-        let shared = cx.shared();
-        let physical = shared.physical.load(Ordering::Acquire);
-        let aside = match State::of(cell, shared.committed()) {
-            Some(state) if state.in_log() & touched(part.start, part.start + part.len) != 0 => {
-                if state.entry >= self.log.entries() {
-                    return Err(inconsistent("a cell names an entry that is not there"));
-                }
-                Some((state.in_log(), self.log.block(state.entry)))
+        let block = |entry| {
+            if entry >= self.log.entries() {
+                return Err(inconsistent("a cell names an entry that is not there"));
             }
-            _ => None,
+            Ok(self.log.block(entry))
         };
-        // SAFETY: the caller's promise; a log block is a whole block.
-        unsafe { cx.copy_merged(part, aside, physical) }
+        // SAFETY: the caller's promise.
+        unsafe { copy_block(cx, cell, part, block) }
     }
+}
+
+/// Bytes of the file that hold what the file logically has there.
+#[inline]
+pub(in crate::file) fn readable(cx: &Context<'_>) -> u64 {
+    cx.shared().physical.load(Ordering::Acquire)
+}
+
+/// As [`Engine::copy_block`](crate::file::context::Engine::copy_block); `log_block` gives where an entry's log block lies.
+///
+/// # Safety
+/// The destination is the caller's buffer; it may be bad. What `log_block` gives is a block of a mapping of ours.
+#[inline]
+pub(in crate::file) unsafe fn copy_block(
+    cx: &Context<'_>,
+    cell: &Cell,
+    part: Part,
+    log_block: impl FnOnce(u32) -> Result<*mut u8>,
+) -> Result<()> {
+    let readable = readable(cx);
+    let aside = match State::of(cell, cx.shared().committed()) {
+        Some(state) if state.in_log() & touched(part.start, part.start + part.len) != 0 => {
+            Some((state.in_log(), log_block(state.entry)?))
+        }
+        _ => None,
+    };
+    // SAFETY: the caller's promise; a log block is a whole block.
+    unsafe { cx.copy_merged(part, aside, readable) }
 }

@@ -136,21 +136,6 @@ impl Records {
         shared.physical.load(Ordering::Acquire).min(cx.shared().file_end.load(Ordering::Acquire)).min(shared.size())
     }
 
-    /// See [`Engine::copy_block`](crate::file::context::Engine::copy_block).
-    ///
-    /// # Safety
-    /// The destination is the caller's buffer; it may be bad.
-    pub(super) unsafe fn copy_from_homes(&self, cx: Context<'_>, cell: &Cell, part: Part) -> Result<()> {
-        let state = State::of(cell, cx.shared().committed());
-        let readable = self.readable(cx);
-        let aside = match state.buffer {
-            Some(number) => Some((state.held, buffers::address(cx, number)?)),
-            None => None,
-        };
-        // SAFETY: the caller's promise; a buffer of ours is a whole block.
-        unsafe { cx.copy_merged(part, aside, readable) }
-    }
-
     /// A cut: granules above `size` leave the buffers, and the bytes above it in its own granule become zeros. The gate is
     /// closed.
     pub(super) fn drop_above(&self, cx: Context<'_>, size: u64) -> Result<()> {
@@ -180,4 +165,26 @@ impl Records {
             Ok(())
         })
     }
+}
+
+/// Bytes of the file that hold what the file logically has there.
+#[inline]
+pub(in crate::file) fn readable(cx: &Context<'_>) -> u64 {
+    cx.shared().physical.load(Ordering::Acquire).min(cx.shared().file_end.load(Ordering::Acquire))
+}
+
+/// See [`Engine::copy_block`](crate::file::context::Engine::copy_block).
+///
+/// # Safety
+/// The destination is the caller's buffer; it may be bad.
+#[inline]
+pub(in crate::file) unsafe fn copy_block(cx: &Context<'_>, cell: &Cell, part: Part) -> Result<()> {
+    let state = State::of(cell, cx.shared().committed());
+    let readable = readable(cx);
+    let aside = match state.buffer {
+        Some(number) => Some((state.held, buffers::address(*cx, number)?)),
+        None => None,
+    };
+    // SAFETY: the caller's promise; a buffer of ours is a whole block.
+    unsafe { cx.copy_merged(part, aside, readable) }
 }

@@ -9,6 +9,7 @@ mod settle;
 mod state;
 
 pub(super) use attach::attach;
+pub(super) use block::{copy_block, readable};
 pub(super) use buffers::UNIT;
 pub(super) use state::State;
 
@@ -102,12 +103,12 @@ impl Records {
 
 impl Engine for Records {
     fn readable(&self, cx: Context<'_>) -> u64 {
-        cx.shared().physical.load(Ordering::Acquire).min(cx.shared().file_end.load(Ordering::Acquire))
+        readable(&cx)
     }
 
     unsafe fn copy_block(&self, cx: Context<'_>, cell: &Cell, part: Part) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.copy_from_homes(cx, cell, part) }
+        unsafe { copy_block(&cx, cell, part) }
     }
 
     fn write_block(&self, cx: &Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {

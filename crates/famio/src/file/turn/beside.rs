@@ -1,5 +1,6 @@
 //! Reading without the turn, and in a session that has what others may still take back.
 
+use super::joined::{Joined, Look};
 use super::travel::Travelling;
 use super::{LOOKS, PATIENCE};
 use crate::error::Result;
@@ -11,10 +12,15 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 impl AtomicFile {
-    /// For who reads without the turn: waits until nobody changes the file, and calls `work` with what is not committed. Again,
-    /// if that changes meanwhile. `None`: this process has taken the turn itself.
+    /// For who reads without the turn: calls `along` with the session of who has it. Where there is none, `work` with what is not
+    /// committed; where it can't be reached, after a wait for its end. Again, if that changes meanwhile. `None`: this process has
+    /// taken the turn itself.
     #[cold]
-    pub(super) fn beside<T>(&self, mut work: impl FnMut(&Travelling, u64) -> Result<T>) -> Result<Option<T>> {
+    pub(super) fn beside<T>(
+        &self,
+        mut work: impl FnMut(&Travelling, u64) -> Result<T>,
+        mut along: impl FnMut(&Joined) -> Result<Look<T>>,
+    ) -> Result<Option<T>> {
         Self::may_lock()?;
         if !self.turns.door.is_here() {
             self.look()?;
@@ -45,6 +51,17 @@ impl AtomicFile {
                 }
                 continue;
             }
+            match self.turns.look_into_session(&self.fds, &self.settings, &mut along)? {
+                Look::Done(done) => return Ok(Some(done)),
+                Look::Changing => {
+                    if door.state() == state {
+                        door.wait(given, PATIENCE);
+                    }
+                    continue;
+                }
+                Look::Unreachable if door.state() != state => continue,
+                Look::Unreachable => {}
+            }
             let mut inner = self.inner();
             if inner.claim.is_some() {
                 // It was this process, which has just begun, or could not end.
@@ -74,7 +91,7 @@ impl AtomicFile {
     #[cold]
     pub(in crate::file) unsafe fn read_beside(&self, offset: u64, bufs: &[UserBuf]) -> Result<Option<usize>> {
         let door = &self.turns.door;
-        self.beside(|epoch, committed| {
+        let from_file = |epoch: &Travelling, committed: u64| {
             let (mut at, mut done) = (offset, 0);
             for buf in bufs {
                 let mut used = 0;
@@ -101,7 +118,9 @@ impl AtomicFile {
                 epoch.changes.iter().filter(|change| touched(change.what.range())).map(|change| change.writer);
             writers.filter(|writer| writer.id != door.me().id).for_each(|writer| door.rely_on_read(writer));
             Ok(done)
-        })
+        };
+        // SAFETY: the caller's promise.
+        self.beside(from_file, |joined| unsafe { joined.read(&self.fds, offset, bufs) })
     }
 
     /// Reads in a session that has what others wrote and may take back.
@@ -132,6 +151,6 @@ impl AtomicFile {
     /// The size that all processes have given the file, without a turn. `None`: this process has one now.
     #[cold]
     pub(in crate::file) fn size_beside(&self) -> Result<Option<u64>> {
-        self.beside(|epoch, committed| Ok(epoch.size(committed)))
+        self.beside(|epoch, committed| Ok(epoch.size(committed)), |joined| Ok(Look::Done(joined.size())))
     }
 }

@@ -117,9 +117,10 @@ impl AtomicFile {
         let Some(session) = &inner.session else { return Ok(()) };
         let begun = monotonic_now();
         self.lease.rest();
+        session.close_to_others();
         let ended = session.end(&self.fds, || self.turns.committed(session.arena.shared()));
         self.lease_ends(ended.is_ok());
-        let draft = ended?;
+        let draft = ended.inspect_err(|_| session.open_to_others())?;
         self.plain.forget_size();
         self.session.store(core::ptr::null_mut(), Ordering::SeqCst);
         let session = inner.session.take();

@@ -5,7 +5,9 @@ use super::{LONGEST, SHORTEST};
 use crate::error::Result;
 use crate::file::atomic::{ATTACHED, AtomicFile, PLAIN};
 use crate::file::background::Watched;
+use crate::file::session::Session;
 use crate::index::Standing;
+use crate::index::alone::prepare_process;
 use crate::sys::{Word, monotonic_now};
 use core::sync::atomic::Ordering;
 
@@ -16,8 +18,22 @@ impl AtomicFile {
     /// Gives the turn, if somebody wants it and it was long enough; puts in order what one who died has left. Whether it is to be
     /// looked at again soon.
     pub(in crate::file) fn mind_door(&self) -> bool {
+        self.turns.leave_session();
+        self.mind_companions();
         let dead = self.mind_orphan() || self.mind_dead();
         self.mind_maps() || self.answer_bell() || dead
+    }
+
+    /// A thread may have the file alone again, once other processes have left.
+    fn mind_companions(&self) {
+        let is_shared = |session: &Session| !session.may_be_alone.load(Ordering::Relaxed);
+        if self.turns.has_turn.load(Ordering::Acquire)
+            && self.with_session(is_shared) == Some(true)
+            && !self.turns.door.has_others()
+            && prepare_process()
+        {
+            self.with_session(|session| session.may_be_alone.store(true, Ordering::Relaxed));
+        }
     }
 
     /// Who has died with the session left it a moment ago: its claim may not be free yet.

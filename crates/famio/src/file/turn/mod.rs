@@ -1,6 +1,6 @@
-//! Several processes with one atomic file: they take turns. One at a time has the file's claim, and with it the session;
-//! everybody else reads the file itself, which has what is committed. Who wants more rings, and the background of who has the
-//! turn ends the session and gives the turn. What is not committed yet travels from turn to turn, each part with its writer, so
+//! Several processes with one atomic file: they take turns to write. One at a time has the file's claim, and with it the session;
+//! everybody else reads along in that session, or the file itself where there is none. Who wants to write rings, and the background
+//! of who has the turn ends the session and gives the turn. What is not committed yet travels from turn to turn, each part with its writer, so
 //! that the part of one who dies can be left behind.
 //!
 //! A process that is alone never notices: nobody rings.
@@ -8,6 +8,7 @@
 mod beside;
 mod draft;
 mod give;
+mod joined;
 mod lab;
 mod leftover;
 mod mind;
@@ -27,6 +28,7 @@ pub(crate) use leftover::commit_leftover;
 pub(crate) use place::regain_places;
 use rustix::time::Timespec;
 pub(super) use travel::Draft;
+use std::sync::Arc;
 use travel::Travelling;
 use unattached::Unattached;
 
@@ -66,6 +68,10 @@ pub(super) struct Turns {
     mapping: AtomicU32,
     others: crate::thread::Mutex<Vec<(Range<u64>, Writer)>>,
     unattached: Unattached,
+    /// The session of another process that is read along.
+    joined: crate::thread::Mutex<Option<Arc<joined::Joined>>>,
+    /// The number of an arena that could not be joined.
+    unjoined: AtomicU64,
     /// What a killed process left has stayed, and this process has seen to it.
     has_kept: AtomicBool,
 }
@@ -88,6 +94,8 @@ impl Turns {
             mapping: AtomicU32::new(0),
             others: crate::thread::Mutex::default(),
             unattached: Unattached::default(),
+            joined: crate::thread::Mutex::default(),
+            unjoined: AtomicU64::new(0),
             has_kept: AtomicBool::new(false),
         }
     }

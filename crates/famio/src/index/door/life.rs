@@ -34,6 +34,11 @@ impl Life {
         self.word.load(Ordering::Acquire) & OWNER_DIED != 0
     }
 
+    /// Whether the kernel marks its end.
+    pub(super) fn is_kept(&self) -> bool {
+        self.word.load(Ordering::Acquire) != 0
+    }
+
     /// For tests: as the kernel marks it.
     pub(super) fn end(&self) {
         self.word.store(OWNER_DIED, Ordering::Release);

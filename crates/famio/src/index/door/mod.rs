@@ -31,6 +31,7 @@ pub(crate) use page::Page;
 pub(in crate::index) use page::{CHANGE, MAGIC};
 use page::{NOBODYS, SHADOW, map, unmap};
 use places::{MEMBERS, place};
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::thread::futex;
 use rustix::time::Timespec;
 use std::sync::Arc;
@@ -204,14 +205,24 @@ impl Door {
         self.page().state.load(Ordering::Acquire)
     }
 
+    /// The number of the arena of the session; 0: there is none yet.
+    #[inline]
+    pub fn arena(&self) -> u64 {
+        self.page().arena.load(Ordering::Acquire)
+    }
+
+    /// Opens that arena, for reading.
+    pub fn open_arena(&self, number: u64) -> Result<InternalFd> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Ok(crate::sys::openat(CWD, &*self.path(number, "arena"), flags, Mode::empty())?)
+    }
+
     /// There is a session now, or no longer. By who has the turn.
     pub fn set_session(&self, there: bool) {
         let holder = if there { self.place.load(Ordering::Acquire) + 1 } else { 0 };
         self.page().holder.store(holder, Ordering::Release);
         self.change(SESSION, there);
-        if there {
-            self.give(); // who watches is to watch this process
-        }
+        self.give(); // who watches is to watch this process, and who reads looks anew
     }
 
     fn change(&self, bit: u64, there: bool) {

@@ -37,11 +37,22 @@ impl Door {
         self.is_here() && self.holder().is_some_and(Life::is_over)
     }
 
+    /// Whether another process that lives has the session. Before a lock that it had on the file can be had, this is false.
+    pub fn has_living_holder(&self) -> bool {
+        let Some((place, life)) = self.holding() else { return false };
+        place != self.place.load(Ordering::Acquire) as usize
+            && !life.is_over() && (life.is_kept() || self.lives(place))
+    }
+
     fn holder(&self) -> Option<&Life> {
+        self.holding().map(|(_, life)| life)
+    }
+
+    fn holding(&self) -> Option<(usize, &Life)> {
         if self.state() & SESSION == 0 {
             return None;
         }
-        let place = self.page().holder.load(Ordering::Acquire).checked_sub(1)?;
-        self.page().members.get(place as usize).map(|member| &member.life)
+        let place = self.page().holder.load(Ordering::Acquire).checked_sub(1)? as usize;
+        self.page().members.get(place).map(|member| (place, &member.life))
     }
 }

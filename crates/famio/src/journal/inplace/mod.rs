@@ -8,6 +8,7 @@ mod image;
 mod log;
 mod segment;
 mod slot;
+mod view;
 
 pub(crate) use entry::{Constants, Entry, Kind, Stored, Used};
 pub(crate) use extent::{Extent, OFFSET as EXTENT_OFFSET};
@@ -16,6 +17,7 @@ pub(crate) use image::Image;
 pub(crate) use log::Log;
 pub(crate) use segment::{Geometry, SEGMENTS_MAX, SEGMENTS_START};
 pub(crate) use slot::{Commit, SLOTS, STRIDE, Slots};
+pub(crate) use view::View;
 
 use super::JournalId;
 

@@ -40,7 +40,8 @@ impl Geometry {
         let doubled = k.min(DOUBLINGS);
         let first = COUNT_FIRST * ((1 << doubled) - 1) + (k - doubled) * COUNT_MAX;
         let count = COUNT_FIRST << doubled;
-        let start = (0..index).fold(SEGMENTS_START, |start, i| start + Self::length_of(COUNT_FIRST << i.min(8)));
+        let doubling = (0..doubled).fold(SEGMENTS_START, |start, i| start + Self::length_of(COUNT_FIRST << i));
+        let start = doubling + (k - doubled) * Self::length_of(COUNT_MAX);
         Self { index, start, first, count }
     }
 

@@ -1,0 +1,282 @@
+//! Another process's session, for reading: its arena and its journal, mapped read-only. Who reads there changes nothing and takes no
+//! lock, and the session goes on meanwhile. What is read is what holds then, committed or not (*Reads never change hands*).
+//!
+//! What was read counts if the block's sequence is the same afterwards, no thread had the file alone, and the session was still
+//! open to others: the same looks as within one process, and one more.
+
+use super::Turns;
+use crate::error::{Error, Result};
+use crate::file::context::{Context, Part};
+use crate::file::session::CALL_MAX;
+use crate::file::{Descriptors, Home, UserBuf, inplace, records};
+use crate::index::{Arena, BLOCK, Cell, Door, Index, Shared, also};
+use crate::journal::inplace::View;
+use crate::journal::control;
+use crate::pmem::{Domain, medium};
+use crate::settings::Settings;
+use core::sync::atomic::{Ordering, fence};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// Looks at a block that is being written, or a session that begins or ends, before its process is let at the processor for longer.
+const LOOKS: u32 = 64;
+/// Looks at one block, in one look at the session.
+const SPINS: u32 = 1000;
+
+/// A session that this process reads along.
+///
+/// Invariant: nothing is stored through it.
+pub(in crate::file) struct Joined {
+    arena: Arena,
+    /// The number of the arena, and which of its sessions this is.
+    number: u64,
+    generation: u64,
+    home: Home,
+    /// The journal, if it is one in place.
+    journal: Option<View>,
+}
+
+/// What came of a look into another process's session.
+pub(super) enum Look<T> {
+    Done(T),
+    /// It begins, ends, or changes what was looked at: again, in a moment.
+    Changing,
+    /// It can't be read from here: who wants to read takes the turn.
+    Unreachable,
+}
+
+impl Turns {
+    /// Looks into the session of the process that has the turn, as long as it lives.
+    pub(super) fn look_into_session<T>(
+        &self,
+        fds: &Descriptors,
+        settings: &Settings,
+        mut look: impl FnMut(&Joined) -> Result<Look<T>>,
+    ) -> Result<Look<T>> {
+        for _ in 0..LOOKS {
+            if !self.door.has_living_holder() {
+                return Ok(Look::Unreachable); // or it has just ended
+            }
+            match self.join(fds, settings)? {
+                Look::Done(joined) => match joined.look(&self.door, &mut look) {
+                    Ok(Look::Changing) => {}
+                    looked => return looked,
+                },
+                Look::Changing => {}
+                Look::Unreachable => return Ok(Look::Unreachable),
+            }
+            rustix::thread::sched_yield();
+        }
+        Ok(Look::Changing)
+    }
+
+    fn join(&self, fds: &Descriptors, settings: &Settings) -> Result<Look<Arc<Joined>>> {
+        let mut here = self.joined.lock();
+        if let Some(joined) = here.as_ref().filter(|joined| joined.is_current(&self.door)) {
+            return Ok(Look::Done(joined.clone()));
+        }
+        *here = None;
+        let number = self.door.arena();
+        if number == 0 {
+            return Ok(Look::Changing);
+        }
+        match Joined::new(&self.door, number, fds, settings) {
+            Ok(Some(joined)) => Ok(Look::Done(here.insert(Arc::new(joined)).clone())),
+            Ok(None) => Ok(Look::Changing),
+            // It may have gone at this very moment: what fails twice is another user's, say.
+            Err(_) if self.unjoined.swap(number, Ordering::Relaxed) != number => Ok(Look::Changing),
+            Err(_) => Ok(Look::Unreachable),
+        }
+    }
+
+    /// What is not read along any more is let go.
+    pub(super) fn leave_session(&self) {
+        if let Some(mut here) = self.joined.try_lock()
+            && here.as_ref().is_some_and(|joined| !joined.is_current(&self.door))
+        {
+            *here = None;
+        }
+    }
+
+    /// In a forked child: its maps did not come along.
+    pub(in crate::file) fn forget_joined(&self) {
+        if let Some(mut here) = self.joined.try_lock() {
+            core::mem::forget(here.take());
+        }
+    }
+}
+
+impl Joined {
+    /// `None`: there is no such session yet, or any more.
+    fn new(door: &Door, number: u64, fds: &Descriptors, settings: &Settings) -> Result<Option<Self>> {
+        let Some(arena) = Arena::join(&door.open_arena(number)?)? else { return Ok(None) };
+        let (generation, journal) = {
+            let shared = arena.shared();
+            (shared.open.load(Ordering::Acquire), shared.journal.load(Ordering::Acquire))
+        };
+        if generation == 0 {
+            return Ok(None);
+        }
+        let journal = if journal == 0 { None } else { Some(open_journal(fds, settings)?) };
+        let home = Home::new(fds, Domain::PageCache, false, medium(Domain::PageCache, false))?;
+        let joined = Self { arena, number, generation, home, journal };
+        Ok(joined.is_current(door).then_some(joined))
+    }
+
+    fn shared(&self) -> &Shared {
+        self.arena.shared()
+    }
+
+    /// Whether what was read until now is of the session that processes have now. Not of one whose arena has outgrown what is
+    /// mapped here.
+    #[inline]
+    fn is_current(&self, door: &Door) -> bool {
+        fence(Ordering::Acquire);
+        let shared = self.shared();
+        shared.open.load(Ordering::Acquire) == self.generation
+            && shared.journal.load(Ordering::Acquire) == self.journal.as_ref().map_or(0, View::inode)
+            && door.arena() == self.number
+            && !self.arena.is_outgrown()
+    }
+
+    fn look<T>(&self, door: &Door, look: impl FnOnce(&Self) -> Result<Look<T>>) -> Result<Look<T>> {
+        let shared = self.shared();
+        // Who has the file alone puts writes off, and fences none: its process ends that when it is asked for the turn.
+        if !shared.gate.is_nobodys() || shared.deferred.is_any() {
+            return Ok(Look::Unreachable);
+        }
+        // What one who died had written is to be taken back first.
+        if shared.also.load(Ordering::Acquire) & also::OTHERS != 0 && door.has_dead() {
+            return Ok(Look::Unreachable);
+        }
+        let looked = look(self);
+        if !shared.gate.is_nobodys() || !self.is_current(door) {
+            return Ok(Look::Changing);
+        }
+        looked
+    }
+
+    /// The logical size, with what is not committed.
+    pub(super) fn size(&self) -> u64 {
+        self.shared().size()
+    }
+
+    /// Reads into the caller's buffers at `offset`: fewer bytes at the end of the file, or where a buffer is bad.
+    ///
+    /// # Safety
+    /// The buffers are the caller's to be overwritten; they may be bad.
+    pub(super) unsafe fn read(&self, fds: &Descriptors, offset: u64, bufs: &[UserBuf]) -> Result<Look<usize>> {
+        let room = self.size().saturating_sub(offset).min(CALL_MAX as u64) as usize;
+        let mut done = 0;
+        for buf in bufs {
+            let len = buf.len.min(room - done);
+            let mut used = 0;
+            while used < len {
+                let (at, dst) = (offset + (done + used) as u64, buf.base.wrapping_add(used));
+                // SAFETY: the caller's promise.
+                match unsafe { self.read_some(fds, at, dst, len - used) } {
+                    Ok(Look::Done(n)) => used += n,
+                    Ok(_) => return Ok(Look::Changing),
+                    Err(e) if done + used == 0 => return Err(e),
+                    Err(_) => return Ok(Look::Done(done + used)),
+                }
+            }
+            done += used;
+        }
+        Ok(Look::Done(done))
+    }
+
+    /// Reads from one block, or from several that have no cell.
+    ///
+    /// # Safety
+    /// As [`read`](Self::read).
+    unsafe fn read_some(&self, fds: &Descriptors, at: u64, dst: *mut u8, len: usize) -> Result<Look<usize>> {
+        let cx = Context {
+            arena: &self.arena,
+            home: &self.home,
+            fds,
+            me: 0,
+            solo: false,
+            generation: self.generation,
+        };
+        let (block, start) = (at / BLOCK as u64, (at % BLOCK as u64) as usize);
+        let index = Index::new(&self.arena);
+        if let Some(cell) = index.lookup(block) {
+            let len = len.min(BLOCK - start);
+            // SAFETY: the caller's promise.
+            return unsafe { self.read_block(&cx, cell, Part { block, start, dst, len }) }
+                .map(|look| look.map(|()| len));
+        }
+        let blocks = (start + len).div_ceil(BLOCK) as u64;
+        let run = index.absent_run(block, blocks) as usize * BLOCK;
+        let len = len.min(run.saturating_sub(start).max(1));
+        self.cover(&cx, at + len as u64)?;
+        let readable = self.readable(&cx);
+        // SAFETY: the caller's promise.
+        match unsafe { cx.read_home(at, dst, len, readable) } {
+            Ok(()) => Ok(Look::Done(len)),
+            // The file was cut while we read, by settling.
+            Err(e) if e.errno() == libc::EIO && self.readable(&cx) != readable => Ok(Look::Changing),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// # Safety
+    /// As [`read`](Self::read).
+    unsafe fn read_block(&self, cx: &Context<'_>, cell: &Cell, part: Part) -> Result<Look<()>> {
+        self.cover(cx, part.block * BLOCK as u64 + (part.start + part.len) as u64)?;
+        for _ in 0..SPINS {
+            if let Some(seen) = cell.begin_read() {
+                // SAFETY: the caller's promise; a journal's blocks lie in its mapping.
+                let copied = unsafe { self.copy_block(cx, cell, part) };
+                // A sequence that a thread which has the file alone has stored says nothing of its bytes.
+                if !cx.shared().gate.is_nobodys() {
+                    break;
+                }
+                if cell.still(seen) {
+                    return copied.map(Look::Done);
+                }
+            }
+            core::hint::spin_loop();
+        }
+        Ok(Look::Changing)
+    }
+
+    /// # Safety
+    /// As [`read`](Self::read).
+    unsafe fn copy_block(&self, cx: &Context<'_>, cell: &Cell, part: Part) -> Result<()> {
+        let Some(journal) = &self.journal else {
+            // SAFETY: the caller's promise.
+            return unsafe { records::copy_block(cx, cell, part) };
+        };
+        let log_block = |entry| journal.block(entry).ok_or(Error::new(libc::EIO));
+        // SAFETY: the caller's promise.
+        unsafe { inplace::copy_block(cx, cell, part, log_block) }
+    }
+
+    fn readable(&self, cx: &Context<'_>) -> u64 {
+        if self.journal.is_some() { inplace::readable(cx) } else { records::readable(cx) }
+    }
+
+    /// Sees that the file is mapped up to `end`, as far as it goes.
+    #[inline]
+    fn cover(&self, cx: &Context<'_>, end: u64) -> Result<()> {
+        let end = end.min(self.readable(cx));
+        self.home.cover(cx.fds, end)
+    }
+}
+
+impl<T> Look<T> {
+    fn map<U>(self, with: impl FnOnce(T) -> U) -> Look<U> {
+        match self {
+            Self::Done(done) => Look::Done(with(done)),
+            Self::Changing => Look::Changing,
+            Self::Unreachable => Look::Unreachable,
+        }
+    }
+}
+
+fn open_journal(fds: &Descriptors, settings: &Settings) -> Result<View> {
+    let journal = fds.with(false, |fd| control::find_journal(fd, settings.pool.as_deref()))?;
+    View::of(journal.ok_or(Error::new(libc::ENOENT))?.as_fd())
+}

@@ -1,0 +1,37 @@
+//! The log blocks of a journal in place that another process uses, for reading.
+
+use super::{Geometry, SEGMENTS_MAX};
+use crate::error::Result;
+use crate::index::BLOCK;
+use crate::map::Mapping;
+use crate::pmem::Domain;
+use std::os::fd::BorrowedFd;
+
+/// A mapped journal. Where its blocks lie follows from their numbers.
+pub(crate) struct View {
+    map: Mapping,
+    inode: u64,
+}
+
+impl View {
+    /// Of the journal behind `journal`.
+    pub fn of(journal: BorrowedFd<'_>) -> Result<Self> {
+        let stat = rustix::fs::fstat(journal)?;
+        let map = Mapping::read_only(journal, Domain::PageCache, stat.st_size as u64)?;
+        map.keep_from_children();
+        Ok(Self { map, inode: stat.st_ino })
+    }
+
+    /// Its inode number.
+    pub fn inode(&self) -> u64 {
+        self.inode
+    }
+
+    /// Where log block `number` lies, for guarded copies: it may be gone. `None`: the journal has outgrown what is mapped here.
+    #[inline]
+    pub fn block(&self, number: u32) -> Option<*mut u8> {
+        let (segment, at) = Geometry::place(number);
+        let geometry = (segment < SEGMENTS_MAX).then(|| Geometry::of(segment))?;
+        self.map.ptr(geometry.block(at), BLOCK)
+    }
+}
