@@ -348,6 +348,9 @@ impl AtomicFile {
     #[inline]
     fn sync_session(&self) -> Option<Result<()>> {
         let session = self.session()?;
+        if self.turns.door.is_read_along() {
+            session.may_be_alone.store(false, Ordering::Relaxed);
+        }
         let synced = session.sync(&self.fds, || self.turns.committed(session.arena.shared()));
         if synced.as_ref().is_err_and(|e| e.errno() == libc::ESTALE) {
             return None;

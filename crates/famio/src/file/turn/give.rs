@@ -118,7 +118,12 @@ impl AtomicFile {
         let begun = monotonic_now();
         self.lease.rest();
         session.close_to_others();
-        let ended = session.end(&self.fds, || self.turns.committed(session.arena.shared()));
+        let ended = if self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_nlink == 0))? {
+            // It does not outlive a crash, and no recovery would find it: what is in it stays.
+            self.close_journal(session).map(|()| None)
+        } else {
+            session.end(&self.fds, || self.turns.committed(session.arena.shared()))
+        };
         self.lease_ends(ended.is_ok());
         let draft = ended.inspect_err(|_| session.open_to_others())?;
         self.plain.forget_size();

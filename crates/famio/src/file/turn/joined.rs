@@ -119,6 +119,7 @@ impl Joined {
         }
         let journal = if journal == 0 { None } else { Some(open_journal(fds, settings)?) };
         let home = Home::new(fds, Domain::PageCache, false, medium(Domain::PageCache, false))?;
+        door.set_read_along(true);
         let joined = Self { arena, number, generation, home, journal };
         Ok(joined.is_current(door).then_some(joined))
     }

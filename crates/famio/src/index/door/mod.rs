@@ -217,6 +217,17 @@ impl Door {
         Ok(crate::sys::openat(CWD, &*self.path(number, "arena"), flags, Mode::empty())?)
     }
 
+    /// A process reads along in the session (`is`), or none does any more.
+    pub fn set_read_along(&self, is: bool) {
+        self.page().read_along.store(is.into(), Ordering::Release);
+    }
+
+    /// Whether one does, or did.
+    #[inline]
+    pub fn is_read_along(&self) -> bool {
+        self.page().read_along.load(Ordering::Acquire) != 0
+    }
+
     /// There is a session now, or no longer. By who has the turn.
     pub fn set_session(&self, there: bool) {
         let holder = if there { self.place.load(Ordering::Acquire) + 1 } else { 0 };

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::AsFd;
 
-/// "FAMIODR6".
-pub(in crate::index) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODR6");
+/// "FAMIODR7".
+pub(in crate::index) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODR7");
 
 /// In [`Page::state`]: a process has a session, or died with one.
 pub(crate) const SESSION: u64 = 1;
@@ -65,6 +65,9 @@ pub(crate) struct Page {
     pub(in crate::index) hand_overs: AtomicU32,
     /// The lock of positions that several processes have (`positions`).
     pub(super) positions: AtomicU32,
+    /// 1: a process has read along in a session since the turn was taken: no thread gets the file alone.
+    pub(super) read_along: AtomicU32,
+    spare: AtomicU32,
     /// The number of the shared shadow's file; without [`SHADOW`] one that is being made, and is to go if that came to no end.
     pub(in crate::index) shadow: AtomicU64,
     /// Bytes of the file that the shared shadow has.
