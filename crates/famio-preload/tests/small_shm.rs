@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::agent::Agent;
 use common::{Folder, build, library, succeed};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -58,4 +59,32 @@ fn an_epoch_larger_than_shm_goes_on_on_the_disk() {
     let found = folder.read("atomic");
     assert!(found[..10 << 20] == written(10, b'C') && found[10 << 20..] == written(512, b'A')[10 << 20..]);
     let _ = std::fs::remove_file(program);
+}
+
+/// What lies there is the writer's alone to find: who reads gets the turn instead.
+#[test]
+fn an_epoch_that_goes_on_on_the_disk_is_read_by_others() {
+    let folder = Folder::on_disk("small-shm-read");
+    std::fs::write(folder.path().join("atomic"), "........").unwrap();
+    let agent = build("agent");
+    let Some(command) = with_shm(SMALL, &folder, &agent) else { return };
+    let mut a = Agent::of(command);
+    a.ok("open atomic");
+    let mut beside = Command::new("nsenter");
+    let folder_there = format!("--wd={}", folder.path().display());
+    beside.args(["--mount", "--target", &a.child.id().to_string(), &folder_there]);
+    beside.args(["env", &format!("LD_PRELOAD={}", library().display()), "FAMIO_ATOMIC=atomic*"]).arg(&agent);
+    let mut b = Agent::of(beside);
+    b.ok("open atomic");
+    a.ok("write 0 begin");
+    b.sees(0, "begin");
+    for i in 0..20_000u64 {
+        a.ok(&format!("write {} block{i}", i * 4096));
+    }
+    for i in (0..20_000u64).rev().step_by(997) {
+        b.sees(i * 4096, &format!("block{i}"));
+    }
+    b.end();
+    a.end();
+    let _ = std::fs::remove_file(agent);
 }

@@ -72,6 +72,11 @@ impl Arena {
         self.beyond.load(Ordering::Relaxed)
     }
 
+    /// Bytes that are mapped, and have memory behind them.
+    pub fn len(&self) -> u64 {
+        self.allocated.load(Ordering::Acquire)
+    }
+
     #[cold]
     fn missed<T>(&self, offset: u64) -> Option<&T> {
         self.beyond.fetch_or(offset != 0, Ordering::Relaxed);

@@ -75,12 +75,16 @@ impl Turns {
         if let Some(joined) = here.as_ref().filter(|joined| joined.is_current(&self.door)) {
             return Ok(Look::Done(joined.clone()));
         }
-        *here = None;
+        let outgrown = here.take().filter(|joined| joined.arena.is_outgrown());
         let number = self.door.arena();
         if number == 0 {
             return Ok(Look::Changing);
         }
         match Joined::new(&self.door, number, fds, settings) {
+            // It goes on where only its owner finds it: on a disk.
+            Ok(Some(joined)) if outgrown.is_some_and(|old| old.number == number && old.arena.len() >= joined.arena.len()) => {
+                Ok(Look::Unreachable)
+            }
             Ok(Some(joined)) => Ok(Look::Done(here.insert(Arc::new(joined)).clone())),
             Ok(None) => Ok(Look::Changing),
             // It may have gone at this very moment: what fails twice is another user's, say.
