@@ -229,7 +229,17 @@ impl AtomicFile {
         loop {
             let is_quiet = || self.quiet_now().is_some();
             match (self.state.load(Ordering::Acquire), self.session()) {
-                (ATTACHED, Some(session)) => return session.arena.shared().size(),
+                (ATTACHED, Some(session)) => {
+                    let size = session.arena.shared().size();
+                    drop(session);
+                    // What a dead one changed goes first, and this session with it.
+                    if !self.turns.has_foreign()
+                        || self.leave_dead_behind().is_err()
+                        || self.state.load(Ordering::Acquire) == ATTACHED
+                    {
+                        return size;
+                    }
+                }
                 (PLAIN, _) if is_quiet() && self.turns.door.shadow().is_none() => return kernel(),
                 (PLAIN, _) if self.turns.door.shadow().is_some() => match self.shared_size() {
                     Some(size) => return size,

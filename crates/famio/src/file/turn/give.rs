@@ -13,8 +13,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::AsRawFd;
 
 impl AtomicFile {
-    /// This process has locked the file for writing: what it writes until it gives up a lock, or SYNCs, is its alone, and who reads
-    /// it meanwhile does not rely on it.
+    /// This process has locked the file for writing: what it writes is handed over when it gives up a lock.
     pub fn begin_section(&self) {
         if !self.is_disowned() {
             self.turns.door.set_section(true);

@@ -6,30 +6,21 @@ use crate::index::{STORES, Standing, Writer};
 use core::ops::Range;
 
 impl AtomicFile {
-    /// This process relies on what the file has in `range`, of whomever it is: that is not rolled back any more.
+    /// This process relies on what the file has in `range`, of whomever it is, since it writes over it: that is not rolled back any
+    /// more. Reading relies on nothing.
     pub(in crate::file) fn rely_on(&self, range: Range<u64>) {
-        self.each_other(range, |writer| self.turns.door.rely_on(writer));
-    }
-
-    /// As [`rely_on`](Self::rely_on), for what this process has only read: not on who has the file locked for writing.
-    pub(super) fn has_read(&self, range: Range<u64>) {
-        self.each_other(range, |writer| self.turns.door.rely_on_read(writer));
-    }
-
-    /// As [`rely_on`](Self::rely_on), for all that a map shows: of what it reads nobody knows.
-    pub(in crate::file) fn rely_as_mapped(&self) {
-        if self.has_shared_shadow() && !self.turns.door.has_maps(STORES) {
-            return self.has_read(0..u64::MAX);
-        }
-        self.rely_on(0..u64::MAX);
-    }
-
-    /// Calls `visit` with those who wrote something in `range` that they may take back.
-    fn each_other(&self, range: Range<u64>, visit: impl Fn(Writer)) {
         if self.turns.has_foreign() {
             let touches = |there: &Range<u64>| there.start < range.end.max(range.start + 1) && range.start < there.end;
             let others = self.turns.others.lock();
-            others.iter().filter(|(there, _)| touches(there)).for_each(|&(_, writer)| visit(writer));
+            others.iter().filter(|(there, _)| touches(there)).for_each(|&(_, writer)| self.turns.door.rely_on(writer));
+        }
+    }
+
+    /// As [`rely_on`](Self::rely_on), where a map may be stored to, and nobody knows where; or is memory of this process alone,
+    /// which no other one rolls back.
+    pub(in crate::file) fn rely_as_mapped(&self) {
+        if !self.has_shared_shadow() || self.turns.door.has_maps(STORES) {
+            self.rely_on(0..u64::MAX);
         }
     }
 

@@ -11,7 +11,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::AsFd;
 
 /// "FAMIODR6".
-pub(in crate::index) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODR6");
+pub(in crate::index) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODR7");
 
 /// In [`Page::state`]: a process has a session, or died with one.
 pub(crate) const SESSION: u64 = 1;
