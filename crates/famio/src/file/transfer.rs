@@ -226,20 +226,13 @@ impl AtomicFile {
     /// The logical size in bytes, with what was not committed yet.
     pub fn size(&self) -> u64 {
         let kernel = || self.kernels_size();
+        if self.turns.has_foreign() {
+            let _ = self.leave_dead_behind(); // who reads or writes is told what is wrong
+        }
         loop {
             let is_quiet = || self.quiet_now().is_some();
             match (self.state.load(Ordering::Acquire), self.session()) {
-                (ATTACHED, Some(session)) => {
-                    let size = session.arena.shared().size();
-                    drop(session);
-                    // What a dead one changed goes first, and this session with it.
-                    if !self.turns.has_foreign()
-                        || self.leave_dead_behind().is_err()
-                        || self.state.load(Ordering::Acquire) == ATTACHED
-                    {
-                        return size;
-                    }
-                }
+                (ATTACHED, Some(session)) => return session.arena.shared().size(),
                 (PLAIN, _) if is_quiet() && self.turns.door.shadow().is_none() => return kernel(),
                 (PLAIN, _) if self.turns.door.shadow().is_some() => match self.shared_size() {
                     Some(size) => return size,

@@ -26,7 +26,7 @@ use crate::sys::InternalFd;
 use crate::sys::locks::{Lock, is_locked, try_lock, unlock};
 use crate::thread::Mutex;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 pub(crate) use page::Page;
 pub(in crate::index) use page::{CHANGE, MAGIC};
 use page::{NOBODYS, SHADOW, map, unmap};
@@ -51,8 +51,6 @@ pub(crate) struct Door {
     place: AtomicU32,
     id: AtomicU64,
     writes: AtomicU64,
-    /// This process has the file locked for writing.
-    section: AtomicBool,
     maps: AtomicU64,
 }
 
@@ -66,7 +64,6 @@ impl Door {
             place: AtomicU32::new(0),
             id: AtomicU64::new(0),
             writes: AtomicU64::new(0),
-            section: AtomicBool::new(false),
             maps: AtomicU64::new(0),
         }
     }

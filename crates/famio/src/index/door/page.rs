@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::AsFd;
 
-/// "FAMIODR6".
+/// "FAMIODR7".
 pub(in crate::index) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODR7");
 
 /// In [`Page::state`]: a process has a session, or died with one.

@@ -54,6 +54,11 @@ impl Writer {
     pub const EVERYBODY: Self = Self { place: u32::MAX, id: 1, tenure: 0 };
     /// Of the process that carries it from one control file to another.
     pub const CARRIER: Self = Self { place: u32::MAX, id: 2, tenure: 0 };
+
+    /// The same process, in the tenure that is over.
+    pub fn of_last_tenure(self) -> Self {
+        Self { tenure: self.tenure.wrapping_sub(1), ..self }
+    }
 }
 
 impl Door {
@@ -109,8 +114,8 @@ impl Door {
         }
     }
 
-    /// Somebody relies on what `writer` wrote: has written over it, or beyond it.
-    pub fn rely_on(&self, writer: Writer) {
+    /// Another process has written over what `writer` wrote, or beyond it: it stays.
+    pub fn end_tenure_of(&self, writer: Writer) {
         if let Some(member) = self.page().members.get(writer.place as usize)
             && member.id.load(Ordering::Acquire) == writer.id
         {
@@ -159,16 +164,6 @@ impl Door {
             let place = self.place.load(Ordering::Acquire) as usize;
             self.page().members[place].writes.store(can.into(), Ordering::Release);
         }
-    }
-
-    /// This process has the file locked for writing, or may not any more.
-    pub fn set_section(&self, locked: bool) {
-        self.section.store(locked, Ordering::Release);
-    }
-
-    /// Whether this process has the file locked for writing.
-    pub fn is_in_section(&self) -> bool {
-        self.section.load(Ordering::Acquire)
     }
 
     /// Whether others have the file open who can commit it.
