@@ -83,9 +83,7 @@ fn a_sync_commits_what_another_has_written() {
 fn what_somebody_relies_on_stays() {
     everywhere("rely", |folder, domain| {
         let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
-        // Read; written over in part; synced by another; left unlocked; appended to.
-        a.ok("write 100 read");
-        b.sees(100, "read");
+        // Written over in part; left unlocked; appended to.
         a.ok("write 200 over");
         b.ok("write 202 OVER");
         a.ok("append end");
@@ -96,7 +94,6 @@ fn what_somebody_relies_on_stays() {
         a.ok("write 400 gone");
         b.sees(500, "....");
         a.kill();
-        b.sees(98, "..read..");
         b.sees(198, "..ovOVER..");
         b.sees(298, "..free..");
         b.sees(398, "........");
@@ -108,17 +105,177 @@ fn what_somebody_relies_on_stays() {
     });
 }
 
-/// A cut stays though its writer dies, once another process has read up to it.
+/// Nor has a cut to stay, since another process has read up to it; and who has read may write after that.
 #[test]
-fn who_reads_to_the_end_relies_on_a_cut() {
-    everywhere("end", |folder, domain| {
+fn what_was_read_is_rolled_back_all_the_same() {
+    everywhere("reads", |folder, domain| {
         let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
-        a.ok("cut 5000");
-        b.tell("read 4990 100");
         a.ok("write 100 gone");
+        a.ok("cut 5000");
+        b.sees(100, "gone");
+        b.tell("read 4990 100");
+        b.ok("write 200 mine");
+        b.sees(100, "gone");
         a.kill();
-        assert_eq!(b.tell("size"), "5000");
+        assert_eq!(b.tell("size"), "10000");
         b.sees(98, "........");
+        b.sees(198, "..mine..");
+        b.ok("sync");
+        b.end();
+        let file = folder.read("atomic");
+        assert_eq!((&file[98..106], &file[198..206], file.len()), (&b"........"[..], &b"..mine.."[..], 10_000));
+    });
+}
+
+/// One that can't write, as `tail` or a monitor; one that copies the whole file and leaves, as a backup; and one that could write.
+#[test]
+fn a_process_that_only_reads_keeps_nothing_of_a_killed_writer() {
+    for lives in [true, false] {
+        everywhere(&format!("monitor-{lives}"), |folder, domain| {
+            let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
+            let mut monitor = Agent::new(folder, domain);
+            monitor.ok("look atomic");
+            a.each(&["write 0 kept", "sync", "write 100 half", "append half"]);
+            for reader in [&mut monitor, &mut b] {
+                reader.sees(98, "..half..");
+                assert_eq!((reader.tell("size"), reader.tell("end")), ("10004".into(), "10004 half".into()));
+            }
+            let mut backup = under(folder, "cp");
+            backup.args(["atomic", "copy"]).envs((domain == "emulated").then_some(("FAMIO_DOMAIN", domain)));
+            common::succeed(&mut backup);
+            assert_eq!(&folder.read("copy")[98..106], b"..half..");
+            monitor.sees(98, "..half..");
+            if lives {
+                a.ok("write 200 more");
+                monitor.sees(198, "..more..");
+            }
+            a.kill();
+            for reader in [&mut monitor, &mut b] {
+                assert_eq!((reader.tell("size"), reader.tell("end")), ("10000".into(), "10000 ....".into()));
+                reader.sees(98, "........");
+                reader.sees(198, "........");
+                reader.sees(0, "kept.");
+            }
+            b.end();
+            monitor.end(); // the last one
+            assert_eq!(folder.read("atomic"), [&b"kept"[..], &b".".repeat(9996)].concat());
+        });
+    }
+}
+
+/// Each way to lock a file and to give the lock up, or a part of it, or to turn it into one for reading.
+const LOCKS: [[&str; 2]; 8] = [
+    ["lock", "unlock"],
+    ["lock", "share"],
+    ["range record w 100 1", "range record u 100 1"],
+    ["range record w 0 0", "range record u 0 0"],
+    ["range record w 100 1", "range record r 100 1"],
+    ["range own w 100 1", "range own u 100 1"],
+    ["range record w 100 1", "peek atomic"],
+    ["range own w 100 1", "range own r 100 1"],
+];
+
+#[test]
+fn what_was_written_under_a_lock_stays_once_that_is_given_up() {
+    for (number, [lock, unlock]) in LOCKS.into_iter().enumerate() {
+        everywhere(&format!("unlock-{number}"), |folder, domain| {
+            let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
+            b.sees(100, "....");
+            a.each(&[lock, "write 100 done", "append done", unlock]);
+            b.sees(100, "done");
+            // Nor does another descriptor end that, unless the lock goes with it.
+            a.each(&[lock, "write 200 half", "append half"]);
+            if unlock != "peek atomic" && !lock.contains("record") {
+                a.ok("peek atomic");
+            }
+            b.sees(200, "half");
+            a.kill();
+            b.sees(100, "done");
+            b.sees(198, "......");
+            assert_eq!(b.tell("end"), "10004 done", "{lock}, {unlock}");
+            b.ok("sync");
+            b.end();
+        });
+    }
+}
+
+/// At the moment of the unlock nobody else had the file open, or had looked at it.
+#[test]
+fn who_comes_after_an_unlock_finds_what_was_written_under_the_lock_and_it_stays() {
+    for (number, [lock, unlock]) in LOCKS.into_iter().enumerate() {
+        everywhere(&format!("late-{number}"), |folder, domain| {
+            let mut a = Agent::with(folder, domain);
+            a.each(&[lock, "write 100 done", "append done", unlock]);
+            let mut b = Agent::with(folder, domain);
+            b.sees(100, "done");
+            a.each(&[lock, "write 200 half", "append half"]);
+            b.sees(200, "half");
+            a.kill();
+            b.sees(100, "done");
+            b.sees(198, "......");
+            assert_eq!(b.tell("end"), "10004 done", "{lock}, {unlock}");
+            b.ok("sync");
+            b.end();
+        });
+    }
+}
+
+/// Nobody had come when the first lock was given up, and what was written under it can't be told from the half that was written under
+/// the next: all goes, since nobody can have seen the one without the other. Without a lock, all stays.
+#[test]
+fn who_comes_in_the_middle_of_the_next_transaction_keeps_none_of_it() {
+    for half in [true, false] {
+        everywhere(&format!("middle-{half}"), |folder, domain| {
+            let mut a = Agent::with(folder, domain);
+            a.each(&["lock", "write 100 done", "unlock"]);
+            if half {
+                a.ok("lock");
+            }
+            a.ok("write 200 more");
+            let mut b = Agent::with(folder, domain);
+            b.sees(100, "done");
+            b.sees(200, "more");
+            a.kill();
+            b.sees(100, if half { "...." } else { "done" });
+            b.sees(200, if half { "...." } else { "more" });
+            b.end();
+        });
+    }
+}
+
+/// A lock of a description goes with it, though another descriptor of the file stays.
+#[test]
+fn closing_what_has_the_lock_hands_over() {
+    for (number, lock) in ["lock", "range own w 100 1", "range record w 100 1"].into_iter().enumerate() {
+        everywhere(&format!("close-{number}"), |folder, domain| {
+            let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
+            a.each(&[lock, "write 100 done", "change atomic"]);
+            b.sees(100, "done");
+            a.ok("write 200 half");
+            b.sees(200, "half");
+            a.kill();
+            b.sees(100, "done");
+            b.sees(200, "....");
+            b.end();
+        });
+    }
+}
+
+/// Of two, one after the other; the second by a lock for reading in its place.
+#[test]
+fn each_part_that_is_unlocked_hands_over() {
+    everywhere("parts", |folder, domain| {
+        let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
+        a.each(&["range record w 0 10", "range record w 100 10", "write 0 one", "range record u 0 10"]);
+        b.sees(0, "one");
+        a.each(&["write 100 two", "range record r 100 10"]);
+        b.sees(100, "two");
+        a.ok("write 200 half");
+        b.sees(200, "half");
+        a.kill();
+        b.sees(0, "one...");
+        b.sees(100, "two...");
+        b.sees(200, "....");
         b.end();
     });
 }
@@ -167,7 +324,7 @@ fn who_looks_sees_the_size_that_it_has() {
 #[test]
 fn who_reads_past_a_lock_relies_on_nothing() {
     everywhere("past", |folder, domain| {
-        for lock in ["lock", "lockrange"] {
+        for lock in ["lock", "range record w 100 1"] {
             let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
             a.ok(lock);
             a.ok("write 100 half");
@@ -522,8 +679,8 @@ fn any_calls_of_three_are_as_on_a_plain_file() {
     });
 }
 
-/// Each has places of its own, away from the others', and asks for no others': so a kill takes back what one wrote since the
-/// last SYNC, and nothing else.
+/// Each has places of its own, away from the others'; it reads theirs, too. A kill takes back what one wrote since the last SYNC, and
+/// nothing else.
 #[test]
 fn a_kill_at_any_moment_takes_back_ones_own_and_nothing_else() {
     const PLACES: usize = 40;
@@ -546,7 +703,8 @@ fn a_kill_at_any_moment_takes_back_ones_own_and_nothing_else() {
                     let at = dice.roll(PLACES as u64) as usize;
                     match dice.roll(8) {
                         0 => (at, None, "sync".to_string()),
-                        1..4 => (at, None, format!("read {} 1", place(who, at))),
+                        1..3 => (at, None, format!("read {} 1", place(who, at))),
+                        3 => (at, None, format!("read {} 2", place(dice.roll(3) as usize, at))), // the second byte is nobody's
                         _ => {
                             let byte = b'a' + dice.roll(26) as u8;
                             (at, Some(byte), format!("write {} {}", place(who, at), char::from(byte)))
@@ -577,6 +735,10 @@ fn a_kill_at_any_moment_takes_back_ones_own_and_nothing_else() {
                     continue;
                 }
                 let line = agents[who].answer();
+                if what.ends_with(" 2") {
+                    assert!(line.len() == 2 && line.ends_with('.'), "{domain} {who} {what}: {line}\n{log:#?}");
+                    continue; // it may be written, or rolled back, at this moment
+                }
                 let expected =
                     if what.starts_with("read") { char::from(now[who][*at]).to_string() } else { "ok".into() };
                 assert_eq!(line, expected, "{domain} {who} {what}\n{log:#?}");

@@ -79,7 +79,6 @@ fn what_one_wrote_who_died_goes_from_a_map_after_its_turn() {
     everywhere("maps-die-travelling", |folder, domain| {
         let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
         a.each(&KEPT);
-        b.ok("lock"); // else a map counts as a look at it
         b.ok("write 20 half");
         a.ok("write 10 mine"); // with the turn
         assert_eq!(a.tell("load 0 25"), "kept......mine......half.");

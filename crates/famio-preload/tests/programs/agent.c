@@ -41,11 +41,24 @@ int main(void) {
       printf("%ld\n", (long)stat.st_size);
     } else if (!strcmp(word, "sync")) {
       printf("%s\n", fsync(fd) < 0 ? strerror(errno) : "ok");
-    } else if (!strcmp(word, "lock") || !strcmp(word, "unlock")) {
-      printf("%s\n", flock(fd, *word == 'l' ? LOCK_EX : LOCK_UN) < 0 ? strerror(errno) : "ok");
-    } else if (!strcmp(word, "lockrange")) {
-      struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 100, .l_len = 1};
-      printf("%s\n", fcntl(fd, F_SETLK, &lock) < 0 ? strerror(errno) : "ok");
+    } else if (!strcmp(word, "lock") || !strcmp(word, "unlock") || !strcmp(word, "share")) {
+      int how = *word == 'l' ? LOCK_EX : *word == 'u' ? LOCK_UN : LOCK_SH;
+      printf("%s\n", flock(fd, how) < 0 ? strerror(errno) : "ok");
+    } else if (sscanf(line, "range %15s %15s %ld %ld", text, other, &at, &len) == 4) {
+      short kind = *other == 'w' ? F_WRLCK : *other == 'r' ? F_RDLCK : F_UNLCK;
+      struct flock lock = {.l_type = kind, .l_whence = SEEK_SET, .l_start = at, .l_len = len};
+      printf("%s\n", fcntl(fd, *text == 'o' ? F_OFD_SETLK : F_SETLK, &lock) < 0 ? strerror(errno) : "ok");
+    } else if (sscanf(line, "peek %199s", text) == 1) {
+      int another = open(text, O_RDONLY);
+      printf("%s\n", another < 0 || close(another) < 0 ? strerror(errno) : "ok");
+    } else if (sscanf(line, "change %199s", text) == 1) {
+      int another = open(text, O_RDWR);
+      printf("%s\n", another < 0 || close(fd) < 0 ? strerror(errno) : "ok");
+      fd = another;
+    } else if (!strcmp(word, "end")) { /* where a read at the position ends, and where the file does */
+      long position = lseek(fd, -4, SEEK_END);
+      if (position >= 0 && read(fd, bytes, sizeof bytes) < 0) position = -1;
+      printf("%ld %s\n", position + 4, position < 0 ? strerror(errno) : bytes);
     } else if (!strcmp(word, "map")) {
       map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
       printf("%s\n", map == MAP_FAILED ? strerror(errno) : "ok");

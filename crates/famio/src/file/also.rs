@@ -1,4 +1,4 @@
-//! What is done beside a change of a file's bytes: its shadow follows (`shadow`), what others wrote there is relied on (`turn`), and
+//! What is done beside a change of a file's bytes: its shadow follows (`shadow`), others who wrote there can't take it back any more (`turn`), and
 //! set-user-id bits go (`privileges`). The session says whether there is such a thing ([`Shared::also`](crate::index::Shared)): a change looks at it once,
 //! inside the gate, and is begun anew if so.
 
@@ -61,7 +61,7 @@ impl AtomicFile {
         let _changing = self.shadow.lock();
         let done = change()?;
         let range = changed(&done);
-        self.rely_on(range.clone());
+        self.end_tenures(range.clone());
         // The one that is there now: the change may have begun a session. Handed back by it, its maps are the kernel's.
         match self.shadow() {
             Some(shadow) if !self.is_demoted() => self.follow(shadow, range)?,

@@ -198,8 +198,8 @@ impl AtomicFile {
             }
         }
         is_last = is_last && self.fds.goes_as_last(fd);
-        if !is_last && self.is_in_section() {
-            self.turns.door.set_section(false); // the kernel drops record locks with any descriptor
+        if !is_last {
+            self.lose_record_locks();
         }
         let result = if is_last && self.state.load(Ordering::Acquire) != DISOWNED {
             let mut files = files();

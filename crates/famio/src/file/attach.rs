@@ -176,6 +176,7 @@ fn prepare(shared: &Shared, fds: &Descriptors, settings: &Settings) -> Result<u6
     shared.committed.store(1, Ordering::Release);
     next_epoch(shared, settings.policy);
     shared.open.store(0, Ordering::Release);
+    shared.released.store(0, Ordering::Release);
     shared.closed.store(0, Ordering::Release);
     Ok(generation)
 }

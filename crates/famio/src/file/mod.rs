@@ -50,4 +50,5 @@ pub use lease::bar_leases;
 pub use process::{close_all, disown_all, release_all};
 pub(crate) use registry::{forget_for_child, remember_for_child};
 pub use times::Modified;
+pub use turn::LockOf;
 pub(crate) use turn::{commit_leftover, regain_places};

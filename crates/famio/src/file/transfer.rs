@@ -226,6 +226,9 @@ impl AtomicFile {
     /// The logical size in bytes, with what was not committed yet.
     pub fn size(&self) -> u64 {
         let kernel = || self.kernels_size();
+        if self.turns.has_foreign() {
+            let _ = self.leave_dead_behind(); // who reads or writes is told what is wrong
+        }
         loop {
             let is_quiet = || self.quiet_now().is_some();
             match (self.state.load(Ordering::Acquire), self.session()) {

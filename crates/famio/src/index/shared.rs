@@ -26,11 +26,14 @@ pub(crate) mod lease {
 pub(crate) mod also {
     /// The file has a shadow, which is changed with it. Stays.
     pub const SHADOW: u32 = 1;
-    /// Others wrote to the open epoch, who may still take that back by dying: it is relied on. Until it is committed.
+    /// Others wrote to the open epoch, who may still take that back by dying. Until it is committed.
     pub const OTHERS: u32 = 2;
     /// The program has given the file set-user-id or set-group-id bits, which its next write takes away.
     pub const PRIVILEGES: u32 = 4;
 }
+
+/// A value of `Shared::dirty`.
+pub(crate) const RELEASED: u32 = 2;
 
 /// A process that has the file open.
 #[repr(C, align(64))]
@@ -59,7 +62,7 @@ pub(crate) struct Shared {
     pub closed: AtomicU32,
     /// 1: a flush failed and what it covered could not be saved otherwise: no more writes.
     pub poisoned: AtomicU32,
-    /// 1: the open epoch has writes.
+    /// 1: the open epoch has writes. [`RELEASED`]: the process has given up a lock since the last of them.
     pub dirty: AtomicU32,
     /// What is to be done beside a change of the file (`also`, above).
     pub also: AtomicU32,
@@ -129,6 +132,10 @@ pub(crate) struct Shared {
     /// The generation whose session other processes may read along; 0: none. It is set last when a session begins, and taken away
     /// first when it ends: what was read before it is looked at is of that session.
     pub open: AtomicU64,
+    /// 1: a lock was given up in the open epoch while nobody else was there: who comes to read takes the turn, so that what was
+    /// written under the lock stays.
+    pub released: AtomicU32,
+    spare: AtomicU32,
     /// The inode number of that session's journal, if it is one in place; 0: one of records.
     pub journal: AtomicU64,
     /// The file's inode number, for who finds the arena.

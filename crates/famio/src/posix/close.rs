@@ -28,6 +28,7 @@ pub fn close(fd: RawFd) -> Ret {
 pub(super) fn release(fd: RawFd) -> Ret {
     // Declared before `_held`, so that it is dropped after it: nobody may be inside a lock then.
     let Some(handle) = table::take(fd) else { return 0 };
+    super::locks::before_close(&handle);
     // In one piece, for handlers.
     let _held = Held::of_process();
     if !handle.is_ours() {

@@ -33,6 +33,8 @@ pub struct Description {
     kernel_access: AtomicI32,
     /// The file is an ordinary file again; position and flags are the kernel's.
     handed_back: AtomicBool,
+    /// It may have a lock of its own for writing (`flock`, `F_OFD_SETLK`).
+    locked: AtomicBool,
     position: Position,
     pub(super) subject: UnsafeCell<Option<Subject>>,
     /// Of the lists of `spare`.
@@ -56,6 +58,7 @@ impl Description {
             flags: AtomicI32::new(0),
             kernel_access: AtomicI32::new(0),
             handed_back: AtomicBool::new(false),
+            locked: AtomicBool::new(false),
             position: Position::new(),
             subject: UnsafeCell::new(None),
             next: AtomicPtr::new(ptr::null_mut()),
@@ -153,6 +156,16 @@ impl Description {
     #[inline]
     pub(super) fn is_ours(&self) -> bool {
         self.generation.load(Ordering::Relaxed) == process::generation()
+    }
+
+    /// It has a lock of its own for writing, or certainly not any more.
+    pub(super) fn set_locked(&self, locked: bool) {
+        self.locked.store(locked, Ordering::Release);
+    }
+
+    /// Whether it may have one, and goes with the descriptor that is being closed.
+    pub(super) fn unlocks_at_close(&self) -> bool {
+        self.locked.load(Ordering::Acquire) && self.refs.load(Ordering::Acquire) == 1
     }
 
     /// In a forked child: who had the lock of the position may be gone.
@@ -284,6 +297,7 @@ impl Handle {
         description.flags.store(flags, Ordering::Relaxed);
         description.kernel_access.store(kernel_access, Ordering::Relaxed);
         description.handed_back.store(false, Ordering::Relaxed);
+        description.locked.store(false, Ordering::Relaxed);
         description.position.reset(position.unwrap_or(0), position.is_none());
         description.refs.store(1, Ordering::Release);
         Handle(description)

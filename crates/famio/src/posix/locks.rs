@@ -4,7 +4,7 @@
 use super::description::Description;
 use super::{Ret, fail, raw, table, user};
 use crate::error::Result;
-use crate::file;
+use crate::file::{self, LockOf};
 use core::mem::MaybeUninit;
 use std::os::fd::RawFd;
 
@@ -47,17 +47,20 @@ pub(super) unsafe fn fcntl_lock(fd: RawFd, handle: &Description, command: i32, a
         (lock.l_start, lock.l_whence) = (start, libc::SEEK_SET as i16);
     }
     let kind = i32::from(lock.l_type);
+    let is_own = matches!(command, libc::F_OFD_SETLK | libc::F_OFD_SETLKW);
+    let of = if is_own { LockOf::Description } else { LockOf::Process };
+    let all = (lock.l_start, lock.l_len, i32::from(lock.l_whence)) == (0, 0, libc::SEEK_SET);
     // Who locks for reading what it had locked for writing lets others in, too.
     if !asks
         && kind != libc::F_WRLCK
-        && let Err(error) = before_unlock(handle, kind == libc::F_UNLCK)
+        && let Err(error) = before_unlock(handle, kind == libc::F_UNLCK, all.then_some(of))
     {
         return fail(error.errno());
     }
     // SAFETY: our copy, to which an answer may be written.
     let result = unsafe { raw!(SYS_fcntl, fd, command, &raw mut lock) };
     if result == 0 && !asks && kind != libc::F_UNLCK {
-        has_locked(handle, kind == libc::F_WRLCK);
+        has_locked(handle, (kind == libc::F_WRLCK).then_some(of));
     }
     if result == 0 && asks {
         // Without a conflict the kernel changes nothing but the type: our own base is not to be seen.
@@ -75,20 +78,39 @@ pub(super) unsafe fn fcntl_lock(fd: RawFd, handle: &Description, command: i32, a
 }
 
 /// What was written until now stays, whatever becomes of this process: others are let at it. `certainly`: a lock is given up; else
-/// it may be, if there was one for writing.
-fn before_unlock(handle: &Description, certainly: bool) -> Result<()> {
-    if is_meant(handle) && (certainly || handle.file().is_in_section()) {
-        return handle.file().end_tenure();
+/// it may be, if there was one for writing. `all`: of that kind there is none left.
+fn before_unlock(handle: &Description, certainly: bool, all: Option<LockOf>) -> Result<()> {
+    if !is_meant(handle) {
+        return Ok(());
+    }
+    if certainly || handle.file().is_in_section() {
+        handle.file().end_tenure()?;
+    }
+    if let Some(of) = all {
+        handle.file().end_section(of);
+        if matches!(of, LockOf::Description) {
+            handle.set_locked(false);
+        }
     }
     Ok(())
 }
 
-/// What it locked is as it was before one who died there began.
-fn has_locked(handle: &Description, for_writing: bool) {
+/// As [`before_unlock`], for a descriptor that is being closed: the lock of its description goes with the description.
+pub(super) fn before_close(handle: &Description) {
+    if handle.unlocks_at_close() {
+        let _ = before_unlock(handle, true, Some(LockOf::Description)); // who looks at the file next is told what is wrong
+    }
+}
+
+/// What it locked is as it was before one who died there began. `for_writing`: whose lock it is then.
+fn has_locked(handle: &Description, for_writing: Option<LockOf>) {
     if is_meant(handle) {
         let _ = handle.file().look_after_dead(); // who looks at the file next is told what is wrong
-        if for_writing {
-            handle.file().begin_section();
+        if let Some(of) = for_writing {
+            handle.file().begin_section(of);
+            if matches!(of, LockOf::Description) {
+                handle.set_locked(true);
+            }
         }
     }
 }
@@ -102,7 +124,7 @@ pub fn flock(fd: RawFd, how: i32) -> Ret {
     let (handle, kind) = (table::get(fd), how & !libc::LOCK_NB);
     if kind != libc::LOCK_EX
         && let Some(handle) = &handle
-        && let Err(error) = before_unlock(handle, kind == libc::LOCK_UN)
+        && let Err(error) = before_unlock(handle, kind == libc::LOCK_UN, Some(LockOf::Description))
     {
         return fail(error.errno());
     }
@@ -112,7 +134,7 @@ pub fn flock(fd: RawFd, how: i32) -> Ret {
         && kind != libc::LOCK_UN
         && let Some(handle) = &handle
     {
-        has_locked(handle, kind == libc::LOCK_EX);
+        has_locked(handle, (kind == libc::LOCK_EX).then_some(LockOf::Description));
     }
     result
 }

@@ -155,9 +155,11 @@ pub fn fresh(fd: isize) -> isize {
 }
 
 fn release(fd: RawFd, handle: Handle) {
-    if handle.is_ours()
-        && let Err(error) = handle.file().remove_descriptor(fd)
-    {
+    if !handle.is_ours() {
+        return;
+    }
+    super::locks::before_close(&handle);
+    if let Err(error) = handle.file().remove_descriptor(fd) {
         process::say(handle.path(), &format!("closed behind the library's back: {error}; check the file"));
     }
 }

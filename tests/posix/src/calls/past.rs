@@ -1,7 +1,7 @@
 //! What a file may be after a kill: written down outside, as plain files that a kill leaves alone.
 //!
 //! `log` has a line for each moment that counts: `D` (a SYNC has returned), `M` (one begins), `B` (from here on the writes are
-//! those of one process, and nobody relies on them). Each names a file beside it with all bytes of that moment.
+//! those of one process, which goes with it). Each names a file beside it with all bytes of that moment.
 
 use std::fs::File;
 use std::io::Write;

@@ -112,12 +112,11 @@ impl AtomicFile {
         stale.number().is_none() || is_mapped(self.key())
     }
 
-    /// As [`need_shadow`](Self::need_shadow), for a map: nobody knows what of it the program relies on, so nothing of it is
-    /// rolled back.
+    /// As [`need_shadow`](Self::need_shadow), for a map.
     fn need_shadow_for_good(&self) -> Result<Option<&Shadow>> {
         if self.need_shadow()?.is_some() {
             self.leave_dead_behind()?;
-            self.rely_as_mapped();
+            self.end_tenures_if_stored_to();
         }
         self.need_shadow()
     }

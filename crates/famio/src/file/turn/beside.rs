@@ -8,7 +8,6 @@ use crate::file::UserBuf;
 use crate::file::atomic::{AtomicFile, PLAIN};
 use crate::index::{MOVED, Positions, SESSION};
 use crate::sys::read_at;
-use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 impl AtomicFile {
@@ -90,7 +89,6 @@ impl AtomicFile {
     /// The buffers may be overwritten; bad ones are an error, not a crash.
     #[cold]
     pub(in crate::file) unsafe fn read_beside(&self, offset: u64, bufs: &[UserBuf]) -> Result<Option<usize>> {
-        let door = &self.turns.door;
         let from_file = |epoch: &Travelling, committed: u64| {
             let (mut at, mut done) = (offset, 0);
             for buf in bufs {
@@ -110,13 +108,6 @@ impl AtomicFile {
                     break;
                 }
             }
-            // Who comes to the end has seen where it is.
-            let asked: u64 = bufs.iter().map(|buf| buf.len as u64).sum();
-            let seen = offset..at + u64::from((done as u64) < asked);
-            let touched = |range: Range<u64>| range.start < seen.end && seen.start < range.end;
-            let writers =
-                epoch.changes.iter().filter(|change| touched(change.what.range())).map(|change| change.writer);
-            writers.filter(|writer| writer.id != door.me().id).for_each(|writer| door.rely_on_read(writer));
             Ok(done)
         };
         // SAFETY: the caller's promise.
@@ -131,10 +122,7 @@ impl AtomicFile {
     pub(in crate::file) unsafe fn read_foreign(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
         self.leave_dead_behind()?;
         // SAFETY: the caller's promise.
-        let read = unsafe { self.read_here(offset, bufs) }?;
-        let asked: usize = bufs.iter().map(|buf| buf.len).sum();
-        self.has_read(offset..offset + read as u64 + u64::from(read < asked)); // who comes to the end has seen where it is
-        Ok(read)
+        unsafe { self.read_here(offset, bufs) }
     }
 
     /// The lock of this file's positions that other processes share with this one. `None`: this process may only read the file.

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::file::privileges::keeping_bits;
 use crate::file::session::Session;
 use crate::file::{Descriptors, UserBuf};
-use crate::index::BLOCK;
+use crate::index::{BLOCK, RELEASED};
 use core::sync::atomic::Ordering;
 use std::collections::BTreeSet;
 
@@ -72,6 +72,7 @@ impl Session {
             pieces.push((offset, piece));
         }
         let turn_low = shared.turn_low.load(Ordering::Acquire);
-        Ok(Draft { low: turn_low.min(size), size, pieces, epoch_low: low.min(size) })
+        let is_released = shared.dirty.load(Ordering::Acquire) == RELEASED;
+        Ok(Draft { low: turn_low.min(size), size, pieces, epoch_low: low.min(size), is_released })
     }
 }

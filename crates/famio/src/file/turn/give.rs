@@ -13,40 +13,6 @@ use core::sync::atomic::Ordering;
 use std::os::fd::AsRawFd;
 
 impl AtomicFile {
-    /// This process has locked the file for writing: what it writes until it gives up a lock, or SYNCs, is its alone, and who reads
-    /// it meanwhile does not rely on it.
-    pub fn begin_section(&self) {
-        if !self.is_disowned() {
-            self.turns.door.set_section(true);
-        }
-    }
-
-    /// Whether it has been locked for writing, and nothing was unlocked since.
-    pub fn is_in_section(&self) -> bool {
-        self.turns.door.is_in_section()
-    }
-
-    /// What this process wrote until now stays, though it dies before a SYNC, as long as others have the file open who can
-    /// commit it: they are let at what it did. For the end of a lock.
-    ///
-    /// # Errors
-    /// Those of a session's end.
-    pub fn end_tenure(&self) -> Result<()> {
-        let dirty = |session: &Session| session.arena.shared().dirty.load(Ordering::Acquire) != 0;
-        if self.with_session(dirty) == Some(true) && self.turns.door.has_others() {
-            match self.give_turn() {
-                // It goes on here: an unlock that failed would keep everybody out.
-                Err(e) if ![libc::EBUSY, libc::EFBIG, libc::ENOSPC].contains(&e.errno()) => return Err(e),
-                _ => {}
-            }
-        }
-        if !self.is_disowned() {
-            self.turns.door.set_section(false);
-            self.turns.door.end_tenure();
-        }
-        Ok(())
-    }
-
     /// Gives the turn to whoever wants it; what is not committed goes along.
     ///
     /// # Errors
@@ -187,7 +153,7 @@ impl AtomicFile {
         self.recover(claim, true)?;
         self.fds.with(true, |fd| {
             let committed = rustix::fs::fstat(fd)?.st_size as u64;
-            epoch.add(turns.door.me(), draft, committed, |offset, piece| read_at(fd, offset, piece).map(drop))
+            epoch.add(self.writer_of(draft), draft, committed, |offset, piece| read_at(fd, offset, piece).map(drop))
         })?;
         turns.send(&self.fds, &epoch, false)?;
         turns.all_own();
@@ -201,7 +167,9 @@ impl AtomicFile {
             session.sync(&self.fds, || ())?;
             self.turns.committed(session.arena.shared());
         }
-        session.close(&self.fds)
+        session.close(&self.fds)?;
+        self.turns.has_released.store(false, Ordering::Release);
+        Ok(())
     }
 
     /// The process ends, or goes on as another program: what is not committed is the others' who have the file open to commit,

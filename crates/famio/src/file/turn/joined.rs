@@ -150,6 +150,9 @@ impl Joined {
         if !shared.gate.is_nobodys() || shared.deferred.is_any() {
             return Ok(Look::Unreachable);
         }
+        if shared.released.load(Ordering::Acquire) != 0 {
+            return Ok(Look::Unreachable);
+        }
         // What one who died had written is to be taken back first.
         if shared.also.load(Ordering::Acquire) & also::OTHERS != 0 && door.has_dead() {
             return Ok(Look::Unreachable);

@@ -13,8 +13,8 @@ mod lab;
 mod leftover;
 mod mind;
 mod place;
-mod rely;
 mod take;
+mod tenure;
 mod travel;
 mod unattached;
 
@@ -27,6 +27,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 pub(crate) use leftover::commit_leftover;
 pub(crate) use place::regain_places;
 use rustix::time::Timespec;
+pub use tenure::LockOf;
 pub(super) use travel::Draft;
 use std::sync::Arc;
 use travel::Travelling;
@@ -67,6 +68,10 @@ pub(super) struct Turns {
     /// Maps of the kernel's file that are being made.
     mapping: AtomicU32,
     others: crate::thread::Mutex<Vec<(Range<u64>, Writer)>>,
+    /// The kinds of locks for writing that this process may have on the file ([`LockOf`]).
+    locked: AtomicU32,
+    /// A lock was given up since the session's open epoch began, and what was written until then is still here.
+    has_released: AtomicBool,
     unattached: Unattached,
     /// The session of another process that is read along.
     joined: crate::thread::Mutex<Option<Arc<joined::Joined>>>,
@@ -93,6 +98,8 @@ impl Turns {
             kept: AtomicU32::new(0),
             mapping: AtomicU32::new(0),
             others: crate::thread::Mutex::default(),
+            locked: AtomicU32::new(0),
+            has_released: AtomicBool::new(false),
             unattached: Unattached::default(),
             joined: crate::thread::Mutex::default(),
             unjoined: AtomicU64::new(0),
@@ -206,6 +213,9 @@ impl Turns {
 
     /// What travelled here is committed, and durable. `shared`: of the session.
     pub fn committed(&self, shared: &Shared) {
+        if self.has_released.swap(false, Ordering::AcqRel) {
+            shared.released.store(0, Ordering::Release);
+        }
         if self.travelled.swap(false, Ordering::AcqRel) {
             self.door.forget_epoch();
             self.all_own();
@@ -215,8 +225,9 @@ impl Turns {
         }
     }
 
-    /// Nothing in this process's session, if there is one, came from elsewhere.
+    /// Nothing in this process's session, if there is one, came from elsewhere, or was released.
     fn all_own(&self) {
+        self.has_released.store(false, Ordering::Release);
         self.travelled.store(false, Ordering::Release);
         self.foreign.store(false, Ordering::Release);
         self.others.lock().clear();

@@ -8,7 +8,7 @@ use crate::file::atomic::{AtomicFile, Inner};
 use crate::file::privileges::keeping_bits;
 use crate::file::session::Session;
 use crate::file::{UserBuf, shadow};
-use crate::index::{Claim, LIVES, SESSION, Standing, TRAVELS, Writer, also};
+use crate::index::{Claim, LIVES, RELEASED, SESSION, Standing, TRAVELS, Writer, also};
 use crate::journal::{control, path_of};
 use crate::recovery;
 use crate::settings::OnKill;
@@ -223,7 +223,7 @@ impl AtomicFile {
         }
         *turns.others.lock() = others;
         if shadow::is_mapped(self.key()) {
-            self.rely_as_mapped();
+            self.end_tenures_if_stored_to();
         }
         self.show_in_shadow(session)
     }
@@ -309,6 +309,9 @@ impl AtomicFile {
             draft.pieces.iter().try_for_each(|(offset, data)| self.put_all(session, *offset, data))
         })();
         drop(doing);
+        if taken.is_ok() && draft.is_released {
+            session.arena.shared().dirty.store(RELEASED, Ordering::Release);
+        }
         if taken.is_err() {
             inner.kept = Some(draft);
         }

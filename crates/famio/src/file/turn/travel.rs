@@ -48,6 +48,8 @@ pub(in crate::file) struct Draft {
     pub pieces: Vec<(u64, Vec<u8>)>,
     /// The lowest size in the whole epoch, whoever changed it.
     pub epoch_low: u64,
+    /// A lock was given up since the last change.
+    pub is_released: bool,
 }
 
 impl Draft {
@@ -124,7 +126,7 @@ impl Travelling {
         self.changes.iter().any(|change| change.writer == Writer::NOBODY)
     }
 
-    /// Takes out what was written by those who died before anybody relied on it. Whether there was any.
+    /// Takes out what was written by those who died in the tenure in which they wrote it. Whether there was any.
     pub fn roll_back(&mut self, standing: impl Fn(Writer) -> Standing) -> bool {
         let before = self.changes.len();
         self.changes.retain(|change| standing(change.writer) != Standing::Dead);
@@ -246,7 +248,8 @@ mod tests {
     }
 
     fn add(travelling: &mut Travelling, writer: Writer, file: &[u8], low: u64, now: &[u8]) {
-        let draft = Draft { low, size: now.len() as u64, pieces: vec![(0, now.to_vec())], epoch_low: low };
+        let draft =
+            Draft { low, size: now.len() as u64, pieces: vec![(0, now.to_vec())], epoch_low: low, is_released: false };
         let base = |offset: u64, to: &mut [u8]| {
             let from = file.get(offset as usize..).unwrap_or(&[]);
             let n = from.len().min(to.len());

@@ -52,7 +52,6 @@ pub(crate) struct Door {
     place: AtomicU32,
     id: AtomicU64,
     writes: AtomicU64,
-    section: AtomicU64,
     maps: AtomicU64,
 }
 
@@ -66,7 +65,6 @@ impl Door {
             place: AtomicU32::new(0),
             id: AtomicU64::new(0),
             writes: AtomicU64::new(0),
-            section: AtomicU64::new(0),
             maps: AtomicU64::new(0),
         }
     }

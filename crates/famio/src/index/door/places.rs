@@ -20,8 +20,6 @@ pub(super) struct Member {
     tenure: AtomicU64,
     /// 1: it can commit.
     writes: AtomicU64,
-    /// 1: it has the file locked for writing.
-    section: AtomicU64,
     /// What it has of maps ([`maps`](super::maps)).
     pub(super) maps: AtomicU64,
     pub(super) life: Life,
@@ -56,6 +54,11 @@ impl Writer {
     pub const EVERYBODY: Self = Self { place: u32::MAX, id: 1, tenure: 0 };
     /// Of the process that carries it from one control file to another.
     pub const CARRIER: Self = Self { place: u32::MAX, id: 2, tenure: 0 };
+
+    /// The same process, in the tenure that is over.
+    pub fn of_last_tenure(self) -> Self {
+        Self { tenure: self.tenure.wrapping_sub(1), ..self }
+    }
 }
 
 impl Door {
@@ -81,7 +84,6 @@ impl Door {
         page.members[place].life.reset();
         page.members[place].tenure.store(1, Ordering::Relaxed);
         page.members[place].writes.store(self.writes.load(Ordering::Acquire), Ordering::Relaxed);
-        page.members[place].section.store(self.section.load(Ordering::Acquire), Ordering::Relaxed);
         page.members[place].maps.store(self.maps.load(Ordering::Acquire), Ordering::Relaxed);
         page.members[place].id.store(id, Ordering::Release);
         self.place.store(place as u32, Ordering::Release);
@@ -112,17 +114,8 @@ impl Door {
         }
     }
 
-    /// Somebody has read what `writer` wrote, and relies on it; not if the writer has the file locked for writing: who reads past
-    /// a lock has no promise.
-    pub fn rely_on_read(&self, writer: Writer) {
-        let member = self.page().members.get(writer.place as usize);
-        if member.is_some_and(|member| member.section.load(Ordering::Acquire) == 0) {
-            self.rely_on(writer);
-        }
-    }
-
-    /// Somebody relies on what `writer` wrote.
-    pub fn rely_on(&self, writer: Writer) {
+    /// Another process has written over what `writer` wrote, or beyond it: it stays.
+    pub fn end_tenure_of(&self, writer: Writer) {
         if let Some(member) = self.page().members.get(writer.place as usize)
             && member.id.load(Ordering::Acquire) == writer.id
         {
@@ -165,26 +158,11 @@ impl Door {
 
     /// This process can commit what others wrote, or can't.
     pub fn set_writes(&self, can: bool) {
-        self.say(&self.writes, |member| &member.writes, can);
-    }
-
-    /// This process has the file locked for writing, or may not any more.
-    pub fn set_section(&self, locked: bool) {
-        self.say(&self.section, |member| &member.section, locked);
-    }
-
-    /// Whether this process has the file locked for writing.
-    pub fn is_in_section(&self) -> bool {
-        self.section.load(Ordering::Acquire) != 0
-    }
-
-    /// `here`: for when this process comes; `there`: where the others see it.
-    fn say(&self, here: &AtomicU64, there: impl Fn(&Member) -> &AtomicU64, what: bool) {
         let control = self.control.lock();
-        here.store(what.into(), Ordering::Release);
+        self.writes.store(can.into(), Ordering::Release);
         if control.is_some() {
             let place = self.place.load(Ordering::Acquire) as usize;
-            there(&self.page().members[place]).store(what.into(), Ordering::Release);
+            self.page().members[place].writes.store(can.into(), Ordering::Release);
         }
     }
 

@@ -38,7 +38,7 @@ fn a_writer_is_open_over_or_dead() {
     other.end_tenure();
     assert_eq!(mine.standing(wrote), Standing::Over);
     let wrote = other.me();
-    mine.rely_on(wrote);
+    mine.end_tenure_of(wrote);
     assert_eq!(mine.standing(wrote), Standing::Over);
     let (wrote, before) = (other.me(), mine.me());
     killed(other);
