@@ -80,8 +80,8 @@ fn a_sync_commits_what_another_has_written() {
 }
 
 #[test]
-fn what_somebody_relies_on_stays() {
-    everywhere("rely", |folder, domain| {
+fn what_others_write_over_or_beyond_stays() {
+    everywhere("over", |folder, domain| {
         let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
         // Written over in part; left unlocked; appended to.
         a.ok("write 200 over");
@@ -322,7 +322,7 @@ fn who_looks_sees_the_size_that_it_has() {
 
 /// As SQLite's shell reads a database's first bytes, without a lock, while another is in the middle of a transaction.
 #[test]
-fn who_reads_past_a_lock_relies_on_nothing() {
+fn who_reads_past_a_lock_keeps_nothing() {
     everywhere("past", |folder, domain| {
         for lock in ["lock", "range record w 100 1"] {
             let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
@@ -473,7 +473,8 @@ fn who_only_reads_sees_it_all() {
         assert_eq!(b.tell("size"), "10002");
         a.ok("sync");
         a.ok("write 0 two");
-        a.kill(); // nobody has seen it
+        b.sees(0, "two.");
+        a.kill();
         b.sees(0, "one.");
         b.end();
         assert_eq!(&folder.read("atomic")[..4], b"one.");
