@@ -44,7 +44,14 @@ unsafe impl Send for Map {}
 impl Growth {
     /// Nothing is taken, and nothing mapped.
     pub fn new(file: InternalFd, beside: &Path) -> Self {
-        Self { maps: Vec::new(), file: Some(file), in_file: 0, spill: None, beside: beside.to_path_buf(), is_joined: false }
+        Self {
+            maps: Vec::new(),
+            file: Some(file),
+            in_file: 0,
+            spill: None,
+            beside: beside.to_path_buf(),
+            is_joined: false,
+        }
     }
 
     /// What another process has taken in `file`, mapped to be read, and how much that is.
@@ -54,20 +61,13 @@ impl Growth {
             return Err(Error::new(libc::EACCES));
         }
         let len = usize::try_from(stat.st_size).unwrap_or(0) & !4095;
-        let mut joined = Self {
-            maps: Vec::new(),
-            file: None,
-            in_file: 0,
-            spill: None,
-            beside: PathBuf::new(),
-            is_joined: true,
-        };
+        let mut joined =
+            Self { maps: Vec::new(), file: None, in_file: 0, spill: None, beside: PathBuf::new(), is_joined: true };
         if len > 0 {
             address_space::take(len);
             // SAFETY: a new mapping. The file's owner, who is trusted, does not make it shorter.
-            let mapped = unsafe {
-                rustix::mm::mmap(core::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, file, 0)
-            };
+            let mapped =
+                unsafe { rustix::mm::mmap(core::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, file, 0) };
             let base = mapped.inspect_err(|_| address_space::give(len))?.cast();
             crate::sys::keep_from_children(base, len);
             joined.maps.push(Map { base, len });

@@ -10,8 +10,8 @@ use crate::file::context::{Context, Part};
 use crate::file::session::CALL_MAX;
 use crate::file::{Descriptors, Home, UserBuf, inplace, records};
 use crate::index::{Arena, BLOCK, Cell, Door, Index, Shared, also};
-use crate::journal::inplace::View;
 use crate::journal::control;
+use crate::journal::inplace::View;
 use crate::pmem::{Domain, medium};
 use crate::settings::Settings;
 use core::sync::atomic::{Ordering, fence};
@@ -82,7 +82,9 @@ impl Turns {
         }
         match Joined::new(&self.door, number, fds, settings) {
             // It goes on where only its owner finds it: on a disk.
-            Ok(Some(joined)) if outgrown.is_some_and(|old| old.number == number && old.arena.len() >= joined.arena.len()) => {
+            Ok(Some(joined))
+                if outgrown.is_some_and(|old| old.number == number && old.arena.len() >= joined.arena.len()) =>
+            {
                 Ok(Look::Unreachable)
             }
             Ok(Some(joined)) => Ok(Look::Done(here.insert(Arc::new(joined)).clone())),
@@ -199,14 +201,7 @@ impl Joined {
     /// # Safety
     /// As [`read`](Self::read).
     unsafe fn read_some(&self, fds: &Descriptors, at: u64, dst: *mut u8, len: usize) -> Result<Look<usize>> {
-        let cx = Context {
-            arena: &self.arena,
-            home: &self.home,
-            fds,
-            me: 0,
-            solo: false,
-            generation: self.generation,
-        };
+        let cx = Context { arena: &self.arena, home: &self.home, fds, me: 0, solo: false, generation: self.generation };
         let (block, start) = (at / BLOCK as u64, (at % BLOCK as u64) as usize);
         let index = Index::new(&self.arena);
         if let Some(cell) = index.lookup(block) {

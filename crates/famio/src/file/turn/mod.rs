@@ -27,9 +27,9 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 pub(crate) use leftover::commit_leftover;
 pub(crate) use place::regain_places;
 use rustix::time::Timespec;
+use std::sync::Arc;
 pub use tenure::LockOf;
 pub(super) use travel::Draft;
-use std::sync::Arc;
 use travel::Travelling;
 use unattached::Unattached;
 

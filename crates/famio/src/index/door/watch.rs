@@ -40,8 +40,7 @@ impl Door {
     /// Whether another process that lives has the session. Before a lock that it had on the file can be had, this is false.
     pub fn has_living_holder(&self) -> bool {
         let Some((place, life)) = self.holding() else { return false };
-        place != self.place.load(Ordering::Acquire) as usize
-            && !life.is_over() && (life.is_kept() || self.lives(place))
+        place != self.place.load(Ordering::Acquire) as usize && !life.is_over() && (life.is_kept() || self.lives(place))
     }
 
     fn holder(&self) -> Option<&Life> {
