@@ -44,6 +44,13 @@ fn who_reads_in_a_long_call_sees_no_mix() {
 }
 
 #[test]
+fn who_reads_along_from_another_process_sees_no_mix() {
+    run(20_000, scenario::read_along);
+    let without = || std::panic::catch_unwind(|| run(20_000, scenario::read_along_without_a_look)).is_err();
+    assert!((0..10).any(|_| without()), "the look between sequence and bytes is not needed");
+}
+
+#[test]
 fn what_is_put_off_is_seen_and_in_order() {
     run(20_000, scenario::put_off);
 }

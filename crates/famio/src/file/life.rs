@@ -173,9 +173,7 @@ impl AtomicFile {
             inner.old.retain_mut(|old| !old.is_left());
             self.state.store(ATTACHED, Ordering::Release);
             self.with_session(Session::open_to_others);
-            if !is_alone {
-                self.turns.door.give(); // who reads waits for it
-            }
+            self.turns.door.give(); // who reads may wait for it
             self.turns.began(begun);
             super::background::start();
             crate::index::sweep_once();
@@ -265,7 +263,7 @@ impl AtomicFile {
             Self::may_lock()?;
             self.lease.rest();
             session.close_to_others();
-            let closed = self.close_journal(session).inspect_err(|_| session.open_to_others());
+            let closed = self.close_journal(session).inspect_err(|_| session.stays_closed_to_others());
             self.lease_ends(closed.is_ok());
             closed.map_err(|e| self.named(immutable(e)))?;
             self.plain.forget_size();

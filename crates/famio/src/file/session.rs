@@ -6,7 +6,7 @@ use super::gather::Gathered;
 use super::{Descriptors, Home};
 use crate::index::Arena;
 use crate::settings::PolicyChoice;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::Arc;
 
 /// An attached file.
@@ -27,6 +27,9 @@ pub(crate) struct Session {
     /// A SYNC has found its journal gone, and made it anew.
     pub(super) was_lost: AtomicBool,
 }
+
+/// In place of a generation in `Shared::open`: nobody else reads along.
+pub(super) const CLOSED: u64 = u64::MAX;
 
 /// Most bytes that one call moves, as in the kernel.
 pub(crate) const CALL_MAX: usize = 0x7fff_f000;
@@ -49,6 +52,12 @@ impl Session {
     /// They may not any more: first, when it ends.
     pub(super) fn close_to_others(&self) {
         self.arena.shared().open.store(0, Ordering::SeqCst);
+        fence(Ordering::SeqCst); // before anything is used again
+    }
+
+    /// It could not end, and goes on for its own process: who wants to read asks for the turn.
+    pub(super) fn stays_closed_to_others(&self) {
+        self.arena.shared().open.store(CLOSED, Ordering::Release);
     }
 }
 

@@ -129,7 +129,7 @@ pub(crate) struct Shared {
     pub file_end: AtomicU64,
     /// Blocks (plus one) that may have unflushed lines: the last of each group of threads.
     pub pending: [AtomicU64; PENDING],
-    /// The generation whose session other processes may read along; 0: none. It is set last when a session begins, and taken away
+    /// The generation whose session other processes may read along; 0: none; all ones: not this one, which could not end. It is set last when a session begins, and taken away
     /// first when it ends: what was read before it is looked at is of that session.
     pub open: AtomicU64,
     /// 1: a lock was given up in the open epoch while nobody else was there: who comes to read takes the turn, so that what was

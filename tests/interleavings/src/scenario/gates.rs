@@ -188,6 +188,65 @@ pub fn read_in_a_long_call() {
     reader.join();
 }
 
+/// Who reads from another process (`file/turn/joined.rs`) ends nothing: it looks whether a thread has the file alone, before it reads
+/// a block's sequence, between that and the bytes (unless `looks_between` is false), and after them.
+fn read_from_outside(looks_between: bool) {
+    if !prepare_process() {
+        return; // nobody ever has it alone here
+    }
+    let arena = arena();
+    let words: Arc<[AtomicU64; 3]> = Arc::default();
+    let told = Arc::new(AtomicU64::new(0));
+    let writer = writes_alone(&arena, &words, &told);
+    let reader = {
+        let (arena, words, told) = (arena.clone(), words.clone(), told.clone());
+        spawn(move || {
+            let gate = &arena.shared().gate;
+            for _ in 0..12 {
+                let before = told.load(Ordering::Acquire);
+                if !gate.is_nobodys() {
+                    continue;
+                }
+                let seen = words[0].load(Ordering::Acquire);
+                if looks_between && !gate.is_nobodys() {
+                    continue;
+                }
+                let read = (words[1].load(Ordering::Relaxed), words[2].load(Ordering::Relaxed));
+                let holds = gate.is_nobodys() && seen & 1 == 0;
+                fence(Ordering::Acquire);
+                if holds && words[0].load(Ordering::Relaxed) == seen {
+                    assert_eq!(read.0, read.1, "a mix");
+                    assert!(read.0 >= before, "what was written before is not seen");
+                }
+            }
+        })
+    };
+    let third = {
+        let (arena, told) = (arena.clone(), told.clone());
+        spawn(move || {
+            for _ in 0..60 {
+                if told.load(Ordering::Relaxed) >= 2 && arena.shared().gate.join(0).is_ok() {
+                    break;
+                }
+            }
+        })
+    };
+    third.join();
+    writer.join();
+    reader.join();
+}
+
+/// As it is.
+pub fn read_along() {
+    read_from_outside(true);
+}
+
+/// Without the look between sequence and bytes: a sequence that the thread which had the file alone has stored may be seen before the
+/// bytes, and that thread have it no longer by the look after them.
+pub fn read_along_without_a_look() {
+    read_from_outside(false);
+}
+
 /// What `file/deferred.rs` does with the word, over plain values: two blocks, a place for each write that is put off.
 struct Blocks {
     arena: Arc<Arena>,

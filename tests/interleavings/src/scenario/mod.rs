@@ -9,7 +9,7 @@ mod trees;
 
 pub use blocks::{pending_words, settling};
 pub use cells::optimistic_reads;
-pub use gates::{one_alone, put_off, read_alone, read_in_a_long_call, together};
+pub use gates::{one_alone, put_off, read_alone, read_along, read_along_without_a_look, read_in_a_long_call, together};
 pub use lists::free_entries;
 pub use locks::mutual_exclusion;
 pub use trees::same_cells;

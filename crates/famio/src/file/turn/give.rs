@@ -91,7 +91,7 @@ impl AtomicFile {
             session.end(&self.fds, || self.turns.committed(session.arena.shared()))
         };
         self.lease_ends(ended.is_ok());
-        let draft = ended.inspect_err(|_| session.open_to_others())?;
+        let draft = ended.inspect_err(|_| session.stays_closed_to_others())?;
         self.plain.forget_size();
         self.session.store(core::ptr::null_mut(), Ordering::SeqCst);
         let session = inner.session.take();

@@ -7,18 +7,20 @@
 use super::Turns;
 use crate::error::{Error, Result};
 use crate::file::context::{Context, Part};
-use crate::file::session::CALL_MAX;
+use crate::file::session::{CALL_MAX, CLOSED};
 use crate::file::{Descriptors, Home, UserBuf, inplace, records};
 use crate::index::{Arena, BLOCK, Cell, Door, Index, Shared, also};
 use crate::journal::control;
 use crate::journal::inplace::View;
 use crate::pmem::{Domain, medium};
 use crate::settings::Settings;
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::{AtomicBool, Ordering, fence};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// Looks at a block that is being written, or a session that begins or ends, before its process is let at the processor for longer.
+/// Looks at what changes before its process is let at the processor for longer: at a session that begins or ends, and at a block that
+/// is being written.
+const LOOKS_AT_SESSION: u32 = 4;
 const LOOKS: u32 = 64;
 /// Looks at one block, in one look at the session.
 const SPINS: u32 = 1000;
@@ -34,6 +36,8 @@ pub(in crate::file) struct Joined {
     home: Home,
     /// The journal, if it is one in place.
     journal: Option<View>,
+    /// The journal has outgrown what is mapped here.
+    is_outgrown: AtomicBool,
 }
 
 /// What came of a look into another process's session.
@@ -53,6 +57,7 @@ impl Turns {
         settings: &Settings,
         mut look: impl FnMut(&Joined) -> Result<Look<T>>,
     ) -> Result<Look<T>> {
+        let mut closed = 0;
         for _ in 0..LOOKS {
             if !self.door.has_living_holder() {
                 return Ok(Look::Unreachable); // or it has just ended
@@ -62,7 +67,8 @@ impl Turns {
                     Ok(Look::Changing) => {}
                     looked => return looked,
                 },
-                Look::Changing => {}
+                Look::Changing if closed == LOOKS_AT_SESSION => break,
+                Look::Changing => closed += 1,
                 Look::Unreachable => return Ok(Look::Unreachable),
             }
             rustix::thread::sched_yield();
@@ -89,9 +95,11 @@ impl Turns {
             }
             Ok(Some(joined)) => Ok(Look::Done(here.insert(Arc::new(joined)).clone())),
             Ok(None) => Ok(Look::Changing),
-            // It may have gone at this very moment: what fails twice is another user's, say.
-            Err(_) if self.unjoined.swap(number, Ordering::Relaxed) != number => Ok(Look::Changing),
-            Err(_) => Ok(Look::Unreachable),
+            // It may have gone at this very moment; or it is not to be found from here, by a program in another root.
+            Err(e) if e.errno() == libc::ENOENT && self.unjoined.swap(number, Ordering::Relaxed) != number => {
+                Ok(Look::Changing)
+            }
+            Err(_) => Ok(Look::Unreachable), // another user's, say
         }
     }
 
@@ -123,10 +131,13 @@ impl Joined {
         if generation == 0 {
             return Ok(None);
         }
+        if generation == CLOSED {
+            return Err(Error::new(libc::EBUSY));
+        }
         let journal = if journal == 0 { None } else { Some(open_journal(fds, settings)?) };
         let home = Home::new(fds, Domain::PageCache, false, medium(Domain::PageCache, false))?;
         door.set_read_along(true);
-        let joined = Self { arena, number, generation, home, journal };
+        let joined = Self { arena, number, generation, home, journal, is_outgrown: AtomicBool::new(false) };
         Ok(joined.is_current(door).then_some(joined))
     }
 
@@ -144,6 +155,7 @@ impl Joined {
             && shared.journal.load(Ordering::Acquire) == self.journal.as_ref().map_or(0, View::inode)
             && door.arena() == self.number
             && !self.arena.is_outgrown()
+            && !self.is_outgrown.load(Ordering::Relaxed)
     }
 
     fn look<T>(&self, door: &Door, look: impl FnOnce(&Self) -> Result<Look<T>>) -> Result<Look<T>> {
@@ -153,6 +165,10 @@ impl Joined {
             return Ok(Look::Unreachable);
         }
         if shared.released.load(Ordering::Acquire) != 0 {
+            return Ok(Look::Unreachable);
+        }
+        // A map of its owner's, with no memory for all to share, has stores that nobody else can see.
+        if shared.also.load(Ordering::Acquire) & also::SHADOW != 0 && door.shadow().is_none() {
             return Ok(Look::Unreachable);
         }
         // What one who died had written is to be taken back first.
@@ -230,9 +246,12 @@ impl Joined {
         self.cover(cx, part.block * BLOCK as u64 + (part.start + part.len) as u64)?;
         for _ in 0..SPINS {
             if let Some(seen) = cell.begin_read() {
+                // A sequence that a thread which has the file alone has stored says nothing of its bytes.
+                if !cx.shared().gate.is_nobodys() {
+                    break;
+                }
                 // SAFETY: the caller's promise; a journal's blocks lie in its mapping.
                 let copied = unsafe { self.copy_block(cx, cell, part) };
-                // A sequence that a thread which has the file alone has stored says nothing of its bytes.
                 if !cx.shared().gate.is_nobodys() {
                     break;
                 }
@@ -252,7 +271,12 @@ impl Joined {
             // SAFETY: the caller's promise.
             return unsafe { records::copy_block(cx, cell, part) };
         };
-        let log_block = |entry| journal.block(entry).ok_or(Error::new(libc::EIO));
+        let log_block = |entry| {
+            journal.block(entry).ok_or_else(|| {
+                self.is_outgrown.store(true, Ordering::Relaxed);
+                Error::new(libc::EIO)
+            })
+        };
         // SAFETY: the caller's promise.
         unsafe { inplace::copy_block(cx, cell, part, log_block) }
     }

@@ -37,10 +37,11 @@ impl Door {
         self.is_here() && self.holder().is_some_and(Life::is_over)
     }
 
-    /// Whether another process that lives has the session. Before a lock that it had on the file can be had, this is false.
+    /// Whether another process has the session, and is known to live. Before a lock that it had on the file can be had, this is
+    /// false: that of its place would go after that.
     pub fn has_living_holder(&self) -> bool {
         let Some((place, life)) = self.holding() else { return false };
-        place != self.place.load(Ordering::Acquire) as usize && !life.is_over() && (life.is_kept() || self.lives(place))
+        place != self.place.load(Ordering::Acquire) as usize && !life.is_over() && life.is_kept()
     }
 
     fn holder(&self) -> Option<&Life> {
