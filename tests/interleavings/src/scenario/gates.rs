@@ -111,6 +111,18 @@ fn writes_alone(arena: &Arc<Arena>, words: &Arc<[AtomicU64; 3]>, told: &Arc<Atom
     })
 }
 
+/// A thread that ends it that another has the file alone, at some moment after that one's second write.
+fn joins_once_two_are_written(arena: &Arc<Arena>, told: &Arc<AtomicU64>) -> crate::sync::Running {
+    let (arena, told) = (arena.clone(), told.clone());
+    spawn(move || {
+        for _ in 0..60 {
+            if told.load(Ordering::Relaxed) >= 2 && arena.shared().gate.join(0).is_ok() {
+                break;
+            }
+        }
+    })
+}
+
 /// What is read after the sequence was `seen`, if it holds.
 fn read_since(seen: u64, arena: &Arena, [sequence, a, b]: &[AtomicU64; 3]) -> Option<(u64, u64)> {
     let read = (a.load(Ordering::Relaxed), b.load(Ordering::Relaxed));
@@ -173,16 +185,7 @@ pub fn read_in_a_long_call() {
             }
         })
     };
-    let third = {
-        let (arena, told) = (arena.clone(), told.clone());
-        spawn(move || {
-            for _ in 0..60 {
-                if told.load(Ordering::Relaxed) >= 2 && arena.shared().gate.join(0).is_ok() {
-                    break;
-                }
-            }
-        })
-    };
+    let third = joins_once_two_are_written(&arena, &told);
     third.join();
     writer.join();
     reader.join();
@@ -221,16 +224,7 @@ fn read_from_outside(looks_between: bool) {
             }
         })
     };
-    let third = {
-        let (arena, told) = (arena.clone(), told.clone());
-        spawn(move || {
-            for _ in 0..60 {
-                if told.load(Ordering::Relaxed) >= 2 && arena.shared().gate.join(0).is_ok() {
-                    break;
-                }
-            }
-        })
-    };
+    let third = joins_once_two_are_written(&arena, &told);
     third.join();
     writer.join();
     reader.join();
