@@ -213,10 +213,12 @@ impl Turns {
 
     /// What travelled here is committed, and durable. `shared`: of the session.
     pub fn committed(&self, shared: &Shared) {
-        if self.has_released.swap(false, Ordering::AcqRel) {
+        // Looked at first: a locked instruction would wait for all stores before it, and most SYNCs have nothing to do here.
+        if self.has_released.load(Ordering::Acquire) {
+            self.has_released.store(false, Ordering::Release);
             shared.released.store(0, Ordering::Release);
         }
-        if self.travelled.swap(false, Ordering::AcqRel) {
+        if self.travelled.load(Ordering::Acquire) && self.travelled.swap(false, Ordering::AcqRel) {
             self.door.forget_epoch();
             self.all_own();
             // Also with the gate open: the next epoch has only what is this process's own, until a new session takes up more,
