@@ -64,6 +64,8 @@ pub(super) struct Inner {
     pub arena: Option<Arc<Arena>>,
     /// While it is this process's turn.
     pub claim: Option<Claim>,
+    /// A session that was this process's, and is another's now or unowned: to go on with, if this one owns it again.
+    pub left: Option<Box<Session>>,
     /// The open epoch, where it could neither be sent off nor goes on yet; the turn stays meanwhile.
     pub kept: Option<Draft>,
 }
@@ -121,7 +123,14 @@ impl AtomicFile {
             fds: Descriptors::of((device, inode)),
             state: AtomicU8::new(state),
             session: AtomicPtr::new(core::ptr::null_mut()),
-            inner: Mutex::new(Inner { session: None, old: Vec::new(), arena: None, claim: None, kept: None }),
+            inner: Mutex::new(Inner {
+                session: None,
+                old: Vec::new(),
+                arena: None,
+                claim: None,
+                left: None,
+                kept: None,
+            }),
             plain: PlainReads::default(),
             lease: Lease::default(),
             shadow: Slot::default(),

@@ -2,19 +2,21 @@
 
 use super::Descriptors;
 use super::home::Home;
+use super::images::Imaging;
 use super::inplace::InPlace;
 use super::session::Session;
 use super::sync::next_epoch;
 use crate::error::{Error, Result};
-use crate::index::{Arena, Calls, Claim, Shared, also};
+use crate::index::{Arena, Calls, Claim, Door, Images, Shared, also, images};
 use crate::journal::header::Kind;
 use crate::journal::inplace::{Commit, Key, Log};
 use crate::journal::live::{Live, durability_of};
+use crate::journal::records::Keeper;
 use crate::journal::{Identity, beside_path, folder_of, journal_name, path_of};
 use crate::pmem::{Detected, Domain, Medium, detect, medium};
 use crate::rule::{Rule, in_order};
 use crate::settings::{Durability, OnKill, Settings};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fs::OFlags;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -62,14 +64,15 @@ pub(super) fn check(fds: &Descriptors, settings: &Settings) -> Result<()> {
 }
 
 /// Attaches a file that has no journal. `arena`: of an earlier session of this process. `travels`: an epoch is taken up, perhaps only to be
-/// committed; else the program is about to write. `is_alone`: no other process is at the file.
+/// committed; else the program is about to write. `door`: where this file's processes meet. `saves_images`: of what is changed beside other processes.
 pub(super) fn attach(
     fds: &Descriptors,
     claim: &Claim,
     settings: &Settings,
     arena: Option<Arc<Arena>>,
     travels: bool,
-    is_alone: bool,
+    door: &Arc<Door>,
+    saves_images: bool,
 ) -> Result<Session> {
     if !fds.has_writable() {
         return Err(Error::new(libc::EBADF));
@@ -87,6 +90,11 @@ pub(super) fn attach(
         None => Arc::new(Arena::create(claim.make_arena()?, &fds.with(true, |fd| spills_to(fd, settings))?)?),
     };
     let generation = prepare(arena.shared(), fds, settings)?;
+    Images::of(&arena).forget();
+    let is_alone = !door.has_others();
+    if !is_alone && saves_images {
+        arena.shared().images.store(images::ALL, Ordering::Release);
+    }
     super::deferred::prepare(&arena)?;
     if settings.on_kill == OnKill::Keep {
         Calls::prepare(&arena)?;
@@ -117,7 +125,10 @@ pub(super) fn attach(
         engine,
         me: 0,
         may_be_alone: AtomicBool::new(is_alone && crate::index::alone::prepare_process()),
-        generation,
+        generation: AtomicU64::new(generation),
+        arena_number: door.arena(),
+        opened: AtomicU64::new(0),
+        imaging: Imaging::new(door.clone()),
         choice: settings.policy,
         keeps: settings.on_kill == OnKill::Keep,
         gathered: Default::default(),
@@ -125,8 +136,55 @@ pub(super) fn attach(
     })
 }
 
+/// Attaches to a session that another process began, and that is unowned: its journal is the file `journal`.
+///
+/// # Errors
+/// `EIO`: this is not that session's journal. `EACCES`, `ENOENT`: this process can't use it, or does not find it.
+pub(super) fn join(
+    fds: &Descriptors,
+    settings: &Settings,
+    arena: Arc<Arena>,
+    arena_number: u64,
+    opened: AtomicU64,
+    journal: u64,
+    door: &Arc<Door>,
+) -> Result<Session> {
+    let file = fds.with(true, |fd| detect(fd, settings))?;
+    let medium = medium(file.domain, file.eadr);
+    let live = fds.with(true, |fd| Live::attach(fd, settings, medium))?;
+    let header = live.header();
+    if live.file().identity().1 != journal || header.file_domain != file.domain {
+        return Err(Error::new(libc::EIO));
+    }
+    let (home, engine): (_, Box<dyn super::context::Engine>) = match header.kind {
+        Kind::InPlace => {
+            let home = Home::new(fds, file.domain, true, medium)?;
+            let key = Key::of(header.journal_id);
+            let limit = settings.journal_limit;
+            let log = live.file().run(|journal| Log::attach(journal.as_fd(), file.domain, medium, key, limit))?;
+            (home, Box::new(InPlace::new(log, live, medium)))
+        }
+        Kind::Records => super::records::join(fds, live, settings)?,
+    };
+    Ok(Session {
+        arena,
+        home,
+        engine,
+        me: 0,
+        may_be_alone: AtomicBool::new(false),
+        generation: AtomicU64::new(0),
+        arena_number,
+        opened,
+        imaging: Imaging::new(door.clone()),
+        choice: settings.policy,
+        keeps: false,
+        gathered: Default::default(),
+        was_lost: Default::default(),
+    })
+}
+
 /// The folder for what an arena has no room for in memory: that of the journal, but for a `.famio/` which is not made yet.
-fn spills_to(fd: BorrowedFd<'_>, settings: &Settings) -> Result<PathBuf> {
+pub(super) fn spills_to(fd: BorrowedFd<'_>, settings: &Settings) -> Result<PathBuf> {
     match &settings.pool {
         Some(pool) => Ok(pool.clone()),
         None => Ok(path_of(fd)?.parent().map_or_else(|| "/".into(), Path::to_path_buf)),
@@ -166,7 +224,7 @@ fn prepare(shared: &Shared, fds: &Descriptors, settings: &Settings) -> Result<u6
     }
     shared.pending.iter().for_each(|word| word.store(0, Ordering::Release));
     shared.file_end.store(u64::MAX, Ordering::Release);
-    for word in [&shared.dirty, &shared.poisoned, &shared.keeps, &shared.moving] {
+    for word in [&shared.dirty, &shared.poisoned, &shared.keeps, &shared.moving, &shared.images, &shared.has_left] {
         word.store(0, Ordering::Release);
     }
     shared.lease.store(crate::index::lease::NONE, Ordering::Release);

@@ -182,6 +182,37 @@ pub(crate) struct Sealed {
     pub size: u64,
 }
 
+/// Words that an owner has left, as they are used up.
+pub(crate) struct Words<'a>(pub &'a [u64]);
+
+impl Words<'_> {
+    /// The next ones.
+    ///
+    /// # Errors
+    /// `EIO`: there are not so many.
+    pub fn next<const N: usize>(&mut self) -> Result<[u64; N]> {
+        let (next, rest) = self.0.split_first_chunk().ok_or_else(Self::damaged)?;
+        self.0 = rest;
+        Ok(*next)
+    }
+
+    /// A number of words, and so many words.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    pub fn list(&mut self) -> Result<Vec<u64>> {
+        let [count] = self.next()?;
+        let (list, rest) =
+            usize::try_from(count).ok().and_then(|count| self.0.split_at_checked(count)).ok_or_else(Self::damaged)?;
+        self.0 = rest;
+        Ok(list.to_vec())
+    }
+
+    fn damaged() -> Error {
+        Error::with(libc::EIO, "the shared index is damaged: what the last owner has left")
+    }
+}
+
 /// The homes of an atomic file and the journal between them. The front (`read`, `write`, `size`, `sync`) holds the gate
 /// and does all that is the same for journals in place and journals of records.
 pub(crate) trait Engine: Send + Sync {
@@ -280,6 +311,16 @@ pub(crate) trait Engine: Send + Sync {
 
     /// The journal is left as it is, for a recovery: nothing is done outside the gate from now on.
     fn abandon(&self) {}
+
+    /// Adds to `words` what the next owner of the session has to know of this engine. The gate is closed. False: not now, something is
+    /// being done outside of the gate.
+    fn leave_state(&self, cx: Context<'_>, words: &mut Vec<u64>) -> Result<bool>;
+
+    /// Goes on where the last owner has left it, who may have been another process. The gate is closed.
+    ///
+    /// # Errors
+    /// `EIO`: the words are not such.
+    fn take_state(&self, cx: Context<'_>, words: &mut Words<'_>) -> Result<()>;
 
     /// Whether anything waits to be settled.
     fn is_waiting(&self, cx: Context<'_>) -> bool;

@@ -53,6 +53,21 @@ impl Home {
         Ok(Self { current, maps: Mutex::new(vec![map]), domain, writable, medium, sparse, reserved, top })
     }
 
+    /// What the next owner of the session has to know.
+    pub fn state(&self) -> [u64; 3] {
+        let sparse = self.sparse.load(Ordering::Acquire).into();
+        [sparse, self.reserved.load(Ordering::Acquire), self.top.load(Ordering::Acquire)]
+    }
+
+    /// Goes on where the last owner has left it.
+    pub fn set_state(&self, shared: &Shared, fds: &Descriptors, [sparse, reserved, top]: [u64; 3]) -> Result<()> {
+        self.cover(fds, shared.physical.load(Ordering::Acquire))?;
+        self.sparse.store(sparse != 0, Ordering::Release);
+        self.reserved.store(reserved, Ordering::Release);
+        self.top.store(top, Ordering::Release);
+        Ok(())
+    }
+
     #[inline]
     fn map(&self) -> &Mapping {
         // SAFETY: points to a box in `maps`, which keeps all of them as long as `self`.

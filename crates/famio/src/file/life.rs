@@ -75,7 +75,7 @@ impl AtomicFile {
     #[cold]
     fn attach(&self) -> Result<Option<InUse<'_>>> {
         let mut inner = self.inner();
-        if self.state.load(Ordering::Acquire) == PLAIN {
+        if self.state.load(Ordering::Acquire) == PLAIN && !self.take_unowned(&mut inner)? {
             if self.fds.with(true, |fd| Ok(rustix::fs::fstat(fd)?.st_nlink == 0))? {
                 // A file without a name does not outlive a crash: there is nothing to protect.
                 self.maps_to_kernel()?;
@@ -95,15 +95,20 @@ impl AtomicFile {
                     attach::check(&self.fds, &self.settings)?;
                 }
                 self.arrive_at_its_place(inner)?;
-                self.take_turn(inner)?;
-                if self.turns.door.state() & MOVED != 0 {
+                let has_session = self.take_turn_or_session(inner)?;
+                if self.turns.door.state() & MOVED != 0 && !has_session {
                     self.release_claim(inner); // who had the turn has gone elsewhere meanwhile
                     return Err(Error::new(libc::ESTALE));
                 }
-                Ok(())
+                Ok(has_session)
             };
-            if let Err(e) = come(&mut inner) {
-                return self.leave_to_kernel(&mut inner, e).map(|()| None);
+            match come(&mut inner) {
+                Err(e) => return self.leave_to_kernel(&mut inner, e).map(|()| None),
+                Ok(true) => {
+                    drop(inner);
+                    return self.session().map(Some).ok_or(Error::new(libc::ESTALE));
+                }
+                Ok(false) => {}
             }
             let begun = crate::sys::monotonic_now();
             self.prepare_kept(&mut inner)?;
@@ -124,8 +129,12 @@ impl AtomicFile {
             self.be_seen();
             self.turns.door.begin_session();
             let travels = self.turns.is_travelling();
-            let is_alone = !self.turns.door.has_others();
-            let attach = || attach::attach(&self.fds, claim, &self.settings, inner.arena.clone(), travels, is_alone);
+            let door = &self.turns.door;
+            let saves_images = !self.turns.no_images.swap(false, Ordering::AcqRel);
+            let attach = || {
+                let arena = inner.arena.clone();
+                attach::attach(&self.fds, claim, &self.settings, arena, travels, door, saves_images)
+            };
             let attached = match attach() {
                 Err(e) if e.errno() == libc::ESTALE && (self.fds.prefer_named() || self.fds.park_named()) => attach(),
                 attached => attached,

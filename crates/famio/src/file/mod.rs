@@ -17,6 +17,7 @@ mod descriptors;
 mod follow;
 mod gather;
 mod home;
+mod images;
 mod inplace;
 mod journal_name;
 mod lease;

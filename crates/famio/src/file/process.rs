@@ -70,7 +70,8 @@ pub fn disown_all() {
         if let Some(mut inner) = file.inner.try_lock() {
             inner.claim = None;
             let old = inner.old.iter().map(|old| &old.session.arena);
-            old.chain(&inner.arena).for_each(|arena| arena.forget_file());
+            let left = inner.left.iter().map(|left| &left.arena);
+            old.chain(left).chain(&inner.arena).for_each(|arena| arena.forget_file());
         }
     }
     crate::index::LIVES.forget();

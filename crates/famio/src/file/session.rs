@@ -3,10 +3,11 @@
 use super::calls::Grace;
 use super::context::{Context, Engine};
 use super::gather::Gathered;
+use super::images::Imaging;
 use super::{Descriptors, Home};
 use crate::index::Arena;
 use crate::settings::PolicyChoice;
-use core::sync::atomic::{AtomicBool, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::Arc;
 
 /// An attached file.
@@ -18,8 +19,14 @@ pub(crate) struct Session {
     pub me: u32,
     /// Whether a thread may have the file alone: not while other processes are at it, which could not read along.
     pub may_be_alone: AtomicBool,
-    /// Which of the sessions of its arena this is.
-    pub generation: u64,
+    /// The arena's generation when this process became the owner: it counts sessions, and changes of owners.
+    pub generation: AtomicU64,
+    /// The arena's number at the door.
+    pub arena_number: u64,
+    /// What `Shared::open` is as long as this is the session.
+    pub opened: AtomicU64,
+    /// What this process knows of the session's before-images.
+    pub(super) imaging: Imaging,
     pub choice: PolicyChoice,
     /// Whether what is not committed stays after a kill: calls say beforehand what they do.
     pub keeps: bool,
@@ -37,7 +44,8 @@ pub(crate) const CALL_MAX: usize = 0x7fff_f000;
 impl Session {
     #[inline]
     pub fn context<'a>(&'a self, fds: &'a Descriptors) -> Context<'a> {
-        Context { arena: &self.arena, home: &self.home, fds, me: self.me, solo: false, generation: self.generation }
+        let generation = self.generation.load(Ordering::Relaxed);
+        Context { arena: &self.arena, home: &self.home, fds, me: self.me, solo: false, generation }
     }
 }
 
@@ -46,7 +54,9 @@ impl Session {
     pub(super) fn open_to_others(&self) {
         let shared = self.arena.shared();
         shared.journal.store(self.engine.inode_in_place(), Ordering::Release);
-        shared.open.store(self.generation, Ordering::Release);
+        shared.journal_file.store(self.engine.journal().file().identity().1, Ordering::Release);
+        self.opened.store(self.generation.load(Ordering::Acquire), Ordering::Release);
+        shared.open.store(self.opened.load(Ordering::Acquire), Ordering::Release);
     }
 
     /// They may not any more: first, when it ends.

@@ -43,6 +43,9 @@ impl Session {
         let shared = cx.shared();
         self.engine.room_for_size(cx)?;
         shared.dirty.store(1, Ordering::Release);
+        if self.saves_images() {
+            self.save_images_of_size(cx, size)?;
+        }
         if size < old {
             self.engine.cut(cx, size)?;
         } else {

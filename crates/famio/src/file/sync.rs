@@ -42,6 +42,7 @@ impl Session {
         })?;
         // Before anybody writes to it.
         cx.shared().journal.store(self.engine.inode_in_place(), Ordering::Release);
+        cx.shared().journal_file.store(self.engine.journal().file().identity().1, Ordering::Release);
         Ok(())
     }
 
@@ -75,6 +76,7 @@ impl Session {
         shared.turn_low.store(sealed.size, Ordering::Release);
         shared.committed.store(sealed.epoch, Ordering::Release);
         shared.dirty.store(0, Ordering::SeqCst);
+        self.end_images();
         next_epoch(shared, self.choice);
         shared.gate.grant(self.me, self.may_be_alone.load(Ordering::Relaxed));
         super::background::notify();

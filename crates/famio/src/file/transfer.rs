@@ -33,6 +33,10 @@ impl AtomicFile {
                 Ok(None) => return kernel(),
                 Ok(Some(session)) => match work(&session) {
                     Ok(done) => return Ok(done),
+                    Err(e) if e.errno() == libc::ESTALE && session.imaging.is_full() => {
+                        drop(session);
+                        self.begin_without_images()?;
+                    }
                     Err(e) if e.errno() == libc::ESTALE => rustix::thread::sched_yield(),
                     Err(e) if e.errno() == libc::ENOMEM => {
                         drop(session);

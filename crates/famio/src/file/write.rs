@@ -138,6 +138,9 @@ impl Session {
             Some(room) => total.min(room.min(CALL_MAX as u64) as usize),
         };
         shared.dirty.store(1, Ordering::Release);
+        if self.saves_images() {
+            self.save_images(cx, offset, total as u64)?;
+        }
         if extending.is_some() && offset > shared.size() {
             self.zero_gap(cx, shared.size(), offset)?;
         }

@@ -31,6 +31,9 @@ impl Session {
         }
         let stop = end.min((at / BLOCK as u64 + BLOCKS_AT_ONCE) * BLOCK as u64);
         shared.dirty.store(1, Ordering::Release);
+        if self.saves_images() {
+            self.save_images(cx, at, stop - at)?;
+        }
         count(&shared.epoch_writes, 1);
         count(&shared.epoch_bytes, stop - at);
         let call = if self.keeps { Some(Calls::begin(&self.arena)?) } else { None };

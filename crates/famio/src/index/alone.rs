@@ -42,6 +42,13 @@ pub(crate) struct Alone {
     spare: AtomicU32,
 }
 
+impl Alone {
+    /// It is nobody's.
+    pub(super) fn forget(&self) {
+        self.owner.store(0, Ordering::Release);
+    }
+}
+
 /// A number that no other living thread has: where its block of state lies, and its process's slot.
 pub(super) fn token(me: u32) -> u64 {
     core::ptr::from_ref(thread::current()) as u64 & !63 | u64::from(me) | 2

@@ -52,6 +52,48 @@ impl Arena {
         Ok(arena)
     }
 
+    /// Maps the arena of a session that this process is to own next: as much of it as there is now.
+    ///
+    /// # Errors
+    /// `EACCES`: somebody could change it whom this process does not trust. `EIO`: it is none of this version.
+    pub fn attach(file: InternalFd, beside: &Path) -> Result<Self> {
+        let have = Growth::check(&file)?;
+        let mut growth = Growth::new(file, beside);
+        growth.map(RESERVED.max(have as usize), have as usize)?;
+        let (base, allocated) = (AtomicPtr::new(growth.base()), AtomicU64::new(have));
+        let arena = Self { base, allocated, beyond: AtomicBool::new(false), growth: Mutex::new(growth) };
+        let is_one = have >= FIRST && arena.shared().magic.load(Ordering::Acquire) == MAGIC;
+        if is_one { Ok(arena) } else { Err(Error::new(libc::EIO)) }
+    }
+
+    /// Others have owned the session meanwhile: what they have taken is mapped here, too.
+    pub fn catch_up(&self) -> Result<()> {
+        let mut growth = self.growth();
+        let have = growth.in_file_now()?;
+        if have > growth.reserved() {
+            growth.map((have as usize).saturating_mul(GROWTH), have as usize)?;
+            self.base.store(growth.base(), Ordering::Release);
+        }
+        self.allocated.fetch_max(have, Ordering::AcqRel);
+        self.beyond.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether another process could map all of it: no part lies in a file without a name.
+    pub fn can_be_attached(&self) -> bool {
+        self.growth().share()
+    }
+
+    /// `len` bytes at `offset`, or `None` where that is not in the arena. As [`at`](Self::at), for bytes.
+    #[inline]
+    pub fn bytes(&self, offset: u64, len: usize) -> Option<*mut u8> {
+        let end = offset.checked_add(len as u64)?;
+        if offset == 0 || end > self.allocated.load(Ordering::Acquire) {
+            return None;
+        }
+        Some(self.base().wrapping_add(offset as usize))
+    }
+
     /// Maps another process's arena, for reading: as much as it has now. `None`: it is none, or one of another version.
     ///
     /// # Errors

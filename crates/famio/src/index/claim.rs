@@ -28,10 +28,15 @@ impl Claim {
         if !control.lock_claim(how, true)? {
             return Err(busy(&control));
         }
+        // A session that is unowned at this moment is that of the processes that have the file open.
+        if control.has_unowned_session() {
+            control.unlock_claim();
+            return Err(busy(&control));
+        }
         Ok(Self::new(control, exclusive))
     }
 
-    /// Takes the claim for writing, if nobody has it.
+    /// Takes the claim for writing, if nobody has it. Of a process that is at the door: there may be a session that is unowned.
     pub fn try_take(control: Arc<Control>) -> Result<Option<Self>> {
         Ok(control.lock_claim(Lock::Exclusive, false)?.then(|| Self::new(control, true)))
     }

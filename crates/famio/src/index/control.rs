@@ -2,7 +2,7 @@
 //! bytes that they lock. It lies beside the file's journal, and only those can open it who may write the file: what it says and
 //! who locks it is theirs to decide, and nobody else's. `journal::control` finds and makes it.
 
-use super::door::{CHANGE, MAGIC, Page, TRAVELS};
+use super::door::{CHANGE, MAGIC, Page, SESSION, TRAVELS, UNOWNED, is_anybody};
 use crate::error::{Error, Result};
 use crate::journal::pool::is_beside_name;
 use crate::sys::locks::{Lock, is_locked, try_lock, unlock};
@@ -111,6 +111,12 @@ impl Control {
     /// Whether a process has a session, died with one, or has left an open epoch.
     pub fn is_in_use(&self) -> bool {
         Page::is_in_use(self.word(offset_of!(Page, magic)), self.word(offset_of!(Page, state)))
+    }
+
+    /// Whether processes that have the file open have a session that none of them owns at this moment.
+    pub fn has_unowned_session(&self) -> bool {
+        let unowned = SESSION | UNOWNED;
+        self.is_in_use() && self.word(offset_of!(Page, state)) & unowned == unowned && is_anybody(self)
     }
 
     /// How often a process gave its turn to another one since the file was made. It wraps around.

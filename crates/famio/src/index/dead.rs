@@ -2,13 +2,13 @@
 //! mapped: no word of it leads out of the bytes that are there, and who cuts it causes an error, no signal.
 
 use super::cell::Cell;
-use super::radix::{BITS, BLOCK, FANOUT, LEVELS, Leaf, Node};
+use super::radix::{BITS, BLOCK, FANOUT, LEVELS, Leaf, Node, child};
 use super::shared::{MAGIC, Shared};
 use crate::error::{Error, Result};
 use crate::pmem::LINE;
 use crate::sys::InternalFd;
 use crate::sys::read_at;
-use core::mem::MaybeUninit;
+use core::mem::{MaybeUninit, offset_of};
 use core::sync::atomic::Ordering;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -34,6 +34,8 @@ unsafe impl Words for Shared {}
 unsafe impl Words for Node {}
 // SAFETY: as above.
 unsafe impl Words for Leaf {}
+// SAFETY: as above.
+unsafe impl Words for Cell {}
 
 impl DeadArena {
     /// `None`: it is not one of this version, or its process was killed before it was complete.
@@ -61,6 +63,27 @@ impl DeadArena {
             return Err(gone());
         }
         Ok(())
+    }
+
+    /// The cell of a block, if it has one.
+    ///
+    /// # Errors
+    /// `EIO`: a part of the tree is gone.
+    pub fn cell(&self, block: u64) -> Result<Option<Box<Cell>>> {
+        let mut at = self.shared.root.load(Ordering::Relaxed);
+        for level in (2..=LEVELS).rev() {
+            if at == 0 {
+                return Ok(None);
+            }
+            let mut word = [0; 8];
+            self.read(at.checked_add(child(block, level) as u64 * 8).ok_or_else(gone)?, &mut word)?;
+            at = u64::from_ne_bytes(word);
+        }
+        if at == 0 {
+            return Ok(None);
+        }
+        let cell = offset_of!(Leaf, cells) + child(block, 1) * size_of::<Cell>();
+        read_words(self.file.as_fd(), self.size, at.checked_add(cell as u64).ok_or_else(gone)?).map(Some)
     }
 
     /// Calls `visit` for every cell of blocks below `end`, in file order.
@@ -156,6 +179,9 @@ mod tests {
         let arena = of(&fill, |_| ());
         assert_eq!(blocks(&arena, u64::MAX).unwrap(), [0, 1, 511, 512, 1 << 18]);
         assert_eq!(blocks(&arena, 512).unwrap(), [0, 1, 511]);
+        let writer = |block| arena.cell(block).unwrap().map(|cell| cell.writer.load(Ordering::Relaxed));
+        let found = [0, 1, 2, 511, 512, 1 << 18, 1 << 27].map(writer);
+        assert_eq!(found, [Some(1), Some(2), Some(0), Some(512), Some(513), Some((1 << 18) + 1), None]);
     }
 
     #[test]

@@ -138,6 +138,15 @@ impl Gate {
         }
     }
 
+    /// Another process owns the session from now on: no thread of it has the file alone, or ever had. With the gate closed.
+    pub fn begin_owner(&self) {
+        self.reset();
+        for alone in &self.alone {
+            alone.inside.store(0, Ordering::Relaxed);
+            alone.forget();
+        }
+    }
+
     /// For who reads from another process: whether no thread had the file alone, as far as what was read until now can tell. To be
     /// asked before the sequence of what was read ([`is_joined`](Self::is_joined)).
     #[inline]

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::map::huge;
 use crate::sys::{InternalFd, address_space};
-use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::path::{Path, PathBuf};
@@ -54,13 +54,35 @@ impl Growth {
         }
     }
 
-    /// What another process has taken in `file`, mapped to be read, and how much that is.
-    pub fn join(file: &InternalFd) -> Result<(Self, u64)> {
+    /// What another process has taken in `file`.
+    ///
+    /// # Errors
+    /// `EACCES`: somebody could change it whom this process does not trust.
+    pub fn check(file: &InternalFd) -> Result<u64> {
         let stat = rustix::fs::fstat(file)?;
         if stat.st_mode & 0o022 != 0 || ![0, rustix::process::geteuid().as_raw()].contains(&stat.st_uid) {
             return Err(Error::new(libc::EACCES));
         }
-        let len = usize::try_from(stat.st_size).unwrap_or(0) & !4095;
+        Ok(u64::try_from(stat.st_size).unwrap_or(0) & !4095)
+    }
+
+    /// How much others have taken in its file until now.
+    pub fn in_file_now(&self) -> Result<u64> {
+        let file = self.file.as_ref().ok_or(Error::new(libc::EBUSY))?;
+        // As long as no process has it mapped nobody may sweep it away; every one that may own it has it locked.
+        let _ = rustix::fs::flock(file, FlockOperation::NonBlockingLockShared);
+        Ok(rustix::fs::fstat(file)?.st_size as u64 & !4095)
+    }
+
+    /// Lets other processes map it, and lock it beside this one. False: a part of it has no name.
+    pub fn share(&self) -> bool {
+        let Some(file) = self.file.as_ref().filter(|_| self.spill.is_none()) else { return false };
+        rustix::fs::flock(file, FlockOperation::NonBlockingLockShared).is_ok()
+    }
+
+    /// What another process has taken in `file`, mapped to be read, and how much that is.
+    pub fn join(file: &InternalFd) -> Result<(Self, u64)> {
+        let len = Self::check(file)? as usize;
         let mut joined =
             Self { maps: Vec::new(), file: None, in_file: 0, spill: None, beside: PathBuf::new(), is_joined: true };
         if len > 0 {

@@ -4,6 +4,7 @@
 
 pub(crate) mod alone;
 mod arena;
+mod before_images;
 mod cell;
 mod claim;
 mod control;
@@ -20,6 +21,7 @@ mod sweep;
 
 pub(crate) use alone::{ALONE, Alone};
 pub(crate) use arena::Arena;
+pub(crate) use before_images::{Before, IMAGE_MAX, Image, Images, Position, images_of_dead};
 pub(crate) use cell::{Cell, Changing, Version};
 pub(crate) use claim::Claim;
 pub(crate) use control::{Control, SIZE as CONTROL_SIZE};
@@ -32,5 +34,5 @@ pub(crate) use gate::{Closed, Inside};
 pub(crate) use in_flight::{Calls, MOST_AT_ONCE, What};
 pub(crate) use lock::{Locked, SharedLock};
 pub(crate) use radix::{BLOCK, BLOCKS_MAX, Index};
-pub(crate) use shared::{MAGIC as ARENA_MAGIC, PENDING, RELEASED, Shared, also, lease};
+pub(crate) use shared::{MAGIC as ARENA_MAGIC, PENDING, RELEASED, Shared, also, images, lease};
 pub(crate) use sweep::{sign, sweep, sweep_once};

@@ -33,7 +33,7 @@ pub(crate) struct Index<'a> {
 
 /// Which child of a node of `level` leads to `block`.
 #[inline]
-fn child(block: u64, level: u32) -> usize {
+pub(super) fn child(block: u64, level: u32) -> usize {
     (block >> (BITS * (level - 1))) as usize & (FANOUT - 1)
 }
 

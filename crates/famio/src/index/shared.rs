@@ -32,6 +32,16 @@ pub(crate) mod also {
     pub const PRIVILEGES: u32 = 4;
 }
 
+/// Values of `Shared::images`.
+pub(crate) mod images {
+    /// None are saved: the process has the file to itself.
+    pub const NONE: u32 = 0;
+    /// All that the open epoch changed has its image.
+    pub const ALL: u32 = 1;
+    /// Not all of it has: the owner keeps the session until the epoch is committed, or sends all of it off.
+    pub const SOME: u32 = 2;
+}
+
 /// A value of `Shared::dirty`.
 pub(crate) const RELEASED: u32 = 2;
 
@@ -138,6 +148,20 @@ pub(crate) struct Shared {
     spare: AtomicU32,
     /// The inode number of that session's journal, if it is one in place; 0: one of records.
     pub journal: AtomicU64,
+    /// The inode number of that session's journal, of either kind.
+    pub journal_file: AtomicU64,
+    /// What an owner leaves for the next one (`file::turn::hand_over`): where its words lie, how many there are, and how many find room.
+    pub left: AtomicU64,
+    /// See `left`.
+    pub left_words: AtomicU64,
+    /// See `left`.
+    pub left_room: AtomicU64,
+    /// Whether before-images are saved of what is changed (`images`, below).
+    pub images: AtomicU32,
+    /// The owner's words in `left` are whole.
+    pub has_left: AtomicU32,
+    /// The first chunk of before-images (`before_images`); 0: there is none yet.
+    pub first_image: AtomicU64,
     /// The file's inode number, for who finds the arena.
     pub inode: AtomicU64,
     /// Where the file and its journal were at the last attach: two absolute paths with a zero behind each, or nothing. For
@@ -152,8 +176,8 @@ pub(crate) const HINTS: usize = 2048;
 
 const _: () = assert!(size_of::<Shared>() <= 4096);
 
-/// "FAMIOAR8".
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOAR8");
+/// "FAMIOAR9".
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOAR9");
 
 impl Shared {
     /// *C*.

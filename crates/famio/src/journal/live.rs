@@ -95,6 +95,41 @@ impl Live {
         Ok(live)
     }
 
+    /// The journal of `file` in a session that another process began, and this one is to own.
+    ///
+    /// # Errors
+    /// `ENOENT`: it is not where others find it. `EACCES`: this process may not use it. `EIO`: it is not in use.
+    pub fn attach(file: BorrowedFd<'_>, settings: &Settings, medium: &'static dyn Medium) -> Result<Self> {
+        let identity = Identity::of_fd(file)?;
+        let name = journal_name(&identity);
+        let mark = mark::get(file)?;
+        let setting = mark.as_ref().and_then(|mark| mark.pool.clone()).or_else(|| settings.pool.clone());
+        let missing = || Error::new(libc::ENOENT);
+        let pool = Pool::find(file, setting.as_deref())?.ok_or_else(missing)?;
+        let journal = pool.open(&name, Some(file))?.ok_or_else(missing)?;
+        let (bytes, length) = first_bytes(journal.as_fd())?;
+        let (header, _) = Header::read(&bytes[..length])?;
+        let is_marked = mark.is_some_and(|mark| mark.journal_id == header.journal_id);
+        if header.identity != identity || header.state != State::Active || !is_marked {
+            return Err(Error::with(libc::EIO, format!("journal {}: not in use", pool.path_of(&name).display())));
+        }
+        let path = pool.path_of(&name);
+        journal.set_name(path.as_os_str().as_bytes(), false)?;
+        lock::begin(&journal);
+        Ok(Self {
+            file: journal,
+            durability: durability_of(header.file_domain),
+            header: Mutex::new(header),
+            pool: setting.is_some().then(|| pool.path().to_path_buf()),
+            name,
+            place: Mutex::new(path.clone()),
+            root: root(),
+            path,
+            made_in: Mutex::new(None),
+            medium,
+        })
+    }
+
     /// Stores the header with a new state. Durable on return.
     fn store(&self, state: State) -> Result<()> {
         let mut header = self.header.lock();
@@ -382,6 +417,17 @@ impl Keeper for Live {
 
     fn header(&self) -> Header {
         self.header.lock().clone()
+    }
+
+    fn read_again(&self) -> Result<()> {
+        let mut header = self.header.lock();
+        let (bytes, length) = self.file.run(|journal| first_bytes(journal.as_fd()))?;
+        let (there, _) = Header::read(&bytes[..length])?;
+        if there.journal_id != header.journal_id {
+            return Err(Error::with(libc::EIO, format!("journal {}: it is another one now", self.path.display())));
+        }
+        *header = there;
+        Ok(())
     }
 
     fn change(&self, journal: &dyn AsFd, change: &mut dyn FnMut(&mut Header)) -> Result<()> {

@@ -5,13 +5,15 @@ use crate::sys::locks::{Lock, is_locked, try_lock, unlock};
 use core::ops::Range;
 use std::os::fd::AsFd;
 
-/// Beyond all bytes of a journal.
-const SESSION: Range<i64> = (1 << 62)..(1 << 62) + 1;
+/// Beyond all bytes of a journal: one for each process that may have the session.
+const SESSION: Range<i64> = (1 << 62)..(1 << 62) + 64;
 
 /// This process has a session with the journal, as long as its description is open. Best effort: not every file system has
 /// such locks, and the control file is there as well.
 pub(super) fn begin(journal: impl AsFd) {
-    let _ = try_lock(journal, SESSION, Lock::Exclusive);
+    let _ = SESSION
+        .map(|byte| byte..byte + 1)
+        .find(|byte| !matches!(try_lock(&journal, byte.clone(), Lock::Exclusive), Ok(false)));
 }
 
 /// The session has ended.
@@ -19,7 +21,7 @@ pub(super) fn end(journal: impl AsFd) {
     unlock(journal, SESSION);
 }
 
-/// Whether another description has a session with the journal.
+/// Whether another description has a session with the journal. A lock for reading does not count: it needs no right to write.
 pub(crate) fn is_in_session(journal: impl AsFd) -> bool {
-    is_locked(journal, SESSION, Lock::Exclusive)
+    is_locked(journal, SESSION, Lock::Shared)
 }

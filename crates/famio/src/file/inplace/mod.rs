@@ -11,7 +11,7 @@ mod write;
 pub(super) use read::{copy_block, readable};
 pub(super) use state::State;
 
-use super::context::{Context, Engine, Part, Sealed, restore_times};
+use super::context::{Context, Engine, Part, Sealed, Words, restore_times};
 use super::journal_name::Named;
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, Cell};
@@ -161,6 +161,19 @@ impl Engine for InPlace {
                 || self.journal.retire(fd).inspect_err(|_| cx.shared().poisoned.store(1, Ordering::Release)),
             )
         })
+    }
+
+    fn leave_state(&self, cx: Context<'_>, words: &mut Vec<u64>) -> Result<bool> {
+        // The next owner's commit does not know of what this process's threads have not fenced.
+        self.flush_pending(&cx)?;
+        self.log.medium().fence();
+        words.push(self.log.segments().into());
+        Ok(true)
+    }
+
+    fn take_state(&self, _cx: Context<'_>, words: &mut Words<'_>) -> Result<()> {
+        let [segments] = words.next()?;
+        self.log.set_segments(segments)
     }
 
     fn is_waiting(&self, cx: Context<'_>) -> bool {

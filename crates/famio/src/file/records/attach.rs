@@ -7,11 +7,24 @@ use crate::file::{Descriptors, Home};
 use crate::index::Shared;
 use crate::journal::header::Kind;
 use crate::journal::live::Live;
-use crate::journal::records::{Geometry, RecordLog};
+use crate::journal::records::{Geometry, Keeper, RecordLog};
 use crate::pmem::{Domain, medium};
 use crate::settings::Settings;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
+
+/// The home and the engine of a session that another process began.
+///
+/// # Errors
+/// Those of finding its journal.
+pub(in crate::file) fn join(fds: &Descriptors, live: Live, settings: &Settings) -> Result<(Home, Box<dyn Engine>)> {
+    let medium = medium(Domain::PageCache, false);
+    let home = Home::new(fds, Domain::PageCache, false, medium)?;
+    let live = Arc::new(live);
+    let (geometry, _) = Geometry::get(&live.header().geometry)?;
+    let log = RecordLog::attach(live.clone(), geometry, settings.journal_limit, medium);
+    Ok((home, Box::new(Records::new(log, live, 0, medium))))
+}
 
 /// Creates the journal: first segment, then mark and header, each durable before the next.
 pub(in crate::file) fn attach(

@@ -4,17 +4,18 @@
 mod attach;
 mod block;
 mod buffers;
+mod hand_over;
 mod reserve;
 mod settle;
 mod state;
 
-pub(super) use attach::attach;
+pub(super) use attach::{attach, join};
 pub(super) use block::{copy_block, readable};
 pub(super) use buffers::UNIT;
 pub(super) use state::State;
 
 use super::background;
-use super::context::{Context, Engine, Part, Sealed, restore_times};
+use super::context::{Context, Engine, Part, Sealed, Words, restore_times};
 use super::journal_name::{Named, is_found};
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, Cell};
@@ -49,6 +50,8 @@ pub(crate) struct Records {
     /// The journal's current segment is half full: the background prepares another.
     wants_segment: AtomicBool,
     named: Named,
+    /// Another process owns the session: nothing is done outside the gate. Changed under `ended`.
+    is_away: AtomicBool,
     /// Held by what is done outside the gate, and by the journal's end; whether that has come.
     ended: Mutex<bool>,
 }
@@ -76,6 +79,7 @@ impl Records {
             taken_up: AtomicU64::new(0),
             wants_segment: AtomicBool::new(false),
             named: Named::default(),
+            is_away: AtomicBool::new(false),
             ended: Mutex::new(false),
         }
     }
@@ -198,7 +202,7 @@ impl Engine for Records {
 
     fn finish_settling(&self, cx: Context<'_>) -> Result<bool> {
         let over = lock(&self.ended);
-        if *over {
+        if *over || self.is_away.load(Ordering::Acquire) {
             return Ok(false); // the journal says clean, and may be gone
         }
         self.end_pass(cx)
@@ -207,7 +211,7 @@ impl Engine for Records {
     /// Zeros for the next segment are written ahead of need.
     fn prepare(&self) -> Result<()> {
         let over = lock(&self.ended);
-        if *over || !self.wants_segment.swap(false, Ordering::AcqRel) {
+        if *over || self.is_away.load(Ordering::Acquire) || !self.wants_segment.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
         let next = lock(&self.log).prepare_next();
@@ -253,6 +257,14 @@ impl Engine for Records {
 
     fn abandon(&self) {
         *lock(&self.ended) = true;
+    }
+
+    fn leave_state(&self, cx: Context<'_>, words: &mut Vec<u64>) -> Result<bool> {
+        self.leave(cx, words)
+    }
+
+    fn take_state(&self, cx: Context<'_>, words: &mut Words<'_>) -> Result<()> {
+        self.take(cx, words)
     }
 
     fn is_waiting(&self, cx: Context<'_>) -> bool {

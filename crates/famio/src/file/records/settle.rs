@@ -1,11 +1,12 @@
 //! Settling: committed granules go from the buffers to the file, through the page cache; one `fdatasync` of the file ends a
 //! pass, and the journal up to where the pass began can be used again.
 
+use super::hand_over::put_list;
 use super::state::State;
 use super::{Records, buffers, lock};
 use crate::error::{Error, Result};
 use crate::file::bits::{GRANULE, runs};
-use crate::file::context::Context;
+use crate::file::context::{Context, Words};
 use crate::index::BLOCK;
 use crate::rule::{Rule, holds};
 use core::sync::atomic::Ordering;
@@ -52,6 +53,28 @@ pub(super) struct Settling {
 impl Settling {
     pub fn is_waiting(&self) -> bool {
         self.under_way || !self.waiting.is_empty()
+    }
+
+    /// For the next owner of the session. No flush is under way.
+    pub fn leave(&self, words: &mut Vec<u64>) {
+        let flags = [self.under_way, self.overwritten, self.skipped, self.was_cut, self.finished.is_some()];
+        words.extend(flags.map(u64::from));
+        words.extend([self.target, self.finished.unwrap_or(0)]);
+        put_list(words, &self.waiting);
+        put_list(words, &self.queue);
+    }
+
+    /// As the last owner has left it.
+    ///
+    /// # Errors
+    /// `EIO`: the words are not such.
+    pub fn take(words: &mut Words<'_>) -> Result<Self> {
+        let flags: [u64; 5] = words.next()?;
+        let [under_way, overwritten, skipped, was_cut, has_finished] = flags.map(|flag| flag != 0);
+        let [target, finished] = words.next()?;
+        let (waiting, queue) = (words.list()?, words.list()?);
+        let finished = has_finished.then_some(finished);
+        Ok(Self { waiting, queue, target, under_way, overwritten, skipped, was_cut, finished, ..Self::default() })
     }
 }
 

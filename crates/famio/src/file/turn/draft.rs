@@ -1,11 +1,11 @@
 //! The end of a session whose open epoch is to go on elsewhere.
 
-use super::travel::{Draft, MOST};
+use super::travel::{Change, Draft, MOST, Travelling};
 use crate::error::{Error, Result};
 use crate::file::privileges::keeping_bits;
 use crate::file::session::Session;
 use crate::file::{Descriptors, UserBuf};
-use crate::index::{BLOCK, RELEASED};
+use crate::index::{BLOCK, Images, RELEASED};
 use core::sync::atomic::Ordering;
 use std::collections::BTreeSet;
 
@@ -38,6 +38,21 @@ impl Session {
         };
         shared.closed.store(1, Ordering::Release);
         Ok(draft)
+    }
+
+    /// The changes of the open epoch by their writers, if it has an image of each. With the gate closed.
+    fn changes_by_writer(&self, fds: &Descriptors, open: u64, size: u64) -> Result<Option<Vec<Change>>> {
+        if !self.saves_images() {
+            return Ok(None);
+        }
+        let read = |offset: u64, block: &mut [u8]| {
+            let there = size.saturating_sub(offset).min(block.len() as u64) as usize;
+            // SAFETY: memory of ours.
+            let read = unsafe { self.read(fds, offset, &[UserBuf::of(&mut block[..there])]) }?;
+            if read == there { Ok(()) } else { Err(Error::new(libc::EIO)) }
+        };
+        let images = Images::of(&self.arena).all(open)?;
+        Travelling::by_images(&images, size, &read).map(|epoch| Some(epoch.changes))
     }
 
     /// With the gate closed.
@@ -73,6 +88,7 @@ impl Session {
         }
         let turn_low = shared.turn_low.load(Ordering::Acquire);
         let is_released = shared.dirty.load(Ordering::Acquire) == RELEASED;
-        Ok(Draft { low: turn_low.min(size), size, pieces, epoch_low: low.min(size), is_released })
+        let by_writer = self.changes_by_writer(fds, open, size)?;
+        Ok(Draft { low: turn_low.min(size), size, pieces, epoch_low: low.min(size), is_released, by_writer })
     }
 }

@@ -44,6 +44,9 @@ impl AtomicFile {
         door.set_stuck(0); // it may have been mapped when it was asked for last
         let ended = if ![PLAIN, ATTACHED].contains(&state) || inner.kept.is_some() || is_mapped {
             Err(Error::new(libc::EBUSY))
+        } else if self.hand_session_over(inner).unwrap_or(false) {
+            door.count_hand_over();
+            return Ok(());
         } else {
             self.end_session(inner)
         };
@@ -149,6 +152,14 @@ impl AtomicFile {
             turns.door.set_session(false);
             return Ok(());
         }
+        if let Some(changes) = &draft.by_writer {
+            // Of others too, and nowhere else: it travels before the file goes back.
+            turns.send(&self.fds, &Travelling { changes: changes.clone() }, true)?;
+            self.recover(claim, true)?;
+            turns.all_own();
+            turns.door.set_session(false);
+            return Ok(());
+        }
         let mut epoch = turns.travelling(&self.fds)?;
         self.recover(claim, true)?;
         self.fds.with(true, |fd| {
@@ -212,6 +223,10 @@ impl AtomicFile {
                 self.turns.door.leave()
             };
             if left {
+                let mut inner = self.inner();
+                let ended = inner.left.take();
+                inner.old.extend(ended.map(OldSession::new));
+                drop(inner);
                 self.shadow_is_stale(); // if it went with this process
                 own.into_iter().for_each(|own| self.fds.leave(own));
                 return result;

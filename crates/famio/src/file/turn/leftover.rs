@@ -8,7 +8,7 @@ use crate::file::atomic::AtomicFile;
 use crate::file::bits::{GRANULE, runs};
 use crate::file::write::SIZE_MAX;
 use crate::file::{Access, inplace, records};
-use crate::index::{BLOCK, Calls, Cell, Claim, DeadArena, PLACE, What as Call};
+use crate::index::{BLOCK, Calls, Cell, Claim, DeadArena, PLACE, What as Call, images, images_of_dead};
 use crate::journal::header::Kind;
 use crate::journal::inplace::{Image, Key};
 use crate::journal::{Header, check_shared};
@@ -50,6 +50,24 @@ impl AtomicFile {
         own.into_iter().for_each(|own| self.fds.leave(own));
     }
 
+    /// With the claim: what living processes had written, and not committed, to the session of an owner that was killed travels from now
+    /// on, as what the killed one wrote does, which is rolled back.
+    pub(super) fn keep_of_living(&self, claim: &Claim, commits: u64) -> Result<()> {
+        let look = |fd: BorrowedFd<'_>| look_whose(fd, claim, &self.settings, commits);
+        match self.fds.with(false, look) {
+            Ok(Some(epoch)) => self.turns.send(&self.fds, &epoch, true),
+            Ok(None) => Ok(()),
+            Err(e) if [libc::EIO, libc::EACCES, libc::EPERM, libc::ELOOP].contains(&e.errno()) => {
+                let path = self.path.to_string_lossy();
+                crate::sys::notice(&format!(
+                    "{path}: what processes wrote since the last SYNC can't be told from what a killed one did, and is rolled back with it ({e})"
+                ));
+                Ok(())
+            }
+            Err(e) => Err(e),
+        }
+    }
+
     /// With the turn: what a killed owner had not committed travels from now on, if it is to stay. Whether it does.
     pub(super) fn keep_leftover(&self, claim: &Claim) -> Result<bool> {
         let door = &self.turns.door;
@@ -73,6 +91,34 @@ impl AtomicFile {
         }
         Ok(false)
     }
+}
+
+/// Whose changes a killed owner has left, of all processes: `None`, if that can't be told, or nothing is open. `commits`: so many epochs
+/// its journal has committed.
+fn look_whose(file: BorrowedFd<'_>, claim: &Claim, settings: &Settings, commits: u64) -> Result<Option<Travelling>> {
+    let Some(memory) = claim.open_arena()? else { return Ok(None) };
+    check_shared(memory.as_fd(), file)?;
+    let Some(arena) = DeadArena::open(memory)? else { return Ok(None) };
+    let shared = arena.shared();
+    let (committed, size) = (shared.committed(), shared.size());
+    let is_whole = shared.images.load(Ordering::Relaxed) == images::ALL
+        && shared.poisoned.load(Ordering::Relaxed) == 0
+        && shared.moving.load(Ordering::Relaxed) == 0;
+    // Killed just as its commit was done, it has nothing open.
+    if !is_whole || shared.dirty.load(Ordering::Relaxed) == 0 || committed != commits + 1 || size > SIZE_MAX {
+        return Ok(None);
+    }
+    let Some((journal, length, header)) = recovery::left_journal(file, claim, settings)? else { return Ok(None) };
+    let homes = Homes::open(file, &arena, journal.as_fd(), length, &header)?;
+    let images = images_of_dead(&arena, committed + 1)?;
+    // A change of the size that was under way has its image, and may not have been made.
+    let read = |offset: u64, to: &mut [u8]| {
+        let len = size.saturating_sub(offset).min(BLOCK as u64) as usize;
+        let block = homes.read(offset / BLOCK as u64, arena.cell(offset / BLOCK as u64)?.as_deref(), len)?;
+        to[..len].copy_from_slice(&block);
+        Ok(())
+    };
+    Travelling::by_images(&images, size, &read).map(Some)
 }
 
 /// Opens a file that nobody has open, as its next user would, and makes durable what a killed process left that is to stay. Whether
@@ -146,7 +192,7 @@ fn read(
     arena.each_cell(size.div_ceil(BLOCK as u64), |block, cell| {
         if beyond.contains(&block) || (0..2).any(|version| cell.version(version).epoch == committed + 1) {
             let offset = block * BLOCK as u64;
-            changes.write(offset, homes.read(block, cell, (size - offset).min(BLOCK as u64) as usize)?)?;
+            changes.write(offset, homes.read(block, Some(cell), (size - offset).min(BLOCK as u64) as usize)?)?;
         }
         Ok(())
     })?;
@@ -242,13 +288,17 @@ impl<'a> Homes<'a> {
         Ok(Self { file, arena, log })
     }
 
-    /// The first `len` bytes of a block that has a cell, as its process saw them last.
-    fn read(&self, block: u64, cell: &Cell, len: usize) -> Result<Vec<u8>> {
+    /// The first `len` bytes of a block, as its process saw them last. `cell`: the block's, if it has one.
+    fn read(&self, block: u64, cell: Option<&Cell>, len: usize) -> Result<Vec<u8>> {
         let shared = self.arena.shared();
         let (offset, committed) = (block * BLOCK as u64, shared.committed());
         let mut data = vec![0; BLOCK];
         let readable = shared.file_end.load(Ordering::Relaxed).saturating_sub(offset).min(len as u64) as usize;
         read_at(self.file, offset, &mut data[..readable])?;
+        let Some(cell) = cell else {
+            data.truncate(len);
+            return Ok(data);
+        };
         let mut take = |granules, from: &dyn Fn(usize, &mut [u8]) -> Result<()>| {
             runs(granules, |first, count| from(first, &mut data[first * GRANULE..(first + count) * GRANULE]))
         };

@@ -20,7 +20,8 @@ impl AtomicFile {
     pub(in crate::file) fn mind_door(&self) -> bool {
         self.turns.leave_session();
         self.mind_companions();
-        let dead = self.mind_orphan() || self.mind_dead();
+        let unowned = self.end_for_others() || self.look_after_unowned();
+        let dead = self.mind_orphan() || self.mind_dead() || unowned;
         self.mind_maps() || self.answer_bell() || dead
     }
 
@@ -160,6 +161,9 @@ impl AtomicFile {
                 door.watch_given(&mut on.words);
             }
         } else if door.has_come() && !self.is_disowned() {
+            if door.has_unowned() && door.is_apart() {
+                on.words.push(Word::shared(door.bell(), self.turns.heard.load(Ordering::Relaxed)));
+            }
             watched = door.watch(&mut on.words, &mut on.holders, self.turns.left_to_others.load(Ordering::Relaxed));
             watched &= !self.are_maps_waited_for(); // looked at after what tells of it
         }

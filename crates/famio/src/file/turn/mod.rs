@@ -6,8 +6,10 @@
 //! A process that is alone never notices: nobody rings.
 
 mod beside;
+mod by_images;
 mod draft;
 mod give;
+mod hand_over;
 mod joined;
 mod lab;
 mod leftover;
@@ -46,7 +48,7 @@ const LONGEST: u64 = 50_000_000;
 
 /// What a process keeps of its turns.
 pub(super) struct Turns {
-    pub door: Door,
+    pub door: Arc<Door>,
     /// The bell's count when the turn was taken, or answered.
     heard: AtomicU32,
     /// When the turn was taken, or its session begun, and how long that and the last end took.
@@ -77,6 +79,8 @@ pub(super) struct Turns {
     joined: crate::thread::Mutex<Option<Arc<joined::Joined>>>,
     /// The number of an arena that could not be joined.
     unjoined: AtomicU64,
+    /// The next session saves no before-images: those of the last one had no room.
+    pub no_images: AtomicBool,
     /// What a killed process left has stayed, and this process has seen to it.
     has_kept: AtomicBool,
 }
@@ -84,7 +88,7 @@ pub(super) struct Turns {
 impl Turns {
     pub fn new(door: Door) -> Self {
         Self {
-            door,
+            door: Arc::new(door),
             heard: AtomicU32::new(0),
             since: AtomicU64::new(0),
             began_in: AtomicU64::new(0),
@@ -103,6 +107,7 @@ impl Turns {
             unattached: Unattached::default(),
             joined: crate::thread::Mutex::default(),
             unjoined: AtomicU64::new(0),
+            no_images: AtomicBool::new(false),
             has_kept: AtomicBool::new(false),
         }
     }
@@ -224,15 +229,23 @@ impl Turns {
             // Also with the gate open: the next epoch has only what is this process's own, until a new session takes up more,
             // and that one says so before anybody is in it.
             shared.also.fetch_and(!also::OTHERS, Ordering::Release);
+        } else if self.foreign.load(Ordering::Acquire) {
+            self.all_own();
+            shared.also.fetch_and(!also::OTHERS, Ordering::Release);
         }
     }
 
-    /// Nothing in this process's session, if there is one, came from elsewhere, or was released.
-    fn all_own(&self) {
+    /// The session is another process's from now on.
+    fn forget_whose(&self) {
         self.has_released.store(false, Ordering::Release);
         self.travelled.store(false, Ordering::Release);
         self.foreign.store(false, Ordering::Release);
         self.others.lock().clear();
+    }
+
+    /// Nothing in this process's session, if there is one, came from elsewhere, or was released.
+    fn all_own(&self) {
+        self.forget_whose();
     }
 }
 

@@ -24,8 +24,42 @@ impl AtomicFile {
     /// # Errors
     /// `EBUSY`: the process that has it does not give it. Those of a recovery.
     pub(in crate::file) fn take_turn(&self, inner: &mut Inner) -> Result<()> {
+        self.wait_for_turn(inner, false).map(drop)
+    }
+
+    /// As [`take_turn`](Self::take_turn), or with a session that another process has left, and that is this one's from now on.
+    /// Whether it is so.
+    pub(in crate::file) fn take_turn_or_session(&self, inner: &mut Inner) -> Result<bool> {
+        self.wait_for_turn(inner, self.settings.on_kill != OnKill::Keep)
+    }
+
+    /// If there is a session without an owner, and nobody else is about to own it: it is this process's from now on. Whether it is.
+    pub(in crate::file) fn take_unowned(&self, inner: &mut Inner) -> Result<bool> {
+        let door = &self.turns.door;
+        if inner.left.is_none() || inner.claim.is_some() || !door.has_unowned() || door.is_apart() {
+            return Ok(false);
+        }
+        if !self.try_turn(inner)? {
+            return Ok(false);
+        }
+        if door.has_unowned() && self.take_session_over(inner)? {
+            self.has_taken_turn();
+            return Ok(true);
+        }
+        self.give_up(inner, Claim::leave);
+        Ok(false)
+    }
+
+    fn has_taken_turn(&self) {
+        self.turns.heard.store(self.turns.door.bell().load(Ordering::SeqCst), Ordering::Relaxed);
+        self.turns.since.store(monotonic_now(), Ordering::Relaxed);
+        self.turns.has_turn.store(true, Ordering::Release);
+        crate::file::background::start();
+    }
+
+    fn wait_for_turn(&self, inner: &mut Inner, may_take_session: bool) -> Result<bool> {
         if inner.claim.is_some() {
-            return Ok(());
+            return Ok(false);
         }
         let door = &self.turns.door;
         self.arrive()?;
@@ -33,7 +67,24 @@ impl AtomicFile {
         for look in 0.. {
             let given = door.given();
             if self.try_turn(inner)? {
-                break;
+                if !door.has_unowned() {
+                    break;
+                }
+                let taken = if may_take_session { self.take_session_over(inner) } else { self.end_unowned(inner) };
+                match taken {
+                    Ok(true) => {
+                        self.has_taken_turn();
+                        return Ok(may_take_session);
+                    }
+                    // One that can attach to it has to end it.
+                    Ok(false) => self.give_up(inner, Claim::leave),
+                    // As a killed process has left it: recovered.
+                    Err(_) if inner.session.is_none() => break,
+                    Err(e) => {
+                        self.give_up(inner, Claim::leave);
+                        return Err(e);
+                    }
+                }
             }
             if look == LOOKS || self.turns.is_refused(asked, look) {
                 return Err(self.in_use());
@@ -41,11 +92,9 @@ impl AtomicFile {
             door.ring();
             door.wait(given, PATIENCE);
         }
-        self.turns.heard.store(door.bell().load(Ordering::SeqCst), Ordering::Relaxed);
-        self.turns.since.store(monotonic_now(), Ordering::Relaxed);
-        self.turns.has_turn.store(true, Ordering::Release);
-        crate::file::background::start();
-        self.catch_up(inner)
+        self.has_taken_turn();
+        self.catch_up(inner)?;
+        Ok(false)
     }
 
     /// Comes to the file's door, and makes its control file if there is none: before this process changes anything, or maps the
@@ -115,7 +164,7 @@ impl AtomicFile {
             let error = self.leave_unseen(e);
             return if self.is_demoted() { Ok(()) } else { Err(error) };
         }
-        if self.turns.door.state() & SESSION == 0 {
+        if self.turns.door.state() & SESSION == 0 || self.turns.door.has_unowned() {
             return Ok(());
         }
         let recovered = self.recover_the_dead(&mut self.inner());
@@ -123,7 +172,7 @@ impl AtomicFile {
     }
 
     /// Takes the claim, if nobody has it. Whether it did.
-    fn try_turn(&self, inner: &mut Inner) -> Result<bool> {
+    pub(super) fn try_turn(&self, inner: &mut Inner) -> Result<bool> {
         let control = self.turns.door.control().ok_or(Error::new(libc::EBUSY))?;
         inner.claim = Claim::try_take(control)?;
         if inner.claim.is_some() {
@@ -136,6 +185,19 @@ impl AtomicFile {
     /// who has it.
     pub(in crate::file) fn recover_the_dead(&self, inner: &mut Inner) -> Result<bool> {
         let free = self.try_turn(inner)?;
+        if free && self.turns.door.has_unowned() {
+            let ended = self.end_unowned(inner);
+            match ended {
+                Ok(true) => self.release_claim(inner),
+                _ if inner.session.is_some() => return Ok(false), // it could not end, and goes on here
+                Ok(false) => self.give_up(inner, Claim::leave),
+                Err(_) => {
+                    self.catch_up(inner)?;
+                    self.release_claim(inner);
+                }
+            }
+            return Ok(matches!(ended, Ok(true)));
+        }
         if free {
             self.catch_up(inner)?;
             self.release_claim(inner);
@@ -171,11 +233,16 @@ impl AtomicFile {
         if door.state() & SESSION != 0 {
             let writable = self.fds.has_writable();
             let commits = |fd: BorrowedFd<'_>| recovery::commits_since_attach(fd, claim, &self.settings);
-            if self.fds.with(writable, commits)? > 0 && !door.has_whole_epoch() {
+            let commits = self.fds.with(writable, commits)?;
+            let is_whole = door.has_whole_epoch();
+            if commits > 0 && !is_whole {
                 door.forget_epoch(); // before the journal is gone, which says so
             }
             if !is_kept {
                 keeps |= self.keep_leftover(claim)?; // before the file goes back
+                if !keeps && !is_whole {
+                    self.keep_of_living(claim, commits)?;
+                }
             }
             self.recover(claim, writable)?;
             self.plain.forget_size();
@@ -206,10 +273,14 @@ impl AtomicFile {
         }
         let epoch = turns.travelling(&self.fds)?;
         let doing = doing();
-        let taken = epoch.changes.iter().try_for_each(|change| match &change.what {
-            What::Size { low, size } => self.set_sizes(session, *low, *size),
-            What::Bytes { offset, data } => self.put_all(session, *offset, data),
+        let taken = epoch.changes.iter().try_for_each(|change| {
+            session.imaging.set_writer(Some(change.writer));
+            match &change.what {
+                What::Size { low, size } => self.set_sizes(session, *low, *size),
+                What::Bytes { offset, data } => self.put_all(session, *offset, data),
+            }
         });
+        session.imaging.set_writer(None);
         drop(doing);
         taken?;
         session.arena.shared().turn_low.store(session.arena.shared().size(), Ordering::Release);

@@ -50,7 +50,10 @@ impl AtomicFile {
     /// # Errors
     /// Those of a session's end.
     pub fn end_tenure(&self) -> Result<()> {
-        let is_dirty = |session: &Session| session.arena.shared().dirty.load(Ordering::Acquire) != 0;
+        // With before-images each change has its tenure, and nothing has to be done for those of this one.
+        let is_dirty = |session: &Session| {
+            session.arena.shared().dirty.load(Ordering::Acquire) != 0 && !(session.saves_images() && !session.keeps)
+        };
         if self.with_session(is_dirty) == Some(true) {
             let given = if self.turns.door.has_others() { self.give_turn() } else { Ok(()) };
             match given {

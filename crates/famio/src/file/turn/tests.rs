@@ -34,7 +34,7 @@ fn writes_are_alone_again_once_what_others_wrote_is_committed() {
         // SAFETY: memory of the test's.
         unsafe { session().write(&mine.fds, 10, &[UserBuf::of(&mut b"alone".to_owned())]) }
     };
-    let (arena, generation) = (session().arena.clone(), session().generation);
+    let (arena, generation) = (session().arena.clone(), session().generation.load(Ordering::Relaxed));
     let also = &arena.shared().also;
     assert_eq!((also.load(Ordering::Relaxed), alone().unwrap_err().errno()), (also::OTHERS, ALSO));
     assert_eq!((mine.turns.has_foreign(), mine.turns.door.standing(writer)), (true, Standing::Open));
@@ -43,7 +43,7 @@ fn writes_are_alone_again_once_what_others_wrote_is_committed() {
     mine.sync().unwrap();
     assert_eq!(also.swap(0, Ordering::Relaxed), also::SHADOW);
     assert_eq!((alone().unwrap(), mine.turns.has_foreign()), (5, false));
-    assert_eq!((session().generation, other.state() & (SESSION | TRAVELS)), (generation, SESSION));
+    assert_eq!((session().generation.load(Ordering::Relaxed), other.state() & (SESSION | TRAVELS)), (generation, SESSION));
 
     assert!(other.leave());
     mine.remove_descriptor(file.as_raw_fd()).unwrap();

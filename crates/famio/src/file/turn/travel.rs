@@ -50,6 +50,8 @@ pub(in crate::file) struct Draft {
     pub epoch_low: u64,
     /// A lock was given up since the last change.
     pub is_released: bool,
+    /// All changes of the epoch, by their writers, where the session has before-images.
+    pub by_writer: Option<Vec<Change>>,
 }
 
 impl Draft {
@@ -248,8 +250,14 @@ mod tests {
     }
 
     fn add(travelling: &mut Travelling, writer: Writer, file: &[u8], low: u64, now: &[u8]) {
-        let draft =
-            Draft { low, size: now.len() as u64, pieces: vec![(0, now.to_vec())], epoch_low: low, is_released: false };
+        let draft = Draft {
+            low,
+            size: now.len() as u64,
+            pieces: vec![(0, now.to_vec())],
+            epoch_low: low,
+            is_released: false,
+            by_writer: None,
+        };
         let base = |offset: u64, to: &mut [u8]| {
             let from = file.get(offset as usize..).unwrap_or(&[]);
             let n = from.len().min(to.len());

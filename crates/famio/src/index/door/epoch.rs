@@ -37,7 +37,7 @@ impl Door {
         if self.state() & TRAVELS != 0 {
             page.unfinished.store(old, Ordering::Release);
         }
-        self.change(TRAVELS, true);
+        self.change(TRAVELS, TRAVELS);
         self.remove_unfinished();
     }
 
@@ -105,7 +105,7 @@ impl Door {
         if self.state() & TRAVELS != 0 {
             let page = self.page();
             page.unfinished.store(page.epoch.load(Ordering::Acquire), Ordering::Release);
-            self.change(TRAVELS, false);
+            self.change(TRAVELS, 0);
             page.kept.store(0, Ordering::Release);
             self.remove_unfinished();
         }

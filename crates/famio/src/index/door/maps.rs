@@ -71,7 +71,7 @@ impl Door {
 
     /// The shadow that was begun has all the file's bytes: whoever reads or changes the file uses it. By who has the turn.
     pub fn set_shadow(&self) {
-        self.change(SHADOW, true);
+        self.change(SHADOW, SHADOW);
         self.give(); // who maps the kernel's file is to hear of it
     }
 
@@ -79,7 +79,7 @@ impl Door {
     pub fn forget_shadow(&self) {
         let number = self.page().shadow.load(Ordering::Acquire);
         if self.state() & SHADOW != 0 {
-            self.change(SHADOW, false);
+            self.change(SHADOW, 0);
         }
         // The number goes last: who is killed in between leaves it to who comes.
         if number != 0 {

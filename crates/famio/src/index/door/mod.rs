@@ -16,7 +16,7 @@ mod watch;
 pub(crate) use epoch::Sort;
 pub(crate) use life::LIVES;
 pub(crate) use maps::{KERNELS, STORES, SharedSize};
-pub(crate) use page::{MOVED, SESSION, TRAVELS};
+pub(crate) use page::{MOVED, SESSION, TRAVELS, UNOWNED};
 pub(crate) use places::{Standing, Writer};
 pub(crate) use positions::Positions;
 
@@ -137,7 +137,7 @@ impl Door {
     pub fn leave_behind(&self) {
         let mut here = self.control.lock();
         if let Some(control) = here.take() {
-            self.change(MOVED, true);
+            self.change(MOVED, MOVED);
             let at = self.place.load(Ordering::Acquire);
             self.page().members[at as usize].id.store(0, Ordering::Release);
             LIVES.remove(&self.page().members[at as usize].life);
@@ -164,12 +164,13 @@ impl Door {
             }
             self.forget_shadow();
             // A journal is as a session that somebody died with: who comes next does not read before it is recovered.
-            let state = (self.state() & !(SESSION | MOVED)) | if left { SESSION } else { 0 };
+            let state = (self.state() & !(SESSION | MOVED | UNOWNED)) | if left { SESSION } else { 0 };
             page.state.store(state + CHANGE, Ordering::Release);
             page.members.iter().for_each(|member| member.id.store(0, Ordering::Relaxed));
             page.unknown_stores.store(0, Ordering::Relaxed);
             page.places.store(0, Ordering::Relaxed);
             page.stuck.store(0, Ordering::Relaxed);
+            page.apart.store(0, Ordering::Relaxed);
             page.shm.store(shm, Ordering::Release);
             page.magic.store(MAGIC, Ordering::Release);
         }
@@ -215,6 +216,22 @@ impl Door {
         Ok(crate::sys::openat(CWD, &*self.path(number, "arena"), flags, Mode::empty())?)
     }
 
+    /// Opens that arena, for an owner.
+    pub fn open_arena_to_own(&self, number: u64) -> Result<InternalFd> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Ok(crate::sys::internal::open(CWD, &*self.path(number, "arena"), flags, Mode::empty())?)
+    }
+
+    /// This process can't attach to sessions of others here: they are to be ended when the owner changes.
+    pub fn set_apart(&self) {
+        self.page().apart.store(1, Ordering::Release);
+    }
+
+    /// Whether a process has said so.
+    pub fn is_apart(&self) -> bool {
+        self.page().apart.load(Ordering::Acquire) != 0
+    }
+
     /// A process reads along in the session (`is`), or none does any more.
     pub fn set_read_along(&self, is: bool) {
         self.page().read_along.store(is.into(), Ordering::Release);
@@ -226,17 +243,28 @@ impl Door {
         self.page().read_along.load(Ordering::Acquire) != 0
     }
 
-    /// There is a session now, or no longer. By who has the turn.
+    /// There is a session of this process now, or no longer. By the owner.
     pub fn set_session(&self, there: bool) {
         let holder = if there { self.place.load(Ordering::Acquire) + 1 } else { 0 };
         self.page().holder.store(holder, Ordering::Release);
-        self.change(SESSION, there);
+        self.change(SESSION | UNOWNED, if there { SESSION } else { 0 });
         self.give(); // who watches is to watch this process, and who reads looks anew
     }
 
-    fn change(&self, bit: u64, there: bool) {
-        let state = self.state();
-        let next = if there { state | bit } else { state & !bit };
+    /// The session goes on without an owner, or has this process for its owner again: who reads along in it goes on.
+    pub fn set_unowned(&self, is: bool) {
+        let holder = if is { 0 } else { self.place.load(Ordering::Acquire) + 1 };
+        self.page().holder.store(holder, Ordering::Release);
+        self.change(SESSION | UNOWNED, if is { SESSION | UNOWNED } else { SESSION });
+    }
+
+    /// Whether there is a session without an owner.
+    pub fn has_unowned(&self) -> bool {
+        self.state() & (SESSION | UNOWNED) == SESSION | UNOWNED
+    }
+
+    fn change(&self, bits: u64, to: u64) {
+        let next = self.state() & !bits | to;
         self.page().state.store(next + CHANGE, Ordering::SeqCst);
     }
 
@@ -326,7 +354,7 @@ impl Door {
 }
 
 /// Whether a process is at the door, by whatever description but this one.
-fn is_anybody(control: &Control) -> bool {
+pub(in crate::index) fn is_anybody(control: &Control) -> bool {
     is_locked(control, 0..MEMBERS as i64, Lock::Exclusive)
 }
 

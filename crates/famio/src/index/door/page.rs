@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::AsFd;
 
-/// "FAMIODR7".
-pub(in crate::index) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODR7");
+/// "FAMIODR8".
+pub(in crate::index) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODR8");
 
 /// In [`Page::state`]: a process has a session, or died with one.
 pub(crate) const SESSION: u64 = 1;
@@ -21,13 +21,15 @@ pub(crate) const TRAVELS: u64 = 2;
 pub(crate) const SHADOW: u64 = 4;
 /// In [`Page::state`]: the file is found by another control file now, since it has got another folder or name.
 pub(crate) const MOVED: u64 = 8;
-pub(in crate::index) const CHANGE: u64 = 16;
+/// In [`Page::state`], with [`SESSION`]: no process owns the session at this moment. It is whole, and the next owner goes on with it.
+pub(crate) const UNOWNED: u64 = 16;
+pub(in crate::index) const CHANGE: u64 = 32;
 
 /// What all processes see. Plain words: no value is trusted as an address.
 #[repr(C)]
 pub(crate) struct Page {
     pub(in crate::index) magic: AtomicU64,
-    /// [`SESSION`], [`TRAVELS`], [`SHADOW`], [`MOVED`], and above them a count of changes. Changed only by who has the turn.
+    /// [`SESSION`], [`TRAVELS`], [`SHADOW`], [`MOVED`], [`UNOWNED`], and above them a count of changes. Changed only by who has the turn.
     pub(in crate::index) state: AtomicU64,
     /// A random number, in the names of all that belongs to this file in `/dev/shm`: nobody else can guess them.
     pub(in crate::index) key: AtomicU64,
@@ -67,7 +69,8 @@ pub(crate) struct Page {
     pub(super) positions: AtomicU32,
     /// 1: a process has read along in a session since the turn was taken: no thread gets the file alone.
     pub(super) read_along: AtomicU32,
-    spare: AtomicU32,
+    /// 1: a process is, or was, here that can't attach to a session of others: sessions are ended when the owner changes.
+    pub(super) apart: AtomicU32,
     /// The number of the shared shadow's file; without [`SHADOW`] one that is being made, and is to go if that came to no end.
     pub(in crate::index) shadow: AtomicU64,
     /// Bytes of the file that the shared shadow has.

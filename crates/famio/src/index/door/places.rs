@@ -172,6 +172,15 @@ impl Door {
         self.is_here() && self.page().members.iter().enumerate().filter(writes).any(|(place, _)| self.lives(place))
     }
 
+    /// Whether others are there who can commit it, or were until they were killed: a look at the page, without a system call.
+    pub fn may_have_other_writers(&self) -> bool {
+        let me = self.id.load(Ordering::Acquire);
+        let can = |member: &Member| {
+            ![0, me].contains(&member.id.load(Ordering::Acquire)) && member.writes.load(Ordering::Acquire) != 0
+        };
+        self.places().iter().any(can)
+    }
+
     /// Whether other processes have the file open.
     pub fn has_others(&self) -> bool {
         self.control.lock().as_ref().is_some_and(|control| self.others_at(control))
@@ -187,8 +196,11 @@ impl Door {
 
     /// Whether another process has that place, and lives. Who has left the door takes all for alive: nobody is to be rolled back.
     pub(super) fn lives(&self, place: usize) -> bool {
-        !self.page().members[place].life.is_over()
-            && self.control.lock().as_ref().is_none_or(|control| is_taken(control, place))
+        let life = &self.page().members[place].life;
+        let is_me = place == self.place.load(Ordering::Acquire) as usize && self.is_here();
+        !life.is_over()
+            && !is_me
+            && (life.is_kept() || self.control.lock().as_ref().is_none_or(|control| is_taken(control, place)))
     }
 
     /// From now on the end of this process is seen at once. Before something of its own travels.

@@ -40,6 +40,9 @@ impl Door {
     /// Whether another process has the session, and is known to live. Before a lock that it had on the file can be had, this is
     /// false: that of its place would go after that.
     pub fn has_living_holder(&self) -> bool {
+        if self.has_unowned() {
+            return true; // whoever dies, it stays whole
+        }
         let Some((place, life)) = self.holding() else { return false };
         place != self.place.load(Ordering::Acquire) as usize && !life.is_over() && life.is_kept()
     }

@@ -70,6 +70,65 @@ impl Log {
         Self { base, domain: None, file, medium, key, limit, segments, starts, growing: Mutex::new(vec![map]) }
     }
 
+    /// Over the journal in `file` of a session that another process began. Its segments are known by [`set_segments`](Self::set_segments).
+    pub fn attach(
+        file: BorrowedFd<'_>,
+        domain: Domain,
+        medium: &'static dyn Medium,
+        key: Key,
+        limit: u64,
+    ) -> Result<Self> {
+        let size = rustix::fs::fstat(file)?.st_size as u64;
+        let reservation = RESERVATION.min((limit.max(SEGMENTS_START).max(size) as usize).next_multiple_of(4096));
+        let map = Mapping::reserve(file, domain, size, true, reservation)?;
+        map.keep_from_children();
+        medium.watch(file, map.base(), map.reserved());
+        Ok(Self { domain: Some(domain), ..Self::new(high_duplicate(file)?, map, medium, key, limit) })
+    }
+
+    /// How many segments it has.
+    pub fn segments(&self) -> u32 {
+        self.segments.load(Ordering::Acquire)
+    }
+
+    /// It has so many now: other processes have owned it meanwhile. Nobody uses it at the moment.
+    ///
+    /// # Errors
+    /// `EIO`: it can't have so many.
+    pub fn set_segments(&self, count: u64) -> Result<()> {
+        let have = u64::from(self.segments());
+        if count == have {
+            return Ok(());
+        }
+        let mut maps = self.growing.lock().map_err(|_| Error::new(libc::EIO))?;
+        let last = count.checked_sub(1).and_then(|last| usize::try_from(last).ok()).filter(|&last| last < SEGMENTS_MAX);
+        let geometry = Geometry::of(last.ok_or(Error::new(libc::EIO))?);
+        let size = self.file.run(|file| Ok(rustix::fs::fstat(file)?.st_size as u64))?;
+        if geometry.end() > size {
+            return Err(Error::with(libc::EIO, "the shared index is damaged: the journal has not so many segments"));
+        }
+        self.map_up_to(&mut maps, geometry.end())?;
+        for index in have.min(count) as usize..count as usize {
+            self.add(Geometry::of(index));
+        }
+        self.segments.store(count as u32, Ordering::Release);
+        Ok(())
+    }
+
+    /// Maps the journal anew, where its mapping does not reach `end`.
+    fn map_up_to(&self, maps: &mut Vec<Mapping>, end: u64) -> Result<()> {
+        if maps.last().is_none_or(|map| end > map.reserved() as u64) {
+            let domain = self.domain.ok_or(Error::new(libc::ENOSPC))?;
+            let reservation = reservation(end).min(self.limit.max(end) as usize);
+            let map = Mapping::reserve(self.file.as_fd(), domain, end, true, reservation)?;
+            map.keep_from_children();
+            self.medium.watch(self.file.as_fd(), map.base(), map.reserved());
+            self.base.store(map.base(), Ordering::Release);
+            maps.push(map);
+        }
+        Ok(())
+    }
+
     #[inline]
     fn base(&self) -> *mut u8 {
         self.base.load(Ordering::Acquire)
@@ -166,15 +225,7 @@ impl Log {
             return Err(Error::new(libc::ENOSPC));
         }
         Free::of(arena).make_links(geometry)?;
-        if maps.last().is_none_or(|map| geometry.end() > map.reserved() as u64) {
-            let domain = self.domain.ok_or(Error::new(libc::ENOSPC))?;
-            let reservation = reservation(geometry.end()).min(self.limit as usize);
-            let map = Mapping::reserve(self.file.as_fd(), domain, geometry.end(), true, reservation)?;
-            map.keep_from_children();
-            self.medium.watch(self.file.as_fd(), map.base(), map.reserved());
-            self.base.store(map.base(), Ordering::Release);
-            maps.push(map);
-        }
+        self.map_up_to(&mut maps, geometry.end())?;
         self.file.run(|file| {
             make_room(file, self.medium, geometry.start, geometry.end())?;
             self.medium.fdatasync(file.as_fd())

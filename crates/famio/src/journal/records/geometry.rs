@@ -89,7 +89,7 @@ impl Geometry {
     }
 
     /// From the words of a header: the lengths, and how many segments there are.
-    pub(super) fn get(words: &[u64; GEOMETRY_WORDS]) -> Result<(Geometry, usize)> {
+    pub(crate) fn get(words: &[u64; GEOMETRY_WORDS]) -> Result<(Geometry, usize)> {
         let geometry = Geometry { first: words[FIRST], next: words[NEXT], max: words[MAX] };
         geometry.check()?;
         if words[COUNT] > MANY {

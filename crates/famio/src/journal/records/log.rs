@@ -15,6 +15,9 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
+/// In [`Segment::checks`].
+const UNKNOWN: u64 = 0;
+
 /// Segments that stay when nothing is pending.
 const RESTING: usize = 2;
 
@@ -32,7 +35,7 @@ struct Segment {
     generation: u64,
     /// The highest epoch of its records.
     last_epoch: u64,
-    /// A check of every page as it lies on the medium.
+    /// A check of every page as it lies on the medium; 0: another process may have written it, and it is to be looked at.
     checks: Vec<u64>,
 }
 
@@ -101,6 +104,98 @@ impl RecordLog {
         };
         log.adopt();
         Ok(log)
+    }
+
+    /// The log of a session that another process began. It goes on by [`take_state`](Self::take_state).
+    pub fn attach(keeper: Arc<dyn Keeper>, geometry: Geometry, limit: u64, medium: &'static dyn Medium) -> Self {
+        let journal_id = keeper.header().journal_id;
+        Self {
+            shared: Arc::new(Shared::attach(keeper, geometry, limit, medium)),
+            journal_id,
+            segments: Vec::new(),
+            current: None,
+            anchor: None,
+            generation: 0,
+            previous: 0,
+            committed: 0,
+            begun: false,
+            size: 0,
+            committed_size: 0,
+            cut: 0,
+            settled: 0,
+            tail: 0,
+            suspect: false,
+            written: 0,
+            asked: 0,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Adds to `words` what the next owner has to know. False: not now, a segment is being prepared.
+    pub fn leave_state(&mut self, words: &mut Vec<u64>) -> Result<bool> {
+        self.usable()?;
+        if self.shared.is_preparing() {
+            return Ok(false);
+        }
+        self.adopt();
+        let (index, page) = self.current.map_or((0, 0), |(index, page)| (index as u64 + 1, page));
+        let anchor = self.anchor.map_or(0, |index| index as u64 + 1);
+        words.extend([index, page, anchor, self.generation, self.previous as u64, (self.previous >> 64) as u64]);
+        words.extend([self.committed, self.begun.into(), self.size, self.committed_size, self.cut]);
+        words.extend([self.settled, self.tail, self.written, self.asked, self.segments.len() as u64 * 2]);
+        words.extend(self.segments.iter().flat_map(|segment| [segment.generation, segment.last_epoch]));
+        Ok(true)
+    }
+
+    /// Goes on where the last owner has left it.
+    ///
+    /// # Errors
+    /// `EIO`: such a journal does not exist. Those of reading its header.
+    pub fn take_state(
+        &mut self,
+        [index, page, anchor, generation, low, high]: [u64; 6],
+        [committed, begun, size, committed_size, cut]: [u64; 5],
+        [settled, tail, written, asked]: [u64; 4],
+        segments: &[u64],
+    ) -> Result<()> {
+        self.shared.prepared_by_others(segments.len() / 2)?;
+        self.segments.truncate(segments.len() / 2);
+        self.adopt();
+        let at = |number: u64| (number as usize).checked_sub(1);
+        let is_there = |number: u64| at(number).is_none_or(|index| index < self.segments.len());
+        if self.segments.len() != segments.len() / 2 || !is_there(index) || !is_there(anchor) {
+            return Err(Error::with(libc::EIO, "the shared index is damaged: the journal has not so many segments"));
+        }
+        for (segment, words) in self.segments.iter_mut().zip(segments.chunks_exact(2)) {
+            (segment.generation, segment.last_epoch) = (words[0], words[1]);
+            segment.checks.fill(UNKNOWN);
+        }
+        self.current = at(index).map(|index| (index, page));
+        self.anchor = at(anchor);
+        self.generation = generation;
+        self.previous = u128::from(high) << 64 | u128::from(low);
+        (self.committed, self.begun) = (committed, begun != 0);
+        (self.size, self.committed_size, self.cut) = (size, committed_size, cut);
+        (self.settled, self.tail, self.written, self.asked) = (settled, tail, written, asked);
+        Ok(())
+    }
+
+    /// The checks of these pages of a segment are known from here on.
+    fn know(&mut self, index: usize, pages: core::ops::Range<u64>) -> Result<()> {
+        let segment = &mut self.segments[index];
+        let mut page = [0; PAGE];
+        for number in pages.start..pages.end.min(segment.checks.len() as u64) {
+            let check = &mut segment.checks[number as usize];
+            if *check == UNKNOWN {
+                let offset = segment.place.offset + number * PAGE as u64;
+                let got = self.shared.journal().run(|journal| crate::sys::read_at(journal, offset, &mut page))?;
+                if got != PAGE {
+                    return Err(Error::with(libc::EIO, "the journal was cut short"));
+                }
+                *check = xxh3_64(&page);
+            }
+        }
+        Ok(())
     }
 
     /// The last committed epoch; 0 in a new journal.
@@ -291,6 +386,7 @@ impl RecordLog {
         let first = if here.is_some() { page } else { 0 };
         let mut done = false;
         while let Some((count, pages)) = fitting(blocks, self.room_in(index, page, keep)).filter(|_| !done) {
+            self.know(index, page..page + pages as u64 + 1)?;
             let (these, rest) = blocks.split_at(count);
             done = rest.is_empty();
             let kind = if done && batch.commit { Kind::Commit } else { Kind::Part };
@@ -323,6 +419,7 @@ impl RecordLog {
     /// Begins the first free segment.
     fn enter(&mut self, gather: &mut Gather<'_>) -> Result<usize> {
         let index = self.free().ok_or(Error::new(libc::ENOSPC))?;
+        self.know(index, 0..3)?;
         self.generation += 1;
         let segment = &mut self.segments[index];
         segment.generation = self.generation;
@@ -448,6 +545,7 @@ impl RecordLog {
     /// Says durably how far everything is settled.
     fn note(&mut self) -> Result<()> {
         let Some((index, page)) = self.current else { return Ok(()) };
+        self.know(index, page..page + 2)?;
         let mut gather = Gather::new(core::mem::take(&mut self.buffer));
         self.record(
             &mut gather,

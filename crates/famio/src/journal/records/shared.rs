@@ -23,6 +23,8 @@ pub trait Keeper: Send + Sync {
     fn journal(&self) -> &InternalFd;
     /// The header as it was last stored.
     fn header(&self) -> Header;
+    /// Reads the header again: another process may have changed it, and does not any more.
+    fn read_again(&self) -> Result<()>;
     /// Changes the header and stores it, durably, through `journal`: another descriptor of the same file.
     fn change(&self, journal: &dyn AsFd, change: &mut dyn FnMut(&mut Header)) -> Result<()>;
 }
@@ -63,6 +65,33 @@ impl Shared {
         };
         shared.prepare(1)?;
         Ok(shared)
+    }
+
+    /// The journal of a session that another process began.
+    pub fn attach(keeper: Arc<dyn Keeper>, geometry: Geometry, limit: u64, medium: &'static dyn Medium) -> Shared {
+        Shared {
+            keeper,
+            medium,
+            geometry,
+            limit: limit.max(geometry.end(2)),
+            prepared: AtomicUsize::new(0),
+            preparing: Mutex::new(()),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Other processes have prepared segments, or given some back: there are `count` now.
+    pub fn prepared_by_others(&self, count: usize) -> Result<()> {
+        if self.prepared() != count {
+            self.keeper.read_again()?;
+            self.prepared.store(count, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Whether a segment is being prepared at this moment.
+    pub fn is_preparing(&self) -> bool {
+        self.preparing.try_lock().is_none()
     }
 
     /// The journal.

@@ -1,0 +1,52 @@
+//! What the next owner of a session with a journal of records has to know, who may be another process.
+
+use super::settle::Settling;
+use super::{Records, lock};
+use crate::error::Result;
+use crate::file::context::{Context, Words};
+use core::sync::atomic::Ordering;
+
+impl Records {
+    /// See [`Engine::leave_state`](crate::file::context::Engine::leave_state).
+    pub(super) fn leave(&self, _cx: Context<'_>, words: &mut Vec<u64>) -> Result<bool> {
+        // What is done outside of the gate is done, or not begun. One that begins later finds that the session is another's.
+        let Some(_idle) = self.ended.try_lock() else { return Ok(false) };
+        let settling = lock(&self.settling);
+        if !lock(&self.log).leave_state(words)? {
+            return Ok(false);
+        }
+        for counter in [&self.blocks, &self.granules, &self.cut, &self.appended, &self.taken_up] {
+            words.push(counter.load(Ordering::Relaxed));
+        }
+        words.push(self.wants_segment.load(Ordering::Relaxed).into());
+        settling.leave(words);
+        put_list(words, &lock(&self.open));
+        self.is_away.store(true, Ordering::Release);
+        Ok(true)
+    }
+
+    /// See [`Engine::take_state`](crate::file::context::Engine::take_state). Nothing is done outside the gate yet.
+    pub(super) fn take(&self, _cx: Context<'_>, words: &mut Words<'_>) -> Result<()> {
+        let (first, second, third) = (words.next()?, words.next()?, words.next()?);
+        let segments = words.list()?;
+        let counters: [u64; 5] = words.next()?;
+        let [wants_segment] = words.next()?;
+        let settling = Settling::take(words)?;
+        let open = words.list()?;
+        lock(&self.log).take_state(first, second, third, &segments)?;
+        let to = [&self.blocks, &self.granules, &self.cut, &self.appended, &self.taken_up];
+        to.into_iter().zip(counters).for_each(|(to, word)| to.store(word, Ordering::Relaxed));
+        self.reserved.store(0, Ordering::Relaxed); // asked for anew
+        self.wants_segment.store(wants_segment != 0, Ordering::Relaxed);
+        *lock(&self.settling) = settling;
+        *lock(&self.open) = open;
+        self.is_away.store(false, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// A list, with its length before it.
+pub(super) fn put_list(words: &mut Vec<u64>, list: &[u64]) {
+    words.push(list.len() as u64);
+    words.extend_from_slice(list);
+}

@@ -1,0 +1,282 @@
+//! Handing a session over: its owner leaves it as it is, with its journal and all that is not committed, and the next owner, of
+//! whatever process, goes on with it. Nothing is settled, nothing recovered, and no system call is made on file or journal.
+//!
+//! What a session needs lies in its arena, which every owner maps. What an engine keeps for itself (where the log goes on, what waits
+//! to be settled) the owner puts there as it leaves ([`Session::leave_unowned`]). The session is *unowned* then, until a process that
+//! wants to change the file takes the claim. If an owner is killed, the claim is free and the session is not unowned: that is a
+//! crash, and the next process with the claim recovers the file (`take`).
+
+use super::PATIENCE;
+use crate::error::{Error, Result};
+use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
+use crate::file::attach::{self, spills_to};
+use crate::file::context::Words;
+use crate::file::session::{OldSession, Session};
+use crate::index::{Arena, Claim, Images, Standing, TRAVELS, also, images, lease};
+use crate::sys::monotonic_now;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+/// Words that a first hand-over finds room for.
+const ROOM: usize = 1024;
+
+impl Session {
+    /// Leaves the session to its next owner, of whatever process. False: it can't be left now, and goes on.
+    ///
+    /// # Errors
+    /// `EIO`: a flush failed earlier. `EDEADLK`: a writer is stuck.
+    fn leave_unowned(&self, fds: &crate::file::Descriptors) -> Result<bool> {
+        let cx = self.context(fds);
+        let shared = cx.shared();
+        let _closed = self.close_gate(fds)?;
+        self.check(cx)?;
+        let is_open = shared.dirty.load(Ordering::Acquire) != 0;
+        if shared.lease.load(Ordering::Acquire) == lease::HELD
+            || is_open && shared.images.load(Ordering::Acquire) != images::ALL
+            || !self.arena.can_be_attached()
+        {
+            return Ok(false);
+        }
+        let mut words = self.home.state().to_vec();
+        if !self.engine.leave_state(cx, &mut words)? {
+            return Ok(false);
+        }
+        self.may_be_alone.store(false, Ordering::Release);
+        shared.gate.grant(self.me, false);
+        self.leave_words(&words)?;
+        // Whoever wrote it may be killed from here on while others go on.
+        shared.also.fetch_or(if is_open { also::OTHERS } else { 0 }, Ordering::AcqRel);
+        if !is_open {
+            shared.images.store(images::ALL, Ordering::Release);
+        }
+        shared.has_left.store(1, Ordering::Release);
+        // What still comes in here finds that the session is not this process's any more.
+        shared.generation.fetch_add(1, Ordering::AcqRel);
+        Ok(true)
+    }
+
+    fn leave_words(&self, words: &[u64]) -> Result<()> {
+        let shared = self.arena.shared();
+        if shared.left_room.load(Ordering::Acquire) < words.len() as u64 {
+            let room = words.len().next_power_of_two().max(ROOM);
+            shared.left.store(self.arena.allocate(room * 8)?, Ordering::Release);
+            shared.left_room.store(room as u64, Ordering::Release);
+        }
+        let to = self.arena.bytes(shared.left.load(Ordering::Acquire), words.len() * 8).ok_or(Error::new(libc::EIO))?;
+        // SAFETY: in the arena's mapping, for this owner alone; aligned, as all that the arena hands out.
+        unsafe { to.cast::<u64>().copy_from_nonoverlapping(words.as_ptr(), words.len()) };
+        shared.left_words.store(words.len() as u64, Ordering::Release);
+        Ok(())
+    }
+
+    fn left_words(&self) -> Result<Vec<u64>> {
+        let shared = self.arena.shared();
+        let damaged = || Error::with(libc::EIO, "the shared index is damaged: what the last owner has left");
+        let count = shared.left_words.load(Ordering::Acquire).min(shared.left_room.load(Ordering::Acquire)) as usize;
+        let len = count.checked_mul(8).ok_or_else(damaged)?;
+        let from = self.arena.bytes(shared.left.load(Ordering::Acquire), len).ok_or_else(damaged)?;
+        let mut words = vec![0; count];
+        // SAFETY: in the arena's mapping; nobody but an owner changes it, which is this process.
+        unsafe { words.as_mut_ptr().copy_from_nonoverlapping(from.cast::<u64>(), count) };
+        Ok(words)
+    }
+
+    /// Goes on where the last owner has left it. This process has the claim.
+    fn take_over(&self, fds: &crate::file::Descriptors) -> Result<()> {
+        let shared = self.arena.shared();
+        let _closed = shared.gate.close(self.me, &shared.slots)?;
+        let generation = shared.generation.fetch_add(1, Ordering::AcqRel) + 1;
+        self.generation.store(generation, Ordering::Release);
+        let words = self.left_words()?;
+        let mut words = Words(&words);
+        self.home.set_state(shared, fds, words.next()?)?;
+        self.engine.take_state(self.context(fds), &mut words)?;
+        self.imaging.look_anew();
+        shared.gate.begin_owner();
+        shared.slots[0].pid.store(rustix::process::getpid().as_raw_nonzero().get() as u32, Ordering::Relaxed);
+        shared.has_left.store(0, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl AtomicFile {
+    /// Leaves the session, and with it the claim, to the next owner. False: it can't be handed over as it is.
+    pub(super) fn hand_session_over(&self, inner: &mut Inner) -> Result<bool> {
+        let door = &self.turns.door;
+        let Some(session) = &inner.session else { return Ok(false) };
+        if self.state.load(Ordering::Acquire) != ATTACHED
+            || session.keeps
+            || door.is_apart()
+            || self.shadow.get().is_some()
+            || door.shadow().is_some()
+            || self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_nlink == 0))?
+        {
+            return Ok(false);
+        }
+        let begun = monotonic_now();
+        self.lease.rest();
+        if !session.leave_unowned(&self.fds)? {
+            self.lease.begin(session);
+            return Ok(false);
+        }
+        self.plain.forget_size();
+        self.session.store(core::ptr::null_mut(), Ordering::SeqCst);
+        inner.left = inner.session.take();
+        self.state.store(PLAIN, Ordering::Release);
+        self.turns.forget_whose();
+        door.set_unowned(true);
+        self.turns.ended_in.store(monotonic_now() - begun, Ordering::Relaxed);
+        self.give_up(inner, Claim::leave);
+        Ok(true)
+    }
+
+    /// With the claim, and a session that is unowned: this process owns it from now on. False: it can't be had from here, and
+    /// another process has to end it.
+    pub(super) fn take_session_over(&self, inner: &mut Inner) -> Result<bool> {
+        let door = &self.turns.door;
+        let begun = monotonic_now();
+        let number = door.arena();
+        let left = inner.left.take();
+        let is_that = |session: &Session| {
+            let shared = session.arena.shared();
+            session.arena_number == number
+                && session.opened.load(Ordering::Acquire) == shared.open.load(Ordering::Acquire)
+                && session.engine.journal().file().identity().1 == shared.journal_file.load(Ordering::Acquire)
+        };
+        let session = match left {
+            Some(left) if is_that(&left) => left.arena.catch_up().map(|()| left),
+            left => {
+                inner.old.extend(left.map(OldSession::new));
+                self.attach_to_session(number).map(Box::new)
+            }
+        };
+        let session = match session {
+            Ok(session) => session,
+            Err(_) => {
+                door.set_apart();
+                return Ok(false);
+            }
+        };
+        if let Err(e) = session.take_over(&self.fds) {
+            // As one that was killed has left it.
+            door.set_unowned(false);
+            inner.old.push(OldSession::new(session)); // calls of this process may still be in it
+            return Err(self.named(e));
+        }
+        self.be_seen();
+        door.set_unowned(false);
+        inner.arena = Some(session.arena.clone());
+        self.turns.travelled.store(door.state() & TRAVELS != 0, Ordering::Release);
+        self.note_writers(&session)?;
+        self.session.store(core::ptr::from_ref(&*session).cast_mut(), Ordering::Release);
+        inner.session = Some(session);
+        inner.old.retain_mut(|old| !old.is_left());
+        self.state.store(ATTACHED, Ordering::Release);
+        self.turns.began(begun);
+        crate::file::background::start();
+        Ok(true)
+    }
+
+    /// Who may still take back by dying what the session's open epoch has.
+    fn note_writers(&self, session: &Session) -> Result<()> {
+        let (turns, shared) = (&self.turns, session.arena.shared());
+        let me = turns.door.me();
+        let mut others = Vec::new();
+        if shared.dirty.load(Ordering::Acquire) != 0 {
+            others = Images::of(&session.arena).ranges(shared.committed() + 1)?;
+            others.retain(|(_, writer)| writer.id != me.id && turns.door.standing(*writer) != Standing::Over);
+        }
+        turns.foreign.store(!others.is_empty(), Ordering::Release);
+        if others.is_empty() {
+            shared.also.fetch_and(!also::OTHERS, Ordering::AcqRel);
+        } else {
+            shared.also.fetch_or(also::OTHERS, Ordering::AcqRel);
+        }
+        *turns.others.lock() = others;
+        Ok(())
+    }
+
+    /// The session that another process began, with what this one needs of its own for it.
+    fn attach_to_session(&self, number: u64) -> Result<Session> {
+        let memory = self.turns.door.open_arena_to_own(number)?;
+        let beside = self.fds.with(true, |fd| spills_to(fd, &self.settings))?;
+        let arena = Arc::new(Arena::attach(memory, &beside)?);
+        let shared = arena.shared();
+        let inode = self.fds.with(true, |fd| Ok(rustix::fs::fstat(fd)?.st_ino))?;
+        if shared.inode.load(Ordering::Acquire) != inode || shared.has_left.load(Ordering::Acquire) == 0 {
+            return Err(Error::new(libc::EIO));
+        }
+        let opened = AtomicU64::new(shared.open.load(Ordering::Acquire));
+        let journal = shared.journal_file.load(Ordering::Acquire);
+        attach::join(&self.fds, &self.settings, arena, number, opened, journal, &self.turns.door)
+    }
+
+    /// With the claim, and a session that is unowned: it ends, and what is not committed travels.
+    pub(super) fn end_unowned(&self, inner: &mut Inner) -> Result<bool> {
+        if !self.take_session_over(inner)? {
+            return Ok(false);
+        }
+        self.turns.has_turn.store(true, Ordering::Release);
+        self.end_session(inner)?;
+        Ok(true)
+    }
+
+    /// The images of other processes' changes leave no room for more: all that is open travels, and a new session saves none.
+    pub(in crate::file) fn begin_without_images(&self) -> Result<()> {
+        Self::may_lock()?;
+        let _changing = self.shadow.lock();
+        let mut inner = self.inner();
+        let is_full = |session: &Session| session.imaging.is_full();
+        if self.with_session(is_full) == Some(true) {
+            self.turns.no_images.store(true, Ordering::Release);
+            self.end_session(&mut inner)?;
+        }
+        Ok(())
+    }
+
+    /// What a process has left that can't attach to the session: who can ends it. By the background.
+    pub(super) fn end_for_others(&self) -> bool {
+        let door = &self.turns.door;
+        if !(door.has_come() && door.has_unowned() && door.is_apart() && door.is_here()) {
+            return false;
+        }
+        let Some(_changing) = self.shadow.try_lock() else { return true };
+        let Some(mut inner) = self.inner.try_lock() else { return true };
+        if inner.claim.is_some() || inner.left.is_none() || !self.try_turn(&mut inner).unwrap_or(false) {
+            return false;
+        }
+        if door.has_unowned() && matches!(self.end_unowned(&mut inner), Ok(true)) {
+            self.release_claim(&mut inner);
+        } else {
+            self.give_up(&mut inner, Claim::leave);
+        }
+        false
+    }
+
+    /// Nobody has the session, and nobody has wanted it for a while: its last owner goes on, to settle it. By the background.
+    pub(super) fn look_after_unowned(&self) -> bool {
+        let door = &self.turns.door;
+        if self.state.load(Ordering::Acquire) != PLAIN || !door.has_come() || !door.has_unowned() {
+            return false;
+        }
+        let Some(mut inner) = self.inner.try_lock() else { return true };
+        let Some(left) = &inner.left else { return false };
+        let shared = left.arena.shared();
+        let is_mine = shared.generation.load(Ordering::Acquire) == left.generation.load(Ordering::Acquire) + 1;
+        if !is_mine || !door.is_here() {
+            return false;
+        }
+        let left_at = self.turns.since.load(Ordering::Relaxed);
+        if monotonic_now() < left_at + PATIENCE.tv_nsec as u64 * 30 {
+            return true;
+        }
+        if inner.claim.is_none() && self.try_turn(&mut inner).unwrap_or(false) {
+            if door.has_unowned() && matches!(self.take_session_over(&mut inner), Ok(true)) {
+                self.turns.has_turn.store(true, Ordering::Release);
+            } else {
+                self.give_up(&mut inner, Claim::leave);
+            }
+        }
+        false
+    }
+}

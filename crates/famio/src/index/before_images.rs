@@ -1,0 +1,344 @@
+//! Before-images: what bytes an open epoch's changes took the place of, each with its writer. Several processes write to one epoch,
+//! and what a process wrote goes with it if it is killed; taken back in the order of the log, from its end, its changes leave the
+//! bytes of the others.
+//!
+//! The log lies in the arena, in chunks that are used again in each epoch. An image is complete in there before the change that it
+//! belongs to begins, so a killed process never leaves a change without its image.
+
+use super::Arena;
+use super::dead::DeadArena;
+use super::door::Writer;
+use crate::error::{Error, Result};
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of a chunk, with its head.
+const CHUNK: usize = 128 << 10;
+const HEAD: usize = 64;
+/// Bytes of an image's words.
+const WORDS: usize = 48;
+/// The bytes that one image has at most.
+pub(crate) const IMAGE_MAX: usize = 32 << 10;
+/// The bytes of all images of an epoch, at most: as much as an epoch may have that processes hand to each other.
+const ALL_MAX: u64 = 256 << 20;
+/// In the word of the place: the image is of the size.
+const OF_SIZE: u64 = 1 << 63;
+
+/// The beginning of a chunk.
+#[repr(C, align(64))]
+struct Head {
+    /// The epoch whose images it has.
+    epoch: AtomicU64,
+    /// Bytes of whole images.
+    used: AtomicU64,
+    /// The next chunk; 0: none.
+    next: AtomicU64,
+}
+
+/// What was there before a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// Bytes from `offset` on: `len` were changed, and before that there were only the first ones of them, `old`.
+    Bytes { offset: u64, len: u64, old: Vec<u8> },
+    /// The file had this size.
+    Size(u64),
+}
+
+/// An image, and whose change it is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Image {
+    pub writer: Writer,
+    pub before: Before,
+}
+
+/// Where the next image goes. Of the owner's process.
+#[derive(Default)]
+pub(crate) struct Position {
+    epoch: u64,
+    chunk: u64,
+    used: usize,
+    all: u64,
+}
+
+/// The log of an arena.
+#[derive(Clone, Copy)]
+pub(crate) struct Images<'a> {
+    arena: &'a Arena,
+}
+
+impl<'a> Images<'a> {
+    pub fn of(arena: &'a Arena) -> Self {
+        Self { arena }
+    }
+
+    fn head(self, chunk: u64) -> Result<&'a Head> {
+        self.arena.at(chunk).ok_or_else(damaged)
+    }
+
+    /// Adds the image of `len` bytes at `offset` in the open `epoch`, of which `have` are there; `read` puts these where it is told.
+    /// `position` is locked meanwhile, so that images are in the order of the changes.
+    ///
+    /// # Errors
+    /// `EFBIG`: there are too many. `ENOSPC`. Those of `read`.
+    pub fn add_bytes(
+        self,
+        position: &mut Position,
+        (epoch, writer): (u64, Writer),
+        (offset, len, have): (u64, u64, usize),
+        read: impl FnOnce(*mut u8, usize) -> Result<()>,
+    ) -> Result<()> {
+        debug_assert!(have <= IMAGE_MAX);
+        let words = [writer.place.into(), writer.id, writer.tenure, offset, len, have as u64];
+        self.add(position, epoch, words, |to| read(to, have))
+    }
+
+    /// Adds the image of a size.
+    ///
+    /// # Errors
+    /// As [`add_bytes`](Self::add_bytes).
+    pub fn add_size(self, position: &mut Position, (epoch, writer): (u64, Writer), size: u64) -> Result<()> {
+        let words = [u64::from(writer.place) | OF_SIZE, writer.id, writer.tenure, size, 0, 0];
+        self.add(position, epoch, words, |_| Ok(()))
+    }
+
+    fn add(
+        self,
+        position: &mut Position,
+        epoch: u64,
+        words: [u64; WORDS / 8],
+        fill: impl FnOnce(*mut u8) -> Result<()>,
+    ) -> Result<()> {
+        let have = words[5] as usize;
+        let size = WORDS + have.next_multiple_of(8);
+        if position.epoch != epoch {
+            self.begin(position, epoch)?;
+        }
+        if position.all + size as u64 > ALL_MAX {
+            return Err(Error::new(libc::EFBIG));
+        }
+        if HEAD + position.used + size > CHUNK {
+            self.go_on(position, epoch)?;
+        }
+        let at = self.arena.bytes(position.chunk + (HEAD + position.used) as u64, size).ok_or_else(damaged)?;
+        fill(at.wrapping_add(WORDS))?;
+        for (i, word) in words.into_iter().enumerate() {
+            // SAFETY: within the chunk, in the arena's mapping, aligned to eight bytes; nobody reads it before it counts as used.
+            unsafe { at.cast::<u64>().add(i).write(word) };
+        }
+        position.used += size;
+        position.all += size as u64;
+        self.head(position.chunk)?.used.store(position.used as u64, Ordering::Release);
+        Ok(())
+    }
+
+    /// The first image of an epoch, or the first by this owner: after those that are there.
+    fn begin(self, position: &mut Position, epoch: u64) -> Result<()> {
+        let first = &self.arena.shared().first_image;
+        if first.load(Ordering::Acquire) == 0 {
+            first.store(self.arena.allocate(CHUNK)?, Ordering::Release);
+        }
+        let mut chunk = first.load(Ordering::Acquire);
+        let head = self.head(chunk)?;
+        if head.epoch.load(Ordering::Acquire) != epoch {
+            head.used.store(0, Ordering::Release);
+            head.epoch.store(epoch, Ordering::Release);
+        }
+        let mut all = 0;
+        loop {
+            let head = self.head(chunk)?;
+            let used = head.used.load(Ordering::Acquire);
+            all += used;
+            let next = head.next.load(Ordering::Acquire);
+            let goes_on = next != 0 && self.head(next)?.epoch.load(Ordering::Acquire) == epoch;
+            if !goes_on || all > ALL_MAX {
+                *position = Position { epoch, chunk, used: (used as usize).min(CHUNK - HEAD), all };
+                return Ok(());
+            }
+            chunk = next;
+        }
+    }
+
+    fn go_on(self, position: &mut Position, epoch: u64) -> Result<()> {
+        let last = self.head(position.chunk)?;
+        let mut next = last.next.load(Ordering::Acquire);
+        let is_new = next == 0;
+        if is_new {
+            next = self.arena.allocate(CHUNK)?;
+        }
+        let head = self.head(next)?;
+        head.used.store(0, Ordering::Release);
+        head.epoch.store(epoch, Ordering::Release);
+        if is_new {
+            last.next.store(next, Ordering::Release);
+        }
+        (position.chunk, position.used) = (next, 0);
+        Ok(())
+    }
+
+    /// Another session begins in this arena, whose epochs may have the same numbers: there are no images.
+    pub fn forget(self) {
+        let mut chunk = self.arena.shared().first_image.load(Ordering::Acquire);
+        for _ in 0..=ALL_MAX as usize / CHUNK {
+            let Ok(head) = self.head(chunk) else { return };
+            head.epoch.store(0, Ordering::Release);
+            chunk = head.next.load(Ordering::Acquire);
+        }
+    }
+
+    /// What was changed in `epoch`, and by whom.
+    ///
+    /// # Errors
+    /// `EIO`: they are damaged.
+    pub fn ranges(self, epoch: u64) -> Result<Vec<(Range<u64>, Writer)>> {
+        let mut ranges: Vec<(Range<u64>, Writer)> = Vec::new();
+        for Image { writer, before } in self.all(epoch)? {
+            let range = match before {
+                Before::Size(size) => size..u64::MAX,
+                Before::Bytes { offset, len, .. } => offset..offset + len,
+            };
+            match ranges.last_mut() {
+                Some((last, whose)) if *whose == writer && last.end == range.start => last.end = range.end,
+                _ => ranges.push((range, writer)),
+            }
+        }
+        Ok(ranges)
+    }
+
+    /// The images of `epoch`, in order.
+    ///
+    /// # Errors
+    /// `EIO`: they are damaged.
+    pub fn all(self, epoch: u64) -> Result<Vec<Image>> {
+        let first = self.arena.shared().first_image.load(Ordering::Acquire);
+        let read = |at: u64, to: &mut [u8]| {
+            let from = self.arena.bytes(at, to.len()).ok_or_else(damaged)?;
+            // SAFETY: in the arena's mapping; the images are not changed while they count.
+            unsafe { to.as_mut_ptr().copy_from_nonoverlapping(from, to.len()) };
+            Ok(())
+        };
+        all_of(first, epoch, read)
+    }
+}
+
+/// The images of `epoch` in the arena of a process that was killed.
+///
+/// # Errors
+/// `EIO`: they are damaged.
+pub(crate) fn images_of_dead(arena: &DeadArena, epoch: u64) -> Result<Vec<Image>> {
+    all_of(arena.shared().first_image.load(Ordering::Relaxed), epoch, |at, to| arena.read(at, to))
+}
+
+/// `read` gives bytes of the arena. All that they say is checked before it is used.
+fn all_of(first: u64, epoch: u64, read: impl Fn(u64, &mut [u8]) -> Result<()>) -> Result<Vec<Image>> {
+    let (mut chunk, mut left, mut images) = (first, ALL_MAX, Vec::new());
+    let mut bytes = vec![0; CHUNK];
+    while chunk != 0 {
+        read(chunk, &mut bytes[..HEAD])?;
+        let word = |bytes: &[u8], i: usize| u64::from_ne_bytes(core::array::from_fn(|at| bytes[i * 8 + at]));
+        let [its, used, next] = [0, 1, 2].map(|i| word(&bytes, i));
+        if its != epoch {
+            break;
+        }
+        let used = usize::try_from(used).ok().filter(|&used| used <= CHUNK - HEAD).ok_or_else(damaged)?;
+        left = left.checked_sub(CHUNK as u64).ok_or_else(damaged)?;
+        read(chunk + HEAD as u64, &mut bytes[..used])?;
+        let mut at = 0;
+        while at < used {
+            let words = bytes.get(at..at + WORDS).filter(|_| at + WORDS <= used).ok_or_else(damaged)?;
+            let [place, id, tenure, offset, len, have] = core::array::from_fn(|i| word(words, i));
+            let end = usize::try_from(have).ok().and_then(|have| (at + WORDS).checked_add(have));
+            let end = end.filter(|&end| end <= used).ok_or_else(damaged)?;
+            let writer = Writer { place: (place & !OF_SIZE) as u32, id, tenure };
+            let before = if place & OF_SIZE != 0 {
+                Before::Size(offset)
+            } else if have <= len && len <= i64::MAX as u64 && offset <= i64::MAX as u64 {
+                Before::Bytes { offset, len, old: bytes[at + WORDS..end].to_vec() }
+            } else {
+                return Err(damaged());
+            };
+            images.push(Image { writer, before });
+            at = end.next_multiple_of(8);
+        }
+        chunk = next;
+    }
+    Ok(images)
+}
+
+fn damaged() -> Error {
+    Error::with(libc::EIO, "the shared index is damaged: before-images")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Writer = Writer { place: 1, id: 5, tenure: 3 };
+    const B: Writer = Writer { place: 63, id: 6, tenure: 1 };
+
+    fn put(images: Images<'_>, position: &mut Position, epoch: u64, writer: Writer, offset: u64, len: u64, old: &[u8]) {
+        let read = |to: *mut u8, len: usize| {
+            // SAFETY: room for so many bytes.
+            unsafe { to.copy_from_nonoverlapping(old.as_ptr(), len) };
+            Ok(())
+        };
+        images.add_bytes(position, (epoch, writer), (offset, len, old.len()), read).unwrap();
+    }
+
+    fn bytes(writer: Writer, offset: u64, len: u64, old: &[u8]) -> Image {
+        Image { writer, before: Before::Bytes { offset, len, old: old.to_vec() } }
+    }
+
+    #[test]
+    fn come_back_in_order_over_chunks_and_owners_and_go_with_their_epoch() {
+        let arena = Arena::for_test();
+        let images = Images::of(&arena);
+        let (mut first, mut second) = (Position::default(), Position::default());
+        let mut expected = Vec::new();
+        for i in 0..40u64 {
+            let (position, writer) = if i % 3 == 0 { (&mut second, B) } else { (&mut first, A) };
+            *position = Position::default(); // the other has written meanwhile
+            let old = vec![i as u8; 9000 + i as usize];
+            put(images, position, 7, writer, i * 4096, 10_000, &old);
+            expected.push(bytes(writer, i * 4096, 10_000, &old));
+        }
+        first = Position::default();
+        images.add_size(&mut first, (7, A), 99).unwrap();
+        expected.push(Image { writer: A, before: Before::Size(99) });
+        first = Position::default();
+        assert_eq!(images.all(7).unwrap(), expected);
+        assert!(images.all(6).unwrap().is_empty() && images.all(8).unwrap().is_empty());
+        put(images, &mut first, 8, A, 0, 5, b"old");
+        assert_eq!(images.all(8).unwrap(), [bytes(A, 0, 5, b"old")]);
+        assert!(images.all(7).unwrap().is_empty());
+    }
+
+    #[test]
+    fn too_many_are_refused() {
+        let arena = Arena::for_test();
+        let (images, mut position) = (Images::of(&arena), Position { all: ALL_MAX, ..Position::default() });
+        put(images, &mut position, 3, A, 0, 3, b"abc");
+        position.all = ALL_MAX - 10;
+        let refused = images.add_size(&mut position, (3, A), 1).unwrap_err();
+        assert_eq!(refused.errno(), libc::EFBIG);
+        assert_eq!(images.all(3).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn words_of_others_lead_nowhere() {
+        let arena = Arena::for_test();
+        let (images, mut position) = (Images::of(&arena), Position::default());
+        put(images, &mut position, 3, A, 4096, 3, b"abc");
+        let chunk = arena.shared().first_image.load(Ordering::Relaxed);
+        let head = images.head(chunk).unwrap();
+        for used in [1, WORDS as u64 + 1, CHUNK as u64, u64::MAX] {
+            head.used.store(used, Ordering::Relaxed);
+            assert_eq!(images.all(3).unwrap_err().errno(), libc::EIO, "{used}");
+        }
+        head.used.store(WORDS as u64 + 8, Ordering::Relaxed);
+        assert_eq!(images.all(3).unwrap().len(), 1);
+        head.next.store(chunk, Ordering::Relaxed); // in a circle
+        assert_eq!(images.all(3).unwrap_err().errno(), libc::EIO);
+        head.next.store(u64::MAX - 63, Ordering::Relaxed);
+        assert_eq!(images.all(3).unwrap_err().errno(), libc::EIO);
+    }
+}
