@@ -38,6 +38,8 @@ pub struct AtomicFile {
     pub(super) state: AtomicU8,
     /// Whether there is a shadow.
     pub(super) shadowed: AtomicBool,
+    /// Whether other processes may want to own the session: to be looked at after each change.
+    pub(super) is_wanted: AtomicBool,
     pub(super) device: u64,
     pub(super) inode: u64,
     pub(super) fds: Descriptors,
@@ -135,6 +137,7 @@ impl AtomicFile {
             lease: Lease::default(),
             shadow: Slot::default(),
             shadowed: AtomicBool::new(false),
+            is_wanted: AtomicBool::new(false),
             keeper: Mutex::default(),
             turns: Turns::new(Door::new()),
             untold: AtomicI32::new(0),

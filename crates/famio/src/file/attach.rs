@@ -2,7 +2,7 @@
 
 use super::Descriptors;
 use super::home::Home;
-use super::images::Imaging;
+use super::images::{Imaging, Others};
 use super::inplace::InPlace;
 use super::session::Session;
 use super::sync::next_epoch;
@@ -64,14 +64,14 @@ pub(super) fn check(fds: &Descriptors, settings: &Settings) -> Result<()> {
 }
 
 /// Attaches a file that has no journal. `arena`: of an earlier session of this process. `travels`: an epoch is taken up, perhaps only to be
-/// committed; else the program is about to write. `door`: where this file's processes meet. `saves_images`: of what is changed beside other processes.
+/// committed; else the program is about to write. `door`: where this file's processes meet. `others`: what others have changed. `saves_images`: of what is changed beside other processes.
 pub(super) fn attach(
     fds: &Descriptors,
     claim: &Claim,
     settings: &Settings,
     arena: Option<Arc<Arena>>,
     travels: bool,
-    door: &Arc<Door>,
+    (door, others): (&Arc<Door>, &Others),
     saves_images: bool,
 ) -> Result<Session> {
     if !fds.has_writable() {
@@ -128,7 +128,7 @@ pub(super) fn attach(
         generation: AtomicU64::new(generation),
         arena_number: door.arena(),
         opened: AtomicU64::new(0),
-        imaging: Imaging::new(door.clone()),
+        imaging: Imaging::new(door.clone(), others.clone()),
         choice: settings.policy,
         keeps: settings.on_kill == OnKill::Keep,
         gathered: Default::default(),
@@ -147,7 +147,7 @@ pub(super) fn join(
     arena_number: u64,
     opened: AtomicU64,
     journal: u64,
-    door: &Arc<Door>,
+    (door, others): (&Arc<Door>, &Others),
 ) -> Result<Session> {
     let file = fds.with(true, |fd| detect(fd, settings))?;
     let medium = medium(file.domain, file.eadr);
@@ -175,7 +175,7 @@ pub(super) fn join(
         generation: AtomicU64::new(0),
         arena_number,
         opened,
-        imaging: Imaging::new(door.clone()),
+        imaging: Imaging::new(door.clone(), others.clone()),
         choice: settings.policy,
         keeps: false,
         gathered: Default::default(),

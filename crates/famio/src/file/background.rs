@@ -266,7 +266,8 @@ fn look_at_file(
             Ok(left) => break left,
         }
     };
-    if rings || left == Left::ForLater {
+    let is_unowned = file.look_after_unowned();
+    if rings || is_unowned || left == Left::ForLater {
         waiting.push(known.clone());
     }
 }

@@ -6,8 +6,12 @@ use super::session::Session;
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, Door, IMAGE_MAX, Images, Position, Writer, also, images};
 use crate::thread::Mutex;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+
+/// What other processes have changed in an open epoch, and may still take back by dying.
+pub(super) type Others = Arc<Mutex<Vec<(Range<u64>, Writer)>>>;
 
 /// A file that is cut by more than this does not have what goes saved.
 const CUT_MAX: u64 = 1 << 20;
@@ -16,6 +20,7 @@ const CUT_MAX: u64 = 1 << 20;
 pub(super) struct Imaging {
     /// Tells who this process is.
     door: Arc<Door>,
+    others: Others,
     /// Where the next image goes. Locked while one is added, so that images are in the order in which changes read what they replace.
     position: Mutex<Position>,
     /// Not this process, but this one's changes are being made: of an epoch that is taken up.
@@ -25,9 +30,18 @@ pub(super) struct Imaging {
 }
 
 impl Imaging {
-    pub fn new(door: Arc<Door>) -> Self {
+    pub fn new(door: Arc<Door>, others: Others) -> Self {
         let (position, in_place_of) = (Mutex::default(), Mutex::new(None));
-        Self { door, position, in_place_of, is_full: AtomicBool::new(false) }
+        Self { door, others, position, in_place_of, is_full: AtomicBool::new(false) }
+    }
+
+    /// This process is about to change `range`: of whomever that was, it is not taken back any more. Before the change: whoever dies
+    /// between the two has its bytes kept, and never those of this process taken for its own.
+    pub fn end_tenures(&self, range: &Range<u64>) {
+        let touches = |there: &Range<u64>| there.start < range.end.max(range.start + 1) && range.start < there.end;
+        let others = self.others.lock();
+        let written_over = others.iter().filter(|(there, _)| touches(there));
+        written_over.for_each(|&(_, writer)| self.door.end_tenure_of(writer));
     }
 
     /// Changes are made in the place of this writer, by the one thread that is in the session; `None`: of this process again.
@@ -60,7 +74,7 @@ impl Session {
     #[cold]
     pub(super) fn save_images(&self, cx: Context<'_>, offset: u64, len: u64) -> Result<()> {
         let size = cx.shared().size();
-        self.saving(cx, |position, by| {
+        self.saving(cx, &(offset..offset + len), |position, by| {
             if offset + len > size {
                 Images::of(cx.arena).add_size(position, by, size)?;
             }
@@ -75,7 +89,7 @@ impl Session {
     #[cold]
     pub(super) fn save_images_of_size(&self, cx: Context<'_>, size: u64) -> Result<()> {
         let old = cx.shared().size();
-        self.saving(cx, |position, by| {
+        self.saving(cx, &(size.min(old)..u64::MAX), |position, by| {
             if size < old {
                 if old - size > CUT_MAX {
                     return Err(Error::new(libc::EFBIG));
@@ -86,9 +100,17 @@ impl Session {
         })
     }
 
-    fn saving(&self, cx: Context<'_>, save: impl FnOnce(&mut Position, (u64, Writer)) -> Result<()>) -> Result<()> {
+    fn saving(
+        &self,
+        cx: Context<'_>,
+        range: &Range<u64>,
+        save: impl FnOnce(&mut Position, (u64, Writer)) -> Result<()>,
+    ) -> Result<()> {
         let shared = cx.shared();
         let imaging = &self.imaging;
+        if shared.also.load(Ordering::Acquire) & also::OTHERS != 0 {
+            imaging.end_tenures(range);
+        }
         let mut position = imaging.position.lock();
         let writer = imaging.in_place_of.lock().unwrap_or_else(|| imaging.door.me());
         match save(&mut position, (shared.committed() + 1, writer)) {

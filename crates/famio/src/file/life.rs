@@ -129,7 +129,7 @@ impl AtomicFile {
             self.be_seen();
             self.turns.door.begin_session();
             let travels = self.turns.is_travelling();
-            let door = &self.turns.door;
+            let door = (&self.turns.door, &self.turns.others);
             let saves_images = !self.turns.no_images.swap(false, Ordering::AcqRel);
             let attach = || {
                 let arena = inner.arena.clone();

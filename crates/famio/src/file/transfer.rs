@@ -32,7 +32,13 @@ impl AtomicFile {
             match self.session_for_write() {
                 Ok(None) => return kernel(),
                 Ok(Some(session)) => match work(&session) {
-                    Ok(done) => return Ok(done),
+                    Ok(done) => {
+                        if self.is_wanted.load(Ordering::Relaxed) {
+                            drop(session);
+                            self.leave_if_wanted();
+                        }
+                        return Ok(done);
+                    }
                     Err(e) if e.errno() == libc::ESTALE && session.imaging.is_full() => {
                         drop(session);
                         self.begin_without_images()?;
@@ -322,6 +328,15 @@ impl AtomicFile {
     /// # Errors
     /// `EIO`: the flush failed; nothing of the epoch is durable, no more writes are taken.
     pub fn sync(&self) -> Result<()> {
+        let synced = self.sync_all();
+        if self.is_wanted.load(Ordering::Relaxed) {
+            self.leave_if_wanted();
+        }
+        synced
+    }
+
+    /// As [`sync`](Self::sync); if other processes use the file, too, this one owns the session afterwards.
+    pub(super) fn sync_all(&self) -> Result<()> {
         if self.state.load(Ordering::Acquire) == PLAIN {
             self.look()?;
             self.join_shadow()?; // others may have stored there

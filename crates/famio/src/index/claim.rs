@@ -36,9 +36,10 @@ impl Claim {
         Ok(Self::new(control, exclusive))
     }
 
-    /// Takes the claim for writing, if nobody has it. Of a process that is at the door: there may be a session that is unowned.
+    /// Takes the claim for writing, if nobody has it. By a process that is at the door: there may be a session that is
+    /// unowned. It [says who it is](super::Door::set_claimant) by itself.
     pub fn try_take(control: Arc<Control>) -> Result<Option<Self>> {
-        Ok(control.lock_claim(Lock::Exclusive, false)?.then(|| Self::new(control, true)))
+        Ok(control.lock_claim(Lock::Exclusive, false)?.then_some(Self { control, exclusive: true }))
     }
 
     fn new(control: Arc<Control>, exclusive: bool) -> Self {
@@ -136,9 +137,6 @@ impl Claim {
     /// Gives the claim up and leaves the arena, if there is one: it knows what a recovery that was refused has to know when
     /// it is tried again.
     pub fn leave(self) {
-        if self.exclusive {
-            self.control.set_claimant(0);
-        }
         self.control.unlock_claim();
     }
 

@@ -59,6 +59,9 @@ pub(super) unsafe fn fcntl_lock(fd: RawFd, handle: &Description, command: i32, a
     }
     // SAFETY: our copy, to which an answer may be written.
     let result = unsafe { raw!(SYS_fcntl, fd, command, &raw mut lock) };
+    if result == 0 && !asks && kind == libc::F_UNLCK {
+        has_unlocked(handle);
+    }
     if result == 0 && !asks && kind != libc::F_UNLCK {
         has_locked(handle, (kind == libc::F_WRLCK).then_some(of));
     }
@@ -115,6 +118,13 @@ fn has_locked(handle: &Description, for_writing: Option<LockOf>) {
     }
 }
 
+/// Who waited for the lock may be about to change the file.
+fn has_unlocked(handle: &Description) {
+    if is_meant(handle) {
+        handle.file().has_unlocked();
+    }
+}
+
 fn is_meant(handle: &Description) -> bool {
     handle.is_ours() && !handle.is_handed_back() && super::lock::not_reentered().is_ok()
 }
@@ -130,6 +140,12 @@ pub fn flock(fd: RawFd, how: i32) -> Ret {
     }
     // SAFETY: no memory is passed.
     let result = unsafe { raw!(SYS_flock, fd, how) };
+    if result == 0
+        && kind == libc::LOCK_UN
+        && let Some(handle) = &handle
+    {
+        has_unlocked(handle);
+    }
     if result == 0
         && kind != libc::LOCK_UN
         && let Some(handle) = &handle

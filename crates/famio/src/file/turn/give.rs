@@ -45,7 +45,6 @@ impl AtomicFile {
         let ended = if ![PLAIN, ATTACHED].contains(&state) || inner.kept.is_some() || is_mapped {
             Err(Error::new(libc::EBUSY))
         } else if self.hand_session_over(inner).unwrap_or(false) {
-            door.count_hand_over();
             return Ok(());
         } else {
             self.end_session(inner)
@@ -196,7 +195,7 @@ impl AtomicFile {
     /// Commits, settles and closes the journal clean; what travels, too.
     pub(in crate::file) fn commit_all(&self) -> Result<()> {
         if self.turns.is_disturbed() && self.fds.has_writable() && !self.is_demoted() {
-            self.sync()?;
+            self.sync_all()?;
         }
         if self.state.load(Ordering::Acquire) == PLAIN {
             self.join_shadow()?; // others may have stored there

@@ -17,6 +17,9 @@ use crate::sys::monotonic_now;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
+/// Calls after each of which a process leaves the session that it had from another one: as long as they change it in turn, none of them
+/// waits for another that does nothing at the moment.
+const CALLS_IN_TURN: u32 = 16;
 /// Words that a first hand-over finds room for.
 const ROOM: usize = 1024;
 
@@ -109,7 +112,6 @@ impl AtomicFile {
             || door.is_apart()
             || self.shadow.get().is_some()
             || door.shadow().is_some()
-            || self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_nlink == 0))?
         {
             return Ok(false);
         }
@@ -124,6 +126,8 @@ impl AtomicFile {
         inner.left = inner.session.take();
         self.state.store(PLAIN, Ordering::Release);
         self.turns.forget_whose();
+        self.watch_for_others();
+        door.count_hand_over();
         door.set_unowned(true);
         self.turns.ended_in.store(monotonic_now() - begun, Ordering::Relaxed);
         self.give_up(inner, Claim::leave);
@@ -143,6 +147,14 @@ impl AtomicFile {
                 && session.opened.load(Ordering::Acquire) == shared.open.load(Ordering::Acquire)
                 && session.engine.journal().file().identity().1 == shared.journal_file.load(Ordering::Acquire)
         };
+        let is_own = |session: &Session| {
+            let shared = session.arena.shared();
+            shared.generation.load(Ordering::Acquire) == session.generation.load(Ordering::Acquire) + 1
+        };
+        if !left.as_ref().is_some_and(|left| is_that(left) && is_own(left)) {
+            self.turns.calls_in_turn.store(CALLS_IN_TURN, Ordering::Relaxed);
+        }
+        self.watch_for_others();
         let session = match left {
             Some(left) if is_that(&left) => left.arena.catch_up().map(|()| left),
             left => {
@@ -173,7 +185,6 @@ impl AtomicFile {
         inner.old.retain_mut(|old| !old.is_left());
         self.state.store(ATTACHED, Ordering::Release);
         self.turns.began(begun);
-        crate::file::background::start();
         Ok(true)
     }
 
@@ -208,7 +219,7 @@ impl AtomicFile {
         }
         let opened = AtomicU64::new(shared.open.load(Ordering::Acquire));
         let journal = shared.journal_file.load(Ordering::Acquire);
-        attach::join(&self.fds, &self.settings, arena, number, opened, journal, &self.turns.door)
+        attach::join(&self.fds, &self.settings, arena, number, opened, journal, (&self.turns.door, &self.turns.others))
     }
 
     /// With the claim, and a session that is unowned: it ends, and what is not committed travels.
@@ -234,6 +245,35 @@ impl AtomicFile {
         Ok(())
     }
 
+    /// From now on the background waits for other processes that ask for the session, and for their deaths, whoever owns it.
+    fn watch_for_others(&self) {
+        if !self.is_wanted.swap(true, Ordering::AcqRel) {
+            crate::file::background::look();
+        }
+    }
+
+    /// After a change: leaves the session to the process that has asked for it, or that is likely to.
+    #[cold]
+    pub(in crate::file) fn leave_if_wanted(&self) {
+        let turns = &self.turns;
+        if !turns.has_turn.load(Ordering::Acquire) || self.is_in_section() || Self::may_lock().is_err() {
+            return;
+        }
+        let in_turn = turns.calls_in_turn.load(Ordering::Relaxed);
+        if in_turn == 0 && !(turns.is_asked() && turns.was_long_enough()) {
+            return;
+        }
+        if self.shadow.get().is_some() || !turns.door.may_have_other_writers() {
+            return;
+        }
+        if let Some(mut inner) = self.inner.try_lock()
+            && inner.claim.is_some()
+        {
+            turns.calls_in_turn.store(in_turn.saturating_sub(1), Ordering::Relaxed);
+            let _ = self.hand_session_over(&mut inner); // where it can't, the background does what is to be done
+        }
+    }
+
     /// What a process has left that can't attach to the session: who can ends it. By the background.
     pub(super) fn end_for_others(&self) -> bool {
         let door = &self.turns.door;
@@ -253,8 +293,9 @@ impl AtomicFile {
         false
     }
 
-    /// Nobody has the session, and nobody has wanted it for a while: its last owner goes on, to settle it. By the background.
-    pub(super) fn look_after_unowned(&self) -> bool {
+    /// Nobody has the session, and nobody has wanted it for a while: its last owner goes on, to settle it. By the background. Whether
+    /// it is to be looked at again in a while.
+    pub(in crate::file) fn look_after_unowned(&self) -> bool {
         let door = &self.turns.door;
         if self.state.load(Ordering::Acquire) != PLAIN || !door.has_come() || !door.has_unowned() {
             return false;

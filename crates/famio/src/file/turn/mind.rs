@@ -1,7 +1,6 @@
 //! What the background sees to at a file's door: a turn that somebody wants, maps that have to follow, and what one who died has
 //! left. Nobody calls it: it tries, and looks again where somebody else is about something.
 
-use super::{LONGEST, SHORTEST};
 use crate::error::Result;
 use crate::file::atomic::{ATTACHED, AtomicFile, PLAIN};
 use crate::file::background::Watched;
@@ -20,7 +19,7 @@ impl AtomicFile {
     pub(in crate::file) fn mind_door(&self) -> bool {
         self.turns.leave_session();
         self.mind_companions();
-        let unowned = self.end_for_others() || self.look_after_unowned();
+        let unowned = self.end_for_others();
         let dead = self.mind_orphan() || self.mind_dead() || unowned;
         self.mind_maps() || self.answer_bell() || dead
     }
@@ -132,13 +131,16 @@ impl AtomicFile {
     }
 
     fn answer_bell(&self) -> bool {
-        let rung = self.turns.door.bell().load(Ordering::SeqCst) != self.turns.heard.load(Ordering::Relaxed);
-        if !rung || !self.turns.has_turn.load(Ordering::Acquire) {
+        if !self.turns.is_asked() {
             return false;
         }
-        let spent = self.turns.began_in.load(Ordering::Relaxed) + self.turns.ended_in.load(Ordering::Relaxed);
-        let until = self.turns.since.load(Ordering::Relaxed) + spent.clamp(SHORTEST, LONGEST);
-        if monotonic_now() < until {
+        if !self.turns.has_turn.load(Ordering::Acquire) {
+            // Another one is asked. What can't be done by that is seen to by `end_for_others`.
+            let bell = self.turns.door.bell().load(Ordering::SeqCst);
+            self.turns.heard.store(bell, Ordering::Relaxed);
+            return false;
+        }
+        if !self.turns.was_long_enough() {
             return true;
         }
         let _ = self.take_last_stores(); // else they keep the turn
@@ -155,15 +157,18 @@ impl AtomicFile {
         let door = &self.turns.door;
         let is_shown = self.is_shown();
         let mut watched = true;
-        if self.turns.has_turn.load(Ordering::Acquire) {
+        if self.turns.has_turn.load(Ordering::Acquire) || self.is_wanted.load(Ordering::Acquire) && door.is_here() {
             on.words.push(Word::shared(door.bell(), self.turns.heard.load(Ordering::Relaxed)));
+            if self.is_wanted.load(Ordering::Acquire) {
+                // The owner changes all the time: any of them may be the one that dies.
+                door.watch_others(&mut on.holders);
+                let known = self.turns.left_to_others.load(Ordering::Relaxed);
+                watched = !(door.is_orphaned() && door.state() != known);
+            }
             if is_shown {
                 door.watch_given(&mut on.words);
             }
         } else if door.has_come() && !self.is_disowned() {
-            if door.has_unowned() && door.is_apart() {
-                on.words.push(Word::shared(door.bell(), self.turns.heard.load(Ordering::Relaxed)));
-            }
             watched = door.watch(&mut on.words, &mut on.holders, self.turns.left_to_others.load(Ordering::Relaxed));
             watched &= !self.are_maps_waited_for(); // looked at after what tells of it
         }

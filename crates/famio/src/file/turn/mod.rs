@@ -20,11 +20,11 @@ mod tenure;
 mod travel;
 mod unattached;
 
+use super::images::Others;
 use super::{Descriptors, shared_memory};
 use crate::error::{Error, Result};
-use crate::index::{Door, MOVED, SESSION, Shared, Sort, TRAVELS, Writer, also};
+use crate::index::{Door, MOVED, SESSION, Shared, Sort, TRAVELS, also};
 use crate::sys::monotonic_now;
-use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 pub(crate) use leftover::commit_leftover;
 pub(crate) use place::regain_places;
@@ -41,9 +41,8 @@ const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 const UNANSWERED: u32 = 100;
 /// Looks before a wait is given up: about a minute.
 const LOOKS: u32 = 6000;
-/// A turn lasts so long, in nanoseconds, though somebody rings: a few calls are to come of it. And as long as it took to begin
-/// and to end the last one, up to the longest: on a disk that is a few syncs.
-const SHORTEST: u64 = 1_000_000;
+/// A turn lasts as long, though somebody rings, as it took to begin and to end the last one, up to the longest: where the session is
+/// handed over some microseconds, where it ends a few syncs of the disk.
 const LONGEST: u64 = 50_000_000;
 
 /// What a process keeps of its turns.
@@ -69,7 +68,7 @@ pub(super) struct Turns {
     kept: AtomicU32,
     /// Maps of the kernel's file that are being made.
     mapping: AtomicU32,
-    others: crate::thread::Mutex<Vec<(Range<u64>, Writer)>>,
+    pub others: Others,
     /// The kinds of locks for writing that this process may have on the file ([`LockOf`]).
     locked: AtomicU32,
     /// A lock was given up since the session's open epoch began, and what was written until then is still here.
@@ -79,6 +78,8 @@ pub(super) struct Turns {
     joined: crate::thread::Mutex<Option<Arc<joined::Joined>>>,
     /// The number of an arena that could not be joined.
     unjoined: AtomicU64,
+    /// Calls after each of which the session is left to its next owner: processes change it in turn.
+    pub calls_in_turn: AtomicU32,
     /// The next session saves no before-images: those of the last one had no room.
     pub no_images: AtomicBool,
     /// What a killed process left has stayed, and this process has seen to it.
@@ -101,12 +102,13 @@ impl Turns {
             minding: AtomicU64::new(0),
             kept: AtomicU32::new(0),
             mapping: AtomicU32::new(0),
-            others: crate::thread::Mutex::default(),
+            others: Others::default(),
             locked: AtomicU32::new(0),
             has_released: AtomicBool::new(false),
             unattached: Unattached::default(),
             joined: crate::thread::Mutex::default(),
             unjoined: AtomicU64::new(0),
+            calls_in_turn: AtomicU32::new(0),
             no_images: AtomicBool::new(false),
             has_kept: AtomicBool::new(false),
         }
@@ -182,6 +184,18 @@ impl Turns {
     #[inline]
     pub fn has_foreign(&self) -> bool {
         self.foreign.load(Ordering::Relaxed)
+    }
+
+    /// Whether another process has asked for the turn since this one took it.
+    #[inline]
+    pub fn is_asked(&self) -> bool {
+        self.door.bell().load(Ordering::SeqCst) != self.heard.load(Ordering::Relaxed)
+    }
+
+    /// Whether this process has had the turn for so long that another one may have it.
+    fn was_long_enough(&self) -> bool {
+        let spent = self.began_in.load(Ordering::Relaxed) + self.ended_in.load(Ordering::Relaxed);
+        monotonic_now() >= self.since.load(Ordering::Relaxed) + spent.min(LONGEST)
     }
 
     /// The session that was begun at `begun` is there.

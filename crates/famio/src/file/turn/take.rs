@@ -8,7 +8,7 @@ use crate::file::atomic::{AtomicFile, Inner};
 use crate::file::privileges::keeping_bits;
 use crate::file::session::Session;
 use crate::file::{UserBuf, shadow};
-use crate::index::{Claim, LIVES, RELEASED, SESSION, Standing, TRAVELS, Writer, also};
+use crate::index::{Claim, LIVES, MOVED, RELEASED, SESSION, Standing, TRAVELS, Writer, also};
 use crate::journal::{control, path_of};
 use crate::recovery;
 use crate::settings::OnKill;
@@ -16,6 +16,9 @@ use crate::sys::{monotonic_now, open_again};
 use core::sync::atomic::Ordering;
 use rustix::fs::OFlags;
 use std::os::fd::{AsFd, BorrowedFd};
+
+/// Looks whether the owner leaves the session at the end of its call, before it is asked for it.
+const MOMENTS: u32 = 10;
 
 impl AtomicFile {
     /// Takes the file's turn, if this process does not have it: waits for who has it. The file is as it was committed last
@@ -33,28 +36,25 @@ impl AtomicFile {
         self.wait_for_turn(inner, self.settings.on_kill != OnKill::Keep)
     }
 
-    /// If there is a session without an owner, and nobody else is about to own it: it is this process's from now on. Whether it is.
+    /// If other processes have a session that this one has owned before: it is this process's from now on. Whether it is.
     pub(in crate::file) fn take_unowned(&self, inner: &mut Inner) -> Result<bool> {
         let door = &self.turns.door;
-        if inner.left.is_none() || inner.claim.is_some() || !door.has_unowned() || door.is_apart() {
+        if inner.left.is_none() || inner.claim.is_some() || door.is_apart() || !door.is_here() {
             return Ok(false);
         }
-        if !self.try_turn(inner)? {
+        if door.state() & (SESSION | MOVED) != SESSION {
             return Ok(false);
         }
-        if door.has_unowned() && self.take_session_over(inner)? {
-            self.has_taken_turn();
-            return Ok(true);
-        }
-        self.give_up(inner, Claim::leave);
-        Ok(false)
+        self.take_turn_or_session(inner)
     }
 
     fn has_taken_turn(&self) {
         self.turns.heard.store(self.turns.door.bell().load(Ordering::SeqCst), Ordering::Relaxed);
         self.turns.since.store(monotonic_now(), Ordering::Relaxed);
         self.turns.has_turn.store(true, Ordering::Release);
-        crate::file::background::start();
+        if !self.is_wanted.load(Ordering::Acquire) {
+            crate::file::background::start(); // it waits for the bell only from now on
+        }
     }
 
     fn wait_for_turn(&self, inner: &mut Inner, may_take_session: bool) -> Result<bool> {
@@ -64,7 +64,8 @@ impl AtomicFile {
         let door = &self.turns.door;
         self.arrive()?;
         let asked = door.given();
-        for look in 0.. {
+        let (mut look, mut moments) = (0, 0);
+        loop {
             let given = door.given();
             if self.try_turn(inner)? {
                 if !door.has_unowned() {
@@ -86,11 +87,18 @@ impl AtomicFile {
                     }
                 }
             }
+            // An owner that changes the file in turn with this process leaves the session as its call ends.
+            if moments < MOMENTS && door.state() & SESSION != 0 && inner.left.is_some() {
+                moments += 1;
+                rustix::thread::sched_yield();
+                continue;
+            }
             if look == LOOKS || self.turns.is_refused(asked, look) {
                 return Err(self.in_use());
             }
             door.ring();
             door.wait(given, PATIENCE);
+            look += 1;
         }
         self.has_taken_turn();
         self.catch_up(inner)?;
@@ -176,6 +184,9 @@ impl AtomicFile {
         let control = self.turns.door.control().ok_or(Error::new(libc::EBUSY))?;
         inner.claim = Claim::try_take(control)?;
         if inner.claim.is_some() {
+            self.turns.door.set_claimant();
+        }
+        if inner.claim.is_some() {
             inner.arena = None; // that of an earlier claim
         }
         Ok(inner.claim.is_some())
@@ -240,7 +251,7 @@ impl AtomicFile {
             }
             if !is_kept {
                 keeps |= self.keep_leftover(claim)?; // before the file goes back
-                if !keeps && !is_whole {
+                if !keeps && !is_whole && !door.were_all_killed() {
                     self.keep_of_living(claim, commits)?;
                 }
             }

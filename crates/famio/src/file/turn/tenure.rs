@@ -68,6 +68,13 @@ impl AtomicFile {
         Ok(())
     }
 
+    /// A lock was given up: who waited for it is likely to change the file.
+    pub fn has_unlocked(&self) {
+        if self.is_wanted.load(Ordering::Relaxed) {
+            self.leave_if_wanted();
+        }
+    }
+
     /// Nobody else is there, or it could not be given: whoever comes later finds what was written until now as others would have
     /// found it.
     fn release_writes(&self) {

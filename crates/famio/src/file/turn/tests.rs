@@ -43,7 +43,10 @@ fn writes_are_alone_again_once_what_others_wrote_is_committed() {
     mine.sync().unwrap();
     assert_eq!(also.swap(0, Ordering::Relaxed), also::SHADOW);
     assert_eq!((alone().unwrap(), mine.turns.has_foreign()), (5, false));
-    assert_eq!((session().generation.load(Ordering::Relaxed), other.state() & (SESSION | TRAVELS)), (generation, SESSION));
+    assert_eq!(
+        (session().generation.load(Ordering::Relaxed), other.state() & (SESSION | TRAVELS)),
+        (generation, SESSION)
+    );
 
     assert!(other.leave());
     mine.remove_descriptor(file.as_raw_fd()).unwrap();

@@ -171,6 +171,7 @@ impl Door {
             page.places.store(0, Ordering::Relaxed);
             page.stuck.store(0, Ordering::Relaxed);
             page.apart.store(0, Ordering::Relaxed);
+            page.all_killed.store(left.into(), Ordering::Relaxed);
             page.shm.store(shm, Ordering::Release);
             page.magic.store(MAGIC, Ordering::Release);
         }
@@ -222,6 +223,17 @@ impl Door {
         Ok(crate::sys::internal::open(CWD, &*self.path(number, "arena"), flags, Mode::empty())?)
     }
 
+    /// This process has the claim, for messages.
+    pub fn set_claimant(&self) {
+        let me = rustix::process::getpid().as_raw_nonzero().get() as u64;
+        self.page().claimant.store(me, Ordering::Relaxed);
+    }
+
+    /// Whether all processes of the last session were killed: what they had not committed is nobody's.
+    pub fn were_all_killed(&self) -> bool {
+        self.page().all_killed.load(Ordering::Acquire) != 0
+    }
+
     /// This process can't attach to sessions of others here: they are to be ended when the owner changes.
     pub fn set_apart(&self) {
         self.page().apart.store(1, Ordering::Release);
@@ -247,6 +259,7 @@ impl Door {
     pub fn set_session(&self, there: bool) {
         let holder = if there { self.place.load(Ordering::Acquire) + 1 } else { 0 };
         self.page().holder.store(holder, Ordering::Release);
+        self.page().all_killed.store(0, Ordering::Release);
         self.change(SESSION | UNOWNED, if there { SESSION } else { 0 });
         self.give(); // who watches is to watch this process, and who reads looks anew
     }

@@ -71,6 +71,9 @@ pub(crate) struct Page {
     pub(super) read_along: AtomicU32,
     /// 1: a process is, or was, here that can't attach to a session of others: sessions are ended when the owner changes.
     pub(super) apart: AtomicU32,
+    /// 1: all processes of the last session were killed, and what they had not committed is gone with them.
+    pub(super) all_killed: AtomicU32,
+    spare: AtomicU32,
     /// The number of the shared shadow's file; without [`SHADOW`] one that is being made, and is to go if that came to no end.
     pub(in crate::index) shadow: AtomicU64,
     /// Bytes of the file that the shared shadow has.
