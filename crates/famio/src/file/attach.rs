@@ -123,7 +123,7 @@ pub(super) fn attach(
         arena,
         home,
         engine,
-        me: 0,
+        me: door.place(),
         may_be_alone: AtomicBool::new(is_alone && crate::index::alone::prepare_process()),
         generation: AtomicU64::new(generation),
         arena_number: door.arena(),
@@ -170,7 +170,7 @@ pub(super) fn join(
         arena,
         home,
         engine,
-        me: 0,
+        me: door.place(),
         may_be_alone: AtomicBool::new(false),
         generation: AtomicU64::new(0),
         arena_number,
@@ -207,7 +207,6 @@ fn leave_hints(fd: BorrowedFd<'_>, shared: &Shared, settings: &Settings) -> Resu
 fn prepare(shared: &Shared, fds: &Descriptors, settings: &Settings) -> Result<u64> {
     let size = fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64))?;
     let generation = shared.generation.fetch_add(1, Ordering::AcqRel) + 1;
-    shared.slots[0].pid.store(rustix::process::getpid().as_raw_nonzero().get() as u32, Ordering::Relaxed);
     for word in [
         &shared.size,
         &shared.committed_size,
@@ -219,7 +218,9 @@ fn prepare(shared: &Shared, fds: &Descriptors, settings: &Settings) -> Result<u6
     ] {
         word.store(size, Ordering::Release);
     }
-    for word in [&shared.free, &shared.used, &shared.modified[0], &shared.modified[1], &shared.set_after[1]] {
+    for word in
+        [&shared.recorded, &shared.free, &shared.used, &shared.modified[0], &shared.modified[1], &shared.set_after[1]]
+    {
         word.store(0, Ordering::Release);
     }
     shared.pending.iter().for_each(|word| word.store(0, Ordering::Release));

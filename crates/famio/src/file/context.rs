@@ -260,6 +260,9 @@ pub(crate) trait Engine: Send + Sync {
     /// Makes the open epoch durable. The gate is closed. An error leaves *C* as it was.
     fn commit(&self, cx: Context<'_>, sealed: Sealed) -> Result<()>;
 
+    /// Epochs that were committed to the journal, with `sealed`, which is the last.
+    fn recorded(&self, sealed: Sealed) -> u64;
+
     /// The session's journal.
     fn journal(&self) -> &Live;
 

@@ -129,7 +129,13 @@ impl Session {
             // While the gate is open: a reader that comes now finds the thread that has the file alone inside.
             self.show_deferred(fds)?;
         }
-        let closed = shared.gate.close(self.me, &shared.slots)?;
+        let closed = match shared.gate.close(self.me, &shared.slots) {
+            Err(e) if e.errno() == libc::EDEADLK => {
+                self.strike_the_gone();
+                shared.gate.close(self.me, &shared.slots)?
+            }
+            closed => closed?,
+        };
         self.carry_out(&self.context(fds))?;
         Ok(closed)
     }

@@ -49,6 +49,11 @@ impl Imaging {
         *self.in_place_of.lock() = writer;
     }
 
+    /// Whether the process with that place is at the file's door.
+    pub fn is_there(&self, place: u32) -> bool {
+        self.door.lives(place as usize)
+    }
+
     /// Whether the session has to be begun anew, without images, before more can be changed.
     pub fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Acquire)
@@ -115,11 +120,12 @@ impl Session {
         let writer = imaging.in_place_of.lock().unwrap_or_else(|| imaging.door.me());
         match save(&mut position, (shared.committed() + 1, writer)) {
             Err(e) if e.errno() == libc::EFBIG => {
-                if shared.also.load(Ordering::Acquire) & also::OTHERS != 0 {
+                let all = Images::of(cx.arena).ranges(shared.committed() + 1)?;
+                if all.iter().any(|(_, whose)| *whose != writer) {
                     imaging.is_full.store(true, Ordering::Release);
                     return Err(Error::new(libc::ESTALE));
                 }
-                // All that is open is this process's own: nobody needs to tell it from others' changes.
+                // All that is open is of this process's tenure: nobody needs to tell it from other changes.
                 shared.images.store(images::SOME, Ordering::Release);
                 Ok(())
             }
@@ -170,10 +176,10 @@ impl Session {
     }
 
     /// The epoch is committed: its images mean nothing any more. With the gate closed.
-    pub(super) fn end_images(&self) {
+    /// `alone`: a thread may have the file alone from now on.
+    pub(super) fn end_images(&self, alone: bool) {
         let shared = self.arena.shared();
-        let is_shared = || !self.may_be_alone.load(Ordering::Relaxed) && self.imaging.door.may_have_other_writers();
-        let next = if is_shared() { images::ALL } else { images::NONE };
+        let next = if !alone && self.imaging.door.may_have_other_writers() { images::ALL } else { images::NONE };
         // Compared first: most epochs change nothing of it, and the line is one that other threads look at.
         if next != shared.images.load(Ordering::Relaxed) {
             shared.images.store(next, Ordering::Release);

@@ -138,6 +138,23 @@ impl Gate {
         }
     }
 
+    /// The process in slot number `gone` was killed, or has left, while it was on its way in or had the gate closed: it is not waited for.
+    /// By the owner of the session; what it may have done inside it did as an owner, and is seen to by recovery.
+    pub fn strike(&self, gone: u32, slot: &Slot) {
+        slot.inside.store(0, Ordering::SeqCst);
+        let closed = self.closed.load(Ordering::SeqCst);
+        if closed & !WAITERS == gone + 1
+            && self.closed.compare_exchange(closed, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        {
+            let _ = futex::wake(&self.closed, futex::Flags::empty(), i32::MAX as u32);
+        }
+    }
+
+    /// Whether somebody of that slot is inside, or has the gate closed.
+    pub fn is_held_by(&self, me: u32, slot: &Slot) -> bool {
+        slot.inside.load(Ordering::SeqCst) != 0 || self.closed.load(Ordering::SeqCst) & !WAITERS == me + 1
+    }
+
     /// Another process owns the session from now on: no thread of it has the file alone, or ever had. With the gate closed.
     pub fn begin_owner(&self) {
         self.reset();

@@ -7,7 +7,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use core::sync::atomic::AtomicU8;
 
 /// Processes that may have one file open at a time.
-pub(crate) const SLOTS: usize = 16;
+pub(crate) const SLOTS: usize = 64;
 
 /// Words for pending blocks: threads are spread over them.
 pub(crate) const PENDING: usize = 8;
@@ -45,8 +45,8 @@ pub(crate) mod images {
 /// A value of `Shared::dirty`.
 pub(crate) const RELEASED: u32 = 2;
 
-/// A process that has the file open.
-#[repr(C, align(64))]
+/// A process that has the file open. Its number is that of its place at the door.
+#[repr(C, align(16))]
 #[derive(Default)]
 pub(crate) struct Slot {
     /// Its threads that are inside the gate.
@@ -84,6 +84,8 @@ pub(crate) struct Shared {
     pub lease: AtomicU32,
     /// *C*: the last durable epoch.
     pub committed: AtomicU64,
+    /// Epochs that the journal has: one that changed nothing is not among them.
+    pub recorded: AtomicU64,
     /// The logical size, in bytes, with the open epoch.
     pub size: AtomicU64,
     /// The logical size as of *C*.

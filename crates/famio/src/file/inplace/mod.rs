@@ -96,6 +96,10 @@ impl Engine for InPlace {
         )
     }
 
+    fn recorded(&self, sealed: Sealed) -> u64 {
+        sealed.epoch - 1 // the first slot has the size that the file was found with
+    }
+
     fn journal(&self) -> &Live {
         &self.journal
     }

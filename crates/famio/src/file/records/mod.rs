@@ -136,6 +136,10 @@ impl Engine for Records {
         self.drop_above(cx, size)
     }
 
+    fn recorded(&self, _sealed: Sealed) -> u64 {
+        lock(&self.log).committed()
+    }
+
     fn journal(&self) -> &Live {
         &self.live
     }

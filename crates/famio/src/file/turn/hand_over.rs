@@ -44,9 +44,9 @@ impl Session {
         if !self.engine.leave_state(cx, &mut words)? {
             return Ok(false);
         }
+        self.leave_words(&words)?;
         self.may_be_alone.store(false, Ordering::Release);
         shared.gate.grant(self.me, false);
-        self.leave_words(&words)?;
         // Whoever wrote it may be killed from here on while others go on.
         shared.also.fetch_or(if is_open { also::OTHERS } else { 0 }, Ordering::AcqRel);
         if !is_open {
@@ -84,9 +84,20 @@ impl Session {
         Ok(words)
     }
 
+    /// Processes that were killed just as they came to a session that was not theirs any more are not waited for.
+    pub(in crate::file) fn strike_the_gone(&self) {
+        let shared = self.arena.shared();
+        for (place, slot) in (0..).zip(&shared.slots) {
+            if place != self.me && shared.gate.is_held_by(place, slot) && !self.imaging.is_there(place) {
+                shared.gate.strike(place, slot);
+            }
+        }
+    }
+
     /// Goes on where the last owner has left it. This process has the claim.
     fn take_over(&self, fds: &crate::file::Descriptors) -> Result<()> {
         let shared = self.arena.shared();
+        self.strike_the_gone();
         let _closed = shared.gate.close(self.me, &shared.slots)?;
         let generation = shared.generation.fetch_add(1, Ordering::AcqRel) + 1;
         self.generation.store(generation, Ordering::Release);
@@ -96,8 +107,6 @@ impl Session {
         self.engine.take_state(self.context(fds), &mut words)?;
         self.imaging.look_anew();
         shared.gate.begin_owner();
-        shared.slots[0].pid.store(rustix::process::getpid().as_raw_nonzero().get() as u32, Ordering::Relaxed);
-        shared.has_left.store(0, Ordering::Release);
         Ok(())
     }
 }

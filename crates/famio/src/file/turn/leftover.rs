@@ -105,7 +105,8 @@ fn look_whose(file: BorrowedFd<'_>, claim: &Claim, settings: &Settings, commits:
         && shared.poisoned.load(Ordering::Relaxed) == 0
         && shared.moving.load(Ordering::Relaxed) == 0;
     // Killed just as its commit was done, it has nothing open.
-    if !is_whole || shared.dirty.load(Ordering::Relaxed) == 0 || committed != commits + 1 || size > SIZE_MAX {
+    let is_open = shared.dirty.load(Ordering::Relaxed) != 0 && shared.recorded.load(Ordering::Relaxed) == commits;
+    if !is_whole || !is_open || committed == u64::MAX || size > SIZE_MAX {
         return Ok(None);
     }
     let Some((journal, length, header)) = recovery::left_journal(file, claim, settings)? else { return Ok(None) };

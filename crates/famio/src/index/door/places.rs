@@ -194,9 +194,15 @@ impl Door {
                 || (0..MEMBERS).any(|at| !members[at].life.is_over() && is_taken(control, at)))
     }
 
+    /// The place of this process.
+    pub fn place(&self) -> u32 {
+        self.place.load(Ordering::Acquire)
+    }
+
     /// Whether another process has that place, and lives. Who has left the door takes all for alive: nobody is to be rolled back.
-    pub(super) fn lives(&self, place: usize) -> bool {
-        let life = &self.page().members[place].life;
+    pub fn lives(&self, place: usize) -> bool {
+        let Some(member) = self.page().members.get(place) else { return false };
+        let life = &member.life;
         let is_me = place == self.place.load(Ordering::Acquire) as usize && self.is_here();
         !life.is_over()
             && !is_me
