@@ -93,7 +93,7 @@ pub(super) fn attach(
     Images::of(&arena).forget();
     let is_alone = !door.has_others();
     if !is_alone && saves_images {
-        arena.shared().images.store(images::ALL, Ordering::Release);
+        arena.shared().images.store(images::BEGUN, Ordering::Release);
     }
     super::deferred::prepare(&arena)?;
     if settings.on_kill == OnKill::Keep {

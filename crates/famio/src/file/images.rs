@@ -69,7 +69,13 @@ impl Session {
     /// Whether a change has to save what it takes the place of.
     #[inline]
     pub(super) fn saves_images(&self) -> bool {
-        self.arena.shared().images.load(Ordering::Relaxed) == images::ALL
+        matches!(self.arena.shared().images.load(Ordering::Relaxed), images::ALL | images::BEGUN)
+    }
+
+    /// All that is not committed is in the session.
+    pub(super) fn has_taken_up(&self) {
+        let (from, to) = (images::BEGUN, images::ALL);
+        let _ = self.arena.shared().images.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// Saves what a write of `len` bytes at `offset` replaces. Inside the gate; who makes the file longer does so alone.
@@ -119,6 +125,11 @@ impl Session {
         let mut position = imaging.position.lock();
         let writer = imaging.in_place_of.lock().unwrap_or_else(|| imaging.door.me());
         match save(&mut position, (shared.committed() + 1, writer)) {
+            // All of it still is where it is taken up from.
+            Err(e) if e.errno() == libc::EFBIG && shared.images.load(Ordering::Acquire) == images::BEGUN => {
+                shared.images.store(images::SOME, Ordering::Release);
+                Ok(())
+            }
             Err(e) if e.errno() == libc::EFBIG => {
                 let all = Images::of(cx.arena).ranges(shared.committed() + 1)?;
                 if all.iter().any(|(_, whose)| *whose != writer) {

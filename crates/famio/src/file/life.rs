@@ -175,6 +175,7 @@ impl AtomicFile {
                 return Err(self.put_down(&mut inner, session, e));
             }
             // From here on the arena has all that is not committed.
+            session.has_taken_up();
             session.arena.shared().keeps.store(session.keeps.into(), Ordering::Release);
             self.tell_of_shadow(&session);
             self.session.store(core::ptr::from_ref(&*session).cast_mut(), Ordering::Release);

@@ -71,11 +71,12 @@ impl Session {
             shared.poisoned.store(u32::from(holds(Rule::FailedFlushIsForGood)), Ordering::Release);
             return Err(Error::with(libc::EIO, format!("SYNC failed ({e}): no more writes are taken; reads go on")));
         }
-        shared.recorded.store(self.engine.recorded(sealed), Ordering::Release);
         shared.committed_size.store(sealed.size, Ordering::Release);
         shared.epoch_low.store(sealed.size, Ordering::Release);
         shared.turn_low.store(sealed.size, Ordering::Release);
         shared.committed.store(sealed.epoch, Ordering::Release);
+        // After it: a process that is killed between the two has nothing open, as its journal says.
+        shared.recorded.store(self.engine.recorded(sealed), Ordering::Release);
         shared.dirty.store(0, Ordering::SeqCst);
         let alone = self.may_be_alone.load(Ordering::Relaxed);
         self.end_images(alone);

@@ -38,6 +38,8 @@ pub(crate) mod images {
     pub const NONE: u32 = 0;
     /// All that the open epoch changed has its image.
     pub const ALL: u32 = 1;
+    /// They are saved of an epoch that is being taken up: it has not all of them yet, and is still where it was.
+    pub const BEGUN: u32 = 3;
     /// Not all of it has: the owner keeps the session until the epoch is committed, or sends all of it off.
     pub const SOME: u32 = 2;
 }
