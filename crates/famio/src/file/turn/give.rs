@@ -19,6 +19,18 @@ impl AtomicFile {
     /// The file stays with this process: it is handed back, or mapped with no memory for all to share, its open epoch is too large, or its journal can't be
     /// ended.
     pub(in crate::file) fn give_turn(&self) -> Result<()> {
+        self.give_with(true)
+    }
+
+    /// As [`give_turn`](Self::give_turn); the session ends, though it could be handed over.
+    ///
+    /// # Errors
+    /// As there.
+    pub(in crate::file) fn end_turn(&self) -> Result<()> {
+        self.give_with(false)
+    }
+
+    fn give_with(&self, alive: bool) -> Result<()> {
         Self::may_lock()?;
         if self.has_shared_shadow() && self.turns.has_turn.load(Ordering::Acquire) {
             self.take_stores()?;
@@ -26,10 +38,11 @@ impl AtomicFile {
             self.take_last_stores()?;
         }
         let _changing = self.shadow.lock();
-        self.give(&mut self.inner())
+        self.give(&mut self.inner(), alive)
     }
 
-    pub(super) fn give(&self, inner: &mut Inner) -> Result<()> {
+    /// `alive`: a session that can be handed over as it is, is.
+    pub(super) fn give(&self, inner: &mut Inner, alive: bool) -> Result<()> {
         let door = &self.turns.door;
         let heard = door.bell().load(Ordering::SeqCst);
         self.turns.heard.store(heard, Ordering::Relaxed);
@@ -44,7 +57,7 @@ impl AtomicFile {
         door.set_stuck(0); // it may have been mapped when it was asked for last
         let ended = if ![PLAIN, ATTACHED].contains(&state) || inner.kept.is_some() || is_mapped {
             Err(Error::new(libc::EBUSY))
-        } else if self.hand_session_over(inner).unwrap_or(false) {
+        } else if alive && self.hand_session_over(inner).unwrap_or(false) {
             return Ok(());
         } else {
             self.end_session(inner)

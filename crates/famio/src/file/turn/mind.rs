@@ -147,7 +147,7 @@ impl AtomicFile {
         // Somebody changes the file and its shadow, or begins or ends a session: that comes first.
         let Some(_changing) = self.shadow.try_lock() else { return true };
         let Some(mut inner) = self.inner.try_lock() else { return true };
-        let _ = self.give(&mut inner);
+        let _ = self.give(&mut inner, true);
         false
     }
 

@@ -92,7 +92,7 @@ impl AtomicFile {
             return Ok(());
         }
         if self.state.load(Ordering::Acquire) == ATTACHED {
-            self.give_turn()?;
+            self.end_turn()?;
         }
         let mut inner = self.inner();
         if self.state.load(Ordering::Acquire) != PLAIN || !self.turns.door.is_here() || inner.kept.is_some() {
