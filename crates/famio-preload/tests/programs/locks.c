@@ -142,6 +142,8 @@ static void random_call(void) {
   }
   int command = commands[below(7)], type = types[below(5)], whence = SEEK_SET;
   if (command == F_SETLKW) type = F_UNLCK; /* nobody else would end the wait */
+  bool asks = command == F_GETLK || command == F_OFD_GETLK;
+  if (asks && type == F_UNLCK && below(20)) type = F_RDLCK; /* a question that moves the locks to the kernel */
   long start = below(BYTES), len = below(6) == 0 ? 0 : below(12);
   if (below(10) == 0) len = -(long)below(12);
   if (below(12) == 0) whence = below(2) ? SEEK_CUR : SEEK_END;

@@ -54,7 +54,7 @@ pub(super) unsafe fn fcntl_lock(fd: RawFd, handle: &Description, command: i32, a
     if asks { ask(fd, handle, command, &mut lock, theirs) } else { set(fd, handle, command, &mut lock) }
 }
 
-/// What the call is about; `None`: the kernel is to look at it, which may refuse it.
+/// What the call is about; `None`: the kernel refuses it, wherever the locks are.
 fn request(handle: &Description, command: i32, lock: &libc::flock) -> Option<(Owner, Option<Kind>, Range)> {
     let kind = match i32::from(lock.l_type) {
         libc::F_RDLCK => Some(Kind::Read),
@@ -90,7 +90,7 @@ fn set(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock) ->
             let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
             handle.file().set_lock(owner, kind, range, waits)
         }
-        None => handle.file().locks_in_kernel(),
+        None => Outcome::Kernel(InKernel::uncounted()),
     };
     let result = match outcome {
         Outcome::Done(Ok(())) => 0,
@@ -115,7 +115,9 @@ fn ask(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock, th
     let outcome = match request(handle, command, lock) {
         _ if !is_kept(handle) => Outcome::Kernel(InKernel::uncounted()),
         Some((owner, Some(kind), range)) => handle.file().find_conflict(Lock { owner, kind, range }),
-        _ => match handle.file().locks_in_kernel() {
+        None => Outcome::Kernel(InKernel::uncounted()),
+        // What it says to that differs between kernels.
+        Some((_, None, _)) => match handle.file().locks_in_kernel() {
             Outcome::Done(done) => Outcome::Done(done.map(|()| None)),
             Outcome::Kernel(in_kernel) => Outcome::Kernel(in_kernel),
         },
@@ -202,6 +204,9 @@ fn is_kept(handle: &Description) -> bool {
     handle.is_ours() && !handle.is_handed_back()
 }
 
+/// Share modes of Samba's, until Linux 5.17.
+const LOCK_MAND: i32 = 32;
+
 /// `flock(2)`.
 pub fn flock(fd: RawFd, how: i32) -> Ret {
     let (handle, kind) = (table::get(fd), how & !libc::LOCK_NB);
@@ -228,7 +233,8 @@ pub fn flock(fd: RawFd, how: i32) -> Ret {
             }
             file.set_flock(handle.number(), wanted)
         }
-        _ => file.locks_in_kernel(),
+        _ if kind & LOCK_MAND != 0 => file.locks_in_kernel(), // of old kernels
+        _ => Outcome::Kernel(InKernel::uncounted()),
     };
     let result = match outcome {
         Outcome::Done(Ok(())) => 0,
