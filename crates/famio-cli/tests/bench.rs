@@ -11,7 +11,7 @@ fn rows(library: &Path, folder: &Path, args: &[&str]) -> Vec<String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_famio"));
     command.arg("bench").args(args).arg("--folder").arg(folder);
     command.env("FAMIO_PRELOAD", library).env("HOME", folder);
-    for name in ["ATOMIC", "POOL", "DURABILITY", "DOMAIN", "POLICY", "JOURNAL_LIMIT", "ON_KILL", "ASYNC_IO"] {
+    for name in ["ATOMIC", "POOL", "DURABILITY", "DOMAIN", "POLICY", "LOCKS", "JOURNAL_LIMIT", "ON_KILL", "ASYNC_IO"] {
         command.env_remove(format!("FAMIO_{name}"));
     }
     let output = command.output().unwrap();

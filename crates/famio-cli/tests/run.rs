@@ -27,7 +27,9 @@ impl Place {
     fn famio(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_famio"));
         command.current_dir(self.path()).env("FAMIO_PRELOAD", self.path().join("libempty.so")).env("HOME", self.path());
-        for name in ["ATOMIC", "POOL", "DURABILITY", "DOMAIN", "POLICY", "JOURNAL_LIMIT", "ON_KILL", "ASYNC_IO"] {
+        for name in
+            ["ATOMIC", "POOL", "DURABILITY", "DOMAIN", "POLICY", "LOCKS", "JOURNAL_LIMIT", "ON_KILL", "ASYNC_IO"]
+        {
             command.env_remove(format!("FAMIO_{name}"));
         }
         command

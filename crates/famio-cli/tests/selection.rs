@@ -67,6 +67,7 @@ impl Place {
             "DURABILITY",
             "DOMAIN",
             "POLICY",
+            "LOCKS",
             "JOURNAL_LIMIT",
             "ON_KILL",
             "REQUIRE",

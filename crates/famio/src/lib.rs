@@ -84,4 +84,4 @@ pub use error::{Error, Result};
 pub use map::Advice;
 pub use open::{AtomicFile, OpenOptions};
 pub use region::Region;
-pub use settings::{Durability, OnKill, PolicyChoice, Settings};
+pub use settings::{Durability, LocksChoice, OnKill, PolicyChoice, Settings};

@@ -36,6 +36,16 @@ pub enum PolicyChoice {
     Alternate,
 }
 
+/// Where a program's locks on a file are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum LocksChoice {
+    /// In memory while nobody else can have the file open (under the write lease), else in the kernel. The default.
+    #[default]
+    Auto,
+    /// Always in the kernel.
+    Kernel,
+}
+
 /// Settings of one atomic file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -54,6 +64,8 @@ pub struct Settings {
     pub require: bool,
     /// What becomes of writes that no SYNC covers, if their process is killed.
     pub on_kill: OnKill,
+    /// Where the program's locks are kept.
+    pub locks: LocksChoice,
 }
 
 impl Default for Settings {
@@ -66,6 +78,7 @@ impl Default for Settings {
             journal_limit: 4 << 30,
             require: false,
             on_kill: OnKill::Rollback,
+            locks: LocksChoice::Auto,
         }
     }
 }

@@ -12,7 +12,7 @@ mod required;
 pub mod search;
 
 use crate::failure::Failure;
-use crate::settings::{self, AsyncIoName, Layer, OnKillRule, Options, Origins, PolicyName, Size};
+use crate::settings::{self, AsyncIoName, Layer, LocksName, OnKillRule, Options, Origins, PolicyName, Size};
 use famio::posix::run_record;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -52,6 +52,10 @@ pub struct Protect {
     /// Where a write goes, for files whose journal is in place [default: auto]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "auto|undo|redo|alternate")]
     policy: Option<PolicyName>,
+    /// Where the program's locks on a file (fcntl, flock) are kept: auto, in memory while no other process can have the file
+    /// open, else in the kernel; kernel, always there [default: auto]
+    #[arg(long, value_enum, hide_possible_values = true, value_name = "auto|kernel")]
+    locks: Option<LocksName>,
     /// How far the journal of one file may grow, for example 512MiB [default: 4GiB]
     #[arg(long, value_name = "SIZE")]
     journal_limit: Option<Size>,
@@ -71,13 +75,14 @@ pub struct Protect {
 
 const HELP: &str = "\
 Settings also come from the environment (FAMIO_ATOMIC, one glob per line, FAMIO_POOL, FAMIO_DURABILITY,
-FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_JOURNAL_LIMIT, FAMIO_ON_KILL, FAMIO_ASYNC_IO, FAMIO_REQUIRE) and from famio.toml
-in this folder or one above:
+FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_LOCKS, FAMIO_JOURNAL_LIMIT, FAMIO_ON_KILL, FAMIO_ASYNC_IO, FAMIO_REQUIRE)
+and from famio.toml in this folder or one above:
 
   atomic = [\"app.db\", \"data/**/*.db\"]     # paths from famio.toml's folder on
   pool = \"/mnt/pmem/pool\"
   durability = \"power\"
   policy = \"auto\"
+  locks = \"auto\"
   journal-limit = \"4GiB\"
   on-kill = \"rollback\"                      # or \"keep\", or globs of the files that keep: [\"data/**/*.ibd\"]
   async-io = \"refuse\"
@@ -176,6 +181,7 @@ fn gather(protect: &Protect) -> Result<Vec<(settings::Source, Layer)>, String> {
         top.given.push(glob.to_string_lossy().into_owned());
     }
     top.policy = protect.policy;
+    top.locks = protect.locks;
     top.journal_limit = protect.journal_limit;
     top.on_kill = OnKillRule::all(&protect.on_kill)?;
     top.async_io = protect.async_io;

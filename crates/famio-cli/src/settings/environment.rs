@@ -1,6 +1,6 @@
 //! Settings from environment variables: the same names that `famio run` passes on to the preload library.
 
-use super::{AsyncIoName, DomainName, DurabilityName, Layer, OnKillRule, PolicyName, absolute};
+use super::{AsyncIoName, DomainName, DurabilityName, Layer, LocksName, OnKillRule, PolicyName, absolute};
 use clap::ValueEnum;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -16,6 +16,8 @@ pub const DURABILITY: &str = "FAMIO_DURABILITY";
 pub const DOMAIN: &str = "FAMIO_DOMAIN";
 /// `auto`, `undo`, `redo` or `alternate`.
 pub const POLICY: &str = "FAMIO_POLICY";
+/// `auto` or `kernel`.
+pub const LOCKS: &str = "FAMIO_LOCKS";
 /// Bytes.
 pub const JOURNAL_LIMIT: &str = "FAMIO_JOURNAL_LIMIT";
 /// `refuse` or `allow`.
@@ -47,6 +49,7 @@ pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<
         durability: word::<DurabilityName>(DURABILITY, get(DURABILITY))?,
         domain: word::<DomainName>(DOMAIN, get(DOMAIN))?,
         policy: word::<PolicyName>(POLICY, get(POLICY))?,
+        locks: word::<LocksName>(LOCKS, get(LOCKS))?,
         journal_limit: limit,
         async_io: word::<AsyncIoName>(ASYNC_IO, get(ASYNC_IO))?,
         require: truth(REQUIRE, get(REQUIRE))?,
@@ -94,6 +97,7 @@ mod tests {
         assert_eq!(with(POLICY, "redo").unwrap().policy, Some(PolicyName::Redo));
         assert_eq!(with(POOL, "pool").unwrap().pool.unwrap(), Path::new("/tmp/pool"));
         assert_eq!(with(ATOMIC, "a.db\n\nx/*.db").unwrap().atomic, ["a.db", "/tmp/x/*.db"]);
+        assert_eq!(with(LOCKS, "kernel").unwrap().locks, Some(LocksName::Kernel));
         assert_eq!(with(REQUIRE, "1").unwrap().require, Some(true));
         assert_eq!(with(REQUIRE, "0").unwrap().require, Some(false));
         assert_eq!(with(ON_KILL, "keep").unwrap().on_kill, Some(OnKillRule::Keep));
@@ -108,6 +112,7 @@ mod tests {
             with(POLICY, "maybe").unwrap_err(),
             "FAMIO_POLICY: 'maybe' is not one of: auto, undo, redo, alternate"
         );
+        assert_eq!(with(LOCKS, "memory").unwrap_err(), "FAMIO_LOCKS: 'memory' is not one of: auto, kernel");
         assert!(with(REQUIRE, "yes").unwrap_err().starts_with("FAMIO_REQUIRE: "));
         assert!(with(JOURNAL_LIMIT, "lots").unwrap_err().starts_with("FAMIO_JOURNAL_LIMIT: "));
         assert!(with(ATOMIC, "/a[").unwrap_err().starts_with("FAMIO_ATOMIC: "));

@@ -1,7 +1,7 @@
 //! Settings from `famio.toml`. Paths in it are relative to its folder.
 
 use super::trust::{self, Trust};
-use super::{AsyncIoName, DomainName, DurabilityName, Layer, OnKillRule, PolicyName, Size, absolute};
+use super::{AsyncIoName, DomainName, DurabilityName, Layer, LocksName, OnKillRule, PolicyName, Size, absolute};
 use serde::Deserialize;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,7 @@ struct Text {
     durability: Option<DurabilityName>,
     domain: Option<DomainName>,
     policy: Option<PolicyName>,
+    locks: Option<LocksName>,
     journal_limit: Option<Size>,
     async_io: Option<AsyncIoName>,
     require: Option<bool>,
@@ -73,6 +74,7 @@ pub fn read(path: &Path) -> Result<Layer, String> {
         durability: text.durability,
         domain: text.domain,
         policy: text.policy,
+        locks: text.locks,
         journal_limit: text.journal_limit,
         async_io: text.async_io,
         require: text.require,
@@ -97,7 +99,7 @@ mod tests {
         let root = folder.path().canonicalize().unwrap();
         let path = root.join(NAME);
         let text = "atomic = ['./app.db', '/x/*.db']\npool = 'pool'\ndurability = 'process'\ndomain = 'emulated'\n\
-                    policy = 'undo'\njournal-limit = '1GiB'\nasync-io = 'allow'\nrequire = true\non-kill = ['x/*.db', 'b.db']\n";
+                    policy = 'undo'\nlocks = 'kernel'\njournal-limit = '1GiB'\nasync-io = 'allow'\nrequire = true\non-kill = ['x/*.db', 'b.db']\n";
         std::fs::write(&path, text).unwrap();
         let layer = read(&path).unwrap();
         assert_eq!(layer.atomic, [root.join("app.db").as_os_str(), OsStr::new("/x/*.db")]);
@@ -105,6 +107,7 @@ mod tests {
         assert_eq!(layer.durability, Some(DurabilityName::Process));
         assert_eq!(layer.domain, Some(DomainName::Emulated));
         assert_eq!(layer.policy, Some(PolicyName::Undo));
+        assert_eq!(layer.locks, Some(LocksName::Kernel));
         assert_eq!(layer.journal_limit, Some(Size(1 << 30)));
         assert_eq!(layer.async_io, Some(AsyncIoName::Allow));
         assert_eq!(layer.require, Some(true));
@@ -118,6 +121,7 @@ mod tests {
         for (text, word) in [
             ("atomik = ['a']", "atomik"),
             ("policy = 'never'", "never"),
+            ("locks = 'memory'", "memory"),
             ("journal-limit = -1", "-1"),
             ("journal-limit = 'much'", "much"),
             ("atomic = 'a'", "sequence"),

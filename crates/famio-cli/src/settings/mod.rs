@@ -9,7 +9,7 @@ mod size;
 mod trust;
 
 use clap::{Args, ValueEnum};
-use famio::{Durability, PolicyChoice, Settings};
+use famio::{Durability, LocksChoice, PolicyChoice, Settings};
 use serde::Deserialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -49,6 +49,16 @@ pub enum PolicyName {
     Redo,
     /// To whichever of file and journal does not hold the committed copy
     Alternate,
+}
+
+/// Where a program's locks on a file are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LocksName {
+    /// In memory while no other process can have the file open
+    Auto,
+    /// In the kernel
+    Kernel,
 }
 
 /// Whether a program may set up io_uring or kernel AIO.
@@ -93,6 +103,8 @@ pub struct Layer {
     pub domain: Option<DomainName>,
     /// The policy.
     pub policy: Option<PolicyName>,
+    /// Where locks are kept.
+    pub locks: Option<LocksName>,
     /// How far a journal may grow.
     pub journal_limit: Option<Size>,
     /// Whether io_uring and kernel AIO may be set up.
@@ -119,6 +131,7 @@ impl Layer {
             durability: self.durability.or(below.durability),
             domain: self.domain.or(below.domain),
             policy: self.policy.or(below.policy),
+            locks: self.locks.or(below.locks),
             journal_limit: self.journal_limit.or(below.journal_limit),
             async_io: self.async_io.or(below.async_io),
             require: self.require.or(below.require),
@@ -142,6 +155,10 @@ impl Layer {
                 Some(PolicyName::Alternate) => PolicyChoice::Alternate,
                 Some(PolicyName::Auto) | None => PolicyChoice::Auto,
             },
+            locks: match self.locks {
+                Some(LocksName::Kernel) => LocksChoice::Kernel,
+                Some(LocksName::Auto) | None => LocksChoice::Auto,
+            },
             journal_limit: self.journal_limit.map_or(default.journal_limit, |Size(bytes)| bytes),
             require: self.require.unwrap_or(default.require),
             on_kill: self.on_kill.as_ref().map_or(default.on_kill, OnKillRule::of_all),
@@ -156,6 +173,7 @@ impl Layer {
         add(environment::DURABILITY, self.durability.map(name_of));
         add(environment::DOMAIN, self.domain.map(name_of));
         add(environment::POLICY, self.policy.map(name_of));
+        add(environment::LOCKS, self.locks.map(name_of));
         add(environment::JOURNAL_LIMIT, self.journal_limit.map(|Size(bytes)| bytes.to_string().into()));
         add(environment::ASYNC_IO, self.async_io.map(name_of));
         add(environment::REQUIRE, self.require.map(|require| if require { "1" } else { "0" }.into()));
@@ -254,6 +272,7 @@ mod tests {
             durability: Some(DurabilityName::Process),
             domain: Some(DomainName::Emulated),
             policy: Some(PolicyName::Alternate),
+            locks: Some(LocksName::Kernel),
             journal_limit: Some(Size(5)),
             async_io: Some(AsyncIoName::Allow),
             require: Some(true),
@@ -265,6 +284,7 @@ mod tests {
             ("FAMIO_DURABILITY", "process"),
             ("FAMIO_DOMAIN", "emulated"),
             ("FAMIO_POLICY", "alternate"),
+            ("FAMIO_LOCKS", "kernel"),
             ("FAMIO_JOURNAL_LIMIT", "5"),
             ("FAMIO_ASYNC_IO", "allow"),
             ("FAMIO_REQUIRE", "1"),

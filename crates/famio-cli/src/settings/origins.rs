@@ -77,6 +77,7 @@ impl Origins {
             setting("durability", "power", &|layer| layer.durability.map(name_of)),
             setting("domain", "of the file system", &|layer| layer.domain.map(name_of)),
             setting("policy", "auto", &|layer| layer.policy.map(name_of)),
+            setting("locks", "auto", &|layer| layer.locks.map(name_of)),
             setting("journal-limit", "4.0 GiB", &size),
             setting("async-io", "refuse", &|layer| layer.async_io.map(name_of)),
             setting("on-kill", "rollback", &|layer| layer.on_kill.as_ref().map(|rule| rule.shown().into())),

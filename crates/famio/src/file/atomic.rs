@@ -1,6 +1,7 @@
 //! The atomic file as a caller has it: opened, found, with the program's descriptors.
 
 use super::lease::Lease;
+use super::locks::Locks;
 use super::plain::PlainReads;
 use super::process::disowned;
 use super::registry::files;
@@ -48,6 +49,7 @@ pub struct AtomicFile {
     pub(super) settings: Settings,
     pub(super) plain: PlainReads,
     pub(super) lease: Lease,
+    pub(super) locks: Locks,
     /// Made when the program, or another process, maps the file; stays.
     pub(super) shadow: Slot,
     /// A descriptor of ours, while there are maps and the program has closed all of its own.
@@ -135,6 +137,7 @@ impl AtomicFile {
             }),
             plain: PlainReads::default(),
             lease: Lease::default(),
+            locks: Locks::default(),
             shadow: Slot::default(),
             shadowed: AtomicBool::new(false),
             is_wanted: AtomicBool::new(false),
@@ -200,6 +203,7 @@ impl AtomicFile {
     /// # Errors
     /// Those of that last commit; the descriptor is gone all the same.
     pub fn remove_descriptor(&self, fd: RawFd) -> Result<()> {
+        self.drop_process_locks();
         // Once it is not, it stays so: the last is another's, who may be closing it already.
         let mut is_last = self.fds.goes_as_last(fd);
         if !self.is_disowned() {

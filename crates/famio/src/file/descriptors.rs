@@ -250,9 +250,7 @@ mod tests {
 
     /// Record locks of this process on a file, as the kernel lists them.
     fn record_locks(file: &OwnedFd) -> usize {
-        let inode = format!(":{} ", rustix::fs::fstat(file).unwrap().st_ino);
-        let locks = std::fs::read_to_string("/proc/locks").unwrap();
-        locks.lines().filter(|line| line.contains("POSIX") && line.contains(&inode)).count()
+        crate::file::locks::listed(rustix::fs::fstat(file).unwrap())
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::policy::Globs;
 use super::raw;
-use crate::settings::{Durability, OnKill, PolicyChoice, Settings};
+use crate::settings::{Durability, LocksChoice, OnKill, PolicyChoice, Settings};
 use core::ffi::c_char;
 use std::borrow::Cow;
 use std::ffi::{CStr, OsStr};
@@ -116,6 +116,11 @@ fn parse_settings<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>) -> Result<(S
         Some("alternate") => PolicyChoice::Alternate,
         Some(other) => return bad("FAMIO_POLICY", other, "auto, undo, redo or alternate"),
     };
+    settings.locks = match text("FAMIO_LOCKS")? {
+        None | Some("auto") => LocksChoice::Auto,
+        Some("kernel") => LocksChoice::Kernel,
+        Some(other) => return bad("FAMIO_LOCKS", other, "auto or kernel"),
+    };
     if let Some(value) = text("FAMIO_JOURNAL_LIMIT")? {
         match bytes(value) {
             Some(limit) => settings.journal_limit = limit,
@@ -222,6 +227,7 @@ mod tests {
             ("FAMIO_DURABILITY", "process"),
             ("FAMIO_POLICY", "redo"),
             ("FAMIO_JOURNAL_LIMIT", "16M"),
+            ("FAMIO_LOCKS", "kernel"),
             ("FAMIO_ASYNC_IO", "allow"),
             ("FAMIO_REQUIRE", "1"),
             ("FAMIO_ON_KILL", "keep"),
@@ -232,6 +238,8 @@ mod tests {
         assert_eq!(config.settings.durability, Durability::Process);
         assert_eq!(config.settings.policy, PolicyChoice::Redo);
         assert_eq!(config.settings.journal_limit, 16 << 20);
+        assert_eq!(config.settings.locks, LocksChoice::Kernel);
+        assert_eq!(with(&[("FAMIO_ATOMIC", "x")]).unwrap().unwrap().settings.locks, LocksChoice::Auto);
         assert!(config.async_io && !with(&[("FAMIO_ATOMIC", "x")]).unwrap().unwrap().async_io);
         assert!(config.settings.require && !with(&[("FAMIO_ATOMIC", "x")]).unwrap().unwrap().settings.require);
         assert!(config.warning().unwrap().contains("FAMIO_DURABILITY"));
@@ -256,6 +264,7 @@ mod tests {
             ("FAMIO_DURABILITY", "none"),
             ("FAMIO_DOMAIN", "pmem"),
             ("FAMIO_POLICY", "Undo"),
+            ("FAMIO_LOCKS", "memory"),
             ("FAMIO_ASYNC_IO", "yes"),
             ("FAMIO_REQUIRE", "yes"),
             ("FAMIO_JOURNAL_LIMIT", "-1"),

@@ -35,6 +35,8 @@ pub struct Description {
     handed_back: AtomicBool,
     /// It may have a lock of its own for writing (`flock`, `F_OFD_SETLK`).
     locked: AtomicBool,
+    /// The file may keep a lock of its own for it, in memory.
+    keeps: AtomicBool,
     position: Position,
     pub(super) subject: UnsafeCell<Option<Subject>>,
     /// Of the lists of `spare`.
@@ -59,6 +61,7 @@ impl Description {
             kernel_access: AtomicI32::new(0),
             handed_back: AtomicBool::new(false),
             locked: AtomicBool::new(false),
+            keeps: AtomicBool::new(false),
             position: Position::new(),
             subject: UnsafeCell::new(None),
             next: AtomicPtr::new(ptr::null_mut()),
@@ -166,6 +169,23 @@ impl Description {
     /// Whether it may have one, and goes with the descriptor that is being closed.
     pub(super) fn unlocks_at_close(&self) -> bool {
         self.locked.load(Ordering::Acquire) && self.refs.load(Ordering::Acquire) == 1
+    }
+
+    /// By which its file knows it: no other description has it meanwhile.
+    pub(super) fn number(&self) -> usize {
+        ptr::from_ref(self).addr()
+    }
+
+    /// The file may keep a lock of its own for it from now on.
+    pub(super) fn keeps_locks(&self) {
+        self.keeps.store(true, Ordering::Release);
+    }
+
+    /// Nobody has it any more.
+    fn leave_locks(&self) {
+        if self.keeps.load(Ordering::Acquire) && self.is_ours() {
+            self.file().drop_description_locks(self.number());
+        }
     }
 
     /// In a forked child: who had the lock of the position may be gone.
@@ -298,6 +318,7 @@ impl Handle {
         description.kernel_access.store(kernel_access, Ordering::Relaxed);
         description.handed_back.store(false, Ordering::Relaxed);
         description.locked.store(false, Ordering::Relaxed);
+        description.keeps.store(false, Ordering::Relaxed);
         description.position.reset(position.unwrap_or(0), position.is_none());
         description.refs.store(1, Ordering::Release);
         Handle(description)
@@ -370,6 +391,7 @@ impl Drop for Handle {
     #[inline]
     fn drop(&mut self) {
         if self.0.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.leave_locks();
             spare::give(self.0);
         }
     }

@@ -82,6 +82,7 @@ fn adopt_as_own(fd: RawFd, theirs: &'static Description) -> Result<Handle> {
     let kernel_access = theirs.kernel_access();
     // SAFETY: the descriptor is open, and stays so during the call.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    crate::file::end_lease_of_others(borrowed);
     let settings = theirs.file().settings();
     let file = AtomicFile::open(borrowed, table::access(kernel_access), theirs.path(), settings)?;
     let position = (!theirs.is_shared()).then(|| theirs.position(fd));

@@ -406,6 +406,10 @@ unsafe fn join(fd: RawFd, path: *const c_char) -> Ret {
         // SAFETY: no memory is passed.
         unsafe { raw!(SYS_fcntl, fd, libc::F_SETFL, flags & !(libc::O_APPEND | libc::O_DIRECT)) };
     }
+    if open.is_none() {
+        // SAFETY: the descriptor is open, and the program has not seen it.
+        crate::file::end_lease_of_others(unsafe { BorrowedFd::borrow_raw(fd) });
+    }
     let access = flags & libc::O_ACCMODE;
     match attach(config, fd, said, flags & (libc::O_ACCMODE | EMULATED), access, Some(position.max(0) as u64)) {
         Ok(handle) => {

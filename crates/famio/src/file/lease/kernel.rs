@@ -60,6 +60,11 @@ pub(super) fn take(fd: BorrowedFd<'_>, tid: i32) -> Taken {
     }
 }
 
+/// Whether the description has a write lease, whoever took it.
+pub(super) fn is_held(fd: BorrowedFd<'_>) -> bool {
+    fcntl(fd, F_GETLEASE, 0).is_ok_and(|lease| lease == libc::F_WRLCK as usize)
+}
+
 /// Whether somebody waits for the lease to be given up, or has got it by waiting long enough.
 pub(super) fn is_broken(fd: BorrowedFd<'_>) -> bool {
     fcntl(fd, F_GETLEASE, 0).map_or(true, |lease| lease != libc::F_WRLCK as usize)

@@ -1,5 +1,6 @@
 //! The write lease of an attached file (`F_SETLEASE`): while this process alone has the file open, an outsider's `open`
-//! waits in the kernel until the file shows what was last committed. That is what alternate writing needs.
+//! waits in the kernel until the file shows what was last committed. That is what alternate writing needs; and locks on the file
+//! can be kept in memory as long (`file::locks`), until they are made in the kernel before the lease is given up.
 //!
 //! Locks: `state` comes before the gate. The lease thread needs the registry, `state`, the gate and what is below it; no
 //! thread holds any of these while it opens a file of the program's, so that nobody whom the kernel lets wait for the
@@ -15,7 +16,7 @@ use crate::index::lease::{EXPOSED, HELD, NONE};
 use crate::settings::PolicyChoice;
 use crate::sys::users::may_come_back;
 use crate::thread::{Guard, Mutex};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use kernel::Taken;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
@@ -35,6 +36,10 @@ pub(super) struct Lease {
     state: Mutex<State>,
     /// The epoch from which on it is to be tried.
     due: AtomicU64,
+    /// It is held: a copy of what `state` says, for a look without the lock.
+    held: AtomicBool,
+    /// The program locks the file often.
+    for_locks: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -43,8 +48,12 @@ struct State {
     fd: Option<RawFd>,
     /// There is a session that can use it.
     wanted: bool,
+    /// The session writes alternately under it, and shows what is committed before it is given up.
+    exposes: bool,
     /// The thread is to try.
     asked: bool,
+    /// The session is about to end.
+    resting: bool,
     /// The description is shared with others, or the program uses what a lease uses: never again.
     barred: bool,
     /// Attempts in a row that failed, and when the last was, in milliseconds.
@@ -54,7 +63,12 @@ struct State {
 
 impl Default for Lease {
     fn default() -> Self {
-        Self { state: Mutex::default(), due: AtomicU64::new(NEVER) }
+        Self {
+            state: Mutex::default(),
+            due: AtomicU64::new(NEVER),
+            held: AtomicBool::new(false),
+            for_locks: AtomicBool::new(false),
+        }
     }
 }
 
@@ -66,15 +80,35 @@ impl Lease {
     /// A session has begun.
     pub fn begin(&self, session: &Session) {
         let mut state = self.state();
+        state.resting = false;
         let wants = matches!(session.choice, PolicyChoice::Auto | PolicyChoice::Alternate);
-        state.wanted = wants && session.engine.may_alternate() && !state.barred;
+        state.exposes = wants && session.engine.may_alternate();
+        state.wanted = (state.exposes || self.for_locks.load(Ordering::Relaxed)) && !state.barred;
         let due = if state.wanted { session.arena.shared().committed() + FIRST } else { NEVER };
         self.due.store(due, Ordering::Relaxed);
     }
 
+    /// The program locks the file often: the next SYNC asks for the lease, whatever the session does.
+    #[cold]
+    pub fn want_for_locks(&self, session: &Session) {
+        if self.for_locks.load(Ordering::Relaxed) {
+            return;
+        }
+        // Else somebody is at it, and the program comes again.
+        let Some(mut state) = self.state.try_lock() else { return };
+        if session.arena.shared().closed.load(Ordering::Acquire) == 0 && !state.resting {
+            self.for_locks.store(true, Ordering::Relaxed);
+            state.wanted = !state.barred;
+            if state.wanted && state.fd.is_none() {
+                self.due.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
     /// The session is about to end: it keeps the lease until it has, and takes none.
     pub fn rest(&self) {
-        self.state().wanted = false;
+        let mut state = self.state();
+        (state.wanted, state.resting) = (false, true);
         self.due.store(NEVER, Ordering::Relaxed);
     }
 
@@ -104,7 +138,8 @@ impl Lease {
             n => (PAUSE << n.min(16)).min(PAUSE_MAX),
         };
         let undo = super::policy::Policy::Undo as u32;
-        if shared.policy.load(Ordering::Relaxed) != undo && now() >= state.tried + pause {
+        let is_of_use = self.for_locks.load(Ordering::Relaxed) || shared.policy.load(Ordering::Relaxed) != undo;
+        if is_of_use && now() >= state.tried + pause {
             self.ask_now(&mut state);
         }
     }
@@ -120,7 +155,12 @@ impl Lease {
 
     /// Gives the lease back to the kernel; what the file shows from here on is others' to see.
     fn unlock(&self, file: &AtomicFile, state: &mut State) {
-        if let Some(fd) = state.fd.take()
+        let fd = state.fd.take();
+        if fd.is_some() {
+            file.locks_leave_memory();
+            self.held.store(false, Ordering::Release);
+        }
+        if let Some(fd) = fd
             // SAFETY: the descriptor was the program's and in use here; one that was closed behind our back is refused by
             // the kernel, or is another file's.
             && let fd = unsafe { BorrowedFd::borrow_raw(fd) }
@@ -146,8 +186,10 @@ impl Lease {
             let broken = kernel::is_broken(unsafe { BorrowedFd::borrow_raw(fd) });
             let next = if broken { EXPOSED } else { NONE };
             file.with_session(|session| {
-                // What could not be shown stays as under redo: older, in the journal newer.
-                let _ = session.expose(&file.fds, next);
+                if state.exposes {
+                    // What could not be shown stays as under redo: older, in the journal newer.
+                    let _ = session.expose(&file.fds, next);
+                }
                 self.unlock(file, state);
                 (state.failures, state.tried) = (1, now());
                 self.later(state, Some(session));
@@ -171,11 +213,20 @@ impl AtomicFile {
         if core::mem::take(&mut state.asked) && state.wanted && state.fd.is_none() {
             self.with_session(|session| {
                 state.tried = now();
+                // One that was cloned past us has the same description, and the kernel would not mind.
+                if self.turns.door.has_others() {
+                    state.failures += 1;
+                    return lease.later(&state, Some(session));
+                }
                 let attempt = self.fds.with(true, |fd| Ok((kernel::take(fd, tid), fd.as_raw_fd())));
                 match attempt {
                     Ok((Taken::Yes, fd)) => {
                         (state.fd, state.failures) = (Some(fd), 0);
-                        session.arena.shared().lease.store(HELD, Ordering::Release);
+                        lease.held.store(true, Ordering::Release);
+                        if state.exposes {
+                            session.arena.shared().lease.store(HELD, Ordering::Release);
+                        }
+                        self.lease_covers_locks();
                     }
                     Ok((Taken::Later, _)) => {
                         state.failures += 1;
@@ -221,7 +272,7 @@ impl AtomicFile {
     /// # Errors
     /// `EDEADLK`: a signal handler interrupted a call on an atomic file.
     pub fn give_up_lease(&self) -> Result<()> {
-        if !self.has_lease() {
+        if !self.lease.held.load(Ordering::Acquire) {
             return Ok(());
         }
         Self::may_wait()?;
@@ -263,13 +314,21 @@ impl AtomicFile {
         }
     }
 
-    fn may_wait() -> Result<()> {
+    pub(super) fn may_wait() -> Result<()> {
         let thread = crate::thread::current();
         if thread.locks_held.get() == 0 && thread.posix_locks.get() == 0 {
             Ok(())
         } else {
             Err(Error::new(libc::EDEADLK))
         }
+    }
+}
+
+/// Before a process uses a description that it has from another one, unseen by that: the lease that the other may have taken through
+/// it is ended as by any `open`, so that the kernel has the other's locks, and the file what is committed.
+pub(crate) fn end_lease_of_others(fd: BorrowedFd<'_>) {
+    if kernel::is_held(fd) {
+        let _ = crate::sys::open_again(fd, rustix::fs::OFlags::RDONLY); // who can't open it goes on without
     }
 }
 

@@ -1,0 +1,156 @@
+//! Locks on atomic files: in memory while nobody else can have the file open, in the kernel before anybody can look.
+
+mod common;
+
+use common::{Folder, build, library, succeed, under};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
+use std::process::{Child, Command, Stdio};
+
+/// The same calls, and an outsider's look, on a plain and an atomic file.
+fn differential(folder: &Folder, ways: &[&str]) {
+    let program = build("locks");
+    for how in ways {
+        let how = how.split_whitespace();
+        succeed(
+            Command::new(&program).arg("plain").args(how.clone()).current_dir(folder.path()).env_remove("LD_PRELOAD"),
+        );
+        std::fs::remove_file(folder.path().join("model")).unwrap();
+        succeed(under(folder, &program).arg("atomic").args(how));
+        for name in ["model", "atomic"] {
+            std::fs::remove_file(folder.path().join(name)).unwrap();
+        }
+    }
+    let _ = std::fs::remove_file(&program);
+}
+
+#[test]
+fn they_are_those_of_a_plain_file() {
+    // It ends with a fork, an exec, or a child that no library is told of.
+    differential(&Folder::new("locks"), &["", "exec", "clone"]);
+}
+
+#[test]
+fn they_are_those_of_a_plain_file_on_a_disk() {
+    // At an exec the kernel closes the library's own descriptor of the file, and drops them.
+    differential(&Folder::on_disk("locks"), &["", "clone"]);
+}
+
+/// SQLite's shell, which answers line by line.
+struct Shell {
+    child: Child,
+    said: BufReader<std::process::ChildStdout>,
+}
+
+impl Shell {
+    fn new(folder: &Folder, is_under: bool, locks: &str) -> Self {
+        let mut command = Command::new("sqlite3");
+        command.arg("-batch").arg("atomic.db").current_dir(folder.path());
+        if is_under {
+            command.env("LD_PRELOAD", library()).env("FAMIO_ATOMIC", "atomic*").env("FAMIO_LOCKS", locks);
+        }
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("sqlite3");
+        let said = BufReader::new(child.stdout.take().unwrap());
+        Self { child, said }
+    }
+
+    /// Runs statements: what they printed.
+    fn run(&mut self, sql: &str) -> String {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{sql}\n.print END").unwrap();
+        let mut text = String::new();
+        loop {
+            let mut line = String::new();
+            assert!(self.said.read_line(&mut line).unwrap() > 0, "the shell has ended");
+            if line == "END\n" {
+                return text;
+            }
+            text += &line;
+        }
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// The kinds of locks that the kernel has on a file.
+fn kernels(folder: &Folder, name: &str) -> Vec<String> {
+    let inode = format!(":{}", std::fs::metadata(folder.path().join(name)).unwrap().ino());
+    let all = std::fs::read_to_string("/proc/locks").unwrap();
+    let words = all.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    words.filter(|words| words.iter().any(|word| word.ends_with(&inode))).map(|words| words[1].into()).collect()
+}
+
+const INSERT: &str = "INSERT INTO t SELECT coalesce(max(x), 0) + 1 FROM t;";
+
+fn shells(folder: &Folder, second_is_under: bool) {
+    let mut first = Shell::new(folder, true, "auto");
+    first.run("PRAGMA journal_mode=MEMORY; PRAGMA synchronous=FULL; CREATE TABLE t(x);");
+    let mut rows = 0;
+    // The lease is there, and between BEGIN and COMMIT nothing but the lease is in the kernel.
+    loop {
+        first.run("BEGIN IMMEDIATE;");
+        first.run(INSERT);
+        let found = kernels(folder, "atomic.db");
+        rows += 1;
+        if found == ["LEASE"] {
+            break;
+        }
+        first.run("COMMIT;");
+    }
+    let mut second = Shell::new(folder, second_is_under, "auto");
+    let seen = second.run("SELECT count(*) FROM t;");
+    assert!(kernels(folder, "atomic.db").iter().any(|kind| kind == "POSIX"), "not made in the kernel");
+    assert_eq!(second.run("BEGIN IMMEDIATE; SELECT 'locked by both';"), "");
+    first.run("COMMIT;");
+    // An outsider may read, if late, and is not to write.
+    if second_is_under {
+        assert_eq!(seen, format!("{}\n", rows - 1));
+        assert_eq!(second.run("SELECT count(*) FROM t;"), format!("{rows}\n"));
+        assert_eq!(second.run("BEGIN IMMEDIATE; SELECT 'locked';"), "locked\n");
+        assert_eq!(first.run("BEGIN IMMEDIATE; SELECT 'locked by both';"), "");
+        second.run(INSERT);
+        second.run("COMMIT;");
+        rows += 1;
+    }
+    let found = first.run("SELECT count(*), max(x) FROM t; PRAGMA integrity_check;");
+    assert_eq!(found, format!("{rows}|{rows}\nok\n"));
+    drop(second);
+    // Alone again.
+    loop {
+        first.run("BEGIN IMMEDIATE;");
+        first.run(INSERT);
+        let found = kernels(folder, "atomic.db");
+        first.run("COMMIT;");
+        rows += 1;
+        if found == ["LEASE"] {
+            break;
+        }
+    }
+    assert_eq!(first.run("SELECT count(*), max(x) FROM t;"), format!("{rows}|{rows}\n"));
+}
+
+#[test]
+fn two_shells_of_sqlite() {
+    for second_is_under in [false, true] {
+        shells(&Folder::new("locks-shells"), second_is_under);
+        shells(&Folder::on_disk("locks-shells"), second_is_under);
+    }
+}
+
+#[test]
+fn they_stay_in_the_kernel_if_that_is_asked_for() {
+    let folder = Folder::new("locks-kernel");
+    let mut shell = Shell::new(&folder, true, "kernel");
+    shell.run("PRAGMA journal_mode=MEMORY; PRAGMA synchronous=FULL; CREATE TABLE t(x);");
+    for _ in 0..200 {
+        shell.run("BEGIN IMMEDIATE;");
+        shell.run(INSERT);
+        assert!(kernels(&folder, "atomic.db").iter().any(|kind| kind == "POSIX"));
+        shell.run("COMMIT;");
+    }
+}

@@ -1,0 +1,344 @@
+//! The program's locks on a file (`fcntl`, `flock`). They are the kernel's, unless this process has the write lease on the file:
+//! then no other open file description of it exists, and nobody can look. So they are kept in memory, and a call costs no
+//! system call. Before the lease is given up they are made in the kernel; whoever waits in `open` for the lease finds all of them.
+//!
+//! Memory takes over when the kernel has no lock of this process on the file, so that nothing has to be found out about those.
+//! Nothing waits in memory: where a call would have to, the locks move to the kernel, and the call waits there.
+//!
+//! Lock order: `Locks::table` comes after `Lease::state`, and before the list of descriptors.
+
+mod kernel;
+mod ranges;
+
+use super::AtomicFile;
+use crate::error::{Error, Result};
+use crate::settings::LocksChoice;
+use crate::thread::Mutex;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use ranges::Ranges;
+pub use ranges::{Kind, Lock, Owner, Range};
+
+/// In `Locks::place`: the locks are in memory. The rest of the word counts calls that are in the kernel.
+const IN_MEMORY: u32 = 1 << 31;
+/// Calls in the kernel after which the lease is wanted for the locks' sake.
+const MANY: u32 = 64;
+/// Unlocks between attempts to move to memory, at most.
+const PAUSE_MAX: u32 = 64;
+/// Attempts, a millisecond apart, to make locks in a kernel that has no memory for them.
+const ATTEMPTS: u32 = 100;
+
+/// The locks of one file.
+#[derive(Debug, Default)]
+pub(super) struct Locks {
+    place: AtomicU32,
+    /// Lock calls that went to the kernel. Counted without care: it is a hint.
+    calls: AtomicU32,
+    /// `flock` calls that may have locked in the kernel, and how many of them there were when the last unlock began.
+    flocks: AtomicU32,
+    flocks_ended: AtomicU32,
+    /// The lease is held: a copy of `Table::leased`, for a look without the lock.
+    leased: AtomicBool,
+    table: Mutex<Table>,
+    /// Locks that the kernel is to refuse.
+    #[cfg(test)]
+    refusals: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    leased: bool,
+    ranges: Ranges,
+    /// What `flock` holds, by the number of its description.
+    flock: Option<(usize, Kind)>,
+    /// Unlocks to be let pass before the next attempt to move to memory, and before the one after it.
+    pause: u32,
+    next_pause: u32,
+}
+
+/// What became of a call.
+pub enum Outcome<'a, T> {
+    /// It is done, or refused with an errno.
+    Done(core::result::Result<T, i32>),
+    /// The caller makes the system call, and says what came of it.
+    Kernel(InKernel<'a>),
+}
+
+/// While a call is in the kernel the locks stay there.
+pub struct InKernel<'a>(Option<&'a AtomicFile>);
+
+impl InKernel<'_> {
+    /// For a file whose locks are the kernel's for good.
+    pub fn uncounted() -> Self {
+        Self(None)
+    }
+
+    /// The call has ended; it has given something up.
+    pub fn unlocked(self) {
+        let file = self.0;
+        drop(self);
+        if let Some(file) = file
+            && file.locks.leased.load(Ordering::Relaxed)
+            && AtomicFile::may_wait().is_ok()
+        {
+            file.try_memory();
+        }
+    }
+}
+
+impl Drop for InKernel<'_> {
+    fn drop(&mut self) {
+        if let Some(file) = self.0 {
+            file.locks.place.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+impl AtomicFile {
+    /// Sets `lock`, or with `kind` `None` takes it away. `waits`: it may wait for others.
+    pub fn set_lock(&self, owner: Owner, kind: Option<Kind>, range: Range, waits: bool) -> Outcome<'_, ()> {
+        self.in_memory(|table| {
+            let Some(kind) = kind else {
+                table.ranges.unset(owner, range);
+                return Some(Ok(()));
+            };
+            let lock = Lock { owner, kind, range };
+            match table.ranges.conflict(lock) {
+                None => table.ranges.set(lock),
+                Some(_) if waits => return None,
+                Some(_) => return Some(Err(libc::EAGAIN)),
+            }
+            Some(Ok(()))
+        })
+    }
+
+    /// The first lock that keeps `lock` out.
+    pub fn find_conflict(&self, lock: Lock) -> Outcome<'_, Option<Lock>> {
+        self.in_memory(|table| Some(Ok(table.ranges.conflict(lock))))
+    }
+
+    /// `flock`, for the description with that number. `kind` `None`: the end of it.
+    pub fn set_flock(&self, description: usize, kind: Option<Kind>) -> Outcome<'_, ()> {
+        let outcome = self.in_memory(|table| {
+            match kind {
+                Some(kind) if table.flock.is_none_or(|(other, _)| other == description) => {
+                    table.flock = Some((description, kind));
+                }
+                Some(_) => return None, // of a description that is being closed
+                None if table.flock.is_some_and(|(other, _)| other == description) => table.flock = None,
+                None => {}
+            }
+            Some(Ok(()))
+        });
+        if let (Outcome::Kernel(_), Some(_)) = (&outcome, kind) {
+            self.locks.flocks.fetch_add(1, Ordering::AcqRel);
+        }
+        outcome
+    }
+
+    /// How many `flock` calls had locked before an unlock began, for [`flock_ended`](Self::flock_ended).
+    pub fn flocks(&self) -> u32 {
+        self.locks.flocks.load(Ordering::Acquire)
+    }
+
+    /// The kernel has ended what those calls had locked.
+    pub fn flock_ended(&self, flocks: u32) {
+        self.locks.flocks_ended.store(flocks, Ordering::Release);
+    }
+
+    /// The locks are to be the kernel's for this call.
+    pub fn locks_in_kernel(&self) -> Outcome<'_, ()> {
+        self.in_memory(|_| None)
+    }
+
+    /// Carries out a call on the locks in memory, if they are there. `None`: the kernel is to do it.
+    fn in_memory<T>(&self, call: impl FnOnce(&mut Table) -> Option<core::result::Result<T, i32>>) -> Outcome<'_, T> {
+        if let Some(in_kernel) = self.enter_kernel() {
+            return Outcome::Kernel(in_kernel);
+        }
+        if let Err(error) = Self::may_wait() {
+            return Outcome::Done(Err(error.errno()));
+        }
+        let mut table = self.locks.table.lock();
+        if self.has_locks_in_memory() {
+            if let Some(done) = call(&mut table) {
+                return Outcome::Done(done);
+            }
+            if let Err(error) = self.move_to_kernel(&mut table) {
+                return Outcome::Done(Err(error.errno()));
+            }
+            table.rest();
+        }
+        self.locks.place.fetch_add(1, Ordering::AcqRel); // under the lock of the table: nobody moves to memory
+        Outcome::Kernel(InKernel(Some(self)))
+    }
+
+    /// For a call that goes to the kernel, where the locks are.
+    fn enter_kernel(&self) -> Option<InKernel<'_>> {
+        if self.has_locks_in_memory() {
+            return None;
+        }
+        let in_kernel = InKernel(Some(self));
+        if self.locks.place.fetch_add(1, Ordering::AcqRel) & IN_MEMORY != 0 {
+            return None; // its drop takes the count back
+        }
+        let calls = self.locks.calls.load(Ordering::Relaxed).wrapping_add(1);
+        self.locks.calls.store(calls, Ordering::Relaxed);
+        if calls.is_multiple_of(MANY) && self.settings.locks == LocksChoice::Auto {
+            self.with_session(|session| self.lease.want_for_locks(session));
+        }
+        Some(in_kernel)
+    }
+
+    /// Whether the locks are in memory.
+    #[doc(hidden)]
+    pub fn has_locks_in_memory(&self) -> bool {
+        self.locks.place.load(Ordering::Acquire) & IN_MEMORY != 0
+    }
+
+    /// The lease has been taken: from here on locks may be in memory.
+    pub(super) fn lease_covers_locks(&self) {
+        if self.settings.locks == LocksChoice::Auto {
+            self.locks.table.lock().leased = true;
+            self.locks.leased.store(true, Ordering::Release);
+            self.try_memory();
+        }
+    }
+
+    /// Moves to memory, if the kernel has no lock of ours and no call that may set one.
+    #[cold]
+    fn try_memory(&self) {
+        let locks = &self.locks;
+        let mut table = locks.table.lock();
+        if table.pause > 0 {
+            table.pause -= 1;
+            return;
+        }
+        // First the word, then the look: a call that comes meanwhile waits for the table.
+        if !table.leased || locks.place.compare_exchange(0, IN_MEMORY, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            return;
+        }
+        let has_flock = locks.flocks.load(Ordering::Acquire) != locks.flocks_ended.load(Ordering::Acquire);
+        let is_free = !has_flock && self.fds.with(false, |fd| Ok(kernel::has_none(fd))).unwrap_or(false);
+        if is_free {
+            table.next_pause = 0;
+        } else {
+            locks.place.fetch_and(!IN_MEMORY, Ordering::AcqRel);
+            table.rest();
+        }
+    }
+
+    /// The lease is about to be given up, or is lost: what is in memory is made in the kernel.
+    pub(super) fn locks_leave_memory(&self) {
+        let mut table = self.locks.table.lock();
+        table.leased = false;
+        self.locks.leased.store(false, Ordering::Release);
+        if !self.has_locks_in_memory() {
+            return;
+        }
+        let mut attempts = 0;
+        while let Err(error) = self.move_to_kernel(&mut table) {
+            attempts += 1;
+            if error.errno() == libc::ENOLCK && attempts < ATTEMPTS {
+                let _ = rustix::thread::nanosleep(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 1_000_000 });
+                continue;
+            }
+            self.say_lost(&error);
+            // Others may write from here on what this process believes it has locked: it does not go on writing.
+            self.with_session(|session| session.arena.shared().poisoned.store(1, Ordering::Release));
+            table.forget();
+            self.locks.place.fetch_and(!IN_MEMORY, Ordering::AcqRel);
+        }
+    }
+
+    #[cold]
+    fn say_lost(&self, error: &Error) {
+        let errno: &[u8] = match error.errno() {
+            libc::ENOLCK => b"ENOLCK",
+            libc::EAGAIN => {
+                b"another program has locked it: this one did not answer in time, /proc/sys/fs/lease-break-time"
+            }
+            _ => b"an error of fcntl(2)",
+        };
+        crate::sys::notice_parts(&[
+            self.path.to_bytes(),
+            b": its locks could not be kept while another program opens it (",
+            errno,
+            b"); writes to it fail with EIO until it is closed",
+        ]);
+    }
+
+    /// Makes all locks in the kernel. After an error they are in memory as before, and the kernel has none.
+    fn move_to_kernel(&self, table: &mut Table) -> Result<()> {
+        let made = self.fds.with(false, |fd| {
+            let made = (|| {
+                for lock in table.ranges.iter() {
+                    #[cfg(test)]
+                    self.locks.refuse()?;
+                    kernel::set(fd, *lock)?;
+                }
+                table.flock.map_or(Ok(()), |(_, kind)| kernel::flock(fd, kind))
+            })();
+            if made.is_err() {
+                table.ranges.iter().for_each(|lock| kernel::unset_all(fd, lock.owner));
+            }
+            made
+        });
+        match made {
+            Err(error) if error.errno() != libc::EBADF => return Err(error),
+            _ => {} // without a descriptor the program has no lock
+        }
+        if table.flock.is_some() {
+            self.locks.flocks.fetch_add(1, Ordering::AcqRel);
+        }
+        table.forget();
+        self.locks.place.fetch_and(!IN_MEMORY, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// The program closes a descriptor of the file: record locks of the process go, by whichever descriptor they were set.
+    pub(super) fn drop_process_locks(&self) {
+        self.drop_locks(|table| table.ranges.unset_all(Owner::Process));
+    }
+
+    /// Nobody has that description any more.
+    pub fn drop_description_locks(&self, description: usize) {
+        self.drop_locks(|table| {
+            table.ranges.unset_all(Owner::Description(description));
+            table.flock = table.flock.filter(|&(owner, _)| owner != description);
+        });
+    }
+
+    fn drop_locks(&self, drop: impl FnOnce(&mut Table)) {
+        // A handler that has interrupted a call, and is not behind ours, leaves locks that go with the session.
+        if self.has_locks_in_memory() && Self::may_lock().is_ok() {
+            drop(&mut self.locks.table.lock());
+        }
+    }
+}
+
+#[cfg(test)]
+impl Locks {
+    fn refuse(&self) -> Result<()> {
+        let has_some =
+            self.refusals.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+        if has_some { Err(Error::new(libc::ENOLCK)) } else { Ok(()) }
+    }
+}
+
+impl Table {
+    fn forget(&mut self) {
+        self.ranges.clear();
+        self.flock = None;
+    }
+
+    /// The next attempt to move to memory is to come later.
+    fn rest(&mut self) {
+        self.next_pause = (self.next_pause * 2 + 1).min(PAUSE_MAX);
+        self.pause = self.next_pause;
+    }
+}
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+pub(super) use tests::listed;

@@ -1,0 +1,96 @@
+//! What can't be had from outside: a kernel that refuses.
+
+use super::super::{Access, AtomicFile, UserBuf};
+use super::{Kind, Outcome, Owner, Range};
+use crate::settings::Settings;
+use core::sync::atomic::Ordering;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+struct Place(String);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn put(file: &AtomicFile) -> crate::Result<usize> {
+    // SAFETY: memory of the test's.
+    unsafe { file.write(0, &[UserBuf::of(&mut b"bytes".to_owned())]) }
+}
+
+/// Calls as the hooks make them, until locks are in memory; one is left there.
+fn in_memory(name: &str) -> (Place, File, Arc<AtomicFile>) {
+    let place = Place(format!("/dev/shm/famio-{name}-{}", std::process::id()));
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(&place.0).unwrap();
+    let path = std::ffi::CString::new(place.0.clone()).unwrap();
+    let atomic = AtomicFile::open(file.as_fd(), Access::Write, &path, &Settings::default()).unwrap();
+    while !atomic.has_locks_in_memory() {
+        put(&atomic).unwrap();
+        atomic.sync().unwrap();
+        match atomic.set_lock(Owner::Process, None, Range::ALL, false) {
+            Outcome::Done(done) => assert_eq!(done, Ok(())),
+            Outcome::Kernel(in_kernel) => in_kernel.unlocked(),
+        }
+    }
+    for start in [0, 100] {
+        let range = Range { start, last: start + 9 };
+        let set = atomic.set_lock(Owner::Process, Some(Kind::Write), range, false);
+        assert!(matches!(set, Outcome::Done(Ok(()))));
+    }
+    (place, file, atomic)
+}
+
+/// Record locks on a file, as the kernel lists them.
+pub(in crate::file) fn listed(stat: rustix::fs::Stat) -> usize {
+    let device = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    let file = format!(" {:02x}:{:02x}:{} ", device.0, device.1, stat.st_ino);
+    let locks = std::fs::read_to_string("/proc/locks").unwrap();
+    locks.lines().filter(|line| line.contains("POSIX") && line.contains(&file)).count()
+}
+
+fn in_kernel(file: &File) -> usize {
+    listed(rustix::fs::fstat(file).unwrap())
+}
+
+#[test]
+fn who_opens_waits_until_the_kernel_has_room_for_them() {
+    let (place, file, atomic) = in_memory("locks-late");
+    assert_eq!(in_kernel(&file), 0);
+    atomic.locks.refusals.store(5, Ordering::Relaxed);
+    let mut opening =
+        std::process::Command::new("cat").arg(&place.0).stdout(std::process::Stdio::null()).spawn().unwrap();
+    assert!(opening.wait().unwrap().success());
+    assert_eq!((in_kernel(&file), atomic.has_locks_in_memory()), (2, false));
+    put(&atomic).unwrap();
+    atomic.remove_descriptor(std::os::fd::AsRawFd::as_raw_fd(&file)).unwrap();
+}
+
+#[test]
+fn nothing_is_written_without_them() {
+    let (place, file, atomic) = in_memory("locks-lost");
+    atomic.locks.refusals.store(u32::MAX, Ordering::Relaxed);
+    let mut opening =
+        std::process::Command::new("cat").arg(&place.0).stdout(std::process::Stdio::null()).spawn().unwrap();
+    assert!(opening.wait().unwrap().success());
+    assert_eq!((in_kernel(&file), atomic.has_locks_in_memory()), (0, false));
+    assert_eq!(put(&atomic).unwrap_err().errno(), libc::EIO);
+    let _ = atomic.remove_descriptor(std::os::fd::AsRawFd::as_raw_fd(&file));
+}
+
+/// A call that would have to wait, and can't: it fails, and everything is as before.
+#[test]
+fn a_move_that_fails_changes_nothing() {
+    let (_place, file, atomic) = in_memory("locks-move");
+    atomic.locks.refusals.store(1, Ordering::Relaxed);
+    let set = atomic.set_lock(Owner::Description(1), Some(Kind::Read), Range::ALL, true);
+    assert!(matches!(set, Outcome::Done(Err(libc::ENOLCK))));
+    assert_eq!((in_kernel(&file), atomic.has_locks_in_memory()), (0, true));
+    let set = atomic.set_lock(Owner::Description(1), Some(Kind::Read), Range::ALL, true);
+    assert!(matches!(set, Outcome::Kernel(_)));
+    assert_eq!((in_kernel(&file), atomic.has_locks_in_memory()), (2, false));
+    drop(set);
+    atomic.remove_descriptor(std::os::fd::AsRawFd::as_raw_fd(&file)).unwrap();
+}
