@@ -99,7 +99,7 @@ FUZZ_LONG ?= 600
 POSIX_LONG ?= 60m
 HOSTILE_LONG ?= 30m
 # Classes of steps that do not hold yet (famio-hostile all --without list): to become empty.
-HOSTILE_WITHOUT ?= as,rmfamio
+HOSTILE_WITHOUT ?=
 STEP = printf '== test-long, step %s of 10: %s\n'
 
 model: need-python3 ## The protocols through every short sequence and every crash

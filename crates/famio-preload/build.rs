@@ -44,6 +44,11 @@ fn rust(rows: &[&table::Row]) -> String {
         match row.shape.as_str() {
             "call" | "plain" => {
                 let run = match (row.shape.as_str(), result.as_str()) {
+                    ("call", _) if row.takes_descriptor() => {
+                        format!(
+                            "finish(|| if entry::is_refused(fd) {{ entry::REFUSED }} else {{ unsafe {{ {body} }} }}) as {result}"
+                        )
+                    }
                     ("call", _) => format!("finish(|| unsafe {{ {body} }}) as {result}"),
                     (_, "!") => format!("unsafe {{ {body} }}"),
                     _ => format!("plain(|| unsafe {{ {body} }})"),
@@ -136,17 +141,21 @@ fn fronts(rows: &[&table::Row]) -> String {
     let mut text = String::from(
         "/* Made by build.rs. A descriptor that is not ours goes on to libc's function, with all arguments in their\n \
          * registers, by a tail call. */\n\
+         #include <errno.h>\n\
          typedef long function(long, long, long, long, long, long);\n\
          #pragma GCC visibility push(hidden)\n\
          extern _Bool famio_is_managed(int fd);\n\
          extern _Bool famio_in_run;\n\
          extern void famio_synced(int fd);\n\
          extern _Bool famio_is_known(int fd);\n\
+         extern int famio_whose(int fd);\n\
          extern function *volatile famio_next[];\n\
          extern function *famio_find_next(unsigned long index);\n\
          extern long famio_without_cancel(function *, function *, long, long, long, long, long, long);\n\
          extern __thread int famio_cancels_at_once __attribute__((tls_model(\"initial-exec\")));\n\
-         #pragma GCC visibility pop\n",
+         #pragma GCC visibility pop\n\
+         /* By a number that is the library's own: the program has not opened it. */\n\
+         static long refuse(void) { errno = EBADF; return -1; }\n",
     );
     let goes_on = |row: &&&table::Row| ["cancel", "around", "before", "after"].contains(&row.shape.as_str());
     for (index, row) in rows.iter().filter(goes_on).enumerate() {
@@ -174,11 +183,16 @@ fn fronts(rows: &[&table::Row]) -> String {
                 "before" => format!("{noted}\n  return next(a, b, c, d, e, f);"),
                 _ => format!("long result = next(a, b, c, d, e, f);\n  {noted}\n  return result;"),
             };
+            let refusal = if row.takes_descriptor() {
+                "if (__builtin_expect(famio_whose((int)a) == 2, 0)) return refuse();\n  "
+            } else {
+                ""
+            };
             writeln!(
                 text,
                 "extern void famio_noted_{name}({taken}) __attribute__((visibility(\"hidden\")));\n\
                  long famio_front_{name}(long a, long b, long c, long d, long e, long f) {{\n  \
-                 function *next = famio_next[{index}];\n  \
+                 {refusal}function *next = famio_next[{index}];\n  \
                  if (!next) next = famio_find_next({index});\n  \
                  {calls}\n}}"
             )
@@ -188,16 +202,21 @@ fn fronts(rows: &[&table::Row]) -> String {
         // What the program syncs without protection is said at the end of the run.
         let told = ["fsync", "fdatasync", "sync_file_range"].contains(&name.as_str());
         let tell = if told { "if (famio_in_run) famio_synced((int)a);\n    " } else { "" };
-        // What is the library's own is hidden from `close`; of other calls a program that does not know it makes none.
-        let known = if name == "close" { "famio_is_known" } else { "famio_is_managed" };
+        // What is the library's own is hidden: `close` has to wait for what passes through the number, and asks itself.
+        let (whose, refusal) = match name.as_str() {
+            "close" => ("famio_is_known", ""),
+            _ => ("famio_whose", "if (whose == 2) return refuse();\n  "),
+        };
+        assert!(row.takes_descriptor(), "{name}: a cancellation point without a descriptor");
         writeln!(
             text,
             "extern function famio_hook_{name} __attribute__((visibility(\"hidden\")));\n\
              long famio_front_{name}(long a, long b, long c, long d, long e, long f) {{\n  \
              function *next = famio_next[{index}];\n  \
              if (__builtin_expect(famio_cancels_at_once, 0)) return famio_without_cancel(next, famio_hook_{name}, a, b, c, d, e, f);\n  \
-             if (__builtin_expect(next && !{known}((int)a), 1)) {{\n    {tell}return next(a, b, c, d, e, f);\n  }}\n  \
-             return famio_hook_{name}(a, b, c, d, e, f);\n}}"
+             int whose = {whose}((int)a);\n  \
+             if (__builtin_expect(next && !whose, 1)) {{\n    {tell}return next(a, b, c, d, e, f);\n  }}\n  \
+             {refusal}return famio_hook_{name}(a, b, c, d, e, f);\n}}"
         )
         .expect("a string");
     }

@@ -18,6 +18,13 @@ pub struct Row {
     pub remark: String,
 }
 
+impl Row {
+    /// Whether the first argument is the descriptor that the call works on.
+    pub fn takes_descriptor(&self) -> bool {
+        self.arguments.first().is_some_and(|argument| argument == "fd: i32")
+    }
+}
+
 /// A heading with its rows.
 pub struct Section {
     /// The heading.

@@ -141,6 +141,22 @@ fn a_file_in_use_is_left_alone() {
     place.is_committed();
 }
 
+/// It was 'not permitted', with the journal's name.
+#[test]
+fn a_file_that_is_immutable_stays_as_it_is() {
+    let place = Place::crashed();
+    let chattr = |how: &str| Command::new("chattr").arg(how).arg(place.file()).stderr(Stdio::null()).status();
+    if !chattr("+i").is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: it takes root, chattr and a file system that has it");
+        return;
+    }
+    let (code, text) = place.famio(&["recover"], &place.file());
+    chattr("-i").unwrap();
+    assert!(code == 1 && text.contains("chattr -i"), "{text}");
+    place.expect(&["recover"], 0, "recovered to epoch");
+    place.is_committed();
+}
+
 #[test]
 fn a_path_that_is_not_there() {
     let place = Place::new();

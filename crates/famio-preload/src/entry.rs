@@ -48,6 +48,9 @@ pub fn posix_fallocate(fd: i32, offset: i64, length: i64) -> i32 {
         }
         return -posix::fallocate(fd, 0, offset, length) as i32;
     }
+    if is_refused(fd) {
+        return libc::EBADF;
+    }
     // SAFETY: the type is that function's.
     match unsafe { NEXT.get::<unsafe extern "C" fn(c_int, i64, i64) -> c_int>() } {
         // SAFETY: as above.
@@ -63,7 +66,7 @@ pub fn posix_madvise(addr: usize, length: usize, advice: i32) -> i32 {
 
 /// `posix_fadvise`, whose result is an errno.
 pub fn posix_fadvise(fd: i32, offset: i64, length: i64, advice: i32) -> i32 {
-    -posix::fadvise(fd, offset, length, advice) as i32
+    if is_refused(fd) { libc::EBADF } else { -posix::fadvise(fd, offset, length, advice) as i32 }
 }
 
 /// `posix_spawn_file_actions_adddup2`, whose result is an errno. The child's `dup2` is libc's own: where it makes a standard stream
@@ -162,6 +165,25 @@ pub extern "C" fn famio_synced(fd: c_int) {
     note(|| posix::run_notes::synced(fd));
 }
 
+/// What a call by a number gives that is the library's own.
+pub const REFUSED: Ret = -(libc::EBADF as Ret);
+
+/// Whether `fd` is the library's own: a program that has not opened the number gets `EBADF` by it, and reaches no journal.
+#[inline]
+pub fn is_refused(fd: c_int) -> bool {
+    posix::is_internal(fd) && !table::is_managed(fd)
+}
+
+/// For the C fronts and the shim: 1 for an atomic file's descriptor, 2 for one of the library's own, 0 for others.
+#[unsafe(no_mangle)]
+pub extern "C" fn famio_whose(fd: c_int) -> c_int {
+    match () {
+        () if table::is_managed(fd) => 1,
+        () if posix::is_internal(fd) => 2,
+        () => 0,
+    }
+}
+
 /// For the front of `close`: an atomic file's descriptor, or one of the library's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn famio_is_known(fd: c_int) -> bool {
@@ -185,7 +207,7 @@ pub unsafe extern "C" fn famio_fcntl(fd: c_int, command: c_int, argument: usize)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn famio_ioctl(fd: c_int, request: usize, argument: usize) -> c_int {
     // SAFETY: the caller's promise.
-    finish(|| unsafe { posix::ioctl(fd, request as u32, argument) }) as c_int
+    finish(|| if is_refused(fd) { REFUSED } else { unsafe { posix::ioctl(fd, request as u32, argument) } }) as c_int
 }
 
 /// libc's.

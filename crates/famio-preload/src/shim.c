@@ -16,6 +16,7 @@
 extern int famio_fcntl(int fd, int command, unsigned long argument);
 extern int famio_ioctl(int fd, unsigned long request, unsigned long argument);
 extern bool famio_is_managed(int fd);
+extern int famio_whose(int fd);
 extern long famio_raw_close(int fd);
 extern long famio_raw_getrandom(void *buf, size_t count, unsigned flags);
 extern ssize_t famio_hook_write(int fd, const void *buf, size_t count);
@@ -32,6 +33,7 @@ typedef int setcanceltype_function(int, int *);
 extern setcanceltype_function *volatile famio_setcanceltype; /* null before the constructor */
 extern setcanceltype_function *famio_find_setcanceltype(void);
 typedef long call_function(long, long, long, long, long, long);
+extern call_function famio_hook_close;
 
 /* What Rust's own library calls for ours: where a descriptor is dropped, a hash table gets its seed, a thread is waited for. libc's
  * functions are cancellation points, and Rust has no way to leave its own so. */
@@ -72,8 +74,15 @@ long famio_without_cancel(call_function *next, call_function *call, long a, long
   setcanceltype_function *set = setcanceltype();
   int before;
   set(PTHREAD_CANCEL_DEFERRED, &before);
-  bool ours = !next || famio_is_managed((int)a);
-  long result = ours ? call(a, b, c, d, e, f) : 0;
+  int whose = famio_whose((int)a);
+  bool ours = !next || whose;
+  long result = 0;
+  if (whose == 2 && call != famio_hook_close) {
+    errno = EBADF; /* the library's own */
+    result = -1;
+  } else if (ours) {
+    result = call(a, b, c, d, e, f);
+  }
   int error = errno;
   set(before, NULL); /* and what came meanwhile cancels here */
   errno = error;
@@ -113,7 +122,12 @@ int famio_shim_ioctl(int fd, unsigned long request, ...) {
 }
 
 static int print(int fd, const char *format, va_list list) {
-  if (!famio_is_managed(fd)) {
+  int whose = famio_whose(fd);
+  if (whose == 2) {
+    errno = EBADF; /* the library's own */
+    return -1;
+  }
+  if (!whose) {
     vdprintf_function *next = famio_next_vdprintf();
     if (next) return next(fd, format, list);
   }

@@ -60,6 +60,7 @@ extern "C" fn constructor() {
     process::start();
     if process::is_on() && famio::posix::nv::claim_hooks() {
         handlers::begin();
+        famio::posix::begin_limits();
         crate::outcome::note(process::receive_descriptors);
         crate::entry::famio_in_run.store(famio::posix::run_record::is_joined(), Ordering::Relaxed);
         // SAFETY: the functions stay loaded: the library is linked with -z nodelete.

@@ -143,3 +143,16 @@ fn a_file_takes_few_descriptors() {
     }
     let _ = std::fs::remove_file(program);
 }
+
+/// Under a hard limit that is as low as the soft one the library has numbers that the program could have: what the program wrote by
+/// one that it had not opened went into a journal.
+#[test]
+fn a_number_of_the_librarys_is_none_of_the_programs() {
+    let program = build("stray");
+    for (folder, domain) in folders("stray") {
+        succeed(&mut run(&folder, &program, "", domain));
+        assert_eq!(folder.names(), ["atomic"]);
+        assert_eq!(folder.read("atomic"), b"SYNCED");
+    }
+    let _ = std::fs::remove_file(program);
+}

@@ -71,9 +71,16 @@ struct User {
 impl User {
     fn open(uid: u32, path: &Path, how: &str) -> (Self, String) {
         let mut command = Command::new(copied_test());
+        if how.contains("own group") {
+            // Their first group is their own, and the file's is another of theirs.
+            command = Command::new("setpriv");
+            command.args([format!("--reuid={uid}"), format!("--regid={uid}"), format!("--groups={GROUP}")]);
+            command.arg(copied_test());
+        } else {
+            command.uid(uid).gid(if uid == STRANGER { OTHERS } else { GROUP });
+        }
         command.args(["--exact", "user_process", "--nocapture", "--test-threads=1"]);
-        let group = if uid == STRANGER { OTHERS } else { GROUP };
-        command.env("FAMIO_USER_OPENS", path).env("FAMIO_USER_HOW", how).uid(uid).gid(group).current_dir("/");
+        command.env("FAMIO_USER_OPENS", path).env("FAMIO_USER_HOW", how).current_dir("/");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (tell, hear) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         let mut user = Self { child, tell, hear };
@@ -232,6 +239,34 @@ fn whoever_may_write_recovers_what_another_user_left() {
             next.end();
             assert_eq!(&fs::read(&path).unwrap()[..4], b"next");
             assert!(!folder.0.join(".famio").exists(), "{first} then {second}");
+        }
+    });
+}
+
+/// `.famio/` was its maker's alone where the folder around it had another group: the others who may write the file got `EACCES`.
+#[test]
+fn a_folder_of_another_group_hinders_nobody_who_may_write_the_file() {
+    if !is_root() {
+        return;
+    }
+    everywhere(|name, on_disk, how| {
+        for (mode, owner, group, how) in [(0o775, OWNER, GROUP, format!("{how} own group")), (0o777, 0, 0, how.into())]
+        {
+            let folder = Folder::new(&format!("group-{group}-{name}"), on_disk, mode);
+            let path = folder.file("file", 0o664);
+            chown(&folder.0, Some(owner), Some(group)).unwrap();
+            for (first, second) in [(OWNER, MEMBER), (MEMBER, OWNER)] {
+                let (mut killed, opened) = User::open(first, &path, &how);
+                assert_eq!(opened, "ok", "{first}");
+                assert_eq!([killed.does("write kept"), killed.does("sync"), killed.does("write gone")], ["ok"; 3]);
+                let beside = fs::metadata(folder.0.join(".famio")).unwrap().mode();
+                assert_eq!(beside & 0o777 & !mode, 0, "more open than the folder around it");
+                killed.kill();
+                let (mut next, opened) = User::open(second, &path, &how);
+                assert_eq!((&*opened, &*next.does("read 4")), ("ok", "kept"), "{first} then {second}");
+                next.end();
+                assert!(!folder.0.join(".famio").exists(), "{first} then {second}");
+            }
         }
     });
 }

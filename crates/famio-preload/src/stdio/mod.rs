@@ -9,6 +9,7 @@ pub mod wide;
 pub use mode::Mode;
 pub use stream::flush_all;
 
+use crate::entry::{REFUSED, is_refused};
 use crate::next::Next;
 use crate::outcome::{finish, set_errno};
 use core::ffi::c_char;
@@ -101,6 +102,9 @@ unsafe fn libcs_fdopen(fd: i32, mode: *const c_char) -> *mut FILE {
 pub unsafe fn fdopen(fd: i32, mode: *const c_char) -> *mut FILE {
     // SAFETY: the caller's promise.
     unsafe {
+        if is_refused(fd) {
+            return failed(REFUSED);
+        }
         let asked = Mode::of(mode);
         let Some(asked) = asked.filter(|_| posix::table::is_managed(fd)) else { return libcs_fdopen(fd, mode) };
         if asked.converts {

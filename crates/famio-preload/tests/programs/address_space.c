@@ -1,5 +1,5 @@
 /* A limit on the address space far below what the library has mapped: the program has what it asked for. Arguments: the atomic
- * file; or "after" and the limit that this program has to begin with. */
+ * file; or "after", the limit that this program has to begin with, and whether it is with the library. */
 #include "check.h"
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -39,9 +39,20 @@ static void use(const char *path) {
 int main(int argc, char **argv) {
   CHECK(argc >= 2);
   if (strcmp(argv[1], "after") == 0) {
-    struct rlimit limit;
-    CHECK(inlined(SYS_prlimit64, 0, RLIMIT_AS, 0, (long)&limit) == 0 && limit.rlim_cur == (rlim_t)atol(argv[2]));
-    return 0;
+    struct rlimit limit, kernels;
+    CHECK(getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur == (rlim_t)atol(argv[2]));
+    CHECK(inlined(SYS_prlimit64, 0, RLIMIT_AS, 0, (long)&kernels) == 0);
+    if (strcmp(argv[3], "without") == 0) {
+      CHECK(kernels.rlim_cur == limit.rlim_cur);
+      return 0;
+    }
+    /* As for who has set it: threads of the library's are not in the way. */
+    CHECK(kernels.rlim_cur > limit.rlim_cur);
+    use("atomic-3");
+    has_room();
+    setenv("LD_PRELOAD", "", 1);
+    execl("/proc/self/exe", "program", "after", argv[2], "without", NULL);
+    _exit(1);
   }
   int fd = open(argv[1], O_RDWR | O_CREAT | O_TRUNC, 0600), status;
   CHECK(fd >= 0 && pwrite(fd, "text", 4, 0) == 4 && fsync(fd) == 0);
@@ -71,7 +82,8 @@ int main(int argc, char **argv) {
     deep(6);
     char text[32];
     snprintf(text, sizeof text, "%zu", 256 * MIB);
-    execl("/proc/self/exe", "program", "after", text, NULL);
+    const char *library = getenv("LD_PRELOAD");
+    execl("/proc/self/exe", "program", "after", text, library && *library ? "with" : "without", NULL);
     _exit(1);
   }
   CHECK(waitpid(child, &status, 0) == child && status == 0);

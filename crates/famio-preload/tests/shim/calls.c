@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -35,6 +36,8 @@ static struct {
   char **argv, **envp;
 } last;
 static bool managed, interrupt_once;
+/* The number of a descriptor of the library's own. */
+enum { INTERNAL = 1000 };
 static int fail_after = -1;
 static size_t step;
 static char written[1 << 16];
@@ -51,6 +54,28 @@ int famio_ioctl(int fd, unsigned long request, unsigned long argument) {
 bool famio_is_managed(int fd) {
   (void)fd;
   return managed;
+}
+int famio_whose(int fd) { return fd == INTERNAL ? 2 : managed; }
+long famio_hook_close(long fd, long b, long c, long d, long e, long f) {
+  (void)b, (void)c, (void)d, (void)e, (void)f;
+  last.who = "close", last.fd = (int)fd;
+  errno = EBADF;
+  return -1;
+}
+long famio_raw_close(int fd) {
+  (void)fd;
+  return -EBADF;
+}
+long famio_raw_getrandom(void *buf, size_t count, unsigned flags) {
+  (void)buf, (void)count, (void)flags;
+  return -ENOSYS;
+}
+typedef int setcanceltype_function(int, int *);
+setcanceltype_function *volatile famio_setcanceltype = pthread_setcanceltype;
+setcanceltype_function *famio_find_setcanceltype(void) { return pthread_setcanceltype; }
+int __real_pthread_join(pthread_t thread, void **result) {
+  (void)thread, (void)result;
+  return ESRCH;
 }
 /* Takes `step` bytes at a time; EINTR in between, or an error. */
 ssize_t famio_hook_write(int fd, const void *buf, size_t count) {
@@ -107,6 +132,32 @@ static int libcs_vdprintf(int fd, const char *format, va_list list) {
 }
 vdprintf_function *famio_next_vdprintf(void) { return without_libc ? NULL : libcs_vdprintf; }
 
+typedef long call_function(long, long, long, long, long, long);
+long famio_without_cancel(call_function *next, call_function *call, long a, long b, long c, long d, long e, long f);
+static long ours(long a, long b, long c, long d, long e, long f) {
+  (void)b, (void)c, (void)d, (void)e, (void)f;
+  last.who = "ours", last.fd = (int)a;
+  return 83;
+}
+static long libcs(long a, long b, long c, long d, long e, long f) {
+  (void)b, (void)c, (void)d, (void)e, (void)f;
+  last.who = "libc", last.fd = (int)a;
+  return 84;
+}
+
+/* Of a thread that may be cancelled at any instruction. */
+static void cancelled_at_once(void) {
+  managed = false;
+  MUST(famio_without_cancel(libcs, ours, 3, 0, 0, 0, 0, 0) == 84);
+  MUST(famio_without_cancel(NULL, ours, 3, 0, 0, 0, 0, 0) == 83);
+  managed = true;
+  MUST(famio_without_cancel(libcs, ours, 3, 0, 0, 0, 0, 0) == 83);
+  managed = false, last.who = "nobody", errno = 0;
+  MUST(famio_without_cancel(libcs, ours, INTERNAL, 0, 0, 0, 0, 0) == -1 && errno == EBADF);
+  MUST(strcmp(last.who, "nobody") == 0);
+  MUST(famio_without_cancel(libcs, famio_hook_close, INTERNAL, 0, 0, 0, 0, 0) == -1 && strcmp(last.who, "close") == 0);
+}
+
 static int va(int fd, const char *format, ...) {
   va_list list;
   va_start(list, format);
@@ -116,6 +167,8 @@ static int va(int fd, const char *format, ...) {
 }
 
 static void controls(void) {
+  errno = 0;
+  MUST(famio_shim_dprintf(INTERNAL, "text %d", 1) == -1 && errno == EBADF);
   struct flock lock = {0};
   MUST(famio_shim_fcntl(3, F_SETFL, O_APPEND) == 78 && last.argument == O_APPEND);
   managed = false;
@@ -165,6 +218,7 @@ static void execs(void) {
 
 int main(void) {
   controls();
+  cancelled_at_once();
   prints();
   execs();
   puts("calls.c: passed");

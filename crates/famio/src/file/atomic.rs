@@ -229,6 +229,8 @@ impl AtomicFile {
                 {
                     // Who claims the file next recovers it: nothing of ours, the background least, may touch it then.
                     session.arena.shared().closed.store(1, Ordering::Release);
+                    // Now, and not when the file is dropped: a thread that is forking may keep a reference to it.
+                    session.engine.journal().leave();
                 }
                 closed
             } else {
@@ -309,5 +311,25 @@ mod tests {
             assert!(is_closed(&atomic));
             std::fs::remove_file(&path).unwrap();
         }
+    }
+
+    /// A thread that was forking kept a reference to the file: until its fork was over, the next `open` gave `EBUSY`.
+    #[test]
+    fn a_close_that_failed_leaves_the_journal_to_the_next_though_the_file_is_known() {
+        use crate::pmem::record::{Call, Recorder};
+        use crate::pmem::{Domain, Lab};
+        let recorder = Recorder::new(Domain::PageCache);
+        Lab { domain: Some(Domain::PageCache), medium: Some(recorder), ..Lab::current() }.enter();
+        let (path, files, atomic) = opened("failed-close");
+        let is_in_session = || crate::recovery::is_in_session(files[0].as_fd(), &Settings::default());
+        assert!(is_in_session());
+        atomic.remove_descriptor(files[1].as_raw_fd()).unwrap();
+        recorder.fail(Call::Fdatasync, 1, libc::EIO);
+        let closed = atomic.remove_descriptor(files[0].as_raw_fd());
+        assert_eq!(closed.unwrap_err().errno(), libc::EIO);
+        assert!(!is_in_session());
+        drop(atomic);
+        Lab::default().enter();
+        std::fs::remove_file(&path).unwrap();
     }
 }

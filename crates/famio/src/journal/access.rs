@@ -8,8 +8,8 @@ use std::os::fd::BorrowedFd;
 
 const SET_GROUP: u32 = 0o2000;
 
-/// Makes a folder for journals: its owner is its parent's, where we may give it away, and it is as open as its parent.
-/// In a parent with the sticky bit it is the file's owner's alone. One that is there stays.
+/// Makes a folder for journals: its owner and its group are its parent's, where we may give it away, and it is as open as its parent:
+/// all who may write the one have to find what a killed process of another user has left in the other. In a parent with the sticky bit it is the file's owner's alone. One that is there stays.
 pub(super) fn make_folder(parent: BorrowedFd<'_>, name: &str, file: BorrowedFd<'_>) -> Result<()> {
     match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
         Ok(()) => {}
@@ -35,8 +35,11 @@ pub(super) fn make_folder(parent: BorrowedFd<'_>, name: &str, file: BorrowedFd<'
         if is_root() && (above.st_uid, above.st_gid) != (here.st_uid, here.st_gid) {
             fchown(&folder, Some(Uid::from_raw(above.st_uid)), Some(Gid::from_raw(above.st_gid)))?;
         }
-        let same_group = is_root() || above.st_gid == here.st_gid;
-        let open = if same_group { above.st_mode & 0o777 } else { 0 };
+        let theirs = Some(Gid::from_raw(above.st_gid));
+        let same_group = is_root() || above.st_gid == here.st_gid || fchown(&folder, None, theirs).is_ok();
+        // A group that is not the parent's is of the others there.
+        let others = above.st_mode & 0o007;
+        let open = if same_group { above.st_mode & 0o777 } else { (others << 3 | others) & above.st_mode };
         fchmod(&folder, Mode::from_raw_mode(0o700 | open | here.st_mode & SET_GROUP))?;
     }
     Ok(())

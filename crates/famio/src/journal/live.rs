@@ -49,7 +49,7 @@ fn is_denied(error: &Error) -> bool {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        self.unlock();
+        self.leave();
     }
 }
 
@@ -181,12 +181,13 @@ impl Live {
             || self.store(State::Clean),
             || in_order(Rule::MarkGoesBeforeJournal, unmark, remove),
         );
-        self.unlock();
+        self.leave();
         ended // not synced: a clean journal that comes back after a power cut is a leftover, and never replayed
     }
 
-    /// By name: a forked child may hold a duplicate of the descriptor.
-    fn unlock(&self) {
+    /// Gives up the session's lock: from now on any process may recover the journal. To close the descriptor would not do: a forked
+    /// child may hold a duplicate of it.
+    pub fn leave(&self) {
         let _ = self.file.run(|journal| {
             lock::end(journal);
             Ok(())

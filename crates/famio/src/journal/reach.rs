@@ -77,6 +77,10 @@ pub(crate) fn open_looked_at(looked: BorrowedFd<'_>, access: OFlags) -> Result<I
     }
     open_again(looked, access | OFlags::NONBLOCK | OFlags::NOCTTY).map_err(|e| match e {
         Errno::WOULDBLOCK => Error::with(libc::EAGAIN, "another process holds a lease on it; not waited for"),
+        // Of an immutable file not even root gets a descriptor to write by.
+        Errno::PERM if access.contains(OFlags::RDWR) => {
+            Error::with(libc::EPERM, "it may not be written (is it immutable? chattr -i), and is left as it is")
+        }
         e => e.into(),
     })
 }

@@ -1,6 +1,6 @@
 //! Copies inside the kernel, from or to an atomic file: done by our own reads and writes.
 
-use super::{Ret, fail, io, lseek, raw, table, user, verify};
+use super::{Ret, close, fail, io, lseek, raw, table, user, verify};
 use crate::file::UserBuf;
 use std::os::fd::RawFd;
 
@@ -97,6 +97,9 @@ fn pump(source: &Side, count: usize, mut put: impl FnMut(&[u8], usize) -> Ret) -
 /// # Safety
 /// As the system call: bad memory gives `EFAULT`.
 pub unsafe fn sendfile(out: RawFd, source: RawFd, offset: *mut i64, count: usize) -> Ret {
+    if close::is_hidden(source) || close::is_hidden(out) {
+        return fail(libc::EBADF);
+    }
     if !table::is_managed(source) && !table::is_managed(out) {
         // SAFETY: the caller's promise.
         return unsafe { raw!(SYS_sendfile, out, source, offset, count) };
@@ -131,6 +134,9 @@ pub unsafe fn copy_file_range(
     count: usize,
     copy_flags: u32,
 ) -> Ret {
+    if close::is_hidden(source) || close::is_hidden(out) {
+        return fail(libc::EBADF);
+    }
     if !table::is_managed(source) && !table::is_managed(out) {
         // SAFETY: the caller's promise.
         return unsafe { raw!(SYS_copy_file_range, source, source_offset, out, out_offset, count, copy_flags) };

@@ -8,6 +8,11 @@ use libc::rlimit64;
 
 static FILE_SIZE: AtomicU64 = AtomicU64::new(libc::RLIM64_INFINITY);
 
+/// The program begins, under limits that were set before, and asks for its own by the hooks of this module.
+pub fn begin() {
+    crate::sys::address_space::begin();
+}
+
 /// Asks the kernel for the limit.
 pub(super) fn read() {
     let mut limit = rlimit64 { rlim_cur: 0, rlim_max: 0 };

@@ -2,7 +2,7 @@
 
 use super::demote::demote_file;
 use super::description::Description;
-use super::{Ret, fail, lock, process, raw, run_notes, table, verify};
+use super::{Ret, close, fail, lock, process, raw, run_notes, table, verify};
 use crate::error::{Error, Result};
 use crate::file::shadow::{self, MapRequest, Mapped};
 use crate::map::Advice;
@@ -68,6 +68,9 @@ unsafe fn mmap_there(
 ) -> Ret {
     // SAFETY: the caller's promise.
     let kernel = || unsafe { raw!(SYS_mmap, addr, length, prot, flags, fd, offset) };
+    if flags & libc::MAP_ANONYMOUS == 0 && close::is_hidden(fd) {
+        return fail(libc::EBADF);
+    }
     if flags & libc::MAP_ANONYMOUS == 0
         && let Some(handle) = table::get(fd)
         && !process::in_vfork_child()

@@ -65,7 +65,7 @@ pub use demote::{demote_descriptor, demote_for_stream};
 pub use dup::{dup, dup2, dup3};
 pub use inherit::{pass_descriptor, receive_descriptor};
 pub use io::{pread, pwrite, read, write};
-pub use limits::{getrlimit, prlimit, setrlimit};
+pub use limits::{begin as begin_limits, getrlimit, prlimit, setrlimit};
 pub use locks::{flock, lockf};
 pub(crate) use mapping::map_region;
 pub use mapping::{fadvise, madvise, mmap, mprotect, mremap, msync, munmap, pkey_mprotect, posix_madvise};

@@ -90,12 +90,39 @@ const NUMBERS: [c_long; OLD.len() + NEW.len()] = {
     all
 };
 
+/// Calls by a descriptor that do not look themselves whether it is the library's own.
+const BY_DESCRIPTOR: [c_long; 20] = [
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_pread64,
+    libc::SYS_pwrite64,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_preadv,
+    libc::SYS_pwritev,
+    libc::SYS_preadv2,
+    libc::SYS_pwritev2,
+    libc::SYS_lseek,
+    libc::SYS_ftruncate,
+    libc::SYS_fallocate,
+    libc::SYS_ioctl,
+    libc::SYS_flock,
+    libc::SYS_fsync,
+    libc::SYS_fdatasync,
+    libc::SYS_sync_file_range,
+    libc::SYS_syncfs,
+    libc::SYS_fadvise64,
+];
+
 /// `syscall(2)`.
 ///
 /// # Safety
 /// As the system call.
 pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> Ret {
     let fd = a[0] as RawFd;
+    if super::is_internal(fd) && BY_DESCRIPTOR.contains(&number) {
+        return super::fail(libc::EBADF);
+    }
     let path = a[0] as *const c_char;
     let path_at = a[1] as *const c_char;
     let bufs = a[1] as *const UserBuf;

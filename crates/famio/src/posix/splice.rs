@@ -1,7 +1,7 @@
 //! `splice(2)` between an atomic file and a pipe. The pipe's side stays the kernel's: how much fits, and whether to wait.
 
 use super::copy::{Side, flags, stat};
-use super::{Ret, fail, io, raw, table, user};
+use super::{Ret, close, fail, io, raw, table, user};
 use crate::sys::high_duplicate;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
@@ -21,6 +21,9 @@ pub unsafe fn splice(
     count: usize,
     splice_flags: u32,
 ) -> Ret {
+    if close::is_hidden(source) || close::is_hidden(out) {
+        return fail(libc::EBADF);
+    }
     let moved = match (table::is_managed(source), table::is_managed(out)) {
         // SAFETY: the caller's promise.
         (false, false) => unsafe {

@@ -2,7 +2,8 @@
 //! files, and would be in the program's way. So the kernel's limit is as much higher than what the program has set as the library
 //! has taken, bounded by the hard limit; who asks gets the program's.
 //!
-//! Only limits that the program sets itself are treated so: under one that it began with, the library takes less.
+//! A soft limit that the program began with is treated like one that it sets: a program that goes on by `exec` has what the one
+//! before it had asked for. A hard limit that it began with can't be raised: under it, the library takes less.
 
 use crate::error::Result;
 use crate::sys::{check, syscall};
@@ -131,6 +132,14 @@ fn for_kernel(new: rlimit64, asked: rlimit64, now: rlimit64) -> rlimit64 {
         hard => raised(hard).saturating_add(HEAD_ROOM),
     };
     rlimit64 { rlim_cur: raised(new.rlim_cur).min(hard), rlim_max: hard }
+}
+
+/// The program begins: with a soft limit, say, that the one before `exec` had set.
+pub(crate) fn begin() {
+    let now = kernels();
+    if now.rlim_cur < now.rlim_max {
+        let _ = exchange(Some(now));
+    }
 }
 
 /// Another program is about to take over: its soft limit is what this one has set. Until this is dropped, if that fails.
