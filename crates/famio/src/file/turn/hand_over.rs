@@ -194,6 +194,7 @@ impl AtomicFile {
         inner.old.retain_mut(|old| !old.is_left());
         self.state.store(ATTACHED, Ordering::Release);
         self.turns.began(begun);
+        self.with_session(|session| self.lease.begin(session));
         Ok(true)
     }
 

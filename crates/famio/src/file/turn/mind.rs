@@ -34,6 +34,7 @@ impl AtomicFile {
         {
             self.turns.door.set_read_along(false); // who comes at this moment finds out, and asks for the turn
             self.with_session(|session| session.may_be_alone.store(true, Ordering::Relaxed));
+            self.is_wanted.store(false, Ordering::Release);
         }
     }
 
