@@ -124,7 +124,12 @@ impl Session {
         }
         let mut position = imaging.position.lock();
         let writer = imaging.in_place_of.lock().unwrap_or_else(|| imaging.door.me());
-        match save(&mut position, (shared.committed() + 1, writer)) {
+        // What lies in a file without a name is lost with this process: no other could tell whose changes there are.
+        let saved = match save(&mut position, (shared.committed() + 1, writer)) {
+            Ok(()) if cx.arena.has_spilled() => Err(Error::new(libc::EFBIG)),
+            saved => saved,
+        };
+        match saved {
             // All of it still is where it is taken up from.
             Err(e) if e.errno() == libc::EFBIG && shared.images.load(Ordering::Acquire) == images::BEGUN => {
                 shared.images.store(images::SOME, Ordering::Release);
@@ -190,6 +195,7 @@ impl Session {
     /// `alone`: a thread may have the file alone from now on.
     pub(super) fn end_images(&self, alone: bool) {
         let shared = self.arena.shared();
+        self.imaging.is_full.store(false, Ordering::Relaxed);
         let next = if !alone && self.imaging.door.may_have_other_writers() { images::ALL } else { images::NONE };
         // Compared first: most epochs change nothing of it, and the line is one that other threads look at.
         if next != shared.images.load(Ordering::Relaxed) {

@@ -19,6 +19,9 @@ pub(super) const LOST: &[u8] =
 const LARGE: &[u8] =
     b": handed back to the kernel because it is mapped, and larger than a quarter of this machine's memory";
 
+/// Tries to leave a file to the kernel that others change in turn with this process.
+const LEAVES: u32 = 1000;
+
 /// A session that a call uses: it stays meanwhile.
 pub(super) struct InUse<'a> {
     session: &'a Session,
@@ -161,6 +164,7 @@ impl AtomicFile {
             };
             let session = Box::new(session);
             inner.arena = Some(session.arena.clone());
+            self.turns.door.set_attached(session.arena_number);
             if travels {
                 self.keep_bits_until_write(&session);
             }
@@ -217,11 +221,21 @@ impl AtomicFile {
         if !self.is_demoted() && !self.is_disowned() && self.is_mapped_by_others() {
             return Err(self.mapped_by_others());
         }
-        if self.turns.is_disturbed() && self.state.load(Ordering::Acquire) == PLAIN && self.fds.has_writable() {
-            // The kernel's file is to have what travels.
-            self.session_for_write().map(drop)?;
+        for _ in 0..LEAVES {
+            if self.turns.is_disturbed() && self.state.load(Ordering::Acquire) == PLAIN && self.fds.has_writable() {
+                // The kernel's file is to have what travels.
+                self.session_for_write().map(drop)?;
+            }
+            match self.leave(DEMOTED) {
+                Err(e) if e.errno() == libc::ESTALE => {}
+                left => return left,
+            }
         }
-        self.leave(DEMOTED)
+        let path = self.path.to_string_lossy();
+        Err(Error::with(
+            libc::EBUSY,
+            format!("{path}: other processes use it, and it can't be handed back to the kernel"),
+        ))
     }
 
     /// Whether there are other processes at a file that one of them has mapped: what it shows is memory that they share.
@@ -266,6 +280,9 @@ impl AtomicFile {
     fn leave(&self, to: u8) -> Result<()> {
         let mut inner = self.inner();
         let state = self.state.load(Ordering::Acquire);
+        if to == DEMOTED && state == PLAIN && self.turns.is_disturbed() && self.fds.has_writable() {
+            return Err(Error::new(libc::ESTALE)); // the session was handed over meanwhile
+        }
         let mut ended = None;
         if state == ATTACHED
             && let Some(session) = &inner.session

@@ -28,6 +28,8 @@ pub(crate) struct Arena {
     allocated: AtomicU64,
     /// Somebody was led beyond that. Of an arena that was [joined](Self::join): it has grown since.
     beyond: AtomicBool,
+    /// A part of it lies in a file on a disk, without a name.
+    spilled: AtomicBool,
     growth: Mutex<Growth>,
 }
 
@@ -44,8 +46,13 @@ impl Arena {
         growth.take(0, FIRST, FIRST)?;
         growth.map(reserved, RESERVED_MIN)?;
         let base = AtomicPtr::new(growth.base());
-        let arena =
-            Self { base, allocated: AtomicU64::new(FIRST), beyond: AtomicBool::new(false), growth: Mutex::new(growth) };
+        let arena = Self {
+            base,
+            allocated: AtomicU64::new(FIRST),
+            beyond: AtomicBool::new(false),
+            spilled: AtomicBool::new(false),
+            growth: Mutex::new(growth),
+        };
         let shared = arena.shared();
         shared.next.store(4096, Ordering::Relaxed);
         shared.magic.store(MAGIC, Ordering::Release);
@@ -59,9 +66,16 @@ impl Arena {
     pub fn attach(file: InternalFd, beside: &Path) -> Result<Self> {
         let have = Growth::check(&file)?;
         let mut growth = Growth::new(file, beside);
+        growth.share();
         growth.map(RESERVED.max(have as usize), have as usize)?;
         let (base, allocated) = (AtomicPtr::new(growth.base()), AtomicU64::new(have));
-        let arena = Self { base, allocated, beyond: AtomicBool::new(false), growth: Mutex::new(growth) };
+        let arena = Self {
+            base,
+            allocated,
+            beyond: AtomicBool::new(false),
+            spilled: AtomicBool::new(false),
+            growth: Mutex::new(growth),
+        };
         let is_one = have >= FIRST && arena.shared().magic.load(Ordering::Acquire) == MAGIC;
         if is_one { Ok(arena) } else { Err(Error::new(libc::EIO)) }
     }
@@ -77,6 +91,12 @@ impl Arena {
         self.allocated.fetch_max(have, Ordering::AcqRel);
         self.beyond.store(false, Ordering::Release);
         Ok(())
+    }
+
+    /// Whether a part of it lies on a disk.
+    #[inline]
+    pub fn has_spilled(&self) -> bool {
+        self.spilled.load(Ordering::Relaxed)
     }
 
     /// Whether another process could map all of it: no part lies in a file without a name.
@@ -104,7 +124,13 @@ impl Arena {
             return Ok(None);
         }
         let (base, allocated) = (AtomicPtr::new(growth.base()), AtomicU64::new(allocated));
-        let arena = Self { base, allocated, beyond: AtomicBool::new(false), growth: Mutex::new(growth) };
+        let arena = Self {
+            base,
+            allocated,
+            beyond: AtomicBool::new(false),
+            spilled: AtomicBool::new(false),
+            growth: Mutex::new(growth),
+        };
         Ok((arena.shared().magic.load(Ordering::Acquire) == MAGIC).then_some(arena))
     }
 
@@ -202,6 +228,7 @@ impl Arena {
         let want = want.min(limit & !4095).max(end).min(growth.reserved());
         let want = growth.take(have, want, end.next_multiple_of(4096))?;
         growth.populate(have, want);
+        self.spilled.store(growth.has_spill(), Ordering::Relaxed);
         self.allocated.store(want, Ordering::Release);
         Ok(())
     }

@@ -113,9 +113,6 @@ impl<'a> Images<'a> {
         if position.epoch != epoch {
             self.begin(position, epoch)?;
         }
-        if position.all + size as u64 > ALL_MAX {
-            return Err(Error::new(libc::EFBIG));
-        }
         if HEAD + position.used + size > CHUNK {
             self.go_on(position, epoch)?;
         }
@@ -126,7 +123,6 @@ impl<'a> Images<'a> {
             unsafe { at.cast::<u64>().add(i).write(word) };
         }
         position.used += size;
-        position.all += size as u64;
         self.head(position.chunk)?.used.store(position.used as u64, Ordering::Release);
         Ok(())
     }
@@ -147,7 +143,7 @@ impl<'a> Images<'a> {
         loop {
             let head = self.head(chunk)?;
             let used = head.used.load(Ordering::Acquire);
-            all += used;
+            all += CHUNK as u64;
             let next = head.next.load(Ordering::Acquire);
             let goes_on = next != 0 && self.head(next)?.epoch.load(Ordering::Acquire) == epoch;
             if !goes_on || all > ALL_MAX {
@@ -159,6 +155,9 @@ impl<'a> Images<'a> {
     }
 
     fn go_on(self, position: &mut Position, epoch: u64) -> Result<()> {
+        if position.all + CHUNK as u64 > ALL_MAX {
+            return Err(Error::new(libc::EFBIG)); // or nobody could read them
+        }
         let last = self.head(position.chunk)?;
         let mut next = last.next.load(Ordering::Acquire);
         let is_new = next == 0;
@@ -172,6 +171,7 @@ impl<'a> Images<'a> {
             last.next.store(next, Ordering::Release);
         }
         (position.chunk, position.used) = (next, 0);
+        position.all += CHUNK as u64;
         Ok(())
     }
 
@@ -191,16 +191,16 @@ impl<'a> Images<'a> {
     /// `EIO`: they are damaged.
     pub fn ranges(self, epoch: u64) -> Result<Vec<(Range<u64>, Writer)>> {
         let mut ranges: Vec<(Range<u64>, Writer)> = Vec::new();
-        for Image { writer, before } in self.all(epoch)? {
+        self.each(epoch, |writer, before| {
             let range = match before {
-                Before::Size(size) => size..u64::MAX,
-                Before::Bytes { offset, len, .. } => offset..offset + len,
+                Raw::Size(size) => size..u64::MAX,
+                Raw::Bytes { offset, len, .. } => offset..offset + len,
             };
             match ranges.last_mut() {
                 Some((last, whose)) if *whose == writer && last.end == range.start => last.end = range.end,
                 _ => ranges.push((range, writer)),
             }
-        }
+        })?;
         Ok(ranges)
     }
 
@@ -209,6 +209,12 @@ impl<'a> Images<'a> {
     /// # Errors
     /// `EIO`: they are damaged.
     pub fn all(self, epoch: u64) -> Result<Vec<Image>> {
+        let mut images = Vec::new();
+        self.each(epoch, |writer, before| images.push(Image { writer, before: before.to_owned() }))?;
+        Ok(images)
+    }
+
+    fn each(self, epoch: u64, visit: impl FnMut(Writer, Raw<'_>)) -> Result<()> {
         let first = self.arena.shared().first_image.load(Ordering::Acquire);
         let read = |at: u64, to: &mut [u8]| {
             let from = self.arena.bytes(at, to.len()).ok_or_else(damaged)?;
@@ -216,7 +222,22 @@ impl<'a> Images<'a> {
             unsafe { to.as_mut_ptr().copy_from_nonoverlapping(from, to.len()) };
             Ok(())
         };
-        all_of(first, epoch, read)
+        each_of(first, epoch, read, visit)
+    }
+}
+
+/// As [`Before`], where it lies.
+enum Raw<'a> {
+    Bytes { offset: u64, len: u64, old: &'a [u8] },
+    Size(u64),
+}
+
+impl Raw<'_> {
+    fn to_owned(&self) -> Before {
+        match *self {
+            Self::Bytes { offset, len, old } => Before::Bytes { offset, len, old: old.to_vec() },
+            Self::Size(size) => Before::Size(size),
+        }
     }
 }
 
@@ -225,12 +246,20 @@ impl<'a> Images<'a> {
 /// # Errors
 /// `EIO`: they are damaged.
 pub(crate) fn images_of_dead(arena: &DeadArena, epoch: u64) -> Result<Vec<Image>> {
-    all_of(arena.shared().first_image.load(Ordering::Relaxed), epoch, |at, to| arena.read(at, to))
+    let (mut images, first) = (Vec::new(), arena.shared().first_image.load(Ordering::Relaxed));
+    let keep = |writer, before: Raw<'_>| images.push(Image { writer, before: before.to_owned() });
+    each_of(first, epoch, |at, to| arena.read(at, to), keep)?;
+    Ok(images)
 }
 
 /// `read` gives bytes of the arena. All that they say is checked before it is used.
-fn all_of(first: u64, epoch: u64, read: impl Fn(u64, &mut [u8]) -> Result<()>) -> Result<Vec<Image>> {
-    let (mut chunk, mut left, mut images) = (first, ALL_MAX, Vec::new());
+fn each_of(
+    first: u64,
+    epoch: u64,
+    read: impl Fn(u64, &mut [u8]) -> Result<()>,
+    mut visit: impl FnMut(Writer, Raw<'_>),
+) -> Result<()> {
+    let (mut chunk, mut left) = (first, ALL_MAX);
     let mut bytes = vec![0; CHUNK];
     while chunk != 0 {
         read(chunk, &mut bytes[..HEAD])?;
@@ -250,18 +279,18 @@ fn all_of(first: u64, epoch: u64, read: impl Fn(u64, &mut [u8]) -> Result<()>) -
             let end = end.filter(|&end| end <= used).ok_or_else(damaged)?;
             let writer = Writer { place: (place & !OF_SIZE) as u32, id, tenure };
             let before = if place & OF_SIZE != 0 {
-                Before::Size(offset)
+                Raw::Size(offset)
             } else if have <= len && len <= i64::MAX as u64 && offset <= i64::MAX as u64 {
-                Before::Bytes { offset, len, old: bytes[at + WORDS..end].to_vec() }
+                Raw::Bytes { offset, len, old: &bytes[at + WORDS..end] }
             } else {
                 return Err(damaged());
             };
-            images.push(Image { writer, before });
+            visit(writer, before);
             at = end.next_multiple_of(8);
         }
         chunk = next;
     }
-    Ok(images)
+    Ok(())
 }
 
 fn damaged() -> Error {
@@ -313,14 +342,21 @@ mod tests {
     }
 
     #[test]
-    fn too_many_are_refused() {
+    fn what_finds_room_can_be_read_and_what_is_too_much_is_refused() {
         let arena = Arena::for_test();
-        let (images, mut position) = (Images::of(&arena), Position { all: ALL_MAX, ..Position::default() });
-        put(images, &mut position, 3, A, 0, 3, b"abc");
-        position.all = ALL_MAX - 10;
-        let refused = images.add_size(&mut position, (3, A), 1).unwrap_err();
-        assert_eq!(refused.errno(), libc::EFBIG);
-        assert_eq!(images.all(3).unwrap().len(), 1);
+        let (images, mut position) = (Images::of(&arena), Position::default());
+        let read = |_: *mut u8, _| Ok(());
+        let count = loop {
+            match images.add_bytes(&mut position, (3, A), (0, IMAGE_MAX as u64, IMAGE_MAX), read) {
+                Ok(()) => {}
+                Err(e) => {
+                    assert_eq!(e.errno(), libc::EFBIG);
+                    break images.ranges(3).unwrap().len();
+                }
+            }
+        };
+        assert_eq!(count as u64, ALL_MAX / CHUNK as u64 * 3); // three of them in a chunk
+        assert_eq!(images.add_size(&mut Position::default(), (3, A), 1).unwrap_err().errno(), libc::EFBIG);
     }
 
     #[test]

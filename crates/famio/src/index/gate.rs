@@ -50,6 +50,7 @@ pub(crate) struct Inside<'a> {
 /// The gate is closed and nobody is inside; opens when dropped.
 pub(crate) struct Closed<'a> {
     gate: &'a Gate,
+    me: u32,
     _held: Held,
 }
 
@@ -187,7 +188,7 @@ impl Gate {
                 rounds += self.sleep_while_closed();
             }
         }
-        let closed = Closed { gate: self, _held: held };
+        let closed = Closed { gate: self, me, _held: held };
         let solo = self.solo.load(Ordering::SeqCst);
         if solo != 0 && solo != token(me) {
             self.revoke()?;
@@ -238,8 +239,19 @@ impl Drop for Inside<'_> {
 
 impl Drop for Closed<'_> {
     fn drop(&mut self) {
-        if self.gate.closed.swap(0, Ordering::SeqCst) & WAITERS != 0 {
-            let _ = futex::wake(&self.gate.closed, futex::Flags::empty(), i32::MAX as u32);
+        let word = &self.gate.closed;
+        loop {
+            // Not by another process, which was told that this one is gone.
+            let closed = word.load(Ordering::SeqCst);
+            if closed & !WAITERS != self.me + 1 {
+                return;
+            }
+            if word.compare_exchange(closed, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+                if closed & WAITERS != 0 {
+                    let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
+                }
+                return;
+            }
         }
     }
 }

@@ -102,7 +102,7 @@ impl Growth {
         (self.file, self.spill, self.is_joined) = (None, None, false);
     }
 
-    #[cfg(test)]
+    /// Whether a part of it lies in a file on a disk.
     pub fn has_spill(&self) -> bool {
         self.spill.is_some()
     }

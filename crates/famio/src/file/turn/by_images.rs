@@ -1,9 +1,9 @@
 //! Whose changes an open epoch has, told by its before-images: taken back one by one, from the last to the first, each shows what it
 //! had changed.
 
-use super::travel::{Change, Travelling, What};
+use super::travel::{Change, MOST, Travelling, What};
 use crate::error::{Error, Result};
-use crate::index::{BLOCK, Before, Image};
+use crate::index::{BLOCK, Before, Image, Writer};
 use std::collections::BTreeMap;
 
 /// The file as it is, as far as the epoch has changed it.
@@ -55,11 +55,18 @@ impl Travelling {
     /// The changes of an epoch, each with its writer. `images`: all of them, in order. `size`: the file's now; `read` gives whole blocks of
     /// it, with zeros beyond its end.
     ///
+    /// Those that `is_gone` says to be rolled back are left out.
+    ///
     /// # Errors
-    /// Those of `read`.
-    pub fn by_images(images: &[Image], size: u64, read: &dyn Fn(u64, &mut [u8]) -> Result<()>) -> Result<Self> {
+    /// Those of `read`. `EFBIG`: they are too many to travel.
+    pub fn by_images(
+        images: &[Image],
+        size: u64,
+        read: &dyn Fn(u64, &mut [u8]) -> Result<()>,
+        is_gone: &dyn Fn(Writer) -> bool,
+    ) -> Result<Self> {
         let mut now = Bytes { blocks: BTreeMap::new(), read, size };
-        let mut changes = Vec::new();
+        let (mut changes, mut all) = (Vec::new(), 0);
         for Image { writer, before } in images.iter().rev() {
             let what = match before {
                 Before::Size(before) => {
@@ -67,12 +74,16 @@ impl Travelling {
                     What::Size { low: after.min(*before), size: after }
                 }
                 Before::Bytes { offset, len, old } => {
-                    let data = now.get(*offset, *len)?;
+                    let data = if is_gone(*writer) { Vec::new() } else { now.get(*offset, *len)? };
                     now.put(*offset, old)?;
                     What::Bytes { offset: *offset, data }
                 }
             };
-            let is_nothing = matches!(&what, What::Bytes { data, .. } if data.is_empty());
+            let is_nothing = matches!(&what, What::Bytes { data, .. } if data.is_empty()) || is_gone(*writer);
+            all += if let What::Bytes { data, .. } = &what { data.len() as u64 } else { 0 };
+            if all > MOST {
+                return Err(Error::new(libc::EFBIG));
+            }
             changes.extend((!is_nothing).then_some(Change { writer: *writer, what }));
         }
         changes.reverse();
@@ -83,7 +94,7 @@ impl Travelling {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::{Standing, Writer};
+    use crate::index::Standing;
 
     const A: Writer = Writer { place: 0, id: 1, tenure: 1 };
     const B: Writer = Writer { place: 1, id: 2, tenure: 1 };
@@ -126,7 +137,7 @@ mod tests {
                 block[..n].copy_from_slice(&there[..n]);
                 Ok(())
             };
-            Travelling::by_images(&self.images, self.file.len() as u64, &read).unwrap()
+            Travelling::by_images(&self.images, self.file.len() as u64, &read, &|_| false).unwrap()
         }
     }
 

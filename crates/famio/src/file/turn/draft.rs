@@ -52,7 +52,7 @@ impl Session {
             if read == there { Ok(()) } else { Err(Error::new(libc::EIO)) }
         };
         let images = Images::of(&self.arena).all(open)?;
-        Travelling::by_images(&images, size, &read).map(|epoch| Some(epoch.changes))
+        Travelling::by_images(&images, size, &read, &|_| false).map(|epoch| Some(epoch.changes))
     }
 
     /// With the gate closed.

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
 use crate::file::session::{OldSession, Session};
 use crate::file::{Access, shadow};
-use crate::index::{Claim, LIVES};
+use crate::index::{Claim, LIVES, SESSION};
 use crate::recovery;
 use crate::settings::OnKill;
 use crate::sys::{monotonic_now, read_at};
@@ -199,6 +199,7 @@ impl AtomicFile {
     /// or is committed.
     pub(in crate::file) fn part(&self) -> Result<()> {
         if self.turns.door.has_other_writers() && self.give_turn().is_ok() {
+            self.end_if_last_attached();
             self.turns.door.end_tenure();
             return Ok(());
         }
@@ -216,12 +217,30 @@ impl AtomicFile {
         self.close_session()
     }
 
+    /// Of a process that only reads, when all that could write are gone: what those who left cleanly wrote is to be committed.
+    fn recover_if_alone(&self) {
+        let door = &self.turns.door;
+        if self.state.load(Ordering::Acquire) == PLAIN
+            && !self.fds.has_writable()
+            && door.is_here()
+            && door.state() & SESSION != 0
+            && !door.has_others()
+        {
+            let mut inner = self.inner();
+            if inner.claim.is_none() {
+                let _ = self.recover_the_dead(&mut inner); // else whoever opens the file next does
+            }
+        }
+    }
+
     /// The program has closed its last descriptor. As the last process: all is committed.
     pub(in crate::file) fn leave_door(&self) -> Result<()> {
         let mut result = Ok(());
         let mut own = None;
         loop {
             // What it wrote is for the others to commit.
+            self.end_if_last_attached();
+            self.recover_if_alone();
             let others = self.turns.door.has_other_writers() && self.give_turn().is_ok();
             self.turns.door.end_tenure();
             if !others {

@@ -7,12 +7,13 @@
 //! crash, and the next process with the claim recovers the file (`take`).
 
 use super::PATIENCE;
+use super::travel::MOST;
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
 use crate::file::attach::{self, spills_to};
 use crate::file::context::Words;
 use crate::file::session::{OldSession, Session};
-use crate::index::{Arena, Claim, Images, Standing, TRAVELS, also, images, lease};
+use crate::index::{Arena, Claim, Closed, Images, Standing, TRAVELS, also, images, lease};
 use crate::sys::monotonic_now;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -36,7 +37,8 @@ impl Session {
         let is_open = shared.dirty.load(Ordering::Acquire) != 0;
         if shared.lease.load(Ordering::Acquire) == lease::HELD
             || is_open && shared.images.load(Ordering::Acquire) != images::ALL
-            || !self.arena.can_be_attached()
+            // More could not go to another session, if one of its writers is killed.
+            || is_open && shared.epoch_bytes.load(Ordering::Acquire) > MOST
         {
             return Ok(false);
         }
@@ -44,7 +46,14 @@ impl Session {
         if !self.engine.leave_state(cx, &mut words)? {
             return Ok(false);
         }
-        self.leave_words(&words)?;
+        let left = self.leave_words(&words);
+        // Last: the words may have been what there was no room for.
+        if left.is_err() || !self.arena.can_be_attached() {
+            let mut words = Words(&words);
+            let _home: [u64; 3] = words.next()?;
+            self.engine.take_state(cx, &mut words)?;
+            return left.map(|()| false);
+        }
         self.may_be_alone.store(false, Ordering::Release);
         shared.gate.grant(self.me, false);
         // Whoever wrote it may be killed from here on while others go on.
@@ -94,11 +103,12 @@ impl Session {
         }
     }
 
-    /// Goes on where the last owner has left it. This process has the claim.
-    fn take_over(&self, fds: &crate::file::Descriptors) -> Result<()> {
+    /// Goes on where the last owner has left it. This process has the claim. Nobody else comes in until the result is dropped.
+    fn take_over(&self, fds: &crate::file::Descriptors) -> Result<Closed<'_>> {
         let shared = self.arena.shared();
         self.strike_the_gone();
-        let _closed = shared.gate.close(self.me, &shared.slots)?;
+        let closed = shared.gate.close(self.me, &shared.slots)?;
+        self.may_be_alone.store(false, Ordering::Release);
         let generation = shared.generation.fetch_add(1, Ordering::AcqRel) + 1;
         self.generation.store(generation, Ordering::Release);
         let words = self.left_words()?;
@@ -107,7 +117,7 @@ impl Session {
         self.engine.take_state(self.context(fds), &mut words)?;
         self.imaging.look_anew();
         shared.gate.begin_owner();
-        Ok(())
+        Ok(closed)
     }
 }
 
@@ -126,9 +136,12 @@ impl AtomicFile {
         }
         let begun = monotonic_now();
         self.lease.rest();
-        if !session.leave_unowned(&self.fds)? {
-            self.lease.begin(session);
-            return Ok(false);
+        match session.leave_unowned(&self.fds) {
+            Ok(true) => {}
+            left => {
+                self.lease.begin(session);
+                return left;
+            }
         }
         self.plain.forget_size();
         self.session.store(core::ptr::null_mut(), Ordering::SeqCst);
@@ -165,7 +178,13 @@ impl AtomicFile {
         }
         self.watch_for_others();
         let session = match left {
-            Some(left) if is_that(&left) => left.arena.catch_up().map(|()| left),
+            Some(left) if is_that(&left) => match left.arena.catch_up() {
+                Ok(()) => Ok(left),
+                Err(e) => {
+                    inner.old.push(OldSession::new(left)); // calls of this process may still be in it
+                    Err(e)
+                }
+            },
             left => {
                 inner.old.extend(left.map(OldSession::new));
                 self.attach_to_session(number).map(Box::new)
@@ -173,22 +192,29 @@ impl AtomicFile {
         };
         let session = match session {
             Ok(session) => session,
-            Err(_) => {
-                door.set_apart();
+            Err(e) => {
+                // A process that only reads can't own it; another one may.
+                if e.errno() != libc::EBADF {
+                    door.set_apart();
+                }
                 return Ok(false);
             }
         };
-        if let Err(e) = session.take_over(&self.fds) {
-            // As one that was killed has left it.
-            door.set_unowned(false);
-            inner.old.push(OldSession::new(session)); // calls of this process may still be in it
-            return Err(self.named(e));
-        }
+        // From here on a kill is that of an owner.
         self.be_seen();
         door.set_unowned(false);
+        door.set_attached(number);
+        let taken = session.take_over(&self.fds).and_then(|closed| {
+            self.turns.travelled.store(door.state() & TRAVELS != 0, Ordering::Release);
+            self.note_writers(&session)?;
+            drop(closed);
+            Ok(())
+        });
+        if let Err(e) = taken {
+            inner.old.push(OldSession::new(session)); // as above
+            return Err(self.named(e));
+        }
         inner.arena = Some(session.arena.clone());
-        self.turns.travelled.store(door.state() & TRAVELS != 0, Ordering::Release);
-        self.note_writers(&session)?;
         self.session.store(core::ptr::from_ref(&*session).cast_mut(), Ordering::Release);
         inner.session = Some(session);
         inner.old.retain_mut(|old| !old.is_left());
@@ -201,11 +227,15 @@ impl AtomicFile {
     /// Who may still take back by dying what the session's open epoch has.
     fn note_writers(&self, session: &Session) -> Result<()> {
         let (turns, shared) = (&self.turns, session.arena.shared());
-        let me = turns.door.me();
+        let (me, dead) = (turns.door.me(), turns.door.dead());
         let mut others = Vec::new();
         if shared.dirty.load(Ordering::Acquire) != 0 {
             others = Images::of(&session.arena).ranges(shared.committed() + 1)?;
             others.retain(|(_, writer)| writer.id != me.id && turns.door.standing(*writer) != Standing::Over);
+        }
+        // Killed while they had nothing open here: their places are free.
+        if !dead.is_empty() && others.iter().all(|(_, writer)| turns.door.standing(*writer) != Standing::Dead) {
+            turns.door.bury(&dead);
         }
         turns.foreign.store(!others.is_empty(), Ordering::Release);
         if others.is_empty() {
@@ -227,6 +257,9 @@ impl AtomicFile {
         if shared.inode.load(Ordering::Acquire) != inode || shared.has_left.load(Ordering::Acquire) == 0 {
             return Err(Error::new(libc::EIO));
         }
+        // Left there by a process that had this place before.
+        let place = self.turns.door.place();
+        shared.slots.get(place as usize).iter().for_each(|slot| shared.gate.strike(place, slot));
         let opened = AtomicU64::new(shared.open.load(Ordering::Acquire));
         let journal = shared.journal_file.load(Ordering::Acquire);
         attach::join(&self.fds, &self.settings, arena, number, opened, journal, (&self.turns.door, &self.turns.others))
@@ -239,7 +272,49 @@ impl AtomicFile {
         }
         self.turns.has_turn.store(true, Ordering::Release);
         self.end_session(inner)?;
+        self.catch_up(inner)?;
         Ok(true)
+    }
+
+    /// After an error of [`end_unowned`](Self::end_unowned): the claim goes, unless what could not end is still here. Then others are told.
+    /// Whether it went.
+    pub(super) fn give_up_unless_held(&self, inner: &mut Inner) -> bool {
+        if inner.session.is_some() || inner.kept.is_some() {
+            self.turns.has_turn.store(true, Ordering::Release);
+            self.turns.door.set_stuck(rustix::process::getpid().as_raw_nonzero().get() as u32);
+            self.turns.door.give();
+            return false;
+        }
+        self.give_up(inner, Claim::leave);
+        true
+    }
+
+    /// With the claim, and a session that is unowned and that this process can't attach to: if no process can any more, it is as one that
+    /// was left by a killed owner. Whether it is.
+    pub(super) fn is_everybodys_gone(&self) -> bool {
+        let door = &self.turns.door;
+        let is_gone = !door.is_attached_by_others(door.arena());
+        if is_gone {
+            door.set_unowned(false);
+        }
+        is_gone
+    }
+
+    /// Before this process leaves: a session that nobody else could go on with ends, so that what is not committed travels.
+    pub(super) fn end_if_last_attached(&self) {
+        let door = &self.turns.door;
+        if !door.has_come() || !door.has_unowned() || door.is_attached_by_others(door.arena()) && !door.is_apart() {
+            return;
+        }
+        let mut inner = self.inner();
+        if inner.left.is_none() || inner.claim.is_some() || !self.try_turn(&mut inner).unwrap_or(false) {
+            return;
+        }
+        if door.has_unowned() && matches!(self.end_unowned(&mut inner), Ok(true)) {
+            self.release_claim(&mut inner);
+        } else {
+            self.give_up_unless_held(&mut inner);
+        }
     }
 
     /// The images of other processes' changes leave no room for more: all that is open travels, and a new session saves none.
@@ -298,7 +373,7 @@ impl AtomicFile {
         if door.has_unowned() && matches!(self.end_unowned(&mut inner), Ok(true)) {
             self.release_claim(&mut inner);
         } else {
-            self.give_up(&mut inner, Claim::leave);
+            self.give_up_unless_held(&mut inner);
         }
         false
     }
@@ -325,7 +400,7 @@ impl AtomicFile {
             if door.has_unowned() && matches!(self.take_session_over(&mut inner), Ok(true)) {
                 self.turns.has_turn.store(true, Ordering::Release);
             } else {
-                self.give_up(&mut inner, Claim::leave);
+                self.give_up_unless_held(&mut inner);
             }
         }
         false

@@ -8,7 +8,9 @@ use crate::file::atomic::AtomicFile;
 use crate::file::bits::{GRANULE, runs};
 use crate::file::write::SIZE_MAX;
 use crate::file::{Access, inplace, records};
-use crate::index::{BLOCK, Calls, Cell, Claim, DeadArena, PLACE, What as Call, images, images_of_dead};
+use crate::index::{
+    BLOCK, Calls, Cell, Claim, DeadArena, PLACE, Standing, What as Call, Writer, images, images_of_dead,
+};
 use crate::journal::header::Kind;
 use crate::journal::inplace::{Image, Key};
 use crate::journal::{Header, check_shared};
@@ -53,11 +55,13 @@ impl AtomicFile {
     /// With the claim: what living processes had written, and not committed, to the session of an owner that was killed travels from now
     /// on, as what the killed one wrote does, which is rolled back.
     pub(super) fn keep_of_living(&self, claim: &Claim, commits: u64) -> Result<()> {
-        let look = |fd: BorrowedFd<'_>| look_whose(fd, claim, &self.settings, commits);
+        let is_gone = |writer| self.turns.door.standing(writer) == Standing::Dead;
+        let look = |fd: BorrowedFd<'_>| look_whose(fd, claim, &self.settings, commits, &is_gone);
         match self.fds.with(false, look) {
             Ok(Some(epoch)) => self.turns.send(&self.fds, &epoch, true),
+            // What travelled to this session is all in its images: nothing of it is left.
             Ok(None) => Ok(()),
-            Err(e) if [libc::EIO, libc::EACCES, libc::EPERM, libc::ELOOP].contains(&e.errno()) => {
+            Err(e) if [libc::EFBIG, libc::EIO, libc::EACCES, libc::EPERM, libc::ELOOP].contains(&e.errno()) => {
                 let path = self.path.to_string_lossy();
                 crate::sys::notice(&format!(
                     "{path}: what processes wrote since the last SYNC can't be told from what a killed one did, and is rolled back with it ({e})"
@@ -95,7 +99,13 @@ impl AtomicFile {
 
 /// Whose changes a killed owner has left, of all processes: `None`, if that can't be told, or nothing is open. `commits`: so many epochs
 /// its journal has committed.
-fn look_whose(file: BorrowedFd<'_>, claim: &Claim, settings: &Settings, commits: u64) -> Result<Option<Travelling>> {
+fn look_whose(
+    file: BorrowedFd<'_>,
+    claim: &Claim,
+    settings: &Settings,
+    commits: u64,
+    is_gone: &dyn Fn(Writer) -> bool,
+) -> Result<Option<Travelling>> {
     let Some(memory) = claim.open_arena()? else { return Ok(None) };
     check_shared(memory.as_fd(), file)?;
     let Some(arena) = DeadArena::open(memory)? else { return Ok(None) };
@@ -112,6 +122,9 @@ fn look_whose(file: BorrowedFd<'_>, claim: &Claim, settings: &Settings, commits:
     let Some((journal, length, header)) = recovery::left_journal(file, claim, settings)? else { return Ok(None) };
     let homes = Homes::open(file, &arena, journal.as_fd(), length, &header)?;
     let images = images_of_dead(&arena, committed + 1)?;
+    if images.iter().all(|image| is_gone(image.writer)) {
+        return Ok(None);
+    }
     // A change of the size that was under way has its image, and may not have been made.
     let read = |offset: u64, to: &mut [u8]| {
         let len = size.saturating_sub(offset).min(BLOCK as u64) as usize;
@@ -119,7 +132,7 @@ fn look_whose(file: BorrowedFd<'_>, claim: &Claim, settings: &Settings, commits:
         to[..len].copy_from_slice(&block);
         Ok(())
     };
-    Travelling::by_images(&images, size, &read).map(Some)
+    Travelling::by_images(&images, size, &read, is_gone).map(Some)
 }
 
 /// Opens a file that nobody has open, as its next user would, and makes durable what a killed process left that is to stay. Whether

@@ -19,7 +19,7 @@ impl AtomicFile {
     pub(in crate::file) fn mind_door(&self) -> bool {
         self.turns.leave_session();
         self.mind_companions();
-        let unowned = self.end_for_others();
+        let unowned = self.end_for_others() || self.mind_dead_of_session();
         let dead = self.mind_orphan() || self.mind_dead() || unowned;
         self.mind_maps() || self.answer_bell() || dead
     }
@@ -36,6 +36,37 @@ impl AtomicFile {
             self.with_session(|session| session.may_be_alone.store(true, Ordering::Relaxed));
             self.is_wanted.store(false, Ordering::Release);
         }
+    }
+
+    /// What one had written who has died goes, though nobody looks at the file: of a session that others go on with.
+    fn mind_dead_of_session(&self) -> bool {
+        let door = &self.turns.door;
+        if !door.has_come() || !self.is_wanted.load(Ordering::Relaxed) || !door.has_dead() {
+            return false;
+        }
+        if self.turns.has_turn.load(Ordering::Acquire) {
+            if self.has_foreign_of(Standing::Dead)
+                && let Some(_changing) = self.shadow.try_lock()
+                && let Some(mut inner) = self.inner.try_lock()
+                && inner.claim.is_some()
+                && self.end_session(&mut inner).is_ok()
+            {
+                self.release_claim(&mut inner); // the next call begins without it
+            }
+            return false;
+        }
+        if !door.has_unowned() || !door.is_here() {
+            return false;
+        }
+        let Some(mut inner) = self.inner.try_lock() else { return true };
+        let state = door.state();
+        if inner.claim.is_none() && inner.left.is_some() && !self.turns.is_left_to_others(state) {
+            match self.recover_the_dead(&mut inner) {
+                Ok(_) => {}
+                Err(_) => self.turns.leave_to_others(state),
+            }
+        }
+        false
     }
 
     /// Who has died with the session left it a moment ago: its claim may not be free yet.

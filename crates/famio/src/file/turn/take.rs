@@ -77,12 +77,13 @@ impl AtomicFile {
                         self.has_taken_turn();
                         return Ok(may_take_session);
                     }
+                    Ok(false) if self.is_everybodys_gone() => break,
                     // One that can attach to it has to end it.
                     Ok(false) => self.give_up(inner, Claim::leave),
                     // As a killed process has left it: recovered.
-                    Err(_) if inner.session.is_none() => break,
+                    Err(_) if inner.session.is_none() && inner.kept.is_none() && !door.has_unowned() => break,
                     Err(e) => {
-                        self.give_up(inner, Claim::leave);
+                        self.give_up_unless_held(inner);
                         return Err(e);
                     }
                 }
@@ -197,17 +198,18 @@ impl AtomicFile {
     pub(in crate::file) fn recover_the_dead(&self, inner: &mut Inner) -> Result<bool> {
         let free = self.try_turn(inner)?;
         if free && self.turns.door.has_unowned() {
-            let ended = self.end_unowned(inner);
-            match ended {
-                Ok(true) => self.release_claim(inner),
-                _ if inner.session.is_some() => return Ok(false), // it could not end, and goes on here
-                Ok(false) => self.give_up(inner, Claim::leave),
-                Err(_) => {
-                    self.catch_up(inner)?;
-                    self.release_claim(inner);
+            match self.end_unowned(inner) {
+                Ok(true) => {}
+                Ok(false) if self.is_everybodys_gone() => self.catch_up(inner)?,
+                // It could not end, and goes on here; or others have to end it.
+                _ if inner.session.is_some() || inner.kept.is_some() || self.turns.door.has_unowned() => {
+                    self.give_up_unless_held(inner);
+                    return Ok(false);
                 }
+                _ => self.catch_up(inner)?,
             }
-            return Ok(matches!(ended, Ok(true)));
+            self.release_claim(inner);
+            return Ok(true);
         }
         if free {
             self.catch_up(inner)?;

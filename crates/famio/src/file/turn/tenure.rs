@@ -62,7 +62,17 @@ impl AtomicFile {
                 _ => self.release_writes(),
             }
         }
-        if !self.is_disowned() {
+        if self.is_disowned() {
+            return Ok(());
+        }
+        // With the gate closed: a change under way has its image, and is not to stay as the half that a kill leaves.
+        let ended = self.with_session(|session| -> Result<()> {
+            let is_open = session.saves_images() && session.arena.shared().dirty.load(Ordering::Acquire) != 0;
+            let _closed = if is_open { Some(session.close_gate(&self.fds)?) } else { None };
+            self.turns.door.end_tenure();
+            Ok(())
+        });
+        if !matches!(ended, Some(Ok(()))) {
             self.turns.door.end_tenure();
         }
         Ok(())

@@ -266,9 +266,15 @@ impl Door {
 
     /// The session goes on without an owner, or has this process for its owner again: who reads along in it goes on.
     pub fn set_unowned(&self, is: bool) {
-        let holder = if is { 0 } else { self.place.load(Ordering::Acquire) + 1 };
-        self.page().holder.store(holder, Ordering::Release);
+        let holder = &self.page().holder;
+        // A session that is not unowned has a holder, whenever this process is killed.
+        if !is {
+            holder.store(self.place.load(Ordering::Acquire) + 1, Ordering::Release);
+        }
         self.change(SESSION | UNOWNED, if is { SESSION | UNOWNED } else { SESSION });
+        if is {
+            holder.store(0, Ordering::Release);
+        }
     }
 
     /// Whether there is a session without an owner.

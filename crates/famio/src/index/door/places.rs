@@ -20,6 +20,8 @@ pub(super) struct Member {
     tenure: AtomicU64,
     /// 1: it can commit.
     writes: AtomicU64,
+    /// The number of the arena whose session it can own; 0: of none.
+    pub(super) attached: AtomicU64,
     /// What it has of maps ([`maps`](super::maps)).
     pub(super) maps: AtomicU64,
     pub(super) life: Life,
@@ -82,6 +84,7 @@ impl Door {
         let id = self.number();
         page.places.fetch_max(place as u32 + 1, Ordering::AcqRel);
         page.members[place].life.reset();
+        page.members[place].attached.store(0, Ordering::Relaxed);
         page.members[place].tenure.store(1, Ordering::Relaxed);
         page.members[place].writes.store(self.writes.load(Ordering::Acquire), Ordering::Relaxed);
         page.members[place].maps.store(self.maps.load(Ordering::Acquire), Ordering::Relaxed);
@@ -194,6 +197,19 @@ impl Door {
                 || (0..MEMBERS).any(|at| !members[at].life.is_over() && is_taken(control, at)))
     }
 
+    /// This process can own the session in that arena.
+    pub fn set_attached(&self, arena: u64) {
+        self.page().members[self.place() as usize].attached.store(arena, Ordering::Release);
+    }
+
+    /// Whether another process can, and lives.
+    pub fn is_attached_by_others(&self, arena: u64) -> bool {
+        let is = |&(_, member): &(usize, &Member)| {
+            member.id.load(Ordering::Acquire) != 0 && member.attached.load(Ordering::Acquire) == arena
+        };
+        self.page().members.iter().enumerate().filter(is).any(|(place, _)| self.lives(place))
+    }
+
     /// The place of this process.
     pub fn place(&self) -> u32 {
         self.place.load(Ordering::Acquire)
@@ -212,6 +228,7 @@ impl Door {
     /// From now on the end of this process is seen at once. Before something of its own travels.
     pub fn be_seen(&self) {
         if self.is_here() && LIVES.add(&self.page().members[self.place.load(Ordering::Acquire) as usize].life) {
+            self.ring(); // those who wait for the bell alone, too
             self.give(); // who watches others is to watch this one, too
         }
     }
