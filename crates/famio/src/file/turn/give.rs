@@ -138,7 +138,12 @@ impl AtomicFile {
             crate::file::background::start(); // it may have joined what others map, and never had a turn
             crate::file::background::wait_until_there();
         }
-        self.turns.door.be_seen();
+        if self.turns.door.be_seen() {
+            // For those who wait for the bell alone. It asks nothing of this process.
+            self.turns.door.ring();
+            let bell = self.turns.door.bell().load(Ordering::SeqCst);
+            self.turns.heard.store(bell, Ordering::Relaxed);
+        }
         if LIVES.want_keeper() {
             crate::file::background::wake();
         }

@@ -226,11 +226,14 @@ impl Door {
     }
 
     /// From now on the end of this process is seen at once. Before something of its own travels.
-    pub fn be_seen(&self) {
-        if self.is_here() && LIVES.add(&self.page().members[self.place.load(Ordering::Acquire) as usize].life) {
-            self.ring(); // those who wait for the bell alone, too
+    ///
+    /// Gives whether it was not before.
+    pub fn be_seen(&self) -> bool {
+        let is_new = self.is_here() && LIVES.add(&self.page().members[self.place() as usize].life);
+        if is_new {
             self.give(); // who watches others is to watch this one, too
         }
+        is_new
     }
 }
 
