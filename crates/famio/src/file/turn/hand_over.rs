@@ -319,13 +319,13 @@ impl AtomicFile {
 
     /// The images of other processes' changes leave no room for more: all that is open travels, and a new session saves none.
     pub(in crate::file) fn begin_without_images(&self) -> Result<()> {
-        Self::may_lock()?;
-        let _changing = self.shadow.lock();
+        // A change of a file that has a shadow is made under its lock.
         let mut inner = self.inner();
         let is_full = |session: &Session| session.imaging.is_full();
         if self.with_session(is_full) == Some(true) {
             self.turns.no_images.store(true, Ordering::Release);
             self.end_session(&mut inner)?;
+            self.release_claim(&mut inner); // an arena is for one such session
         }
         Ok(())
     }

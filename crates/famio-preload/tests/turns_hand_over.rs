@@ -1,0 +1,127 @@
+//! A session that is handed over goes on: nothing is done to file or journal, and what is not committed stays each writer's own.
+
+mod common;
+
+use common::agent::{Agent, everywhere, program};
+use common::{Folder, under};
+use std::process::{Command, Stdio};
+
+/// What a process does between two writes of 4 KiB, as strace sees it: on neither file nor journal is anything done.
+#[test]
+fn no_system_call_is_made_on_file_or_journal() {
+    if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_err() {
+        println!("SKIPPED: no strace");
+        return;
+    }
+    let folder = Folder::new("hand-over-calls");
+    std::fs::write(folder.path().join("atomic"), [b'.'; 10_000]).unwrap();
+    let trace = folder.path().join("trace");
+    let mut command = under(&folder, "strace");
+    command.args(["-f", "-y", "-o"]).arg(&trace).arg(program());
+    let (mut a, mut b) = (Agent::of(command), Agent::with(&folder, "process"));
+    a.ok("open atomic");
+    for i in 0..20 {
+        a.ok(&format!("write {} aa", 2 * i));
+        b.ok(&format!("write {} bb", 5000 + 2 * i));
+    }
+    a.tell("peek /begin-here");
+    for i in 0..20 {
+        a.ok(&format!("write {} AA", 2 * i));
+        b.ok(&format!("write {} BB", 5000 + 2 * i));
+    }
+    a.tell("peek /end-here");
+    b.sees(0, &"AA".repeat(20));
+    a.end();
+    b.end();
+    let trace = std::fs::read_to_string(trace).unwrap();
+    let between = trace.rsplit("/begin-here\", ").next().unwrap().split("/end-here").next().unwrap();
+    assert!(between.contains(".control"), "nothing was handed over:\n{between}");
+    let touched: Vec<_> =
+        between.lines().filter(|line| line.contains("/atomic>") || line.contains(".journal")).collect();
+    assert!(touched.is_empty(), "{touched:#?}");
+    let expected = [&b"AA".repeat(20)[..], &b".".repeat(4960), &b"BB".repeat(20), &b".".repeat(4960)].concat();
+    assert!(folder.read("atomic") == expected);
+}
+
+/// Each lost what others had written, or kept what the dead one had.
+#[test]
+fn a_kill_between_two_of_many_hand_overs_takes_back_ones_own() {
+    everywhere("hand-over-kill", |folder, domain| {
+        for killed in 0..3 {
+            let mut agents: Vec<_> = (0..3).map(|_| Agent::with(folder, domain)).collect();
+            agents[0].ok("write 0 .............................."); // of all
+            agents[0].ok("sync");
+            for round in 0..3 {
+                for (number, agent) in agents.iter_mut().enumerate() {
+                    agent.ok(&format!("write {} {number}", number * 10 + round));
+                }
+            }
+            agents.remove(killed).kill();
+            let expected: String = (0..3)
+                .map(|number| if number == killed { "..........".into() } else { format!("{0}{0}{0}.......", number) })
+                .collect();
+            for agent in &mut agents {
+                agent.sees(0, &expected);
+            }
+            agents[0].ok("sync");
+            agents.into_iter().for_each(Agent::end);
+            assert_eq!(String::from_utf8_lossy(&folder.read("atomic")[..30]), expected, "{domain} {killed}");
+        }
+    });
+}
+
+/// The readers waited a minute and got `EBUSY`, and what a process had left that ended cleanly was lost.
+#[test]
+fn a_reader_that_can_own_nothing_finds_what_the_last_writers_left() {
+    everywhere("hand-over-reader", |folder, domain| {
+        let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
+        let mut reader = Agent::new(folder, domain);
+        reader.ok("look atomic");
+        for i in 0..4 {
+            a.ok(&format!("write {} a", 2 * i));
+            b.ok(&format!("write {} b", 100 + 2 * i));
+        }
+        reader.sees(0, "a.a.a.a.");
+        a.end(); // what it wrote is the others' to commit
+        b.kill();
+        reader.sees(0, "a.a.a.a.");
+        reader.sees(100, "........");
+        reader.end();
+        assert_eq!(&folder.read("atomic")[..8], b"a.a.a.a.");
+        assert_eq!(&folder.read("atomic")[100..108], b"........");
+
+        let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
+        let mut reader = Agent::new(folder, domain);
+        reader.ok("look atomic");
+        a.each(&["write 0 A", "sync"]);
+        b.ok("write 50 lost");
+        a.ok("write 60 lost");
+        a.kill();
+        b.kill();
+        reader.sees(0, "A.a.a.a.");
+        reader.sees(50, "....");
+        reader.sees(60, "....");
+        reader.end();
+    });
+}
+
+/// More than a MiB that is cut off, and more images than there may be: the session goes on without them, and nobody's bytes go.
+#[test]
+fn a_large_cut_beside_others_changes_ends_the_session_and_keeps_them() {
+    everywhere("hand-over-cut", |folder, domain| {
+        let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
+        a.each(&["cut 5000000", "write 4000000 far", "sync"]);
+        b.ok("write 100 theirs");
+        a.ok("write 200 mine");
+        b.ok("cut 1000");
+        b.sees(100, "theirs");
+        a.sees(200, "mine");
+        assert_eq!(a.tell("size"), "1000");
+        b.kill();
+        a.sees(98, "........");
+        a.sees(200, "mine");
+        assert_eq!(a.tell("size"), "5000000");
+        a.sees(4_000_000, "far");
+        a.end();
+    });
+}
