@@ -52,7 +52,8 @@ impl AtomicFile {
     pub fn end_tenure(&self) -> Result<()> {
         // With before-images each change has its tenure, and nothing has to be done for those of this one.
         let is_dirty = |session: &Session| {
-            session.arena.shared().dirty.load(Ordering::Acquire) != 0 && !(session.saves_images() && !session.keeps)
+            let is_told_apart = session.saves_images() && !session.keeps;
+            session.arena.shared().dirty.load(Ordering::Acquire) != 0 && !is_told_apart
         };
         if self.with_session(is_dirty) == Some(true) {
             let given = if self.turns.door.has_others() { self.give_turn() } else { Ok(()) };
