@@ -356,7 +356,9 @@ mod tests {
             }
         };
         assert_eq!(count as u64, ALL_MAX / CHUNK as u64 * 3); // three of them in a chunk
-        assert_eq!(images.add_size(&mut Position::default(), (3, A), 1).unwrap_err().errno(), libc::EFBIG);
+        // By the next owner, too.
+        let by_another = images.add_bytes(&mut Position::default(), (3, B), (0, 1, IMAGE_MAX), read);
+        assert_eq!(by_another.unwrap_err().errno(), libc::EFBIG);
     }
 
     #[test]

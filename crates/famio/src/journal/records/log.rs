@@ -81,8 +81,19 @@ impl RecordLog {
         medium: &'static dyn Medium,
     ) -> Result<RecordLog> {
         let journal_id = keeper.header().journal_id;
-        let shared = Shared::create(keeper, geometry, limit, medium)?;
-        let mut log = RecordLog {
+        let mut log = Self::new(Shared::create(keeper, geometry, limit, medium)?, journal_id, size);
+        log.adopt();
+        Ok(log)
+    }
+
+    /// The log of a session that another process began. It goes on by [`take_state`](Self::take_state).
+    pub fn attach(keeper: Arc<dyn Keeper>, geometry: Geometry, limit: u64, medium: &'static dyn Medium) -> Self {
+        let journal_id = keeper.header().journal_id;
+        Self::new(Shared::attach(keeper, geometry, limit, medium), journal_id, 0)
+    }
+
+    fn new(shared: Shared, journal_id: JournalId, size: u64) -> Self {
+        Self {
             shared: Arc::new(shared),
             journal_id,
             segments: Vec::new(),
@@ -95,33 +106,6 @@ impl RecordLog {
             size,
             committed_size: size,
             cut: size,
-            settled: 0,
-            tail: 0,
-            suspect: false,
-            written: 0,
-            asked: 0,
-            buffer: Vec::new(),
-        };
-        log.adopt();
-        Ok(log)
-    }
-
-    /// The log of a session that another process began. It goes on by [`take_state`](Self::take_state).
-    pub fn attach(keeper: Arc<dyn Keeper>, geometry: Geometry, limit: u64, medium: &'static dyn Medium) -> Self {
-        let journal_id = keeper.header().journal_id;
-        Self {
-            shared: Arc::new(Shared::attach(keeper, geometry, limit, medium)),
-            journal_id,
-            segments: Vec::new(),
-            current: None,
-            anchor: None,
-            generation: 0,
-            previous: 0,
-            committed: 0,
-            begun: false,
-            size: 0,
-            committed_size: 0,
-            cut: 0,
             settled: 0,
             tail: 0,
             suspect: false,

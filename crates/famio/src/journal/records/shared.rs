@@ -53,16 +53,7 @@ impl Shared {
         medium: &'static dyn Medium,
     ) -> Result<Shared> {
         geometry.check()?;
-        let shared = Shared {
-            keeper,
-            medium,
-            geometry,
-            // The last segment that was used must stay while another one is begun.
-            limit: limit.max(geometry.end(2)),
-            prepared: AtomicUsize::new(0),
-            preparing: Mutex::new(()),
-            failed: AtomicBool::new(false),
-        };
+        let shared = Self::attach(keeper, geometry, limit, medium);
         shared.prepare(1)?;
         Ok(shared)
     }
@@ -73,6 +64,7 @@ impl Shared {
             keeper,
             medium,
             geometry,
+            // The last segment that was used must stay while another one is begun.
             limit: limit.max(geometry.end(2)),
             prepared: AtomicUsize::new(0),
             preparing: Mutex::new(()),
