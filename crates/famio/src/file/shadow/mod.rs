@@ -81,6 +81,7 @@ impl AtomicFile {
     fn need_shadow(&self) -> Result<Option<&Shadow>> {
         let _kept = self.turns.keep();
         while self.shadow().is_none() {
+            self.leave_dead_behind()?; // under the locks below it can't be done
             let _changing = self.shadow.lock();
             // By attaching, if there are maps of the file itself, or of others.
             let Some(session) = self.session_for_write()? else { return Ok(None) };

@@ -3,6 +3,7 @@
 
 use super::travel::Draft;
 use crate::error::Result;
+use crate::file::also::is_doing;
 use crate::file::atomic::AtomicFile;
 use crate::file::session::Session;
 use crate::index::{RELEASED, STORES, Standing, Writer};
@@ -126,8 +127,9 @@ impl AtomicFile {
     }
 
     /// What is of those who have died is rolled back: before this process reads it, writes beside it, or commits.
+    /// Not by a thread that is in the middle of a change, which holds what the end of the session takes.
     pub(in crate::file) fn leave_dead_behind(&self) -> Result<()> {
-        if self.has_foreign_of(Standing::Dead) { self.anew() } else { Ok(()) }
+        if !is_doing() && self.has_foreign_of(Standing::Dead) { self.anew() } else { Ok(()) }
     }
 
     /// Whether what others wrote is in this process's session, of one who stands so.
