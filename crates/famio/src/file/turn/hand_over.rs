@@ -272,7 +272,7 @@ impl AtomicFile {
         }
         self.turns.has_turn.store(true, Ordering::Release);
         self.end_session(inner)?;
-        self.catch_up(inner)?;
+        self.release_claim(inner); // an arena is for one such session
         Ok(true)
     }
 

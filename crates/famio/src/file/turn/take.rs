@@ -73,9 +73,20 @@ impl AtomicFile {
                 }
                 let taken = if may_take_session { self.take_session_over(inner) } else { self.end_unowned(inner) };
                 match taken {
+                    Ok(true) if !may_take_session => continue, // it has ended
+                    // What a dead one has in it goes before anybody uses it.
+                    Ok(true) if self.has_foreign_of(Standing::Dead) => {
+                        self.turns.has_turn.store(true, Ordering::Release);
+                        if let Err(e) = self.end_session(inner) {
+                            self.give_up_unless_held(inner);
+                            return Err(e);
+                        }
+                        self.release_claim(inner);
+                        continue;
+                    }
                     Ok(true) => {
                         self.has_taken_turn();
-                        return Ok(may_take_session);
+                        return Ok(true);
                     }
                     Ok(false) if self.is_everybodys_gone() => break,
                     // One that can attach to it has to end it.
