@@ -166,6 +166,39 @@ fn readers_see_what_the_only_writer_has_announced() {
     }
 }
 
+/// A block that nobody has written before is read from the file itself: its first writer may be quicker than the reader.
+#[test]
+fn a_block_is_read_whole_when_it_is_written_for_the_first_time() {
+    // Blocks have their cells by 512.
+    const FIRSTS: u64 = 1500;
+    const APART: u64 = 512 * BLOCK;
+    for (what, settings, dir) in everywhere("first") {
+        let path = dir.path().join("file");
+        std::fs::File::create(&path).unwrap().set_len(FIRSTS * APART).unwrap();
+        let opened = Opened::new(&path, &settings);
+        let (at, reads_at, stop) = (AtomicU64::new(0), AtomicU64::new(FIRSTS), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _stopping = Stop(&stop);
+                while !stop.load(Ordering::Acquire) {
+                    let at = at.load(Ordering::Acquire);
+                    reads_at.store(at, Ordering::Release);
+                    let found = opened.read(at * APART, BLOCK as usize);
+                    assert!(found.iter().all(|&byte| byte == found[0]), "{what}: a block of two writes");
+                }
+            });
+            let _stopping = Stop(&stop);
+            for first in 0..FIRSTS {
+                at.store(first, Ordering::Release);
+                while reads_at.load(Ordering::Acquire) != first && !stop.load(Ordering::Acquire) {
+                    std::hint::spin_loop();
+                }
+                opened.write(first * APART, &[1; BLOCK as usize]);
+            }
+        });
+    }
+}
+
 /// The threads that wait for it end also when the one that sets it panics.
 struct Stop<'a>(&'a AtomicBool);
 

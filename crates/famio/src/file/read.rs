@@ -56,7 +56,11 @@ impl Session {
                     let blocks = (start + left).div_ceil(BLOCK) as u64;
                     let n = left.min((index.absent_run(block, blocks) as usize * BLOCK).saturating_sub(start).max(1));
                     // SAFETY: the caller's promise.
-                    (n, unsafe { self.home_read(cx, at, dst, n) })
+                    let read = unsafe { self.home_read(cx, at, dst, n) };
+                    if !index.is_absent(block, (start + n).div_ceil(BLOCK) as u64) {
+                        continue; // written for the first time as we read: the file itself may have changed
+                    }
+                    (n, read)
                 }
             };
             match result {

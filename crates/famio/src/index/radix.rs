@@ -86,6 +86,12 @@ impl<'a> Index<'a> {
         run.min(most)
     }
 
+    /// Whether none of `count` blocks from `block` on has a cell.
+    #[inline]
+    pub fn is_absent(&self, block: u64, count: u64) -> bool {
+        self.absent_run(block, count) == count
+    }
+
     /// Whether the block has an entry whose granules live in the log: what its cell says, in a bit that is likely to be in the
     /// cache when the cell is not.
     #[inline]

@@ -232,7 +232,12 @@ impl Joined {
         self.cover(&cx, at + len as u64)?;
         let readable = self.readable(&cx);
         // SAFETY: the caller's promise.
-        match unsafe { cx.read_home(at, dst, len, readable) } {
+        let read = unsafe { cx.read_home(at, dst, len, readable) };
+        fence(Ordering::Acquire);
+        if !index.is_absent(block, (start + len).div_ceil(BLOCK) as u64) {
+            return Ok(Look::Done(0)); // written for the first time as we read, the file itself perhaps: once more, by its cell
+        }
+        match read {
             Ok(()) => Ok(Look::Done(len)),
             // The file was cut while we read, by settling.
             Err(e) if e.errno() == libc::EIO && self.readable(&cx) != readable => Ok(Look::Changing),
