@@ -15,6 +15,7 @@ import sys
 BYTES = 2
 RULES = {
     "image.first": "the image is saved before the change",
+    "image.tenure": "an image stands for later changes of the same bytes in the same tenure alone",
     "commit.counted-by-journal": "whether a killed owner's commit was done is told by the journal's count, not the arena's",
     "take-up.begun": "images count as complete only when the whole epoch was taken up",
     "death.sends-first": "what living processes have open travels before the file is recovered",
@@ -114,7 +115,10 @@ class World:
         session["dirty"] = True
         self.at()
         image = (writer, place, session["now"][place])
-        if self.has("image.first"):
+        there = [i for i in session["images"] if i[1] == place]
+        whose = (lambda i: i[0]) if self.has("image.tenure") else (lambda i: i[0][0])
+        is_covered = there and whose(there[-1]) == whose(image)
+        if self.has("image.first") and not is_covered:
             session["images"].append(image)
             self.at()
         session["now"][place] = "?"  # half of it
@@ -122,7 +126,7 @@ class World:
         session["now"][place] = value
         if not self.has("image.first"):
             self.at()
-            session["images"].append(image)
+            session["images"].extend([] if is_covered else [image])
         self.at()
 
     def changes(self):

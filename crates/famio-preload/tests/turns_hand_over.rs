@@ -125,3 +125,43 @@ fn a_large_cut_beside_others_changes_ends_the_session_and_keeps_them() {
         a.end();
     });
 }
+
+/// What a process changes again in its tenure has one image, whatever the others have written in between.
+#[test]
+fn bytes_that_were_changed_again_and_again_are_rolled_back_to_what_they_were_before() {
+    everywhere("hand-over-again", |folder, domain| {
+        let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
+        for i in 0..40 {
+            a.each(&[&format!("write 100 a{i:03}"), &format!("write {} AAAA", 102 + i % 4)]);
+            b.ok(&format!("write {} b{i:03}", 200 + i % 3));
+        }
+        a.kill();
+        b.sees(98, "..........");
+        b.sees(198, "..b03938..");
+        // A lock that is given up makes what was written until then stay.
+        let mut a = Agent::with(folder, domain);
+        a.each(&["write 100 kept", "lock", "unlock"]);
+        b.ok("write 200 BBBB");
+        a.each(&["write 100 gone", "write 102 GONE"]);
+        b.ok("write 200 CCCC");
+        a.kill();
+        b.sees(98, "..kept....");
+        b.sees(200, "CCCC");
+        // What is cut off and written again.
+        let mut a = Agent::with(folder, domain);
+        a.each(&["write 5000 end", "cut 4000"]);
+        b.ok("write 200 DDDD");
+        a.each(&["write 5000 END", "cut 5001", "write 5000 X"]);
+        b.ok("write 300 EEEE");
+        a.kill();
+        b.sees(4998, "......");
+        assert_eq!(b.tell("size"), "10000");
+        b.sees(200, "DDDD");
+        b.each(&["sync", "write 300 FFFF"]);
+        b.kill();
+        let mut c = Agent::with(folder, domain);
+        c.sees(98, "..kept....");
+        c.sees(300, "EEEE");
+        c.end();
+    });
+}

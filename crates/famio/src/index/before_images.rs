@@ -51,13 +51,20 @@ pub(crate) struct Image {
     pub before: Before,
 }
 
-/// Where the next image goes. Of the owner's process.
-#[derive(Default)]
+/// Where the next image goes, if those before it were seen or added by this process.
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Position {
     epoch: u64,
     chunk: u64,
     used: usize,
     all: u64,
+}
+
+impl Position {
+    /// The epoch; 0: of none.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
 }
 
 /// The log of an arena.
@@ -190,18 +197,25 @@ impl<'a> Images<'a> {
     /// # Errors
     /// `EIO`: they are damaged.
     pub fn ranges(self, epoch: u64) -> Result<Vec<(Range<u64>, Writer)>> {
-        let mut ranges: Vec<(Range<u64>, Writer)> = Vec::new();
-        self.each(epoch, |writer, before| {
+        let mut ranges = Vec::new();
+        self.read_on(&mut Position::default(), epoch, |range, writer| add_range(&mut ranges, range, writer))?;
+        Ok(ranges)
+    }
+
+    /// What was changed in `epoch` by images that come after `position`, and by whom. The position is behind them then.
+    ///
+    /// # Errors
+    /// As [`ranges`](Self::ranges).
+    pub fn read_on(self, position: &mut Position, epoch: u64, mut visit: impl FnMut(Range<u64>, Writer)) -> Result<()> {
+        *position = self.each(*position, epoch, |writer, before| {
             let range = match before {
                 Raw::Size(size) => size..u64::MAX,
                 Raw::Bytes { offset, len, .. } => offset..offset + len,
             };
-            match ranges.last_mut() {
-                Some((last, whose)) if *whose == writer && last.end == range.start => last.end = range.end,
-                _ => ranges.push((range, writer)),
-            }
+            visit(range, writer);
+            Ok(())
         })?;
-        Ok(ranges)
+        Ok(())
     }
 
     /// The images of `epoch`, in order.
@@ -210,34 +224,51 @@ impl<'a> Images<'a> {
     /// `EIO`: they are damaged.
     pub fn all(self, epoch: u64) -> Result<Vec<Image>> {
         let mut images = Vec::new();
-        self.each(epoch, |writer, before| images.push(Image { writer, before: before.to_owned() }))?;
+        self.each(Position::default(), epoch, |writer, raw| {
+            images.push(raw.image(writer, &|at, to| self.read(at, to))?);
+            Ok(())
+        })?;
         Ok(images)
     }
 
-    fn each(self, epoch: u64, visit: impl FnMut(Writer, Raw<'_>)) -> Result<()> {
+    fn each(self, from: Position, epoch: u64, visit: impl FnMut(Writer, Raw) -> Result<()>) -> Result<Position> {
         let first = self.arena.shared().first_image.load(Ordering::Acquire);
-        let read = |at: u64, to: &mut [u8]| {
-            let from = self.arena.bytes(at, to.len()).ok_or_else(damaged)?;
-            // SAFETY: in the arena's mapping; the images are not changed while they count.
-            unsafe { to.as_mut_ptr().copy_from_nonoverlapping(from, to.len()) };
-            Ok(())
-        };
-        each_of(first, epoch, read, visit)
+        each_of(from, first, epoch, |at, to| self.read(at, to), visit)
+    }
+
+    fn read(self, at: u64, to: &mut [u8]) -> Result<()> {
+        let from = self.arena.bytes(at, to.len()).ok_or_else(damaged)?;
+        // SAFETY: in the arena's mapping; the images are not changed while they count.
+        unsafe { to.as_mut_ptr().copy_from_nonoverlapping(from, to.len()) };
+        Ok(())
     }
 }
 
-/// As [`Before`], where it lies.
-enum Raw<'a> {
-    Bytes { offset: u64, len: u64, old: &'a [u8] },
+/// Adds a range to such as come in order.
+pub(crate) fn add_range(ranges: &mut Vec<(Range<u64>, Writer)>, range: Range<u64>, writer: Writer) {
+    match ranges.last_mut() {
+        Some((last, whose)) if *whose == writer && last.end == range.start => last.end = range.end,
+        _ => ranges.push((range, writer)),
+    }
+}
+
+/// As [`Before`], with the place in the arena of the bytes that were there.
+enum Raw {
+    Bytes { offset: u64, len: u64, old: u64, have: usize },
     Size(u64),
 }
 
-impl Raw<'_> {
-    fn to_owned(&self) -> Before {
-        match *self {
-            Self::Bytes { offset, len, old } => Before::Bytes { offset, len, old: old.to_vec() },
+impl Raw {
+    fn image(self, writer: Writer, read: &dyn Fn(u64, &mut [u8]) -> Result<()>) -> Result<Image> {
+        let before = match self {
+            Self::Bytes { offset, len, old: at, have } => {
+                let mut old = vec![0; have];
+                read(at, &mut old)?;
+                Before::Bytes { offset, len, old }
+            }
             Self::Size(size) => Before::Size(size),
-        }
+        };
+        Ok(Image { writer, before })
     }
 }
 
@@ -247,50 +278,62 @@ impl Raw<'_> {
 /// `EIO`: they are damaged.
 pub(crate) fn images_of_dead(arena: &DeadArena, epoch: u64) -> Result<Vec<Image>> {
     let (mut images, first) = (Vec::new(), arena.shared().first_image.load(Ordering::Relaxed));
-    let keep = |writer, before: Raw<'_>| images.push(Image { writer, before: before.to_owned() });
-    each_of(first, epoch, |at, to| arena.read(at, to), keep)?;
+    let read = |at: u64, to: &mut [u8]| arena.read(at, to);
+    each_of(Position::default(), first, epoch, read, |writer, raw| {
+        images.push(raw.image(writer, &read)?);
+        Ok(())
+    })?;
     Ok(images)
 }
 
-/// `read` gives bytes of the arena. All that they say is checked before it is used.
+/// The images of `epoch` that come after `from`: where they end. `read` gives bytes of the arena. All that they say is checked before it
+/// is used.
 fn each_of(
+    from: Position,
     first: u64,
     epoch: u64,
     read: impl Fn(u64, &mut [u8]) -> Result<()>,
-    mut visit: impl FnMut(Writer, Raw<'_>),
-) -> Result<()> {
-    let (mut chunk, mut left) = (first, ALL_MAX);
-    let mut bytes = vec![0; CHUNK];
+    mut visit: impl FnMut(Writer, Raw) -> Result<()>,
+) -> Result<Position> {
+    let mut position = if from.epoch == epoch { from } else { Position::default() };
+    let (mut chunk, mut at, mut all) = match position.chunk {
+        0 => (first, 0, CHUNK as u64),
+        chunk => (chunk, position.used, position.all),
+    };
     while chunk != 0 {
-        read(chunk, &mut bytes[..HEAD])?;
-        let word = |bytes: &[u8], i: usize| u64::from_ne_bytes(core::array::from_fn(|at| bytes[i * 8 + at]));
-        let [its, used, next] = [0, 1, 2].map(|i| word(&bytes, i));
+        let [its, used, next] = words(&read, chunk)?;
         if its != epoch {
             break;
         }
-        let used = usize::try_from(used).ok().filter(|&used| used <= CHUNK - HEAD).ok_or_else(damaged)?;
-        left = left.checked_sub(CHUNK as u64).ok_or_else(damaged)?;
-        read(chunk + HEAD as u64, &mut bytes[..used])?;
-        let mut at = 0;
+        let used =
+            usize::try_from(used).ok().filter(|&used| used <= CHUNK - HEAD && all <= ALL_MAX).ok_or_else(damaged)?;
+        position = Position { epoch, chunk, used, all };
         while at < used {
-            let words = bytes.get(at..at + WORDS).filter(|_| at + WORDS <= used).ok_or_else(damaged)?;
-            let [place, id, tenure, offset, len, have] = core::array::from_fn(|i| word(words, i));
-            let end = usize::try_from(have).ok().and_then(|have| (at + WORDS).checked_add(have));
+            let begin = chunk + (HEAD + at) as u64;
+            let data = Some(at + WORDS).filter(|&data| data <= used).ok_or_else(damaged)?;
+            let [place, id, tenure, offset, len, have] = words(&read, begin)?;
+            let end = usize::try_from(have).ok().and_then(|have| data.checked_add(have));
             let end = end.filter(|&end| end <= used).ok_or_else(damaged)?;
             let writer = Writer { place: (place & !OF_SIZE) as u32, id, tenure };
-            let before = if place & OF_SIZE != 0 {
+            let raw = if place & OF_SIZE != 0 {
                 Raw::Size(offset)
             } else if have <= len && len <= i64::MAX as u64 && offset <= i64::MAX as u64 {
-                Raw::Bytes { offset, len, old: &bytes[at + WORDS..end] }
+                Raw::Bytes { offset, len, old: begin + WORDS as u64, have: have as usize }
             } else {
                 return Err(damaged());
             };
-            visit(writer, before);
+            visit(writer, raw)?;
             at = end.next_multiple_of(8);
         }
-        chunk = next;
+        (chunk, at, all) = (next, 0, all + CHUNK as u64);
     }
-    Ok(())
+    Ok(position)
+}
+
+fn words<const N: usize>(read: &impl Fn(u64, &mut [u8]) -> Result<()>, at: u64) -> Result<[u64; N]> {
+    let mut bytes = [[0; 8]; N];
+    read(at, bytes.as_flattened_mut())?;
+    Ok(bytes.map(u64::from_ne_bytes))
 }
 
 fn damaged() -> Error {

@@ -115,7 +115,6 @@ impl Session {
         let mut words = Words(&words);
         self.home.set_state(shared, fds, words.next()?)?;
         self.engine.take_state(self.context(fds), &mut words)?;
-        self.imaging.look_anew();
         shared.gate.begin_owner();
         Ok(closed)
     }
@@ -227,11 +226,10 @@ impl AtomicFile {
     /// Who may still take back by dying what the session's open epoch has.
     fn note_writers(&self, session: &Session) -> Result<()> {
         let (turns, shared) = (&self.turns, session.arena.shared());
-        let (me, dead) = (turns.door.me(), turns.door.dead());
+        let dead = turns.door.dead();
         let mut others = Vec::new();
         if shared.dirty.load(Ordering::Acquire) != 0 {
-            others = Images::of(&session.arena).ranges(shared.committed() + 1)?;
-            others.retain(|(_, writer)| writer.id != me.id && turns.door.standing(*writer) != Standing::Over);
+            others = session.imaging.see_others(Images::of(&session.arena), shared.committed() + 1)?;
         }
         // Killed while they had nothing open here: their places are free.
         if !dead.is_empty() && others.iter().all(|(_, writer)| turns.door.standing(*writer) != Standing::Dead) {

@@ -1,17 +1,22 @@
 //! Before-images of a session that several processes use: each change first saves what it takes the place of, with its writer, so
 //! that what one process wrote can be taken back alone ([`crate::index::Images`]).
 
+mod covered;
+
 use super::context::{Context, Part};
 use super::session::Session;
 use crate::error::{Error, Result};
-use crate::index::{BLOCK, Door, IMAGE_MAX, Images, Position, Writer, also, images};
+use crate::index::{BLOCK, Door, IMAGE_MAX, Images, Position, Standing, Writer, add_range, also, images};
 use crate::thread::Mutex;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
+use covered::Covered;
 use std::sync::Arc;
 
 /// What other processes have changed in an open epoch, and may still take back by dying.
-pub(super) type Others = Arc<Mutex<Vec<(Range<u64>, Writer)>>>;
+pub(super) type Others = Arc<Mutex<Ranges>>;
+/// Changed ranges, each with its writer.
+type Ranges = Vec<(Range<u64>, Writer)>;
 
 /// A file that is cut by more than this does not have what goes saved.
 const CUT_MAX: u64 = 1 << 20;
@@ -21,18 +26,29 @@ pub(super) struct Imaging {
     /// Tells who this process is.
     door: Arc<Door>,
     others: Others,
-    /// Where the next image goes. Locked while one is added, so that images are in the order in which changes read what they replace.
-    position: Mutex<Position>,
+    /// Locked while an image is added, so that images are in the order in which changes read what they replace.
+    known: Mutex<Known>,
     /// Not this process, but this one's changes are being made: of an epoch that is taken up.
     in_place_of: Mutex<Option<Writer>>,
     /// There is no room for the next image, and some of those that are there are of other processes.
     is_full: AtomicBool,
 }
 
+/// What a process knows of the images, as long as the epoch is the same.
+#[derive(Default)]
+struct Known {
+    /// Where the next image goes, or what comes after those that this process has seen.
+    position: Position,
+    /// Those of other processes.
+    others: Ranges,
+    /// Its own.
+    covered: Covered,
+}
+
 impl Imaging {
     pub fn new(door: Arc<Door>, others: Others) -> Self {
-        let (position, in_place_of) = (Mutex::default(), Mutex::new(None));
-        Self { door, others, position, in_place_of, is_full: AtomicBool::new(false) }
+        let (known, in_place_of) = (Mutex::default(), Mutex::new(None));
+        Self { door, others, known, in_place_of, is_full: AtomicBool::new(false) }
     }
 
     /// This process is about to change `range`: of whomever that was, it is not taken back any more. Before the change: whoever dies
@@ -59,9 +75,35 @@ impl Imaging {
         self.is_full.load(Ordering::Acquire)
     }
 
-    /// Another process may have added images since.
-    pub fn look_anew(&self) {
-        *self.position.lock() = Position::default();
+    /// Reads the images that others have added to the open `epoch` since this process was the owner. What other processes have changed
+    /// in it, and may still take back.
+    ///
+    /// # Errors
+    /// `EIO`: they are damaged.
+    pub fn see_others(&self, images: Images<'_>, epoch: u64) -> Result<Ranges> {
+        let mut known = self.known.lock();
+        let Known { position, others, covered } = &mut *known;
+        if position.epoch() != epoch {
+            others.clear();
+            covered.clear();
+        }
+        let me = self.door.me().id;
+        images.read_on(position, epoch, |range, writer| {
+            if writer.id != me {
+                covered.remove(&range);
+                add_range(others, range, writer);
+            }
+        })?;
+        let mut last: Option<(Writer, bool)> = None;
+        others.retain(|&(_, writer)| match last {
+            Some((same, is_over)) if same == writer => !is_over,
+            _ => {
+                let is_over = self.door.standing(writer) == Standing::Over;
+                last = Some((writer, is_over));
+                !is_over
+            }
+        });
+        Ok(others.clone())
     }
 }
 
@@ -85,11 +127,16 @@ impl Session {
     #[cold]
     pub(super) fn save_images(&self, cx: Context<'_>, offset: u64, len: u64) -> Result<()> {
         let size = cx.shared().size();
-        self.saving(cx, &(offset..offset + len), |position, by| {
-            if offset + len > size {
+        let range = offset..offset + len;
+        self.saving(cx, &range, |Known { position, covered, .. }, by| {
+            if range.end > size {
                 Images::of(cx.arena).add_size(position, by, size)?;
+            } else if covered.has(by, &range) {
+                return Ok(());
             }
-            self.save_bytes(cx, position, by, offset, len, size)
+            self.save_bytes(cx, position, by, offset, len, size)?;
+            covered.add(by, &range);
+            Ok(())
         })
     }
 
@@ -100,7 +147,8 @@ impl Session {
     #[cold]
     pub(super) fn save_images_of_size(&self, cx: Context<'_>, size: u64) -> Result<()> {
         let old = cx.shared().size();
-        self.saving(cx, &(size.min(old)..u64::MAX), |position, by| {
+        self.saving(cx, &(size.min(old)..u64::MAX), |Known { position, covered, .. }, by| {
+            covered.clear();
             if size < old {
                 if old - size > CUT_MAX {
                     return Err(Error::new(libc::EFBIG));
@@ -115,18 +163,22 @@ impl Session {
         &self,
         cx: Context<'_>,
         range: &Range<u64>,
-        save: impl FnOnce(&mut Position, (u64, Writer)) -> Result<()>,
+        save: impl FnOnce(&mut Known, (u64, Writer)) -> Result<()>,
     ) -> Result<()> {
         let shared = cx.shared();
         let imaging = &self.imaging;
         if shared.also.load(Ordering::Acquire) & also::OTHERS != 0 {
             imaging.end_tenures(range);
         }
-        let mut position = imaging.position.lock();
+        let mut known = imaging.known.lock();
         let writer = imaging.in_place_of.lock().unwrap_or_else(|| imaging.door.me());
         // What lies in a file without a name is lost with this process: no other could tell whose changes there are.
-        let saved = match save(&mut position, (shared.committed() + 1, writer)) {
+        let saved = match save(&mut known, (shared.committed() + 1, writer)) {
             Ok(()) if cx.arena.has_spilled() => Err(Error::new(libc::EFBIG)),
+            Ok(()) if writer.id != imaging.door.me().id => {
+                add_range(&mut known.others, range.clone(), writer);
+                Ok(())
+            }
             saved => saved,
         };
         match saved {
