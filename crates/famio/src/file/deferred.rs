@@ -13,7 +13,7 @@ use super::read::is_current;
 use super::session::Session;
 use super::{Descriptors, UserBuf};
 use crate::error::{Error, Result};
-use crate::index::{Arena, BLOCK, Closed, Inside, PLACE, PutOff};
+use crate::index::{Arena, BLOCK, Closed, Inside, LONG, PLACE, PutOff, SHORT};
 use crate::pmem::LINE;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -97,7 +97,14 @@ impl Session {
     #[inline]
     pub(super) fn go_in<'a>(&'a self, cx: &mut Context<'a>) -> Result<Inside<'a>> {
         let shared = self.arena.shared();
-        let inside = shared.gate.enter(cx.me, &shared.slots[cx.me as usize])?;
+        let slot = &shared.slots[cx.me as usize];
+        let inside = match shared.gate.enter(cx.me, slot, &SHORT) {
+            Err(e) if e.errno() == libc::EDEADLK => {
+                self.strike_the_gone();
+                shared.gate.enter(cx.me, slot, &LONG)?
+            }
+            inside => inside?,
+        };
         cx.solo = inside.solo;
         if !inside.solo {
             self.carry_out(cx)?;
@@ -129,13 +136,7 @@ impl Session {
             // While the gate is open: a reader that comes now finds the thread that has the file alone inside.
             self.show_deferred(fds)?;
         }
-        let closed = match shared.gate.close(self.me, &shared.slots) {
-            Err(e) if e.errno() == libc::EDEADLK => {
-                self.strike_the_gone();
-                shared.gate.close(self.me, &shared.slots)?
-            }
-            closed => closed?,
-        };
+        let closed = self.close_but_for_the_gone()?;
         self.carry_out(&self.context(fds))?;
         Ok(closed)
     }

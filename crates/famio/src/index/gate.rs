@@ -9,8 +9,19 @@ use crate::thread::Held;
 use rustix::time::Timespec;
 
 const SPINS: u32 = 1000;
-const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-const ROUNDS: u32 = 60;
+
+/// How long a thread waits for others.
+pub(crate) struct Patience {
+    each: Timespec,
+    /// Waits of that length, in which nothing changes.
+    rounds: u32,
+}
+
+/// Long enough for any call that is not stuck: a minute.
+pub(crate) const LONG: Patience = Patience { each: Timespec { tv_sec: 1, tv_nsec: 0 }, rounds: 60 };
+/// After that it is worth a look whether those who are waited for live: about 5 ms.
+pub(crate) const SHORT: Patience = Patience { each: Timespec { tv_sec: 0, tv_nsec: 5_000_000 }, rounds: 1 };
+
 /// In `closed`: somebody sleeps on it.
 const WAITERS: u32 = 1 << 31;
 
@@ -56,8 +67,11 @@ pub(crate) struct Closed<'a> {
 
 impl Gate {
     /// Goes in, together with other writers. Waits while the gate is closed.
+    ///
+    /// # Errors
+    /// `EDEADLK`: it stayed closed for longer than that.
     #[inline]
-    pub fn enter<'a>(&'a self, me: u32, slot: &'a Slot) -> Result<Inside<'a>> {
+    pub fn enter<'a>(&'a self, me: u32, slot: &'a Slot, patience: &Patience) -> Result<Inside<'a>> {
         // Counted first: a signal handler that comes from here on is refused, and does not go in and out in between.
         let held = Held::of_file();
         let token = token(me);
@@ -71,16 +85,16 @@ impl Gate {
             }
             alone.inside.store(0, Ordering::SeqCst);
         }
-        self.enter_together(token, slot)?;
+        self.enter_together(token, slot, patience)?;
         Ok(Inside { gate: self, alone, slot, solo: false, _held: held })
     }
 
-    fn enter_together(&self, token: u64, slot: &Slot) -> Result<()> {
+    fn enter_together(&self, token: u64, slot: &Slot, patience: &Patience) -> Result<()> {
         loop {
             // Both sides store, then load the other's word: sequentially consistent, or both could pass.
             slot.inside.fetch_add(1, Ordering::SeqCst);
             if self.closed.load(Ordering::SeqCst) != 0 {
-                self.wait_until_open(slot)?;
+                self.wait_until_open(slot, patience)?;
             }
             let solo = self.solo.load(Ordering::SeqCst);
             if solo == 0 || solo == token {
@@ -97,9 +111,9 @@ impl Gate {
     }
 
     #[cold]
-    fn wait_until_open(&self, slot: &Slot) -> Result<()> {
+    fn wait_until_open(&self, slot: &Slot, patience: &Patience) -> Result<()> {
         let mut rounds = 0;
-        while rounds < ROUNDS {
+        while rounds < patience.rounds {
             self.step_out(slot);
             for _ in 0..SPINS {
                 if self.closed.load(Ordering::Relaxed) == 0 {
@@ -107,7 +121,7 @@ impl Gate {
                 }
                 spin_loop();
             }
-            rounds += self.sleep_while_closed();
+            rounds += self.sleep_while_closed(patience);
             slot.inside.fetch_add(1, Ordering::SeqCst);
             if self.closed.load(Ordering::SeqCst) == 0 {
                 return Ok(());
@@ -119,7 +133,7 @@ impl Gate {
 
     /// Gives 1 if the same one had it closed all the time that one waits for: a gate that is opened and closed again and again
     /// is not stuck.
-    fn sleep_while_closed(&self) -> u32 {
+    fn sleep_while_closed(&self, patience: &Patience) -> u32 {
         let closer = self.closed.load(Ordering::Relaxed);
         if closer == 0 {
             return 0;
@@ -127,7 +141,7 @@ impl Gate {
         let waited = closer | WAITERS;
         if closer == waited || self.closed.compare_exchange(closer, waited, Ordering::SeqCst, Ordering::Relaxed).is_ok()
         {
-            return timed_out(futex::wait(&self.closed, futex::Flags::empty(), waited, Some(&PATIENCE)));
+            return timed_out(futex::wait(&self.closed, futex::Flags::empty(), waited, Some(&patience.each)));
         }
         0
     }
@@ -174,18 +188,21 @@ impl Gate {
     }
 
     /// Closes the gate for the process in slot number `me`, and waits until nobody of `slots` is inside.
-    pub fn close<'a>(&'a self, me: u32, slots: &[Slot]) -> Result<Closed<'a>> {
+    ///
+    /// # Errors
+    /// `EDEADLK`: somebody had it closed, or was inside, for longer than that.
+    pub fn close<'a>(&'a self, me: u32, slots: &[Slot], patience: &Patience) -> Result<Closed<'a>> {
         let held = Held::of_file();
         let (mut spins, mut rounds) = (0, 0);
         while self.closed.compare_exchange(0, me + 1, Ordering::SeqCst, Ordering::SeqCst).is_err() {
-            if rounds > ROUNDS {
+            if rounds >= patience.rounds {
                 return Err(Error::new(libc::EDEADLK));
             }
             if spins < SPINS {
                 spins += 1;
                 spin_loop();
             } else {
-                rounds += self.sleep_while_closed();
+                rounds += self.sleep_while_closed(patience);
             }
         }
         let closed = Closed { gate: self, me, _held: held };
@@ -200,14 +217,14 @@ impl Gate {
                 if inside == 0 {
                     break;
                 }
-                if rounds > ROUNDS {
+                if rounds >= patience.rounds {
                     return Err(Error::new(libc::EDEADLK));
                 }
                 if spins < SPINS {
                     spins += 1;
                     spin_loop();
                 } else {
-                    rounds += timed_out(futex::wait(&slot.inside, futex::Flags::empty(), inside, Some(&PATIENCE)));
+                    rounds += timed_out(futex::wait(&slot.inside, futex::Flags::empty(), inside, Some(&patience.each)));
                 }
             }
         }

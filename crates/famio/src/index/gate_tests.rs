@@ -18,7 +18,7 @@ fn nobody_is_inside_while_it_is_closed() {
             let (gate, slots, inside, closings) = (&gate, &slots, &inside, &closings);
             scope.spawn(move || {
                 while closings.load(Ordering::Relaxed) < 500 {
-                    let _in = gate.enter(i as u32, &slots[i]).unwrap();
+                    let _in = gate.enter(i as u32, &slots[i], &LONG).unwrap();
                     inside.fetch_add(1, Ordering::Relaxed);
                     spin_loop();
                     inside.fetch_sub(1, Ordering::Relaxed);
@@ -26,7 +26,7 @@ fn nobody_is_inside_while_it_is_closed() {
             });
         }
         for _ in 0..500 {
-            let _closed = gate.close(0, &slots).unwrap();
+            let _closed = gate.close(0, &slots, &LONG).unwrap();
             assert_eq!(inside.load(Ordering::Relaxed), 0);
             closings.fetch_add(1, Ordering::Relaxed);
         }
@@ -55,11 +55,11 @@ fn forbid_membarrier() {
 
 /// Gives the file to this thread alone.
 fn have_it_alone(gate: &Gate, slots: &[Slot]) {
-    drop(gate.enter(0, &slots[0]).unwrap());
-    let closed = gate.close(0, slots).unwrap();
+    drop(gate.enter(0, &slots[0], &LONG).unwrap());
+    let closed = gate.close(0, slots, &LONG).unwrap();
     gate.grant(0, true);
     drop(closed);
-    assert!(gate.enter(0, &slots[0]).unwrap().solo);
+    assert!(gate.enter(0, &slots[0], &LONG).unwrap().solo);
 }
 
 #[test]
@@ -70,12 +70,12 @@ fn without_membarrier_an_owner_that_is_inside_is_waited_for() {
     let (gate, slots, done) = (gate(), [Slot::default()], AtomicU32::new(0));
     have_it_alone(&gate, &slots);
     std::thread::scope(|scope| {
-        let inside = gate.enter(0, &slots[0]).unwrap();
+        let inside = gate.enter(0, &slots[0], &LONG).unwrap();
         assert!(inside.solo);
         let (gate, slots, done) = (&gate, &slots, &done);
         scope.spawn(move || {
             forbid_membarrier();
-            drop(gate.close(0, slots).unwrap());
+            drop(gate.close(0, slots, &LONG).unwrap());
             done.store(1, Ordering::SeqCst);
         });
         while gate.solo.load(Ordering::SeqCst) != BETWEEN {
@@ -85,11 +85,11 @@ fn without_membarrier_an_owner_that_is_inside_is_waited_for() {
         drop(inside);
     });
     // From now on nobody has it alone: the next revocation would have to wait, too.
-    drop(gate.enter(0, &slots[0]).unwrap());
-    let closed = gate.close(0, &slots).unwrap();
+    drop(gate.enter(0, &slots[0], &LONG).unwrap());
+    let closed = gate.close(0, &slots, &LONG).unwrap();
     gate.grant(0, true);
     drop(closed);
-    assert!(!gate.enter(0, &slots[0]).unwrap().solo);
+    assert!(!gate.enter(0, &slots[0], &LONG).unwrap().solo);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn without_membarrier_an_owner_that_does_not_come_again_is_no_hindrance() {
         // This thread sleeps meanwhile.
         let revoked = scope.spawn(|| {
             forbid_membarrier();
-            gate.enter(0, &slots[0]).map(|inside| inside.solo)
+            gate.enter(0, &slots[0], &LONG).map(|inside| inside.solo)
         });
         assert!(!revoked.join().unwrap().unwrap());
     });
@@ -140,14 +140,14 @@ fn two_writers(forbidden: bool) {
                 }
                 for round in 0..rounds {
                     {
-                        let inside = gate.enter(0, &slots[0]).unwrap();
+                        let inside = gate.enter(0, &slots[0], &LONG).unwrap();
                         granted.fetch_add(inside.solo.into(), Ordering::Relaxed);
                         let _guard = (!inside.solo).then(|| lock.lock().unwrap());
                         // SAFETY: alone, or under the lock.
                         unsafe { *count.0.get() += 1 };
                     }
                     if round % 64 == 0 {
-                        let _closed = gate.close(0, slots).unwrap();
+                        let _closed = gate.close(0, slots, &LONG).unwrap();
                         gate.grant(0, true);
                     }
                 }
@@ -179,7 +179,7 @@ fn who_reads_sees_all_that_another_wrote_alone() {
             let words = words;
             while read.load(Ordering::Relaxed) < 2000 || alone.load(Ordering::Relaxed) == 0 {
                 for _ in 0..8 {
-                    let inside = gate.enter(0, &slots[0]).unwrap();
+                    let inside = gate.enter(0, &slots[0], &LONG).unwrap();
                     alone.fetch_add(inside.solo.into(), Ordering::Relaxed);
                     sequence.store(sequence.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                     fence(Ordering::Release);
@@ -191,7 +191,7 @@ fn who_reads_sees_all_that_another_wrote_alone() {
                     }
                     sequence.store(sequence.load(Ordering::Relaxed) + 1, Ordering::Release);
                 }
-                let _closed = gate.close(0, slots).unwrap();
+                let _closed = gate.close(0, slots, &LONG).unwrap();
                 gate.grant(0, true);
             }
             done.store(1, Ordering::Relaxed);
@@ -260,4 +260,19 @@ fn a_grant_leaves_a_revocation_under_way_alone() {
     assert_eq!(gate.solo.load(Ordering::SeqCst), token(0));
     gate.grant(0, false);
     assert_eq!(gate.solo.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_killed_process_that_is_inside_or_has_it_closed_is_struck() {
+    let (gate, slots) = (gate(), [Slot::default(), Slot::default()]);
+    slots[1].inside.store(1, Ordering::SeqCst);
+    assert_eq!(gate.close(0, &slots, &SHORT).err().unwrap().errno(), libc::EDEADLK);
+    assert!(gate.is_held_by(1, &slots[1]) && !gate.is_held_by(0, &slots[0]));
+    gate.strike(1, &slots[1]);
+    let closed = gate.close(0, &slots, &SHORT).unwrap();
+    assert_eq!(gate.enter(1, &slots[1], &SHORT).err().unwrap().errno(), libc::EDEADLK);
+    core::mem::forget(closed);
+    gate.strike(0, &slots[0]);
+    drop(gate.enter(1, &slots[1], &SHORT).unwrap());
+    assert!(!gate.is_held_by(1, &slots[1]));
 }

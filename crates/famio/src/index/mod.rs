@@ -30,7 +30,7 @@ pub(crate) use deferred::PutOff;
 pub(crate) use door::{
     Door, KERNELS, LIVES, MOVED, Positions, SESSION, STORES, SharedSize, Sort, Standing, TRAVELS, Writer,
 };
-pub(crate) use gate::{Closed, Inside};
+pub(crate) use gate::{Closed, Inside, LONG, SHORT};
 pub(crate) use in_flight::{Calls, MOST_AT_ONCE, What};
 pub(crate) use lock::{Locked, SharedLock};
 pub(crate) use radix::{BLOCK, BLOCKS_MAX, Index};

@@ -13,7 +13,7 @@ use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
 use crate::file::attach::{self, spills_to};
 use crate::file::context::Words;
 use crate::file::session::{OldSession, Session};
-use crate::index::{Arena, Claim, Closed, Images, Standing, TRAVELS, also, images, lease};
+use crate::index::{Arena, Claim, Closed, Images, LONG, SHORT, Standing, TRAVELS, also, images, lease};
 use crate::sys::monotonic_now;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -93,7 +93,19 @@ impl Session {
         Ok(words)
     }
 
-    /// Processes that were killed just as they came to a session that was not theirs any more are not waited for.
+    /// Closes the gate. Processes that were killed just as they came to a session that was not theirs any more are not waited for.
+    pub(in crate::file) fn close_but_for_the_gone(&self) -> Result<Closed<'_>> {
+        let shared = self.arena.shared();
+        match shared.gate.close(self.me, &shared.slots, &SHORT) {
+            Err(e) if e.errno() == libc::EDEADLK => {
+                self.strike_the_gone();
+                shared.gate.close(self.me, &shared.slots, &LONG)
+            }
+            closed => closed,
+        }
+    }
+
+    /// Strikes from the gate those who were killed.
     pub(in crate::file) fn strike_the_gone(&self) {
         let shared = self.arena.shared();
         for (place, slot) in (0..).zip(&shared.slots) {
@@ -106,8 +118,7 @@ impl Session {
     /// Goes on where the last owner has left it. This process has the claim. Nobody else comes in until the result is dropped.
     fn take_over(&self, fds: &crate::file::Descriptors) -> Result<Closed<'_>> {
         let shared = self.arena.shared();
-        self.strike_the_gone();
-        let closed = shared.gate.close(self.me, &shared.slots)?;
+        let closed = self.close_but_for_the_gone()?;
         self.may_be_alone.store(false, Ordering::Release);
         let generation = shared.generation.fetch_add(1, Ordering::AcqRel) + 1;
         self.generation.store(generation, Ordering::Release);

@@ -55,6 +55,33 @@ fn writes_are_alone_again_once_what_others_wrote_is_committed() {
     assert_eq!((&now[..4], &now[10..15], &now[50..56], now.len()), (&b"mine"[..], &b"alone"[..], &b"theirs"[..], 100));
 }
 
+/// They waited for a minute.
+#[test]
+fn a_process_that_was_killed_in_a_session_that_is_not_its_any_more_is_not_waited_for() {
+    let path = format!("/dev/shm/famio-killed-inside-{}", std::process::id());
+    std::fs::write(&path, [b'-'; 100]).unwrap();
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    let name = std::ffi::CString::new(path.clone()).unwrap();
+    let mine = AtomicFile::open(file.as_fd(), Access::Write, &name, &Settings::default()).unwrap();
+    let write = || {
+        // SAFETY: memory of the test's.
+        assert_eq!(unsafe { mine.write(10, &[UserBuf::of(&mut b"mine".to_owned())]) }.unwrap(), 4);
+    };
+    let begun = std::time::Instant::now();
+    write();
+    let arena = mine.session().unwrap().arena.clone();
+    let (gate, nobodys) = (&arena.shared().gate, 62);
+    for _ in 0..2 {
+        arena.shared().slots[nobodys].inside.fetch_add(1, Ordering::SeqCst);
+        mine.sync().unwrap();
+        gate.closed.store(nobodys as u32 + 1, Ordering::SeqCst);
+        write();
+    }
+    assert!(begun.elapsed().as_secs() < 40);
+    mine.remove_descriptor(file.as_raw_fd()).unwrap();
+    std::fs::remove_file(&path).unwrap();
+}
+
 #[test]
 fn what_travels_is_committed_when_the_journal_is_closed_and_gone_when_its_writer_died() {
     let path = format!("/dev/shm/famio-hands-{}", std::process::id());
