@@ -1,5 +1,6 @@
 //! The atomic file as a caller has it: opened, found, with the program's descriptors.
 
+use super::kernels_size::KernelsSize;
 use super::lease::Lease;
 use super::locks::Locks;
 use super::plain::PlainReads;
@@ -48,6 +49,7 @@ pub struct AtomicFile {
     pub(super) path: CString,
     pub(super) settings: Settings,
     pub(super) plain: PlainReads,
+    pub(super) kernels_size: KernelsSize,
     pub(super) lease: Lease,
     pub(super) locks: Locks,
     /// Made when the program, or another process, maps the file; stays.
@@ -136,6 +138,7 @@ impl AtomicFile {
                 kept: None,
             }),
             plain: PlainReads::default(),
+            kernels_size: KernelsSize::default(),
             lease: Lease::default(),
             locks: Locks::default(),
             shadow: Slot::default(),

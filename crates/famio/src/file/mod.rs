@@ -20,6 +20,7 @@ mod home;
 mod images;
 mod inplace;
 mod journal_name;
+mod kernels_size;
 mod lease;
 mod life;
 pub mod locks;

@@ -235,15 +235,28 @@ impl AtomicFile {
 
     /// The logical size in bytes, with what was not committed yet.
     pub fn size(&self) -> u64 {
+        self.size_beside_kernels(None)
+    }
+
+    /// As [`size`](Self::size), for a caller to whom the kernel has just given a size.
+    pub fn size_given(&self, kernels: u64) -> u64 {
+        self.size_beside_kernels(Some(kernels))
+    }
+
+    fn size_beside_kernels(&self, given: Option<u64>) -> u64 {
         let kernel = || self.kernels_size();
         if self.turns.has_foreign() {
             let _ = self.leave_dead_behind(); // who reads or writes is told what is wrong
         }
         loop {
-            let is_quiet = || self.quiet_now().is_some();
             match (self.state.load(Ordering::Acquire), self.session()) {
                 (ATTACHED, Some(session)) => return session.arena.shared().size(),
-                (PLAIN, _) if is_quiet() && self.turns.door.shadow().is_none() => return kernel(),
+                (PLAIN, _)
+                    if let Some(quiet) = self.quiet_now()
+                        && self.turns.door.shadow().is_none() =>
+                {
+                    return self.size_while_quiet(quiet, given);
+                }
                 (PLAIN, _) if self.turns.door.shadow().is_some() => match self.shared_size() {
                     Some(size) => return size,
                     None => return kernel(),
@@ -256,6 +269,19 @@ impl AtomicFile {
                 _ => return kernel(),
             }
         }
+    }
+
+    /// That of the kernel's file, whose state is `quiet`.
+    fn size_while_quiet(&self, quiet: u64, given: Option<u64>) -> u64 {
+        if let Some(given) = given.filter(|&given| self.kernels_size.is(given, quiet)) {
+            return given;
+        }
+        let size = self.kernels_size();
+        // Who is not attached to the control file tells states apart by the inode's times, which is too little.
+        if self.turns.door.has_come() && self.is_still(quiet) {
+            self.kernels_size.set(size, quiet);
+        }
+        size
     }
 
     /// That of the kernel's file.

@@ -51,7 +51,7 @@ impl Alone {
 
 /// A number that no other living thread has: where its block of state lies, and its process's slot.
 pub(super) fn token(me: u32) -> u64 {
-    core::ptr::from_ref(thread::current()) as u64 & !63 | u64::from(me) | 2
+    core::ptr::from_ref(thread::current()) as u64 & !63 | u64::from(me)
 }
 
 /// Between two looks at what another thread is to do.

@@ -105,8 +105,7 @@ unsafe fn overlay(fd: Option<RawFd>, shown: *mut Stat) {
         return;
     }
     let Some(file) = find(shown.st_dev, shown.st_ino) else { return };
-    let size = file.size();
-    shown.st_size = size as i64;
+    shown.st_size = file.size_given(shown.st_size as u64) as i64;
     if let Some(Modified { time, is_set }) = file.modified() {
         shown.st_blocks = file.blocks(shown.st_blocks as u64) as i64;
         if is_set || (time.tv_sec, time.tv_nsec) > (shown.st_mtime, shown.st_mtime_nsec) {
@@ -211,8 +210,7 @@ pub unsafe fn statx(dirfd: RawFd, path: *const c_char, flags: i32, mask: u32, sh
 fn overlay_statx(shown: &mut Statx) {
     let dev = libc::makedev(shown.stx_dev_major, shown.stx_dev_minor);
     let Some(file) = find(dev, shown.stx_ino) else { return };
-    let size = file.size();
-    shown.stx_size = size;
+    shown.stx_size = file.size_given(shown.stx_size);
     if let Some(Modified { time, is_set }) = file.modified() {
         shown.stx_blocks = file.blocks(shown.stx_blocks);
         if is_set {

@@ -118,7 +118,12 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
                 let mut range = request.range(start, file, false);
                 Loads::begin(&mut range);
                 ranges::lock().add(range);
-                crate::file::background::start(); // to hear of those who change the file
+                // To hear of those who change the file.
+                if file.is_wanted.load(Ordering::Acquire) {
+                    crate::file::background::look();
+                } else {
+                    crate::file::background::start();
+                }
             }
             return Ok(Mapped::At(start));
         }

@@ -5,8 +5,8 @@ use crate::error::Result;
 use crate::file::atomic::{ATTACHED, AtomicFile, PLAIN};
 use crate::file::background::Watched;
 use crate::file::session::Session;
-use crate::index::Standing;
 use crate::index::alone::prepare_process;
+use crate::index::{KERNELS, Standing};
 use crate::sys::{Word, monotonic_now};
 use core::sync::atomic::Ordering;
 
@@ -197,9 +197,10 @@ impl AtomicFile {
                 let known = self.turns.left_to_others.load(Ordering::Relaxed);
                 watched = !(door.is_orphaned() && door.state() != known);
             }
-            if is_shown {
+            if is_shown || door.has_maps(KERNELS) {
                 door.watch_given(&mut on.words);
             }
+            watched &= !self.are_maps_waited_for(); // looked at after what tells of it
         } else if door.has_come() && !self.is_disowned() {
             watched = door.watch(&mut on.words, &mut on.holders, self.turns.left_to_others.load(Ordering::Relaxed));
             watched &= !self.are_maps_waited_for(); // looked at after what tells of it
