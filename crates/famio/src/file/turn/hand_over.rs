@@ -280,9 +280,17 @@ impl AtomicFile {
             return Ok(false);
         }
         self.turns.has_turn.store(true, Ordering::Release);
-        self.end_session(inner)?;
-        self.release_claim(inner); // an arena is for one such session
-        Ok(true)
+        self.end_with_arena(inner).map(|()| true)
+    }
+
+    /// As [`end_unowned`](Self::end_unowned), if this process could go on with the session and nobody has the claim.
+    fn try_to_end_unowned(&self, inner: &mut Inner) {
+        if inner.left.is_none() || inner.claim.is_some() || !self.try_turn(inner).unwrap_or(false) {
+            return;
+        }
+        if !self.turns.door.has_unowned() || !matches!(self.end_unowned(inner), Ok(true)) {
+            self.give_up_unless_held(inner);
+        }
     }
 
     /// After an error of [`end_unowned`](Self::end_unowned): the claim goes, unless what could not end is still here. Then others are told.
@@ -315,15 +323,7 @@ impl AtomicFile {
         if !door.has_come() || !door.has_unowned() || door.is_attached_by_others(door.arena()) && !door.is_apart() {
             return;
         }
-        let mut inner = self.inner();
-        if inner.left.is_none() || inner.claim.is_some() || !self.try_turn(&mut inner).unwrap_or(false) {
-            return;
-        }
-        if door.has_unowned() && matches!(self.end_unowned(&mut inner), Ok(true)) {
-            self.release_claim(&mut inner);
-        } else {
-            self.give_up_unless_held(&mut inner);
-        }
+        self.try_to_end_unowned(&mut self.inner());
     }
 
     /// The images of other processes' changes leave no room for more: all that is open travels, and a new session saves none.
@@ -333,8 +333,7 @@ impl AtomicFile {
         let is_full = |session: &Session| session.imaging.is_full();
         if self.with_session(is_full) == Some(true) {
             self.turns.no_images.store(true, Ordering::Release);
-            self.end_session(&mut inner)?;
-            self.release_claim(&mut inner); // an arena is for one such session
+            self.end_with_arena(&mut inner)?;
         }
         Ok(())
     }
@@ -376,14 +375,7 @@ impl AtomicFile {
         }
         let Some(_changing) = self.shadow.try_lock() else { return true };
         let Some(mut inner) = self.inner.try_lock() else { return true };
-        if inner.claim.is_some() || inner.left.is_none() || !self.try_turn(&mut inner).unwrap_or(false) {
-            return false;
-        }
-        if door.has_unowned() && matches!(self.end_unowned(&mut inner), Ok(true)) {
-            self.release_claim(&mut inner);
-        } else {
-            self.give_up_unless_held(&mut inner);
-        }
+        self.try_to_end_unowned(&mut inner);
         false
     }
 

@@ -49,9 +49,8 @@ impl AtomicFile {
                 && let Some(_changing) = self.shadow.try_lock()
                 && let Some(mut inner) = self.inner.try_lock()
                 && inner.claim.is_some()
-                && self.end_session(&mut inner).is_ok()
             {
-                self.release_claim(&mut inner); // the next call begins without it
+                let _ = self.end_with_arena(&mut inner); // the next call begins without it, or tries
             }
             return false;
         }
@@ -140,8 +139,7 @@ impl AtomicFile {
                 if self.turns.is_kept() {
                     return Ok(false); // a map is being made
                 }
-                self.end_session(&mut inner)?;
-                self.release_claim(&mut inner);
+                self.end_with_arena(&mut inner)?;
                 Ok(false) // with the next turn
             }
             ATTACHED => {

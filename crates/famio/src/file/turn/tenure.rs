@@ -4,7 +4,7 @@
 use super::travel::Draft;
 use crate::error::Result;
 use crate::file::also::is_doing;
-use crate::file::atomic::AtomicFile;
+use crate::file::atomic::{AtomicFile, Inner};
 use crate::file::session::Session;
 use crate::index::{RELEASED, STORES, Standing, Writer};
 use core::ops::Range;
@@ -142,9 +142,13 @@ impl AtomicFile {
     pub(super) fn anew(&self) -> Result<()> {
         Self::may_lock()?;
         let _changing = self.shadow.lock();
-        let mut inner = self.inner();
-        self.end_session(&mut inner)?;
-        self.release_claim(&mut inner); // an arena is for one such session
+        self.end_with_arena(&mut self.inner())
+    }
+
+    /// Ends the session, and gives its arena up with the turn: it is for one session whose changes have several writers.
+    pub(super) fn end_with_arena(&self, inner: &mut Inner) -> Result<()> {
+        self.end_session(inner)?;
+        self.release_claim(inner);
         Ok(())
     }
 }
