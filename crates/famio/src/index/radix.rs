@@ -125,11 +125,17 @@ impl<'a> Index<'a> {
         }
         let shared = self.arena.shared();
         let mut at = self.child_or_new(&shared.root, size_of::<Node>())?;
+        let mut leftmost = None;
         for level in (2..=LEVELS).rev() {
             let node = self.arena.at::<Node>(at).ok_or(Error::new(libc::EIO))?;
             let size = if level == 2 { size_of::<Leaf>() } else { size_of::<Node>() };
             at = self.child_or_new(&node[child(block, level)], size)?;
-            self.offer_skip(block, at, level - 1);
+            if block < 1 << (BITS * (level - 1)) {
+                leftmost = Some((at, level - 1));
+            }
+        }
+        if let Some((at, level)) = leftmost {
+            self.offer_skip(at, level);
         }
         let leaf = self.arena.at::<Leaf>(at).ok_or(Error::new(libc::EIO))?;
         Ok(&leaf.cells[child(block, 1)])
@@ -147,15 +153,12 @@ impl<'a> Index<'a> {
         })
     }
 
-    /// Makes the leftmost node of `level` the skip pointer, as long as it covers every block so far.
-    fn offer_skip(&self, block: u64, at: u64, level: u32) {
+    /// Makes a leftmost node, the lowest that covers a block, the skip pointer, if the one that there is does not cover it. A higher node
+    /// serves more blocks, a lower one is shorter to walk: so it is the lowest that covers all blocks but those that only the root does.
+    fn offer_skip(&self, at: u64, level: u32) {
         let shared = self.arena.shared();
         let skip = shared.skip.load(Ordering::Acquire);
-        let leftmost = block < 1 << (BITS * level);
-        // A higher node serves more blocks, a lower one is shorter to walk: the lowest that has covered all wins.
-        if leftmost && skip == 0 {
-            let _ = shared.skip.compare_exchange(0, at | u64::from(level), Ordering::AcqRel, Ordering::Relaxed);
-        } else if skip != 0 && leftmost && level > (skip & 63) as u32 && block >= 1 << (BITS * (skip & 63) as u32) {
+        if level > (skip & 63) as u32 {
             let _ = shared.skip.compare_exchange(skip, at | u64::from(level), Ordering::AcqRel, Ordering::Relaxed);
         }
     }
@@ -194,6 +197,20 @@ mod tests {
         }
         assert!(index.lookup(1 << 20).is_none());
         assert_eq!(index.cell(BLOCKS_MAX).err().unwrap().errno(), libc::EFBIG);
+    }
+
+    #[test]
+    fn the_skip_pointer_is_the_lowest_node_that_covers_what_there_is() {
+        let arena = Arena::for_test();
+        let index = Index::new(&arena);
+        let level_after = |block| {
+            index.cell(block).unwrap();
+            arena.shared().skip.load(Ordering::Relaxed) & 63
+        };
+        let blocks = [1 << 27, 3, 511, 512, 7, (1 << 18) - 1, 1 << 18, 5, 1 << 30];
+        assert_eq!(blocks.map(level_after), [0, 1, 1, 2, 2, 2, 3, 3, 3]);
+        assert!(blocks.iter().all(|&block| index.lookup(block).is_some()));
+        assert!(index.lookup(1 << 20).is_none());
     }
 
     #[test]
