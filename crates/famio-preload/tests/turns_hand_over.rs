@@ -165,3 +165,31 @@ fn bytes_that_were_changed_again_and_again_are_rolled_back_to_what_they_were_bef
         c.end();
     });
 }
+
+/// Each counted on the others to commit what all had written, and it was gone.
+#[test]
+fn of_processes_that_close_or_end_at_the_same_time_the_last_commits() {
+    everywhere("hand-over-leave", |folder, domain| {
+        for round in 0..30u8 {
+            let mut agents: Vec<_> = (0..4).map(|_| Agent::with(folder, domain)).collect();
+            let letter = char::from(b'a' + round % 26);
+            let mut expected = String::new();
+            for turn in 0..3 {
+                for (agent, at) in agents.iter_mut().zip(0..) {
+                    let text: String = [letter, char::from(b'0' + turn), char::from(b'A' + at)].iter().collect();
+                    agent.ok(&format!("write {} {text}", expected.len()));
+                    expected += &text;
+                }
+            }
+            if round % 2 == 0 {
+                agents.iter_mut().for_each(|agent| agent.ask("close"));
+                agents.iter_mut().for_each(|agent| assert_eq!(agent.answer(), "ok"));
+            } else {
+                agents.iter_mut().for_each(Agent::begin_to_end);
+            }
+            agents.into_iter().for_each(Agent::end);
+            let file = folder.read("atomic");
+            assert_eq!(String::from_utf8_lossy(&file[..expected.len()]), expected, "{domain}, round {round}");
+        }
+    });
+}

@@ -129,6 +129,11 @@ impl Agent {
         self.child.wait().unwrap();
     }
 
+    /// It ends; not waited for.
+    pub fn begin_to_end(&mut self) {
+        self.told = None;
+    }
+
     pub fn end(mut self) {
         drop(self.told.take());
         assert!(self.child.wait().unwrap().success());

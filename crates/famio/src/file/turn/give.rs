@@ -10,7 +10,12 @@ use crate::recovery;
 use crate::settings::OnKill;
 use crate::sys::{monotonic_now, read_at};
 use core::sync::atomic::Ordering;
+use rustix::time::Timespec;
 use std::os::fd::AsRawFd;
+
+/// Tries of the last process to end a session that nobody owns, and a pause between two: about a second.
+const ROUNDS: u32 = 1000;
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 impl AtomicFile {
     /// Gives the turn to whoever wants it; what is not committed goes along.
@@ -205,8 +210,10 @@ impl AtomicFile {
     pub(in crate::file) fn part(&self) -> Result<()> {
         if self.turns.door.has_other_writers() && self.give_turn().is_ok() {
             self.end_if_last_attached();
-            self.turns.door.end_tenure();
-            return Ok(());
+            if self.turns.door.retire() {
+                self.turns.door.end_tenure();
+                return Ok(());
+            }
         }
         self.commit_all()
     }
@@ -242,7 +249,7 @@ impl AtomicFile {
     pub(in crate::file) fn leave_door(&self) -> Result<()> {
         let mut result = Ok(());
         let mut own = None;
-        loop {
+        for round in 0.. {
             // What it wrote is for the others to commit.
             self.end_if_last_attached();
             self.recover_if_alone();
@@ -276,10 +283,16 @@ impl AtomicFile {
                 }
                 result = result.and(Err(Error::new(libc::EBADF)));
             }
+            if result.is_err() || self.is_demoted() || round > ROUNDS {
+                self.turns.door.set_attached(0); // what could not be ended is left as a killed process leaves it
+            } else if round > 1 {
+                let _ = rustix::thread::nanosleep(&PAUSE); // another process is about to go on with the session
+            }
             if (result.is_err() || self.is_demoted()) && !self.turns.door.has_others() {
                 self.turns.door.forget_epoch();
                 self.turns.door.found_unknown_stores(self.turns.door.unknown_stores());
             }
         }
+        result
     }
 }

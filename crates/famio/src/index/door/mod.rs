@@ -331,14 +331,17 @@ impl Door {
         self.page().stuck.load(Ordering::SeqCst)
     }
 
-    /// Leaves, unless this is the last process and the epoch travels, or there are stores that nobody has looked for: then somebody
-    /// has to commit that first. Whether it left.
+    /// Leaves, unless this is the last process and the epoch travels, or there are stores that nobody has looked for, or the last one
+    /// that can own an unowned session: then somebody has to commit that first. Whether it left.
     pub fn leave(&self) -> bool {
         let mut here = self.control.lock();
         let Some(control) = here.as_ref() else { return true };
         let attaching = control.try_attaching();
         let others = self.others_at(control);
         if !others && (self.state() & TRAVELS != 0 || self.shadow().is_some() && self.unknown_stores() != 0) {
+            return false;
+        }
+        if self.is_last_attached(control) {
             return false;
         }
         let at = self.place.load(Ordering::Acquire);

@@ -202,6 +202,49 @@ impl Door {
         self.page().members[self.place() as usize].attached.store(arena, Ordering::Release);
     }
 
+    /// As [`is_attached_by_others`](Self::is_attached_by_others), by whoever has the control file.
+    fn is_attached_at(&self, control: &Control, arena: u64) -> bool {
+        let me = self.id.load(Ordering::Acquire);
+        self.page().members.iter().enumerate().any(|(place, member)| {
+            ![0, me].contains(&member.id.load(Ordering::Acquire))
+                && member.attached.load(Ordering::Acquire) == arena
+                && !member.life.is_over()
+                && is_taken(control, place)
+        })
+    }
+
+    /// Whether there is an unowned session that this process can own, and no other one that lives. To be asked while nobody else
+    /// leaves: of two that leave at one time each would count on the other.
+    pub(super) fn is_last_attached(&self, control: &Control) -> bool {
+        let arena = self.arena();
+        arena != 0
+            && self.has_unowned()
+            && self.page().members[self.place() as usize].attached.load(Ordering::Acquire) == arena
+            && !self.is_attached_at(control, arena)
+    }
+
+    /// This process does not commit anything any more, nor go on with a session: it ends. False: nobody else could, so it has to
+    /// do that first.
+    pub fn retire(&self) -> bool {
+        let here = self.control.lock();
+        let Some(control) = here.as_ref() else { return true };
+        let _attaching = control.try_attaching();
+        let me = self.id.load(Ordering::Acquire);
+        let is_writer = |(place, member): (usize, &Member)| {
+            ![0, me].contains(&member.id.load(Ordering::Acquire))
+                && member.writes.load(Ordering::Acquire) != 0
+                && !member.life.is_over()
+                && is_taken(control, place)
+        };
+        if self.is_last_attached(control) || !self.page().members.iter().enumerate().any(is_writer) {
+            return false;
+        }
+        let own = &self.page().members[self.place() as usize];
+        own.writes.store(0, Ordering::Release);
+        own.attached.store(0, Ordering::Release);
+        true
+    }
+
     /// Whether another process can, and lives.
     pub fn is_attached_by_others(&self, arena: u64) -> bool {
         let is = |&(_, member): &(usize, &Member)| {

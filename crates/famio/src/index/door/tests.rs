@@ -137,6 +137,32 @@ fn who_comes_anew_after_the_control_file_was_removed_leaves_the_old_one() {
 }
 
 /// Words of a page are what another process has stored there, with malice maybe.
+/// Each counted on the other one to end the session.
+#[test]
+fn of_two_that_leave_an_unowned_session_the_last_has_to_end_it_first() {
+    let file = for_test();
+    let (first, second, reader) = (open(&file), open(&file), open(&file));
+    file.again().set_arena(7);
+    for door in [&first, &second] {
+        door.set_writes(true);
+        door.set_attached(7);
+    }
+    first.set_session(true);
+    first.set_unowned(true);
+    assert!(first.is_attached_by_others(7) && second.is_attached_by_others(7));
+    assert!(first.retire());
+    assert!(!second.retire() && !second.leave());
+    first.set_attached(7);
+    assert!(first.leave());
+    assert!(!second.leave());
+    second.set_session(false);
+    file.again().set_arena(0);
+    assert!(!second.retire()); // the reader can't commit anything
+    reader.set_writes(true);
+    assert!(second.retire() && second.leave());
+    assert!(reader.leave());
+}
+
 #[test]
 fn noise_in_the_page_crashes_nobody() {
     crate::map::guard::install().unwrap();
