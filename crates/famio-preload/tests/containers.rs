@@ -54,9 +54,11 @@ impl Host {
         if shares {
             command.env("FAMIO_SHM", root.join("shm"));
         }
-        if domain == "emulated" {
-            command.env("FAMIO_DOMAIN", "emulated");
-        }
+        match domain {
+            "emulated" => command.env("FAMIO_DOMAIN", "emulated"),
+            "keep" => command.env("FAMIO_ON_KILL", "keep"),
+            _ => &mut command,
+        };
         Agent::of(command)
     }
 
@@ -186,6 +188,60 @@ fn containers_with_one_shm_are_processes_like_others() {
         let said = ["a", "b", "c"].map(|name| host.said(name));
         assert!(said.iter().all(|said| !said.contains("in use") && !said.contains("handed back")), "{said:?}");
     });
+}
+
+/// What a kill leaves lies in memory that the next container has, or has not.
+#[test]
+fn what_a_killed_container_wrote_stays_if_its_memory_is_shared() {
+    if !may_contain() {
+        return;
+    }
+    for (shares, left) in [(true, "second"), (false, "first.")] {
+        let host = Host::new(&format!("keep-{shares}"), Folder::on_disk(&format!("containers-keep-{shares}-data")));
+        let mut a = host.contain("a", shares, "keep");
+        a.each(&["open atomic", "write 0 first.", "sync", "write 0 second"]);
+        a.kill_contained();
+        let mut b = host.contain("b", shares, "keep");
+        b.ok("open atomic");
+        b.sees(0, left);
+        b.each(&["write 6 third", "sync"]);
+        b.end();
+        assert!(host.data.read("atomic").starts_with(format!("{left}third").as_bytes()), "{shares}");
+        host.nothing_left();
+    }
+}
+
+/// Nothing of a living container's is recovered by the command, also in the moment in which nobody there has the file's ownership.
+#[test]
+fn the_commands_leave_alone_what_another_container_uses() {
+    if !may_contain() {
+        return;
+    }
+    use famio::recovery::{Options, Outcome, Silent, recover_path, survey};
+    let host = Host::new("recover", Folder::on_disk("containers-recover-data"));
+    let (mut a, mut b) = (host.contain("a", false, "power"), host.contain("a", false, "power"));
+    a.each(&["open atomic", "write 0 first", "sync", "write 0 second"]);
+    let path = host.data.path().join("atomic");
+    let reports = recover_path(&path, &Default::default(), &Options::default(), &Silent).unwrap();
+    assert!(matches!(reports[0].outcome, Outcome::InUse(Some(owner)) if owner.is_contained), "{reports:?}");
+    let found = survey(host.data.path(), &Default::default()).unwrap();
+    assert!(
+        found.iter().any(|found| found.owner.is_some_and(|owner| owner.is_contained && owner.pid == 1)),
+        "{found:?}"
+    );
+    a.sees(0, "second");
+    a.ok("sync");
+    // It has the file open, and no session.
+    a.each(&["close", "open atomic"]);
+    for _ in 0..300 {
+        a.sees(0, "second");
+    }
+    b.ok("open atomic");
+    assert_eq!(b.tell("write 0 third"), BUSY);
+    a.end();
+    b.ok("write 0 third");
+    b.end();
+    host.nothing_left();
 }
 
 /// Of a file that it does not see, a process can't tell whether it is gone. The memory of living processes was swept away.

@@ -48,12 +48,12 @@ impl Owner {
 
     /// Of this process.
     pub(super) fn word(self) -> u64 {
-        u64::from(namespaces::of_processes()) << 32 | u64::from(self.pid)
+        u64::from(namespaces::of_process(self.pid)) << 32 | u64::from(self.pid)
     }
 
     fn of_word(word: u64) -> Option<Self> {
         let (pid, namespace) = (word as u32, (word >> 32) as u32);
-        let is_contained = ![0, namespaces::of_processes()].contains(&namespace);
+        let is_contained = ![0, namespaces::of_process(Self::me().pid)].contains(&namespace);
         (pid != 0).then_some(Self { pid, is_contained })
     }
 }

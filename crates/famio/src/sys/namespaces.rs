@@ -3,11 +3,10 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// The PID namespace of this process; 0: it can't be told.
-pub(crate) fn of_processes() -> u32 {
+/// The PID namespace of this process, whose id there is `me`; 0: it can't be told.
+pub(crate) fn of_process(me: u32) -> u32 {
     /// It, below the process id that it was asked for.
     static KNOWN: AtomicU64 = AtomicU64::new(0);
-    let me = rustix::process::getpid().as_raw_nonzero().get() as u32;
     let known = KNOWN.load(Ordering::Relaxed);
     if (known >> 32) as u32 == me && known as u32 != 0 {
         return known as u32;
