@@ -187,7 +187,7 @@ impl Control {
     pub fn drop_epoch(&self) {
         let state = self.word(offset_of!(Page, state));
         if self.is_in_use() && state & TRAVELS != 0 {
-            self.set_word(offset_of!(Page, state), (state & !TRAVELS) + CHANGE);
+            self.set_word(offset_of!(Page, state), (state & !TRAVELS).wrapping_add(CHANGE));
             self.set_word(offset_of!(Page, kept), 0);
             let (key, number) = (self.word(offset_of!(Page, key)), self.word(offset_of!(Page, epoch)));
             let path = Page::path(self.identity(), key, number, "epoch");

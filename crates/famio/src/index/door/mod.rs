@@ -180,7 +180,7 @@ impl Door {
             self.forget_shadow();
             // A journal is as a session that somebody died with: who comes next does not read before it is recovered.
             let state = (self.state() & !(SESSION | MOVED | UNOWNED)) | if left { SESSION } else { 0 };
-            page.state.store(state + CHANGE, Ordering::Release);
+            page.state.store(state.wrapping_add(CHANGE), Ordering::Release);
             page.members.iter().for_each(|member| member.id.store(0, Ordering::Relaxed));
             page.unknown_stores.store(0, Ordering::Relaxed);
             page.places.store(0, Ordering::Relaxed);
@@ -215,7 +215,7 @@ impl Door {
 
     /// A number that was not given out yet.
     pub fn number(&self) -> u64 {
-        self.page().numbers.fetch_add(1, Ordering::AcqRel) + 1
+        self.page().numbers.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
     }
 
     /// [`SESSION`], [`TRAVELS`], and a count of changes.
@@ -302,7 +302,7 @@ impl Door {
 
     fn change(&self, bits: u64, to: u64) {
         let next = self.state() & !bits | to;
-        self.page().state.store(next + CHANGE, Ordering::SeqCst);
+        self.page().state.store(next.wrapping_add(CHANGE), Ordering::SeqCst);
     }
 
     /// How often turns were given until now: for [`wait`](Self::wait).
