@@ -81,7 +81,7 @@ fn lines(checked: &Checked, asked: &Path) -> String {
         Condition::Sound { epoch } => format!("{file}: sound, at epoch {epoch} (journal {journal})"),
         Condition::Damaged => format!("{file}: damaged (journal {journal})"),
         Condition::Failed(error) => format!("{file}: could not be checked: {error}"),
-        Condition::InUse(Some(pid)) => format!("{file}: in use by process {pid}, not checked"),
+        Condition::InUse(Some(owner)) => format!("{file}: in use by {owner}, not checked"),
         Condition::InUse(None) => format!("{file}: in use, not checked"),
     };
     let problems = checked.problems.iter().map(ToString::to_string);

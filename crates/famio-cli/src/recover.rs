@@ -132,7 +132,7 @@ pub fn line(report: &Report, asked: &Path, dry_run: bool) -> String {
         Outcome::Conflict(why) => format!("{file}: conflict: {why}"),
         Outcome::Failed(error) => format!("{file}: failed: {error}"),
         Outcome::Unexamined(error) => format!("{file}: could not be examined: {error}"),
-        Outcome::InUse(Some(pid)) => format!("{file}: in use by process {pid}, not touched"),
+        Outcome::InUse(Some(owner)) => format!("{file}: in use by {owner}, not touched"),
         Outcome::InUse(None) => format!("{file}: in use, not touched"),
     }
 }

@@ -46,6 +46,7 @@ struct Entry {
     state: String,
     epoch: u64,
     bytes: u64,
+    /// Its process id. Not of a process in another PID namespace: the number would be another one's here.
     owner: Option<u32>,
     alive: bool,
 }
@@ -59,7 +60,7 @@ impl From<Found> for Entry {
             state: found.state.to_string(),
             epoch: found.epoch,
             bytes: found.size,
-            owner: found.owner,
+            owner: found.owner.filter(|owner| !owner.is_contained).map(|owner| owner.pid),
             alive: found.owner.is_some(),
         }
     }
@@ -117,6 +118,7 @@ fn rows(entries: &[Entry]) -> Vec<Vec<String>> {
     for entry in entries {
         let owner = match entry.owner {
             Some(pid) => pid.to_string(),
+            None if entry.alive => "in a container".into(),
             None if PENDING.contains(&entry.state.as_str()) => "dead".into(),
             None => "none".into(),
         };
@@ -152,5 +154,7 @@ mod tests {
         assert_eq!(rows(std::slice::from_ref(&entry))[1][5], "dead");
         entry.owner = Some(7);
         assert_eq!(rows(std::slice::from_ref(&entry))[1][4..6], ["4.0 KiB", "7"]);
+        (entry.owner, entry.alive) = (None, true);
+        assert_eq!(rows(std::slice::from_ref(&entry))[1][5], "in a container");
     }
 }

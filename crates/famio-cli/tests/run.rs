@@ -107,7 +107,7 @@ fn settings_reach_the_program() {
     std::fs::create_dir(root.join("pool")).unwrap();
     std::fs::write(
         root.join("famio.toml"),
-        "atomic = ['./c.db']\npool = 'pool'\npolicy = 'undo'\ndurability = 'process'\n",
+        "atomic = ['./c.db']\npool = 'pool'\nshm = '/dev/shm'\npolicy = 'undo'\ndurability = 'process'\n",
     )
     .unwrap();
     let output = place
@@ -124,6 +124,7 @@ fn settings_reach_the_program() {
     for expected in [
         format!("FAMIO_ATOMIC={}/a.db\nb.db\n{}/c.db\n", here.display(), root.display()),
         format!("FAMIO_POOL={}/pool\n", root.display()),
+        "FAMIO_SHM=/dev/shm\n".into(),
         "FAMIO_POLICY=alternate\n".into(),
         "FAMIO_DURABILITY=process\n".into(),
         "FAMIO_JOURNAL_LIMIT=1048576\n".into(),
@@ -166,6 +167,8 @@ fn bad_settings_are_refused() {
     refused(&place.run(&["--atomic", "a", "--policy", "never", "true"]), 125, "never");
     refused(&place.run(&["--atomic", "a", "--journal-limit", "lots", "true"]), 125, "lots");
     refused(&place.run(&["--atomic", "a", "--pool", "none", "true"]), 125, "none");
+    refused(&place.run(&["--atomic", "a", "--shm", "none", "true"]), 125, "made first");
+    refused(&place.run(&["--atomic", "a", "--shm", "/proc", "true"]), 125, "not on tmpfs");
     refused(&place.run(&["--atomic", "a", "--config", "none.toml", "true"]), 125, "none.toml");
     let output = place.famio().env("FAMIO_DURABILITY", "maybe").args(["run", "--atomic", "a", "true"]).output();
     refused(&output.unwrap(), 125, "FAMIO_DURABILITY");

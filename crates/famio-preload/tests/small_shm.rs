@@ -61,6 +61,46 @@ fn an_epoch_larger_than_shm_goes_on_on_the_disk() {
     let _ = std::fs::remove_file(program);
 }
 
+/// A process in the mount namespace of another one.
+fn beside(other: &Agent, folder: &Folder, agent: &Path) -> Agent {
+    let mut command = Command::new("nsenter");
+    let folder = format!("--wd={}", folder.path().display());
+    command.args(["--mount", "--target", &other.child.id().to_string(), &folder]);
+    command.args(["env", &format!("LD_PRELOAD={}", library().display()), "FAMIO_ATOMIC=atomic*"]).arg(agent);
+    Agent::of(command)
+}
+
+/// It can't travel: the others are told so until it is committed. Then, too, who read waited for a minute, and was told so.
+#[test]
+fn an_epoch_larger_than_shm_beside_other_processes_is_written_and_committed() {
+    let folder = Folder::on_disk("small-shm-two");
+    std::fs::write(folder.path().join("atomic"), "........").unwrap();
+    let agent = build("agent");
+    let Some(command) = with_shm(SMALL, &folder, &agent) else { return };
+    let mut a = Agent::of(command);
+    a.ok("open atomic");
+    let mut b = beside(&a, &folder, &agent);
+    b.ok("open atomic");
+    a.each(&["write 0 begin", "sync", "fill 100 a"]);
+    for (what, good) in [("write 0 other", "ok"), ("read 1000000 5", "aaaaa")] {
+        let answer = b.tell(what);
+        assert!(answer == good || answer == "Device or resource busy", "{what}: {answer}");
+    }
+    a.each(&["write 5 A", "sync"]);
+    b.sees(1_000_000, "aaaaa");
+    b.each(&["fill 70 b", "sync"]);
+    a.sees(1_000_000, "bbbbb");
+    a.sees(80 << 20, "aaaaa");
+    a.each(&["write 0 end", "sync"]);
+    b.end();
+    a.end();
+    let found = folder.read("atomic");
+    assert!(found.starts_with(b"endbb") && found.len() == 100 << 20);
+    assert!(found[3..70 << 20].iter().all(|&byte| byte == b'b') && found[70 << 20..].iter().all(|&byte| byte == b'a'));
+    assert_eq!(folder.names(), ["atomic"]);
+    let _ = std::fs::remove_file(agent);
+}
+
 /// What lies there is the writer's alone to find: who reads gets the turn instead.
 #[test]
 fn an_epoch_that_goes_on_on_the_disk_is_read_by_others() {
@@ -70,11 +110,7 @@ fn an_epoch_that_goes_on_on_the_disk_is_read_by_others() {
     let Some(command) = with_shm(SMALL, &folder, &agent) else { return };
     let mut a = Agent::of(command);
     a.ok("open atomic");
-    let mut beside = Command::new("nsenter");
-    let folder_there = format!("--wd={}", folder.path().display());
-    beside.args(["--mount", "--target", &a.child.id().to_string(), &folder_there]);
-    beside.args(["env", &format!("LD_PRELOAD={}", library().display()), "FAMIO_ATOMIC=atomic*"]).arg(&agent);
-    let mut b = Agent::of(beside);
+    let mut b = beside(&a, &folder, &agent);
     b.ok("open atomic");
     a.ok("write 0 begin");
     b.sees(0, "begin");

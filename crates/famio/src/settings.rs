@@ -51,6 +51,9 @@ pub enum LocksChoice {
 pub struct Settings {
     /// The folder that holds journals; `None`: `.famio/` beside the file.
     pub pool: Option<PathBuf>,
+    /// The folder on tmpfs in which processes share memory; `None`: `/dev/shm`. All processes that have a file open need the same one, and
+    /// a process has one for all of its files.
+    pub shm: Option<PathBuf>,
     /// What a SYNC must survive.
     pub durability: Durability,
     /// Treat a plain mapping as persistent memory: write-backs and fences are executed, though they make nothing
@@ -72,6 +75,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             pool: None,
+            shm: None,
             durability: Durability::Power,
             emulated: false,
             policy: PolicyChoice::Auto,

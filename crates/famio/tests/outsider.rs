@@ -207,7 +207,7 @@ fn a_file_in_use_is_not_recovered() {
         fs::write(&path, vec![1; 10_000]).unwrap();
         let mut owner = hold(&path, &settings, &[write(0, 100, 2), Sync, write(50, 100, 3)]);
         let report = crash::recover(&path, &settings, Use::Journal);
-        assert!(matches!(report.outcome, Outcome::InUse(Some(pid)) if pid == owner.id()), "{report:?}");
+        assert!(matches!(report.outcome, Outcome::InUse(Some(of)) if of.pid == owner.id()), "{report:?}");
         assert_eq!(crash::journals(&dir.path().join(".famio")).len(), 1);
         // Killed: it can be had, and is recovered.
         owner.kill().unwrap();

@@ -33,3 +33,5 @@ pub(crate) mod address_space {
     pub(crate) fn take(_bytes: usize) {}
     pub(crate) fn give(_bytes: usize) {}
 }
+
+pub(crate) use famio::sys::shm;

@@ -21,6 +21,9 @@ impl Under<'_> {
         if let Some(pool) = &self.options.pool {
             command.arg("--pool").arg(pool);
         }
+        if let Some(shm) = &self.options.shm {
+            command.arg("--shm").arg(shm);
+        }
         if let Some(config) = &self.options.config {
             command.arg("--config").arg(config);
         }

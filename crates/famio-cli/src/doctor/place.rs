@@ -5,6 +5,7 @@ use crate::look;
 use famio::Settings;
 use famio::journal::Identity;
 use famio::pmem::{self, Domain};
+use famio::sys::shm;
 use rustix::fs::{Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -21,7 +22,39 @@ pub fn look(path: &Path, settings: &Settings) -> Vec<Finding> {
     findings.push(attributes(&folder));
     findings.push(handles(&opened));
     findings.push(journals(&folder, settings));
+    findings.push(shared_memory(settings.shm.as_deref()));
     findings
+}
+
+/// Up to this many bytes of shared memory are little: a container has as many, if nothing is said.
+const LITTLE: u64 = 64 << 20;
+
+/// The folder in which processes share memory.
+fn shared_memory(setting: Option<&Path>) -> Finding {
+    const TOPIC: &str = "shared memory";
+    let folder = setting.unwrap_or(Path::new(shm::DEFAULT));
+    let checked = match setting {
+        Some(_) => shm::check(folder).map(drop).map_err(|error| error.to_string()),
+        None => crate::pool::writable(folder),
+    };
+    let found =
+        checked.and_then(|()| rustix::fs::statvfs(folder).map_err(|errno| format!("{}: {errno}", folder.display())));
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => return Finding::problem(TOPIC, error),
+    };
+    let [all, free] = [found.f_blocks, found.f_bavail].map(|blocks| blocks.saturating_mul(found.f_frsize));
+    let room = format!("{}: {} free of {}", folder.display(), crate::text::bytes(free), crate::text::bytes(all));
+    if all == 0 {
+        return Finding::fine(TOPIC, format!("{}: without a limit", folder.display())); // tmpfs with size=0
+    }
+    if all > LITTLE {
+        return Finding::fine(TOPIC, room);
+    }
+    let follows = "little: what is written and not synced goes on in a file beside the journal when three quarters are in use, and \
+                   other processes may get EBUSY until the next SYNC then; a file that is mapped can't be shared by processes at all. \
+                   Make it larger (docker run --shm-size=1g), or name another tmpfs with --shm DIR";
+    Finding::note(TOPIC, format!("{room}, which is {follows}"))
 }
 
 /// The file or folder, and its folder. What is not there is an error: a mistyped name can't be told from a file to come.
@@ -129,6 +162,16 @@ mod tests {
         let findings = look(folder.path(), &Settings::default());
         let domain = findings.iter().find(|finding| finding.topic == "domain").unwrap();
         assert!(domain.text.starts_with("process"), "{}", domain.text);
+    }
+
+    #[test]
+    fn shared_memory_that_can_not_be_used() {
+        for (folder, word) in [("/no/such/folder", "made first"), ("/proc", "not on tmpfs")] {
+            let finding = shared_memory(Some(Path::new(folder)));
+            assert!(finding.verdict == Verdict::Problem && finding.text.contains(word), "{finding:?}");
+        }
+        let finding = shared_memory(None);
+        assert!(finding.verdict != Verdict::Problem && finding.text.starts_with("/dev/shm: "), "{finding:?}");
     }
 
     #[test]

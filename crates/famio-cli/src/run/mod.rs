@@ -74,12 +74,13 @@ pub struct Protect {
 }
 
 const HELP: &str = "\
-Settings also come from the environment (FAMIO_ATOMIC, one glob per line, FAMIO_POOL, FAMIO_DURABILITY,
-FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_LOCKS, FAMIO_JOURNAL_LIMIT, FAMIO_ON_KILL, FAMIO_ASYNC_IO, FAMIO_REQUIRE)
-and from famio.toml in this folder or one above:
+Settings also come from the environment (FAMIO_ATOMIC, one glob per line, FAMIO_POOL, FAMIO_SHM,
+FAMIO_DURABILITY, FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_LOCKS, FAMIO_JOURNAL_LIMIT, FAMIO_ON_KILL, FAMIO_ASYNC_IO,
+FAMIO_REQUIRE) and from famio.toml in this folder or one above:
 
   atomic = [\"app.db\", \"data/**/*.db\"]     # paths from famio.toml's folder on
   pool = \"/mnt/pmem/pool\"
+  shm = \"/dev/shm\"                         # containers that share a file need one folder
   durability = \"power\"
   policy = \"auto\"
   locks = \"auto\"
@@ -157,6 +158,9 @@ pub fn check(protect: &Protect, command: &[OsString]) -> Result<Checked, Failure
     }
     if let Some(pool) = &layer.pool {
         crate::pool::check(pool).map_err(Failure::refused)?;
+    }
+    if let Some(shm) = &layer.shm {
+        famio::sys::shm::check(shm).map_err(|error| Failure::refused(error.to_string()))?;
     }
     let library = preload::find().map_err(Failure::refused)?;
     let Some(name) = command.first() else { return Ok(Checked { layer, origins, library, path: None }) };

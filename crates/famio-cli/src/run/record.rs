@@ -28,7 +28,8 @@ pub fn make(layer: &Layer, origins: &Origins, verbose: bool) -> Result<PathBuf, 
     let bytes = run_record::new_file(me, lines.as_bytes(), &labels, details.as_deref());
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
     let mut error = String::new();
-    for base in runtime.into_iter().chain(["/dev/shm".into(), std::env::temp_dir()]) {
+    let shm = layer.shm.clone().unwrap_or_else(|| famio::sys::shm::DEFAULT.into());
+    for base in runtime.into_iter().chain([shm, std::env::temp_dir()]) {
         match make_in(&base, me, &bytes) {
             Ok(path) => return Ok(path),
             Err(why) => error = format!("{}: {why}", base.display()),

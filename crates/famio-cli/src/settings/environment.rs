@@ -10,6 +10,8 @@ use std::path::Path;
 pub const ATOMIC: &str = "FAMIO_ATOMIC";
 /// The pool's folder.
 pub const POOL: &str = "FAMIO_POOL";
+/// The folder of shared memory.
+pub const SHM: &str = "FAMIO_SHM";
 /// `power` or `process`.
 pub const DURABILITY: &str = "FAMIO_DURABILITY";
 /// `emulated`.
@@ -46,6 +48,7 @@ pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<
         atomic,
         given,
         pool: get(POOL).map(|pool| here.join(pool)),
+        shm: get(SHM).map(|shm| here.join(shm)),
         durability: word::<DurabilityName>(DURABILITY, get(DURABILITY))?,
         domain: word::<DomainName>(DOMAIN, get(DOMAIN))?,
         policy: word::<PolicyName>(POLICY, get(POLICY))?,
@@ -96,6 +99,7 @@ mod tests {
     fn words_and_paths() {
         assert_eq!(with(POLICY, "redo").unwrap().policy, Some(PolicyName::Redo));
         assert_eq!(with(POOL, "pool").unwrap().pool.unwrap(), Path::new("/tmp/pool"));
+        assert_eq!(with(SHM, "shm").unwrap().shm.unwrap(), Path::new("/tmp/shm"));
         assert_eq!(with(ATOMIC, "a.db\n\nx/*.db").unwrap().atomic, ["a.db", "/tmp/x/*.db"]);
         assert_eq!(with(LOCKS, "kernel").unwrap().locks, Some(LocksName::Kernel));
         assert_eq!(with(REQUIRE, "1").unwrap().require, Some(true));

@@ -15,6 +15,7 @@ struct Text {
     #[serde(default)]
     atomic: Vec<String>,
     pool: Option<PathBuf>,
+    shm: Option<PathBuf>,
     durability: Option<DurabilityName>,
     domain: Option<DomainName>,
     policy: Option<PolicyName>,
@@ -71,6 +72,7 @@ pub fn read(path: &Path) -> Result<Layer, String> {
         atomic,
         given: text.atomic,
         pool: text.pool.map(|pool| folder.join(pool)),
+        shm: text.shm.map(|shm| folder.join(shm)),
         durability: text.durability,
         domain: text.domain,
         policy: text.policy,
@@ -98,12 +100,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         let path = root.join(NAME);
-        let text = "atomic = ['./app.db', '/x/*.db']\npool = 'pool'\ndurability = 'process'\ndomain = 'emulated'\n\
+        let text = "atomic = ['./app.db', '/x/*.db']\npool = 'pool'\nshm = 'shm'\ndurability = 'process'\ndomain = 'emulated'\n\
                     policy = 'undo'\nlocks = 'kernel'\njournal-limit = '1GiB'\nasync-io = 'allow'\nrequire = true\non-kill = ['x/*.db', 'b.db']\n";
         std::fs::write(&path, text).unwrap();
         let layer = read(&path).unwrap();
         assert_eq!(layer.atomic, [root.join("app.db").as_os_str(), OsStr::new("/x/*.db")]);
         assert_eq!(layer.pool.unwrap(), root.join("pool"));
+        assert_eq!(layer.shm.unwrap(), root.join("shm"));
         assert_eq!(layer.durability, Some(DurabilityName::Process));
         assert_eq!(layer.domain, Some(DomainName::Emulated));
         assert_eq!(layer.policy, Some(PolicyName::Undo));

@@ -77,6 +77,10 @@ pub struct Options {
     /// Folder that holds the journals [default: .famio/ beside each file]
     #[arg(long, value_name = "DIR")]
     pub pool: Option<PathBuf>,
+    /// Folder on tmpfs in which processes share memory, the same for all that have a file open, in containers too [default:
+    /// /dev/shm]
+    #[arg(long, value_name = "DIR")]
+    pub shm: Option<PathBuf>,
     /// What a SYNC must survive [default: power]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "power|process")]
     pub durability: Option<DurabilityName>,
@@ -97,6 +101,8 @@ pub struct Layer {
     pub given: Vec<String>,
     /// The pool, absolute.
     pub pool: Option<PathBuf>,
+    /// The folder of shared memory, absolute.
+    pub shm: Option<PathBuf>,
     /// What a SYNC must survive.
     pub durability: Option<DurabilityName>,
     /// A domain that was asked for.
@@ -128,6 +134,7 @@ impl Layer {
             atomic: self.atomic,
             given: self.given,
             pool: self.pool.or(below.pool),
+            shm: self.shm.or(below.shm),
             durability: self.durability.or(below.durability),
             domain: self.domain.or(below.domain),
             policy: self.policy.or(below.policy),
@@ -144,6 +151,7 @@ impl Layer {
         let default = Settings::default();
         Settings {
             pool: self.pool.clone(),
+            shm: self.shm.clone(),
             durability: match self.durability {
                 Some(DurabilityName::Process) => Durability::Process,
                 Some(DurabilityName::Power) | None => Durability::Power,
@@ -170,6 +178,7 @@ impl Layer {
         let mut list = vec![(environment::ATOMIC, self.atomic.join("\n".as_ref()))];
         let mut add = |name, value: Option<OsString>| list.extend(value.map(|value| (name, value)));
         add(environment::POOL, self.pool.clone().map(Into::into));
+        add(environment::SHM, self.shm.clone().map(Into::into));
         add(environment::DURABILITY, self.durability.map(name_of));
         add(environment::DOMAIN, self.domain.map(name_of));
         add(environment::POLICY, self.policy.map(name_of));
@@ -216,11 +225,12 @@ pub fn merge(layers: &[(Source, Layer)]) -> Layer {
 impl Options {
     /// What these options say, as a layer; globs, policy and limit are the caller's to add.
     pub fn layer(&self) -> Result<Layer, String> {
-        let pool = match &self.pool {
-            Some(pool) => Some(std::path::absolute(pool).map_err(|error| format!("--pool: {error}"))?),
-            None => None,
+        let absolute = |option: &str, path: &Option<PathBuf>| match path {
+            Some(path) => std::path::absolute(path).map(Some).map_err(|error| format!("{option}: {error}")),
+            None => Ok(None),
         };
-        Ok(Layer { pool, durability: self.durability, domain: self.domain, ..Layer::default() })
+        let (pool, shm) = (absolute("--pool", &self.pool)?, absolute("--shm", &self.shm)?);
+        Ok(Layer { pool, shm, durability: self.durability, domain: self.domain, ..Layer::default() })
     }
 
     /// The settings of a command that only has these options.
@@ -269,6 +279,7 @@ mod tests {
             atomic: vec!["/a".into(), "/b*".into()],
             given: vec!["a".into(), "b*".into()],
             pool: Some("/pool".into()),
+            shm: Some("/shm".into()),
             durability: Some(DurabilityName::Process),
             domain: Some(DomainName::Emulated),
             policy: Some(PolicyName::Alternate),
@@ -281,6 +292,7 @@ mod tests {
         let expected = [
             ("FAMIO_ATOMIC", "/a\n/b*"),
             ("FAMIO_POOL", "/pool"),
+            ("FAMIO_SHM", "/shm"),
             ("FAMIO_DURABILITY", "process"),
             ("FAMIO_DOMAIN", "emulated"),
             ("FAMIO_POLICY", "alternate"),

@@ -74,6 +74,7 @@ impl Origins {
         let size = |layer: &Layer| layer.journal_limit.map(|Size(bytes)| crate::text::bytes(bytes).into());
         let settings = vec![
             setting("pool", ".famio/ beside each file", &|layer| layer.pool.clone().map(Into::into)),
+            setting("shm", "/dev/shm", &|layer| layer.shm.clone().map(Into::into)),
             setting("durability", "power", &|layer| layer.durability.map(name_of)),
             setting("domain", "of the file system", &|layer| layer.domain.map(name_of)),
             setting("policy", "auto", &|layer| layer.policy.map(name_of)),

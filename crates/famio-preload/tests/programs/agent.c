@@ -23,6 +23,11 @@ int main(void) {
     } else if (sscanf(line, "write %ld %n%199s", &at, &end, text) == 2) {
       long n = pwrite(fd, text, strlen(text), at);
       printf("%s\n", n < 0 ? strerror(errno) : "ok");
+    } else if (sscanf(line, "fill %ld %199s", &len, text) == 2) { /* so many megabytes of a letter, from the beginning on */
+      static char megabyte[1 << 20];
+      memset(megabyte, *text, sizeof megabyte);
+      for (at = 0; at < len && pwrite(fd, megabyte, sizeof megabyte, at << 20) == sizeof megabyte;) at++;
+      printf("%s\n", at < len ? strerror(errno) : "ok");
     } else if (sscanf(line, "append %199s", text) == 1) {
       fcntl(fd, F_SETFL, O_APPEND);
       long n = write(fd, text, strlen(text));

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::index::{SESSION, TRAVELS};
 use crate::journal::{control, folder_of, has_lost_its_name, mark, name_to_make};
 use crate::recovery;
-use crate::sys::file_size_limit;
+use crate::sys::{file_size_limit, shm};
 use core::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{Access, AtFlags, accessat};
 use rustix::io::Errno;
@@ -130,7 +130,7 @@ impl AtomicFile {
 
     /// Whether the file's path, or the place where processes meet, can't be reached: after a `chroot`.
     fn is_unreachable(&self) -> bool {
-        rustix::fs::lstat("/dev/shm").is_err() || self.fds.with(false, |fd| Ok(folder_of(fd).is_err())).unwrap_or(true)
+        shm::is_gone() || self.fds.with(false, |fd| Ok(folder_of(fd).is_err())).unwrap_or(true)
     }
 
     fn is_in_nobodys_session(&self) -> bool {

@@ -89,7 +89,8 @@ impl AtomicFile {
     ///
     /// # Errors
     /// `EBUSY`: another process has it. `EIO`: its journal can't be used; the message names both files. `EOPNOTSUPP`: its
-    /// file system is not supported. `EINVAL`: not a regular file, or settings that would weaken durability unsaid.
+    /// file system is not supported. `EINVAL`: not a regular file, or settings that would weaken durability unsaid, or that name another
+    /// folder of shared memory than this process has.
     pub fn open(fd: BorrowedFd<'_>, access: Access, path: &CStr, settings: &Settings) -> Result<Arc<Self>> {
         Self::open_as(PLAIN, fd, access, path, settings)
     }
@@ -113,6 +114,7 @@ impl AtomicFile {
             return Err(Error::with(libc::EINVAL, format!("{}: not a regular file", path.to_string_lossy())));
         }
         let named = |e: Error| e.context(path.to_string_lossy());
+        crate::sys::shm::choose(settings.shm.as_deref()).map_err(named)?;
         let (device, inode) = (stat.st_dev, stat.st_ino);
         // Held to the end: two threads that open the same file get the same one, recovered once.
         let mut files = files();

@@ -16,6 +16,7 @@ use crate::journal::{Identity, beside_path, folder_of, journal_name, path_of};
 use crate::pmem::{Detected, Domain, Medium, detect, medium};
 use crate::rule::{Rule, in_order};
 use crate::settings::{Durability, OnKill, Settings};
+use crate::sys::namespaces;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fs::OFlags;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -199,7 +200,8 @@ fn leave_hints(fd: BorrowedFd<'_>, shared: &Shared, settings: &Settings) -> Resu
         None => beside_path(&file).join(name),
     };
     let inode = rustix::fs::fstat(fd)?.st_ino;
-    shared.set_hints(inode, file.as_os_str().as_bytes(), journal.as_os_str().as_bytes());
+    let view = namespaces::of_paths();
+    shared.set_hints(inode, file.as_os_str().as_bytes(), journal.as_os_str().as_bytes(), view.as_bytes());
     Ok(())
 }
 

@@ -71,6 +71,11 @@ pub(super) fn start() {
     }
 }
 
+/// In a forked child: the thread is the parent's.
+pub(super) fn forget_parents() {
+    OWNER.store(0, Ordering::Release);
+}
+
 /// Waits until the thread is there, if it was started: with it, the end of this process is seen at once.
 pub(super) fn wait_until_there() {
     // Its beginning takes memory of libc's, which this thread may have interrupted.

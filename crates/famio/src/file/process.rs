@@ -75,6 +75,10 @@ pub fn disown_all() {
         }
     }
     crate::index::LIVES.forget();
+    // By their process they would seem to be there, if the child has the same number, in a PID namespace of its own.
+    super::background::forget_parents();
+    super::lease::forget_parents();
+    crate::map::ahead::crew::forget_parents();
     calls::forget_all();
     super::shadow::disown();
     crate::sys::internal::forget_parents();

@@ -2,7 +2,7 @@
 //! (`file::turn`), or that of one that recovers the file; processes that only look through the journal share it. It goes with
 //! its process, however that ends. The arena of its session is named in the control file, and stays for who recovers it.
 
-use super::control::{Control, random};
+use super::control::{Control, Owner, random};
 use super::door::Page;
 use super::shared::{MAGIC, Shared};
 use crate::error::{Error, Result};
@@ -22,8 +22,12 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Takes the claim. `EBUSY` when another process has it.
+    /// Takes the claim. `EBUSY` when another process has it; and, for writing, when processes have the file open that share memory in
+    /// another folder: what they have not committed can't be had from here.
     pub fn take(control: Arc<Control>, exclusive: bool) -> Result<Self> {
+        if exclusive && control.is_elsewhere() {
+            return Err(control.kept_out());
+        }
         let how = if exclusive { Lock::Exclusive } else { Lock::Shared };
         if !control.lock_claim(how, true)? {
             return Err(busy(&control));
@@ -44,7 +48,7 @@ impl Claim {
 
     fn new(control: Arc<Control>, exclusive: bool) -> Self {
         if exclusive {
-            control.set_claimant(rustix::process::getpid().as_raw_nonzero().get() as u32);
+            control.set_claimant(Owner::me());
         }
         Self { control, exclusive }
     }
@@ -52,6 +56,9 @@ impl Claim {
     /// Makes a shared claim exclusive. `EBUSY` when another process reads the journal.
     pub fn upgrade(&mut self) -> Result<()> {
         if !self.exclusive {
+            if self.control.is_elsewhere() {
+                return Err(self.control.kept_out());
+            }
             if !self.control.lock_claim(Lock::Exclusive, true)? {
                 return Err(busy(&self.control));
             }
@@ -151,7 +158,7 @@ impl Claim {
 
 fn busy(control: &Control) -> Error {
     let owner = match control.owner() {
-        Some(pid) => format!("process {pid}"),
+        Some(owner) => owner.to_string(),
         None => "another process".into(),
     };
     let what = format!("in use as an atomic file by {owner}, whose turn it is ({})", control.path());
@@ -221,7 +228,7 @@ mod tests {
         assert_eq!(refused.errno(), libc::EBUSY);
         assert!(refused.to_string().contains(&format!("process {}", std::process::id())), "{refused}");
         assert!(Claim::try_take(open()).unwrap().is_none());
-        assert_eq!(open().owner(), Some(std::process::id()));
+        assert_eq!(open().owner(), Some(Owner::me()));
         second.release();
         assert_eq!(open().owner(), None);
         Claim::try_take(open()).unwrap().unwrap().release();

@@ -6,7 +6,7 @@ use super::door::{CHANGE, MAGIC, Page, SESSION, TRAVELS, UNOWNED, is_anybody};
 use crate::error::{Error, Result};
 use crate::journal::pool::is_beside_name;
 use crate::sys::locks::{Lock, is_locked, try_lock, unlock};
-use crate::sys::{InternalFd, path_of, read_at, write_at};
+use crate::sys::{InternalFd, namespaces, path_of, read_at, shm, write_at};
 use core::mem::offset_of;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -31,6 +31,39 @@ const TRIES: u32 = 30;
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// Rounds of [`TRIES`] in which a process that attaches waits for another: about four seconds.
 const ROUNDS: u32 = 130;
+
+/// The process that may change a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Its process id, in its own PID namespace.
+    pub pid: u32,
+    /// That is another one than this process's, as in a container: the number means nothing here.
+    pub is_contained: bool,
+}
+
+impl Owner {
+    pub(super) fn me() -> Self {
+        Self { pid: rustix::process::getpid().as_raw_nonzero().get() as u32, is_contained: false }
+    }
+
+    /// Of this process.
+    pub(super) fn word(self) -> u64 {
+        u64::from(namespaces::of_process(self.pid)) << 32 | u64::from(self.pid)
+    }
+
+    fn of_word(word: u64) -> Option<Self> {
+        let (pid, namespace) = (word as u32, (word >> 32) as u32);
+        let is_contained = ![0, namespaces::of_process(Self::me().pid)].contains(&namespace);
+        (pid != 0).then_some(Self { pid, is_contained })
+    }
+}
+
+impl core::fmt::Display for Owner {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let of = if self.is_contained { " of another PID namespace (a container)" } else { "" };
+        write!(f, "process {}{of}", self.pid)
+    }
+}
 
 /// An open control file.
 pub(crate) struct Control {
@@ -103,9 +136,26 @@ impl Control {
     }
 
     /// The process that has the claim; `None`: nobody has it, or it can't be told.
-    pub fn owner(&self) -> Option<u32> {
-        let pid = self.word(offset_of!(Page, claimant)) as u32;
-        (self.is_claimed() && pid != 0).then_some(pid)
+    pub fn owner(&self) -> Option<Owner> {
+        let word = self.word(offset_of!(Page, claimant));
+        Owner::of_word(word).filter(|_| self.is_claimed())
+    }
+
+    /// Whether processes have the file open that share memory in another folder than this one.
+    pub fn is_elsewhere(&self) -> bool {
+        let of = [offset_of!(Page, shm), offset_of!(Page, shm_inode)].map(|at| self.word(at));
+        self.word(offset_of!(Page, magic)) == MAGIC && of != <[u64; 2]>::from(shm::identity()) && is_anybody(self)
+    }
+
+    /// The error of who finds that.
+    pub fn kept_out(&self) -> Error {
+        let what = format!(
+            "in use as an atomic file by processes that share memory in another folder than {}, of another container maybe; \
+             give all of them one folder on tmpfs by the setting shm (FAMIO_SHM, famio run --shm DIR); its control file is {}",
+            shm::folder(),
+            self.path()
+        );
+        Error::with(libc::EBUSY, what)
     }
 
     /// Whether a process has a session, died with one, or has left an open epoch.
@@ -137,7 +187,7 @@ impl Control {
     pub fn drop_epoch(&self) {
         let state = self.word(offset_of!(Page, state));
         if self.is_in_use() && state & TRAVELS != 0 {
-            self.set_word(offset_of!(Page, state), (state & !TRAVELS) + CHANGE);
+            self.set_word(offset_of!(Page, state), (state & !TRAVELS).wrapping_add(CHANGE));
             self.set_word(offset_of!(Page, kept), 0);
             let (key, number) = (self.word(offset_of!(Page, key)), self.word(offset_of!(Page, epoch)));
             let path = Page::path(self.identity(), key, number, "epoch");
@@ -145,14 +195,14 @@ impl Control {
         }
     }
 
-    /// The name of the arena whose number it has, in `/dev/shm`; `None`: there is none.
+    /// The name of the arena whose number it has, in the folder of shared memory; `None`: there is none.
     pub(in crate::index) fn arena_path(&self) -> Option<String> {
         let number = self.word(offset_of!(Page, arena));
         (number != 0).then(|| Page::path(self.identity(), self.word(offset_of!(Page, key)), number, "arena"))
     }
 
-    pub(super) fn set_claimant(&self, pid: u32) {
-        self.set_word(offset_of!(Page, claimant), pid.into());
+    pub(super) fn set_claimant(&self, owner: Owner) {
+        self.set_word(offset_of!(Page, claimant), owner.word());
     }
 
     /// It names no arena from now on; the one that it named is removed, if this process may.
@@ -168,7 +218,7 @@ impl Control {
     pub(super) fn remove_arena(&self) {
         let Some(path) = self.arena_path() else { return };
         let removed = rustix::fs::unlinkat(CWD, &*path, AtFlags::empty());
-        if matches!(removed, Ok(()) | Err(Errno::NOENT)) && rustix::fs::lstat(c"/dev/shm").is_ok() {
+        if matches!(removed, Ok(()) | Err(Errno::NOENT)) && !shm::is_gone() {
             self.set_arena(0);
         }
     }

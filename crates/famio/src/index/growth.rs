@@ -1,8 +1,8 @@
-//! How an arena grows: its memory, in `/dev/shm` and beyond on a disk, and its address space. What was mapped once stays mapped.
+//! How an arena grows: its memory, in `/dev/shm` (or the folder that the setting `shm` names) and beyond on a disk, and its address space. What was mapped once stays mapped.
 
 use crate::error::{Error, Result};
 use crate::map::huge;
-use crate::sys::{InternalFd, address_space};
+use crate::sys::{InternalFd, address_space, shm};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -179,7 +179,7 @@ impl Growth {
             Err(spill) => {
                 let file = self.file.as_ref().ok_or(Error::new(libc::EBUSY))?;
                 let got = allocate(file, have, want).or_else(|_| allocate(file, have, end));
-                got.map_err(|e| Error::from(e).context(format_args!("growing an arena in /dev/shm ({spill})")))
+                got.map_err(|e| Error::from(e).context(format_args!("growing an arena in {} ({spill})", shm::folder())))
             }
         }
     }

@@ -24,6 +24,7 @@ pub(crate) use arena::Arena;
 pub(crate) use before_images::{Before, IMAGE_MAX, Image, Images, Position, add_range, images_of_dead};
 pub(crate) use cell::{Cell, Changing, Version};
 pub(crate) use claim::Claim;
+pub use control::Owner;
 pub(crate) use control::{Control, SIZE as CONTROL_SIZE};
 pub(crate) use dead::{DeadArena, PLACE};
 pub(crate) use deferred::PutOff;

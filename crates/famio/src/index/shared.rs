@@ -168,14 +168,14 @@ pub(crate) struct Shared {
     pub first_image: AtomicU64,
     /// The file's inode number, for who finds the arena.
     pub inode: AtomicU64,
-    /// Where the file and its journal were at the last attach: two absolute paths with a zero behind each, or nothing. For
-    /// who finds the arena of a process that is gone.
+    /// Where the file and its journal were at the last attach: two absolute paths with a zero behind each, and in whose view of paths
+    /// (`sys::namespaces`); or nothing. For who finds the arena of a process that is gone.
     pub hints: [AtomicU8; HINTS],
     /// The processes.
     pub slots: [Slot; SLOTS],
 }
 
-/// Bytes for the two paths.
+/// Bytes for these.
 pub(crate) const HINTS: usize = 2048;
 
 const _: () = assert!(size_of::<Shared>() <= 4096);
@@ -208,11 +208,13 @@ impl Shared {
         self.touched.store(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64, Ordering::Release);
     }
 
-    /// Leaves word of where file and journal are; of neither, where their paths are too long.
-    pub fn set_hints(&self, inode: u64, file: &[u8], journal: &[u8]) {
+    /// Leaves word of where file and journal are, in this view of paths; of neither, where their paths are too long.
+    pub fn set_hints(&self, inode: u64, file: &[u8], journal: &[u8], view: &[u8]) {
         self.inode.store(inode, Ordering::Relaxed);
-        let fits = file.len() + journal.len() + 2 <= HINTS && !file.contains(&0) && !journal.contains(&0);
-        let text = file.iter().chain(&[0]).chain(journal).copied().take(if fits { HINTS } else { 0 });
+        let length = file.len() + journal.len() + view.len() + 3;
+        let fits = length <= HINTS && !file.contains(&0) && !journal.contains(&0);
+        let text = file.iter().chain(&[0]).chain(journal).chain(&[0]).chain(view);
+        let text = text.copied().take(if fits { HINTS } else { 0 });
         let bytes = text.chain(core::iter::repeat(0));
         self.hints.iter().zip(bytes).for_each(|(to, byte)| to.store(byte, Ordering::Relaxed));
     }

@@ -2,12 +2,13 @@
 //! recovered: it takes memory until the machine is started anew.
 //!
 //! Nothing goes that is in use: an arena is locked as long as a process has it mapped. Nothing that a control file names goes
-//! while the atomic file could still be recovered, as far as can be told by the paths that were left.
+//! while the atomic file could still be recovered, as far as can be told by the paths that were left. A path of a process with other
+//! mounts, or another root, tells nothing here: what says only such stays.
 
 use super::control::Control;
 use super::door::Door;
 use super::shared::{HINTS, MAGIC, Shared};
-use crate::sys::{InternalFd, open_again};
+use crate::sys::{InternalFd, namespaces, open_again, shm};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, XattrFlags};
@@ -17,7 +18,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-const FOLDER: &str = "/dev/shm";
 /// An arena that no process has mapped may be about to be, and an epoch whose control file was removed is about to be moved: what is
 /// older than this, in seconds, is not.
 const FRESH: i64 = 60;
@@ -28,7 +28,8 @@ const FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOC
 /// Leaves word, in shared memory of the file whose door this is, by which control file it is known.
 pub(crate) fn sign(memory: BorrowedFd<'_>, door: &Door) {
     if let Some(control) = door.control() {
-        let _ = rustix::fs::fsetxattr(memory, SIGN, control.path().as_bytes(), XattrFlags::empty());
+        let text = format!("{} {}", namespaces::of_paths(), control.path());
+        let _ = rustix::fs::fsetxattr(memory, SIGN, text.as_bytes(), XattrFlags::empty());
     }
 }
 
@@ -43,7 +44,7 @@ pub(crate) fn sweep_once() {
 /// Removes what nobody needs any more. Best effort: what is another user's stays.
 pub(crate) fn sweep() {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(folder) = crate::sys::openat(CWD, FOLDER, flags, Mode::empty()) else { return };
+    let Ok(folder) = crate::sys::openat(CWD, shm::folder(), flags, Mode::empty()) else { return };
     let Ok(entries) = crate::sys::list(&folder) else { return };
     for entry in entries.flatten() {
         let Some(kind) = entry.file_name().to_str().ok().and_then(kind_of) else { continue };
@@ -80,11 +81,13 @@ fn kind_of(name: &str) -> Option<Kind> {
 /// names before; or somebody has just removed it (`rm -r .famio`), and its processes are about to move what they have in there.
 fn is_stale_memory(folder: &InternalFd, name: &CStr) -> bool {
     let Ok(memory) = crate::sys::openat(folder, name, OFlags::RDONLY | FLAGS, Mode::empty()) else { return false };
-    let mut path = [0u8; libc::PATH_MAX as usize];
-    let length = rustix::fs::fgetxattr(&memory, SIGN, &mut path).unwrap_or(0);
+    let mut text = [0u8; 2 * libc::PATH_MAX as usize];
+    let length = rustix::fs::fgetxattr(&memory, SIGN, &mut text).unwrap_or(0);
+    let here = namespaces::of_paths() + " ";
+    let Some(path) = text[..length].strip_prefix(here.as_bytes()) else { return false };
     let is_old =
         || rustix::fs::fstat(&memory).is_ok_and(|stat| crate::sys::coarse_now().tv_sec - stat.st_mtime > FRESH);
-    length > 0 && is_gone(Path::new(OsStr::from_bytes(&path[..length]))) && is_old()
+    is_gone(Path::new(OsStr::from_bytes(path))) && is_old()
 }
 
 fn is_gone(path: &Path) -> bool {
@@ -112,6 +115,8 @@ struct Hints {
     inode: u64,
     file: PathBuf,
     journal: PathBuf,
+    /// It was there by the paths of this process, too.
+    is_of_here: bool,
 }
 
 impl Hints {
@@ -122,21 +127,26 @@ impl Hints {
         }
         let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|i| page[at + i]));
         let mut paths = page[offset_of!(Shared, hints)..][..HINTS].split(|&byte| byte == 0);
-        let mut path =
-            || paths.next().filter(|path| path.first() == Some(&b'/')).map(|path| OsStr::from_bytes(path).into());
+        let mut path = || -> Option<PathBuf> {
+            paths.next().filter(|path| path.first() == Some(&b'/')).map(|path| OsStr::from_bytes(path).into())
+        };
         let (inode, file, journal) = (word(offset_of!(Shared, inode)), path()?, path()?);
-        (word(offset_of!(Shared, magic)) == MAGIC).then_some(Self { inode, file, journal })
+        let is_of_here = paths.next() == Some(namespaces::of_paths().as_bytes());
+        (word(offset_of!(Shared, magic)) == MAGIC).then_some(Self { inode, file, journal, is_of_here })
     }
 
     /// Whether no control file names this arena, or its file is gone.
     fn are_of_a_forgotten(&self, arena: &CStr) -> bool {
+        if !self.is_of_here {
+            return false;
+        }
         let control = self.journal.with_extension("control");
         match look_at(&control) {
             Err(Errno::NOENT | Errno::NOTDIR) => true,
             Err(_) => false,
             Ok(control) => {
                 let named = Control::new(control).arena_path();
-                let path = Path::new(FOLDER).join(OsStr::from_bytes(arena.to_bytes()));
+                let path = Path::new(shm::folder()).join(OsStr::from_bytes(arena.to_bytes()));
                 named.is_none_or(|named| Path::new(&named) != path) || !self.may_be_recovered()
             }
         }
@@ -200,7 +210,7 @@ mod tests {
 
     #[test]
     fn shared_memory_goes_once_its_control_file_is_gone() {
-        let folder = crate::sys::openat(CWD, FOLDER, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let folder = crate::sys::openat(CWD, shm::folder(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
         let file = for_test();
         let door = Door::new();
         door.come(|| Ok(file.open()), || Ok(false)).unwrap();
@@ -224,14 +234,19 @@ mod tests {
 
     #[test]
     fn an_arena_in_use_stays_and_a_forgotten_one_goes() {
-        let folder = crate::sys::openat(CWD, FOLDER, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let folder = crate::sys::openat(CWD, shm::folder(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
         let file = for_test();
         let claim = crate::index::Claim::take(std::sync::Arc::new(file.again()), true).unwrap();
         let arena = crate::index::Arena::create(claim.make_arena().unwrap(), Path::new("/nonexistent")).unwrap();
         let path = claim.control().arena_path().unwrap();
         let journal = file.path().with_extension("journal");
         let inode = std::fs::metadata(file.path()).unwrap().ino();
-        arena.shared().set_hints(inode, file.path().as_os_str().as_bytes(), journal.as_os_str().as_bytes());
+        arena.shared().set_hints(
+            inode,
+            file.path().as_os_str().as_bytes(),
+            journal.as_os_str().as_bytes(),
+            namespaces::of_paths().as_bytes(),
+        );
         assert!(!is_stale_arena(&folder, &c_name(&path)), "it is mapped");
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         drop(arena);

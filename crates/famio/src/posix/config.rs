@@ -3,6 +3,7 @@
 use super::policy::Globs;
 use super::raw;
 use crate::settings::{Durability, LocksChoice, OnKill, PolicyChoice, Settings};
+use crate::sys::shm;
 use core::ffi::c_char;
 use std::borrow::Cow;
 use std::ffi::{CStr, OsStr};
@@ -91,6 +92,12 @@ fn parse_settings<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>) -> Result<(S
             path = PathBuf::from(OsStr::from_bytes(&working_folder())).join(path);
         }
         settings.pool = Some(path);
+    }
+    if let Some(shm) = variable("FAMIO_SHM").filter(|shm| !shm.is_empty()) {
+        let path = PathBuf::from(OsStr::from_bytes(&working_folder())).join(OsStr::from_bytes(shm));
+        // A program that may not go there may still have nothing to protect: its first atomic file tells.
+        shm::check_kind(&path).or_else(|e| if e.errno() == libc::EACCES { Ok(()) } else { Err(e.to_string()) })?;
+        settings.shm = Some(path);
     }
     let text = |name: &str| match variable(name).map(core::str::from_utf8) {
         None => Ok(None),
@@ -271,6 +278,8 @@ mod tests {
             ("FAMIO_JOURNAL_LIMIT", "0"),
             ("FAMIO_JOURNAL_LIMIT", "99999999999G"),
             ("FAMIO_ON_KILL", "a["),
+            ("FAMIO_SHM", "/no/such/folder"),
+            ("FAMIO_SHM", "/proc"),
         ] {
             let pairs: &'static [(&str, &str)] = vec![("FAMIO_ATOMIC", "x"), (name, value)].leak();
             assert!(with(pairs).err().unwrap().contains(name), "{name}={value}");

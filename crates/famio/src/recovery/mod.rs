@@ -20,6 +20,7 @@ mod walk_tests;
 
 use crate::error::{Error, Result};
 use crate::file::Access;
+pub use crate::index::Owner;
 use crate::settings::Settings;
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
@@ -108,7 +109,7 @@ pub enum Outcome {
     /// File and journal contradict each other; both are as they were. The text names both and says what to do.
     Conflict(String),
     /// Another process has the file open as an atomic file.
-    InUse(Option<u32>),
+    InUse(Option<Owner>),
     /// It could not be done; both are as they were, or recovery is to be run again.
     Failed(Error),
     /// A file or folder below the one that was asked for could not be looked at: what there is to recover is not known.

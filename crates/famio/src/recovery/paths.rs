@@ -5,7 +5,7 @@ use super::find::{Located, Place};
 use super::given::Given;
 use super::open::{claim_given, in_session, is_ordinary, recover};
 use super::walk::{Visitor, walk};
-use super::{Options, Outcome, Progress, Report, Use};
+use super::{Options, Outcome, Owner, Progress, Report, Use};
 use crate::error::{Error, Result};
 use crate::index::{Claim, Control};
 use crate::journal::access::as_owner;
@@ -31,6 +31,7 @@ pub(super) fn recover_path(
     progress: &dyn Progress,
     commit: &Commit,
 ) -> Result<Vec<Report>> {
+    crate::sys::shm::choose(settings.shm.as_deref())?;
     let mut all = All { settings, options: *options, progress, commit, reports: Vec::new(), seen: Seen::default() };
     match kind_of(path)? {
         FileType::Directory => walk(path, &mut all)?,
@@ -74,7 +75,7 @@ impl Seen {
 }
 
 /// The process that has the file claimed, where that can be told.
-pub(super) fn owner(file: BorrowedFd<'_>, settings: &Settings) -> Option<u32> {
+pub(super) fn owner(file: BorrowedFd<'_>, settings: &Settings) -> Option<Owner> {
     Control::new(control::find(file, settings.pool.as_deref()).ok()??).owner()
 }
 

@@ -1,5 +1,6 @@
 //! `famio status`: which journals there are, and in what state.
 
+use super::Owner;
 use super::find::Place;
 use super::given::Given;
 use super::paths::{Seen, kind_of};
@@ -35,7 +36,7 @@ pub struct Found {
     /// Bytes of the journal's file.
     pub size: u64,
     /// The process that has the file open as an atomic file.
-    pub owner: Option<u32>,
+    pub owner: Option<Owner>,
 }
 
 impl Found {
@@ -139,11 +140,11 @@ fn of_file(file: BorrowedFd<'_>, path: &Path, given: Given<'_>, settings: &Setti
 }
 
 /// The process that has a file claimed whose journal is in this pool, where that can be told.
-fn owner_by(pool: &Pool, file: BorrowedFd<'_>) -> Option<u32> {
+fn owner_by(pool: &Pool, file: BorrowedFd<'_>) -> Option<Owner> {
     Control::new(control::find_in(pool, file).ok()??).owner()
 }
 
-fn look_into(place: &Place, name: &str, file: Option<PathBuf>, owner: Option<u32>) -> Found {
+fn look_into(place: &Place, name: &str, file: Option<PathBuf>, owner: Option<Owner>) -> Found {
     let journal = place.pool.path_of(name);
     match place.header(name) {
         Ok((header, fd)) => {

@@ -6,7 +6,9 @@ mod futexes;
 pub(crate) mod internal;
 pub(crate) mod locks;
 pub(crate) mod membarrier;
+pub(crate) mod namespaces;
 mod raw;
+pub mod shm;
 mod signal;
 pub(crate) mod users;
 

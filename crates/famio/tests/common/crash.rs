@@ -119,7 +119,8 @@ const MAPS: &str = "FAMIO_CRASH_MAPS";
 pub const MEETS: &str = "FAMIO_CRASH_MEETS";
 
 fn settings_text(settings: &Settings) -> String {
-    let Settings { pool, durability, emulated, policy, journal_limit, require: _, on_kill, locks: _ } = settings;
+    let Settings { pool, durability, emulated, policy, journal_limit, require: _, on_kill, locks: _, shm: _ } =
+        settings;
     let pool = pool.as_ref().map_or(String::new(), |pool| pool.display().to_string());
     format!("{policy:?},{emulated},{journal_limit},{durability:?},{on_kill:?},{pool}")
 }
@@ -141,6 +142,7 @@ fn settings_of(text: &str) -> Settings {
         pool: (!words[5].is_empty()).then(|| PathBuf::from(words[5])),
         require: false,
         locks: Default::default(),
+        shm: None,
     }
 }
 

@@ -9,6 +9,8 @@
 mod kernel;
 mod thread;
 
+pub(super) use thread::forget_parents;
+
 use super::AtomicFile;
 use super::session::Session;
 use crate::error::{Error, Result};

@@ -48,6 +48,12 @@ pub(super) fn wake() -> bool {
     started
 }
 
+/// In a forked child: the thread is the parent's.
+pub(in crate::file) fn forget_parents() {
+    OWNER.store(0, Ordering::SeqCst);
+    TID.store(0, Ordering::SeqCst);
+}
+
 fn work() {
     let tid = rustix::thread::gettid().as_raw_nonzero().get();
     let me = pid();

@@ -19,7 +19,7 @@ use crate::file::{UserBuf, shared_memory};
 use crate::index::{KERNELS, STORES};
 use crate::rule::{Rule, holds};
 use crate::settings::OnKill;
-use crate::sys::{read_at, write_at};
+use crate::sys::{read_at, shm, write_at};
 use core::sync::atomic::Ordering;
 use rustix::time::Timespec;
 
@@ -35,7 +35,7 @@ const SOON_LOOKS: u32 = 500;
 const SOON: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000 };
 
 fn has_room(size: u64) -> bool {
-    rustix::fs::statvfs(c"/dev/shm")
+    rustix::fs::statvfs(shm::folder())
         .is_ok_and(|there| there.f_bavail.saturating_mul(there.f_frsize) >= 2 * size + SPARE)
 }
 

@@ -53,6 +53,10 @@ impl AtomicFile {
             match self.turns.look_into_session(&self.fds, &self.settings, &mut along)? {
                 Look::Done(done) => return Ok(Some(done)),
                 Look::Changing => {
+                    // Its owner could neither hand it over nor end it, and has not gone on.
+                    if self.turns.is_refused(asked, look) {
+                        break;
+                    }
                     if door.state() == state {
                         door.wait(given, PATIENCE);
                     }

@@ -3,7 +3,7 @@
 use super::travel::{Draft, Travelling};
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
-use crate::file::session::{OldSession, Session};
+use crate::file::session::{CLOSED, OldSession, Session};
 use crate::file::{Access, shadow};
 use crate::index::{Claim, LIVES, SESSION};
 use crate::recovery;
@@ -115,6 +115,7 @@ impl AtomicFile {
         self.plain.forget_size();
         self.session.store(core::ptr::null_mut(), Ordering::SeqCst);
         let session = inner.session.take();
+        let arena = session.as_ref().map(|session| session.arena.clone());
         self.state.store(PLAIN, Ordering::Release);
         inner.old.extend(session.map(OldSession::new));
         match draft {
@@ -126,6 +127,8 @@ impl AtomicFile {
                 let sent = self.send_off(inner, &draft);
                 if sent.is_err() {
                     inner.kept = Some(draft);
+                    // It does not go on soon: a reader is not to wait for that.
+                    arena.iter().for_each(|arena| arena.shared().open.store(CLOSED, Ordering::Release));
                 }
                 sent?;
             }

@@ -95,7 +95,7 @@ impl Turns {
             }
             Ok(Some(joined)) => Ok(Look::Done(here.insert(Arc::new(joined)).clone())),
             Ok(None) => Ok(Look::Changing),
-            // It may have gone at this very moment; or it is not to be found from here, by a program in another root.
+            // It may have gone, or come, at this very moment; or it is not to be found from here, by a program in another root.
             Err(e) if e.errno() == libc::ENOENT && self.unjoined.swap(number, Ordering::Relaxed) != number => {
                 Ok(Look::Changing)
             }
@@ -123,7 +123,11 @@ impl Turns {
 impl Joined {
     /// `None`: there is no such session yet, or any more.
     fn new(door: &Door, number: u64, fds: &Descriptors, settings: &Settings) -> Result<Option<Self>> {
-        let Some(arena) = Arena::join(&door.open_arena(number)?)? else { return Ok(None) };
+        let memory = door.open_arena(number)?;
+        let Some(arena) = Arena::join(&memory)? else {
+            // Made just now; or all of it lies on a disk, since there was no room from its beginning on.
+            return if rustix::fs::fstat(&memory)?.st_size == 0 { Err(Error::new(libc::ENOENT)) } else { Ok(None) };
+        };
         let (generation, journal) = {
             let shared = arena.shared();
             (shared.open.load(Ordering::Acquire), shared.journal.load(Ordering::Acquire))

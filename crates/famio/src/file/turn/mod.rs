@@ -232,6 +232,9 @@ impl Turns {
 
     /// What travelled here is committed, and durable. `shared`: of the session.
     pub fn committed(&self, shared: &Shared) {
+        if self.door.stuck() != 0 {
+            self.door.set_stuck(0); // what is committed keeps nobody from ending the session
+        }
         // Looked at first: a locked instruction would wait for all stores before it, and most SYNCs have nothing to do here.
         if self.has_released.load(Ordering::Acquire) {
             self.has_released.store(false, Ordering::Release);

@@ -12,7 +12,7 @@ use crate::index::{Claim, LIVES, MOVED, RELEASED, SESSION, Standing, TRAVELS, Wr
 use crate::journal::{control, path_of};
 use crate::recovery;
 use crate::settings::OnKill;
-use crate::sys::{monotonic_now, open_again};
+use crate::sys::{monotonic_now, open_again, shm};
 use core::sync::atomic::Ordering;
 use rustix::fs::OFlags;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -181,6 +181,9 @@ impl AtomicFile {
             })
         };
         if let Err(e) = self.check_limit_of_door().and_then(|()| self.fds.with(false, come)) {
+            if self.turns.door.is_kept_out() {
+                return Ok(()); // they live: what they changed is an error for who reads or writes
+            }
             let error = self.leave_unseen(e);
             return if self.is_demoted() { Ok(()) } else { Err(error) };
         }
@@ -231,11 +234,10 @@ impl AtomicFile {
 
     pub(in crate::file) fn in_use(&self) -> Error {
         let owner = self.turns.door.control().and_then(|control| control.owner());
-        let who = owner.map_or("another process".into(), |pid| format!("process {pid}"));
+        let who = owner.map_or("another process".into(), |owner| owner.to_string());
         let path = self.path.to_string_lossy();
-        let what =
-            format!("{path}: in use as an atomic file by {who}, which has it handed back, or mapped, or does not run");
-        Error::with(libc::EBUSY, what)
+        let what = "which has it handed back, or mapped, or does not run, or whose open epoch has no room in";
+        Error::with(libc::EBUSY, format!("{path}: in use as an atomic file by {who}, {what} {}", shm::folder()))
     }
 
     /// With the turn: what one who died with it has left. After an error it is given up, with what the next to try has to know.

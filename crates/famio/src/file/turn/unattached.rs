@@ -4,6 +4,7 @@
 
 use crate::error::{Error, Result};
 use crate::file::{Access, AtomicFile};
+use crate::index::Control;
 use crate::journal::control;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -76,10 +77,15 @@ impl AtomicFile {
     fn look_for_others(&self) -> Option<u64> {
         let before = self.change_seen();
         let found = self.fds.with(false, |fd| control::find(fd, self.settings.pool.as_deref()));
-        if let Ok(Some(_)) = found
-            && self.arrive().is_ok()
-        {
-            return None;
+        if let Ok(Some(control)) = found {
+            if self.arrive().is_ok() {
+                return None;
+            }
+            // What others have changed, who share memory elsewhere, can't be read from here; what they have not, can.
+            if self.turns.door.is_kept_out() && Control::new(control).is_in_use() {
+                self.turns.unattached.seen.store(0, Ordering::Release);
+                return None;
+            }
         }
         // Who may not open it reads what the kernel has, as a program without this library does.
         self.turns.unattached.seen.store(before.unwrap_or(0), Ordering::Release);
@@ -110,8 +116,9 @@ impl AtomicFile {
         if self.turns.door.has_come() {
             return self.arrive();
         }
-        if self.quiet_now().is_none() {
-            self.quiet(); // something has changed: looked at anew
+        // Where something has changed it is looked at anew.
+        if self.quiet_now().is_none() && self.quiet().is_none() && self.turns.door.is_kept_out() {
+            return self.arrive();
         }
         Ok(())
     }

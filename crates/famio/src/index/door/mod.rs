@@ -20,13 +20,13 @@ pub(crate) use page::{MOVED, SESSION, TRAVELS, UNOWNED};
 pub(crate) use places::{Standing, Writer};
 pub(crate) use positions::Positions;
 
-use super::control::Control;
+use super::control::{Control, Owner};
 use crate::error::{Error, Result};
-use crate::sys::InternalFd;
 use crate::sys::locks::{Lock, is_locked, try_lock, unlock};
+use crate::sys::{InternalFd, shm};
 use crate::thread::Mutex;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 pub(crate) use page::Page;
 pub(in crate::index) use page::{CHANGE, MAGIC};
 use page::{NOBODYS, SHADOW, map, unmap};
@@ -49,6 +49,10 @@ pub(crate) struct Door {
     control: Mutex<Option<Arc<Control>>>,
     /// Device and inode of the control file that this process came to last.
     of: [AtomicU64; 2],
+    /// This process has come, and was not kept out since: what the page says is of the file's processes.
+    has_come: AtomicBool,
+    /// When this process came last it found processes that share memory in another folder.
+    is_kept_out: AtomicBool,
     place: AtomicU32,
     id: AtomicU64,
     writes: AtomicU64,
@@ -62,6 +66,8 @@ impl Door {
             page: AtomicPtr::new(core::ptr::null_mut()),
             control: Mutex::new(None),
             of: Default::default(),
+            has_come: AtomicBool::new(false),
+            is_kept_out: AtomicBool::new(false),
             place: AtomicU32::new(0),
             id: AtomicU64::new(0),
             writes: AtomicU64::new(0),
@@ -72,7 +78,12 @@ impl Door {
     /// Whether this process has ever come.
     #[inline]
     pub fn has_come(&self) -> bool {
-        !self.page.load(Ordering::Acquire).is_null()
+        self.has_come.load(Ordering::Acquire)
+    }
+
+    /// Whether those who have the file open share memory in another folder, as this process found when it came last.
+    pub fn is_kept_out(&self) -> bool {
+        self.is_kept_out.load(Ordering::Acquire)
     }
 
     /// Whether this process is at the door. Who is not, can't tell who of the others lives.
@@ -89,7 +100,8 @@ impl Door {
     /// left one, asked by the first to come: the page that says so may have been swept. Nothing, if it is here.
     ///
     /// # Errors
-    /// Those of `open`. `EBUSY`: too many processes have it open; or those that have it have another `/dev/shm`.
+    /// Those of `open`. `EBUSY`: too many processes have it open; or those that have it share memory
+    /// in another folder. Those of a folder that was set.
     pub fn come(
         &self,
         mut open: impl FnMut() -> Result<InternalFd>,
@@ -99,6 +111,8 @@ impl Door {
         if here.is_some() {
             return Ok(());
         }
+        let shm = shm::begin_use()?;
+        self.is_kept_out.store(false, Ordering::Release);
         for _ in 0..NAMELESS {
             let control = Control::new(open()?);
             let attaching = control.attaching().inspect_err(|_| control.remove_if_unused())?;
@@ -120,9 +134,11 @@ impl Door {
             let (device, inode) = control.identity();
             self.of[0].store(device, Ordering::Release);
             self.of[1].store(inode, Ordering::Release);
-            let came = self.come_in(&control, &mut has_journal);
+            self.has_come.store(true, Ordering::Release);
+            let came = self.come_in(&control, shm, &mut has_journal);
             drop(attaching);
             if came.is_err() {
+                self.has_come.store(false, Ordering::Release); // what the page says is not for this process
                 control.remove_if_unused();
             }
             came?;
@@ -146,10 +162,9 @@ impl Door {
         }
     }
 
-    fn come_in(&self, control: &Control, has_journal: &mut dyn FnMut() -> Result<bool>) -> Result<()> {
+    fn come_in(&self, control: &Control, shm: (u64, u64), has_journal: &mut dyn FnMut() -> Result<bool>) -> Result<()> {
         let page = self.page();
         control.key()?;
-        let shm = rustix::fs::stat(c"/dev/shm").map_or(0, |stat| stat.st_dev);
         if page.magic.load(Ordering::Acquire) != MAGIC || !is_anybody(control) {
             // Of processes that are all gone: what they had not committed goes with them.
             let left = has_journal()?;
@@ -165,24 +180,28 @@ impl Door {
             self.forget_shadow();
             // A journal is as a session that somebody died with: who comes next does not read before it is recovered.
             let state = (self.state() & !(SESSION | MOVED | UNOWNED)) | if left { SESSION } else { 0 };
-            page.state.store(state + CHANGE, Ordering::Release);
+            page.state.store(state.wrapping_add(CHANGE), Ordering::Release);
             page.members.iter().for_each(|member| member.id.store(0, Ordering::Relaxed));
             page.unknown_stores.store(0, Ordering::Relaxed);
             page.places.store(0, Ordering::Relaxed);
             page.stuck.store(0, Ordering::Relaxed);
             page.apart.store(0, Ordering::Relaxed);
             page.all_killed.store(left.into(), Ordering::Relaxed);
-            page.shm.store(shm, Ordering::Release);
+            page.shm.store(shm.0, Ordering::Release);
+            page.shm_inode.store(shm.1, Ordering::Release);
             page.magic.store(MAGIC, Ordering::Release);
         }
-        if page.shm.load(Ordering::Acquire) != shm {
-            let what = "in use as an atomic file by processes with another /dev/shm, of another container maybe";
-            return Err(Error::with(libc::EBUSY, format!("{what} ({})", control.path())));
+        if (page.shm.load(Ordering::Acquire), page.shm_inode.load(Ordering::Acquire)) != shm {
+            self.is_kept_out.store(true, Ordering::Release);
+            return Err(control.kept_out());
         }
         self.take_place(control)
     }
 
     fn page(&self) -> &Page {
+        if !self.has_come() {
+            return &NOBODYS;
+        }
         // SAFETY: mapped as long as the door (its invariant), or null; made of atomic words, for which every bit pattern is
         // valid.
         unsafe { self.page.load(Ordering::Acquire).as_ref() }.unwrap_or(&NOBODYS)
@@ -196,7 +215,7 @@ impl Door {
 
     /// A number that was not given out yet.
     pub fn number(&self) -> u64 {
-        self.page().numbers.fetch_add(1, Ordering::AcqRel) + 1
+        self.page().numbers.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
     }
 
     /// [`SESSION`], [`TRAVELS`], and a count of changes.
@@ -225,8 +244,7 @@ impl Door {
 
     /// This process has the claim, for messages.
     pub fn set_claimant(&self) {
-        let me = rustix::process::getpid().as_raw_nonzero().get() as u64;
-        self.page().claimant.store(me, Ordering::Relaxed);
+        self.page().claimant.store(Owner::me().word(), Ordering::Relaxed);
     }
 
     /// Whether all processes of the last session were killed: what they had not committed is nobody's.
@@ -284,7 +302,7 @@ impl Door {
 
     fn change(&self, bits: u64, to: u64) {
         let next = self.state() & !bits | to;
-        self.page().state.store(next + CHANGE, Ordering::SeqCst);
+        self.page().state.store(next.wrapping_add(CHANGE), Ordering::SeqCst);
     }
 
     /// How often turns were given until now: for [`wait`](Self::wait).
@@ -368,6 +386,7 @@ impl Door {
     /// In a forked child: the place is the parent's.
     pub fn forget(&self) {
         // Its page did not come along.
+        self.has_come.store(false, Ordering::Release);
         self.page.store(core::ptr::null_mut(), Ordering::Release);
         if let Some(mut here) = self.control.try_lock() {
             *here = None;

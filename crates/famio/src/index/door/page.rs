@@ -4,14 +4,15 @@ use super::places::{MEMBERS, Member};
 use crate::error::{Error, Result};
 use crate::index::control::SIZE;
 use crate::map::guard;
+use crate::sys::shm;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::AsFd;
 
-/// "FAMIODR8".
-pub(in crate::index) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODR8");
+/// "FAMIODR9".
+pub(in crate::index) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODR9");
 
 /// In [`Page::state`]: a process has a session, or died with one.
 pub(crate) const SESSION: u64 = 1;
@@ -31,13 +32,13 @@ pub(crate) struct Page {
     pub(in crate::index) magic: AtomicU64,
     /// [`SESSION`], [`TRAVELS`], [`SHADOW`], [`MOVED`], [`UNOWNED`], and above them a count of changes. Changed only by who has the turn.
     pub(in crate::index) state: AtomicU64,
-    /// A random number, in the names of all that belongs to this file in `/dev/shm`: nobody else can guess them.
+    /// A random number, in the names of all the shared memory that belongs to this file: nobody else can guess them.
     pub(in crate::index) key: AtomicU64,
     /// The number of the arena of the last session; 0: there is none.
     pub(in crate::index) arena: AtomicU64,
-    /// Which `/dev/shm` its processes have: containers can have one of their own.
-    pub(super) shm: AtomicU64,
-    /// The process id of who has the claim, for messages.
+    /// The device of the folder in which its processes share memory (`sys::shm`): containers can have one of their own.
+    pub(in crate::index) shm: AtomicU64,
+    /// The process id of who has the claim, and above it its PID namespace, for messages.
     pub(in crate::index) claimant: AtomicU64,
     /// The number of the file in which the epoch travels.
     pub(in crate::index) epoch: AtomicU64,
@@ -78,6 +79,8 @@ pub(crate) struct Page {
     pub(in crate::index) shadow: AtomicU64,
     /// Bytes of the file that the shared shadow has.
     pub(super) shadow_size: AtomicU64,
+    /// The inode of that folder.
+    pub(in crate::index) shm_inode: AtomicU64,
     pub(super) members: [Member; MEMBERS],
 }
 
@@ -92,7 +95,8 @@ impl Page {
     /// The path of something that belongs to the file of this control file (device and inode), with this key. Who copies the
     /// words of another's into a control file of his own names nothing of that one's by them.
     pub(in crate::index) fn path(control: (u64, u64), key: u64, number: u64, what: &str) -> String {
-        format!("/dev/shm/famio-{:x}-{:x}-{key:016x}-{number:016x}.{what}", control.0, control.1)
+        let (folder, (device, inode)) = (shm::folder(), control);
+        format!("{folder}/famio-{device:x}-{inode:x}-{key:016x}-{number:016x}.{what}")
     }
 }
 

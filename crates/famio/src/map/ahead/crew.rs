@@ -80,6 +80,11 @@ fn crew() -> &'static Crew {
     }
 }
 
+/// In a forked child: the threads are the parent's.
+pub(crate) fn forget_parents() {
+    CREW.store(null_mut(), Release);
+}
+
 /// Has it done by up to `parts` threads, each told the whole range. False, and nothing happens: too much waits,
 /// or there are no threads.
 pub(crate) fn ask(asked: Asked, parts: usize) -> bool {

@@ -5,6 +5,7 @@
 mod in_place;
 mod records;
 
+use super::Owner;
 use super::examine::{Examined, examine};
 use super::find::Place;
 use super::given::Given;
@@ -65,7 +66,7 @@ pub enum Condition {
     /// Something is wrong; recovery stops at some of it.
     Damaged,
     /// Another process has the file open as an atomic file: its journal changes while it is read.
-    InUse(Option<u32>),
+    InUse(Option<Owner>),
     /// It could not be read.
     Failed(Error),
 }
@@ -88,6 +89,7 @@ pub struct Checked {
 /// Checks the journal of a file; or what lies below a folder: its journals, be it a pool or have a `.famio/`, and the files with
 /// a mark. What could not be examined is [`Failed`](Condition::Failed). The error is for a path that is not there.
 pub fn check(path: &Path, settings: &Settings) -> Result<Vec<Checked>> {
+    crate::sys::shm::choose(settings.shm.as_deref())?;
     let mut all = All { settings, checked: Vec::new(), seen: Seen::default() };
     if kind_of(path)? == FileType::Directory {
         walk(path, &mut all)?;

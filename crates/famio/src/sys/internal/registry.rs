@@ -336,7 +336,7 @@ pub(super) fn is_internal(number: RawFd) -> bool {
 /// Calls `visit` for each internal descriptor in `first..=last`, in order.
 pub(super) fn each(first: RawFd, last: RawFd, mut visit: impl FnMut(RawFd)) {
     let first = first.max(passing::lowest()).max(0) as usize;
-    let last = (last.max(-1) + 1) as usize;
+    let last = (i64::from(last.max(-1)) + 1) as usize;
     for (number, slot) in NUMBERED.iter().enumerate().take(last.min(NUMBERS)).skip(first) {
         if slot.load(Relaxed) != 0 && is_internal(number as RawFd) {
             visit(number as RawFd);
