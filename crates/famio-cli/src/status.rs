@@ -24,8 +24,16 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-Exit status: 0; 1 if a path, or something below it, can't be looked at or read; 2 bad usage; 3 if a file is marked as having a
-journal, which is not there (state 'missing').
+Looking changes nothing and ends no lease: data files are not opened.
+
+States: active (in use), needs recovery (no process has the file: a crash), clean (a leftover), missing (the file is marked
+as having a journal, which is not there), unreadable. EPOCH counts the commits up to the last SYNC.
+
+Exit status, for monitors: 0 if there is nothing to do; 1 if a path, or something below it, can't be looked at or read; 2 bad
+usage; 3 if a journal is missing; 5 if a file needs recovery. If more than one holds, 1 before 3 before 5.
+
+With --json each object has: file, journal, kind (in place, records, none), state (as above), journal_state (the journal's own
+word: creating, active, clean, suspect), epoch, bytes (of the journal), owner (a process, or null), alive (in use by a process).
 
 Examples:
   famio status .
@@ -34,8 +42,10 @@ Examples:
 /// At least one file's journal is missing.
 const CONFLICT: i32 = 3;
 
-/// States that a living owner ends, so that without one it died.
-const PENDING: [&str; 3] = ["creating", "active", "suspect"];
+/// At least one file needs recovery. Not 4: that is a file in use, for `famio recover`.
+const NEEDS_RECOVERY: i32 = 5;
+/// The state of what no process has, and what was not closed.
+const PENDING: &str = "needs recovery";
 
 /// One journal as JSON shows it.
 #[derive(Serialize)]
@@ -44,6 +54,7 @@ struct Entry {
     journal: String,
     kind: String,
     state: String,
+    journal_state: String,
     epoch: u64,
     bytes: u64,
     owner: Option<u32>,
@@ -52,15 +63,17 @@ struct Entry {
 
 impl From<Found> for Entry {
     fn from(found: Found) -> Self {
+        let needs_recovery = found.needs_recovery();
         Self {
             file: found.file.display().to_string(),
             journal: found.journal.display().to_string(),
             kind: if found.state == Found::MISSING { "none".into() } else { found.kind },
-            state: found.state.to_string(),
+            state: if needs_recovery { PENDING } else { found.state }.to_string(),
+            journal_state: found.state.to_string(),
             epoch: found.epoch,
             bytes: found.size,
             owner: found.owner,
-            alive: found.owner.is_some(),
+            alive: found.in_use,
         }
     }
 }
@@ -69,7 +82,7 @@ impl From<Found> for Entry {
 pub fn main(args: Args) -> Result<i32, Failure> {
     let settings = args.options.gather().map_err(|error| Failure::new(2, error))?;
     let mut entries = Vec::new();
-    let mut status = 0;
+    let mut statuses = Vec::new();
     for path in &args.paths {
         match recovery::survey(&whole(path), &settings) {
             Ok(found) => {
@@ -78,18 +91,19 @@ pub fn main(args: Args) -> Result<i32, Failure> {
                     match found.state {
                         Found::UNEXAMINED => {
                             eprintln!("famio: {}", printable(&format!("{file}: could not be examined: {why}")));
-                            status = FAILED;
+                            statuses.push(FAILED);
                             continue;
                         }
                         Found::MISSING => {
                             let line = format!("{file}: conflict: {why} (journal {journal}); see famio recover");
                             eprintln!("famio: {}", printable(&line));
-                            status = if status == FAILED { FAILED } else { CONFLICT };
+                            statuses.push(CONFLICT);
                         }
                         Found::UNREADABLE => {
                             eprintln!("famio: {}", printable(&format!("{journal}: could not be read: {why}")));
-                            status = FAILED;
+                            statuses.push(FAILED);
                         }
+                        _ if found.needs_recovery() => statuses.push(NEEDS_RECOVERY),
                         _ => {}
                     }
                     entries.push(Entry::from(found));
@@ -97,10 +111,11 @@ pub fn main(args: Args) -> Result<i32, Failure> {
             }
             Err(error) => {
                 eprintln!("famio: {}: {error}", path.display());
-                status = FAILED;
+                statuses.push(FAILED);
             }
         }
     }
+    let status = [FAILED, CONFLICT, NEEDS_RECOVERY].into_iter().find(|status| statuses.contains(status)).unwrap_or(0);
     if args.json {
         let text = serde_json::to_string_pretty(&entries).map_err(|error| Failure::new(FAILED, error))?;
         println!("{text}");
@@ -117,7 +132,8 @@ fn rows(entries: &[Entry]) -> Vec<Vec<String>> {
     for entry in entries {
         let owner = match entry.owner {
             Some(pid) => pid.to_string(),
-            None if PENDING.contains(&entry.state.as_str()) => "dead".into(),
+            None if entry.alive => "unowned".into(),
+            None if entry.state == PENDING => "dead".into(),
             None => "none".into(),
         };
         rows.push(vec![
@@ -143,13 +159,16 @@ mod tests {
             file: "/a".into(),
             journal: "/.famio/1".into(),
             kind: "records".into(),
-            state: "active".into(),
+            state: PENDING.into(),
+            journal_state: "active".into(),
             epoch: 3,
             bytes: 4096,
             owner: None,
             alive: false,
         };
         assert_eq!(rows(std::slice::from_ref(&entry))[1][5], "dead");
+        entry.alive = true;
+        assert_eq!(rows(std::slice::from_ref(&entry))[1][5], "unowned");
         entry.owner = Some(7);
         assert_eq!(rows(std::slice::from_ref(&entry))[1][4..6], ["4.0 KiB", "7"]);
     }

@@ -96,10 +96,10 @@ impl Place {
 #[test]
 fn a_crash_is_seen_and_recovered() {
     let place = Place::crashed();
-    place.expect(&["status"], 0, "dead");
-    place.expect(&["status", "--json"], 0, "\"alive\": false");
+    place.expect(&["status"], 5, "dead");
+    place.expect(&["status", "--json"], 5, "\"alive\": false");
     place.expect(&["recover", "--dry-run"], 0, "would be recovered to epoch");
-    place.expect(&["status"], 0, "active");
+    place.expect(&["status"], 5, "needs recovery");
     place.expect(&["recover"], 0, "recovered to epoch");
     place.is_committed();
     place.expect(&["recover"], 0, "nothing to recover");
@@ -121,7 +121,7 @@ fn a_change_by_somebody_else_needs_a_decision() {
         // Back to the size that the crash left, and more.
         File::options().write(true).open(place.file()).unwrap().set_len(2 * BLOCK as u64 + 5).unwrap();
         place.expect(&["recover"], 3, "--use");
-        place.expect(&["status"], 0, "active");
+        place.expect(&["status"], 5, "needs recovery");
         place.expect(&["recover", winner], 0, "app.db");
         assert_eq!(std::fs::metadata(place.file()).unwrap().len(), size as u64, "{winner}");
         place.expect(&["status"], 0, "no journals");
@@ -139,6 +139,53 @@ fn a_file_in_use_is_left_alone() {
     child.wait().unwrap();
     place.expect(&["recover"], 0, "recovered to epoch");
     place.is_committed();
+}
+
+/// The epoch of a journal of records was 0, and its crash 'active'.
+#[test]
+fn a_journal_of_records_tells_its_epoch() {
+    let place = Place { folder: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap() };
+    std::fs::write(place.file(), [b'a'; 2 * BLOCK]).unwrap();
+    let entry = |place: &Place, status: i32| -> serde_json::Value {
+        let (code, text) = place.famio(&["status", "--json"], &place.file());
+        assert_eq!(code, status, "{text}");
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()[0].clone()
+    };
+    let mut child = place.writer();
+    let used = entry(&place, 0);
+    if used["kind"] != "records" {
+        eprintln!("SKIPPED: {} has no journals of records", place.folder.path().display());
+    } else {
+        assert_eq!((&used["epoch"], &used["state"], &used["alive"]), (&1.into(), &"active".into(), &true.into()));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let left = entry(&place, 5);
+    assert_eq!((&left["state"], &left["journal_state"]), (&"needs recovery".into(), &"active".into()));
+    if used["kind"] == "records" {
+        assert_eq!(left["epoch"], 1);
+    }
+    place.expect(&["recover"], 0, "recovered to epoch");
+}
+
+/// A data file under a lease is not opened: that would end the lease, or fail.
+#[test]
+fn a_look_ends_no_lease() {
+    let place = Place::crashed();
+    let held = File::options().read(true).write(true).open(place.file()).unwrap();
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&held);
+    // SAFETY: an open descriptor; a broken lease is not to end this process.
+    unsafe {
+        libc::signal(libc::SIGIO, libc::SIG_IGN);
+        assert_eq!(libc::fcntl(fd, libc::F_SETLEASE, libc::F_WRLCK), 0);
+    }
+    for _ in 0..4 {
+        place.expect(&["status"], 5, "needs recovery");
+        let (code, text) = place.famio(&["status", "--json"], place.folder.path());
+        assert_eq!(code, 5, "{text}");
+    }
+    // SAFETY: an open descriptor.
+    assert_eq!(unsafe { libc::fcntl(fd, libc::F_GETLEASE) }, libc::F_WRLCK);
 }
 
 /// It was 'not permitted', with the journal's name.
