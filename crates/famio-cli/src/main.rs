@@ -2,6 +2,9 @@
 
 #![cfg_attr(not(test), no_main)]
 
+#[macro_use]
+mod out;
+
 mod bench;
 mod check;
 mod doctor;
@@ -60,7 +63,7 @@ enum Command {
 #[cfg_attr(test, allow(dead_code))]
 extern "C" fn main(_argc: libc::c_int, _argv: *const *const libc::c_char) -> libc::c_int {
     // No panic crosses into C.
-    std::panic::catch_unwind(start).unwrap_or(101)
+    std::panic::catch_unwind(|| out::end(start())).unwrap_or(101)
 }
 
 /// Parses, dispatches, and turns a failure into its message and exit status.
@@ -93,9 +96,10 @@ fn parse() -> Result<Command, i32> {
     let parsed = Cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     parsed.map(|cli| cli.command).map_err(|error| {
         let is_run = std::env::args_os().nth(1).is_some_and(|word| word == "run" || word == "trace");
-        // A closed stdout must not turn help into a panic.
-        let _ = error.print();
+        // A closed or full stdout must not turn help into a panic.
+        let printed = error.print();
         match error.exit_code() {
+            0 if printed.is_err() => failure::FAILED,
             0 => 0,
             _ if is_run => failure::REFUSED,
             status => status,

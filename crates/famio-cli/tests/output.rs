@@ -1,0 +1,59 @@
+//! What the command says, and where that goes.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn famio(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_famio"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("FAMIO_") {
+            command.env_remove(name);
+        }
+    }
+    command.current_dir(folder);
+    command
+}
+
+fn said(output: &Output) -> String {
+    format!(
+        "{}{}status {}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+        output.status.code().unwrap_or(-1)
+    )
+}
+
+/// It was a panic.
+#[test]
+fn a_full_disk_behind_stdout_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.db"), "x").unwrap();
+    let commands: [&[&str]; 8] = [
+        &["status", "."],
+        &["status", "--json", "."],
+        &["check", "."],
+        &["recover", "."],
+        &["doctor", "."],
+        &["run", "--dry-run", "--atomic", "a.db", "--", "true"],
+        &["--help"],
+        &["bench", "io", "--help"],
+    ];
+    for args in commands {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output = famio(folder.path()).args(args).stdout(full).output().unwrap();
+        let said = said(&output);
+        assert!(said.ends_with("status 1") && !said.contains("panicked"), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_left_ends_the_command_quietly() {
+    let folder = tempfile::tempdir().unwrap();
+    for args in [&["status", "."][..], &["doctor", "."]] {
+        let mut child = famio(folder.path()).args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert!(output.stderr.is_empty(), "{args:?}: {}", said(&output));
+    }
+}
