@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::settings::Options;
-use crate::text::{printable, whole};
+use crate::text::{named, printable, whole};
 use famio::recovery::{self, Checked, Condition};
 use std::path::{Path, PathBuf};
 
@@ -29,7 +29,7 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-Exit status: 0 if all journals are sound, or there are none; 1 if one is damaged, contradicts its file, or is gone while its
+Exit status: 0 if all journals are sound, or there are none; 1 if one is damaged, contradicts its file, or is gone while its \
 file is marked; 2 bad usage; 3 if something could not be read; 4 if a file is in use, and its journal was not checked.
 
 Examples:
@@ -45,7 +45,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
             Ok(all) if all.is_empty() => println!("{}: no journals", path.display()),
             Ok(all) => {
                 for checked in &all {
-                    let (status, lines) = (status(&checked.condition), lines(checked, path));
+                    let (status, lines) = (status(&checked.condition), lines(checked, path, checked.journal.exists()));
                     match status {
                         0 => println!("{}", printable(&lines)),
                         _ => eprintln!("famio: {}", printable(&lines)),
@@ -54,7 +54,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
                 }
             }
             Err(error) => {
-                eprintln!("famio: {}: {error}", path.display());
+                eprintln!("famio: {}", named(path, &error));
                 statuses.push(UNREAD);
             }
         }
@@ -72,13 +72,15 @@ fn status(condition: &Condition) -> i32 {
 }
 
 /// One line for the journal, and one for each thing that is wrong or worth to know.
-fn lines(checked: &Checked, asked: &Path) -> String {
+fn lines(checked: &Checked, asked: &Path, is_there: bool) -> String {
     let file = checked.file.as_deref().unwrap_or(asked).display();
     let journal = checked.journal.display();
     let mut text = match &checked.condition {
         Condition::Ordinary => format!("{file}: no journal"),
         Condition::Sound { epoch: 0 } => format!("{file}: sound, nothing is pending (journal {journal})"),
         Condition::Sound { epoch } => format!("{file}: sound, at epoch {epoch} (journal {journal})"),
+        // Its path is only where it was looked for.
+        Condition::Damaged if !is_there => format!("{file}: damaged"),
         Condition::Damaged => format!("{file}: damaged (journal {journal})"),
         Condition::Failed(error) => format!("{file}: could not be checked: {error}"),
         Condition::InUse(Some(pid)) => format!("{file}: in use by process {pid}, not checked"),
@@ -109,6 +111,6 @@ mod tests {
             remarks: vec!["it is suspect".into()],
         };
         let text = "/d/app.db: damaged (journal /d/.famio/1)\n  at byte 4096: slot 0: damaged\n  no mark\n  note: it is suspect";
-        assert_eq!(lines(&checked, Path::new("/d")), text);
+        assert_eq!(lines(&checked, Path::new("/d"), true), text);
     }
 }

@@ -9,6 +9,7 @@ mod bench;
 mod check;
 mod doctor;
 mod failure;
+mod forget;
 mod look;
 mod pool;
 mod progress;
@@ -49,6 +50,7 @@ Examples:
 enum Command {
     Run(run::Args),
     Recover(recover::Args),
+    Forget(forget::Args),
     Check(check::Args),
     Status(status::Args),
     Doctor(doctor::Args),
@@ -75,6 +77,7 @@ fn start() -> i32 {
     let result = match command {
         Command::Run(args) => run::main(args),
         Command::Recover(args) => recover::main(args),
+        Command::Forget(args) => forget::main(args),
         Command::Check(args) => check::main(args),
         Command::Status(args) => status::main(args),
         Command::Doctor(args) => doctor::main(args),

@@ -3,7 +3,7 @@
 use crate::failure::{FAILED, Failure};
 use crate::progress::Bar;
 use crate::settings::Options;
-use crate::text::{bytes, printable, whole};
+use crate::text::{bytes, named, printable, whole};
 use clap::ValueEnum;
 use famio::recovery::{self, Outcome, Report, Use};
 use std::path::{Path, PathBuf};
@@ -47,18 +47,18 @@ enum Winner {
 }
 
 const HELP: &str = "\
-A conflict: the file was changed by another program after the crash, or its journal is from another boot although it
+A conflict: the file was changed by another program after the crash, or its journal is from another boot although it \
 promised no more than to survive the process. Nothing is touched then until --use says what counts.
 
 A file with a mark (user.famio) whose journal is gone is a conflict, too: --use=file takes the mark off.
 
-Exit status: 0 if all is recovered or nothing was to do; 1 if something failed, or could not be examined (a folder or file
+Exit status: 0 if all is recovered or nothing was to do; 1 if something failed, or could not be examined (a folder or file \
 without permission, say; the rest is recovered all the same); 2 bad usage; 3 if there is a conflict; 4 if a file is in use.
 
 Examples:
   famio recover app.db
   famio recover --dry-run /var/lib/app
-  famio recover --use=file app.db        # keep app.db as it is now, drop what the journal has";
+  famio recover --use=file app.db   # as it is now, without the journal";
 
 /// Recovers every path, says what was done, and goes on after a failure.
 pub fn main(args: Args) -> Result<i32, Failure> {
@@ -87,7 +87,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
                 }
             }
             Err(error) => {
-                eprintln!("famio: {}: {error}", path.display());
+                eprintln!("famio: {}", named(path, &error));
                 statuses.push(FAILED);
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::failure::{FAILED, Failure};
 use crate::settings::Options;
-use crate::text::{bytes, printable, table, whole};
+use crate::text::{bytes, named, printable, quoted, table, whole};
 use famio::recovery::{self, Found};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -26,13 +26,13 @@ pub struct Args {
 const HELP: &str = "\
 Looking changes nothing and ends no lease: data files are not opened.
 
-States: active (in use), needs recovery (no process has the file: a crash), clean (a leftover), missing (the file is marked
-as having a journal, which is not there), unreadable. EPOCH counts the commits up to the last SYNC.
+States: active (in use), needs recovery (no process has the file: a crash), clean (a leftover), missing (the file is marked \
+as having a journal, which is not there), orphaned (a journal whose file is not there), unreadable. EPOCH counts the commits up to the last SYNC.
 
-Exit status, for monitors: 0 if there is nothing to do; 1 if a path, or something below it, can't be looked at or read; 2 bad
-usage; 3 if a journal is missing; 5 if a file needs recovery. If more than one holds, 1 before 3 before 5.
+Exit status, for monitors: 0 if there is nothing to do; 1 if a path, or something below it, can't be looked at or read; 2 bad \
+usage; 3 if a journal is missing or orphaned; 5 if a file needs recovery. If more than one holds, 1 before 3 before 5.
 
-With --json each object has: file, journal, kind (in place, records, none), state (as above), journal_state (the journal's own
+With --json each object has: file, journal (empty: missing), kind (in place, records, none), state (as above), journal_state (the journal's own \
 word: creating, active, clean, suspect), epoch, bytes (of the journal), owner (a process, or null), alive (in use by a process).
 
 Examples:
@@ -66,7 +66,8 @@ impl From<Found> for Entry {
         let needs_recovery = found.needs_recovery();
         Self {
             file: found.file.display().to_string(),
-            journal: found.journal.display().to_string(),
+            // Of a missing one it is only where it was looked for.
+            journal: if found.state == Found::MISSING { "".into() } else { found.journal.display().to_string() },
             kind: if found.state == Found::MISSING { "none".into() } else { found.kind },
             state: if needs_recovery { PENDING } else { found.state }.to_string(),
             journal_state: found.state.to_string(),
@@ -95,13 +96,22 @@ pub fn main(args: Args) -> Result<i32, Failure> {
                             continue;
                         }
                         Found::MISSING => {
-                            let line = format!("{file}: conflict: {why} (journal {journal}); see famio recover");
+                            let line = format!("{file}: conflict: {why} (looked for {journal}); see famio recover");
                             eprintln!("famio: {}", printable(&line));
                             statuses.push(CONFLICT);
                         }
                         Found::UNREADABLE => {
                             eprintln!("famio: {}", printable(&format!("{journal}: could not be read: {why}")));
                             statuses.push(FAILED);
+                        }
+                        Found::ORPHANED => {
+                            let line = format!(
+                                "{file}: not there: it was moved or deleted; bring it back, or recover it by its own path; if it is \
+                                 gone for good: famio forget {}",
+                                quoted(&journal.to_string())
+                            );
+                            eprintln!("famio: {}", printable(&line));
+                            statuses.push(CONFLICT);
                         }
                         _ if found.needs_recovery() => statuses.push(NEEDS_RECOVERY),
                         _ => {}
@@ -110,7 +120,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
                 }
             }
             Err(error) => {
-                eprintln!("famio: {}: {error}", path.display());
+                eprintln!("famio: {}", named(path, &error));
                 statuses.push(FAILED);
             }
         }
@@ -143,7 +153,7 @@ fn rows(entries: &[Entry]) -> Vec<Vec<String>> {
             entry.epoch.to_string(),
             bytes(entry.bytes),
             owner,
-            printable(&entry.journal).into(),
+            if entry.journal.is_empty() { "none".into() } else { printable(&entry.journal).into() },
         ]);
     }
     rows

@@ -57,3 +57,37 @@ fn a_reader_that_has_left_ends_the_command_quietly() {
         assert!(output.stderr.is_empty(), "{args:?}: {}", said(&output));
     }
 }
+
+/// Lines that were broken in the source were broken again on a terminal of 80 columns.
+#[test]
+fn help_fits_a_terminal_and_is_broken_once() {
+    const WIDTH: usize = 80;
+    let folder = tempfile::tempdir().unwrap();
+    let commands = ["run", "recover", "forget", "check", "status", "doctor", "torture", "trace", "bench"];
+    // Examples are not broken at all.
+    for command in commands.iter().copied() {
+        let output = famio(folder.path()).args([command, "--help"]).env("COLUMNS", "100").output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let examples = text.lines().skip_while(|line| *line != "Examples:").skip(1);
+        for line in examples {
+            assert!(line.chars().count() <= WIDTH && line.starts_with("  "), "{command:?}: {line}");
+        }
+    }
+    for command in commands.iter().copied().map(Some).chain([None]) {
+        let output =
+            famio(folder.path()).args(command).arg("--help").env("COLUMNS", WIDTH.to_string()).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        for pair in lines.windows(2) {
+            let (line, next) = (pair[0], pair[1]);
+            assert!(line.chars().count() <= WIDTH, "{command:?}: {line}");
+            let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ') && !line.ends_with(':');
+            let first = next.split(' ').next().unwrap_or_default();
+            let would_fit = line.chars().count() + 1 + first.chars().count() <= WIDTH;
+            assert!(
+                !(is_prose(line) && is_prose(next) && would_fit),
+                "{command:?}: '{line}' ends early before '{next}'"
+            );
+        }
+    }
+}

@@ -188,6 +188,78 @@ fn a_look_ends_no_lease() {
     assert_eq!(unsafe { libc::fcntl(fd, libc::F_GETLEASE) }, libc::F_WRLCK);
 }
 
+fn journals(place: &Place) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(place.folder.path().join(".famio"));
+    let all = entries.into_iter().flatten().map(|entry| entry.unwrap().path());
+    all.filter(|path| path.extension().is_some_and(|end| end == "journal")).collect()
+}
+
+/// It could be got rid of by `rm` alone.
+#[test]
+fn an_orphaned_journal_is_shown_and_removed_when_that_is_asked_for() {
+    let place = Place::crashed();
+    std::fs::remove_file(place.file()).unwrap();
+    let journal = journals(&place).remove(0);
+    let (code, text) = place.famio(&["status"], place.folder.path());
+    assert!(code == 3 && text.contains("orphaned") && text.contains("famio forget /"), "{code}: {text}");
+    let (code, text) = place.famio(&["forget"], &journal);
+    assert!(code == 3 && text.contains("app.db, which was ") && text.contains("--yes"), "{code}: {text}");
+    assert!(journal.exists());
+    let (code, text) = place.famio(&["forget", "--yes"], &journal);
+    assert!(code == 0 && text.ends_with("removed\n"), "{code}: {text}");
+    assert!(!place.folder.path().join(".famio").exists());
+    let (code, text) = place.famio(&["forget"], &journal);
+    assert!(code == 1 && text.matches(journal.to_str().unwrap()).count() == 1, "{code}: {text}");
+}
+
+#[test]
+fn a_journal_that_a_file_may_need_is_not_forgotten() {
+    let place = Place::new();
+    let mut child = place.writer();
+    let journal = journals(&place).remove(0);
+    let refused = |status: i32, word: &str| {
+        let (code, text) = place.famio(&["forget", "--yes"], &journal);
+        assert!(code == status && text.contains(word), "{code}: {text}");
+        assert!(journal.exists());
+    };
+    refused(4, "in use");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    refused(3, "famio recover");
+    // Moved to another folder: only root can be told where to.
+    let moved = place.folder.path().join("elsewhere");
+    std::fs::create_dir(&moved).unwrap();
+    std::fs::rename(place.file(), moved.join("app.db")).unwrap();
+    // SAFETY: a question.
+    if unsafe { libc::geteuid() } == 0 {
+        refused(3, "elsewhere/app.db");
+    }
+    std::fs::rename(moved.join("app.db"), place.file()).unwrap();
+    place.expect(&["forget", "--yes"], 1, "not a journal");
+    place.expect(&["recover"], 0, "recovered to epoch");
+}
+
+/// A journal's path was named that never was one.
+#[test]
+fn a_missing_journal_is_looked_for_and_not_named() {
+    let place = Place::crashed();
+    let moved = Place { folder: tempfile::tempdir_in("/dev/shm").unwrap() };
+    std::fs::rename(place.file(), moved.file()).unwrap();
+    for command in ["status", "check", "recover"] {
+        let (code, text) = moved.famio(&[command], &moved.file());
+        assert!(code != 0 && text.contains("looked for") && !text.contains("journal /"), "{command}: {text}");
+    }
+}
+
+#[test]
+fn a_path_is_named_once() {
+    let place = Place::new();
+    for command in ["status", "check", "recover", "forget", "doctor"] {
+        let (code, text) = place.famio(&[command], Path::new("nosuch"));
+        assert!(code != 0 && !text.contains("nosuch: nosuch"), "{command}: {text}");
+    }
+}
+
 /// It was 'not permitted', with the journal's name.
 #[test]
 fn a_file_that_is_immutable_stays_as_it_is() {

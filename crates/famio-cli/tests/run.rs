@@ -165,6 +165,7 @@ fn bad_settings_are_refused() {
     refused(&place.run(&["--atomic", "a[", "true"]), 125, "glob");
     refused(&place.run(&["--atomic", "a", "--policy", "never", "true"]), 125, "never");
     refused(&place.run(&["--atomic", "a", "--journal-limit", "lots", "true"]), 125, "lots");
+    refused(&place.run(&["--atomic", "a", "--journal-limit", "12", "true"]), 125, "--journal-limit: 12 B is too small");
     refused(&place.run(&["--atomic", "a", "--pool", "none", "true"]), 125, "none");
     refused(&place.run(&["--atomic", "a", "--config", "none.toml", "true"]), 125, "none.toml");
     let output = place.famio().env("FAMIO_DURABILITY", "maybe").args(["run", "--atomic", "a", "true"]).output();

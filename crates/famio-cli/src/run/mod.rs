@@ -74,8 +74,8 @@ pub struct Protect {
 }
 
 const HELP: &str = "\
-Settings also come from the environment (FAMIO_ATOMIC, one glob per line, FAMIO_POOL, FAMIO_DURABILITY,
-FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_LOCKS, FAMIO_JOURNAL_LIMIT, FAMIO_ON_KILL, FAMIO_ASYNC_IO, FAMIO_REQUIRE)
+Settings also come from the environment (FAMIO_ATOMIC, one glob per line, FAMIO_POOL, FAMIO_DURABILITY, \
+FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_LOCKS, FAMIO_JOURNAL_LIMIT, FAMIO_ON_KILL, FAMIO_ASYNC_IO, FAMIO_REQUIRE) \
 and from famio.toml in this folder or one above:
 
   atomic = [\"app.db\", \"data/**/*.db\"]     # paths from famio.toml's folder on
@@ -84,24 +84,24 @@ and from famio.toml in this folder or one above:
   policy = \"auto\"
   locks = \"auto\"
   journal-limit = \"4GiB\"
-  on-kill = \"rollback\"                      # or \"keep\", or globs of the files that keep: [\"data/**/*.ibd\"]
+  on-kill = \"rollback\"                  # or \"keep\", or globs of files that keep
   async-io = \"refuse\"
   require = true
 
 The command line wins over the environment, the environment over famio.toml; globs of all three add up.
 
-At the end of the run Famio says on stderr which globs selected nothing that was written, which files were written and
+At the end of the run Famio says on stderr which globs selected nothing that was written, which files were written and \
 synced though no glob selects them (if no selected file was synced), and which programs of the run started without Famio:
 statically linked, set-user-id, or with an environment without LD_PRELOAD. See --dry-run, --verbose, --require.
 
-Exit status: the program's own; 125 if Famio refuses or fails (bad settings, a program that can't be protected);
+Exit status: the program's own; 125 if Famio refuses or fails (bad settings, a program that can't be protected); \
 126 if the program can't be executed; 127 if there is no such program.
 
 Examples:
   famio run --atomic app.db -- sqlite3 app.db
   famio run --atomic 'data/{app,log}.db' --dry-run
   famio run --atomic 'data/**/*.db' --pool /mnt/pmem/pool -- ./server --port 80
-  famio run --atomic app.db --durability process -- ./import   # safe from kills, not from power cuts";
+  famio run --atomic app.db --durability process -- ./import   # no power cuts";
 
 /// A program that may be run: every reason to refuse it was looked for.
 pub struct Checked {

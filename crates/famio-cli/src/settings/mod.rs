@@ -205,7 +205,24 @@ pub fn layers(top: Layer, config: Option<&Path>) -> Result<Vec<(Source, Layer)>,
         let layer = file::read(&path)?;
         all.push((Source::File(path), layer));
     }
+    all.iter().try_for_each(|(source, layer)| check_limit(source, layer))?;
     Ok(all)
+}
+
+/// The least that a journal is of use with.
+const LEAST_JOURNAL: u64 = 1 << 20;
+
+fn check_limit(source: &Source, layer: &Layer) -> Result<(), String> {
+    match layer.journal_limit {
+        Some(Size(bytes)) if bytes < LEAST_JOURNAL => {
+            let (source, given, least) =
+                (source.names("journal-limit"), crate::text::bytes(bytes), crate::text::bytes(LEAST_JOURNAL));
+            Err(format!(
+                "{source}: {given} is too small: a journal needs {least} at least; write a unit, for example 64MiB"
+            ))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What holds of several sources, the strongest first.

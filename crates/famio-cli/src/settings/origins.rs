@@ -13,6 +13,17 @@ pub enum Source {
     File(PathBuf),
 }
 
+impl Source {
+    /// A setting as this source calls it.
+    pub fn names(&self, setting: &str) -> String {
+        match self {
+            Source::CommandLine => format!("--{setting}"),
+            Source::Environment => format!("FAMIO_{}", setting.to_uppercase().replace('-', "_")),
+            Source::File(path) => format!("{setting} of {}", path.display()),
+        }
+    }
+}
+
 /// A glob with its name for the user.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Glob {
@@ -60,14 +71,7 @@ impl Origins {
             let found = layers.iter().find_map(|(source, layer)| Some((source, get(layer)?)));
             let (value, source) = match found {
                 None => (default.to_string(), None),
-                Some((source, value)) => {
-                    let source = match source {
-                        Source::CommandLine => format!("--{name}"),
-                        Source::Environment => format!("FAMIO_{}", name.to_uppercase().replace('-', "_")),
-                        Source::File(path) => format!("{name} of {}", path.display()),
-                    };
-                    (value.to_string_lossy().into_owned(), Some(source))
-                }
+                Some((source, value)) => (value.to_string_lossy().into_owned(), Some(source.names(name))),
             };
             Setting { name, value, source }
         };

@@ -7,6 +7,7 @@
 mod check;
 mod examine;
 mod find;
+mod forget;
 mod given;
 mod in_place;
 mod open;
@@ -26,6 +27,7 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
 pub use check::{Checked, Condition, Problem, check, check_journal};
+pub use forget::{Orphan, forget};
 pub(crate) use open::{
     at_open, claim, commits_since_attach, has_ended, in_session, is_in_session, is_ordinary, left_journal, look,
     writable,

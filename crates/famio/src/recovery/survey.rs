@@ -22,14 +22,14 @@ use std::path::{Path, PathBuf};
 /// A journal that was found, or should have been.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The journal; empty for what could not be examined.
+    /// The journal; empty for what could not be examined. Of a [`MISSING`](Self::MISSING) one: where it was looked for.
     pub journal: PathBuf,
     /// Its file; as last seen, where it is not there.
     pub file: PathBuf,
     /// `in place`, `records`, or why the header can't be read, or the file not be examined.
     pub kind: String,
-    /// `creating`, `active`, `clean`, `suspect`, [`UNREADABLE`](Self::UNREADABLE), [`MISSING`](Self::MISSING), or
-    /// [`UNEXAMINED`](Self::UNEXAMINED).
+    /// `creating`, `active`, `clean`, `suspect`, [`ORPHANED`](Self::ORPHANED), [`UNREADABLE`](Self::UNREADABLE),
+    /// [`MISSING`](Self::MISSING), or [`UNEXAMINED`](Self::UNEXAMINED).
     pub state: &'static str,
     /// The last commit, or 0 where none can be read.
     pub epoch: u64,
@@ -44,6 +44,8 @@ pub struct Found {
 impl Found {
     /// The journal's header can't be read.
     pub const UNREADABLE: &str = "unreadable";
+    /// The journal's file is not there, and the journal has something that it may lack.
+    pub const ORPHANED: &str = "orphaned";
     /// The file has a mark, and its journal is not there.
     pub const MISSING: &str = "missing";
     /// The file or folder could not be examined: there may be a journal, or more than one.
@@ -159,15 +161,17 @@ fn look_into(place: &Place, name: &str, file: Option<PathBuf>, control: Option<&
             let size = fstat(&fd).map_or(0, |stat| stat.st_size as u64);
             let owner = control.and_then(Control::owner);
             let is_shared = || control.is_some_and(|control| control.is_claimed() || control.has_unowned_session());
+            let in_use = owner.is_some() || lock::is_in_session(&fd) || is_shared();
+            let is_orphaned = file.is_none() && !in_use && header.state != State::Clean;
             Found {
                 epoch: epoch_of(place, name, &header, &fd, size),
                 file: file.unwrap_or(header.path_hint),
                 kind: header.kind.name().into(),
-                state: header.state.name(),
+                state: if is_orphaned { Found::ORPHANED } else { header.state.name() },
                 journal,
                 size,
                 owner,
-                in_use: owner.is_some() || lock::is_in_session(&fd) || is_shared(),
+                in_use,
             }
         }
         Err(e) => Found::of_file(&file.unwrap_or_default(), journal, Found::UNREADABLE, e.to_string()),
@@ -175,7 +179,7 @@ fn look_into(place: &Place, name: &str, file: Option<PathBuf>, control: Option<&
 }
 
 /// The last commit: by the slots of a journal in place, by the chain of one of records, which is read through for that.
-fn epoch_of(place: &Place, name: &str, header: &Header, fd: &InternalFd, size: u64) -> u64 {
+pub(super) fn epoch_of(place: &Place, name: &str, header: &Header, fd: &InternalFd, size: u64) -> u64 {
     if header.kind == Kind::InPlace {
         let medium = medium(header.domain, false);
         let image = Image::open(fd.as_fd(), size, Key::of(header.journal_id), medium).ok();
