@@ -21,9 +21,7 @@ impl Under<'_> {
         if let Some(pool) = &self.options.pool {
             command.arg("--pool").arg(pool);
         }
-        if let Some(config) = &self.options.config {
-            command.arg("--config").arg(config);
-        }
+        command.args(self.options.config().options());
         let mut word = |option: &str, value: Option<String>| {
             if let Some(value) = value {
                 command.arg(option).arg(value);

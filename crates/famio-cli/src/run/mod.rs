@@ -14,8 +14,8 @@ pub mod search;
 use crate::failure::Failure;
 use crate::settings::{self, AsyncIoName, Layer, LocksName, OnKillRule, Options, Origins, PolicyName, Size};
 use famio::posix::run_record;
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 
 /// Run a program with atomic files
 ///
@@ -88,7 +88,7 @@ and from famio.toml in this folder or one above:
   async-io = \"refuse\"
   require = true
 
-The command line wins over the environment, the environment over famio.toml; globs of all three add up.
+The command line wins over the environment, the environment over famio.toml; globs of all three add up. --no-config leaves famio.toml out; --dry-run and --verbose name the one that was read.
 
 At the end of the run Famio says on stderr which globs selected nothing that was written, which files were written and \
 synced though no glob selects them (if no selected file was synced), and which programs of the run started without Famio:
@@ -160,7 +160,7 @@ pub fn check(protect: &Protect, command: &[OsString]) -> Result<Checked, Failure
     }
     let library = preload::find().map_err(Failure::refused)?;
     let Some(name) = command.first() else { return Ok(Checked { layer, origins, library, path: None }) };
-    let path = search::find(name)?;
+    let path = search::find(name).map_err(|failure| expanded(protect, name, failure))?;
     let main = program::check(&path)?;
     if crate::look::open(&main).is_ok_and(|file| elf::is_go(&file)) {
         eprintln!(
@@ -170,6 +170,22 @@ pub fn check(protect: &Protect, command: &[OsString]) -> Result<Checked, Failure
         );
     }
     Ok(Checked { layer, origins, library, path: Some(path) })
+}
+
+/// Says what has happened if the shell has made files of a glob without quotes: the second of them is taken for the program.
+fn expanded(protect: &Protect, name: &OsStr, failure: Failure) -> Failure {
+    let Some(last) = protect.atomic.last().map(Path::new) else { return failure };
+    let name = Path::new(name);
+    if !last.is_file() || !name.is_file() || last.parent() != name.parent() || last == name {
+        return failure;
+    }
+    let message = format!(
+        "{}; it looks as if the shell had made files of a glob, of which {} went to --atomic and the next was taken for the program: \
+         put the glob in quotes, and -- before the program",
+        failure.message,
+        last.display()
+    );
+    Failure::new(failure.status, message)
 }
 
 /// The settings of all sources, the strongest first.
@@ -186,5 +202,5 @@ fn gather(protect: &Protect) -> Result<Vec<(settings::Source, Layer)>, String> {
     top.on_kill = OnKillRule::all(&protect.on_kill)?;
     top.async_io = protect.async_io;
     top.require = protect.require.then_some(true);
-    settings::layers(top, protect.options.config.as_deref())
+    settings::layers(top, protect.options.config())
 }

@@ -75,8 +75,18 @@ impl Origins {
             };
             Setting { name, value, source }
         };
+        let config = layers.iter().find_map(|(source, _)| match source {
+            Source::File(path) => Some(path.display().to_string()),
+            _ => None,
+        });
+        let config = Setting {
+            name: "config",
+            source: config.is_some().then(|| "read; --no-config leaves it out".into()),
+            value: config.unwrap_or_else(|| "no famio.toml".into()),
+        };
         let size = |layer: &Layer| layer.journal_limit.map(|Size(bytes)| crate::text::bytes(bytes).into());
         let settings = vec![
+            config,
             setting("pool", ".famio/ beside each file", &|layer| layer.pool.clone().map(Into::into)),
             setting("durability", "power", &|layer| layer.durability.map(name_of)),
             setting("domain", "of the file system", &|layer| layer.domain.map(name_of)),
