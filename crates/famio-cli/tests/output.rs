@@ -91,3 +91,18 @@ fn help_fits_a_terminal_and_is_broken_once() {
         }
     }
 }
+
+/// As `cargo install` leaves it.
+#[test]
+fn a_command_without_its_library_says_where_that_is_to_be_had() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    std::fs::create_dir(folder.path().join("bin")).unwrap();
+    let alone = folder.path().join("bin/famio");
+    // No copy: while another test forks, a file that was just written can't be executed.
+    std::fs::hard_link(env!("CARGO_BIN_EXE_famio"), &alone).unwrap();
+    let mut command = Command::new(alone);
+    command.args(["run", "--no-config", "--atomic", "a.db", "--", "true"]).env_remove("FAMIO_PRELOAD");
+    let said = said(&command.output().unwrap());
+    assert!(said.contains("lib/famio/libfamio_preload.so") && said.contains("make install PREFIX="), "{said}");
+    assert!(said.ends_with("status 125"), "{said}");
+}
