@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::settings::Options;
 use crate::text::{named, printable, whole};
 use famio::recovery::{self, Checked, Condition};
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 /// At least one journal is damaged, or contradicts its file.
@@ -24,6 +25,9 @@ pub struct Args {
     /// Files, folders (with everything below) or pools
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
+    /// For programs: an array of objects (docs/json.md)
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     options: Options,
 }
@@ -36,12 +40,76 @@ Examples:
   famio check app.db
   famio check /var/lib/app && famio recover /var/lib/app";
 
+/// One journal as JSON shows it.
+#[derive(Serialize)]
+struct Entry {
+    file: String,
+    /// `null`: it is not there, or none was looked for.
+    journal: Option<String>,
+    condition: &'static str,
+    epoch: u64,
+    owner: Option<u32>,
+    error: Option<String>,
+    problems: Vec<Wrong>,
+    remarks: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Wrong {
+    at: Option<u64>,
+    what: String,
+}
+
+impl Entry {
+    fn new(checked: &Checked, asked: &Path) -> Self {
+        let (condition, epoch, owner, error) = match &checked.condition {
+            Condition::Ordinary => ("ordinary", 0, None, None),
+            Condition::Sound { epoch } => ("sound", *epoch, None, None),
+            Condition::Damaged => ("damaged", 0, None, None),
+            Condition::InUse(owner) => ("in use", 0, *owner, None),
+            Condition::Failed(error) => ("failed", 0, None, Some(error.to_string())),
+        };
+        let problem = |problem: &recovery::Problem| Wrong { at: problem.at, what: problem.what.clone() };
+        Self {
+            file: checked.file.as_deref().unwrap_or(asked).display().to_string(),
+            journal: checked.journal.exists().then(|| checked.journal.display().to_string()),
+            condition,
+            epoch,
+            owner,
+            error,
+            problems: checked.problems.iter().map(problem).collect(),
+            remarks: checked.remarks.clone(),
+        }
+    }
+
+    fn failed(path: &Path, error: String) -> Self {
+        Self {
+            file: path.display().to_string(),
+            journal: None,
+            condition: "failed",
+            epoch: 0,
+            owner: None,
+            error: Some(error),
+            problems: Vec::new(),
+            remarks: Vec::new(),
+        }
+    }
+}
+
 /// Checks every path and says what was found.
 pub fn main(args: Args) -> Result<i32, Failure> {
     let settings = args.options.gather().map_err(|error| Failure::new(2, error))?;
-    let mut statuses = Vec::new();
+    let (mut statuses, mut entries) = (Vec::new(), Vec::new());
     for path in &args.paths {
         match recovery::check(&whole(path), &settings) {
+            Ok(all) if args.json => {
+                statuses.extend(all.iter().map(|checked| status(&checked.condition)));
+                entries.extend(all.iter().map(|checked| Entry::new(checked, path)));
+            }
+            Err(error) if args.json => {
+                statuses.push(UNREAD);
+                entries.push(Entry::failed(path, error.to_string()));
+            }
             Ok(all) if all.is_empty() => println!("{}: no journals", path.display()),
             Ok(all) => {
                 for checked in &all {
@@ -58,6 +126,9 @@ pub fn main(args: Args) -> Result<i32, Failure> {
                 statuses.push(UNREAD);
             }
         }
+    }
+    if args.json {
+        crate::out::json(&entries)?;
     }
     Ok([DAMAGED, UNREAD, IN_USE].into_iter().find(|status| statuses.contains(status)).unwrap_or(0))
 }

@@ -3,6 +3,7 @@
 use crate::failure::{FAILED, Failure};
 use crate::text::{bytes, named, printable};
 use famio::recovery::{self, Orphan};
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -19,6 +20,9 @@ pub struct Args {
     /// Remove them; without it they are only shown
     #[arg(long)]
     yes: bool,
+    /// For programs: an array of objects (docs/json.md)
+    #[arg(long)]
+    json: bool,
 }
 
 const HELP: &str = "\
@@ -37,17 +41,57 @@ const NOT_REMOVED: i32 = 3;
 /// At least one is in use.
 const IN_USE: i32 = 4;
 
+/// One journal as JSON shows it.
+#[derive(Serialize)]
+struct Entry {
+    journal: String,
+    removed: bool,
+    error: Option<String>,
+    /// Where it was last seen.
+    file: Option<String>,
+    kind: Option<&'static str>,
+    epoch: u64,
+    bytes: u64,
+    changed: i64,
+    pending: bool,
+    deleted: bool,
+}
+
+impl Entry {
+    fn new(journal: &Path, looked: &famio::Result<Orphan>, removed: bool) -> Self {
+        let orphan = looked.as_ref().ok();
+        Self {
+            journal: journal.display().to_string(),
+            removed: removed && orphan.is_some(),
+            error: looked.as_ref().err().map(ToString::to_string),
+            file: orphan.map(|orphan| orphan.file.display().to_string()),
+            kind: orphan.map(|orphan| orphan.kind),
+            epoch: orphan.map_or(0, |orphan| orphan.epoch),
+            bytes: orphan.map_or(0, |orphan| orphan.size),
+            changed: orphan.map_or(0, |orphan| orphan.changed),
+            pending: orphan.is_some_and(|orphan| orphan.is_pending),
+            deleted: orphan.is_some_and(|orphan| orphan.is_deleted),
+        }
+    }
+}
+
 /// Shows or removes each journal, and goes on after a failure.
 pub fn main(args: Args) -> Result<i32, Failure> {
-    let mut statuses = Vec::new();
+    let (mut statuses, mut entries) = (Vec::new(), Vec::new());
     for journal in &args.journals {
-        match recovery::forget(journal, args.yes) {
+        let looked = recovery::forget(journal, args.yes);
+        entries.push(Entry::new(journal, &looked, args.yes));
+        match looked {
             Ok(orphan) => {
-                println!("{}", printable(&shown(journal, &orphan, args.yes)));
+                if !args.json {
+                    println!("{}", printable(&shown(journal, &orphan, args.yes)));
+                }
                 statuses.push(if args.yes { 0 } else { NOT_REMOVED });
             }
             Err(error) => {
-                eprintln!("famio: {}", printable(&named(journal, &error)));
+                if !args.json {
+                    eprintln!("famio: {}", printable(&named(journal, &error)));
+                }
                 statuses.push(match error.errno() {
                     libc::EEXIST => NOT_REMOVED,
                     libc::EBUSY => IN_USE,
@@ -55,6 +99,9 @@ pub fn main(args: Args) -> Result<i32, Failure> {
                 });
             }
         }
+    }
+    if args.json {
+        crate::out::json(&entries)?;
     }
     Ok([FAILED, NOT_REMOVED, IN_USE].into_iter().find(|status| statuses.contains(status)).unwrap_or(0))
 }

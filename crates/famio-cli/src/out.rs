@@ -1,7 +1,7 @@
 //! What the command says on stdout and stderr. A full disk or a closed pipe behind stdout is an error of the command, not a panic;
 //! the macros take the place of the standard library's in the whole crate.
 
-use crate::failure::FAILED;
+use crate::failure::{FAILED, Failure};
 use std::fmt::Arguments;
 use std::io::{self, Write};
 use std::sync::Mutex;
@@ -39,6 +39,13 @@ pub fn say(text: Arguments<'_>, line: bool) {
 /// See `eprintln`.
 pub fn complain(text: Arguments<'_>) {
     let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// For programs: docs/json.md says what each command's has.
+pub fn json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new(FAILED, error))?;
+    println!("{text}");
+    Ok(())
 }
 
 /// The end of the command, with the exit status that it would have: another one if stdout has not taken all.

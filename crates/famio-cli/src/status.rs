@@ -16,7 +16,7 @@ pub struct Args {
     /// Files, folders (with everything below) or pools
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// For programs: an array of objects
+    /// For programs: an array of objects (docs/json.md)
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -127,8 +127,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
     }
     let status = [FAILED, CONFLICT, NEEDS_RECOVERY].into_iter().find(|status| statuses.contains(status)).unwrap_or(0);
     if args.json {
-        let text = serde_json::to_string_pretty(&entries).map_err(|error| Failure::new(FAILED, error))?;
-        println!("{text}");
+        crate::out::json(&entries)?;
     } else if entries.is_empty() && status == 0 {
         println!("no journals");
     } else if !entries.is_empty() {

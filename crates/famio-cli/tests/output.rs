@@ -106,3 +106,51 @@ fn a_command_without_its_library_says_where_that_is_to_be_had() {
     assert!(said.contains("lib/famio/libfamio_preload.so") && said.contains("make install PREFIX="), "{said}");
     assert!(said.ends_with("status 125"), "{said}");
 }
+
+/// The fields that docs/json.md names, of each command; and no others.
+#[test]
+fn json_is_as_documented() {
+    let documented = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.db"), "x").unwrap();
+    let journal = "0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a.journal";
+    let commands: [(&str, &[&str]); 8] = [
+        ("check", &["check", "--json", "a.db"]),
+        ("check", &["check", "--json", "nosuch"]),
+        ("recover", &["recover", "--json", "a.db"]),
+        ("recover", &["recover", "--json", "nosuch"]),
+        ("forget", &["forget", "--json", journal]),
+        ("doctor", &["doctor", "--json", "."]),
+        ("doctor", &["doctor", "--json", "--", "true"]),
+        ("run", &["run", "--dry-run", "--json", "--no-config", "--atomic", "a.db"]),
+    ];
+    for (command, args) in commands {
+        let output = famio(folder.path()).args(args).output().unwrap();
+        let text = String::from_utf8(output.stdout.clone()).unwrap();
+        if command == "run" && text.is_empty() && !output.stderr.is_empty() {
+            eprintln!("SKIPPED: {}", String::from_utf8_lossy(&output.stderr)); // the library is not built
+            continue;
+        }
+        assert!(output.stderr.is_empty(), "{args:?}: {}", said(&output));
+        let value: serde_json::Value =
+            serde_json::from_str(&text).unwrap_or_else(|error| panic!("{args:?}: {error}: {text}"));
+        let start = documented.find(&format!("## `famio {command} ")).expect(command);
+        let section = documented[start + 3..].split("\n## ").next().unwrap();
+        let mut left = vec![value];
+        let mut objects = 0;
+        while let Some(value) = left.pop() {
+            match value {
+                serde_json::Value::Array(values) => left.extend(values),
+                serde_json::Value::Object(fields) => {
+                    objects += 1;
+                    for (name, value) in fields {
+                        assert!(section.contains(&format!("`{name}`")), "{command}: {name} is not in docs/json.md");
+                        left.push(value);
+                    }
+                }
+                _ => {}
+            }
+        }
+        assert!(objects > 0, "{args:?}: {text}");
+    }
+}

@@ -31,6 +31,9 @@ pub struct Args {
     /// glob matches no file
     #[arg(long)]
     dry_run: bool,
+    /// With --dry-run: an object for programs (docs/json.md)
+    #[arg(long, requires = "dry_run")]
+    json: bool,
     /// Say on stderr, when the program has ended, which files were selected by which glob, and all settings
     #[arg(long)]
     verbose: bool,
@@ -117,7 +120,7 @@ pub struct Checked {
 pub fn main(args: Args) -> Result<i32, Failure> {
     let checked = check(&args.protect, &args.command)?;
     let Some(path) = checked.path.as_deref().filter(|_| !args.dry_run) else {
-        return dry_run::show(&checked, checked.path.as_deref());
+        return dry_run::show(&checked, checked.path.as_deref(), args.json);
     };
     let require = checked.layer.require == Some(true);
     if require {

@@ -34,7 +34,7 @@ pub struct Glob {
 }
 
 /// A setting that is in force.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Setting {
     pub name: &'static str,
     pub value: String,
