@@ -10,6 +10,7 @@ mod check;
 mod doctor;
 mod failure;
 mod forget;
+mod generate;
 mod look;
 mod pool;
 mod progress;
@@ -57,6 +58,9 @@ enum Command {
     Torture(torture::Args),
     Trace(trace::Args),
     Bench(bench::Args),
+    Completions(generate::Completions),
+    #[command(hide = true)]
+    Man(generate::Pages),
 }
 
 /// The entry point is C's, not Rust's: the Rust runtime would ignore SIGPIPE and reopen closed descriptors before
@@ -84,6 +88,8 @@ fn start() -> i32 {
         Command::Torture(args) => torture::main(args),
         Command::Trace(args) => trace::main(args),
         Command::Bench(args) => bench::main(args),
+        Command::Completions(args) => generate::completions(args),
+        Command::Man(args) => generate::pages(args),
     };
     match result {
         Ok(status) => status,

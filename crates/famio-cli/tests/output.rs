@@ -154,3 +154,63 @@ fn json_is_as_documented() {
         assert!(objects > 0, "{args:?}: {text}");
     }
 }
+
+#[test]
+fn completions_know_every_command() {
+    let folder = tempfile::tempdir().unwrap();
+    for shell in ["bash", "zsh", "fish"] {
+        let output = famio(folder.path()).args(["completions", shell]).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{}", said(&output));
+        let script = String::from_utf8(output.stdout).unwrap();
+        for word in ["run", "recover", "forget", "check", "status", "doctor", "torture", "trace", "bench", "no-config"]
+        {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+        if shell == "bash" {
+            let file = folder.path().join("script");
+            std::fs::write(&file, script).unwrap();
+            assert!(Command::new("bash").arg("-n").arg(&file).status().unwrap().success());
+        }
+    }
+}
+
+/// Examples stay on lines of their own, and groff has nothing to say.
+#[test]
+fn manual_pages_are_made_of_the_help() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = famio(folder.path()).args(["man", "."]).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let pages: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|page| page.unwrap().path()).collect();
+    for name in ["famio", "famio-run", "famio-forget", "famio-status", "famio-bench-io"] {
+        let text = std::fs::read_to_string(folder.path().join(format!("{name}.1"))).unwrap();
+        assert!(text.contains(".SH EXAMPLES\n.nf\n  famio "), "{name}: {text}");
+    }
+    assert!(!folder.path().join("famio-man.1").exists());
+    let own = concat!(env!("CARGO_MANIFEST_DIR"), "/../../man/famio.toml.5").into();
+    for page in pages.into_iter().chain([own]) {
+        let Ok(output) = Command::new("groff").args(["-man", "-Tutf8", "-ww", "-z"]).arg(&page).output() else {
+            eprintln!("SKIPPED: groff is not installed");
+            return;
+        };
+        assert!(output.status.success() && output.stderr.is_empty(), "{}: {}", page.display(), said(&output));
+    }
+}
+
+/// Every key of `famio.toml`, and no other.
+#[test]
+fn the_page_of_the_configuration_has_its_keys() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../man/famio.toml.5")).unwrap();
+    let page = page.replace("\\-", "-");
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("famio.toml"), "nonsense = 1\n").unwrap();
+    let output = famio(folder.path()).args(["status", "."]).output().unwrap();
+    let said = said(&output);
+    let (_, keys) = said.split_once("expected one of ").expect(&said);
+    let keys: Vec<_> = keys.split('`').skip(1).step_by(2).collect();
+    let documented: Vec<_> = page.split(".TP\n.B ").skip(1).map(|text| text.lines().next().unwrap()).collect();
+    let sorted = |mut names: Vec<_>| {
+        names.sort_unstable();
+        names.into_iter().map(String::from).collect::<Vec<String>>()
+    };
+    assert_eq!(sorted(keys), sorted(documented));
+}

@@ -94,7 +94,7 @@ and from famio.toml in this folder or one above:
 The command line wins over the environment, the environment over famio.toml; globs of all three add up. --no-config leaves famio.toml out; --dry-run and --verbose name the one that was read.
 
 At the end of the run Famio says on stderr which globs selected nothing that was written, which files were written and \
-synced though no glob selects them (if no selected file was synced), and which programs of the run started without Famio:
+synced though no glob selects them (if no selected file was synced), and which programs of the run started without Famio: \
 statically linked, set-user-id, or with an environment without LD_PRELOAD. See --dry-run, --verbose, --require.
 
 Exit status: the program's own; 125 if Famio refuses or fails (bad settings, a program that can't be protected); \
