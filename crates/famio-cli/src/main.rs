@@ -14,6 +14,7 @@ mod generate;
 mod look;
 mod pool;
 mod progress;
+mod ps;
 mod recover;
 mod run;
 mod settings;
@@ -54,6 +55,7 @@ enum Command {
     Forget(forget::Args),
     Check(check::Args),
     Status(status::Args),
+    Ps(ps::Args),
     Doctor(doctor::Args),
     Torture(torture::Args),
     Trace(trace::Args),
@@ -84,6 +86,7 @@ fn start() -> i32 {
         Command::Forget(args) => forget::main(args),
         Command::Check(args) => check::main(args),
         Command::Status(args) => status::main(args),
+        Command::Ps(args) => ps::main(args),
         Command::Doctor(args) => doctor::main(args),
         Command::Torture(args) => torture::main(args),
         Command::Trace(args) => trace::main(args),

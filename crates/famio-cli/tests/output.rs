@@ -63,7 +63,7 @@ fn a_reader_that_has_left_ends_the_command_quietly() {
 fn help_fits_a_terminal_and_is_broken_once() {
     const WIDTH: usize = 80;
     let folder = tempfile::tempdir().unwrap();
-    let commands = ["run", "recover", "forget", "check", "status", "doctor", "torture", "trace", "bench"];
+    let commands = ["run", "recover", "forget", "check", "status", "ps", "doctor", "torture", "trace", "bench"];
     // Examples are not broken at all.
     for command in commands.iter().copied() {
         let output = famio(folder.path()).args([command, "--help"]).env("COLUMNS", "100").output().unwrap();
@@ -162,7 +162,8 @@ fn completions_know_every_command() {
         let output = famio(folder.path()).args(["completions", shell]).output().unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{}", said(&output));
         let script = String::from_utf8(output.stdout).unwrap();
-        for word in ["run", "recover", "forget", "check", "status", "doctor", "torture", "trace", "bench", "no-config"]
+        for word in
+            ["run", "recover", "forget", "check", "status", "ps", "doctor", "torture", "trace", "bench", "no-config"]
         {
             assert!(script.contains(word), "{shell}: {word}");
         }

@@ -260,6 +260,35 @@ fn a_path_is_named_once() {
     }
 }
 
+#[test]
+fn processes_that_use_files_are_listed_and_not_disturbed() {
+    for parent in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
+        let place = Place { folder: tempfile::tempdir_in(parent).unwrap() };
+        std::fs::write(place.file(), [b'a'; 2 * BLOCK]).unwrap();
+        let mut child = place.writer();
+        let pid = child.id();
+        let listed = || -> Option<serde_json::Value> {
+            let output = Command::new(env!("CARGO_BIN_EXE_famio")).args(["ps", "--json"]).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            let all: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+            all.into_iter().find(|entry| entry["pid"] == pid)
+        };
+        let entry = listed().expect("it is listed");
+        assert_eq!(entry["file"], place.file().canonicalize().unwrap().to_str().unwrap());
+        assert_eq!((&entry["owner"], &entry["open_writes"]), (&true.into(), &2.into()), "{entry}");
+        assert_eq!(entry["open_bytes"], 2 * BLOCK, "{entry}");
+        assert_eq!(entry["epoch"], if entry["kind"] == "records" { 1 } else { 2 }, "{entry}");
+        let (_, status) = place.famio(&["status", "--json"], &place.file());
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        assert_eq!(status[0]["epoch"], entry["epoch"]);
+        assert_eq!(listed().as_ref(), Some(&entry), "a second look shows the same");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(listed(), None);
+        place.expect(&["recover"], 0, "recovered to epoch");
+    }
+}
+
 /// It was 'not permitted', with the journal's name.
 #[test]
 fn a_file_that_is_immutable_stays_as_it_is() {

@@ -37,20 +37,8 @@ pub struct Orphan {
 /// `EINVAL`: not a journal's path. `ENOENT`. `EEXIST`: its file is there. `EBUSY`: a process has it in use. Or it can't be read, or not be
 /// removed.
 pub fn forget(journal: &Path, remove: bool) -> Result<Orphan> {
-    let not_one = || Error::with(libc::EINVAL, "not a journal: give the path that famio status shows under JOURNAL");
-    let name =
-        journal.file_name().and_then(|name| name.to_str()).filter(|name| is_journal_name(name)).ok_or_else(not_one)?;
-    let folder_path = journal.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let folder_path = std::path::absolute(folder_path).map_err(|_| not_one())?;
-    let open = |path: &Path| {
-        let flags = OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        openat(CWD, path, flags, Mode::empty()).map_err(|e| Error::from(e).context(path.display()))
-    };
-    let parent = match folder_path.file_name().is_some_and(is_beside_name) {
-        true => folder_path.parent().map(open).transpose()?,
-        false => None,
-    };
-    let place = Place::new(Pool::of_folder(open(&folder_path)?, folder_path.clone(), parent));
+    let (place, name) = place_of(journal)?;
+    let name = name.as_str();
     let (header, fd) = place.header(name)?;
     if lock::is_in_session(&fd) || is_claimed(&place, name) {
         return Err(Error::with(libc::EBUSY, "a process has its file in use"));
@@ -91,4 +79,23 @@ fn is_claimed(place: &Place, name: &str) -> bool {
     let looked = looked.ok().filter(|looked| fstat(looked).is_ok_and(|stat| is_regular(&stat)));
     let opened = looked.and_then(|looked| open_looked_at(looked.as_fd(), OFlags::RDWR).ok());
     opened.map(Control::new).is_some_and(|control| control.is_claimed() || control.has_unowned_session())
+}
+
+/// The pool of a journal's path, and its name there.
+pub(super) fn place_of(journal: &Path) -> Result<(Place, String)> {
+    let not_one = || Error::with(libc::EINVAL, "not a journal: give the path that famio status shows under JOURNAL");
+    let name =
+        journal.file_name().and_then(|name| name.to_str()).filter(|name| is_journal_name(name)).ok_or_else(not_one)?;
+    let folder_path = journal.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder_path = std::path::absolute(folder_path).map_err(|_| not_one())?;
+    let open = |path: &Path| {
+        let flags = OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        openat(CWD, path, flags, Mode::empty()).map_err(|e| Error::from(e).context(path.display()))
+    };
+    let parent = match folder_path.file_name().is_some_and(is_beside_name) {
+        true => folder_path.parent().map(open).transpose()?,
+        false => None,
+    };
+    let pool = Pool::of_folder(open(&folder_path)?, folder_path.clone(), parent);
+    Ok((Place::new(pool), name.to_owned()))
 }
