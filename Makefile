@@ -2,6 +2,9 @@
 PREFIX ?= /usr/local
 DESTDIR ?=
 CARGO ?= cargo
+# STRIP=: leaves the debug information in what is installed.
+STRIP ?= strip
+LDCONFIG ?= ldconfig
 FUZZ_SECONDS ?= 60
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 RELEASE := $(TARGET)/release
@@ -12,9 +15,10 @@ LIBDIR := $(DESTDIR)$(PREFIX)/lib
 INCLUDE := $(DESTDIR)$(PREFIX)/include
 MAN := $(DESTDIR)$(PREFIX)/share/man
 VERSION := $(shell sed -n '/^\[workspace.package\]/,/^$$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+COMPLETIONS := $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions/famio zsh/site-functions/_famio fish/vendor_completions.d/famio.fish)
 SHARED := libfamio.so libfamio.so.$(firstword $(subst ., ,$(VERSION))) libfamio.so.$(VERSION)
 
-.PHONY: all build demo programs posix hostile test test-long test-install model model-long mutants fuzz power-cuts sanitize lint bench install uninstall clean help
+.PHONY: all build built demo programs posix hostile test test-long test-install model model-long mutants fuzz power-cuts sanitize lint bench install uninstall clean help
 
 all: build
 
@@ -153,28 +157,48 @@ bench: build need-sqlite3 ## File calls, calls on plain files, SQLite, several p
 test-install: build need-sqlite3 ## Install into a folder of its own, and use the result
 	scripts/test-install
 
-install: build ## Install under PREFIX (/usr/local)
+# Builds nothing: root may have no toolchain, or another one, and would leave files of its own in the target folder.
+install: built ## Install under PREFIX (/usr/local) what `make` has built
 	install -d $(BIN) $(LIB) $(DOC)
 	install -m 755 $(RELEASE)/famio $(BIN)/famio
 	install -m 755 $(RELEASE)/libfamio_preload.so $(RELEASE)/libfamio_trace.so $(LIB)
 	install -m 644 README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT $(wildcard docs/*.md) $(DOC)
-	install -d $(INCLUDE) $(LIBDIR)/pkgconfig $(MAN)/man3 $(MAN)/man7 $(DOC)/examples
+	install -d $(INCLUDE) $(LIBDIR)/pkgconfig $(MAN)/man1 $(MAN)/man3 $(MAN)/man5 $(MAN)/man7 $(DOC)/examples $(dir $(COMPLETIONS))
 	install -m 644 include/famio.h $(INCLUDE)
 	install -m 644 $(RELEASE)/libfamio/libfamio.a $(LIBDIR)
 	install -m 755 $(RELEASE)/libfamio/libfamio.so.$(VERSION) $(LIBDIR)
 	cp -Pf $(addprefix $(RELEASE)/libfamio/,$(wordlist 1,2,$(SHARED))) $(LIBDIR)
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' famio.pc.in >$(LIBDIR)/pkgconfig/famio.pc
 	install -m 644 $(wildcard man/*.3) $(MAN)/man3
+	install -m 644 $(wildcard man/*.5) $(MAN)/man5
 	install -m 644 $(wildcard man/*.7) $(MAN)/man7
+	$(RELEASE)/famio man $(MAN)/man1
+	$(RELEASE)/famio completions bash >$(word 1,$(COMPLETIONS))
+	$(RELEASE)/famio completions zsh >$(word 2,$(COMPLETIONS))
+	$(RELEASE)/famio completions fish >$(word 3,$(COMPLETIONS))
 	install -m 644 $(wildcard examples/*) $(DOC)/examples
+	$(STRIP) --strip-unneeded $(BIN)/famio $(LIB)/libfamio_preload.so $(LIB)/libfamio_trace.so $(LIBDIR)/libfamio.so.$(VERSION)
+	$(STRIP) --strip-debug $(LIBDIR)/libfamio.a
+	@$(REFRESH_LOADER)
+
+built:
+	@for file in $(BUILT); do \
+		[ -e "$$file" ] || { echo "make install: $$file is not there: run 'make' first, as the user who has the Rust toolchain" >&2; exit 1; }; \
+	done
+
+BUILT := $(addprefix $(RELEASE)/,famio libfamio_preload.so libfamio_trace.so libfamio/libfamio.a libfamio/libfamio.so.$(VERSION))
+# The loader's cache, if that covers the folder: without it programs do not find the new library, or find one that is gone.
+REFRESH_LOADER = [ -n "$(DESTDIR)" ] || ! $(LDCONFIG) -NXv 2>/dev/null | grep -q "^$(LIBDIR):" || $(LDCONFIG)
 
 uninstall: ## Remove what install put under PREFIX
 	rm -f $(BIN)/famio $(LIB)/libfamio_preload.so $(LIB)/libfamio_trace.so
 	rm -f $(addprefix $(DOC)/,README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT $(notdir $(wildcard docs/*.md)))
 	rm -f $(INCLUDE)/famio.h $(LIBDIR)/libfamio.a $(addprefix $(LIBDIR)/,$(SHARED)) $(LIBDIR)/pkgconfig/famio.pc
+	rm -f $(MAN)/man1/famio.1 $(MAN)/man1/famio-*.1 $(addprefix $(MAN)/man5/,$(notdir $(wildcard man/*.5))) $(COMPLETIONS)
 	rm -f $(addprefix $(MAN)/man3/,$(notdir $(wildcard man/*.3))) $(addprefix $(MAN)/man7/,$(notdir $(wildcard man/*.7)))
 	rm -f $(addprefix $(DOC)/examples/,$(notdir $(wildcard examples/*)))
 	-rmdir $(LIB) $(DOC)/examples $(DOC) 2>/dev/null
+	@$(REFRESH_LOADER)
 
 clean: ## Remove everything that was built
 	$(CARGO) clean

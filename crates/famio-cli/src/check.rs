@@ -2,8 +2,9 @@
 
 use crate::failure::Failure;
 use crate::settings::Options;
-use crate::text::{printable, whole};
-use famio::recovery::{self, Checked, Condition};
+use crate::text::{named, printable, whole};
+use famio::recovery::{self, Checked, Condition, Owner};
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 /// At least one journal is damaged, or contradicts its file.
@@ -24,28 +25,95 @@ pub struct Args {
     /// Files, folders (with everything below) or pools
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
+    /// For programs: an array of objects (docs/json.md)
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     options: Options,
 }
 
 const HELP: &str = "\
-Exit status: 0 if all journals are sound, or there are none; 1 if one is damaged, contradicts its file, or is gone while its
+Exit status: 0 if all journals are sound, or there are none; 1 if one is damaged, contradicts its file, or is gone while its \
 file is marked; 2 bad usage; 3 if something could not be read; 4 if a file is in use, and its journal was not checked.
 
 Examples:
   famio check app.db
   famio check /var/lib/app && famio recover /var/lib/app";
 
+/// One journal as JSON shows it.
+#[derive(Serialize)]
+struct Entry {
+    file: String,
+    /// `null`: it is not there, or none was looked for.
+    journal: Option<String>,
+    condition: &'static str,
+    epoch: u64,
+    owner: Option<u32>,
+    error: Option<String>,
+    problems: Vec<Wrong>,
+    remarks: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Wrong {
+    at: Option<u64>,
+    what: String,
+}
+
+impl Entry {
+    fn new(checked: &Checked, asked: &Path) -> Self {
+        let (condition, epoch, owner, error) = match &checked.condition {
+            Condition::Ordinary => ("ordinary", 0, None, None),
+            Condition::Sound { epoch } => ("sound", *epoch, None, None),
+            Condition::Damaged => ("damaged", 0, None, None),
+            Condition::InUse(owner) => ("in use", 0, owner.and_then(Owner::pid_here), None),
+            Condition::Failed(error) => ("failed", 0, None, Some(error.to_string())),
+        };
+        let problem = |problem: &recovery::Problem| Wrong { at: problem.at, what: problem.what.clone() };
+        Self {
+            file: checked.file.as_deref().unwrap_or(asked).display().to_string(),
+            journal: checked.journal.exists().then(|| checked.journal.display().to_string()),
+            condition,
+            epoch,
+            owner,
+            error,
+            problems: checked.problems.iter().map(problem).collect(),
+            remarks: checked.remarks.clone(),
+        }
+    }
+
+    fn failed(path: &Path, error: String) -> Self {
+        Self {
+            file: path.display().to_string(),
+            journal: None,
+            condition: "failed",
+            epoch: 0,
+            owner: None,
+            error: Some(error),
+            problems: Vec::new(),
+            remarks: Vec::new(),
+        }
+    }
+}
+
 /// Checks every path and says what was found.
 pub fn main(args: Args) -> Result<i32, Failure> {
     let settings = args.options.gather().map_err(|error| Failure::new(2, error))?;
-    let mut statuses = Vec::new();
+    let (mut statuses, mut entries) = (Vec::new(), Vec::new());
     for path in &args.paths {
         match recovery::check(&whole(path), &settings) {
+            Ok(all) if args.json => {
+                statuses.extend(all.iter().map(|checked| status(&checked.condition)));
+                entries.extend(all.iter().map(|checked| Entry::new(checked, path)));
+            }
+            Err(error) if args.json => {
+                statuses.push(UNREAD);
+                entries.push(Entry::failed(path, error.to_string()));
+            }
             Ok(all) if all.is_empty() => println!("{}: no journals", path.display()),
             Ok(all) => {
                 for checked in &all {
-                    let (status, lines) = (status(&checked.condition), lines(checked, path));
+                    let (status, lines) = (status(&checked.condition), lines(checked, path, checked.journal.exists()));
                     match status {
                         0 => println!("{}", printable(&lines)),
                         _ => eprintln!("famio: {}", printable(&lines)),
@@ -54,10 +122,13 @@ pub fn main(args: Args) -> Result<i32, Failure> {
                 }
             }
             Err(error) => {
-                eprintln!("famio: {}: {error}", path.display());
+                eprintln!("famio: {}", named(path, &error));
                 statuses.push(UNREAD);
             }
         }
+    }
+    if args.json {
+        crate::out::json(&entries)?;
     }
     Ok([DAMAGED, UNREAD, IN_USE].into_iter().find(|status| statuses.contains(status)).unwrap_or(0))
 }
@@ -72,13 +143,15 @@ fn status(condition: &Condition) -> i32 {
 }
 
 /// One line for the journal, and one for each thing that is wrong or worth to know.
-fn lines(checked: &Checked, asked: &Path) -> String {
+fn lines(checked: &Checked, asked: &Path, is_there: bool) -> String {
     let file = checked.file.as_deref().unwrap_or(asked).display();
     let journal = checked.journal.display();
     let mut text = match &checked.condition {
         Condition::Ordinary => format!("{file}: no journal"),
         Condition::Sound { epoch: 0 } => format!("{file}: sound, nothing is pending (journal {journal})"),
         Condition::Sound { epoch } => format!("{file}: sound, at epoch {epoch} (journal {journal})"),
+        // Its path is only where it was looked for.
+        Condition::Damaged if !is_there => format!("{file}: damaged"),
         Condition::Damaged => format!("{file}: damaged (journal {journal})"),
         Condition::Failed(error) => format!("{file}: could not be checked: {error}"),
         Condition::InUse(Some(owner)) => format!("{file}: in use by {owner}, not checked"),
@@ -109,6 +182,6 @@ mod tests {
             remarks: vec!["it is suspect".into()],
         };
         let text = "/d/app.db: damaged (journal /d/.famio/1)\n  at byte 4096: slot 0: damaged\n  no mark\n  note: it is suspect";
-        assert_eq!(lines(&checked, Path::new("/d")), text);
+        assert_eq!(lines(&checked, Path::new("/d"), true), text);
     }
 }

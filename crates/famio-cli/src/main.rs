@@ -2,13 +2,19 @@
 
 #![cfg_attr(not(test), no_main)]
 
+#[macro_use]
+mod out;
+
 mod bench;
 mod check;
 mod doctor;
 mod failure;
+mod forget;
+mod generate;
 mod look;
 mod pool;
 mod progress;
+mod ps;
 mod recover;
 mod run;
 mod settings;
@@ -46,12 +52,17 @@ Examples:
 enum Command {
     Run(run::Args),
     Recover(recover::Args),
+    Forget(forget::Args),
     Check(check::Args),
     Status(status::Args),
+    Ps(ps::Args),
     Doctor(doctor::Args),
     Torture(torture::Args),
     Trace(trace::Args),
     Bench(bench::Args),
+    Completions(generate::Completions),
+    #[command(hide = true)]
+    Man(generate::Pages),
 }
 
 /// The entry point is C's, not Rust's: the Rust runtime would ignore SIGPIPE and reopen closed descriptors before
@@ -60,7 +71,7 @@ enum Command {
 #[cfg_attr(test, allow(dead_code))]
 extern "C" fn main(_argc: libc::c_int, _argv: *const *const libc::c_char) -> libc::c_int {
     // No panic crosses into C.
-    std::panic::catch_unwind(start).unwrap_or(101)
+    std::panic::catch_unwind(|| out::end(start())).unwrap_or(101)
 }
 
 /// Parses, dispatches, and turns a failure into its message and exit status.
@@ -72,12 +83,16 @@ fn start() -> i32 {
     let result = match command {
         Command::Run(args) => run::main(args),
         Command::Recover(args) => recover::main(args),
+        Command::Forget(args) => forget::main(args),
         Command::Check(args) => check::main(args),
         Command::Status(args) => status::main(args),
+        Command::Ps(args) => ps::main(args),
         Command::Doctor(args) => doctor::main(args),
         Command::Torture(args) => torture::main(args),
         Command::Trace(args) => trace::main(args),
         Command::Bench(args) => bench::main(args),
+        Command::Completions(args) => generate::completions(args),
+        Command::Man(args) => generate::pages(args),
     };
     match result {
         Ok(status) => status,
@@ -93,9 +108,10 @@ fn parse() -> Result<Command, i32> {
     let parsed = Cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     parsed.map(|cli| cli.command).map_err(|error| {
         let is_run = std::env::args_os().nth(1).is_some_and(|word| word == "run" || word == "trace");
-        // A closed stdout must not turn help into a panic.
-        let _ = error.print();
+        // A closed or full stdout must not turn help into a panic.
+        let printed = error.print();
         match error.exit_code() {
+            0 if printed.is_err() => failure::FAILED,
             0 => 0,
             _ if is_run => failure::REFUSED,
             status => status,

@@ -3,9 +3,10 @@
 use crate::failure::{FAILED, Failure};
 use crate::progress::Bar;
 use crate::settings::Options;
-use crate::text::{bytes, printable, whole};
+use crate::text::{bytes, named, printable, whole};
 use clap::ValueEnum;
-use famio::recovery::{self, Outcome, Report, Use};
+use famio::recovery::{self, Outcome, Owner, Report, Use};
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 /// At least one journal needs a decision.
@@ -33,6 +34,9 @@ pub struct Args {
     /// Threads for one journal [default: by its size]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+    /// For programs: an array of objects (docs/json.md)
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     options: Options,
 }
@@ -47,18 +51,58 @@ enum Winner {
 }
 
 const HELP: &str = "\
-A conflict: the file was changed by another program after the crash, or its journal is from another boot although it
+A conflict: the file was changed by another program after the crash, or its journal is from another boot although it \
 promised no more than to survive the process. Nothing is touched then until --use says what counts.
 
 A file with a mark (user.famio) whose journal is gone is a conflict, too: --use=file takes the mark off.
 
-Exit status: 0 if all is recovered or nothing was to do; 1 if something failed, or could not be examined (a folder or file
+Exit status: 0 if all is recovered or nothing was to do; 1 if something failed, or could not be examined (a folder or file \
 without permission, say; the rest is recovered all the same); 2 bad usage; 3 if there is a conflict; 4 if a file is in use.
 
 Examples:
   famio recover app.db
   famio recover --dry-run /var/lib/app
-  famio recover --use=file app.db        # keep app.db as it is now, drop what the journal has";
+  famio recover --use=file app.db   # as it is now, without the journal";
+
+/// What happened to one journal, as JSON shows it.
+#[derive(Serialize)]
+struct Entry {
+    file: String,
+    journal: Option<String>,
+    outcome: &'static str,
+    dry_run: bool,
+    epoch: u64,
+    bytes: u64,
+    owner: Option<u32>,
+    why: Option<String>,
+}
+
+impl Entry {
+    fn new(report: &Report, asked: &Path, dry_run: bool) -> Self {
+        let (outcome, owner, why) = match &report.outcome {
+            Outcome::NothingToDo => ("nothing to do", None, None),
+            Outcome::Clean => ("clean", None, None),
+            Outcome::Recovered => ("recovered", None, None),
+            Outcome::Kept => ("kept", None, None),
+            Outcome::Discarded => ("discarded", None, None),
+            Outcome::Conflict(why) => ("conflict", None, Some(why.clone())),
+            Outcome::Failed(error) => ("failed", None, Some(error.to_string())),
+            Outcome::Unexamined(error) => ("unexamined", None, Some(error.to_string())),
+            Outcome::InUse(owner) => ("in use", owner.and_then(Owner::pid_here), None),
+        };
+        let journal = Some(&report.journal).filter(|journal| !journal.as_os_str().is_empty());
+        Self {
+            file: report.file.as_deref().unwrap_or(asked).display().to_string(),
+            journal: journal.map(|journal| journal.display().to_string()),
+            outcome,
+            dry_run,
+            epoch: report.epoch,
+            bytes: report.bytes,
+            owner,
+            why,
+        }
+    }
+}
 
 /// Recovers every path, says what was done, and goes on after a failure.
 pub fn main(args: Args) -> Result<i32, Failure> {
@@ -72,9 +116,19 @@ pub fn main(args: Args) -> Result<i32, Failure> {
         },
         threads: args.threads.map_or(0, usize::from),
     };
-    let mut statuses = Vec::new();
+    let (mut statuses, mut entries) = (Vec::new(), Vec::new());
     for path in &args.paths {
         match recovery::recover_path(&whole(path), &settings, &options, &Bar::new()) {
+            Ok(reports) if args.json => {
+                statuses.extend(reports.iter().map(|report| status(&report.outcome)));
+                entries.extend(reports.iter().map(|report| Entry::new(report, path, args.dry_run)));
+            }
+            Err(error) if args.json => {
+                statuses.push(FAILED);
+                let report =
+                    Report { journal: PathBuf::new(), file: None, outcome: Outcome::Failed(error), epoch: 0, bytes: 0 };
+                entries.push(Entry::new(&report, path, args.dry_run));
+            }
             Ok(reports) if reports.is_empty() => println!("{}: nothing to recover", path.display()),
             Ok(reports) => {
                 for report in &reports {
@@ -87,10 +141,13 @@ pub fn main(args: Args) -> Result<i32, Failure> {
                 }
             }
             Err(error) => {
-                eprintln!("famio: {}: {error}", path.display());
+                eprintln!("famio: {}", named(path, &error));
                 statuses.push(FAILED);
             }
         }
+    }
+    if args.json {
+        crate::out::json(&entries)?;
     }
     Ok(worst(&statuses))
 }

@@ -2,8 +2,8 @@
 
 use crate::failure::{FAILED, Failure};
 use crate::settings::Options;
-use crate::text::{bytes, printable, table, whole};
-use famio::recovery::{self, Found};
+use crate::text::{bytes, named, printable, quoted, table, whole};
+use famio::recovery::{self, Found, Owner};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ pub struct Args {
     /// Files, folders (with everything below) or pools
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// For programs: an array of objects
+    /// For programs: an array of objects (docs/json.md)
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -24,8 +24,16 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-Exit status: 0; 1 if a path, or something below it, can't be looked at or read; 2 bad usage; 3 if a file is marked as having a
-journal, which is not there (state 'missing').
+Looking changes nothing and ends no lease: data files are not opened.
+
+States: active (in use), needs recovery (no process has the file: a crash), clean (a leftover), missing (the file is marked \
+as having a journal, which is not there), orphaned (a journal whose file is not there), unreadable. EPOCH counts the commits up to the last SYNC.
+
+Exit status, for monitors: 0 if there is nothing to do; 1 if a path, or something below it, can't be looked at or read; 2 bad \
+usage; 3 if a journal is missing or orphaned; 5 if a file needs recovery. If more than one holds, 1 before 3 before 5.
+
+With --json each object has: file, journal (empty: missing), kind (in place, records, none), state (as above), journal_state (the journal's own \
+word: creating, active, clean, suspect), epoch, bytes (of the journal), owner (a process, or null), alive (in use by a process).
 
 Examples:
   famio status .
@@ -34,8 +42,10 @@ Examples:
 /// At least one file's journal is missing.
 const CONFLICT: i32 = 3;
 
-/// States that a living owner ends, so that without one it died.
-const PENDING: [&str; 3] = ["creating", "active", "suspect"];
+/// At least one file needs recovery. Not 4: that is a file in use, for `famio recover`.
+const NEEDS_RECOVERY: i32 = 5;
+/// The state of what no process has, and what was not closed.
+const PENDING: &str = "needs recovery";
 
 /// One journal as JSON shows it.
 #[derive(Serialize)]
@@ -44,24 +54,31 @@ struct Entry {
     journal: String,
     kind: String,
     state: String,
+    journal_state: String,
     epoch: u64,
     bytes: u64,
     /// Its process id. Not of a process in another PID namespace: the number would be another one's here.
     owner: Option<u32>,
+    #[serde(skip)]
+    is_contained: bool,
     alive: bool,
 }
 
 impl From<Found> for Entry {
     fn from(found: Found) -> Self {
+        let needs_recovery = found.needs_recovery();
         Self {
             file: found.file.display().to_string(),
-            journal: found.journal.display().to_string(),
+            // Of a missing one it is only where it was looked for.
+            journal: if found.state == Found::MISSING { "".into() } else { found.journal.display().to_string() },
             kind: if found.state == Found::MISSING { "none".into() } else { found.kind },
-            state: found.state.to_string(),
+            state: if needs_recovery { PENDING } else { found.state }.to_string(),
+            journal_state: found.state.to_string(),
             epoch: found.epoch,
             bytes: found.size,
-            owner: found.owner.filter(|owner| !owner.is_contained).map(|owner| owner.pid),
-            alive: found.owner.is_some(),
+            owner: found.owner.and_then(Owner::pid_here),
+            is_contained: found.owner.is_some_and(|owner| owner.is_contained),
+            alive: found.in_use,
         }
     }
 }
@@ -70,7 +87,7 @@ impl From<Found> for Entry {
 pub fn main(args: Args) -> Result<i32, Failure> {
     let settings = args.options.gather().map_err(|error| Failure::new(2, error))?;
     let mut entries = Vec::new();
-    let mut status = 0;
+    let mut statuses = Vec::new();
     for path in &args.paths {
         match recovery::survey(&whole(path), &settings) {
             Ok(found) => {
@@ -79,32 +96,42 @@ pub fn main(args: Args) -> Result<i32, Failure> {
                     match found.state {
                         Found::UNEXAMINED => {
                             eprintln!("famio: {}", printable(&format!("{file}: could not be examined: {why}")));
-                            status = FAILED;
+                            statuses.push(FAILED);
                             continue;
                         }
                         Found::MISSING => {
-                            let line = format!("{file}: conflict: {why} (journal {journal}); see famio recover");
+                            let line = format!("{file}: conflict: {why} (looked for {journal}); see famio recover");
                             eprintln!("famio: {}", printable(&line));
-                            status = if status == FAILED { FAILED } else { CONFLICT };
+                            statuses.push(CONFLICT);
                         }
                         Found::UNREADABLE => {
                             eprintln!("famio: {}", printable(&format!("{journal}: could not be read: {why}")));
-                            status = FAILED;
+                            statuses.push(FAILED);
                         }
+                        Found::ORPHANED => {
+                            let line = format!(
+                                "{file}: not there: it was moved or deleted; bring it back, or recover it by its own path; if it is \
+                                 gone for good: famio forget {}",
+                                quoted(&journal.to_string())
+                            );
+                            eprintln!("famio: {}", printable(&line));
+                            statuses.push(CONFLICT);
+                        }
+                        _ if found.needs_recovery() => statuses.push(NEEDS_RECOVERY),
                         _ => {}
                     }
                     entries.push(Entry::from(found));
                 }
             }
             Err(error) => {
-                eprintln!("famio: {}: {error}", path.display());
-                status = FAILED;
+                eprintln!("famio: {}", named(path, &error));
+                statuses.push(FAILED);
             }
         }
     }
+    let status = [FAILED, CONFLICT, NEEDS_RECOVERY].into_iter().find(|status| statuses.contains(status)).unwrap_or(0);
     if args.json {
-        let text = serde_json::to_string_pretty(&entries).map_err(|error| Failure::new(FAILED, error))?;
-        println!("{text}");
+        crate::out::json(&entries)?;
     } else if entries.is_empty() && status == 0 {
         println!("no journals");
     } else if !entries.is_empty() {
@@ -118,8 +145,9 @@ fn rows(entries: &[Entry]) -> Vec<Vec<String>> {
     for entry in entries {
         let owner = match entry.owner {
             Some(pid) => pid.to_string(),
-            None if entry.alive => "in a container".into(),
-            None if PENDING.contains(&entry.state.as_str()) => "dead".into(),
+            None if entry.is_contained => "in a container".into(),
+            None if entry.alive => "unowned".into(),
+            None if entry.state == PENDING => "dead".into(),
             None => "none".into(),
         };
         rows.push(vec![
@@ -129,7 +157,7 @@ fn rows(entries: &[Entry]) -> Vec<Vec<String>> {
             entry.epoch.to_string(),
             bytes(entry.bytes),
             owner,
-            printable(&entry.journal).into(),
+            if entry.journal.is_empty() { "none".into() } else { printable(&entry.journal).into() },
         ]);
     }
     rows
@@ -145,16 +173,20 @@ mod tests {
             file: "/a".into(),
             journal: "/.famio/1".into(),
             kind: "records".into(),
-            state: "active".into(),
+            state: PENDING.into(),
+            journal_state: "active".into(),
             epoch: 3,
             bytes: 4096,
             owner: None,
+            is_contained: false,
             alive: false,
         };
         assert_eq!(rows(std::slice::from_ref(&entry))[1][5], "dead");
+        entry.alive = true;
+        assert_eq!(rows(std::slice::from_ref(&entry))[1][5], "unowned");
         entry.owner = Some(7);
         assert_eq!(rows(std::slice::from_ref(&entry))[1][4..6], ["4.0 KiB", "7"]);
-        (entry.owner, entry.alive) = (None, true);
+        (entry.owner, entry.is_contained) = (None, true);
         assert_eq!(rows(std::slice::from_ref(&entry))[1][5], "in a container");
     }
 }

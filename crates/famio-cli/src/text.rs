@@ -36,6 +36,22 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     text.chars().map(|c| if is_command(c) { c.escape_default().to_string() } else { c.into() }).collect()
 }
 
+/// An error with the path that it is about, which it may name by itself.
+pub fn named(path: &Path, error: &impl std::fmt::Display) -> String {
+    let (name, error) = (path.display().to_string(), error.to_string());
+    if error.starts_with(&format!("{name}: ")) || error.starts_with(&format!("{}: ", whole(path).display())) {
+        error
+    } else {
+        format!("{name}: {error}")
+    }
+}
+
+/// So many of something: `1 file`, `2 files`.
+pub fn count(number: impl Into<u64>, what: &str) -> String {
+    let number = number.into();
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
 /// A path from the root on, so that what is printed can be used elsewhere; as it is if it leads nowhere.
 pub fn whole(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
@@ -61,6 +77,21 @@ pub fn table(rows: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_said_once() {
+        let path = Path::new("nosuch");
+        assert_eq!(named(path, &"nosuch: no such file"), "nosuch: no such file");
+        assert_eq!(named(path, &"no such file"), "nosuch: no such file");
+    }
+
+    #[test]
+    fn one_is_no_plural() {
+        assert_eq!(
+            (count(1u64, "file"), count(2u64, "file"), count(0u64, "file")),
+            ("1 file".into(), "2 files".into(), "0 files".into())
+        );
+    }
 
     #[test]
     fn words_are_quoted() {

@@ -96,10 +96,10 @@ impl Place {
 #[test]
 fn a_crash_is_seen_and_recovered() {
     let place = Place::crashed();
-    place.expect(&["status"], 0, "dead");
-    place.expect(&["status", "--json"], 0, "\"alive\": false");
+    place.expect(&["status"], 5, "dead");
+    place.expect(&["status", "--json"], 5, "\"alive\": false");
     place.expect(&["recover", "--dry-run"], 0, "would be recovered to epoch");
-    place.expect(&["status"], 0, "active");
+    place.expect(&["status"], 5, "needs recovery");
     place.expect(&["recover"], 0, "recovered to epoch");
     place.is_committed();
     place.expect(&["recover"], 0, "nothing to recover");
@@ -121,7 +121,7 @@ fn a_change_by_somebody_else_needs_a_decision() {
         // Back to the size that the crash left, and more.
         File::options().write(true).open(place.file()).unwrap().set_len(2 * BLOCK as u64 + 5).unwrap();
         place.expect(&["recover"], 3, "--use");
-        place.expect(&["status"], 0, "active");
+        place.expect(&["status"], 5, "needs recovery");
         place.expect(&["recover", winner], 0, "app.db");
         assert_eq!(std::fs::metadata(place.file()).unwrap().len(), size as u64, "{winner}");
         place.expect(&["status"], 0, "no journals");
@@ -139,6 +139,154 @@ fn a_file_in_use_is_left_alone() {
     child.wait().unwrap();
     place.expect(&["recover"], 0, "recovered to epoch");
     place.is_committed();
+}
+
+/// The epoch of a journal of records was 0, and its crash 'active'.
+#[test]
+fn a_journal_of_records_tells_its_epoch() {
+    let place = Place { folder: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap() };
+    std::fs::write(place.file(), [b'a'; 2 * BLOCK]).unwrap();
+    let entry = |place: &Place, status: i32| -> serde_json::Value {
+        let (code, text) = place.famio(&["status", "--json"], &place.file());
+        assert_eq!(code, status, "{text}");
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()[0].clone()
+    };
+    let mut child = place.writer();
+    let used = entry(&place, 0);
+    if used["kind"] != "records" {
+        eprintln!("SKIPPED: {} has no journals of records", place.folder.path().display());
+    } else {
+        assert_eq!((&used["epoch"], &used["state"], &used["alive"]), (&1.into(), &"active".into(), &true.into()));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let left = entry(&place, 5);
+    assert_eq!((&left["state"], &left["journal_state"]), (&"needs recovery".into(), &"active".into()));
+    if used["kind"] == "records" {
+        assert_eq!(left["epoch"], 1);
+    }
+    place.expect(&["recover"], 0, "recovered to epoch");
+}
+
+/// A data file under a lease is not opened: that would end the lease, or fail.
+#[test]
+fn a_look_ends_no_lease() {
+    let place = Place::crashed();
+    let held = File::options().read(true).write(true).open(place.file()).unwrap();
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&held);
+    // SAFETY: an open descriptor; a broken lease is not to end this process.
+    unsafe {
+        libc::signal(libc::SIGIO, libc::SIG_IGN);
+        assert_eq!(libc::fcntl(fd, libc::F_SETLEASE, libc::F_WRLCK), 0);
+    }
+    for _ in 0..4 {
+        place.expect(&["status"], 5, "needs recovery");
+        let (code, text) = place.famio(&["status", "--json"], place.folder.path());
+        assert_eq!(code, 5, "{text}");
+    }
+    // SAFETY: an open descriptor.
+    assert_eq!(unsafe { libc::fcntl(fd, libc::F_GETLEASE) }, libc::F_WRLCK);
+}
+
+fn journals(place: &Place) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(place.folder.path().join(".famio"));
+    let all = entries.into_iter().flatten().map(|entry| entry.unwrap().path());
+    all.filter(|path| path.extension().is_some_and(|end| end == "journal")).collect()
+}
+
+/// It could be got rid of by `rm` alone.
+#[test]
+fn an_orphaned_journal_is_shown_and_removed_when_that_is_asked_for() {
+    let place = Place::crashed();
+    std::fs::remove_file(place.file()).unwrap();
+    let journal = journals(&place).remove(0);
+    let (code, text) = place.famio(&["status"], place.folder.path());
+    assert!(code == 3 && text.contains("orphaned") && text.contains("famio forget /"), "{code}: {text}");
+    let (code, text) = place.famio(&["forget"], &journal);
+    assert!(code == 3 && text.contains("app.db, which was ") && text.contains("--yes"), "{code}: {text}");
+    assert!(journal.exists());
+    let (code, text) = place.famio(&["forget", "--yes"], &journal);
+    assert!(code == 0 && text.ends_with("removed\n"), "{code}: {text}");
+    assert!(!place.folder.path().join(".famio").exists());
+    let (code, text) = place.famio(&["forget"], &journal);
+    assert!(code == 1 && text.matches(journal.to_str().unwrap()).count() == 1, "{code}: {text}");
+}
+
+#[test]
+fn a_journal_that_a_file_may_need_is_not_forgotten() {
+    let place = Place::new();
+    let mut child = place.writer();
+    let journal = journals(&place).remove(0);
+    let refused = |status: i32, word: &str| {
+        let (code, text) = place.famio(&["forget", "--yes"], &journal);
+        assert!(code == status && text.contains(word), "{code}: {text}");
+        assert!(journal.exists());
+    };
+    refused(4, "in use");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    refused(3, "famio recover");
+    // Moved to another folder: only root can be told where to.
+    let moved = place.folder.path().join("elsewhere");
+    std::fs::create_dir(&moved).unwrap();
+    std::fs::rename(place.file(), moved.join("app.db")).unwrap();
+    // SAFETY: a question.
+    if unsafe { libc::geteuid() } == 0 {
+        refused(3, "elsewhere/app.db");
+    }
+    std::fs::rename(moved.join("app.db"), place.file()).unwrap();
+    place.expect(&["forget", "--yes"], 1, "not a journal");
+    place.expect(&["recover"], 0, "recovered to epoch");
+}
+
+/// A journal's path was named that never was one.
+#[test]
+fn a_missing_journal_is_looked_for_and_not_named() {
+    let place = Place::crashed();
+    let moved = Place { folder: tempfile::tempdir_in("/dev/shm").unwrap() };
+    std::fs::rename(place.file(), moved.file()).unwrap();
+    for command in ["status", "check", "recover"] {
+        let (code, text) = moved.famio(&[command], &moved.file());
+        assert!(code != 0 && text.contains("looked for") && !text.contains("journal /"), "{command}: {text}");
+    }
+}
+
+#[test]
+fn a_path_is_named_once() {
+    let place = Place::new();
+    for command in ["status", "check", "recover", "forget", "doctor"] {
+        let (code, text) = place.famio(&[command], Path::new("nosuch"));
+        assert!(code != 0 && !text.contains("nosuch: nosuch"), "{command}: {text}");
+    }
+}
+
+#[test]
+fn processes_that_use_files_are_listed_and_not_disturbed() {
+    for parent in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
+        let place = Place { folder: tempfile::tempdir_in(parent).unwrap() };
+        std::fs::write(place.file(), [b'a'; 2 * BLOCK]).unwrap();
+        let mut child = place.writer();
+        let pid = child.id();
+        let listed = || -> Option<serde_json::Value> {
+            let output = Command::new(env!("CARGO_BIN_EXE_famio")).args(["ps", "--json"]).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            let all: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+            all.into_iter().find(|entry| entry["pid"] == pid)
+        };
+        let entry = listed().expect("it is listed");
+        assert_eq!(entry["file"], place.file().canonicalize().unwrap().to_str().unwrap());
+        assert_eq!((&entry["owner"], &entry["open_writes"]), (&true.into(), &2.into()), "{entry}");
+        assert_eq!(entry["open_bytes"], 2 * BLOCK, "{entry}");
+        assert_eq!(entry["epoch"], if entry["kind"] == "records" { 1 } else { 2 }, "{entry}");
+        let (_, status) = place.famio(&["status", "--json"], &place.file());
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        assert_eq!(status[0]["epoch"], entry["epoch"]);
+        assert_eq!(listed().as_ref(), Some(&entry), "a second look shows the same");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(listed(), None);
+        place.expect(&["recover"], 0, "recovered to epoch");
+    }
 }
 
 /// It was 'not permitted', with the journal's name.

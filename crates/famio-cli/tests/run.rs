@@ -166,6 +166,7 @@ fn bad_settings_are_refused() {
     refused(&place.run(&["--atomic", "a[", "true"]), 125, "glob");
     refused(&place.run(&["--atomic", "a", "--policy", "never", "true"]), 125, "never");
     refused(&place.run(&["--atomic", "a", "--journal-limit", "lots", "true"]), 125, "lots");
+    refused(&place.run(&["--atomic", "a", "--journal-limit", "12", "true"]), 125, "--journal-limit: 12 B is too small");
     refused(&place.run(&["--atomic", "a", "--pool", "none", "true"]), 125, "none");
     refused(&place.run(&["--atomic", "a", "--shm", "none", "true"]), 125, "made first");
     refused(&place.run(&["--atomic", "a", "--shm", "/proc", "true"]), 125, "not on tmpfs");

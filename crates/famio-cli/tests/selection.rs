@@ -310,6 +310,54 @@ fn a_dry_run_shows_what_is_meant() {
 }
 
 #[test]
+fn a_configuration_is_named_and_can_be_left_out() {
+    let Some(place) = Place::new() else { return };
+    std::fs::write(place.path("a.db"), "").unwrap();
+    std::fs::write(place.path("famio.toml"), "atomic = ['data']\npolicy = 'redo'\n").unwrap();
+    let out = |args: &[&str]| {
+        let output = place.famio().args(args).output().unwrap();
+        String::from_utf8([output.stdout, output.stderr].concat())
+            .unwrap()
+            .replace(&place.path("").to_string_lossy().into_owned(), "$/")
+    };
+    let dry = ["run", "--dry-run", "--atomic", "a.db"];
+    let with = out(&dry);
+    assert!(
+        with.contains("  config: $/famio.toml (read; --no-config leaves it out)\n") && with.contains("data"),
+        "{with}"
+    );
+    let without = out(&[&dry[..], &["--no-config"]].concat());
+    assert!(without.contains("  config: no famio.toml (default)\n"), "{without}");
+    assert!(!without.contains("data") && without.contains("policy: auto (default)"), "{without}");
+    let verbose = out(&["run", "--verbose", "--atomic", "a.db", "--", "./w", "a.db"]);
+    assert!(verbose.contains("setting: config: $/famio.toml"), "{verbose}");
+    assert!(out(&["doctor"]).contains("config: $/famio.toml"));
+    assert!(!out(&["doctor", "--no-config"]).contains("famio.toml"));
+    let both = out(&["run", "--no-config", "--config", "famio.toml", "--atomic", "a.db", "./w"]);
+    assert!(both.contains("cannot be used with"), "{both}");
+}
+
+/// `--atomic data/*.db prog` without quotes runs `data/b.db`.
+#[test]
+fn a_glob_without_quotes_is_recognised() {
+    let Some(place) = Place::new() else { return };
+    for file in ["a.db", "b.db", "data/a.db", "data/b.db", "data/c.db"] {
+        std::fs::write(place.path(file), "").unwrap();
+    }
+    for (first, others, status) in
+        [("data/a.db", &["data/b.db", "data/c.db"][..], 126), ("a.db", &["b.db"], 127), ("./a.db", &["./b.db"], 126)]
+    {
+        for end in [&["./w", "x"][..], &["--", "./w", "x"]] {
+            let (code, said) = place.run(&[&["--atomic", first][..], others, end].concat());
+            assert!(code == status && said.contains("put the glob in quotes"), "{first}: {code} {said}");
+            assert!(said.contains(others[0]) && said.contains(&format!("{first} went to --atomic")), "{said}");
+        }
+    }
+    let (code, said) = place.run(&["--atomic", "data/a.db", "--", "b.db"]);
+    assert!(code == 127 && !said.contains("quotes"), "{code} {said}");
+}
+
+#[test]
 fn doctor_says_what_selects_a_file() {
     let Some(place) = Place::new() else { return };
     let doctor = |globs: &str, path: &str| {

@@ -81,7 +81,7 @@ fn a_marked_file_whose_journal_is_in_a_pool() {
     for pool in ["a-pool", "z-pool"] {
         let crashed = Crashed::in_pool(pool);
         let (status, out, err) = famio(&["status"], &crashed.folder());
-        assert!(status == 0 && out.matches("app.db").count() == 1 && out.contains("active"), "{out}{err}");
+        assert!(status == 5 && out.matches("app.db").count() == 1 && out.contains("needs recovery"), "{out}{err}");
         let (status, out, err) = famio(&["recover", "--dry-run"], &crashed.folder());
         assert!(status == 0 && out.matches("would be recovered").count() == 1, "{pool}: {out}{err}");
         let (status, out, err) = famio(&["recover"], &crashed.folder().join("data"));

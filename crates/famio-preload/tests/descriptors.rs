@@ -45,7 +45,7 @@ fn survives(hows: &[&str]) {
                 folder.path(),
                 done.status
             );
-            assert!(said.lines().all(|line| line.contains("FAMIO_DOMAIN=emulated")), "{how}: {said}");
+            assert!(said.lines().all(|line| line.contains("domain emulated")), "{how}: {said}");
             let mut recover = under(&folder, "cat");
             recover.arg("atomic");
             if !domain.is_empty() {
@@ -124,7 +124,7 @@ fn work_of_ours_needs_none_of_the_programs_numbers() {
     let program = build("no_number");
     for (folder, domain) in folders("no-number") {
         let (_, said) = succeed(&mut run(&folder, &program, "", domain));
-        assert!(said.lines().all(|line| line.contains("FAMIO_DOMAIN=emulated")), "{said}");
+        assert!(said.lines().all(|line| line.contains("domain emulated")), "{said}");
         assert_eq!(folder.names(), ["atomic", "atomic-2"]);
         assert_eq!(folder.read("atomic"), b"Parentchildagain!");
         assert_eq!(folder.read("atomic-2"), b"other");

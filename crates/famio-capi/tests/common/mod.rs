@@ -74,7 +74,7 @@ pub fn build(source: &str, linked: Linked) -> PathBuf {
             command.arg(format!("-Wl,-rpath,{}", libraries.display()));
         }
         Linked::Static => {
-            command.arg(libraries.join("libfamio.a")).args(["-ldl", "-lm", "-lgcc_s"]);
+            command.arg(libraries.join("libfamio.a")).args(["-ldl", "-lm"]);
         }
     }
     succeed(&mut command);

@@ -24,9 +24,7 @@ impl Under<'_> {
         if let Some(shm) = &self.options.shm {
             command.arg("--shm").arg(shm);
         }
-        if let Some(config) = &self.options.config {
-            command.arg("--config").arg(config);
-        }
+        command.args(self.options.config().options());
         let mut word = |option: &str, value: Option<String>| {
             if let Some(value) = value {
                 command.arg(option).arg(value);

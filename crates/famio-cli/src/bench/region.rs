@@ -3,7 +3,7 @@
 use super::median::median;
 use crate::text::table;
 use famio::region::{copy, find_region};
-use famio::{AtomicFile, Region, Settings};
+use famio::{AtomicFile, Durability, Region, Settings};
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -53,7 +53,8 @@ pub fn main(args: &Args) -> Result<(), String> {
 
 fn rows(args: &Args, path: &Path) -> Result<Vec<Vec<String>>, String> {
     let text = |e: famio::Error| e.to_string();
-    let settings = Settings { emulated: true, ..Settings::default() };
+    // Ordinary memory in the place of persistent memory survives no power cut on any file system.
+    let settings = Settings { emulated: true, durability: Durability::Process, ..Settings::default() };
     let file = AtomicFile::options().create(true).settings(settings).open(path).map_err(text)?;
     let pages = args.regions as usize;
     file.set_len((SIZE.max(pages * PAGE)) as u64).map_err(text)?;

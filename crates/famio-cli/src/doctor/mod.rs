@@ -9,6 +9,7 @@ use crate::failure::{FAILED, Failure};
 use crate::run::{preload, search};
 use crate::settings::Options;
 use crate::text::table;
+use serde::Serialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -27,6 +28,9 @@ pub struct Args {
     /// A program, whatever else has its name; arguments are ignored
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
+    /// For programs: an array of objects (docs/json.md)
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     options: Options,
 }
@@ -42,9 +46,11 @@ Examples:
   famio doctor data -- ./server --port 80     # the folder and the program";
 
 /// How a finding is to be taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// As it should be.
+    #[serde(rename = "ok")]
     Fine,
     /// Works, but look at it.
     Note,
@@ -53,7 +59,7 @@ pub enum Verdict {
 }
 
 /// One line of the report.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Finding {
     /// What it is about.
     pub topic: &'static str,
@@ -77,30 +83,41 @@ impl Finding {
     }
 }
 
+/// All about one thing, as JSON shows it.
+#[derive(Serialize)]
+struct Subject {
+    subject: String,
+    protected: bool,
+    findings: Vec<Finding>,
+}
+
 /// Looks and reports.
 pub fn main(args: Args) -> Result<i32, Failure> {
     let (settings, origins) = args.options.gather_with_origins().map_err(|error| Failure::new(2, error))?;
     let (place, program) = subjects(args.path, &args.command)?;
-    let mut text = String::new();
-    let mut problems = false;
-    let mut report = |subject: &Path, findings: &[Finding]| {
-        text += &report(subject, findings);
-        problems |= findings.iter().any(|finding| finding.verdict == Verdict::Problem);
+    let mut subjects = Vec::new();
+    let mut add = |subject: &Path, findings: Vec<Finding>| {
+        let protected = findings.iter().all(|finding| finding.verdict != Verdict::Problem);
+        subjects.push(Subject { subject: subject.display().to_string(), protected, findings });
     };
     if let Some(path) = place {
         let mut findings = machine::look();
         findings.push(preload_library());
         findings.extend(place::look(&path, &settings));
         findings.extend(selection::look(&path, &origins, settings.pool.as_deref()));
-        report(&path, &findings);
+        add(&path, findings);
     }
     if let Some(path) = program {
         let mut findings = vec![preload_library()];
         findings.extend(program::look(&path));
-        report(&path, &findings);
+        add(&path, findings);
     }
-    print!("{text}");
-    Ok(if problems { FAILED } else { 0 })
+    if args.json {
+        crate::out::json(&subjects)?;
+    } else {
+        subjects.iter().for_each(|subject| print!("{}", report(Path::new(&subject.subject), &subject.findings)));
+    }
+    Ok(if subjects.iter().all(|subject| subject.protected) { 0 } else { FAILED })
 }
 
 fn preload_library() -> Finding {

@@ -49,7 +49,9 @@ fn of_file(path: &Path, origins: &Origins, pool: Option<&Path>) -> Finding {
         Some((glob, Nearly::Case)) => format!(" ({} differs in the case of letters)", label(glob)),
         Some((glob, Nearly::Folder)) => format!(" ({} means another folder)", label(glob)),
     };
-    Finding::note(TOPIC, format!("no: by none of {} globs{hint}; {remedy}", globs.count()))
+    let none =
+        if globs.count() == 1 { "not by the glob".into() } else { format!("by none of {} globs", globs.count()) };
+    Finding::note(TOPIC, format!("no: {none}{hint}; {remedy}"))
 }
 
 fn each_glob(folder: &Path, origins: &Origins, pool: Option<&Path>) -> Vec<Finding> {
@@ -59,7 +61,7 @@ fn each_glob(folder: &Path, origins: &Origins, pool: Option<&Path>) -> Vec<Findi
         Ok(found) => {
             let first = found.files.first().map_or(String::new(), |file| format!(", first {}", file.display()));
             let count = found.files.len();
-            let text = format!("{}: selects {count} file{} now{first}", glob.label, if count == 1 { "" } else { "s" });
+            let text = format!("{}: selects {} now{first}", glob.label, crate::text::count(count as u64, "file"));
             if count == 0 { Finding::note(TOPIC, text) } else { Finding::fine(TOPIC, text) }
         }
     };

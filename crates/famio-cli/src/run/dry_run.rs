@@ -3,17 +3,36 @@
 use super::Checked;
 use super::matches::{self, Found};
 use crate::failure::{FAILED, Failure};
-use crate::settings::alternatives;
+use crate::settings::{Setting, alternatives};
+use serde::Serialize;
 use std::path::Path;
 
 /// So many files of a glob are listed.
 const LISTED: usize = 10;
 
+/// It all, as JSON shows it.
+#[derive(Serialize)]
+struct Shown<'a> {
+    globs: Vec<Matched<'a>>,
+    settings: &'a [Setting],
+    program: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Matched<'a> {
+    glob: &'a str,
+    stands_for: Vec<String>,
+    files: Vec<String>,
+    /// Whether all folders were looked through.
+    complete: bool,
+}
+
 /// Says it all. The exit status: 1 if a glob matches nothing.
-pub fn show(checked: &Checked, program: Option<&Path>) -> Result<i32, Failure> {
+pub fn show(checked: &Checked, program: Option<&Path>, json: bool) -> Result<i32, Failure> {
     let here = std::env::current_dir().map_err(|error| Failure::refused(format!("current folder: {error}")))?;
     let mut text = String::new();
     let mut status = 0;
+    let mut globs = Vec::new();
     for glob in &checked.origins.globs {
         text += &format!("{}\n", glob.label);
         for pattern in alternatives(&glob.pattern) {
@@ -25,6 +44,17 @@ pub fn show(checked: &Checked, program: Option<&Path>) -> Result<i32, Failure> {
             status = FAILED;
         }
         text += &files(&found);
+        globs.push(Matched {
+            glob: &glob.label,
+            stands_for: alternatives(&glob.pattern).iter().map(ToString::to_string).collect(),
+            files: found.files.iter().map(|file| file.display().to_string()).collect(),
+            complete: !found.is_cut_short,
+        });
+    }
+    if json {
+        let program = program.map(|program| program.display().to_string());
+        crate::out::json(&Shown { globs, settings: &checked.origins.settings, program })?;
+        return Ok(status);
     }
     text += "settings\n";
     for setting in &checked.origins.settings {

@@ -14,8 +14,8 @@ pub mod search;
 use crate::failure::Failure;
 use crate::settings::{self, AsyncIoName, Layer, LocksName, OnKillRule, Options, Origins, PolicyName, Size};
 use famio::posix::run_record;
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 
 /// Run a program with atomic files
 ///
@@ -31,6 +31,9 @@ pub struct Args {
     /// glob matches no file
     #[arg(long)]
     dry_run: bool,
+    /// With --dry-run: an object for programs (docs/json.md)
+    #[arg(long, requires = "dry_run")]
+    json: bool,
     /// Say on stderr, when the program has ended, which files were selected by which glob, and all settings
     #[arg(long)]
     verbose: bool,
@@ -74,9 +77,9 @@ pub struct Protect {
 }
 
 const HELP: &str = "\
-Settings also come from the environment (FAMIO_ATOMIC, one glob per line, FAMIO_POOL, FAMIO_SHM,
-FAMIO_DURABILITY, FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_LOCKS, FAMIO_JOURNAL_LIMIT, FAMIO_ON_KILL, FAMIO_ASYNC_IO,
-FAMIO_REQUIRE) and from famio.toml in this folder or one above:
+Settings also come from the environment (FAMIO_ATOMIC, one glob per line, FAMIO_POOL, FAMIO_SHM, FAMIO_DURABILITY, \
+FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_LOCKS, FAMIO_JOURNAL_LIMIT, FAMIO_ON_KILL, FAMIO_ASYNC_IO, FAMIO_REQUIRE) \
+and from famio.toml in this folder or one above:
 
   atomic = [\"app.db\", \"data/**/*.db\"]     # paths from famio.toml's folder on
   pool = \"/mnt/pmem/pool\"
@@ -85,24 +88,24 @@ FAMIO_REQUIRE) and from famio.toml in this folder or one above:
   policy = \"auto\"
   locks = \"auto\"
   journal-limit = \"4GiB\"
-  on-kill = \"rollback\"                      # or \"keep\", or globs of the files that keep: [\"data/**/*.ibd\"]
+  on-kill = \"rollback\"                  # or \"keep\", or globs of files that keep
   async-io = \"refuse\"
   require = true
 
-The command line wins over the environment, the environment over famio.toml; globs of all three add up.
+The command line wins over the environment, the environment over famio.toml; globs of all three add up. --no-config leaves famio.toml out; --dry-run and --verbose name the one that was read.
 
-At the end of the run Famio says on stderr which globs selected nothing that was written, which files were written and
-synced though no glob selects them (if no selected file was synced), and which programs of the run started without Famio:
+At the end of the run Famio says on stderr which globs selected nothing that was written, which files were written and \
+synced though no glob selects them (if no selected file was synced), and which programs of the run started without Famio: \
 statically linked, set-user-id, or with an environment without LD_PRELOAD. See --dry-run, --verbose, --require.
 
-Exit status: the program's own; 125 if Famio refuses or fails (bad settings, a program that can't be protected);
+Exit status: the program's own; 125 if Famio refuses or fails (bad settings, a program that can't be protected); \
 126 if the program can't be executed; 127 if there is no such program.
 
 Examples:
   famio run --atomic app.db -- sqlite3 app.db
   famio run --atomic 'data/{app,log}.db' --dry-run
   famio run --atomic 'data/**/*.db' --pool /mnt/pmem/pool -- ./server --port 80
-  famio run --atomic app.db --durability process -- ./import   # safe from kills, not from power cuts";
+  famio run --atomic app.db --durability process -- ./import   # no power cuts";
 
 /// A program that may be run: every reason to refuse it was looked for.
 pub struct Checked {
@@ -118,7 +121,7 @@ pub struct Checked {
 pub fn main(args: Args) -> Result<i32, Failure> {
     let checked = check(&args.protect, &args.command)?;
     let Some(path) = checked.path.as_deref().filter(|_| !args.dry_run) else {
-        return dry_run::show(&checked, checked.path.as_deref());
+        return dry_run::show(&checked, checked.path.as_deref(), args.json);
     };
     let require = checked.layer.require == Some(true);
     if require {
@@ -164,7 +167,7 @@ pub fn check(protect: &Protect, command: &[OsString]) -> Result<Checked, Failure
     }
     let library = preload::find().map_err(Failure::refused)?;
     let Some(name) = command.first() else { return Ok(Checked { layer, origins, library, path: None }) };
-    let path = search::find(name)?;
+    let path = search::find(name).map_err(|failure| expanded(protect, name, failure))?;
     let main = program::check(&path)?;
     if crate::look::open(&main).is_ok_and(|file| elf::is_go(&file)) {
         eprintln!(
@@ -174,6 +177,22 @@ pub fn check(protect: &Protect, command: &[OsString]) -> Result<Checked, Failure
         );
     }
     Ok(Checked { layer, origins, library, path: Some(path) })
+}
+
+/// Says what has happened if the shell has made files of a glob without quotes: the second of them is taken for the program.
+fn expanded(protect: &Protect, name: &OsStr, failure: Failure) -> Failure {
+    let Some(last) = protect.atomic.last().map(Path::new) else { return failure };
+    let name = Path::new(name);
+    if !last.is_file() || !name.is_file() || last.parent() != name.parent() || last == name {
+        return failure;
+    }
+    let message = format!(
+        "{}; it looks as if the shell had made files of a glob, of which {} went to --atomic and the next was taken for the program: \
+         put the glob in quotes, and -- before the program",
+        failure.message,
+        last.display()
+    );
+    Failure::new(failure.status, message)
 }
 
 /// The settings of all sources, the strongest first.
@@ -190,5 +209,5 @@ fn gather(protect: &Protect) -> Result<Vec<(settings::Source, Layer)>, String> {
     top.on_kill = OnKillRule::all(&protect.on_kill)?;
     top.async_io = protect.async_io;
     top.require = protect.require.then_some(true);
-    settings::layers(top, protect.options.config.as_deref())
+    settings::layers(top, protect.options.config())
 }

@@ -51,7 +51,8 @@ fn find_from(name: &str, variable: &str, named: Option<&Path>, folder: &Path) ->
                 None => {
                     let places = places.map(|path| path.display().to_string()).join(" and ");
                     return Err(format!(
-                        "{name} not found; looked for {places}; build it with 'make' or name it in {variable}"
+                        "{name} not found; looked for {places}: cargo install brings the command alone. In Famio's source run 'make' and \
+                         'make install PREFIX=...', or name a library that was built in {variable}"
                     ));
                 }
             }

@@ -90,6 +90,29 @@ pub struct Options {
     /// Read settings from FILE [default: famio.toml here or in a folder above]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Read no famio.toml
+    #[arg(long, conflicts_with = "config")]
+    pub no_config: bool,
+}
+
+/// Which `famio.toml` counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfigChoice<'a> {
+    /// The one that is found here or in a folder above.
+    Search,
+    File(&'a Path),
+    None,
+}
+
+impl ConfigChoice<'_> {
+    /// The options of the command line that say so.
+    pub fn options(self) -> Vec<OsString> {
+        match self {
+            ConfigChoice::Search => Vec::new(),
+            ConfigChoice::File(path) => vec!["--config".into(), path.into()],
+            ConfigChoice::None => vec!["--no-config".into()],
+        }
+    }
 }
 
 /// What one source says; `None` where it says nothing.
@@ -197,24 +220,42 @@ fn name_of(value: impl ValueEnum) -> OsString {
 }
 
 /// All sources together: `top` is what the command line says, already absolute.
-pub fn gather(top: Layer, config: Option<&Path>) -> Result<Layer, String> {
+pub fn gather(top: Layer, config: ConfigChoice<'_>) -> Result<Layer, String> {
     Ok(merge(&layers(top, config)?))
 }
 
 /// All sources one by one, the strongest first.
-pub fn layers(top: Layer, config: Option<&Path>) -> Result<Vec<(Source, Layer)>, String> {
+pub fn layers(top: Layer, config: ConfigChoice<'_>) -> Result<Vec<(Source, Layer)>, String> {
     let here = std::env::current_dir().map_err(|error| format!("current folder: {error}"))?;
     let environment = environment::read(|name| std::env::var_os(name), &here)?;
     let mut all = vec![(Source::CommandLine, top), (Source::Environment, environment)];
     let path = match config {
-        Some(path) => Some(path.to_path_buf()),
-        None => file::search(&here, std::env::var_os("HOME").as_deref().map(Path::new)),
+        ConfigChoice::None => None,
+        ConfigChoice::File(path) => Some(path.to_path_buf()),
+        ConfigChoice::Search => file::search(&here, std::env::var_os("HOME").as_deref().map(Path::new)),
     };
     if let Some(path) = path {
         let layer = file::read(&path)?;
         all.push((Source::File(path), layer));
     }
+    all.iter().try_for_each(|(source, layer)| check_limit(source, layer))?;
     Ok(all)
+}
+
+/// The least that a journal is of use with.
+const LEAST_JOURNAL: u64 = 1 << 20;
+
+fn check_limit(source: &Source, layer: &Layer) -> Result<(), String> {
+    match layer.journal_limit {
+        Some(Size(bytes)) if bytes < LEAST_JOURNAL => {
+            let (source, given, least) =
+                (source.names("journal-limit"), crate::text::bytes(bytes), crate::text::bytes(LEAST_JOURNAL));
+            Err(format!(
+                "{source}: {given} is too small: a journal needs {least} at least; write a unit, for example 64MiB"
+            ))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What holds of several sources, the strongest first.
@@ -233,14 +274,23 @@ impl Options {
         Ok(Layer { pool, shm, durability: self.durability, domain: self.domain, ..Layer::default() })
     }
 
+    /// Which `famio.toml` counts.
+    pub fn config(&self) -> ConfigChoice<'_> {
+        match &self.config {
+            _ if self.no_config => ConfigChoice::None,
+            Some(path) => ConfigChoice::File(path),
+            None => ConfigChoice::Search,
+        }
+    }
+
     /// The settings of a command that only has these options.
     pub fn gather(&self) -> Result<Settings, String> {
-        Ok(gather(self.layer()?, self.config.as_deref())?.settings())
+        Ok(gather(self.layer()?, self.config())?.settings())
     }
 
     /// The same, with the globs, and where all come from.
     pub fn gather_with_origins(&self) -> Result<(Settings, Origins), String> {
-        let layers = layers(self.layer()?, self.config.as_deref())?;
+        let layers = layers(self.layer()?, self.config())?;
         Ok((merge(&layers).settings(), Origins::of(&layers)))
     }
 }

@@ -13,6 +13,17 @@ pub enum Source {
     File(PathBuf),
 }
 
+impl Source {
+    /// A setting as this source calls it.
+    pub fn names(&self, setting: &str) -> String {
+        match self {
+            Source::CommandLine => format!("--{setting}"),
+            Source::Environment => format!("FAMIO_{}", setting.to_uppercase().replace('-', "_")),
+            Source::File(path) => format!("{setting} of {}", path.display()),
+        }
+    }
+}
+
 /// A glob with its name for the user.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Glob {
@@ -23,7 +34,7 @@ pub struct Glob {
 }
 
 /// A setting that is in force.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Setting {
     pub name: &'static str,
     pub value: String,
@@ -60,19 +71,22 @@ impl Origins {
             let found = layers.iter().find_map(|(source, layer)| Some((source, get(layer)?)));
             let (value, source) = match found {
                 None => (default.to_string(), None),
-                Some((source, value)) => {
-                    let source = match source {
-                        Source::CommandLine => format!("--{name}"),
-                        Source::Environment => format!("FAMIO_{}", name.to_uppercase().replace('-', "_")),
-                        Source::File(path) => format!("{name} of {}", path.display()),
-                    };
-                    (value.to_string_lossy().into_owned(), Some(source))
-                }
+                Some((source, value)) => (value.to_string_lossy().into_owned(), Some(source.names(name))),
             };
             Setting { name, value, source }
         };
+        let config = layers.iter().find_map(|(source, _)| match source {
+            Source::File(path) => Some(path.display().to_string()),
+            _ => None,
+        });
+        let config = Setting {
+            name: "config",
+            source: config.is_some().then(|| "read; --no-config leaves it out".into()),
+            value: config.unwrap_or_else(|| "no famio.toml".into()),
+        };
         let size = |layer: &Layer| layer.journal_limit.map(|Size(bytes)| crate::text::bytes(bytes).into());
         let settings = vec![
+            config,
             setting("pool", ".famio/ beside each file", &|layer| layer.pool.clone().map(Into::into)),
             setting("shm", "/dev/shm", &|layer| layer.shm.clone().map(Into::into)),
             setting("durability", "power", &|layer| layer.durability.map(name_of)),

@@ -65,21 +65,22 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-The program goes on from what the last kill left, so it should be one that can. It is started again when it ends by
-itself. If its input is a file, every start reads it from the beginning; otherwise it has none. What it prints goes to a
+The program goes on from what the last kill left, so it should be one that can. It is started again when it ends by \
+itself. If its input is a file, every start reads it from the beginning; otherwise it has none. What it prints goes to a \
 file, and FAMIO_TORTURE_OUTPUT tells the checker which: lines that are in it were printed before the kill.
 
-The seed repeats the decisions, not the scheduler's. While it runs, and after a failure, all that it keeps is in
-famio-torture-SEED/ in the current folder: the files and journals as the kill left them, what the program and the
+The seed repeats the decisions, not the scheduler's. While it runs, and after a failure, all that it keeps is in \
+famio-torture-SEED/ in the current folder: the files and journals as the kill left them, what the program and the \
 checker printed, and report.txt.
 
-Exit status: 0 if every check passed; 1 if one failed, or a recovery, or the program itself; 2 bad usage, or no kill
+Exit status: 0 if every check passed; 1 if one failed, or a recovery, or the program itself; 2 bad usage, or no kill \
 found an atomic file in use, so that nothing was tested; 125, 126, 127 as famio run; 130 or 143 if interrupted.
 
 Examples:
   famio torture --atomic app.db --check './check app.db' -- ./server
-  famio torture --atomic app.db --kills 1000 --check 'sqlite3 app.db \"PRAGMA integrity_check\" | grep -qx ok' \\
-      -- sqlite3 app.db < work.sql";
+  famio torture --atomic app.db --kills 1000 \\
+    --check 'sqlite3 app.db \"PRAGMA integrity_check\" | grep -qx ok' \\
+    -- sqlite3 app.db < work.sql";
 
 /// How one round went wrong.
 struct Wrong {

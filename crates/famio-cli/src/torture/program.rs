@@ -4,7 +4,7 @@ use super::interrupt::{Interrupts, Woken};
 use super::moment::Moment;
 use crate::failure::{FAILED, Failure};
 use crate::run::Protect;
-use crate::settings::Layer;
+use crate::settings::{ConfigChoice, Layer};
 use rustix::process::{self, Pid, PidfdFlags, Signal, WaitOptions};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -28,7 +28,7 @@ pub enum Ended {
 /// What is run, and where its output goes.
 pub struct Program<'a> {
     command: &'a [OsString],
-    config: Option<&'a Path>,
+    config: ConfigChoice<'a>,
     variables: Vec<(&'static str, OsString)>,
     me: PathBuf,
     folder: PathBuf,
@@ -40,7 +40,7 @@ impl<'a> Program<'a> {
         let me = std::env::current_exe().map_err(|error| format!("/proc/self/exe: {error}"))?;
         // What the program starts and does not wait for becomes ours, so that it can be killed, and waited for.
         process::set_child_subreaper(Some(process::getpid())).map_err(|error| format!("subreaper: {error}"))?;
-        let config = protect.options.config.as_deref();
+        let config = protect.options.config();
         Ok(Self { command, config, variables: layer.variables(), me, folder: folder.to_path_buf() })
     }
 
@@ -60,9 +60,7 @@ impl<'a> Program<'a> {
         let failed = |error: String| Failure::new(FAILED, error);
         let mut command = Command::new(&self.me);
         command.arg("run");
-        if let Some(config) = self.config {
-            command.arg("--config").arg(config);
-        }
+        command.args(self.config.options());
         command.arg("--").args(self.command).process_group(0);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         // A life that is killed says nothing at its end.

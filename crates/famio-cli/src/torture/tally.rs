@@ -1,6 +1,7 @@
 //! What was counted.
 
 use super::moment::Moment;
+use crate::text::count;
 use std::fmt;
 use std::time::Duration;
 
@@ -37,8 +38,12 @@ impl fmt::Display for Tally {
         let Self { kills, stopped, ended, recovered, found, checks, .. } = self;
         write!(
             f,
-            "{kills} kills ({stopped} while stopped), {ended} ends by itself, {found} journals found, {recovered} files \
-             recovered, {checks} checks"
+            "{} ({stopped} while stopped), {} by itself, {} found, {} recovered, {}",
+            count(*kills, "kill"),
+            count(*ended, "end"),
+            count(*found, "journal"),
+            count(*recovered, "file"),
+            count(*checks, "check")
         )
     }
 }

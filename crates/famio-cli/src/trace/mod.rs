@@ -52,10 +52,10 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-Existing settings and comments in famio.toml stay as they are. docs/trace.md has the rules by which files are suggested,
+Existing settings and comments in famio.toml stay as they are. docs/trace.md has the rules by which files are suggested, \
 and what is not seen.
 
-Exit status: the program's own, 128 and the signal's number if one ended it; 125 if Famio refuses or fails; 126 if the
+Exit status: the program's own, 128 and the signal's number if one ended it; 125 if Famio refuses or fails; 126 if the \
 program can't be executed; 127 if there is no such program.
 
 Examples:

@@ -36,7 +36,7 @@ pub fn table(seen: &Seen, files: &[Judged], all: bool) -> String {
         out += "(--all lists them)\n";
     }
     if seen.left_out > 0 {
-        out += &format!("famio: {} times there was no room for one more file\n", seen.left_out);
+        out += &format!("famio: {} there was no room for one more file\n", text::count(seen.left_out, "time"));
     }
     out
 }

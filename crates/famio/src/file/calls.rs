@@ -4,7 +4,7 @@
 //! A call says so in a word of its thread's own, by two plain stores. The fence that this lacks is the `membarrier` of who
 //! lets go: that comes once a session, calls come all the time.
 
-use crate::sys::{membarrier, monotonic_now};
+use crate::sys::{membarrier, monotonic_now, thread_is_gone};
 use crate::thread;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
@@ -116,7 +116,7 @@ fn settle_in(number: u64) -> Option<&'static Place> {
     let at = free.or_else(|| {
         ALL.iter().position(|place| {
             let owner = place.owner.load(Ordering::Relaxed);
-            (owner == me || is_gone(owner)) && taken(place, owner)
+            (owner == me || thread_is_gone(owner)) && taken(place, owner)
         })
     });
     thread::current().calls.set(at.map_or(IN_CROWD, |at| at as u64 + 1));
@@ -125,13 +125,6 @@ fn settle_in(number: u64) -> Option<&'static Place> {
     let word = place.word.load(Ordering::Relaxed);
     place.word.store((word & !DEPTH).wrapping_add(ONE_CALL), Ordering::Release);
     Some(place)
-}
-
-/// Whether there is no such thread on the machine.
-fn is_gone(thread: u32) -> bool {
-    // SAFETY: signal 0 is none, it only asks.
-    let asked = unsafe { crate::sys::syscall(libc::SYS_tkill, [thread as usize, 0, 0, 0, 0, 0]) };
-    asked == -(libc::ESRCH as isize)
 }
 
 /// Calls that were inside at some moment, and have not been seen outside since.

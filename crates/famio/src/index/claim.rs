@@ -114,12 +114,7 @@ impl Claim {
     /// # Errors
     /// `EACCES`: it is another user's.
     pub fn open_arena(&self) -> Result<Option<InternalFd>> {
-        let Some(path) = self.control.arena_path() else { return Ok(None) };
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        match crate::sys::openat(CWD, &*path, flags, Mode::empty()) {
-            Err(Errno::NOENT) => Ok(None),
-            opened => Ok(Some(opened?)),
-        }
+        self.control.open_arena()
     }
 
     /// Whether a killed process has left something that is to stay though no SYNC covers it, as far as its arena tells.

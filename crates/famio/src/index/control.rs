@@ -10,7 +10,7 @@ use crate::sys::{InternalFd, namespaces, path_of, read_at, shm, write_at};
 use core::mem::offset_of;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
-use rustix::fs::{AtFlags, CWD};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::time::Timespec;
@@ -42,6 +42,11 @@ pub struct Owner {
 }
 
 impl Owner {
+    /// Its process id, if that means something to this process.
+    pub fn pid_here(self) -> Option<u32> {
+        (!self.is_contained).then_some(self.pid)
+    }
+
     pub(super) fn me() -> Self {
         Self { pid: rustix::process::getpid().as_raw_nonzero().get() as u32, is_contained: false }
     }
@@ -199,6 +204,19 @@ impl Control {
     pub(in crate::index) fn arena_path(&self) -> Option<String> {
         let number = self.word(offset_of!(Page, arena));
         (number != 0).then(|| Page::path(self.identity(), self.word(offset_of!(Page, key)), number, "arena"))
+    }
+
+    /// Opens the arena of the last session, for reading. `None`: there is none.
+    ///
+    /// # Errors
+    /// `EACCES`: it is another user's.
+    pub fn open_arena(&self) -> Result<Option<InternalFd>> {
+        let Some(path) = self.arena_path() else { return Ok(None) };
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match crate::sys::openat(CWD, &*path, flags, Mode::empty()) {
+            Err(Errno::NOENT) => Ok(None),
+            opened => Ok(Some(opened?)),
+        }
     }
 
     pub(super) fn set_claimant(&self, owner: Owner) {

@@ -22,6 +22,15 @@ pub(crate) mod lease {
     pub const EXPOSED: u32 = 2;
 }
 
+/// The word for a value of `Shared::policy`, whose meaning is `file::policy`'s.
+pub(crate) fn policy_name(policy: u32) -> &'static str {
+    match policy {
+        1 => "undo",
+        3 => "alternate",
+        _ => "redo",
+    }
+}
+
 /// Bits of `Shared::also`.
 pub(crate) mod also {
     /// The file has a shadow, which is changed with it. Stays.

@@ -78,6 +78,17 @@ impl Identity {
             && self.open(beside).is_err_and(|e| e.errno() == libc::ESTALE)
     }
 
+    /// Where the file is now, if it has a name: by its handle, on the file system of `beside`. Only root is told.
+    pub(crate) fn path_of(&self, beside: BorrowedFd<'_>) -> Option<std::path::PathBuf> {
+        if Self::of_fd(beside).ok()?.fsid != self.fsid {
+            return None;
+        }
+        let file = self.open(beside).ok()?;
+        let has_name = rustix::fs::fstat(&file).ok()?.st_nlink > 0;
+        let is_it = || Self::of_fd(file.as_fd()).is_ok_and(|identity| identity == *self);
+        if has_name && is_it() { crate::sys::path_of(file.as_fd()).ok() } else { None }
+    }
+
     fn open(&self, beside: BorrowedFd<'_>) -> Result<OwnedFd> {
         let mut raw = RawHandle { handle_bytes: self.handle_len, handle_type: self.handle_type, handle: self.handle };
         let flags = libc::O_PATH | libc::O_CLOEXEC;

@@ -71,9 +71,7 @@ pub fn verdict(facts: &Facts<'_>) -> Verdict {
         (None, Journal::Absent) => Verdict::Nothing,
         // The mark comes after the whole header.
         (None, Journal::Blank) => Verdict::Leftover,
-        (Some(_), Journal::Absent) => facts.conflict(
-            "the file is marked as having a journal, which is not there: bring the journal back, or the pool, or the file to where it was",
-        ),
+        (Some(_), Journal::Absent) => facts.journal_missing(),
         (Some(_), Journal::Blank) => facts.conflict("the file is marked as having a journal, which is empty"),
         (_, Journal::Unreadable(error)) => facts.conflict(&error.to_string()),
         (mark, Journal::Valid(header)) => journal_verdict(facts, mark, header),
@@ -120,6 +118,15 @@ fn pending_verdict(facts: &Facts<'_>, header: &Header) -> Verdict {
 }
 
 impl Facts<'_> {
+    /// The path is only where it was looked for: the file may have been moved since, and the journal lies where it was.
+    fn journal_missing(&self) -> Verdict {
+        let (file, journal) = (self.file_path.display(), self.journal_path.display());
+        Verdict::Conflict(format!(
+            "the file is marked as having a journal, which is not there: bring the journal back, or the pool, or the file to where it was \
+             (file {file}; looked for {journal}); it is kept: famio recover --use=file keeps it as it is, without the journal"
+        ))
+    }
+
     fn conflict(&self, what: &str) -> Verdict {
         let (file, journal) = (self.file_path.display(), self.journal_path.display());
         Verdict::Conflict(format!(

@@ -36,12 +36,9 @@ impl Config {
     /// What weakens durability, to be said once, when a process first opens an atomic file.
     pub(super) fn warning(&self) -> Option<String> {
         if self.settings.emulated {
-            Some(
-                "FAMIO_DOMAIN=emulated: plain memory stands in for persistent memory; nothing survives a power cut"
-                    .into(),
-            )
+            Some("domain emulated: plain memory stands in for persistent memory; nothing survives a power cut".into())
         } else if self.settings.durability == Durability::Process {
-            Some("FAMIO_DURABILITY=process: a SYNC survives the end of the process, not a power cut".into())
+            Some("durability process: a SYNC survives the end of the process, not a power cut".into())
         } else {
             None
         }
@@ -249,7 +246,7 @@ mod tests {
         assert_eq!(with(&[("FAMIO_ATOMIC", "x")]).unwrap().unwrap().settings.locks, LocksChoice::Auto);
         assert!(config.async_io && !with(&[("FAMIO_ATOMIC", "x")]).unwrap().unwrap().async_io);
         assert!(config.settings.require && !with(&[("FAMIO_ATOMIC", "x")]).unwrap().unwrap().settings.require);
-        assert!(config.warning().unwrap().contains("FAMIO_DURABILITY"));
+        assert!(config.warning().unwrap().contains("durability process"));
         assert_eq!((config.settings.on_kill, config.kept.is_none()), (OnKill::Keep, true));
     }
 

@@ -254,6 +254,7 @@ pub(super) fn enter_child() {
         crate::thread::handlers::forget_postponed();
         super::handlers::forget();
         super::spare::forget();
+        super::nv::enter_child();
         inherit::forget();
         super::rights::forget();
         file::disown_all();

@@ -28,9 +28,7 @@ pub fn io_uring() -> Ret {
     let Some(config) = process::config() else { return 0 };
     if config.async_io {
         if process::say_once(process::Once::Ring) {
-            sys::notice(
-                "io_uring is used, as FAMIO_ASYNC_IO=allow has it: its requests on atomic files are not protected",
-            );
+            sys::notice("io_uring is used, as async-io=allow has it: its requests on atomic files are not protected");
         }
         return 0;
     }

@@ -74,7 +74,9 @@ impl Place {
         }
         let header = header?;
         let hint = header.path_hint.display();
-        let what = format!("its file, last seen as {hint}, is not there: bring it back, or recover it by its own path");
+        let what = format!(
+            "its file, last seen as {hint}, is not there: bring it back, or recover it by its own path; if it is gone for good, famio forget drops the journal"
+        );
         Err(Error::with(libc::ENOENT, what))
     }
 

@@ -7,8 +7,10 @@
 mod check;
 mod examine;
 mod find;
+mod forget;
 mod given;
 mod in_place;
+mod in_use;
 mod open;
 mod outsider;
 mod paths;
@@ -27,6 +29,8 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
 pub use check::{Checked, Condition, Problem, check, check_journal};
+pub use forget::{Orphan, forget};
+pub use in_use::{InUse, Session, in_use, is_control_name};
 pub(crate) use open::{
     at_open, claim, commits_since_attach, has_ended, in_session, is_in_session, is_ordinary, left_journal, look,
     writable,

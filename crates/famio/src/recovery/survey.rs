@@ -10,7 +10,8 @@ use crate::index::Control;
 use crate::journal::header::Kind;
 use crate::journal::inplace::{Image, Key};
 use crate::journal::reach::{is_regular, look, look_at};
-use crate::journal::{Header, Identity, Pool, beside_path, control, journal_name, mark, path_of};
+use crate::journal::records::scan;
+use crate::journal::{Header, Identity, Pool, State, beside_path, control, journal_name, lock, mark, path_of};
 use crate::pmem::medium;
 use crate::settings::Settings;
 use crate::sys::{InternalFd, identity};
@@ -22,33 +23,43 @@ use std::path::{Path, PathBuf};
 /// A journal that was found, or should have been.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The journal; empty for what could not be examined.
+    /// The journal; empty for what could not be examined. Of a [`MISSING`](Self::MISSING) one: where it was looked for.
     pub journal: PathBuf,
     /// Its file; as last seen, where it is not there.
     pub file: PathBuf,
     /// `in place`, `records`, or why the header can't be read, or the file not be examined.
     pub kind: String,
-    /// `creating`, `active`, `clean`, `suspect`, [`UNREADABLE`](Self::UNREADABLE), [`MISSING`](Self::MISSING), or
-    /// [`UNEXAMINED`](Self::UNEXAMINED).
+    /// `creating`, `active`, `clean`, `suspect`, [`ORPHANED`](Self::ORPHANED), [`UNREADABLE`](Self::UNREADABLE),
+    /// [`MISSING`](Self::MISSING), or [`UNEXAMINED`](Self::UNEXAMINED).
     pub state: &'static str,
     /// The last commit, or 0 where none can be read.
     pub epoch: u64,
     /// Bytes of the journal's file.
     pub size: u64,
-    /// The process that has the file open as an atomic file.
+    /// The process that has the right to change the file, where that can be told.
     pub owner: Option<Owner>,
+    /// Some process has the file open as an atomic file.
+    pub in_use: bool,
 }
 
 impl Found {
     /// The journal's header can't be read.
     pub const UNREADABLE: &str = "unreadable";
+    /// The journal's file is not there, and the journal has something that it may lack.
+    pub const ORPHANED: &str = "orphaned";
     /// The file has a mark, and its journal is not there.
     pub const MISSING: &str = "missing";
     /// The file or folder could not be examined: there may be a journal, or more than one.
     pub const UNEXAMINED: &str = "unexamined";
 
     fn of_file(file: &Path, journal: PathBuf, state: &'static str, why: String) -> Self {
-        Self { journal, file: file.to_path_buf(), kind: why, state, epoch: 0, size: 0, owner: None }
+        Self { journal, file: file.to_path_buf(), kind: why, state, epoch: 0, size: 0, owner: None, in_use: false }
+    }
+
+    /// No process has the file open, and the journal was not closed: the next open, or `famio recover`, brings the file to its
+    /// last SYNC.
+    pub fn needs_recovery(&self) -> bool {
+        !self.in_use && [State::Creating, State::Active, State::Suspect].iter().any(|state| state.name() == self.state)
     }
 }
 
@@ -86,8 +97,8 @@ impl Visitor for All<'_> {
             }
             self.seen.add(key, &journal);
         }
-        let owner = located.as_ref().and_then(|located| owner_by(&place.pool, located.file.as_fd()));
-        self.found.push(look_into(place, name, located.map(|located| located.path), owner));
+        let used = located.as_ref().and_then(|located| control_in(&place.pool, located.file.as_fd()));
+        self.found.push(look_into(place, name, located.map(|located| located.path), used.as_ref()));
     }
 
     fn marked(&mut self, folder: BorrowedFd<'_>, name: &CStr, path: &Path) {
@@ -128,7 +139,7 @@ fn of_file(file: BorrowedFd<'_>, path: &Path, given: Given<'_>, settings: &Setti
         && there(pool)?
     {
         let place = Place::new(pool.again(file)?);
-        return Ok(Some(look_into(&place, &name, Some(path.to_path_buf()), owner_by(pool, file))));
+        return Ok(Some(look_into(&place, &name, Some(path.to_path_buf()), control_in(pool, file).as_ref())));
     }
     if mark.is_none() && !is_damaged {
         return Ok(None);
@@ -139,36 +150,51 @@ fn of_file(file: BorrowedFd<'_>, path: &Path, given: Given<'_>, settings: &Setti
     Ok(Some(Found::of_file(path, pool.join(&name), Found::MISSING, what)))
 }
 
-/// The process that has a file claimed whose journal is in this pool, where that can be told.
-fn owner_by(pool: &Pool, file: BorrowedFd<'_>) -> Option<Owner> {
-    Control::new(control::find_in(pool, file).ok()??).owner()
+/// The control file of a file whose journal is in this pool, where this process may open it.
+fn control_in(pool: &Pool, file: BorrowedFd<'_>) -> Option<Control> {
+    Some(Control::new(control::find_in(pool, file).ok()??))
 }
 
-fn look_into(place: &Place, name: &str, file: Option<PathBuf>, owner: Option<Owner>) -> Found {
+fn look_into(place: &Place, name: &str, file: Option<PathBuf>, control: Option<&Control>) -> Found {
     let journal = place.pool.path_of(name);
     match place.header(name) {
         Ok((header, fd)) => {
             let size = fstat(&fd).map_or(0, |stat| stat.st_size as u64);
+            let owner = control.and_then(Control::owner);
+            let is_shared = || control.is_some_and(|control| control.is_claimed() || control.has_unowned_session());
+            let in_use = owner.is_some() || lock::is_in_session(&fd) || is_shared();
+            let is_orphaned = file.is_none() && !in_use && header.state != State::Clean;
             Found {
-                epoch: epoch_of(&header, &fd, size).unwrap_or(header.epoch),
+                epoch: epoch_of(place, name, &header, &fd, size),
                 file: file.unwrap_or(header.path_hint),
                 kind: header.kind.name().into(),
-                state: header.state.name(),
+                state: if is_orphaned { Found::ORPHANED } else { header.state.name() },
                 journal,
                 size,
                 owner,
+                in_use,
             }
         }
         Err(e) => Found::of_file(&file.unwrap_or_default(), journal, Found::UNREADABLE, e.to_string()),
     }
 }
 
-/// The last commit, by the slots; a journal of records is not read through for that.
-fn epoch_of(header: &Header, fd: &InternalFd, size: u64) -> Option<u64> {
-    if header.kind != Kind::InPlace {
-        return None;
+/// The last commit: by the slots of a journal in place, by the chain of one of records, which is read through for that.
+pub(super) fn epoch_of(place: &Place, name: &str, header: &Header, fd: &InternalFd, size: u64) -> u64 {
+    if header.kind == Kind::InPlace {
+        let medium = medium(header.domain, false);
+        let image = Image::open(fd.as_fd(), size, Key::of(header.journal_id), medium).ok();
+        return image.and_then(|image| image.slots().last().map(|commit| commit.epoch)).unwrap_or(header.epoch);
     }
-    let medium = medium(header.domain, false);
-    let image = Image::open(fd.as_fd(), size, Key::of(header.journal_id), medium).ok()?;
-    image.slots().last().map(|commit| commit.epoch)
+    // While its process commits, the header and what was read of the chain may not be of one moment.
+    const LOOKS: usize = 8;
+    let mut last = scan(fd.as_fd(), header).map(|scan| scan.plan().epoch);
+    for _ in 1..LOOKS {
+        if last.is_ok() {
+            break;
+        }
+        let Ok((header, fd)) = place.header(name) else { break };
+        last = scan(fd.as_fd(), &header).map(|scan| scan.plan().epoch);
+    }
+    last.unwrap_or(0).max(header.epoch)
 }

@@ -162,6 +162,13 @@ pub fn coarse_now() -> libc::timespec {
     now
 }
 
+/// Whether there is no such thread on the machine.
+pub(crate) fn thread_is_gone(thread: u32) -> bool {
+    // SAFETY: signal 0 is none, it only asks.
+    let asked = unsafe { syscall(libc::SYS_tkill, [thread as usize, 0, 0, 0, 0, 0]) };
+    asked == -(libc::ESRCH as isize)
+}
+
 /// The clock that only goes forward, in nanoseconds. From the vDSO.
 pub(crate) fn monotonic_now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

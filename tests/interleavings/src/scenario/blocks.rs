@@ -2,6 +2,7 @@
 //! readers (`settle.rs`, `write.rs`, `read.rs`), and the words that name blocks with dirty lines (`pending.rs`).
 
 use super::arena;
+use crate::index::gate::LONG;
 use crate::index::{Arena, Cell, Index, Version};
 use crate::journal::{Free, Geometry};
 use crate::sync::{AtomicU64, Ordering, spawn};
@@ -44,7 +45,7 @@ pub fn settling() {
     running.push(spawn(move || {
         for round in 0..4 {
             let shared = arena_too.shared();
-            let _inside = shared.gate.enter(0, &shared.slots[0]).unwrap();
+            let _inside = shared.gate.enter(0, &shared.slots[0], &LONG).unwrap();
             let cell = Index::new(&arena_too).lookup(round % 2).unwrap();
             if let Some(_locked) = cell.lock.try_lock(0) {
                 settle(&arena_too, &bytes_too, cell, (round % 2) as usize);
@@ -76,7 +77,7 @@ pub fn settling() {
 
 fn write(arena: &Arena, bytes: &Bytes, block: usize, value: u64) {
     let shared = arena.shared();
-    let _inside = shared.gate.enter(0, &shared.slots[0]).unwrap();
+    let _inside = shared.gate.enter(0, &shared.slots[0], &LONG).unwrap();
     let cell = Index::new(arena).cell(block as u64).unwrap();
     let _locked = cell.lock.lock(0).unwrap();
     let committed = shared.committed();
@@ -115,7 +116,7 @@ fn write(arena: &Arena, bytes: &Bytes, block: usize, value: u64) {
 
 fn commit(arena: &Arena) {
     let shared = arena.shared();
-    let _closed = shared.gate.close(0, &shared.slots).unwrap();
+    let _closed = shared.gate.close(0, &shared.slots, &LONG).unwrap();
     shared.committed.store(shared.committed() + 1, Ordering::Release);
 }
 
@@ -176,7 +177,7 @@ pub fn pending_words() {
                 }
                 if thread < 2 {
                     let shared = arena.shared();
-                    let _closed = shared.gate.close(0, &shared.slots).unwrap();
+                    let _closed = shared.gate.close(0, &shared.slots, &LONG).unwrap();
                     for word in 0..2 {
                         let block = shared.pending[word].swap(0, Ordering::AcqRel);
                         if block != 0 {
@@ -197,7 +198,7 @@ pub fn pending_words() {
 /// `turn_to`, the store, and `leave_dirty`.
 fn stage(arena: &Arena, stored: &[AtomicU64; 3], flushed: &[AtomicU64; 3], word: usize, block: u64) {
     let shared = arena.shared();
-    let _inside = shared.gate.enter(0, &shared.slots[0]).unwrap();
+    let _inside = shared.gate.enter(0, &shared.slots[0], &LONG).unwrap();
     let pending = &shared.pending[word];
     if pending.load(Ordering::Relaxed) != block + 1 {
         let before = pending.swap(block + 1, Ordering::AcqRel);

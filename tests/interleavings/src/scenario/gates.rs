@@ -2,6 +2,7 @@
 
 use super::arena;
 use crate::index::alone::prepare_process;
+use crate::index::gate::LONG;
 use crate::index::{Arena, PutOff};
 use crate::sync::{AtomicU64, Ordering, Running, fence, spawn};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ pub fn together() {
         running.push(spawn(move || {
             let shared = arena.shared();
             for _ in 0..2 {
-                let _inside = shared.gate.enter(me, &shared.slots[me as usize]).unwrap();
+                let _inside = shared.gate.enter(me, &shared.slots[me as usize], &LONG).unwrap();
                 begun.fetch_add(1, Ordering::Relaxed);
                 ended.fetch_add(1, Ordering::Relaxed);
             }
@@ -26,7 +27,7 @@ pub fn together() {
         let (arena, begun, ended) = (arena.clone(), begun.clone(), ended.clone());
         running.push(spawn(move || {
             let shared = arena.shared();
-            let _closed = shared.gate.close(me, &shared.slots).unwrap();
+            let _closed = shared.gate.close(me, &shared.slots, &LONG).unwrap();
             // The newest value of the one, and whatever is to be seen of the other.
             let begun = begun.fetch_add(0, Ordering::Relaxed);
             assert_eq!(ended.load(Ordering::Relaxed), begun, "somebody is inside, or was and is not seen");
@@ -54,7 +55,7 @@ pub fn one_alone() {
                 let shared = arena.shared();
                 for round in 0..ROUNDS {
                     {
-                        let inside = shared.gate.enter(0, &shared.slots[0]).unwrap();
+                        let inside = shared.gate.enter(0, &shared.slots[0], &LONG).unwrap();
                         while !inside.solo && lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err()
                         {
                             crate::sync::spin_loop();
@@ -66,7 +67,7 @@ pub fn one_alone() {
                         }
                     }
                     if round == thread || round == 2 {
-                        let closed = shared.gate.close(0, &shared.slots).unwrap();
+                        let closed = shared.gate.close(0, &shared.slots, &LONG).unwrap();
                         let seen = count.load(Ordering::Relaxed);
                         shared.gate.grant(0, true);
                         assert_eq!(count.load(Ordering::Relaxed), seen, "somebody wrote while the gate was closed");
@@ -89,7 +90,7 @@ fn writes_alone(arena: &Arc<Arena>, words: &Arc<[AtomicU64; 3]>, told: &Arc<Atom
         let [sequence, a, b] = &*words;
         for round in 1..=4u64 {
             {
-                let inside = shared.gate.enter(0, &shared.slots[0]).unwrap();
+                let inside = shared.gate.enter(0, &shared.slots[0], &LONG).unwrap();
                 let fenced = || {
                     if !inside.solo {
                         fence(Ordering::SeqCst);
@@ -104,7 +105,7 @@ fn writes_alone(arena: &Arc<Arena>, words: &Arc<[AtomicU64; 3]>, told: &Arc<Atom
             }
             told.store(round, Ordering::Release);
             if round < 3 {
-                let _closed = shared.gate.close(0, &shared.slots).unwrap();
+                let _closed = shared.gate.close(0, &shared.slots, &LONG).unwrap();
                 shared.gate.grant(0, true);
             }
         }
@@ -271,7 +272,7 @@ impl Blocks {
 
     fn write(&self, block: usize, value: u64) {
         let shared = self.arena.shared();
-        let inside = shared.gate.enter(0, &shared.slots[0]).unwrap();
+        let inside = shared.gate.enter(0, &shared.slots[0], &LONG).unwrap();
         if !inside.solo {
             self.carry_out(false);
             return self.store(false, block, value);
@@ -287,7 +288,7 @@ impl Blocks {
     fn show(&self) {
         let shared = self.arena.shared();
         if shared.deferred.is_any() {
-            let inside = shared.gate.enter(0, &shared.slots[0]).unwrap();
+            let inside = shared.gate.enter(0, &shared.slots[0], &LONG).unwrap();
             self.carry_out(inside.solo);
         }
     }
@@ -295,7 +296,7 @@ impl Blocks {
     fn sync(&self) {
         let shared = self.arena.shared();
         self.show();
-        let _closed = shared.gate.close(0, &shared.slots).unwrap();
+        let _closed = shared.gate.close(0, &shared.slots, &LONG).unwrap();
         self.carry_out(false);
         shared.gate.grant(0, true);
     }

@@ -1,25 +1,20 @@
 //! What the last call of this thread that failed had to say.
 
+use super::texts::{self, LONGEST};
 use core::cell::Cell;
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// Bytes of the longest message that is kept.
-const LONGEST: usize = 1000;
-
-/// Without a destructor: it is there in the last exit handler, too.
+/// Without a destructor: it is there in the last exit handler, too. The sentence itself is in the thread's texts.
 struct Last {
+    errno: Cell<i32>,
+    len: Cell<u16>,
     /// It has a sentence that no failed call has been seen with yet.
     fresh: Cell<bool>,
-    errno: Cell<i32>,
-    len: Cell<usize>,
-    text: [Cell<u8>; LONGEST],
 }
 
 thread_local! {
-    static LAST: Last = const {
-        Last { fresh: Cell::new(false), errno: Cell::new(0), len: Cell::new(0), text: [const { Cell::new(0) }; LONGEST] }
-    };
+    static LAST: Last = const { Last { errno: Cell::new(0), len: Cell::new(0), fresh: Cell::new(false) } };
 }
 
 /// Somebody asks for messages: programs that do not never pay for them.
@@ -35,15 +30,18 @@ pub(in crate::posix) fn keep(text: &str) -> bool {
     if !WANTED.load(Ordering::Relaxed) {
         return false;
     }
-    LAST.with(|last| {
+    // Without memory for it the call's errno has to do.
+    if let Some(texts) = texts::texts() {
         let mut len = text.len().min(LONGEST);
         while !text.is_char_boundary(len) {
             len -= 1;
         }
-        last.text.iter().zip(&text.as_bytes()[..len]).for_each(|(to, &byte)| to.set(byte));
-        last.len.set(len);
-        last.fresh.set(true);
-    });
+        texts.last.iter().zip(&text.as_bytes()[..len]).for_each(|(to, &byte)| to.set(byte));
+        LAST.with(|last| {
+            last.len.set(len as u16);
+            last.fresh.set(true);
+        });
+    }
     true
 }
 
@@ -61,7 +59,8 @@ pub(super) fn failed(errno: i32) {
 /// Its errno and its sentence, which may be empty.
 pub fn last() -> (i32, String) {
     LAST.with(|last| {
-        let text: Vec<u8> = last.text[..last.len.get()].iter().map(Cell::get).collect();
+        let kept = texts::current().map_or(&[][..], |texts| &texts.last[..usize::from(last.len.get())]);
+        let text: Vec<u8> = kept.iter().map(Cell::get).collect();
         (last.errno.get(), String::from_utf8_lossy(&text).into_owned())
     })
 }

@@ -8,6 +8,7 @@ mod elsewhere;
 mod message;
 mod recover;
 mod start;
+mod texts;
 
 pub(crate) use elsewhere::is_elsewhere;
 pub use elsewhere::{TABLE, table_to_use};
@@ -15,6 +16,8 @@ pub(super) use message::keep;
 pub use message::{last as last_message, write as write_message};
 pub use start::claim_hooks;
 pub(super) use start::start;
+pub(super) use texts::enter_child;
+pub use texts::{SHOWN, Texts, texts};
 
 use super::{Ret, fail};
 use crate::file::UserBuf;

@@ -1,0 +1,217 @@
+//! What the command says, and where that goes.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn famio(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_famio"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("FAMIO_") {
+            command.env_remove(name);
+        }
+    }
+    command.current_dir(folder);
+    command
+}
+
+fn said(output: &Output) -> String {
+    format!(
+        "{}{}status {}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+        output.status.code().unwrap_or(-1)
+    )
+}
+
+/// It was a panic.
+#[test]
+fn a_full_disk_behind_stdout_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.db"), "x").unwrap();
+    let commands: [&[&str]; 8] = [
+        &["status", "."],
+        &["status", "--json", "."],
+        &["check", "."],
+        &["recover", "."],
+        &["doctor", "."],
+        &["run", "--dry-run", "--atomic", "a.db", "--", "true"],
+        &["--help"],
+        &["bench", "io", "--help"],
+    ];
+    for args in commands {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output = famio(folder.path()).args(args).stdout(full).output().unwrap();
+        let said = said(&output);
+        assert!(said.ends_with("status 1") && !said.contains("panicked"), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_left_ends_the_command_quietly() {
+    let folder = tempfile::tempdir().unwrap();
+    for args in [&["status", "."][..], &["doctor", "."]] {
+        let mut child = famio(folder.path()).args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert!(output.stderr.is_empty(), "{args:?}: {}", said(&output));
+    }
+}
+
+/// Lines that were broken in the source were broken again on a terminal of 80 columns.
+#[test]
+fn help_fits_a_terminal_and_is_broken_once() {
+    const WIDTH: usize = 80;
+    let folder = tempfile::tempdir().unwrap();
+    let commands = ["run", "recover", "forget", "check", "status", "ps", "doctor", "torture", "trace", "bench"];
+    // Examples are not broken at all.
+    for command in commands.iter().copied() {
+        let output = famio(folder.path()).args([command, "--help"]).env("COLUMNS", "100").output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let examples = text.lines().skip_while(|line| *line != "Examples:").skip(1);
+        for line in examples {
+            assert!(line.chars().count() <= WIDTH && line.starts_with("  "), "{command:?}: {line}");
+        }
+    }
+    for command in commands.iter().copied().map(Some).chain([None]) {
+        let output =
+            famio(folder.path()).args(command).arg("--help").env("COLUMNS", WIDTH.to_string()).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        for pair in lines.windows(2) {
+            let (line, next) = (pair[0], pair[1]);
+            assert!(line.chars().count() <= WIDTH, "{command:?}: {line}");
+            let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ') && !line.ends_with(':');
+            let first = next.split(' ').next().unwrap_or_default();
+            let would_fit = line.chars().count() + 1 + first.chars().count() <= WIDTH;
+            assert!(
+                !(is_prose(line) && is_prose(next) && would_fit),
+                "{command:?}: '{line}' ends early before '{next}'"
+            );
+        }
+    }
+}
+
+/// As `cargo install` leaves it.
+#[test]
+fn a_command_without_its_library_says_where_that_is_to_be_had() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    std::fs::create_dir(folder.path().join("bin")).unwrap();
+    let alone = folder.path().join("bin/famio");
+    // No copy: while another test forks, a file that was just written can't be executed.
+    std::fs::hard_link(env!("CARGO_BIN_EXE_famio"), &alone).unwrap();
+    let mut command = Command::new(alone);
+    command.args(["run", "--no-config", "--atomic", "a.db", "--", "true"]).env_remove("FAMIO_PRELOAD");
+    let said = said(&command.output().unwrap());
+    assert!(said.contains("lib/famio/libfamio_preload.so") && said.contains("make install PREFIX="), "{said}");
+    assert!(said.ends_with("status 125"), "{said}");
+}
+
+/// The fields that docs/json.md names, of each command; and no others.
+#[test]
+fn json_is_as_documented() {
+    let documented = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.db"), "x").unwrap();
+    let journal = "0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a.journal";
+    let commands: [(&str, &[&str]); 8] = [
+        ("check", &["check", "--json", "a.db"]),
+        ("check", &["check", "--json", "nosuch"]),
+        ("recover", &["recover", "--json", "a.db"]),
+        ("recover", &["recover", "--json", "nosuch"]),
+        ("forget", &["forget", "--json", journal]),
+        ("doctor", &["doctor", "--json", "."]),
+        ("doctor", &["doctor", "--json", "--", "true"]),
+        ("run", &["run", "--dry-run", "--json", "--no-config", "--atomic", "a.db"]),
+    ];
+    for (command, args) in commands {
+        let output = famio(folder.path()).args(args).output().unwrap();
+        let text = String::from_utf8(output.stdout.clone()).unwrap();
+        if command == "run" && text.is_empty() && !output.stderr.is_empty() {
+            eprintln!("SKIPPED: {}", String::from_utf8_lossy(&output.stderr)); // the library is not built
+            continue;
+        }
+        assert!(output.stderr.is_empty(), "{args:?}: {}", said(&output));
+        let value: serde_json::Value =
+            serde_json::from_str(&text).unwrap_or_else(|error| panic!("{args:?}: {error}: {text}"));
+        let start = documented.find(&format!("## `famio {command} ")).expect(command);
+        let section = documented[start + 3..].split("\n## ").next().unwrap();
+        let mut left = vec![value];
+        let mut objects = 0;
+        while let Some(value) = left.pop() {
+            match value {
+                serde_json::Value::Array(values) => left.extend(values),
+                serde_json::Value::Object(fields) => {
+                    objects += 1;
+                    for (name, value) in fields {
+                        assert!(section.contains(&format!("`{name}`")), "{command}: {name} is not in docs/json.md");
+                        left.push(value);
+                    }
+                }
+                _ => {}
+            }
+        }
+        assert!(objects > 0, "{args:?}: {text}");
+    }
+}
+
+#[test]
+fn completions_know_every_command() {
+    let folder = tempfile::tempdir().unwrap();
+    for shell in ["bash", "zsh", "fish"] {
+        let output = famio(folder.path()).args(["completions", shell]).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{}", said(&output));
+        let script = String::from_utf8(output.stdout).unwrap();
+        for word in
+            ["run", "recover", "forget", "check", "status", "ps", "doctor", "torture", "trace", "bench", "no-config"]
+        {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+        if shell == "bash" {
+            let file = folder.path().join("script");
+            std::fs::write(&file, script).unwrap();
+            assert!(Command::new("bash").arg("-n").arg(&file).status().unwrap().success());
+        }
+    }
+}
+
+/// Examples stay on lines of their own, and groff has nothing to say.
+#[test]
+fn manual_pages_are_made_of_the_help() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = famio(folder.path()).args(["man", "."]).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let pages: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|page| page.unwrap().path()).collect();
+    for name in ["famio", "famio-run", "famio-forget", "famio-status", "famio-bench-io"] {
+        let text = std::fs::read_to_string(folder.path().join(format!("{name}.1"))).unwrap();
+        assert!(text.contains(".SH EXAMPLES\n.nf\n  famio "), "{name}: {text}");
+    }
+    assert!(!folder.path().join("famio-man.1").exists());
+    let own = concat!(env!("CARGO_MANIFEST_DIR"), "/../../man/famio.toml.5").into();
+    for page in pages.into_iter().chain([own]) {
+        let Ok(output) = Command::new("groff").args(["-man", "-Tutf8", "-ww", "-z"]).arg(&page).output() else {
+            eprintln!("SKIPPED: groff is not installed");
+            return;
+        };
+        assert!(output.status.success() && output.stderr.is_empty(), "{}: {}", page.display(), said(&output));
+    }
+}
+
+/// Every key of `famio.toml`, and no other.
+#[test]
+fn the_page_of_the_configuration_has_its_keys() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../man/famio.toml.5")).unwrap();
+    let page = page.replace("\\-", "-");
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("famio.toml"), "nonsense = 1\n").unwrap();
+    let output = famio(folder.path()).args(["status", "."]).output().unwrap();
+    let said = said(&output);
+    let (_, keys) = said.split_once("expected one of ").expect(&said);
+    let keys: Vec<_> = keys.split('`').skip(1).step_by(2).collect();
+    let documented: Vec<_> = page.split(".TP\n.B ").skip(1).map(|text| text.lines().next().unwrap()).collect();
+    let sorted = |mut names: Vec<_>| {
+        names.sort_unstable();
+        names.into_iter().map(String::from).collect::<Vec<String>>()
+    };
+    assert_eq!(sorted(keys), sorted(documented));
+}

@@ -1,0 +1,101 @@
+//! `famio forget`: a journal whose file was moved or deleted is shown, and removed. Never one that a file may still need.
+
+use super::find::Place;
+use super::survey::epoch_of;
+use crate::error::{Error, Result};
+use crate::index::Control;
+use crate::journal::pool::{Pool, is_beside_name, is_journal_name};
+use crate::journal::reach::{is_regular, look, open_looked_at};
+use crate::journal::{State, control, lock};
+use crate::sys::openat;
+use rustix::fs::{CWD, Mode, OFlags, fstat};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+/// A journal without its file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Orphan {
+    /// Where its file was last seen.
+    pub file: PathBuf,
+    /// `in place` or `records`.
+    pub kind: &'static str,
+    /// Its last commit.
+    pub epoch: u64,
+    /// Bytes of the journal's file.
+    pub size: u64,
+    /// When it was last changed, in seconds since 1970.
+    pub changed: i64,
+    /// It has something that its file may lack.
+    pub is_pending: bool,
+    /// The file has been deleted for certain. Only root is told; else it may also have been moved.
+    pub is_deleted: bool,
+}
+
+/// Looks at a journal by its own path, and removes it if that is asked for.
+///
+/// # Errors
+/// `EINVAL`: not a journal's path. `ENOENT`. `EEXIST`: its file is there. `EBUSY`: a process has it in use. Or it can't be read, or not be
+/// removed.
+pub fn forget(journal: &Path, remove: bool) -> Result<Orphan> {
+    let (place, name) = place_of(journal)?;
+    let name = name.as_str();
+    let (header, fd) = place.header(name)?;
+    if lock::is_in_session(&fd) || is_claimed(&place, name) {
+        return Err(Error::with(libc::EBUSY, "a process has its file in use"));
+    }
+    let there = |path: &Path| {
+        let path = path.display();
+        Error::with(
+            libc::EEXIST,
+            format!("its file is {path}: famio recover brings that to its last SYNC, and removes the journal"),
+        )
+    };
+    if let Ok(found) = place.file_of(name) {
+        return Err(there(&found.path));
+    }
+    if let Some(path) = header.identity.path_of(fd.as_fd()) {
+        return Err(there(&path));
+    }
+    let stat = fstat(&fd)?;
+    let orphan = Orphan {
+        kind: header.kind.name(),
+        epoch: epoch_of(&place, name, &header, &fd, stat.st_size as u64),
+        size: stat.st_size as u64,
+        changed: stat.st_mtime as i64,
+        is_pending: header.state != State::Clean,
+        is_deleted: header.identity.is_gone(fd.as_fd()),
+        file: header.path_hint,
+    };
+    if remove {
+        place.forget(name)?;
+        crate::index::sweep();
+    }
+    Ok(orphan)
+}
+
+/// Whether a process has the right to change the journal's file, or may take it at once.
+fn is_claimed(place: &Place, name: &str) -> bool {
+    let looked = look(place.pool.folder(), control::name_beside(name).as_bytes());
+    let looked = looked.ok().filter(|looked| fstat(looked).is_ok_and(|stat| is_regular(&stat)));
+    let opened = looked.and_then(|looked| open_looked_at(looked.as_fd(), OFlags::RDWR).ok());
+    opened.map(Control::new).is_some_and(|control| control.is_claimed() || control.has_unowned_session())
+}
+
+/// The pool of a journal's path, and its name there.
+pub(super) fn place_of(journal: &Path) -> Result<(Place, String)> {
+    let not_one = || Error::with(libc::EINVAL, "not a journal: give the path that famio status shows under JOURNAL");
+    let name =
+        journal.file_name().and_then(|name| name.to_str()).filter(|name| is_journal_name(name)).ok_or_else(not_one)?;
+    let folder_path = journal.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder_path = std::path::absolute(folder_path).map_err(|_| not_one())?;
+    let open = |path: &Path| {
+        let flags = OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        openat(CWD, path, flags, Mode::empty()).map_err(|e| Error::from(e).context(path.display()))
+    };
+    let parent = match folder_path.file_name().is_some_and(is_beside_name) {
+        true => folder_path.parent().map(open).transpose()?,
+        false => None,
+    };
+    let pool = Pool::of_folder(open(&folder_path)?, folder_path.clone(), parent);
+    Ok((Place::new(pool), name.to_owned()))
+}
