@@ -112,6 +112,12 @@ impl AtomicFile {
             while self.state.load(Ordering::Acquire) == ATTACHED
                 && let Some(session) = self.session()
             {
+                // The background may just have taken it up, to end it.
+                if self.has_to_leave_dead() {
+                    drop(session);
+                    self.leave_dead_behind()?;
+                    continue;
+                }
                 // SAFETY: the caller's promise.
                 match unsafe { session.read(&self.fds, offset, bufs) } {
                     // Closed and attached again meanwhile.
@@ -245,11 +251,12 @@ impl AtomicFile {
 
     fn size_beside_kernels(&self, given: Option<u64>) -> u64 {
         let kernel = || self.kernels_size();
-        if self.turns.has_foreign() {
-            let _ = self.leave_dead_behind(); // who reads or writes is told what is wrong
-        }
         loop {
-            match (self.state.load(Ordering::Acquire), self.session()) {
+            let session = self.session();
+            if self.turns.has_foreign() {
+                let _ = self.leave_dead_behind(); // who reads or writes is told what is wrong
+            }
+            match (self.state.load(Ordering::Acquire), session) {
                 (ATTACHED, Some(session)) => return session.arena.shared().size(),
                 (PLAIN, _)
                     if let Some(quiet) = self.quiet_now()
@@ -396,6 +403,9 @@ impl AtomicFile {
     #[inline]
     fn sync_session(&self) -> Option<Result<()>> {
         let session = self.session()?;
+        if self.has_to_leave_dead() {
+            return None; // the background has just taken it up, to end it
+        }
         if self.turns.door.is_read_along() {
             session.may_be_alone.store(false, Ordering::Relaxed);
         }

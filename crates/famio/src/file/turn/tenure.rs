@@ -129,7 +129,13 @@ impl AtomicFile {
     /// What is of those who have died is rolled back: before this process reads it, writes beside it, or commits.
     /// Not by a thread that is in the middle of a change, which holds what the end of the session takes.
     pub(in crate::file) fn leave_dead_behind(&self) -> Result<()> {
-        if !is_doing() && self.has_foreign_of(Standing::Dead) { self.anew() } else { Ok(()) }
+        if self.has_to_leave_dead() { self.anew() } else { Ok(()) }
+    }
+
+    /// Whether that is to be done. To be asked with the session at hand: who took it up has said before what is in it.
+    #[inline]
+    pub(in crate::file) fn has_to_leave_dead(&self) -> bool {
+        self.turns.has_foreign() && !is_doing() && self.has_foreign_of(Standing::Dead)
     }
 
     /// Whether what others wrote is in this process's session, of one who stands so.

@@ -165,7 +165,18 @@ impl Door {
 
     /// Whether one of the processes has ended that nobody has buried.
     pub fn has_dead(&self) -> bool {
-        self.unburied().next().is_some()
+        self.unburied().next().is_some() || self.has_ended_early()
+    }
+
+    /// Whether one has ended that owned a session, and had not come so far that the kernel marks its end.
+    fn has_ended_early(&self) -> bool {
+        let me = self.id.load(Ordering::Acquire);
+        self.places().iter().enumerate().any(|(place, member)| {
+            !member.life.is_kept()
+                && member.attached.load(Ordering::Acquire) != 0
+                && ![0, me].contains(&member.id.load(Ordering::Acquire))
+                && !self.lives(place)
+        })
     }
 
     /// Which they are, in one number; `None`: there are none. When another one dies, the number is another.

@@ -163,6 +163,20 @@ fn of_two_that_leave_an_unowned_session_the_last_has_to_end_it_first() {
     assert!(reader.leave());
 }
 
+/// Its background had not begun yet: others went on reading what it had written.
+#[test]
+fn one_that_owned_a_session_and_ended_at_once_is_seen_to_be_dead() {
+    let file = for_test();
+    let (mine, other) = (open(&file), open(&file));
+    assert!(!mine.has_dead());
+    other.set_attached(7);
+    assert!(!mine.has_dead());
+    killed(other);
+    assert!(mine.has_dead());
+    mine.bury(&mine.dead());
+    assert!(!mine.has_dead() && mine.leave());
+}
+
 #[test]
 fn noise_in_the_page_crashes_nobody() {
     crate::map::guard::install().unwrap();
