@@ -43,6 +43,8 @@ struct Known {
     others: Ranges,
     /// Its own.
     covered: Covered,
+    /// Its number at the door then.
+    me: u64,
 }
 
 impl Imaging {
@@ -82,12 +84,13 @@ impl Imaging {
     /// `EIO`: they are damaged.
     pub fn see_others(&self, images: Images<'_>, epoch: u64) -> Result<Ranges> {
         let mut known = self.known.lock();
-        let Known { position, others, covered } = &mut *known;
-        if position.epoch() != epoch {
+        let me = self.door.me().id;
+        let Known { position, others, covered, me: known_as } = &mut *known;
+        if position.epoch() != epoch || *known_as != me {
+            (*position, *known_as) = (Position::default(), me);
             others.clear();
             covered.clear();
         }
-        let me = self.door.me().id;
         images.read_on(position, epoch, |range, writer| {
             if writer.id != me {
                 covered.remove(&range);
