@@ -118,7 +118,7 @@ fn containers_with_memory_of_their_own_keep_out_of_each_other() {
     });
 }
 
-/// Who has opened the file before the other one began to change it finds that out.
+/// A process that opened the file before the other container changed it must notice the change.
 #[test]
 fn what_another_container_changes_is_not_read_in_the_middle() {
     everywhere("quiet", |host, domain| {

@@ -284,7 +284,7 @@ impl AtomicFile {
             return given;
         }
         let size = self.kernels_size();
-        // Who is not attached to the control file tells states apart by the inode's times, which is too little.
+        // A process that is not attached to the control file has only the inode's times to tell states apart: too little.
         if self.turns.door.has_come() && self.is_still(quiet) {
             self.kernels_size.set(size, quiet);
         }

@@ -43,7 +43,7 @@ struct Known {
     others: Ranges,
     /// Its own.
     covered: Covered,
-    /// Its number at the door then.
+    /// The number of this process at the control file when the rest was noted.
     me: u64,
 }
 

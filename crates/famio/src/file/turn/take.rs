@@ -77,11 +77,10 @@ impl AtomicFile {
                     // What a dead one has in it goes before anybody uses it.
                     Ok(true) if self.has_foreign_of(Standing::Dead) => {
                         self.turns.has_turn.store(true, Ordering::Release);
-                        if let Err(e) = self.end_session(inner) {
+                        if let Err(e) = self.end_with_arena(inner) {
                             self.give_up_unless_held(inner);
                             return Err(e);
                         }
-                        self.release_claim(inner);
                         continue;
                     }
                     Ok(true) => {

@@ -38,7 +38,7 @@ pub(crate) struct Page {
     pub(in crate::index) arena: AtomicU64,
     /// The device of the folder in which its processes share memory (`sys::shm`): containers can have one of their own.
     pub(in crate::index) shm: AtomicU64,
-    /// The process id of who has the claim, and above it its PID namespace, for messages.
+    /// The process id of the owner (low half) and its PID namespace (high half), for messages.
     pub(in crate::index) claimant: AtomicU64,
     /// The number of the file in which the epoch travels.
     pub(in crate::index) epoch: AtomicU64,

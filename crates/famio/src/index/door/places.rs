@@ -202,12 +202,12 @@ impl Door {
         self.page().members[self.place() as usize].attached.store(arena, Ordering::Release);
     }
 
-    /// As [`is_attached_by_others`](Self::is_attached_by_others), by whoever has the control file.
-    fn is_attached_at(&self, control: &Control, arena: u64) -> bool {
+    /// Whether another living process is one that `is_meant`, by a thread that holds the lock of the control file.
+    fn has_other_at(&self, control: &Control, is_meant: impl Fn(&Member) -> bool) -> bool {
         let me = self.id.load(Ordering::Acquire);
         self.page().members.iter().enumerate().any(|(place, member)| {
             ![0, me].contains(&member.id.load(Ordering::Acquire))
-                && member.attached.load(Ordering::Acquire) == arena
+                && is_meant(member)
                 && !member.life.is_over()
                 && is_taken(control, place)
         })
@@ -220,7 +220,7 @@ impl Door {
         arena != 0
             && self.has_unowned()
             && self.page().members[self.place() as usize].attached.load(Ordering::Acquire) == arena
-            && !self.is_attached_at(control, arena)
+            && !self.has_other_at(control, |member| member.attached.load(Ordering::Acquire) == arena)
     }
 
     /// This process does not commit anything any more, nor go on with a session: it ends. False: nobody else could, so it has to
@@ -229,14 +229,8 @@ impl Door {
         let here = self.control.lock();
         let Some(control) = here.as_ref() else { return true };
         let _attaching = control.try_attaching();
-        let me = self.id.load(Ordering::Acquire);
-        let is_writer = |(place, member): (usize, &Member)| {
-            ![0, me].contains(&member.id.load(Ordering::Acquire))
-                && member.writes.load(Ordering::Acquire) != 0
-                && !member.life.is_over()
-                && is_taken(control, place)
-        };
-        if self.is_last_attached(control) || !self.page().members.iter().enumerate().any(is_writer) {
+        let is_writer = |member: &Member| member.writes.load(Ordering::Acquire) != 0;
+        if self.is_last_attached(control) || !self.has_other_at(control, is_writer) {
             return false;
         }
         let own = &self.page().members[self.place() as usize];
