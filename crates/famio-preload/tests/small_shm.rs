@@ -5,7 +5,7 @@ mod common;
 use common::agent::Agent;
 use common::{Folder, build, library, succeed};
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const PIECE: usize = 1 << 16;
@@ -70,17 +70,22 @@ fn beside(other: &Agent, folder: &Folder, agent: &Path) -> Agent {
     Agent::of(command)
 }
 
-/// It can't travel: the others are told so until it is committed. Then, too, who read waited for a minute, and was told so.
-#[test]
-fn an_epoch_larger_than_shm_beside_other_processes_is_written_and_committed() {
-    let folder = Folder::on_disk("small-shm-two");
+/// A file in a new folder, opened by two processes with one small `/dev/shm`; and their program. `None`: that can't be had here.
+fn two_with_small_shm(name: &str) -> Option<(Folder, PathBuf, [Agent; 2])> {
+    let folder = Folder::on_disk(name);
     std::fs::write(folder.path().join("atomic"), "........").unwrap();
     let agent = build("agent");
-    let Some(command) = with_shm(SMALL, &folder, &agent) else { return };
-    let mut a = Agent::of(command);
+    let mut a = Agent::of(with_shm(SMALL, &folder, &agent)?);
     a.ok("open atomic");
     let mut b = beside(&a, &folder, &agent);
     b.ok("open atomic");
+    Some((folder, agent, [a, b]))
+}
+
+/// It can't travel: the others are told so until it is committed. Then, too, who read waited for a minute, and was told so.
+#[test]
+fn an_epoch_larger_than_shm_beside_other_processes_is_written_and_committed() {
+    let Some((folder, agent, [mut a, mut b])) = two_with_small_shm("small-shm-two") else { return };
     a.each(&["write 0 begin", "sync", "fill 100 a"]);
     for (what, good) in [("write 0 other", "ok"), ("read 1000000 5", "aaaaa")] {
         let answer = b.tell(what);
@@ -104,14 +109,7 @@ fn an_epoch_larger_than_shm_beside_other_processes_is_written_and_committed() {
 /// What lies there is the writer's alone to find: who reads gets the turn instead.
 #[test]
 fn an_epoch_that_goes_on_on_the_disk_is_read_by_others() {
-    let folder = Folder::on_disk("small-shm-read");
-    std::fs::write(folder.path().join("atomic"), "........").unwrap();
-    let agent = build("agent");
-    let Some(command) = with_shm(SMALL, &folder, &agent) else { return };
-    let mut a = Agent::of(command);
-    a.ok("open atomic");
-    let mut b = beside(&a, &folder, &agent);
-    b.ok("open atomic");
+    let Some((_folder, agent, [mut a, mut b])) = two_with_small_shm("small-shm-read") else { return };
     a.ok("write 0 begin");
     b.sees(0, "begin");
     for i in 0..20_000u64 {
