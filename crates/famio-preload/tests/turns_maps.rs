@@ -91,6 +91,25 @@ fn who_only_reads_maps_what_others_are_writing() {
     });
 }
 
+/// It waited for a session that was handed over as it is, which who only reads can't own: 10 seconds, then `EBUSY`.
+#[test]
+fn who_only_reads_and_is_there_before_maps_what_others_are_writing() {
+    everywhere("maps-reader-before", |folder, domain| {
+        let (mut a, mut b) = (Agent::with(folder, domain), Agent::new(folder, domain));
+        for order in ["look atomic", "mapread", "unmap"] {
+            b.ok(order);
+        }
+        a.ok("write 0 before");
+        b.ok("mapread");
+        assert_eq!(b.tell("load 0 7"), "before.");
+        a.ok("write 10 after");
+        assert_eq!(b.tell("load 0 16"), "before....after.");
+        a.ok("sync");
+        a.end();
+        b.end();
+    });
+}
+
 #[test]
 fn what_one_stored_is_committed_by_anothers_sync() {
     everywhere("maps-sync", |folder, domain| {

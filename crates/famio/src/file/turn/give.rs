@@ -133,6 +133,7 @@ impl AtomicFile {
                 sent?;
             }
         }
+        self.turns.door.has_ended();
         self.turns.ended_in.store(monotonic_now() - begun, Ordering::Relaxed);
         Ok(())
     }

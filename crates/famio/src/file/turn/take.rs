@@ -89,7 +89,10 @@ impl AtomicFile {
                     }
                     Ok(false) if self.is_everybodys_gone() => break,
                     // One that can attach to it has to end it.
-                    Ok(false) => self.give_up(inner, Claim::leave),
+                    Ok(false) => {
+                        door.ask_for_end();
+                        self.give_up(inner, Claim::leave);
+                    }
                     // As a killed process has left it: recovered.
                     Err(_) if inner.session.is_none() && inner.kept.is_none() && !door.has_unowned() => break,
                     Err(e) => {
@@ -111,6 +114,7 @@ impl AtomicFile {
             door.wait(given, PATIENCE);
             look += 1;
         }
+        door.has_ended();
         self.has_taken_turn();
         self.catch_up(inner)?;
         Ok(false)

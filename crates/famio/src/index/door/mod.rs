@@ -29,7 +29,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 pub(crate) use page::Page;
 pub(in crate::index) use page::{CHANGE, MAGIC};
-use page::{NOBODYS, SHADOW, map, unmap};
+use page::{END_WANTED, NOBODYS, SHADOW, map, unmap};
 use places::{MEMBERS, place};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::thread::futex;
@@ -257,7 +257,17 @@ impl Door {
         self.page().apart.store(1, Ordering::Release);
     }
 
-    /// Whether a process has said so.
+    /// A process waits that can't own a session: the next to have this one ends it, instead of handing it over.
+    pub fn ask_for_end(&self) {
+        let _ = self.page().apart.compare_exchange(0, END_WANTED, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// The session has ended that a process waited for, or there is none.
+    pub fn has_ended(&self) {
+        let _ = self.page().apart.compare_exchange(END_WANTED, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Whether the session is to be ended instead of handed over: a process waits for that, or can't attach to any.
     pub fn is_apart(&self) -> bool {
         self.page().apart.load(Ordering::Acquire) != 0
     }

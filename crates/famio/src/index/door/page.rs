@@ -26,6 +26,9 @@ pub(crate) const MOVED: u64 = 8;
 pub(crate) const UNOWNED: u64 = 16;
 pub(in crate::index) const CHANGE: u64 = 32;
 
+/// Of [`Page::apart`].
+pub(super) const END_WANTED: u32 = 2;
+
 /// What all processes see. Plain words: no value is trusted as an address.
 #[repr(C)]
 pub(crate) struct Page {
@@ -71,6 +74,7 @@ pub(crate) struct Page {
     /// 1: a process has read along in a session since the turn was taken: no thread gets the file alone.
     pub(super) read_along: AtomicU32,
     /// 1: a process is, or was, here that can't attach to a session of others: sessions are ended when the owner changes.
+    /// [`END_WANTED`]: one waits for the end of this one.
     pub(super) apart: AtomicU32,
     /// 1: all processes of the last session were killed, and what they had not committed is gone with them.
     pub(super) all_killed: AtomicU32,
