@@ -225,6 +225,8 @@ fn prepare(shared: &Shared, fds: &Descriptors, settings: &Settings) -> Result<u6
     {
         word.store(0, Ordering::Release);
     }
+    let cuts = shared.ready.load(Ordering::Acquire) >> 32;
+    shared.ready.store((cuts + 1) << 32, Ordering::Release);
     shared.pending.iter().for_each(|word| word.store(0, Ordering::Release));
     shared.file_end.store(u64::MAX, Ordering::Release);
     for word in [&shared.dirty, &shared.poisoned, &shared.keeps, &shared.moving, &shared.images, &shared.has_left] {

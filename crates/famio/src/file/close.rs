@@ -51,6 +51,7 @@ impl Session {
         let cx = self.context(fds);
         let shared = cx.shared();
         self.engine.prepare()?;
+        while self.engine.make_ready(cx) {}
         if !self.engine.is_waiting(cx) && !self.engine.can_shrink(cx) {
             return Ok(Left::Nothing);
         }

@@ -296,6 +296,11 @@ pub(crate) trait Engine: Send + Sync {
         Ok(())
     }
 
+    /// Makes log space ready that a writer needs next: a piece, outside the gate. Whether more may be wanted.
+    fn make_ready(&self, _cx: Context<'_>) -> bool {
+        false
+    }
+
     /// Moves some committed blocks to the file. Inside the gate; takes only locks that are free. Whether it moved any.
     fn settle_some(&self, cx: Context<'_>) -> Result<bool>;
 

@@ -17,8 +17,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// First allocation of memory: the shared state, the radix tree of a small file.
 const FIRST: u64 = 64 << 10;
 const HUGE: u64 = huge::HUGE as u64;
-/// Memory is taken in steps of a quarter of what there is, at most this.
-const STEP_MAX: u64 = 16 << 20;
+/// Memory is taken in steps of a quarter of what there is, at most this: a writer waits for it.
+const STEP_MAX: u64 = HUGE;
 
 /// A mapped arena.
 pub(crate) struct Arena {

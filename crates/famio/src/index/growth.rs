@@ -6,6 +6,7 @@ use crate::sys::{InternalFd, address_space, shm};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 /// Address space set aside for a new arena. One that outgrows it is mapped a second time, elsewhere, with [`GROWTH`] times as much.
@@ -162,6 +163,16 @@ impl Growth {
         let allocate = |file: &InternalFd, from: u64, to: u64| {
             rustix::fs::fallocate(file, FallocateFlags::empty(), from, to - from).map(|()| to)
         };
+        let in_memory = |file: &InternalFd, from: u64, to: u64| {
+            if self.maps.is_empty() || to / HUGE == from / HUGE {
+                return allocate(file, from, to);
+            }
+            rustix::fs::ftruncate(file, to)?;
+            let taken = huge::take(file.as_fd(), self.base().wrapping_add(from as usize), from, (to - from) as usize);
+            taken.map(|_| to).inspect_err(|_| {
+                let _ = rustix::fs::ftruncate(file, from); // where it ends is how much there is, to others
+            })
+        };
         let file = self.file.as_ref().ok_or(Error::new(libc::EBUSY))?;
         if let Some(spill) = &self.spill {
             let at = have - self.in_file;
@@ -169,7 +180,7 @@ impl Growth {
             return got.map(|got| got + self.in_file).map_err(|e| self.spill_failed(e));
         }
         if leaves_room(file, want - have)
-            && let Ok(got) = allocate(file, have, want)
+            && let Ok(got) = in_memory(file, have, want)
         {
             return Ok(got);
         }
@@ -201,15 +212,11 @@ impl Growth {
         Error::from(e).context(format_args!("going on in {}", self.beside.display()))
     }
 
-    /// One call now instead of a fault a page later; where the kernel lacks it, faults do. From the huge page on that the old end
-    /// lies in.
+    /// One call now instead of a fault a page later; where the kernel lacks it, faults do.
     pub fn populate(&self, have: u64, want: u64) {
-        let from = if want / HUGE > have / HUGE && self.spill.is_none() { have / HUGE * HUGE } else { want };
-        let at = |offset: u64| self.base().wrapping_add(offset as usize);
-        if !(from < want && huge::gather(at(from), (want - from) as usize)) {
-            // SAFETY: in our mapping, with memory behind it.
-            let _ = unsafe { rustix::mm::madvise(at(have).cast(), (want - have) as usize, Advice::LinuxPopulateWrite) };
-        }
+        let at = self.base().wrapping_add(have as usize);
+        // SAFETY: in our mapping, with memory behind it.
+        let _ = unsafe { rustix::mm::madvise(at.cast(), (want - have) as usize, Advice::LinuxPopulateWrite) };
     }
 }
 

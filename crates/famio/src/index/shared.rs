@@ -138,6 +138,9 @@ pub(crate) struct Shared {
     pub links: AtomicU64,
     /// Entries in use.
     pub used: AtomicU64,
+    /// The first so many entries of a journal in place have memory for their log blocks, or are about to (low half); how often the
+    /// journal was cut (high half).
+    pub ready: AtomicU64,
     /// The block that was put off (`file::deferred`).
     pub deferred: Deferred,
     /// Offset of the two places for its bytes; 0: there are none.
@@ -189,8 +192,8 @@ pub(crate) const HINTS: usize = 2048;
 
 const _: () = assert!(size_of::<Shared>() <= 4096);
 
-/// "FAMIOAR9".
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOAR9");
+/// "FAMIOARA".
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOARA");
 
 impl Shared {
     /// *C*.

@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use rustix::fs::{Access, AtFlags, CWD, FileType, Stat, accessat, stat, statfs};
 use rustix::io::Errno;
+use std::os::fd::AsFd;
 use std::path::Path;
 
 /// Where it is by default.
@@ -17,6 +18,11 @@ const BY_OTHERS: u32 = 0o022;
 static CHOSEN: AtomicPtr<String> = AtomicPtr::new(core::ptr::null_mut());
 /// Something of this process's lies in the folder, or is looked for there.
 static IS_USED: AtomicBool = AtomicBool::new(false);
+
+/// Whether a file lies on tmpfs.
+pub fn is_in_memory(file: impl AsFd) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|all| all.f_type as u32 == TMPFS)
+}
 
 /// The folder.
 pub fn folder() -> &'static str {

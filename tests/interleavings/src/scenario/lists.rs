@@ -43,7 +43,7 @@ pub fn free_entries() {
     running.push(spawn(move || {
         let free = Free::of(&more);
         free.make_links(Geometry::of(1)).unwrap();
-        free.add(Geometry { count: 2, ..Geometry::of(1) }).unwrap();
+        free.add(Geometry::of(1).first as u32, 2).unwrap();
     }));
     running.into_iter().for_each(crate::sync::Running::join);
     let mut left: Vec<u32> = std::iter::from_fn(|| free.take().unwrap()).collect();

@@ -138,6 +138,10 @@ impl Engine for InPlace {
         Ok(false)
     }
 
+    fn make_ready(&self, cx: Context<'_>) -> bool {
+        self.log.make_ready(cx.arena)
+    }
+
     fn can_shrink(&self, cx: Context<'_>) -> bool {
         cx.shared().used.load(Ordering::Relaxed) == 0 && self.log.can_shrink()
     }

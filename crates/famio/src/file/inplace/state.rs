@@ -61,7 +61,7 @@ impl InPlace {
             }
             taken => taken?,
         };
-        if self.is_pressed(*cx) {
+        if self.log.wants_more() || self.is_pressed(*cx) {
             background::wake();
         }
         self.on_journal(cx, || {

@@ -58,9 +58,9 @@ impl<'a> Free<'a> {
         Ok(())
     }
 
-    /// A new segment's entries, which have links: chained, lowest first, and hung before the list in one step.
-    pub fn add(self, geometry: Geometry) -> Result<()> {
-        let (first, last) = (geometry.first as u32, (geometry.first + geometry.count - 1) as u32);
+    /// Entries of one segment, which have links: chained, lowest first, and hung before the list in one step.
+    pub fn add(self, first: u32, count: u32) -> Result<()> {
+        let last = first + count - 1;
         for number in first..last {
             self.link(number).ok_or(Error::new(libc::EIO))?.store(number + 2, Ordering::Relaxed);
         }

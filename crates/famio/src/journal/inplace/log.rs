@@ -1,30 +1,30 @@
-//! The mapped journal: slots, entries, log blocks, and its growth.
+//! The mapped journal: slots, entries, log blocks. How it grows: `zone`.
 
 use super::segment::{CLASS, Geometry, SEGMENTS_MAX, SEGMENTS_START};
 use super::slot::{SLOTS, STRIDE};
+use super::zone::Zone;
 use super::{Constants, Entry, Extent, Free, Key, Slots, extent};
 use crate::error::{Error, Result};
 use crate::index::Arena;
 use crate::journal::header::LEN as HEADER_LEN;
 use crate::map::{Mapping, RESERVATION, reservation};
 use crate::pmem::{Domain, Medium};
-use crate::rule::{Rule, in_order};
-use crate::sys::{InternalFd, high_duplicate};
+use crate::sys::{InternalFd, high_duplicate, shm};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use rustix::fs::FallocateFlags;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Mutex;
-
-const HUGE: u64 = crate::map::huge::HUGE as u64;
 
 /// A journal in place, mapped and in use by this process.
 pub(crate) struct Log {
     /// Where its newest mapping begins.
     base: AtomicPtr<u8>,
     /// For the mapping of a journal that outgrows its first; `None`: it does not grow.
-    domain: Option<Domain>,
+    pub(super) domain: Option<Domain>,
     /// The journal's, which others share.
-    file: InternalFd,
+    pub(super) file: InternalFd,
+    /// It lies on tmpfs.
+    pub(super) is_in_memory: bool,
     medium: &'static dyn Medium,
     key: Key,
     /// Bytes that the journal may have.
@@ -32,15 +32,17 @@ pub(crate) struct Log {
     segments: AtomicU32,
     starts: Box<[AtomicU64; SEGMENTS_MAX]>,
     /// All mappings ever made, the newest last: references may lead into any of them. Held while the journal grows.
-    growing: Mutex<Vec<Mapping>>,
+    pub(super) growing: Mutex<Vec<Mapping>>,
+    pub(super) zone: Zone,
 }
 
-/// Space for `start..end` of a journal; durable after a sync, which the medium has to be asked for: its part is the size.
-fn make_room(file: impl AsFd, medium: &dyn Medium, start: u64, end: u64) -> Result<()> {
+/// The journal ends at `end`, and has space for `start..filled`; durable after a sync, which the medium has to be asked for: its part
+/// is the size.
+pub(super) fn make_room(file: impl AsFd, medium: &dyn Medium, (start, filled): (u64, u64), end: u64) -> Result<()> {
     if end > crate::sys::file_size_limit() {
         return Err(Error::with(libc::ENOSPC, "the journal: the limit on file sizes (ulimit -f) leaves it no room"));
     }
-    rustix::fs::fallocate(&file, FallocateFlags::empty(), start, end - start)?;
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), start, filled - start)?;
     medium.ftruncate(file.as_fd(), end)
 }
 
@@ -53,7 +55,7 @@ impl Log {
         key: Key,
         limit: u64,
     ) -> Result<Self> {
-        make_room(file, medium, 0, SEGMENTS_START)?;
+        make_room(file, medium, (0, SEGMENTS_START), SEGMENTS_START)?;
         let reservation = RESERVATION.min((limit.max(SEGMENTS_START) as usize).next_multiple_of(4096));
         let map = Mapping::reserve(file, domain, SEGMENTS_START, true, reservation)?;
         map.keep_from_children();
@@ -67,7 +69,20 @@ impl Log {
     pub fn new(file: InternalFd, map: Mapping, medium: &'static dyn Medium, key: Key, limit: u64) -> Self {
         let starts = Box::new([const { AtomicU64::new(0) }; SEGMENTS_MAX]);
         let (base, segments) = (AtomicPtr::new(map.base()), AtomicU32::new(0));
-        Self { base, domain: None, file, medium, key, limit, segments, starts, growing: Mutex::new(vec![map]) }
+        let is_in_memory = file.run(|file| Ok(shm::is_in_memory(file))).unwrap_or(false);
+        Self {
+            base,
+            domain: None,
+            file,
+            is_in_memory,
+            medium,
+            key,
+            limit,
+            segments,
+            starts,
+            growing: Mutex::new(vec![map]),
+            zone: Zone::default(),
+        }
     }
 
     /// Over the journal in `file` of a session that another process began. Its segments are known by [`set_segments`](Self::set_segments).
@@ -116,7 +131,7 @@ impl Log {
     }
 
     /// Maps the journal anew, where its mapping does not reach `end`.
-    fn map_up_to(&self, maps: &mut Vec<Mapping>, end: u64) -> Result<()> {
+    pub(super) fn map_up_to(&self, maps: &mut Vec<Mapping>, end: u64) -> Result<()> {
         if maps.last().is_none_or(|map| end > map.reserved() as u64) {
             let domain = self.domain.ok_or(Error::new(libc::ENOSPC))?;
             let reservation = reservation(end).min(self.limit.max(end) as usize);
@@ -130,7 +145,7 @@ impl Log {
     }
 
     #[inline]
-    fn base(&self) -> *mut u8 {
+    pub(super) fn base(&self) -> *mut u8 {
         self.base.load(Ordering::Acquire)
     }
 
@@ -150,7 +165,7 @@ impl Log {
     }
 
     /// One line of words at `offset`.
-    fn line(&self, offset: u64) -> &[AtomicU64; 8] {
+    pub(super) fn line(&self, offset: u64) -> &[AtomicU64; 8] {
         debug_assert!(offset.is_multiple_of(64));
         let at = self.base().wrapping_add(offset as usize);
         // SAFETY: every caller stays below the end of the slots' page or of a segment that is known to be in the file; the
@@ -208,49 +223,13 @@ impl Log {
         }
     }
 
-    fn add(&self, geometry: Geometry) {
+    pub(super) fn add(&self, geometry: Geometry) {
         self.starts[geometry.index].store(geometry.start, Ordering::Release);
-        self.segments.store(geometry.index as u32 + 1, Ordering::Release);
+        self.set_count(geometry.index as u32 + 1);
     }
 
-    /// Adds a segment and puts its entries on the free list in `arena`. `ENOSPC` at the limit or on a full disk.
-    pub fn grow(&self, arena: &Arena) -> Result<()> {
-        let mut maps = self.growing.lock().map_err(|_| Error::new(libc::EIO))?;
-        if !Free::of(arena).is_empty() {
-            return Ok(()); // another thread was first
-        }
-        let index = self.segments.load(Ordering::Acquire) as usize;
-        let geometry = Geometry::of(index);
-        if index >= SEGMENTS_MAX || geometry.end() > self.limit {
-            return Err(Error::new(libc::ENOSPC));
-        }
-        Free::of(arena).make_links(geometry)?;
-        self.map_up_to(&mut maps, geometry.end())?;
-        self.file.run(|file| {
-            make_room(file, self.medium, geometry.start, geometry.end())?;
-            self.medium.fdatasync(file.as_fd())
-        })?;
-        // Costs what the faults would at each page's first use. From the huge page on that the last segment ended in.
-        if let Some(map) = maps.last() {
-            map.gather(geometry.start / HUGE * HUGE, geometry.end());
-        }
-        // The count is durable last: what it counts is then there.
-        in_order(
-            Rule::SegmentBeforeCount,
-            || {
-                geometry.store_header(self.line(geometry.start), self.medium, self.key);
-                self.medium.fence();
-                Ok(())
-            },
-            || {
-                self.extent().store(index as u64 + 1);
-                self.medium.fence();
-                Ok(())
-            },
-        )
-        .unwrap_or_else(|never: core::convert::Infallible| match never {});
-        self.add(geometry);
-        Free::of(arena).add(geometry)
+    pub(super) fn set_count(&self, count: u32) {
+        self.segments.store(count, Ordering::Release);
     }
 
     /// The journal lies in another file, by what `change` does to its descriptor. Nobody writes to it meanwhile; who reads finds the
@@ -270,33 +249,6 @@ impl Log {
     /// Whether there is more than the first segment.
     pub fn can_shrink(&self) -> bool {
         self.segments.load(Ordering::Acquire) > 1
-    }
-
-    /// Takes the journal back to its first segment. No entry is in use, and nobody takes one meanwhile.
-    pub fn shrink(&self, arena: &Arena) -> Result<()> {
-        let _growing = self.growing.lock().map_err(|_| Error::new(libc::EIO))?;
-        let first = Geometry::of(0);
-        in_order(
-            Rule::CountBeforeCut,
-            || {
-                // The number of segments first: what it no longer counts may go.
-                self.extent().store(1);
-                self.medium.fence();
-                self.segments.store(1, Ordering::Release);
-                Free::of(arena).reset(first)
-            },
-            || self.file.run(|file| self.medium.ftruncate(file.as_fd(), first.end())),
-        )
-    }
-
-    /// Takes a free entry, growing the journal if need be. Lock-free but for growth.
-    pub fn take(&self, arena: &Arena) -> Result<u32> {
-        loop {
-            if let Some(number) = Free::of(arena).take()? {
-                return Ok(number);
-            }
-            self.grow(arena)?;
-        }
     }
 
     /// Gives back an entry whose being free is persistent.

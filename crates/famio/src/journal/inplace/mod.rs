@@ -9,6 +9,7 @@ mod log;
 mod segment;
 mod slot;
 mod view;
+mod zone;
 
 pub(crate) use entry::{Constants, Entry, Kind, Stored, Used};
 pub(crate) use extent::{Extent, OFFSET as EXTENT_OFFSET};
