@@ -244,7 +244,7 @@ impl RecordLog {
             if self.note_would_free() {
                 self.note()?;
             } else {
-                self.shared.prepare(self.segments.len() + 1)?;
+                self.shared.book()?;
             }
         }
     }
@@ -319,7 +319,7 @@ impl RecordLog {
         while count > RESTING && self.is_free(count - 1) {
             count -= 1;
         }
-        if count < self.segments.len() {
+        if count < self.segments.len() || self.shared.booked() > count {
             self.segments.truncate(count);
             self.shared.shrink(count)?;
         }
@@ -402,6 +402,10 @@ impl RecordLog {
 
     /// Begins the first free segment.
     fn enter(&mut self, gather: &mut Gather<'_>) -> Result<usize> {
+        if self.free().is_none() {
+            self.shared.count_booked()?;
+            self.adopt();
+        }
         let index = self.free().ok_or(Error::new(libc::ENOSPC))?;
         self.know(index, 0..3)?;
         self.generation += 1;
@@ -489,7 +493,10 @@ impl RecordLog {
         let pages = |index: usize, page| (self.room_in(index, page, FOR_NOTE) as u64).saturating_sub(SLACK);
         let here = self.current.map_or(0, |(index, page)| pages(index, page));
         let free: u64 = (0..self.segments.len()).filter(|&i| self.is_free(i)).map(|i| pages(i, 1)).sum();
-        (here + free) * PAGE as u64
+        let have = self.segments.len();
+        let booked = self.shared.geometry.places().take(self.shared.booked()).skip(have);
+        let booked: u64 = booked.map(|place| (place.len / PAGE as u64).saturating_sub(1 + FOR_NOTE + SLACK)).sum();
+        (here + free + booked) * PAGE as u64
     }
 
     /// Whether a note could be written, and free something.

@@ -10,7 +10,7 @@ use crate::sys::internal::{InUse, TRIES};
 use crate::sys::{InternalFd, open_again};
 use crate::thread::Mutex;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use rustix::fs::OFlags;
+use rustix::fs::{FallocateFlags, OFlags};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -38,6 +38,8 @@ pub(super) struct Shared {
     limit: u64,
     /// The segments that are full of zeros and counted in the header. Changed under `preparing`.
     prepared: AtomicUsize,
+    /// The segments that have space on the disk, at least those that are prepared. Of this process. Changed under `preparing`.
+    booked: AtomicUsize,
     /// Held as long as segments are made or given back: the log's appends do not wait for that.
     preparing: Mutex<()>,
     /// A flush of the journal failed somewhere: what a commit covers may be lost although its own flush reports success.
@@ -67,6 +69,7 @@ impl Shared {
             // The last segment that was used must stay while another one is begun.
             limit: limit.max(geometry.end(2)),
             prepared: AtomicUsize::new(0),
+            booked: AtomicUsize::new(0),
             preparing: Mutex::new(()),
             failed: AtomicBool::new(false),
         }
@@ -132,6 +135,7 @@ impl Shared {
     /// The journal lies in another file, by what `change` does to its descriptor: no segment is made or given back meanwhile.
     pub fn move_by(&self, change: impl FnOnce() -> Result<()>) -> Result<()> {
         let _preparing = self.preparing.lock();
+        self.booked.store(0, Ordering::Release);
         change()
     }
 
@@ -146,16 +150,7 @@ impl Shared {
         while self.prepared() < count {
             let prepared = self.prepared();
             let Some(place) = self.geometry.places().nth(prepared) else { return Ok(()) };
-            if place.end() > self.limit {
-                return Err(Error::with(
-                    libc::ENOSPC,
-                    format!("the journal has reached its limit of {} bytes", self.limit),
-                ));
-            }
-            if place.end() > crate::sys::file_size_limit() {
-                let what = "the journal: the limit on file sizes (ulimit -f) leaves it no room";
-                return Err(Error::with(libc::ENOSPC, what));
-            }
+            self.check_limits(place)?;
             let mut separate = false;
             let mut zeros = || {
                 self.on_another(|fd, of_its_own| {
@@ -170,6 +165,7 @@ impl Shared {
                 counted()?;
             }
             if let Err(error) = zeros() {
+                self.booked.store(0, Ordering::Release); // it was cut, too
                 self.failed.fetch_or(!separate, Ordering::AcqRel);
                 return Err(error.context("the journal cannot grow"));
             }
@@ -179,9 +175,88 @@ impl Shared {
         Ok(())
     }
 
+    fn check_limits(&self, place: Place) -> Result<()> {
+        if place.end() > self.limit {
+            let what = format!("the journal has reached its limit of {} bytes", self.limit);
+            return Err(Error::with(libc::ENOSPC, what));
+        }
+        if place.end() > crate::sys::file_size_limit() {
+            let what = "the journal: the limit on file sizes (ulimit -f) leaves it no room";
+            return Err(Error::with(libc::ENOSPC, what));
+        }
+        Ok(())
+    }
+
+    /// How many segments have space on the disk.
+    pub fn booked(&self) -> usize {
+        self.booked.load(Ordering::Acquire).max(self.prepared())
+    }
+
+    /// Takes space on the disk for the segment behind those that have it. Nothing is written or flushed: a writer does not wait
+    /// for the disk. Before it is used it is [counted](Self::count_booked).
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EDQUOT`: at the journal's limit, or the disk is full.
+    pub fn book(&self) -> Result<()> {
+        let have = self.booked();
+        let Some(place) = self.geometry.places().nth(have) else { return Ok(()) };
+        self.check_limits(place)?;
+        let space = |how| {
+            self.journal().run(|journal| Ok(rustix::fs::fallocate(journal.as_fd(), how, place.offset, place.len)?))
+        };
+        let keep = FallocateFlags::KEEP_SIZE;
+        match space(keep) {
+            Ok(()) => {
+                self.booked.store(have + 1, Ordering::Release);
+                Ok(())
+            }
+            Err(e) if [libc::EOPNOTSUPP, libc::ENOSYS].contains(&e.errno()) => self.prepare(have + 1),
+            Err(e) => {
+                let _ = space(keep | FallocateFlags::PUNCH_HOLE); // a full disk gets back what it gave
+                Err(e.context("the journal cannot grow"))
+            }
+        }
+    }
+
+    /// Prepares all segments that have space, at once: the file's length durable, then their count. They read as zeros, and
+    /// nothing is written to them: that pays only where commits are small, and the disk's journal is not to be written with each.
+    pub fn count_booked(&self) -> Result<()> {
+        let _preparing = self.preparing.lock();
+        let (booked, prepared) = (self.booked(), self.prepared());
+        if booked == prepared {
+            return Ok(());
+        }
+        let end = self.geometry.end(booked);
+        let mut separate = false;
+        let mut length = || {
+            self.on_another(|fd, of_its_own| {
+                separate = of_its_own;
+                self.medium.ftruncate(fd.as_fd(), end)?;
+                self.medium.fdatasync(fd.as_fd())
+            })
+        };
+        let counted = || self.change_header(&mut |header| self.geometry.put(booked, &mut header.geometry));
+        if !holds(Rule::ZerosBeforeCount) {
+            counted()?;
+        }
+        if let Err(error) = length() {
+            self.failed.fetch_or(!separate, Ordering::AcqRel);
+            return Err(error.context("the journal cannot grow"));
+        }
+        counted()?;
+        self.prepared.store(booked, Ordering::Release);
+        Ok(())
+    }
+
     /// Gives back the space of all segments but the first `count`; they are not in use.
     pub fn shrink(&self, count: usize) -> Result<()> {
         let _preparing = self.preparing.lock();
+        if count == self.prepared() && self.booked() > count {
+            // Behind the file's end.
+            self.booked.store(0, Ordering::Release);
+            return self.journal().run(|journal| self.medium.ftruncate(journal.as_fd(), self.geometry.end(count)));
+        }
+        self.booked.store(0, Ordering::Release);
         if count < self.prepared() {
             in_order(
                 Rule::CountOfRecordsBeforeCut,

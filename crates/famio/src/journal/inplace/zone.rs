@@ -1,0 +1,346 @@
+//! The zone: log blocks that have memory before a writer needs them (LAWN, section 4.1).
+//!
+//! The background takes the next entries, gives their log blocks memory, and lays them down for the writer, who comes for them when
+//! no entry is free: so it needs no lock, and does not meet who ends the session or cuts the journal. A writer that finds none laid
+//! down makes a few ready itself, and never waits for the background.
+
+use super::log::Log;
+use super::segment::Geometry;
+use super::{Free, extent};
+use crate::error::{Error, Result};
+use crate::index::Arena;
+use crate::map::huge::{self, HUGE};
+use crate::pmem::Domain;
+use crate::rule::{Rule, in_order};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use rustix::fs::FallocateFlags;
+use rustix::mm::Advice;
+use std::os::fd::AsFd;
+
+/// Log blocks that a writer makes ready itself at a time: some microseconds.
+const STEP: u64 = 32;
+/// Pieces of up to 2 MiB that lie ready at most.
+const PIECES: usize = 8;
+/// As many bytes as lie ready are in use at least; the first piece comes with so many entries.
+const FIRST_FROM: u64 = 64;
+/// A segment is added when fewer entries than this are left in the last one.
+const NEARLY_USED: u64 = 2 * (HUGE as u64 >> super::segment::CLASS);
+/// Times that a writer at the journal's limit gives up the processor for a piece that is being made ready.
+const LOOKS: u32 = 100;
+
+/// Values of [`Zone::wish`].
+const IDLE: u8 = 0;
+/// The background is to be woken.
+const WANTED: u8 = 1;
+/// It was.
+const TOLD: u8 = 2;
+
+/// What of a journal is ready, in the process that owns it.
+#[derive(Default)]
+pub(super) struct Zone {
+    /// Pieces that have memory, to be handed to the free list. 0: none.
+    laid_down: [AtomicU64; PIECES],
+    /// Whether the background is to look.
+    wish: AtomicU8,
+    /// It makes a piece ready.
+    is_busy: AtomicBool,
+    /// The kernel makes no huge pages of the journal.
+    lacks_huge: AtomicBool,
+}
+
+/// Entries `first..first + count`, all of one segment, of the journal as it was before it was cut for the `cuts`th time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    first: u32,
+    count: u16,
+    cuts: u16,
+}
+
+impl Piece {
+    /// Not 0: a piece has entries.
+    fn word(self) -> u64 {
+        u64::from(self.first) | u64::from(self.count) << 32 | u64::from(self.cuts) << 48
+    }
+
+    fn of(word: u64) -> Option<Self> {
+        let piece = Self { first: word as u32, count: (word >> 32) as u16, cuts: (word >> 48) as u16 };
+        (piece.count != 0).then_some(piece)
+    }
+}
+
+/// Of [`Shared::ready`](crate::index::Shared::ready).
+fn ready(word: u64) -> u64 {
+    word & u64::from(u32::MAX)
+}
+
+fn cuts(word: u64) -> u16 {
+    (word >> 32) as u16
+}
+
+impl Log {
+    /// Takes a free entry, whose log block has memory, if one is ready. Lock-free.
+    pub fn take_ready(&self, arena: &Arena) -> Result<Option<u32>> {
+        if let Some(number) = Free::of(arena).take()? {
+            return Ok(Some(number));
+        }
+        if self.pick_up(arena)? {
+            return Free::of(arena).take();
+        }
+        if ready(arena.shared().ready.load(Ordering::Relaxed)) > FIRST_FROM {
+            self.wish();
+        }
+        Ok(None)
+    }
+
+    /// Takes a free entry, whose log block has memory. Lock-free but where none is ready.
+    ///
+    /// # Errors
+    /// `ENOSPC`: the journal is as large as it may be, or the disk is full.
+    pub fn take(&self, arena: &Arena) -> Result<u32> {
+        loop {
+            if let Some(number) = self.take_ready(arena)? {
+                return Ok(number);
+            }
+            self.make_a_few(arena)?;
+        }
+    }
+
+    /// The background is to go on.
+    fn wish(&self) {
+        let _ = self.zone.wish.compare_exchange(IDLE, WANTED, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Whether the background is to be woken, to [make more ready](Self::make_ready). True once for each time.
+    #[inline]
+    pub fn wants_more(&self) -> bool {
+        self.zone.wish.load(Ordering::Relaxed) == WANTED
+            && self.zone.wish.compare_exchange(WANTED, TOLD, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Hands a piece that was laid down to the free list. Whether there was one.
+    fn pick_up(&self, arena: &Arena) -> Result<bool> {
+        let cuts_now = cuts(arena.shared().ready.load(Ordering::Acquire));
+        for place in &self.zone.laid_down {
+            if place.load(Ordering::Relaxed) != 0
+                && let Some(piece) = Piece::of(place.swap(0, Ordering::AcqRel))
+                && piece.cuts == cuts_now
+            {
+                self.add_early(arena);
+                self.wish();
+                Free::of(arena).add(piece.first, piece.count.into())?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Adds a segment before the last one is used up, so that the background can go on: that adds none, since the session may end
+    /// meanwhile. A failure shows when the last entry is taken.
+    fn add_early(&self, arena: &Arena) {
+        let is_ready = ready(arena.shared().ready.load(Ordering::Relaxed));
+        if u64::from(self.entries()) < is_ready + NEARLY_USED
+            && let Ok(mut maps) = self.growing.try_lock()
+        {
+            let _ = self.add_segment(arena, &mut maps);
+        }
+    }
+
+    /// A writer makes the next few entries ready, and adds a segment where there are none.
+    #[cold]
+    fn make_a_few(&self, arena: &Arena) -> Result<()> {
+        let mut maps = self.growing.lock().map_err(|_| Error::new(libc::EIO))?;
+        if !Free::of(arena).is_empty() {
+            return Ok(()); // another thread was first
+        }
+        let piece = loop {
+            if let Some(piece) = self.next_piece(arena, STEP) {
+                break piece;
+            }
+            match self.add_segment(arena, &mut maps) {
+                Err(e) if e.errno() == libc::ENOSPC && self.is_coming(arena) => return Ok(()),
+                added => added?,
+            }
+        };
+        let (start, end) = self.blocks_of(piece);
+        let taken = self.file.run(|file| {
+            rustix::fs::fallocate(file.as_fd(), FallocateFlags::KEEP_SIZE, start, end - start)?;
+            Ok(())
+        });
+        if let Err(e) = taken {
+            self.put_back(arena, piece);
+            return if e.errno() == libc::ENOSPC && self.is_coming(arena) { Ok(()) } else { Err(e) };
+        }
+        Free::of(arena).add(piece.first, piece.count.into())
+    }
+
+    /// There is no more space: whether the background still has some.
+    fn is_coming(&self, arena: &Arena) -> bool {
+        for _ in 0..LOOKS {
+            if self.zone.laid_down.iter().any(|place| place.load(Ordering::Acquire) != 0) || !Free::of(arena).is_empty() {
+                return true;
+            }
+            if !self.zone.is_busy.load(Ordering::Acquire) {
+                return false;
+            }
+            rustix::thread::sched_yield();
+        }
+        false
+    }
+
+    /// Makes a piece ready, if one is wanted: by the background, outside the gate. Whether it did, and more may be wanted.
+    pub fn make_ready(&self, arena: &Arena) -> bool {
+        let zone = &self.zone;
+        if zone.wish.load(Ordering::Acquire) == IDLE {
+            return false;
+        }
+        let used = arena.shared().used.load(Ordering::Relaxed);
+        let pieces = (used as usize / (HUGE >> super::segment::CLASS)).clamp(1, PIECES);
+        let Some(place) = zone.laid_down[..pieces].iter().find(|place| place.load(Ordering::Relaxed) == 0) else {
+            zone.wish.store(IDLE, Ordering::Release); // until the writer comes for one
+            return false;
+        };
+        let Some(piece) = self.next_piece(arena, u64::from(u16::MAX)) else {
+            zone.wish.store(IDLE, Ordering::Release);
+            return false;
+        };
+        zone.is_busy.store(true, Ordering::Release);
+        match self.give_memory(piece) {
+            Ok(()) => place.store(piece.word(), Ordering::Release),
+            Err(_) => {
+                // That the disk is full is told to the write that needs the room.
+                self.put_back(arena, piece);
+                zone.wish.store(IDLE, Ordering::Release);
+            }
+        }
+        zone.is_busy.store(false, Ordering::Release);
+        true
+    }
+
+    /// The next entries that are not ready, up to the end of a segment or of a huge page; nobody else gets them. `None`: there are
+    /// none in the segments that there are.
+    fn next_piece(&self, arena: &Arena, most: u64) -> Option<Piece> {
+        let word = &arena.shared().ready;
+        let mut seen = word.load(Ordering::Acquire);
+        loop {
+            let first = ready(seen);
+            if first >= self.entries().into() {
+                return None;
+            }
+            let (index, i) = Geometry::place(first as u32);
+            let segment = Geometry::of(index);
+            // The first segment is what a journal is cut to: all of it is ready.
+            let most = if index == 0 { segment.count } else { most };
+            let to_huge = (HUGE as u64 - segment.block(i) % HUGE as u64) >> super::segment::CLASS;
+            let count = most.min(segment.count - i).min(to_huge);
+            match word.compare_exchange(seen, seen + count, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some(Piece { first: first as u32, count: count as u16, cuts: cuts(seen) }),
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// The piece could not be had; if others were taken meanwhile, it is lost until the journal is cut.
+    fn put_back(&self, arena: &Arena, piece: Piece) {
+        let word = &arena.shared().ready;
+        let seen = word.load(Ordering::Acquire);
+        if ready(seen) == u64::from(piece.first) + u64::from(piece.count) && cuts(seen) == piece.cuts {
+            let _ = word.compare_exchange(seen, seen - u64::from(piece.count), Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    /// Where the log blocks of a piece lie in the journal.
+    fn blocks_of(&self, piece: Piece) -> (u64, u64) {
+        let (index, i) = Geometry::place(piece.first);
+        let segment = Geometry::of(index);
+        (segment.block(i), segment.block(i + u64::from(piece.count)))
+    }
+
+    /// Memory for a piece's log blocks, touched where that is not a page cache's, which would write it to a disk.
+    fn give_memory(&self, piece: Piece) -> Result<()> {
+        let (start, end) = self.blocks_of(piece);
+        let at = self.base().wrapping_add(start as usize);
+        let len = (end - start) as usize;
+        let is_touched = self.file.run(|file| {
+            if self.is_in_memory && !self.zone.lacks_huge.load(Ordering::Relaxed) {
+                let huge = huge::take(file.as_fd(), at, start, len)?;
+                self.zone.lacks_huge.store(!huge, Ordering::Relaxed);
+                return Ok(huge && len == HUGE);
+            }
+            rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, start, end - start)?;
+            Ok(false)
+        })?;
+        if !is_touched && (self.is_in_memory || self.domain == Some(Domain::Pmem)) {
+            // SAFETY: in a mapping of ours, which stays; the pages keep their bytes.
+            let _ = unsafe { rustix::mm::madvise(at.cast(), len, Advice::LinuxPopulateWrite) };
+        }
+        Ok(())
+    }
+
+    /// Adds a segment, none of whose entries is ready: its place in the file, memory for its entries, and the count of segments.
+    ///
+    /// # Errors
+    /// `ENOSPC`: at the limit, or the disk is full.
+    fn add_segment(&self, arena: &Arena, maps: &mut Vec<crate::map::Mapping>) -> Result<()> {
+        let index = self.segments() as usize;
+        let geometry = Geometry::of(index);
+        if index >= super::SEGMENTS_MAX || geometry.end() > self.limit() {
+            return Err(Error::new(libc::ENOSPC));
+        }
+        Free::of(arena).make_links(geometry)?;
+        self.map_up_to(maps, geometry.end())?;
+        self.file.run(|file| {
+            super::log::make_room(file, self.medium(), (geometry.start, geometry.block(0)), geometry.end())?;
+            self.medium().fdatasync(file.as_fd())
+        })?;
+        // The count is durable last: what it counts is then there.
+        in_order(
+            Rule::SegmentBeforeCount,
+            || {
+                geometry.store_header(self.line(geometry.start), self.medium(), self.key());
+                self.medium().fence();
+                Ok(())
+            },
+            || {
+                extent::Extent::new(self.line(extent::OFFSET), self.medium(), self.key()).store(index as u64 + 1);
+                self.medium().fence();
+                Ok(())
+            },
+        )
+        .unwrap_or_else(|never: core::convert::Infallible| match never {});
+        self.add(geometry);
+        Ok(())
+    }
+
+    /// Takes the journal back to its first segment. No entry is in use, and nobody takes one meanwhile.
+    pub fn shrink(&self, arena: &Arena) -> Result<()> {
+        let _growing = self.growing.lock().map_err(|_| Error::new(libc::EIO))?;
+        let first = Geometry::of(0);
+        in_order(
+            Rule::CountBeforeCut,
+            || {
+                // The number of segments first: what it no longer counts may go.
+                self.extent().store(1);
+                self.medium().fence();
+                self.set_count(1);
+                // Pieces that were laid down before are not picked up any more.
+                let cuts = arena.shared().ready.load(Ordering::Acquire) >> 32;
+                arena.shared().ready.store((cuts + 1) << 32 | first.count, Ordering::Release);
+                Free::of(arena).reset(first)
+            },
+            || self.file.run(|file| self.medium().ftruncate(file.as_fd(), first.end())),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_fit_a_word() {
+        for piece in [Piece { first: 0, count: 64, cuts: 0 }, Piece { first: u32::MAX, count: 512, cuts: u16::MAX }] {
+            assert_eq!(Piece::of(piece.word()), Some(piece));
+        }
+        assert_eq!(Piece::of(0), None);
+    }
+}
