@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 /// The numbers end here even if the process may have more: the kernel's table of descriptors, and each fork, grow with the highest.
-const TOP: RawFd = 4096;
+pub(super) const TOP: RawFd = 4096;
 /// The lowest that is taken when all others are used.
 const LOWEST: RawFd = 3;
 /// A program with a limit below this, the usual one, is taken to need all numbers that it may have.
@@ -49,7 +49,10 @@ fn duplicate_below(limit: u64, fd: BorrowedFd<'_>) -> Result<OwnedFd> {
             least -= 1;
             continue;
         }
-        match duplicate(fd, least) {
+        // Else the kernel may give one above the top, and a table of descriptors that grows beside other threads takes 10 to
+        // 20 ms: it waits for all processors.
+        let free = if is_open(least) { Err(Error::new(libc::EMFILE)) } else { duplicate(fd, least) };
+        match free {
             Ok(new) => return Ok(new),
             Err(error) if error.errno() != libc::EMFILE => return Err(error),
             Err(_) => {}

@@ -50,6 +50,15 @@ fn it_lies_high_is_shared_and_goes_with_the_last_owner() {
     assert!(!is_internal(number));
 }
 
+/// It got one above: the first write of a session waited 10 to 20 ms for the kernel's table of descriptors to grow.
+#[test]
+fn it_lies_below_the_top_beside_descriptors_that_are_not_in_the_table() {
+    let file = file(b"a");
+    let beside: Vec<OwnedFd> = (0..3).map(|_| numbers::high_duplicate(file.as_fd()).unwrap()).collect();
+    let fd = InternalFd::duplicate(file.as_fd()).unwrap();
+    assert!(fd.as_raw_fd() < numbers::TOP && beside.iter().all(|fd| fd.as_raw_fd() < numbers::TOP));
+}
+
 #[test]
 fn nothing_is_done_through_a_number_that_is_the_programs() {
     let (file, other) = (file(b"a"), file(b"b"));
