@@ -197,6 +197,12 @@ impl RecordLog {
         self.shared.geometry.end(self.segments.len())
     }
 
+    /// The bytes of journal that have space on the disk.
+    #[cfg(test)]
+    pub(super) fn space(&self) -> u64 {
+        self.shared.geometry.end(self.shared.booked())
+    }
+
     /// Whether nothing was ever appended.
     pub fn is_empty(&self) -> bool {
         self.current.is_none()

@@ -160,12 +160,34 @@ fn what_is_reserved_fits() {
         let mask = [u64::MAX, 1, 0x5555_5555_5555_5555, u64::MAX >> 1][i % 4];
         let blocks: Vec<Block<'_>> = (0..count).map(|number| Block { number, mask, data: &data }).collect();
         lab.log.reserve(RecordLog::cost(count, count * u64::from(mask.count_ones()))).unwrap();
-        let before = lab.log.len();
+        let before = lab.log.space();
         let (epoch, size) = (lab.log.committed() + 1, lab.now.len() as u64);
         lab.log.append(&Batch { epoch, size, cut: size, commit: true, blocks: &blocks }).unwrap();
-        assert_eq!(lab.log.len(), before);
+        assert_eq!(lab.log.space(), before);
         lab.log.release(epoch);
     }
+}
+
+/// A write waited for zeros and three flushes with each segment.
+#[test]
+fn to_reserve_flushes_nothing() {
+    let mut lab = Lab::with(MIDDLE, 1 << 30, true);
+    lab.write(0, b"one");
+    lab.commit().unwrap();
+    let flushes = lab.medium.flushes_to_fail.load(Ordering::Relaxed);
+    let before = lab.log.len();
+    lab.log.reserve(20 * MIDDLE.max).unwrap();
+    assert_eq!((lab.medium.flushes_to_fail.load(Ordering::Relaxed), lab.log.len()), (flushes, before));
+    assert!(lab.log.space() >= before + 20 * MIDDLE.max);
+    // What was taken is used, or goes.
+    let epoch = lab.log.committed() + 1;
+    lab.write(0, &[2; 200_000]);
+    lab.commit().unwrap();
+    assert!(lab.log.len() > before);
+    lab.settle(epoch);
+    lab.log.shrink().unwrap();
+    assert!(lab.log.space() <= before + MIDDLE.max);
+    lab.recovers_to(2);
 }
 
 #[test]
