@@ -52,7 +52,8 @@ pub fn torture(
         let number = (random >> 33) as usize % processes;
         let (mut child, reader) = running.swap_remove(number.min(running.len() - 1));
         // Which of them it was is known by its place: put back below.
-        assert!(child.try_wait().unwrap().is_none_or(|status| status.success()), "one has failed");
+        let ended = child.try_wait().unwrap().filter(|status| !status.success());
+        assert!(ended.is_none(), "one has failed: {ended:?}");
         let _ = child.kill();
         child.wait().unwrap();
         reader.join().unwrap();
@@ -63,7 +64,8 @@ pub fn torture(
         running.swap(number, last);
     }
     for (mut child, reader) in running {
-        assert!(child.try_wait().unwrap().is_none_or(|status| status.success()), "one has failed");
+        let ended = child.try_wait().unwrap().filter(|status| !status.success());
+        assert!(ended.is_none(), "one has failed: {ended:?}");
         let _ = child.kill();
         child.wait().unwrap();
         reader.join().unwrap();
