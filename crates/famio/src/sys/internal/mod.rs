@@ -11,7 +11,7 @@ mod passing;
 mod registry;
 
 pub(crate) use numbers::{occupy_standard, with_number};
-pub(crate) use passing::{Passing, Replacing, has_waited};
+pub(crate) use passing::{Passing, Replacing, has_waited, with_lowest};
 pub(crate) use registry::NUMBERS;
 
 use crate::error::{Error, Result};
