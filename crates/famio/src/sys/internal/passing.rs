@@ -106,7 +106,7 @@ impl Drop for Passing {
 fn hinder(since: &Cell<Option<u64>>) -> bool {
     let opens = OPENS.0.load(SeqCst);
     let begun = (opens / BEGUN) as u32;
-    if opens % BEGUN == 0 || IN_VAIN.load(Relaxed) == begun {
+    if opens.is_multiple_of(BEGUN) || IN_VAIN.load(Relaxed) == begun {
         return false;
     }
     let now = monotonic_now();
@@ -137,7 +137,7 @@ fn begin_open() {
 
 /// In a child that was forked meanwhile the count began anew.
 fn end_open() {
-    let _ = OPENS.0.fetch_update(SeqCst, SeqCst, |opens| (opens % BEGUN != 0).then(|| opens - 1));
+    let _ = OPENS.0.fetch_update(SeqCst, SeqCst, |opens| (!opens.is_multiple_of(BEGUN)).then(|| opens - 1));
 }
 
 /// While it lives, no other thread's descriptor passes: numbers that are not internal are the program's.

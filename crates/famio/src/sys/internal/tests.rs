@@ -168,7 +168,7 @@ fn what_the_program_puts_where_one_was_confirmed_is_not_opened_anew() {
     let way = opening::Again { of: other.as_fd(), access, known: identity(known.as_fd()).unwrap() };
     assert_eq!(by(&way).unwrap_err().errno(), libc::EBADF);
     let internal = InternalFd::duplicate(known.as_fd()).unwrap();
-    assert_eq!(first(&internal.open_again(access).unwrap()), Ok(b'a'));
+    assert_eq!(first(internal.open_again(access).unwrap()), Ok(b'a'));
 }
 
 #[test]
