@@ -72,6 +72,12 @@ fn what_is_closed_out_of_sight_is_opened_anew_and_never_written_through() {
     survives(&["inlined", "replaced"]);
 }
 
+/// What the library opened had, for a moment, the number that another thread's `open` would have got.
+#[test]
+fn the_program_gets_the_lowest_numbers() {
+    survives(&["numbers"]);
+}
+
 #[test]
 fn what_the_program_wants_moves_away() {
     survives(&["dup2", "dup2-all", "dupfd"]);

@@ -176,3 +176,25 @@ fn an_outsider_renames_an_open_file() {
         }
     }
 }
+
+/// What a process left that was killed as the last thing of its was to be removed: beside a file that is gone nobody would look.
+#[test]
+fn a_control_file_goes_with_its_file() {
+    let program = Program(build("names"));
+    for on_disk in [false, true] {
+        let folder = place("control", on_disk);
+        under(&folder, &program.0).args(["atomic", "killed"]).output().unwrap();
+        let pools = [folder.path().join(".famio"), folder.path().join("folder/.famio")];
+        let pool = pools.iter().find(|pool| pool.exists()).unwrap();
+        let entries = fs::read_dir(pool).unwrap().map(|entry| entry.unwrap().path());
+        let control = entries.into_iter().find(|path| path.extension().is_some_and(|what| what == "control")).unwrap();
+        succeed(under(&folder, "cat").arg("folder/atomic"));
+        assert!(pools.iter().all(|pool| !pool.exists()));
+        let beside = pools[1].join(control.file_name().unwrap());
+        fs::create_dir(&pools[1]).unwrap();
+        fs::write(&beside, [0; 4096]).unwrap();
+        fs::set_permissions(&beside, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        succeed(under(&folder, "rm").arg("folder/atomic"));
+        assert!(!pools[1].exists());
+    }
+}

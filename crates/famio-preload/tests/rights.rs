@@ -145,20 +145,6 @@ fn workers_that_gave_up_root_write_through_the_kernel() {
     assert_eq!(bench.folder.names(), ["atomic"]);
 }
 
-/// Nothing is lost, and what to do is said.
-#[test]
-fn a_file_made_immutable_by_another() {
-    let Some(mut bench) = Bench::new("rights-immutable") else { return };
-    bench.folder = Folder::on_disk("rights-immutable");
-    if !std::path::Path::new("/usr/bin/chattr").exists() {
-        eprintln!("NOT TESTED: there is no chattr");
-        return;
-    }
-    let (_, said) = succeed(&mut bench.command("immutable"));
-    assert_eq!(said.matches("chattr -i").count(), 2, "{said}");
-    assert_eq!(bench.folder.names(), ["atomic"]);
-}
-
 /// Was without a word: it was left to the kernel when it was only read.
 #[test]
 fn what_was_left_when_it_was_read_is_said_when_it_is_written() {

@@ -62,6 +62,7 @@ fn many(folder: &Path, files: u64, settings: &Settings) {
         let opened = Opened::try_new(&at(i), settings).unwrap_or_else(|e| panic!("opening file {i}: {e}"));
         let written = opened.try_write(0, &content(i, 0)).unwrap_or_else(|e| panic!("writing file {i}: {e}"));
         assert_eq!(written, 5000);
+        assert!(!opened.atomic().is_demoted(), "file {i} is not protected");
         opened.atomic().sync().unwrap_or_else(|e| panic!("SYNC of file {i}: {e}"));
         all.push(opened);
     }

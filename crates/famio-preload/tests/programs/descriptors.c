@@ -72,6 +72,16 @@ static void *move(void *argument) {
   return NULL;
 }
 
+/* Begins with the file anew again and again, for which the library opens this and that. */
+static void *begin_anew(void *argument) {
+  const char *path = argument;
+  while (moving) {
+    CHECK(pwrite(atomic, "x", 1, 0) == 1);
+    CHECK(rename(path, "atomic-moved") == 0 && rename("atomic-moved", path) == 0);
+  }
+  return NULL;
+}
+
 static bool is_ours(int fd) {
   if (fd == atomic || fd <= 2) return true;
   for (int i = 0; i < count; i++)
@@ -138,7 +148,10 @@ int main(int argc, char **argv) {
     for (int i = 0; i < n; i++)
       if (!is_ours(all[i]) && count < OTHERS) {
         int fd = other(0);
-        CHECK(inlined(SYS_dup3, fd, all[i], O_CLOEXEC, 0) == all[i]);
+        long made;
+        /* Another thread is just opening something there. */
+        while ((made = inlined(SYS_dup3, fd, all[i], O_CLOEXEC, 0)) == -EBUSY) sched_yield();
+        CHECK(made == all[i]);
       }
   } else if (strcmp(how, "dup2") == 0) {
     for (int round = 0; round < 4; round++) {
@@ -187,6 +200,19 @@ int main(int argc, char **argv) {
     for (int round = 0; round < 8; round++) go_on((char)('e' + round));
     moving = false;
     CHECK(pthread_join(mover, NULL) == 0);
+  } else if (strcmp(how, "numbers") == 0) {
+    /* What the program opens, or duplicates, has the lowest number that it has not. */
+    pthread_t other_thread;
+    int lowest = dup(atomic);
+    CHECK(close(lowest) == 0);
+    CHECK(pthread_create(&other_thread, NULL, begin_anew, (void *)path) == 0);
+    for (int i = 0; i < 5000; i++) {
+      CHECK(open("other-0", O_RDONLY) == lowest && dup(others[0]) == lowest + 1);
+      CHECK(open(".", O_RDONLY | O_DIRECTORY) == lowest + 2 && fcntl(atomic, F_DUPFD, 0) == lowest + 3);
+      for (int fd = lowest; fd < lowest + 4; fd++) CHECK(close(fd) == 0);
+    }
+    moving = false;
+    CHECK(pthread_join(other_thread, NULL) == 0);
   } else if (strcmp(how, "limit") == 0) {
     struct rlimit limit = {4, 2048};
     CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);

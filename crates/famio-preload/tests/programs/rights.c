@@ -22,18 +22,6 @@ static void die(int fd) {
   raise(SIGKILL);
 }
 
-/* chattr, by a program without the library. */
-static void chattr(const char *flag, const char *path) {
-  pid_t child = fork();
-  if (child == 0) {
-    char *none[] = {NULL};
-    execve("/usr/bin/chattr", (char *[]){"chattr", (char *)flag, (char *)path, NULL}, none);
-    _exit(127);
-  }
-  int status = 0;
-  CHECK(waitpid(child, &status, 0) == child && status == 0);
-}
-
 static void worker(int fd, const char *text, off_t at, int told, int tells) {
   char byte = 0;
   become_nobody();
@@ -114,19 +102,6 @@ int main(int argc, char **argv) {
     CHECK(access("/.famio", F_OK) == -1);
   } else if (strcmp(what, "workers") == 0) {
     workers(path);
-  } else if (strcmp(what, "immutable") == 0) {
-    int fd = open(path, O_RDWR | O_CREAT, 0644);
-    put(fd, "committed", 0);
-    CHECK(fsync(fd) == 0);
-    chattr("+i", path);
-    CHECK(close(fd) == -1 && errno == EPERM);
-    FAILS(open(path, O_RDONLY), EPERM);
-    chattr("-i", path);
-    CHECK(has(path, "committed"));
-    fd = open(path, O_RDWR);
-    put(fd, "C", 0);
-    CHECK(close(fd) == 0);
-    CHECK(has(path, "Committed"));
   } else {
     CHECK(!"known");
   }

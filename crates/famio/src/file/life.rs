@@ -37,13 +37,21 @@ impl Deref for InUse<'_> {
     }
 }
 
-/// Nobody may write a file that somebody has made immutable meanwhile, we neither.
-fn immutable(error: Error) -> Error {
-    const WHAT: &str = "it may not be written any more (is it immutable? chattr -i, and open it again or run famio recover); its journal stays, and has what was committed";
-    if error.errno() == libc::EPERM { error.context(WHAT) } else { error }
-}
-
 impl AtomicFile {
+    /// Nobody may write a file that somebody has made immutable meanwhile, we neither.
+    #[cold]
+    fn immutable(&self, error: Error) -> Error {
+        const WHAT: &str = "it may not be written any more (is it immutable? chattr -i, and open it again or run famio recover); its journal stays, and has what was committed";
+        match error.errno() {
+            libc::EPERM => error.context(WHAT),
+            // Of a page that is mapped the kernel says so by SIGBUS.
+            libc::EIO if self.fds.with(false, |fd| Ok(crate::recovery::is_immutable(fd))).unwrap_or(false) => {
+                Error::new(libc::EPERM).context(WHAT)
+            }
+            _ => error,
+        }
+    }
+
     /// The session, if there is one.
     #[inline]
     pub(super) fn session(&self) -> Option<InUse<'_>> {
@@ -292,7 +300,7 @@ impl AtomicFile {
             session.close_to_others();
             let closed = self.close_journal(session).inspect_err(|_| session.stays_closed_to_others());
             self.lease_ends(closed.is_ok());
-            closed.map_err(|e| self.named(immutable(e)))?;
+            closed.map_err(|e| self.named(self.immutable(e)))?;
             self.plain.forget_size();
             self.session.store(core::ptr::null_mut(), Ordering::SeqCst);
             ended = inner.session.take();

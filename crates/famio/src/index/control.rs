@@ -91,6 +91,11 @@ impl AsFd for Control {
 }
 
 impl Control {
+    /// An open file description of its own of the same file.
+    pub(super) fn open_again(&self) -> Result<InternalFd> {
+        self.file.open_again(OFlags::RDWR)
+    }
+
     /// An open file of at least [`SIZE`] bytes, whose rights were checked.
     pub fn new(file: InternalFd) -> Self {
         Self { file }

@@ -1,7 +1,7 @@
 //! Two descriptors of one open description.
 
 use super::description::Handle;
-use super::{Ret, close, demote, fail, lock, process, raw, table};
+use super::{Ret, close, demote, fail, lock, process, raw, table, with_lowest};
 use crate::sys::internal::{Replacing, has_waited};
 use std::os::fd::RawFd;
 
@@ -18,8 +18,8 @@ pub(super) fn joined(handle: &Handle, new: RawFd) {
 
 /// Duplicates by a call that picks the new number itself.
 pub(super) fn pick(fd: RawFd, call: impl Fn() -> Ret) -> Ret {
-    let kernel = || match call() {
-        full if full == fail(libc::EMFILE) && has_waited() => call(),
+    let kernel = || match with_lowest(&call) {
+        full if full == fail(libc::EMFILE) && has_waited() => with_lowest(&call),
         made => made,
     };
     let Some(handle) = table::get(fd) else {

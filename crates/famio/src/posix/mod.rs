@@ -104,6 +104,11 @@ fn passing() -> Option<crate::sys::internal::Passing> {
     (!process::in_vfork_child()).then(crate::sys::internal::Passing::begin)
 }
 
+/// Makes a call that gives the program the lowest number that is free. In a `vfork` child the numbers are the child's own.
+fn with_lowest(call: impl FnOnce() -> Ret) -> Ret {
+    if process::in_vfork_child() { call() } else { crate::sys::internal::with_lowest(call) }
+}
+
 /// What a path leads to, by the kernel's words alone; with `nofollow`, the link.
 ///
 /// # Safety

@@ -155,10 +155,13 @@ unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
     }
     let link = format!("/proc/thread-self/fd/{}", look.as_raw_fd());
     let marked = rustix::fs::getxattr(&*link, mark::NAME, &mut [0u8; 0]).is_ok();
-    let found = || control::find(look.as_fd(), config.settings.pool.as_deref()).ok().flatten();
-    let has_epoch = || found().is_some_and(|control| Control::new(control).has_kept_epoch());
-    if !marked && !has_journal(look.as_fd(), &config.settings).unwrap_or(false) && !has_epoch() {
-        return;
+    if !marked && !has_journal(look.as_fd(), &config.settings).unwrap_or(false) {
+        let found = control::find(look.as_fd(), config.settings.pool.as_deref()).ok().flatten();
+        let Some(control) = found.map(Control::new) else { return };
+        if !control.has_kept_epoch() {
+            // Of a process that was killed when its journal was gone; once the file is, nobody would look for it.
+            return control.remove_if_unused();
+        }
     }
     // Who holds a lease on it is not waited for.
     let flags = OFlags::NONBLOCK | OFlags::CLOEXEC;

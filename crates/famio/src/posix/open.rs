@@ -4,7 +4,7 @@ use super::config::Config;
 use super::description::{EMULATED, Handle};
 use super::meant::{asks_for_data, is_open, may_match, wanted, wanted_now};
 use super::open_plain::{self, Opened, Tried, try_open};
-use super::{Ret, demote, fail, lock, ordinary, policy, process, raw, run_notes, table, unreadable};
+use super::{Ret, demote, fail, lock, ordinary, policy, process, raw, run_notes, table, unreadable, with_lowest};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
 use crate::sys::internal::has_waited;
@@ -67,9 +67,10 @@ pub unsafe fn open_meant(dirfd: RawFd, path: *const c_char, flags: i32, mode: u3
 unsafe fn open_other(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Ret {
     // SAFETY: the caller's promise; after success the path is good, and the descriptor ours until it is returned.
     unsafe {
-        let mut fd = table::fresh(raw!(SYS_openat, dirfd, path, flags, mode));
+        let open = || table::fresh(with_lowest(|| raw!(SYS_openat, dirfd, path, flags, mode)));
+        let mut fd = open();
         if fd == fail(libc::EMFILE) && has_waited() {
-            fd = table::fresh(raw!(SYS_openat, dirfd, path, flags, mode));
+            fd = open();
         }
         let is_late = fd >= 0
             && asks_for_data(flags)
@@ -209,7 +210,7 @@ pub(super) fn say_write_only(error: Ret, flags: i32, access: i32, dirfd: RawFd, 
 /// `path` is a C string.
 unsafe fn open_append_only(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Ret {
     // SAFETY: the caller's promise.
-    let fd = table::fresh(unsafe { raw!(SYS_openat, dirfd, path, flags, mode) });
+    let fd = table::fresh(with_lowest(|| unsafe { raw!(SYS_openat, dirfd, path, flags, mode) }));
     if fd >= 0 {
         let what = "it may only be appended to (chattr +a), and can't be protected: it is an ordinary file";
         // SAFETY: the kernel has just read it.
@@ -261,10 +262,9 @@ pub(super) unsafe fn open_atomic(
         Some(fd) => fd as Ret,
         // SAFETY: the caller's promise.
         None => unsafe {
-            match raw!(SYS_openat, dirfd, path, kernel_flags, mode) {
-                full if full == fail(libc::EMFILE) && has_waited() => {
-                    raw!(SYS_openat, dirfd, path, kernel_flags, mode)
-                }
+            let open = || with_lowest(|| raw!(SYS_openat, dirfd, path, kernel_flags, mode));
+            match open() {
+                full if full == fail(libc::EMFILE) && has_waited() => open(),
                 made => made,
             }
         },

@@ -4,7 +4,7 @@
 use super::config::Config;
 use super::meant::{is_open, may_match};
 use super::open::stat_of;
-use super::{Ret, fail, process, raw, table};
+use super::{Ret, fail, process, raw, table, with_lowest};
 use crate::map::guard;
 use crate::near::NEAR;
 use core::ffi::c_char;
@@ -100,7 +100,7 @@ unsafe fn try_beside_others(dirfd: RawFd, path: *const c_char, flags: i32, mode:
         return Opened::Unknown;
     }
     // SAFETY: as above.
-    let fd = unsafe { open_without_links(dirfd, path, flags, mode) };
+    let fd = with_lowest(|| unsafe { open_without_links(dirfd, path, flags, mode) });
     if fd < 0 {
         return failed(fd);
     }

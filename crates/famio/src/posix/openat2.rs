@@ -4,7 +4,7 @@
 use super::config::Config;
 use super::meant::{asks_for_data, is_open};
 use super::open::{for_kernel, open_atomic, say_write_only, stat_of};
-use super::{Ret, adopt, demote, fail, ordinary, process, raw, table, user};
+use super::{Ret, adopt, demote, fail, ordinary, process, raw, table, user, with_lowest};
 use crate::file::AtomicFile;
 use core::ffi::c_char;
 use std::ffi::CStr;
@@ -28,7 +28,7 @@ struct Request<'a> {
 pub(super) unsafe fn openat2(dirfd: RawFd, path: *const c_char, how: *const How, size: usize) -> Ret {
     // SAFETY: the caller's promise; any bytes are numbers.
     unsafe {
-        let kernel = || table::fresh(raw!(SYS_openat2, dirfd, path, how, size));
+        let kernel = || table::fresh(with_lowest(|| raw!(SYS_openat2, dirfd, path, how, size)));
         let Some(config) = process::config().filter(|_| size >= size_of::<How>()) else { return kernel() };
         let Ok([flags, mode, resolve]) = user::get(how) else { return kernel() };
         // The kernel looks at the request before the path. What it refuses there it refuses again, with this path.
@@ -57,7 +57,7 @@ pub(super) unsafe fn openat2(dirfd: RawFd, path: *const c_char, how: *const How,
             };
         }
         let (access, kernel_flags) = for_kernel(flags as i32);
-        let fd = table::fresh(open_by_kernel(dirfd, path, kernel_flags, mode, resolve));
+        let fd = table::fresh(with_lowest(|| open_by_kernel(dirfd, path, kernel_flags, mode, resolve)));
         if fd < 0 {
             say_write_only(fd, flags as i32, access, dirfd, request.path);
             return fd;

@@ -3,7 +3,7 @@
 use super::config::Config;
 use super::meant::is_open;
 use super::open::stat_at;
-use super::{Ret, fail, names, process, raw, table};
+use super::{Ret, fail, names, process, raw, table, with_lowest};
 use crate::journal::access::as_owner;
 use crate::journal::control;
 use crate::sys::internal::open_again_low;
@@ -41,7 +41,7 @@ pub(super) unsafe fn open(
     }
     let made = libc::O_CREAT | libc::O_EXCL | libc::O_ACCMODE;
     // SAFETY: the caller's promise.
-    let fd = unsafe { raw!(SYS_openat, dirfd, path, kernel_flags & !made | libc::O_WRONLY, 0) };
+    let fd = with_lowest(|| unsafe { raw!(SYS_openat, dirfd, path, kernel_flags & !made | libc::O_WRONLY, 0) });
     if fd < 0 {
         return refused;
     }
@@ -60,7 +60,7 @@ pub(super) unsafe fn open(
     }
     drop(blind);
     // SAFETY: the caller's promise.
-    let fd = table::fresh(unsafe { raw!(SYS_openat, dirfd, path, flags, mode) });
+    let fd = table::fresh(with_lowest(|| unsafe { raw!(SYS_openat, dirfd, path, flags, mode) }));
     if fd >= 0 {
         const WHAT: &str = "it may be written, but not read, and can't be protected: it is an ordinary file";
         // SAFETY: the kernel has read it.

@@ -6,7 +6,7 @@ use super::{Options, Progress};
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, BLOCKS_MAX, Version};
 use crate::journal::Header;
-use crate::journal::inplace::{GRANULES, Image, Key, Kind, Stored, Used};
+use crate::journal::inplace::{Commit, GRANULES, Image, Key, Kind, Stored, Used};
 use crate::pmem::Medium;
 use crate::rule::{Rule, holds};
 use crate::sys::read_at;
@@ -36,16 +36,7 @@ pub(super) fn replay(
     progress: &dyn Progress,
     adopt: impl FnOnce() -> Result<()>,
 ) -> Result<Replayed> {
-    let mut image = Image::open(journal, length, Key::of(header.journal_id), medium)?;
-    let Some(last) = image.slots().last() else {
-        return Err(Error::with(libc::EIO, "the journal has no valid commit slot"));
-    };
-    image.find_segments()?;
-    if last.size > BLOCKS_MAX * BLOCK as u64 {
-        return Err(Error::with(libc::EIO, format!("the last commit says that the file has {} bytes", last.size)));
-    }
-    let moves = check_all(file, &image, last.epoch, last.size)?;
-    let bytes = moves.iter().map(|m| u64::from(m.granules.count_ones()) * GRANULE as u64).sum();
+    let Found { image, last, moves, bytes } = find(file, journal, length, header, medium)?;
     let replayed = Replayed { epoch: last.epoch, bytes };
     if options.dry_run {
         return Ok(replayed);
@@ -68,6 +59,49 @@ pub(super) fn replay(
     medium.fdatasync(file)?;
     progress.end();
     Ok(replayed)
+}
+
+/// What a replay would do to the file, told to the medium `to`. Changes nothing else.
+pub(super) fn list(
+    file: BorrowedFd<'_>,
+    journal: BorrowedFd<'_>,
+    length: u64,
+    header: &Header,
+    medium: &'static dyn Medium,
+    to: &dyn Medium,
+) -> Result<()> {
+    let Found { image, last, moves, bytes } = find(file, journal, length, header, medium)?;
+    to.ftruncate(file, last.size)?;
+    copy_all(file, &image, &moves, bytes, 1, to, &super::Silent)?;
+    to.ftruncate(file, last.size)
+}
+
+/// A journal that was read through, and what of it goes to the file.
+struct Found<'a> {
+    image: Image<'a>,
+    last: Commit,
+    moves: Vec<Move>,
+    bytes: u64,
+}
+
+fn find<'a>(
+    file: BorrowedFd<'_>,
+    journal: BorrowedFd<'a>,
+    length: u64,
+    header: &Header,
+    medium: &'static dyn Medium,
+) -> Result<Found<'a>> {
+    let mut image = Image::open(journal, length, Key::of(header.journal_id), medium)?;
+    let Some(last) = image.slots().last() else {
+        return Err(Error::with(libc::EIO, "the journal has no valid commit slot"));
+    };
+    image.find_segments()?;
+    if last.size > BLOCKS_MAX * BLOCK as u64 {
+        return Err(Error::with(libc::EIO, format!("the last commit says that the file has {} bytes", last.size)));
+    }
+    let moves = check_all(file, &image, last.epoch, last.size)?;
+    let bytes = moves.iter().map(|m| u64::from(m.granules.count_ones()) * GRANULE as u64).sum();
+    Ok(Found { image, last, moves, bytes })
 }
 
 /// Checks every entry against the last commit, and lists what has to be moved. Changes nothing.

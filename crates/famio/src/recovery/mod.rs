@@ -16,6 +16,7 @@ mod outsider;
 mod paths;
 mod records;
 mod survey;
+mod view;
 mod walk;
 #[cfg(test)]
 mod walk_tests;
@@ -37,6 +38,7 @@ pub(crate) use open::{
 };
 pub use paths::hand_overs;
 pub use survey::{Found, survey};
+pub(crate) use view::{Step, is_immutable, steps};
 
 /// Recovers a file; or what lies below a folder: the files of its journals, be it a pool or have a `.famio/`, and the files
 /// with a mark. One report for each, and one for everything that could not be

@@ -134,7 +134,7 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
     let too_large = |e: &Error| e.errno() == libc::ENOMEM;
     if request.is_shared() && file.shadow().is_none() && !file.fds.has_writable() {
         match file.share_as_reader() {
-            Err(e) if !too_large(&e) && e.errno() != libc::ENOSPC => return Err(e),
+            Err(e) if !too_large(&e) && e.errno() != libc::ENOSPC && !file.turns.has_view(&file.fds) => return Err(e),
             _ => {}
         }
     }

@@ -10,7 +10,7 @@ use crate::index::SharedSize;
 use crate::map::ahead::Reach;
 use crate::map::{Advice, Mapping};
 use crate::pmem::Domain;
-use crate::sys::{InternalFd, high_duplicate, open_again, syscall, write_at};
+use crate::sys::{InternalFd, high_duplicate, syscall, write_at};
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fs::{MemfdFlags, OFlags, SeekFrom};
@@ -174,7 +174,7 @@ impl Shadow {
     /// A descriptor of the memory, as the map that is made of it may be used.
     pub(super) fn descriptor(&self, writable: bool) -> Result<InternalFd> {
         let access = if writable { OFlags::RDWR } else { OFlags::RDONLY };
-        match open_again(self.memory()?.as_fd(), access) {
+        match self.memory()?.open_again(access) {
             Ok(fd) => Ok(fd),
             // Without /proc: the kernel then does not refuse a later mprotect(PROT_WRITE) of a map that may not have it.
             Err(_) => Ok(high_duplicate(self.memory()?.as_fd())?),

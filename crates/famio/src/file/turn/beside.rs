@@ -50,6 +50,13 @@ impl AtomicFile {
                 }
                 continue;
             }
+            if let Some((seen, epoch)) = self.turns.view(&self.fds)? {
+                let done = work(&epoch, self.kernels_size())?;
+                if self.turns.is_still_seen(&self.fds, seen) {
+                    return Ok(Some(done));
+                }
+                continue;
+            }
             match self.turns.look_into_session(&self.fds, &self.settings, &mut along)? {
                 Look::Done(done) => return Ok(Some(done)),
                 Look::Changing => {
@@ -74,8 +81,11 @@ impl AtomicFile {
                 }
                 continue;
             }
-            if self.recover_the_dead(&mut inner)? {
-                continue;
+            match self.recover_the_dead(&mut inner) {
+                Err(_) if self.turns.has_view(&self.fds) => continue,
+                Err(e) => return Err(e),
+                Ok(true) => continue,
+                Ok(false) => {}
             }
             drop(inner);
             door.ring();

@@ -19,6 +19,7 @@ mod take;
 mod tenure;
 mod travel;
 mod unattached;
+mod view;
 
 use super::images::Others;
 use super::{Descriptors, shared_memory};
@@ -84,6 +85,8 @@ pub(super) struct Turns {
     pub no_images: AtomicBool,
     /// What a killed process left has stayed, and this process has seen to it.
     has_kept: AtomicBool,
+    /// Of a file that is immutable, and can't be recovered.
+    view: crate::thread::Mutex<Option<view::View>>,
 }
 
 impl Turns {
@@ -111,6 +114,7 @@ impl Turns {
             calls_in_turn: AtomicU32::new(0),
             no_images: AtomicBool::new(false),
             has_kept: AtomicBool::new(false),
+            view: crate::thread::Mutex::default(),
         }
     }
 

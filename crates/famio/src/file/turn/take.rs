@@ -20,6 +20,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// Looks whether the owner leaves the session at the end of its call, before it is asked for it.
 const MOMENTS: u32 = 10;
 
+const IMMUTABLE: &[u8] =
+    b": it may not be written any more (chattr -i, then open it again or run famio recover): read with what its journal has";
+
 impl AtomicFile {
     /// Takes the file's turn, if this process does not have it: waits for who has it. The file is as it was committed last
     /// then; what a process left that died meanwhile is recovered.
@@ -194,7 +197,14 @@ impl AtomicFile {
             return Ok(());
         }
         let recovered = self.recover_the_dead(&mut self.inner());
-        recovered.map(|_| self.commit_kept())
+        match recovered {
+            // What is committed can be read, and that is all that may be done with it.
+            Err(_) if !self.fds.has_writable() && self.turns.has_view(&self.fds) => {
+                crate::sys::notice_parts(&[self.path.to_bytes(), IMMUTABLE]);
+                Ok(())
+            }
+            recovered => recovered.map(|_| self.commit_kept()),
+        }
     }
 
     /// Takes the claim, if nobody has it. Whether it did.
@@ -384,7 +394,13 @@ impl AtomicFile {
     /// The file goes back to what is committed; bits that the program has set since stay.
     pub(super) fn recover(&self, claim: &mut Claim, writable: bool) -> Result<()> {
         let recovered = || self.fds.with(writable, |fd| recovery::at_open(fd, writable, claim, &self.settings));
-        keeping_bits(&self.fds, recovered).map(drop)
+        match keeping_bits(&self.fds, recovered) {
+            Err(e) if e.errno() == libc::EPERM => {
+                self.turns.make_view(&self.fds, claim, &self.settings)?;
+                Err(e)
+            }
+            done => done.map(drop),
+        }
     }
 
     /// Before a session begins: the file is as it was committed, if what it had besides could not be sent off.

@@ -6,11 +6,9 @@ use super::places::{MEMBERS, Member};
 use super::{Door, Page, map};
 use crate::error::{Error, Result};
 use crate::index::control::SIZE;
-use crate::sys::open_again;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
-use rustix::fs::{AtFlags, CWD, OFlags};
-use std::os::fd::AsFd;
+use rustix::fs::{AtFlags, CWD};
 
 /// Of a process: it has maps of the kernel's file, which have to become maps of the shadow before the file is changed.
 pub(crate) const KERNELS: u64 = 1;
@@ -91,7 +89,7 @@ impl Door {
     /// The shadow's size. By an open description of its own: a child that has this page is not to keep the parent's place.
     pub fn shared_size(&self) -> Result<SharedSize> {
         let control = self.control().ok_or(Error::new(libc::EBUSY))?;
-        let page = map(open_again(control.as_fd(), OFlags::RDWR)?, core::ptr::null_mut())?;
+        let page = map(control.open_again()?, core::ptr::null_mut())?;
         crate::sys::give_to_children(page.as_ptr().cast(), SIZE);
         Ok(SharedSize { page })
     }

@@ -31,7 +31,7 @@ pub use check::check_segments;
 pub use gather::{Batch, Block};
 pub use geometry::Geometry;
 pub use log::RecordLog;
-pub use replay::{Replayed, replay};
+pub use replay::{Replayed, apply, replay};
 pub use scan::{Plan, Scan, scan};
 pub use shared::{Keeper, Preparation};
 

@@ -64,6 +64,12 @@ pub fn replay(
     Ok(Replayed { epoch: scan.committed, size, bytes: scan.plan().bytes })
 }
 
+/// What [`replay`] would do to the file, told to `medium`; changes nothing else.
+pub fn apply(journal: BorrowedFd<'_>, header: &Header, file: BorrowedFd<'_>, medium: &dyn Medium) -> Result<()> {
+    let scan = scan(journal, header)?;
+    Apply { journal, file, medium, threads: 1, progress: &|_| {} }.all(&scan).map(drop)
+}
+
 /// Before anything is stored in the file: what was read is durable (it may be only in a cache, or the kernel may have
 /// failed to write it and forgotten), what did not happen is gone, and the header says that we are at it.
 fn settle_journal(journal: BorrowedFd<'_>, header: &mut Header, scan: &Scan, medium: &dyn Medium) -> Result<()> {

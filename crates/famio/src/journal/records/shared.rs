@@ -6,8 +6,8 @@ use crate::error::{Error, Result};
 use crate::journal::Header;
 use crate::pmem::Medium;
 use crate::rule::{Rule, holds, in_order};
+use crate::sys::InternalFd;
 use crate::sys::internal::{InUse, TRIES};
-use crate::sys::{InternalFd, open_again};
 use crate::thread::Mutex;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use rustix::fs::{FallocateFlags, OFlags};
@@ -97,10 +97,10 @@ impl Shared {
     /// An open file description of one's own: the kernel reports a failed write-back to each once, and the one of the
     /// commits must see every failure. Without the right to open the journal again: the same, and `false`.
     fn another(&self) -> Result<(InternalFd, bool)> {
-        let journal = self.journal().get()?;
-        match open_again(journal.as_fd(), OFlags::RDWR) {
+        match self.journal().open_again(OFlags::RDWR) {
             Ok(fd) => Ok((fd, true)),
-            Err(_) => Ok((InternalFd::duplicate(journal.as_fd())?, false)),
+            Err(e) if e.errno() == libc::EBADF => Err(e),
+            Err(_) => Ok((InternalFd::duplicate(self.journal().get()?.as_fd())?, false)),
         }
     }
 

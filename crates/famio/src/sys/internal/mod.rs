@@ -11,11 +11,12 @@ mod passing;
 mod registry;
 
 pub(crate) use numbers::{occupy_standard, with_number};
-pub(crate) use passing::{Passing, Replacing, has_waited};
+pub(crate) use passing::{Passing, Replacing, has_waited, with_lowest};
 pub(crate) use registry::NUMBERS;
 
 use crate::error::{Error, Result};
 use crate::near::NEAR;
+use crate::sys::identity;
 use crate::thread::Held;
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -52,7 +53,8 @@ impl InternalFd {
             return Ok(shared);
         }
         let _passing = Passing::begin();
-        registry::register(numbers::high_duplicate(fd)?)
+        let identity = identity(fd)?;
+        registry::register(numbers::high_duplicate(fd)?, identity)
     }
 
     /// A descriptor becomes internal, with a high number.
@@ -64,7 +66,8 @@ impl InternalFd {
     /// A descriptor becomes internal where it is: one that must not be closed now.
     pub fn at_its_number(fd: OwnedFd) -> Result<Self> {
         let _held = Held::of_process();
-        registry::register(fd)
+        let identity = identity(fd.as_fd())?;
+        registry::register(fd, identity)
     }
 
     /// From now on it is opened anew by this name if the program has closed it out of our sight. The name has to lead to the same
@@ -105,10 +108,17 @@ impl InternalFd {
         work(&self.get()?)
     }
 
+    /// As [`open_again`], of the file that it was opened for, whatever the program puts at its number meanwhile.
+    pub fn open_again(&self, access: rustix::fs::OFlags) -> Result<Self> {
+        let using = self.get()?;
+        by(&opening::Again { of: using.as_fd(), access: access | rustix::fs::OFlags::CLOEXEC, known: self.identity() })
+    }
+
     /// Another file takes its place, for all owners.
     pub fn replace(&self, new: BorrowedFd<'_>) -> Result<()> {
         let _passing = Passing::begin();
-        registry::replace(self, numbers::high_duplicate(new)?)
+        let identity = identity(new)?;
+        registry::replace(self, numbers::high_duplicate(new)?, identity)
     }
 }
 
@@ -153,7 +163,16 @@ impl Drop for InUse<'_> {
 fn by(way: &dyn opening::Way) -> Result<InternalFd> {
     let _passing = Passing::begin();
     let _standard = occupy_standard();
-    registry::register(opening::high(way)?)
+    for _ in 0..TRIES {
+        let (high, identity) = opening::high(way)?;
+        #[cfg(test)]
+        tests::just_opened(high.as_raw_fd());
+        let opened = registry::register(high, identity)?;
+        if registry::confirmed(&opened).is_some() {
+            return Ok(opened);
+        }
+    }
+    Err(Error::with(libc::EBADF, "the program replaced a descriptor that it had not opened"))
 }
 
 /// Opens a file, with a high number from the beginning as far as the program can see.
@@ -171,7 +190,8 @@ pub(crate) fn open(
 
 /// An open file description of its own of the same file, with this access; by `/proc`, whatever names the file has.
 pub(crate) fn open_again(fd: BorrowedFd<'_>, access: rustix::fs::OFlags) -> rustix::io::Result<InternalFd> {
-    as_errno(by(&opening::Again { of: fd, access: access | rustix::fs::OFlags::CLOEXEC }))
+    let known = as_errno(identity(fd))?;
+    as_errno(by(&opening::Again { of: fd, access: access | rustix::fs::OFlags::CLOEXEC, known }))
 }
 
 /// A descriptor to list a folder by, with a high number, for a few calls.
@@ -180,13 +200,15 @@ pub(crate) fn open_list(folder: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
     let (path, mode) = (c".", rustix::fs::Mode::empty());
     let _passing = Passing::begin();
     let _standard = occupy_standard();
-    as_errno(opening::high(&opening::Named { at: folder, path, flags, mode, made: Cell::new(false) }))
+    as_errno(
+        opening::high(&opening::Named { at: folder, path, flags, mode, made: Cell::new(false) }).map(|(list, _)| list),
+    )
 }
 
 /// As [`open_again`], with the lowest number that is free: what the program gets, or what must not be closed now.
 pub(crate) fn open_again_low(fd: BorrowedFd<'_>, access: rustix::fs::OFlags) -> rustix::io::Result<OwnedFd> {
     use opening::Way;
-    let again = opening::Again { of: fd, access: access | rustix::fs::OFlags::CLOEXEC };
+    let again = opening::Again { of: fd, access: access | rustix::fs::OFlags::CLOEXEC, known: as_errno(identity(fd))? };
     let _passing = Passing::begin();
     let low = with_number(|| again.open())?;
     if again.is_it(low.as_fd()) {

@@ -98,6 +98,8 @@ impl Way for Named<'_> {
 pub(super) struct Again<'a> {
     pub of: BorrowedFd<'a>,
     pub access: OFlags,
+    /// Which file that is: the program may put another one at the descriptor's number meanwhile.
+    pub known: (u64, u64),
 }
 
 impl Way for Again<'_> {
@@ -107,7 +109,12 @@ impl Way for Again<'_> {
     }
 
     fn is_it(&self, found: BorrowedFd<'_>) -> bool {
-        identity(found).is_ok_and(|found| identity(self.of).is_ok_and(|known| known == found))
+        identity(found).is_ok_and(|found| found == self.known)
+    }
+
+    /// What the program has put there.
+    fn is_ours(&self, found: BorrowedFd<'_>) -> bool {
+        identity(found).is_ok_and(|found| identity(self.of).is_ok_and(|other| other == found))
     }
 }
 
@@ -181,8 +188,9 @@ fn is_same(one: RawFd, other: &OwnedFd) -> bool {
     }
 }
 
-/// A descriptor that is what was asked for, with a high number if there is one. While a `Passing` lives.
-pub(super) fn high(way: &dyn Way) -> Result<OwnedFd> {
+/// A descriptor that is what was asked for, with a high number if there is one, and which file that is: the program may put
+/// another there at any moment. While a `Passing` lives.
+pub(super) fn high(way: &dyn Way) -> Result<(OwnedFd, (u64, u64))> {
     for _ in 0..TRIES {
         let low = crate::sys::with_number(|| way.open())?.into_raw_fd();
         #[cfg(test)]
@@ -201,13 +209,13 @@ pub(super) fn high(way: &dyn Way) -> Result<OwnedFd> {
                 if is_same(low, &high) {
                     close(low);
                 }
-                return Ok(high);
+                return Ok((high, found));
             }
             Ok(_) => {}
             Err(error) if error.errno() == libc::EBADF => {}
             Err(error) if error.errno() == libc::EMFILE && low > libc::STDERR_FILENO => {
                 // SAFETY: opened and confirmed above.
-                return Ok(unsafe { OwnedFd::from_raw_fd(low) });
+                return Ok((unsafe { OwnedFd::from_raw_fd(low) }, found));
             }
             Err(error) => {
                 close(low);

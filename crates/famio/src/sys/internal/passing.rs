@@ -1,13 +1,15 @@
 //! The moment in which a descriptor of the library's has a number that is the program's to use: the kernel opens with the lowest
 //! number that is free, and only a duplicate gets a high one. Another thread of the program's may want that number just then. So
-//! both say what they are about to do, and the later one waits: who opens, by a count in a word that the hooks look at anyway; who
-//! replaces a number, by a count of its own. All waits are bounded: what was opened is confirmed besides (`open`).
+//! both say what they are about to do, and the later one waits: the library that opens, by a count in a word that the hooks look at
+//! anyway; a thread of the program's that replaces a number, or that opens and has to get the lowest one, by counts of their own.
+//! All waits are bounded: what was opened is confirmed besides (`open`).
 
 use super::registry::NUMBERS;
 use crate::near::NEAR;
 use crate::sys::monotonic_now;
 use crate::thread::{Held, current};
-use core::sync::atomic::{AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::cell::Cell;
 use std::os::fd::RawFd;
 
 /// In [`NEAR`]: so much less for each descriptor that passes. The lowest number that an internal one has had is the rest.
@@ -22,9 +24,19 @@ const _: () = assert!((NUMBERS as i32) < STEP && MOST < i32::MAX / STEP);
 struct Line(AtomicU32);
 static REPLACING: Line = Line(AtomicU32::new(0));
 
+/// Calls of the program's that get the lowest number that is free: in the lower half how many are under way, above how many were begun.
+#[repr(align(64))]
+struct Opens(AtomicU64);
+static OPENS: Opens = Opens(AtomicU64::new(0));
+const BEGUN: u64 = 1 << 32;
+/// As many had begun when somebody waited for them in vain: one waits for the other end of a FIFO, say. It has its number already.
+static IN_VAIN: AtomicU32 = AtomicU32::new(0);
+
 /// In nanoseconds: an open may wait for a disk, a close for a socket that lingers.
 const WAIT_TO_REPLACE: u64 = 500_000_000;
 const WAIT_TO_PASS: u64 = 50_000_000;
+/// The kernel takes the number at the beginning of the call.
+const WAIT_FOR_OPENS: u64 = 50_000;
 /// A close needs it only where the program closes what it has not opened.
 const WAIT_TO_CLOSE: u64 = 1_000_000;
 
@@ -65,7 +77,9 @@ pub(crate) struct Passing(#[allow(dead_code, reason = "a signal handler sees by 
 impl Passing {
     pub fn begin() -> Self {
         let held = Held::of_process();
-        begin_alone(WAIT_TO_PASS, Self::enter, || REPLACING.0.load(SeqCst) == 0, Self::leave);
+        let opens = Cell::new(None);
+        let is_alone = || REPLACING.0.load(SeqCst) == 0 && !hinder(&opens);
+        begin_alone(WAIT_TO_PASS, Self::enter, is_alone, Self::leave);
         Self(held)
     }
 
@@ -86,6 +100,44 @@ impl Drop for Passing {
     fn drop(&mut self) {
         Self::leave();
     }
+}
+
+/// Whether calls of the program's are under way that are to get the lowest number. `since`: when this thread saw some first.
+fn hinder(since: &Cell<Option<u64>>) -> bool {
+    let opens = OPENS.0.load(SeqCst);
+    let begun = (opens / BEGUN) as u32;
+    if opens.is_multiple_of(BEGUN) || IN_VAIN.load(Relaxed) == begun {
+        return false;
+    }
+    let now = monotonic_now();
+    let is_early = now < since.get().unwrap_or(now) + WAIT_FOR_OPENS;
+    since.set(since.get().or(Some(now)));
+    if !is_early {
+        IN_VAIN.store(begun, Relaxed);
+    }
+    is_early
+}
+
+/// Makes a call of the program's that gives it the lowest number that is free: none of the library's passes meanwhile. Not in a `vfork`
+/// child. Nothing is held during the call: it may take for ever, and be interrupted.
+#[inline]
+pub(crate) fn with_lowest<T>(call: impl FnOnce() -> T) -> T {
+    if !NEAR.any() && !any_passes() || is_inside() {
+        return call();
+    }
+    begin_alone(WAIT_TO_PASS, begin_open, || !any_passes(), end_open);
+    let made = call();
+    end_open();
+    made
+}
+
+fn begin_open() {
+    OPENS.0.fetch_add(BEGUN + 1, SeqCst);
+}
+
+/// In a child that was forked meanwhile the count began anew.
+fn end_open() {
+    let _ = OPENS.0.fetch_update(SeqCst, SeqCst, |opens| (!opens.is_multiple_of(BEGUN)).then(|| opens - 1));
 }
 
 /// While it lives, no other thread's descriptor passes: numbers that are not internal are the program's.
@@ -154,4 +206,5 @@ fn wait(nanoseconds: u64) {
 pub(super) fn begin_child() {
     NEAR.internal.store(lowest(), SeqCst);
     REPLACING.0.store(0, SeqCst);
+    OPENS.0.fetch_and(!(BEGUN - 1), SeqCst);
 }

@@ -10,7 +10,7 @@ use crate::thread::Held;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering::*};
 use rustix::fs::{CWD, Mode, OFlags};
 use std::ffi::CString;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
 /// Internal descriptors that a process can have, and the numbers that they can have. Static pages that nobody touched take no memory.
 const ENTRIES: usize = u16::MAX as usize;
@@ -150,8 +150,9 @@ impl Entry {
         let _passing = Passing::begin();
         let _standard = numbers::occupy_standard();
         let path = name.as_c_str();
-        let opened = opening::high(&Named { at: CWD, path, flags, mode: Mode::empty(), made: Default::default() })?;
-        if identity(opened.as_fd())? != self.identity() {
+        let way = Named { at: CWD, path, flags, mode: Mode::empty(), made: Default::default() };
+        let (opened, found) = opening::high(&way)?;
+        if found != self.identity() {
             return Err(lost());
         }
         if self.locked.load(Relaxed) {
@@ -168,13 +169,13 @@ fn lost() -> Error {
     Error::with(libc::EBADF, "a descriptor of the library's own was closed by the program")
 }
 
-/// Takes an open descriptor with a high number into the table.
-pub(super) fn register(high: OwnedFd) -> Result<InternalFd> {
+/// Takes an open descriptor with a high number into the table, which leads to the file that is named by device and inode, unless the
+/// program has put another one there.
+pub(super) fn register(high: OwnedFd, (device, inode): (u64, u64)) -> Result<InternalFd> {
     let number = high.as_raw_fd();
     if number as usize >= NUMBERS {
         return Err(Error::new(libc::EMFILE));
     }
-    let (device, inode) = identity(borrow(number))?;
     let free = |entry: &Entry| entry.owners.compare_exchange(0, 1, AcqRel, Relaxed).is_ok();
     let start = NEXT.load(Relaxed) as usize % ENTRIES;
     let index = (start..ENTRIES).chain(0..start).find(|&index| free(&TABLE[index])).ok_or(Error::new(libc::EMFILE))?;
@@ -295,8 +296,7 @@ pub(super) fn confirmed(fd: &InternalFd) -> Option<RawFd> {
 }
 
 /// Another file takes the place of the one that the descriptor was opened for. Nobody uses it meanwhile.
-pub(super) fn replace(fd: &InternalFd, new: OwnedFd) -> Result<()> {
-    let (device, inode) = identity(borrow(new.as_raw_fd()))?;
+pub(super) fn replace(fd: &InternalFd, new: OwnedFd, (device, inode): (u64, u64)) -> Result<()> {
     let entry = &TABLE[fd.0 as usize];
     let _changing = Changing::lock();
     let old = number_of(entry.place.load(SeqCst));

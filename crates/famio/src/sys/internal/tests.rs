@@ -142,7 +142,8 @@ fn opened_beside(when: u32, open: impl Fn() -> rustix::io::Result<InternalFd>) -
 
 /// The file of the program's is not taken for the library's, and its descriptor not closed.
 fn stays_the_programs(open: impl Fn() -> rustix::io::Result<InternalFd>, expected: u8) {
-    for when in 1..=2 {
+    // The third: the high number that the library has it by from then on.
+    for when in 1..=3 {
         let (opened, taken) = opened_beside(when, &open);
         assert_eq!(first(&opened), Ok(expected), "moment {when}");
         assert!(opened.as_raw_fd() != taken && !is_internal(taken));
@@ -168,12 +169,23 @@ fn what_the_program_puts_in_the_way_of_an_open_stays_its_own() {
     std::fs::remove_file(path).unwrap();
 }
 
+/// It was opened anew, and written to, since its number had been confirmed just before.
+#[test]
+fn what_the_program_puts_where_one_was_confirmed_is_not_opened_anew() {
+    let (known, other) = (file(b"a"), file(b"b"));
+    let access = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
+    let way = opening::Again { of: other.as_fd(), access, known: identity(known.as_fd()).unwrap() };
+    assert_eq!(by(&way).unwrap_err().errno(), libc::EBADF);
+    let internal = InternalFd::duplicate(known.as_fd()).unwrap();
+    assert_eq!(first(internal.open_again(access).unwrap()), Ok(b'a'));
+}
+
 #[test]
 fn a_file_that_is_made_while_the_program_interferes_is_made_once() {
     use rustix::fs::{CWD, Mode, OFlags};
     let path = format!("/dev/shm/famio-made-{}", std::process::id());
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
-    for when in 1..=2 {
+    for when in 1..=3 {
         let (made, taken) = opened_beside(when, || open(CWD, &*path, flags, Mode::RUSR | Mode::WUSR));
         assert_eq!(made.identity(), crate::sys::identity(std::fs::File::open(&path).unwrap().as_fd()).unwrap());
         assert_eq!(open(CWD, &*path, flags, Mode::RUSR).unwrap_err(), rustix::io::Errno::EXIST);

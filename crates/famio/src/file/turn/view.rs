@@ -1,0 +1,91 @@
+//! Reading a file that was made immutable (`chattr +i`) while it had a journal: nobody can bring to it what was committed, so it is
+//! shown with what a recovery would do. That counts as long as neither the file's inode nor the control file's state changes.
+
+use super::Turns;
+use super::travel::{MOST, Travelling, What};
+use crate::error::Result;
+use crate::file::Descriptors;
+use crate::index::{Claim, TRAVELS};
+use crate::recovery::{self, Step};
+use crate::settings::Settings;
+use std::sync::Arc;
+
+/// The file with what a recovery would do.
+#[derive(Debug)]
+pub(super) struct View {
+    seen: Seen,
+    epoch: Arc<Travelling>,
+}
+
+/// What changes if anybody changes the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    state: u64,
+    changed: (i64, u64),
+}
+
+impl Turns {
+    fn seen(&self, fds: &Descriptors) -> Result<Seen> {
+        let state = self.door.state();
+        let stat = fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?))?;
+        Ok(Seen { state, changed: (stat.st_ctime, stat.st_ctime_nsec) })
+    }
+
+    /// With the claim, after a recovery has failed: what it would have done, if the file is immutable, is kept for readers.
+    ///
+    /// # Errors
+    /// Those of reading the journal.
+    pub(super) fn make_view(&self, fds: &Descriptors, claim: &Claim, settings: &Settings) -> Result<()> {
+        if !fds.with(false, |fd| Ok(recovery::is_immutable(fd)))? {
+            return Ok(());
+        }
+        let seen = self.seen(fds)?;
+        let (steps, mut size) = fds.with(false, |fd| {
+            Ok((recovery::steps(fd, claim, settings, MOST)?, rustix::fs::fstat(fd)?.st_size as u64))
+        })?;
+        let changes = steps.into_iter().map(|step| match step {
+            Step::Bytes { offset, data } => {
+                size = size.max(offset + data.len() as u64);
+                What::Bytes { offset, data }
+            }
+            Step::Size(to) => {
+                let low = to.min(size);
+                size = to;
+                What::Size { low, size }
+            }
+        });
+        let epoch = Arc::new(Travelling::kept(changes));
+        *self.view.lock() = Some(View { seen, epoch });
+        Ok(())
+    }
+
+    /// What a recovery would do, if it can't be done, with what is open besides.
+    pub(super) fn view(&self, fds: &Descriptors) -> Result<Option<(Seen, Arc<Travelling>)>> {
+        let mut view = self.view.lock();
+        let Some(View { seen, epoch }) = &*view else { return Ok(None) };
+        if self.seen(fds)? != *seen {
+            *view = None;
+            return Ok(None);
+        }
+        let (seen, committed) = (*seen, epoch.clone());
+        drop(view);
+        if seen.state & TRAVELS == 0 {
+            return Ok(Some((seen, committed)));
+        }
+        let mut open = self.travelling(fds)?;
+        open.roll_back(|writer| self.door.standing(writer));
+        let mut all = Travelling::clone(&committed);
+        all.changes.append(&mut open.changes);
+        Ok(Some((seen, Arc::new(all))))
+    }
+
+    /// Whether there is one.
+    pub(in crate::file) fn has_view(&self, fds: &Descriptors) -> bool {
+        matches!(self.view(fds), Ok(Some(_)))
+    }
+
+    /// Whether nothing has changed since [`view`](Self::view).
+    pub(super) fn is_still_seen(&self, fds: &Descriptors, seen: Seen) -> bool {
+        self.seen(fds).is_ok_and(|now| now == seen)
+    }
+}
