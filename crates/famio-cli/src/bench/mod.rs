@@ -1,16 +1,20 @@
 //! `famio bench`: the same work plain and under Famio, in turn.
 
 mod calls;
+mod checked;
+mod document;
 mod io;
 mod launch;
 mod map;
 mod median;
+mod member;
 mod plain;
 mod processes;
 mod region;
+mod session;
 mod size;
 mod sqlite;
-mod worker;
+mod times;
 
 use crate::failure::{FAILED, Failure};
 use clap::Subcommand;
@@ -33,7 +37,7 @@ enum What {
     #[command(hide = true)]
     Calls(calls::Args),
     #[command(hide = true)]
-    Worker(worker::Args),
+    IoWork(io::WorkArgs),
     #[command(hide = true)]
     MapWork(map::WorkArgs),
     #[command(hide = true)]
@@ -43,7 +47,8 @@ enum What {
 /// Dispatches.
 pub fn main(args: Args) -> Result<i32, Failure> {
     let done = match args.what {
-        What::Io(args) => io::main(&args),
+        What::Io(args) => return io::main(&args),
+        What::IoWork(args) => io::work_main(&args),
         What::Map(args) => map::main(&args),
         What::MapWork(args) => map::work_main(&args),
         What::Plain(args) => plain::main(&args),
@@ -52,7 +57,19 @@ pub fn main(args: Args) -> Result<i32, Failure> {
         What::Region(args) => region::main(&args),
         What::Calls(args) => calls::main(&args),
         What::Sqlite(args) => sqlite::main(&args),
-        What::Worker(args) => worker::main(&args),
     };
     done.map(|()| 0).map_err(|error| Failure::new(FAILED, error))
+}
+
+/// A number of seconds on the command line.
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(number) if number > 0.0 && number <= 86_400.0 => Ok(number),
+        _ => Err("not a number above 0 and up to 86400".into()),
+    }
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }

@@ -6,7 +6,6 @@ mod database;
 mod library;
 mod patterns;
 mod rows;
-mod times;
 mod token;
 mod window;
 mod worker;

@@ -1,6 +1,6 @@
 //! When all processes of a measurement work, and what each tells the bench about it.
 
-use super::times::{Counts, Times};
+use crate::bench::times::{Counts, Times};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};

@@ -1,0 +1,253 @@
+//! One thread of a workload: calls libc as a program does, so that under `famio run` the preload library gets the calls.
+
+use super::content::{Content, stamp, stamp_of, warm_stamp};
+use super::stream::{Part, Stream};
+use super::workload::{SyncEvery, Workload};
+use crate::bench::checked::expect;
+use crate::bench::times::Times;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::Error;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long a thread works.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Length {
+    Seconds(f64),
+    Calls(u64),
+}
+
+impl Length {
+    /// A fifth of it, before the measurement.
+    pub fn to_warm_up(self) -> Self {
+        match self {
+            Length::Seconds(seconds) => Length::Seconds(seconds / 5.0),
+            Length::Calls(calls) => Length::Calls(calls.div_ceil(5)),
+        }
+    }
+}
+
+/// Calls of one phase, and how long they took in all.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Phase {
+    pub calls: u64,
+    pub nanoseconds: f64,
+}
+
+/// Times of single calls: reads, writes, SYNCs.
+pub struct CallTimes {
+    pub reads: Times,
+    pub writes: Times,
+    pub syncs: Times,
+}
+
+/// A thread with its descriptor.
+pub struct Lane {
+    file: File,
+    workload: Workload,
+    measurement: u32,
+    number: u32,
+    part: Part,
+    units: u64,
+    stream: Stream,
+    content: Content,
+    /// What was read last.
+    read: Vec<u8>,
+    /// Calls from the stream since its beginning.
+    pub ops: u64,
+    /// Writes among them.
+    pub writes: u64,
+    since_sync: u32,
+    pub times: CallTimes,
+}
+
+/// Passes over the file that bring every block to its usual state: undo, redo and alternate each have their homes then.
+pub const WARM_PASSES: u64 = 3;
+/// Bytes of a write, and writes of an epoch, of these passes.
+const WARM_SIZE: u64 = 4096;
+const WARM_EPOCH: u64 = 1000;
+/// Bytes between two looks at the clock: they cost more than one look by far.
+const BATCH_BYTES: u64 = 64 << 10;
+const BATCH_MOST: u64 = 128;
+
+impl Lane {
+    pub fn open(path: &Path, workload: &Workload, measurement: u32, number: u32) -> Result<Self, Error> {
+        let file = File::options().read(true).write(workload.writes()).open(path)?;
+        let units = file.metadata()?.len() / workload.io_size;
+        let times = || Times::new().map_err(Error::other);
+        Ok(Self {
+            file,
+            workload: *workload,
+            measurement,
+            number,
+            part: Part::of(workload, units, number),
+            units,
+            stream: Stream::new(workload, units, measurement, number),
+            content: Content::new(workload.io_size),
+            read: vec![0; workload.io_size as usize],
+            ops: 0,
+            writes: 0,
+            since_sync: 0,
+            times: CallTimes { reads: times()?, writes: times()?, syncs: times()? },
+        })
+    }
+
+    /// The common path is measured, not a page's first touch: every piece of this thread's part is written in three passes, or read
+    /// once. Plain files get the same.
+    pub fn warm(&mut self) -> Result<(), Error> {
+        let size = self.workload.io_size;
+        if !self.workload.writes() {
+            (self.part.first..self.part.end).try_for_each(|unit| self.pread(unit))?;
+            self.rewind();
+            return Ok(());
+        }
+        // Small pieces go together, as a program writes a file: the passes take less time.
+        let together = (WARM_SIZE / size).max(1);
+        for pass in 1..=WARM_PASSES {
+            let mut piece = Vec::new();
+            for _ in 0..together {
+                self.content.with(warm_stamp(self.measurement, pass), |bytes| {
+                    // SAFETY: a piece is that long.
+                    piece.extend_from_slice(unsafe { std::slice::from_raw_parts(bytes, size as usize) });
+                });
+            }
+            for (count, unit) in (self.part.first..self.part.end).step_by(together as usize).enumerate() {
+                let bytes = (self.part.end - unit).min(together) * size;
+                // SAFETY: the buffer is that long at least.
+                let done = unsafe {
+                    libc::pwrite64(self.file.as_raw_fd(), piece.as_ptr().cast(), bytes as usize, (unit * size) as i64)
+                };
+                expect(done, bytes as usize)?;
+                if count as u64 % WARM_EPOCH == 0 {
+                    self.fsync()?;
+                }
+            }
+            self.fsync()?;
+        }
+        Ok(())
+    }
+
+    /// Works for so long. `TIMED`: takes the time of each call; that costs two looks at the clock a call, so that the time of
+    /// all calls together is taken from phases without it.
+    pub fn run<const TIMED: bool>(&mut self, length: Length) -> Result<Phase, Error> {
+        let batch = (BATCH_BYTES / self.workload.io_size).clamp(1, BATCH_MOST);
+        let (most, time) = match length {
+            Length::Calls(calls) => (calls, Duration::MAX),
+            Length::Seconds(seconds) => (u64::MAX, Duration::try_from_secs_f64(seconds).map_err(Error::other)?),
+        };
+        let began = Instant::now();
+        let mut calls = 0;
+        loop {
+            let now = batch.min(most - calls);
+            for _ in 0..now {
+                self.call::<TIMED>()?;
+            }
+            calls += now;
+            let passed = began.elapsed();
+            if passed >= time || calls >= most {
+                self.check_last_read()?;
+                return Ok(Phase { calls, nanoseconds: passed.as_nanos() as f64 });
+            }
+        }
+    }
+
+    #[inline]
+    fn call<const TIMED: bool>(&mut self) -> Result<(), Error> {
+        let op = self.stream.next();
+        self.ops += 1;
+        if op.unit == self.part.first && self.ops > 1 {
+            self.pass::<TIMED>()?;
+        }
+        let began = TIMED.then(Instant::now);
+        if op.is_read {
+            self.pread(op.unit)?;
+            if let Some(began) = began {
+                self.times.reads.add(began.elapsed());
+            }
+            return Ok(());
+        }
+        self.writes += 1;
+        let (fd, size) = (self.file.as_raw_fd(), self.workload.io_size as usize);
+        let (at, at_position) = ((op.unit * self.workload.io_size) as i64, self.workload.at_position);
+        let done = self.content.with(stamp(self.measurement, self.number, self.writes), |piece| {
+            // SAFETY: a piece is that long.
+            unsafe {
+                if at_position {
+                    libc::write(fd, piece.cast(), size)
+                } else {
+                    libc::pwrite64(fd, piece.cast(), size, at)
+                }
+            }
+        });
+        expect(done, size)?;
+        if let Some(began) = began {
+            self.times.writes.add(began.elapsed());
+        }
+        if let SyncEvery::Writes(every) = self.workload.sync {
+            self.since_sync += 1;
+            if self.since_sync >= every {
+                self.since_sync = 0;
+                return self.timed_fsync::<TIMED>();
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the file begins anew, or the same place comes again.
+    fn pass<const TIMED: bool>(&mut self) -> Result<(), Error> {
+        self.rewind();
+        if self.workload.sync == SyncEvery::Pass { self.timed_fsync::<TIMED>() } else { Ok(()) }
+    }
+
+    fn rewind(&self) {
+        if self.workload.at_position {
+            let first = (self.part.first * self.workload.io_size) as i64;
+            // SAFETY: moves only this file's position.
+            unsafe { libc::lseek64(self.file.as_raw_fd(), first, libc::SEEK_SET) };
+        }
+    }
+
+    #[inline]
+    fn pread(&mut self, unit: u64) -> Result<(), Error> {
+        let (fd, buffer) = (self.file.as_raw_fd(), &mut self.read);
+        // SAFETY: the buffer is valid for its length.
+        let done = unsafe {
+            if self.workload.at_position {
+                libc::read(fd, buffer.as_mut_ptr().cast(), buffer.len())
+            } else {
+                libc::pread64(fd, buffer.as_mut_ptr().cast(), buffer.len(), (unit * self.workload.io_size) as i64)
+            }
+        };
+        expect(done, buffer.len())
+    }
+
+    #[inline]
+    fn timed_fsync<const TIMED: bool>(&mut self) -> Result<(), Error> {
+        let began = TIMED.then(Instant::now);
+        self.fsync()?;
+        if let Some(began) = began {
+            self.times.syncs.add(began.elapsed());
+        }
+        Ok(())
+    }
+
+    pub fn fsync(&self) -> Result<(), Error> {
+        // SAFETY: touches no memory.
+        expect(unsafe { libc::fsync(self.file.as_raw_fd()) } as isize, 0)
+    }
+
+    /// A read that gives something else than was written would make a good figure. Reads beside writes by other threads are
+    /// not checked: a plain file may give parts of two writes.
+    fn check_last_read(&self) -> Result<(), Error> {
+        let shared = self.workload.lanes() > 1 && !self.workload.own_files && self.workload.writes();
+        // Nothing was read yet, or by a write's place: all zero.
+        if shared || self.workload.reads == 0 || stamp_of(&self.read) == 0 || self.content.is_whole(&self.read) {
+            Ok(())
+        } else {
+            Err(Error::other(format!("a read of {} pieces gave bytes that were never written", self.units)))
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Runs workloads: all sides in each round, in an order drawn anew, each in processes of its own.
+
+use super::files::Files;
+use super::lane::Length;
+use super::result::{Gathered, Row, row};
+use super::side::Side;
+use super::worker::{Job, Phases, READY, Report};
+use super::workload::Workload;
+use crate::bench::member::Member;
+use crate::bench::session::Session;
+use crate::settings::Options;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    pub rounds: u32,
+    pub length: Length,
+    /// Bytes of a workload's file, or files.
+    pub file_size: u64,
+}
+
+/// Measures one row; what is there of it, if a signal ends the session. Calls `step` after each measurement.
+pub fn measure(
+    session: &Session,
+    options: &Options,
+    effort: &Effort,
+    sides: &[Side],
+    workload: &Workload,
+) -> Result<Option<Row>, String> {
+    workload.check(effort.file_size)?;
+    let mut random = fastrand::Rng::new();
+    // Files of its own for each side: Famio leaves a file in huge pages where it can, and a plain one is to be as a plain program has it.
+    let mut files = Vec::new();
+    let mut gathered = Vec::new();
+    let size = workload.file_size(effort.file_size);
+    for number in 0..sides.len() {
+        files.push(Files::new(session.folder(), &number.to_string(), size, workload)?);
+        gathered.push(Gathered::new()?);
+    }
+    let mut order: Vec<usize> = (0..sides.len()).collect();
+    'rounds: for _ in 0..effort.rounds {
+        random.shuffle(&mut order);
+        for &at in &order {
+            let side = &sides[at];
+            let done = one(options, effort.length, side, &mut files[at], workload, &mut gathered[at]);
+            if session.interrupted() {
+                // The measurement that the signal has ended is no failure.
+                break 'rounds;
+            }
+            done.map_err(|error| format!("{}, {}: {error}", workload.title(), side.name))?;
+            session.step();
+        }
+    }
+    let names: Vec<_> = sides.iter().map(|side| side.name.clone()).collect();
+    row(workload, &names, &gathered)
+}
+
+/// One measurement of one side.
+fn one(
+    options: &Options,
+    length: Length,
+    side: &Side,
+    files: &mut Files,
+    workload: &Workload,
+    gathered: &mut Gathered,
+) -> Result<(), String> {
+    // A process has its first calls only once.
+    let phases = if workload.cold { &[Phases::Together, Phases::Each][..] } else { &[Phases::Both] };
+    for &phases in phases {
+        let reports = processes(options, length, side, files, workload, phases)?;
+        let lanes = || reports.iter().flat_map(|report| &report.lanes);
+        let together = lanes().filter_map(|lane| lane.together);
+        let rate: f64 = together.map(|phase| phase.calls as f64 / phase.nanoseconds).sum();
+        if phases != Phases::Each {
+            gathered.rounds.push(1.0 / rate);
+        }
+        for lane in lanes() {
+            gathered.reads.add_all(&lane.reads);
+            gathered.writes.add_all(&lane.written);
+            gathered.syncs.add_all(&lane.syncs);
+        }
+        let written = lanes().map(|lane| lane.writes).sum::<u64>() * workload.io_size;
+        let to_disk: Option<u64> = reports.iter().map(|report| report.to_disk).sum();
+        gathered.bytes = gathered.bytes.zip(to_disk).map(|(sum, disk)| (sum.0 + disk, sum.1 + written));
+        files.check(&lanes().map(|lane| lane.ops).collect::<Vec<_>>())?;
+    }
+    Ok(())
+}
+
+/// Starts all processes, lets them begin at once when all are warm, and waits for their ends.
+fn processes(
+    options: &Options,
+    length: Length,
+    side: &Side,
+    files: &mut Files,
+    workload: &Workload,
+    phases: Phases,
+) -> Result<Vec<Report>, String> {
+    let measurement = files.begin();
+    let mut members = Vec::new();
+    for process in 0..workload.processes {
+        let first_lane = process * workload.threads;
+        let mine = match files.paths() {
+            [file] => vec![file.clone()],
+            all => all[first_lane as usize..][..workload.threads as usize].to_vec(),
+        };
+        let job = Job { workload: *workload, length, phases, measurement, first_lane, files: mine };
+        let job = serde_json::to_string(&job).map_err(|error| error.to_string())?;
+        let mut command = side.command(options, files.paths())?;
+        command.args(["bench", "io-work"]).arg(job);
+        members.push(Member::start(command)?);
+    }
+    for member in &mut members {
+        match member.line()? {
+            line if line == READY => {}
+            other => return Err(format!("not ready: {other}")),
+        }
+    }
+    members.iter_mut().for_each(|member| member.tell("go"));
+    let mut reports = Vec::new();
+    for member in &mut members {
+        let line = member.line()?;
+        reports.push(serde_json::from_str(&line).map_err(|error| format!("{error}: {line}"))?);
+    }
+    // Not before all have reported: a process that closes the file would disturb the others.
+    members.iter_mut().try_for_each(Member::end)?;
+    Ok(reports)
+}
+
+/// How many measurements a row takes.
+pub fn steps(effort: &Effort, sides: usize) -> u64 {
+    u64::from(effort.rounds) * sides as u64
+}
