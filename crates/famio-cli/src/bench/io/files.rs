@@ -148,7 +148,7 @@ mod tests {
             Workload { pattern: Pattern::Same, ..write.fsync(1) },
             Workload { at_position: true, sync: SyncEvery::Pass, ..Workload::write(Pattern::Sequential, 4096) },
             Workload { at_position: true, ..Workload::read(Pattern::Sequential, 4096) },
-            Workload::read(Pattern::Random, 128),
+            Workload { read_only: true, ..Workload::read(Pattern::Random, 128) },
             write.threads(2),
             write.threads(2).own_files(),
         ]

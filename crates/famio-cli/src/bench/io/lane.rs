@@ -75,7 +75,7 @@ const BATCH_MOST: u64 = 128;
 
 impl Lane {
     pub fn open(path: &Path, workload: &Workload, measurement: u32, number: u32) -> Result<Self, Error> {
-        let file = File::options().read(true).write(workload.writes()).open(path)?;
+        let file = File::options().read(true).write(!workload.read_only).open(path)?;
         let units = file.metadata()?.len() / workload.io_size;
         let times = || Times::new().map_err(Error::other);
         Ok(Self {

@@ -2,6 +2,7 @@
 
 use super::files::Files;
 use super::lane::Length;
+use super::medium::Disk;
 use super::result::{Gathered, Row, row};
 use super::side::Side;
 use super::worker::{Job, Phases, READY, Report};
@@ -67,7 +68,7 @@ fn one(
     // A process has its first calls only once.
     let phases = if workload.cold { &[Phases::Together, Phases::Each][..] } else { &[Phases::Both] };
     for &phases in phases {
-        let reports = processes(options, length, side, files, workload, phases)?;
+        let (reports, to_disk) = processes(options, length, side, files, workload, phases)?;
         let lanes = || reports.iter().flat_map(|report| &report.lanes);
         let together = lanes().filter_map(|lane| lane.together);
         let rate: f64 = together.map(|phase| phase.calls as f64 / phase.nanoseconds).sum();
@@ -80,14 +81,14 @@ fn one(
             gathered.syncs.add_all(&lane.syncs);
         }
         let written = lanes().map(|lane| lane.writes).sum::<u64>() * workload.io_size;
-        let to_disk: Option<u64> = reports.iter().map(|report| report.to_disk).sum();
         gathered.bytes = gathered.bytes.zip(to_disk).map(|(sum, disk)| (sum.0 + disk, sum.1 + written));
         files.check(&lanes().map(|lane| lane.ops).collect::<Vec<_>>())?;
     }
     Ok(())
 }
 
-/// Starts all processes, lets them begin at once when all are warm, and waits for their ends.
+/// Starts all processes, lets them begin at once when all are warm, and waits for their ends. What they report, and the bytes that went to the
+/// disk meanwhile.
 fn processes(
     options: &Options,
     length: Length,
@@ -95,7 +96,7 @@ fn processes(
     files: &mut Files,
     workload: &Workload,
     phases: Phases,
-) -> Result<Vec<Report>, String> {
+) -> Result<(Vec<Report>, Option<u64>), String> {
     let measurement = files.begin();
     let mut members = Vec::new();
     for process in 0..workload.processes {
@@ -116,6 +117,9 @@ fn processes(
             other => return Err(format!("not ready: {other}")),
         }
     }
+    let disk = files.paths().first().and_then(|path| Disk::of(path));
+    let written = || disk.as_ref().and_then(Disk::written);
+    let before = written();
     members.iter_mut().for_each(|member| member.tell("go"));
     let mut reports = Vec::new();
     for member in &mut members {
@@ -124,7 +128,8 @@ fn processes(
     }
     // Not before all have reported: a process that closes the file would disturb the others.
     members.iter_mut().try_for_each(Member::end)?;
-    Ok(reports)
+    let to_disk = written().zip(before).map(|(after, before)| after.saturating_sub(before));
+    Ok((reports, to_disk))
 }
 
 /// How many measurements a row takes.

@@ -82,6 +82,9 @@ pub struct Args {
     /// read and write, at the descriptor's position, in place of pread and pwrite
     #[arg(long)]
     at_position: bool,
+    /// Open the file for reading only, with --reads 100
+    #[arg(long)]
+    read_only: bool,
     /// Measure from the first call of a new process on, on a file that is there
     #[arg(long)]
     cold: bool,
@@ -132,6 +135,7 @@ impl Args {
             self.processes.is_some(),
             self.own_files,
             self.at_position,
+            self.read_only,
         ];
         options.contains(&true).then(|| Workload {
             pattern: self.pattern.unwrap_or(Pattern::Random),
@@ -142,6 +146,7 @@ impl Args {
             processes: self.processes.unwrap_or(1),
             own_files: self.own_files,
             at_position: self.at_position,
+            read_only: self.read_only,
             cold: false,
         })
     }

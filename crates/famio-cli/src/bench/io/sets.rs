@@ -26,6 +26,7 @@ impl Set {
             Set::Usual => vec![
                 write(Random, 4 * KIB).fsync(10),
                 read(Sequential, 4 * KIB),
+                Workload { read_only: true, ..read(Sequential, 4 * KIB) },
                 Workload { at_position: true, sync: SyncEvery::Pass, ..write(Sequential, 128) },
                 write(Same, 4 * KIB),
                 write(Same, 4 * KIB).fsync(1),

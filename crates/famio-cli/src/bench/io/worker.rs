@@ -1,7 +1,6 @@
 //! One process of a measurement: opens, warms up, waits for the word to begin, works, and reports.
 
 use super::lane::{Lane, Length, Phase};
-use super::medium::bytes_to_disk;
 use super::workload::Workload;
 use crate::bench::times::{Counts, Times};
 use serde::{Deserialize, Serialize};
@@ -46,8 +45,6 @@ pub enum Phases {
 #[derive(Serialize, Deserialize)]
 pub struct Report {
     pub lanes: Vec<LaneReport>,
-    /// Bytes written to the disk, if the kernel counts them, from the first call to the end of a last SYNC.
-    pub to_disk: Option<u64>,
 }
 
 /// What a thread has done.
@@ -107,7 +104,6 @@ fn run(job: &Job) -> Result<Report, String> {
             .collect();
         warm.wait();
         let told = say(READY).and_then(|()| hear());
-        let before = bytes_to_disk();
         go.store(told.as_ref().is_ok_and(|told| *told), Ordering::Relaxed);
         begin.wait();
         told?;
@@ -115,8 +111,7 @@ fn run(job: &Job) -> Result<Report, String> {
         for lane in lanes {
             reports.extend(lane.join().map_err(|_| "a thread has panicked".to_string())??);
         }
-        let to_disk = bytes_to_disk().zip(before).map(|(after, before)| after.saturating_sub(before));
-        Ok(Report { lanes: reports, to_disk })
+        Ok(Report { lanes: reports })
     })
 }
 

@@ -21,6 +21,9 @@ pub struct Workload {
     pub own_files: bool,
     /// `read` and `write`, at the descriptor's position, in place of `pread` and `pwrite`.
     pub at_position: bool,
+    /// Opened for reading only; otherwise for both, as databases do.
+    #[serde(default)]
+    pub read_only: bool,
     /// Measured from a process's first call on.
     pub cold: bool,
 }
@@ -74,6 +77,7 @@ impl Workload {
             processes: 1,
             own_files: false,
             at_position: false,
+            read_only: false,
             cold: false,
         }
     }
@@ -136,6 +140,9 @@ impl Workload {
         if self.at_position && self.lanes() > 1 && !self.own_files {
             return Err("--at-position: threads need files of their own (--own-files)".into());
         }
+        if self.read_only && self.writes() {
+            return Err("--read-only: needs --reads 100".into());
+        }
         if self.lanes() > MOST_LANES {
             return Err(format!("--threads, --processes: more than {MOST_LANES} threads in all"));
         }
@@ -167,6 +174,9 @@ impl Workload {
         }
         if self.pattern == Pattern::Same {
             words += ", always the same place";
+        }
+        if self.read_only {
+            words += ", opened for reading only";
         }
         match self.sync {
             SyncEvery::Never | SyncEvery::Pass => {}
@@ -211,6 +221,7 @@ mod tests {
             Workload { io_size: 4 << 20, ..good },
             Workload { reads: 101, ..good },
             Workload { at_position: true, ..good },
+            Workload { read_only: true, ..good },
             Workload { sync: SyncEvery::Pass, ..good },
             Workload { threads: 129, ..good },
         ] {
