@@ -2,7 +2,9 @@
 
 mod calls;
 mod checked;
+mod compare;
 mod document;
+mod figures;
 mod io;
 mod launch;
 mod map;
@@ -11,6 +13,7 @@ mod member;
 mod plain;
 mod processes;
 mod region;
+mod report;
 mod session;
 mod size;
 mod sqlite;
@@ -28,8 +31,13 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum What {
+    All(figures::AllArgs),
+    Compare(compare::Args),
+    Fig(figures::FigArgs),
     Io(io::Args),
+    List(figures::ListArgs),
     Map(map::Args),
+    Paper(figures::PaperArgs),
     Plain(plain::Args),
     Processes(processes::Args),
     Region(region::Args),
@@ -47,7 +55,12 @@ enum What {
 /// Dispatches.
 pub fn main(args: Args) -> Result<i32, Failure> {
     let done = match args.what {
+        What::All(args) => return figures::all(&args),
+        What::Compare(args) => return compare::main(&args),
+        What::Fig(args) => return figures::fig(&args),
         What::Io(args) => return io::main(&args),
+        What::List(args) => figures::list(&args),
+        What::Paper(args) => return figures::paper(&args),
         What::IoWork(args) => io::work_main(&args),
         What::Map(args) => map::main(&args),
         What::MapWork(args) => map::work_main(&args),

@@ -2,10 +2,14 @@
 
 pub mod machine;
 
+use super::io::lane::Length;
+use super::io::measure::Effort;
 use super::io::result::Row;
 use super::io::statistics::estimate;
+use crate::settings::Options;
 use machine::Machine;
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// All figures of a run.
 #[derive(Serialize, Deserialize)]
@@ -104,5 +108,27 @@ impl Figure {
 
     pub fn point(&self, series: &str, x: &str) -> Option<&Point> {
         self.points.iter().find(|point| point.series == series && point.x == x)
+    }
+}
+
+impl Document {
+    /// Without figures yet, begun now.
+    pub fn new(folder: &Path, effort: &Effort, options: &Options) -> Self {
+        let (seconds, calls) = match effort.length {
+            Length::Seconds(seconds) => (Some(seconds), None),
+            Length::Calls(calls) => (None, Some(calls)),
+        };
+        let method = Method {
+            folder: folder.display().to_string(),
+            file_system: machine::file_system(folder),
+            rounds: effort.rounds,
+            seconds,
+            calls,
+            file_size: effort.file_size,
+            durability: options.durability.map_or("power".into(), super::launch::name),
+            emulated: options.domain.is_some(),
+        };
+        let famio = env!("CARGO_PKG_VERSION").into();
+        Self { famio, began: super::now(), machine: Machine::look(), method, complete: true, figures: Vec::new() }
     }
 }

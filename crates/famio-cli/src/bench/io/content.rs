@@ -43,6 +43,13 @@ impl Content {
         result
     }
 
+    /// A copy of the piece of this stamp.
+    pub fn piece(&mut self, stamp: u64) -> Vec<u8> {
+        let size = self.size;
+        // SAFETY: a piece is that long.
+        self.with(stamp, |piece| unsafe { std::slice::from_raw_parts(piece, size) }.to_vec())
+    }
+
     /// Whether these bytes are the whole piece of their stamp.
     pub fn is_whole(&self, piece: &[u8]) -> bool {
         debug_assert_eq!(piece.len(), self.size);
@@ -85,11 +92,7 @@ mod tests {
         let mut content = Content::new(4096);
         let mut pieces = Vec::new();
         for write in 0..50 {
-            let copy = |piece: *const u8| {
-                // SAFETY: a piece is that long.
-                unsafe { std::slice::from_raw_parts(piece, 4096) }.to_vec()
-            };
-            pieces.push(content.with(stamp(1, 2, write), copy));
+            pieces.push(content.piece(stamp(1, 2, write)));
         }
         for (write, piece) in pieces.iter().enumerate() {
             assert!(content.is_whole(piece));

@@ -24,14 +24,8 @@ impl Files {
     /// Makes what the workload needs, with data, on the medium; no measurement changes their size.
     pub fn new(folder: &Path, name: &str, size: u64, workload: &Workload) -> Result<Self, String> {
         let units = size / workload.io_size;
-        let mut content = Content::new(workload.io_size);
-        let mut chunk = Vec::new();
-        for _ in 0..(CHUNK / workload.io_size).clamp(1, units) {
-            // SAFETY: a piece is that long.
-            content.with(FIRST, |piece| {
-                chunk.extend_from_slice(unsafe { std::slice::from_raw_parts(piece, workload.io_size as usize) });
-            });
-        }
+        let piece = Content::new(workload.io_size).piece(FIRST);
+        let chunk = piece.repeat((CHUNK / workload.io_size).clamp(1, units) as usize);
         let paths: Vec<_> = (0..workload.files()).map(|number| folder.join(format!("{name}-{number}.bench"))).collect();
         for path in &paths {
             fill(path, &chunk, units * workload.io_size).map_err(|error| format!("{}: {error}", path.display()))?;

@@ -68,7 +68,7 @@ pub struct Lane {
 pub const WARM_PASSES: u64 = 3;
 /// Bytes of a write, and writes of an epoch, of these passes.
 const WARM_SIZE: u64 = 4096;
-const WARM_EPOCH: u64 = 1000;
+const WARM_EPOCH: usize = 1000;
 /// Bytes between two looks at the clock: they cost more than one look by far.
 const BATCH_BYTES: u64 = 64 << 10;
 const BATCH_MOST: u64 = 128;
@@ -107,13 +107,7 @@ impl Lane {
         // Small pieces go together, as a program writes a file: the passes take less time.
         let together = (WARM_SIZE / size).max(1);
         for pass in 1..=WARM_PASSES {
-            let mut piece = Vec::new();
-            for _ in 0..together {
-                self.content.with(warm_stamp(self.measurement, pass), |bytes| {
-                    // SAFETY: a piece is that long.
-                    piece.extend_from_slice(unsafe { std::slice::from_raw_parts(bytes, size as usize) });
-                });
-            }
+            let piece = self.content.piece(warm_stamp(self.measurement, pass)).repeat(together as usize);
             for (count, unit) in (self.part.first..self.part.end).step_by(together as usize).enumerate() {
                 let bytes = (self.part.end - unit).min(together) * size;
                 // SAFETY: the buffer is that long at least.
@@ -121,7 +115,7 @@ impl Lane {
                     libc::pwrite64(self.file.as_raw_fd(), piece.as_ptr().cast(), bytes as usize, (unit * size) as i64)
                 };
                 expect(done, bytes as usize)?;
-                if count as u64 % WARM_EPOCH == 0 {
+                if count.is_multiple_of(WARM_EPOCH) {
                     self.fsync()?;
                 }
             }

@@ -11,14 +11,14 @@ pub mod show;
 pub mod side;
 pub mod statistics;
 mod stream;
-mod words;
+pub mod words;
 mod worker;
 pub mod workload;
 
 pub use worker::Args as WorkArgs;
 pub use worker::main as work_main;
 
-use super::document::{Document, Figure, Method, Point, Shape, machine};
+use super::document::{Document, Figure, Point, Shape};
 use super::session::Session;
 use crate::failure::{FAILED, Failure};
 use crate::out::json;
@@ -116,6 +116,9 @@ pub struct Args {
     /// Write CSV in place of the table
     #[arg(long, conflicts_with = "json")]
     csv: bool,
+    /// Write a page with a chart into this folder, and the raw data beside it as JSON and CSV
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
     #[command(flatten)]
     options: Options,
 }
@@ -166,10 +169,18 @@ impl Args {
 /// Measures, and prints the table.
 pub fn main(args: &Args) -> Result<i32, Failure> {
     let failed = |error| Failure::new(FAILED, error);
-    let began = super::now();
-    let (rows, effort, status) = run(args).map_err(failed)?;
+    let effort = effort(args).map_err(failed)?;
+    let mut document = Document::new(&args.folder, &effort, &args.options);
+    let (rows, status) = run(args, &effort).map_err(failed)?;
+    if args.json || args.report.is_some() {
+        document.complete = status == 0;
+        document.figures.push(figure(rows.clone()));
+    }
+    if let Some(folder) = &args.report {
+        super::report::write(folder, &document).map_err(failed)?;
+    }
     if args.json {
-        json(&document(args, &effort, rows, began, status == 0))?;
+        json(&document)?;
     } else if args.csv {
         print!("{}", show::csv(&rows));
     } else {
@@ -179,29 +190,32 @@ pub fn main(args: &Args) -> Result<i32, Failure> {
     Ok(status)
 }
 
-fn run(args: &Args) -> Result<(Vec<Row>, Effort, i32), String> {
-    let mut workloads = args.custom().map_or_else(|| args.set.rows(), |workload| vec![workload]);
-    workloads.iter_mut().for_each(|workload| workload.cold = args.cold);
+fn effort(args: &Args) -> Result<Effort, String> {
     let file_size = match args.size {
         Some(size) => size,
         None => super::size::default(&args.folder)?,
     } << 20;
     let seconds = args.seconds.unwrap_or(if args.cold { 1.0 } else { 0.5 });
     let length = args.calls.map_or(Length::Seconds(seconds), Length::Calls);
-    let effort = Effort { rounds: args.rounds, length, file_size };
-    workloads.iter().try_for_each(|workload| workload.check(file_size))?;
+    Ok(Effort { rounds: args.rounds, length, file_size })
+}
+
+fn run(args: &Args, effort: &Effort) -> Result<(Vec<Row>, i32), String> {
+    let mut workloads = args.custom().map_or_else(|| args.set.rows(), |workload| vec![workload]);
+    workloads.iter_mut().for_each(|workload| workload.cold = args.cold);
+    workloads.iter().try_for_each(|workload| workload.check(effort.file_size))?;
 
     let sides = args.sides();
-    let session = Session::new(&args.folder, steps(&effort, sides.len()) * workloads.len() as u64)?;
+    let session = Session::new(&args.folder, steps(effort, sides.len()) * workloads.len() as u64)?;
     let mut rows = Vec::new();
     for workload in &workloads {
         session.show(&workload.title());
-        rows.extend(measure(&session, &args.options, &effort, &sides, workload)?);
+        rows.extend(measure(&session, &args.options, effort, &sides, workload)?);
         if session.interrupted() {
             break;
         }
     }
-    Ok((rows, effort, session.status()))
+    Ok((rows, session.status()))
 }
 
 fn closing(args: &Args, effort: &Effort) -> String {
@@ -218,9 +232,9 @@ fn closing(args: &Args, effort: &Effort) -> String {
     )
 }
 
-fn document(args: &Args, effort: &Effort, rows: Vec<Row>, began: u64, complete: bool) -> Document {
+fn figure(rows: Vec<Row>) -> Figure {
     let point = |row: &Row, side: &result::SideResult| Point::new(&side.side, &row.title, side.rounds.clone());
-    let figure = Figure {
+    Figure {
         name: "io".into(),
         title: "File calls".into(),
         x: "workload".into(),
@@ -230,31 +244,5 @@ fn document(args: &Args, effort: &Effort, rows: Vec<Row>, began: u64, complete: 
         points: rows.iter().flat_map(|row| row.sides.iter().map(move |side| point(row, side))).collect(),
         rows,
         skipped: None,
-    };
-    Document {
-        famio: env!("CARGO_PKG_VERSION").into(),
-        began,
-        machine: machine::Machine::look(),
-        method: method(&args.folder, effort, &args.options),
-        complete,
-        figures: vec![figure],
-    }
-}
-
-/// How it is measured, for the document.
-pub fn method(folder: &std::path::Path, effort: &Effort, options: &Options) -> Method {
-    let (seconds, calls) = match effort.length {
-        Length::Seconds(seconds) => (Some(seconds), None),
-        Length::Calls(calls) => (None, Some(calls)),
-    };
-    Method {
-        folder: folder.display().to_string(),
-        file_system: machine::file_system(folder),
-        rounds: effort.rounds,
-        seconds,
-        calls,
-        file_size: effort.file_size,
-        durability: options.durability.map_or("power".into(), super::launch::name),
-        emulated: options.domain.is_some(),
     }
 }

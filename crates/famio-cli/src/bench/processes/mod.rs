@@ -4,12 +4,14 @@ mod blocks;
 mod crew;
 mod database;
 mod library;
+mod modes;
 mod patterns;
 mod rows;
 mod token;
 mod window;
 mod worker;
 
+pub use modes::{figure as modes, is_there as sqlite_is_there, steps as modes_steps};
 pub use worker::Args as WorkArgs;
 pub use worker::main as work_main;
 
