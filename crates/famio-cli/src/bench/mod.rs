@@ -14,6 +14,7 @@ mod plain;
 mod processes;
 mod region;
 mod report;
+mod run;
 mod session;
 mod size;
 mod sqlite;
@@ -41,6 +42,7 @@ enum What {
     Plain(plain::Args),
     Processes(processes::Args),
     Region(region::Args),
+    Run(run::Args),
     Sqlite(sqlite::Args),
     #[command(hide = true)]
     Calls(calls::Args),
@@ -67,6 +69,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
         What::Plain(args) => plain::main(&args),
         What::Processes(args) => processes::main(&args),
         What::ProcessWork(args) => processes::work_main(&args),
+        What::Run(args) => return run::main(&args),
         What::Region(args) => region::main(&args),
         What::Calls(args) => calls::main(&args),
         What::Sqlite(args) => sqlite::main(&args),

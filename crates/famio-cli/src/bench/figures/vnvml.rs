@@ -7,13 +7,13 @@ pub fn figures() -> Vec<Declared> {
         name,
         paper: Vnvml,
         title,
-        work: NotBuilt("a pool with tiers (persistent memory before a disk), which Famio does not have yet"),
+        work: NotBuilt("a pool with tiers (persistent memory before a disk)"),
     };
     vec![
-        figure("vnvml-12", "Reads and writes by the size of the pool"),
-        figure("vnvml-13", "The read cache"),
-        figure("vnvml-14", "Bytes written to the disk"),
-        figure("vnvml-15", "Several processes with one pool"),
-        figure("vnvml-16", "Applications on a pool"),
+        figure("vnvml-12", "The paper's figure 12"),
+        figure("vnvml-13", "The paper's figure 13"),
+        figure("vnvml-14", "The paper's figure 14"),
+        figure("vnvml-15", "The paper's figure 15"),
+        figure("vnvml-16", "The paper's figure 16"),
     ]
 }

@@ -4,7 +4,7 @@ mod content;
 mod files;
 pub mod lane;
 pub mod measure;
-mod medium;
+pub mod medium;
 pub mod result;
 pub mod sets;
 pub mod show;

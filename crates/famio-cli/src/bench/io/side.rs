@@ -47,7 +47,7 @@ impl Side {
                     [file] => file.clone(),
                     _ => files.first().and_then(|file| file.parent()).unwrap_or(Path::new("")).join("*.bench"),
                 };
-                Under { options, policy: *policy }.famio(&atomic, me.as_os_str())
+                Under { options, policy: *policy }.famio(&[&atomic], me.as_os_str())
             }
             Kind::Preload(library) => {
                 let mut command = Command::new(me);

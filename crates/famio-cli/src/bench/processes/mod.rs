@@ -207,7 +207,7 @@ impl<'a> Bench<'a> {
     fn command(&self, setup: &Setup, file: &Path) -> Result<Command, String> {
         let me = me()?;
         if setup.under_famio {
-            Under { options: &self.args.options, policy: self.args.policy }.famio(file, me.as_os_str())
+            Under { options: &self.args.options, policy: self.args.policy }.famio(&[file], me.as_os_str())
         } else {
             Ok(Command::new(me))
         }
