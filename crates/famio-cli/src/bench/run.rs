@@ -158,12 +158,13 @@ fn one(args: &Args, mut command: Command, disk: Option<&Disk>) -> Result<Sample,
     let (disk_before, cpu_before, began) = (written(), children_cpu(), Instant::now());
     let status = command.status();
     let (seconds, cpu) = (began.elapsed().as_secs_f64(), children_cpu() - cpu_before);
-    let name = || quoted(&command.get_program().to_string_lossy());
+    // Under Famio, and with a baseline, another program starts it.
+    let line = || command_line(&command);
     match status {
-        Err(error) => Err(format!("{}: {error}", name())),
+        Err(error) => Err(format!("{}: {error}", line())),
         Ok(status) if !status.success() => {
             let more = if args.output { "" } else { "; --output shows what it says" };
-            Err(format!("the command ended with {status}{more}"))
+            Err(format!("{status}{more}: {}", line()))
         }
         Ok(_) => {
             let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
@@ -171,6 +172,11 @@ fn one(args: &Args, mut command: Command, disk: Option<&Disk>) -> Result<Sample,
             Ok(Sample { seconds, cpu, to_disk })
         }
     }
+}
+
+fn command_line(command: &Command) -> String {
+    let words = [command.get_program()].into_iter().chain(command.get_args());
+    words.map(|word| quoted(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
 }
 
 /// CPU seconds of all processes that were waited for.

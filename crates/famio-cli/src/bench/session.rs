@@ -37,6 +37,11 @@ impl Session {
         self.bar.inc(1);
     }
 
+    /// Prints this, above the bar.
+    pub fn say(&self, text: &str) {
+        self.bar.suspend(|| println!("{text}"));
+    }
+
     /// Measurements that will not be made.
     pub fn skip(&self, steps: u64) {
         self.bar.inc(steps);

@@ -116,7 +116,7 @@ pub fn all(args: &AllArgs) -> Result<i32, Failure> {
     measure(all_figures(), &args.shared)
 }
 
-/// Measures them, and writes what was asked for: also of those that a signal has left.
+/// Measures them, and shows each when it is done; a signal leaves what is there.
 fn measure(figures: Vec<Declared>, args: &Shared) -> Result<i32, Failure> {
     let failed = |error: String| Failure::new(FAILED, error);
     let extent = extent(args).map_err(failed)?;
@@ -133,7 +133,11 @@ fn measure(figures: Vec<Declared>, args: &Shared) -> Result<i32, Failure> {
             break;
         }
         let measured = run(&session, &args.options, &extent, figure);
-        document.figures.push(measured.map_err(|error| failed(format!("{}: {error}", figure.name)))?);
+        let measured = measured.map_err(|error| failed(format!("{}: {error}", figure.name)))?;
+        if !args.json {
+            session.say(&report::text(&measured));
+        }
+        document.figures.push(measured);
         document.complete = document.figures.len() == figures.len() && !session.interrupted();
         if let Some(folder) = &args.report {
             report::write(folder, &document).map_err(failed)?;
@@ -143,8 +147,6 @@ fn measure(figures: Vec<Declared>, args: &Shared) -> Result<i32, Failure> {
     drop(session); // the bar
     if args.json {
         crate::out::json(&document)?;
-    } else {
-        document.figures.iter().for_each(|figure| println!("{}", report::text(figure)));
     }
     if let Some(folder) = &args.report {
         eprintln!("{}", folder.join(report::PAGE).display());
