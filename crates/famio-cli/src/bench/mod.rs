@@ -2,6 +2,7 @@
 
 mod calls;
 mod checked;
+mod clock;
 mod compare;
 mod document;
 mod figures;
@@ -86,6 +87,6 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 /// Seconds since 1970.
-fn now() -> u64 {
+fn seconds_since_1970() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }

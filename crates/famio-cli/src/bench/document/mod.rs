@@ -129,6 +129,13 @@ impl Document {
             emulated: options.domain.is_some(),
         };
         let famio = env!("CARGO_PKG_VERSION").into();
-        Self { famio, began: super::now(), machine: Machine::look(), method, complete: true, figures: Vec::new() }
+        Self {
+            famio,
+            began: super::seconds_since_1970(),
+            machine: Machine::look(),
+            method,
+            complete: true,
+            figures: Vec::new(),
+        }
     }
 }

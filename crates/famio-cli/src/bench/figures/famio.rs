@@ -15,7 +15,7 @@ pub fn figures() -> Vec<Declared> {
     };
     vec![
         figure("famio-warm", "File calls, warm", || rows(false)),
-        figure("famio-cold", "File calls, the first second of a process", || rows(true)),
+        figure("famio-cold", "File calls, from the first call of a process on", || rows(true)),
     ]
 }
 

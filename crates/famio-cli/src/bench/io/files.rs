@@ -125,9 +125,10 @@ fn check(path: &Path, content: &Content, size: usize, stamps: &mut [u64], last: 
 
 #[cfg(test)]
 mod tests {
-    use super::super::lane::{Lane, Length};
+    use super::super::lane::{Lane, Until};
     use super::super::workload::{Pattern, SyncEvery};
     use super::*;
+    use crate::bench::clock::now;
     use std::os::unix::fs::FileExt;
 
     const SIZE: u64 = 1 << 20;
@@ -164,8 +165,9 @@ mod tests {
         lanes
             .iter_mut()
             .map(|lane| {
-                assert_eq!(lane.run::<false>(Length::Calls(700)).unwrap().calls, 700);
-                assert!(lane.run::<true>(Length::Seconds(0.001)).unwrap().nanoseconds > 0.0);
+                assert_eq!(lane.run::<false>(Until::Calls(700)).unwrap().calls, 700);
+                let phase = lane.run::<true>(Until::Time(now() + 1_000_000)).unwrap();
+                assert!(phase.ended > phase.began && phase.calls > 0);
                 assert!(lane.times.reads.count() + lane.times.writes.count() > 0);
                 lane.ops
             })

@@ -4,15 +4,16 @@ use super::content::{Content, stamp, stamp_of, warm_stamp};
 use super::stream::{Part, Stream};
 use super::workload::{SyncEvery, Workload};
 use crate::bench::checked::expect;
+use crate::bench::clock::now;
 use crate::bench::times::Times;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::Error;
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// How long a thread works.
+/// How long a phase is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Length {
@@ -20,21 +21,21 @@ pub enum Length {
     Calls(u64),
 }
 
-impl Length {
-    /// A fifth of it, before the measurement.
-    pub fn to_warm_up(self) -> Self {
-        match self {
-            Length::Seconds(seconds) => Length::Seconds(seconds / 5.0),
-            Length::Calls(calls) => Length::Calls(calls.div_ceil(5)),
-        }
-    }
+/// When a phase ends.
+#[derive(Clone, Copy, Debug)]
+pub enum Until {
+    /// By the clock that all threads share: if each measured its own time, those that the scheduler lets begin late would work when the
+    /// others have ended.
+    Time(u64),
+    Calls(u64),
 }
 
-/// Calls of one phase, and how long they took in all.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+/// Calls of one phase, and when they were made.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Phase {
     pub calls: u64,
-    pub nanoseconds: f64,
+    pub began: u64,
+    pub ended: u64,
 }
 
 /// Times of single calls: reads, writes, SYNCs.
@@ -124,26 +125,25 @@ impl Lane {
         Ok(())
     }
 
-    /// Works for so long. `TIMED`: takes the time of each call; that costs two looks at the clock a call, so that the time of
-    /// all calls together is taken from phases without it.
-    pub fn run<const TIMED: bool>(&mut self, length: Length) -> Result<Phase, Error> {
+    /// Works until then. `TIMED`: takes the time of each call; that costs two looks at the clock a call, so that the time of all calls
+    /// together is taken from phases without it.
+    pub fn run<const TIMED: bool>(&mut self, until: Until) -> Result<Phase, Error> {
         let batch = (BATCH_BYTES / self.workload.io_size).clamp(1, BATCH_MOST);
-        let (most, time) = match length {
-            Length::Calls(calls) => (calls, Duration::MAX),
-            Length::Seconds(seconds) => (u64::MAX, Duration::try_from_secs_f64(seconds).map_err(Error::other)?),
+        let (most, time) = match until {
+            Until::Calls(calls) => (calls, u64::MAX),
+            Until::Time(time) => (u64::MAX, time),
         };
-        let began = Instant::now();
-        let mut calls = 0;
+        let (began, mut calls) = (now(), 0);
         loop {
-            let now = batch.min(most - calls);
-            for _ in 0..now {
+            let in_batch = batch.min(most - calls);
+            for _ in 0..in_batch {
                 self.call::<TIMED>()?;
             }
-            calls += now;
-            let passed = began.elapsed();
-            if passed >= time || calls >= most {
+            calls += in_batch;
+            let ended = now();
+            if ended >= time || calls >= most {
                 self.check_last_read()?;
-                return Ok(Phase { calls, nanoseconds: passed.as_nanos() as f64 });
+                return Ok(Phase { calls, began, ended });
             }
         }
     }

@@ -70,10 +70,12 @@ fn one(
     for &phases in phases {
         let (reports, to_disk) = processes(options, length, side, files, workload, phases)?;
         let lanes = || reports.iter().flat_map(|report| &report.lanes);
-        let together = lanes().filter_map(|lane| lane.together);
-        let rate: f64 = together.map(|phase| phase.calls as f64 / phase.nanoseconds).sum();
         if phases != Phases::Each {
-            gathered.rounds.push(1.0 / rate);
+            let together = || lanes().filter_map(|lane| lane.together);
+            let calls: u64 = together().map(|phase| phase.calls).sum();
+            let began = together().map(|phase| phase.began).min().unwrap_or(0);
+            let ended = together().map(|phase| phase.ended).max().unwrap_or(0);
+            gathered.rounds.push((ended - began) as f64 / calls as f64);
         }
         for lane in lanes() {
             gathered.reads.add_all(&lane.reads);

@@ -1,13 +1,14 @@
 //! One process of a measurement: opens, warms up, waits for the word to begin, works, and reports.
 
-use super::lane::{Lane, Length, Phase};
+use super::lane::{Lane, Length, Phase, Until};
 use super::workload::Workload;
+use crate::bench::clock::now;
 use crate::bench::times::{Counts, Times};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What to do.
 #[derive(clap::Args)]
@@ -82,29 +83,31 @@ fn say(line: &str) -> Result<(), String> {
 fn run(job: &Job) -> Result<Report, String> {
     let threads = job.workload.threads;
     let (warm, begin) = (Barrier::new(threads as usize + 1), Barrier::new(threads as usize + 1));
-    let go = AtomicBool::new(false);
+    // When the work begins; 0: it does not.
+    let start = AtomicU64::new(0);
     std::thread::scope(|scope| {
         let lanes: Vec<_> = (0..threads)
             .map(|number| {
                 let path = &job.files[number as usize % job.files.len()];
-                let (warm, begin, go) = (&warm, &begin, &go);
+                let (warm, begin, start) = (&warm, &begin, &start);
                 scope.spawn(move || {
                     let named = |error: std::io::Error| format!("{}: {error}", path.display());
                     // An error is told after the barriers, at which the others wait.
                     let lane = open(job, path, job.first_lane + number).map_err(named);
                     warm.wait();
                     begin.wait();
-                    if go.load(Ordering::Relaxed) {
-                        lane.and_then(|lane| work(job, lane).map_err(named)).map(Some)
-                    } else {
-                        Ok(None)
+                    match start.load(Ordering::Relaxed) {
+                        0 => Ok(None),
+                        start => lane.and_then(|lane| work(job, lane, start).map_err(named)).map(Some),
                     }
                 })
             })
             .collect();
         warm.wait();
         let told = say(READY).and_then(|()| hear());
-        go.store(told.as_ref().is_ok_and(|told| *told), Ordering::Relaxed);
+        if *told.as_ref().unwrap_or(&false) {
+            start.store(now(), Ordering::Relaxed);
+        }
         begin.wait();
         told?;
         let mut reports = Vec::new();
@@ -129,17 +132,26 @@ fn open(job: &Job, path: &std::path::Path, number: u32) -> std::io::Result<Lane>
     Ok(lane)
 }
 
-fn work(job: &Job, mut lane: Lane) -> std::io::Result<LaneReport> {
+/// A fifth of a phase to warm up, and the phases that are measured.
+fn work(job: &Job, mut lane: Lane, start: u64) -> std::io::Result<LaneReport> {
+    let mut end = start;
+    let mut next = |share: f64| match job.length {
+        Length::Calls(calls) => Until::Calls((calls as f64 * share).ceil() as u64),
+        Length::Seconds(seconds) => {
+            end += (seconds * share * 1e9) as u64;
+            Until::Time(end)
+        }
+    };
     if !job.workload.cold {
-        lane.run::<false>(job.length.to_warm_up())?;
+        lane.run::<false>(next(0.2))?;
     }
     let together = match job.phases {
         Phases::Each => None,
-        _ => Some(lane.run::<false>(job.length)?),
+        _ => Some(lane.run::<false>(next(1.0))?),
     };
     let each = match job.phases {
         Phases::Together => None,
-        _ => Some(lane.run::<true>(job.length)?),
+        _ => Some(lane.run::<true>(next(1.0))?),
     };
     if job.workload.writes() {
         // What is still dirty is not to disturb the measurement that comes next; and its bytes count.

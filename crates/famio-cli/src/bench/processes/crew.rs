@@ -1,6 +1,7 @@
 //! The processes of one measurement: all begin at once, and none leaves before all have ended.
 
-use super::window::{READY, Report, Window, now, sleep_until};
+use super::window::{READY, Report, Window};
+use crate::bench::clock::{now, sleep_until};
 use crate::bench::member::Member;
 use crate::bench::times::Times;
 use std::process::Command;

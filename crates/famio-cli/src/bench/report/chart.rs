@@ -12,6 +12,7 @@ const PLOT_HEIGHT: u32 = 330;
 const FONT: &str = "sans-serif";
 const LINE: i32 = 15;
 /// Okabe and Ito's colours, which most people with a colour deficiency can tell apart.
+/// The first is for plain calls.
 const COLOURS: [RGBColor; 7] = [
     RGBColor(140, 140, 140),
     RGBColor(0, 114, 178),
@@ -55,8 +56,8 @@ where
 {
     let series = figure.names(|point| &point.series);
     let places = figure.names(|point| &point.x);
-    // About 6.2 pixels a letter.
-    let letters = (f64::from(WIDTH - 110) / places.len() as f64 / 6.2) as usize;
+    // About 6.6 pixels a letter.
+    let letters = (f64::from(WIDTH - 110) / places.len() as f64 / 6.6) as usize;
     let labels: Vec<Vec<String>> = places.iter().map(|place| wrapped(place, letters.max(6))).collect();
     let label_lines = labels.iter().map(Vec::len).max().unwrap_or(1) as i32;
     let legend_lines = legend(&series).last().map_or(0, |(_, _, line)| line + 1);
@@ -69,13 +70,13 @@ where
         let root = SVGBackend::with_string(&mut out, (WIDTH, height as u32)).into_drawing_area();
         root.fill(&WHITE).map_err(failed)?;
         let title = format!("{} ({})", figure.y, super::better(figure));
-        write(&root, &title, (10, 6), 14, 'l')?;
+        write(&root, &title, (10, 6), 15, 'l')?;
         if series.len() > 1 {
             for (number, x, line) in legend(&series) {
                 let y = 30 + line * 20;
-                let mark = Rectangle::new([(x, y), (x + 12, y + 12)], colour(number).filled());
+                let mark = Rectangle::new([(x, y), (x + 12, y + 12)], colour(&series, number).filled());
                 root.draw(&mark).map_err(failed)?;
-                write(&root, series[number], (x + 18, y - 1), 13, 'l')?;
+                write(&root, series[number], (x + 18, y - 1), 14, 'l')?;
             }
         }
         let mut chart = ChartBuilder::on(&root)
@@ -89,7 +90,7 @@ where
             .configure_mesh()
             .disable_x_mesh()
             .disable_x_axis()
-            .y_label_style((FONT, 13))
+            .y_label_style((FONT, 14))
             .y_label_formatter(&|value| amount(*value))
             .light_line_style(TRANSPARENT)
             .draw()
@@ -98,7 +99,7 @@ where
         for (number, name) in series.iter().enumerate() {
             let found = places.iter().enumerate();
             let found = found.filter_map(|(place, x)| figure.point(name, x).map(|point| (place as f64, point)));
-            let colour = colour(number);
+            let colour = colour(&series, number);
             let (offset, width) = match figure.shape {
                 Shape::Bars => {
                     let width = BARS / series.len() as f64;
@@ -135,10 +136,10 @@ where
         for (place, lines) in labels.iter().enumerate() {
             let (x, _) = chart.backend_coord(&(place as f64 + 0.5, bottom));
             for (number, line) in lines.iter().enumerate() {
-                write(&root, line, (x, base + 6 + number as i32 * LINE), 12, 'm')?;
+                write(&root, line, (x, base + 6 + number as i32 * LINE), 13, 'm')?;
             }
         }
-        write(&root, &figure.x, ((WIDTH / 2) as i32, height - 22), 13, 'm')?;
+        write(&root, &figure.x, ((WIDTH / 2) as i32, height - 22), 14, 'm')?;
         root.present().map_err(failed)?;
     }
     Ok(out)
@@ -157,15 +158,17 @@ fn write(
     root.draw(&Text::new(text.to_string(), at, style)).map_err(failed)
 }
 
-fn colour(number: usize) -> RGBColor {
-    COLOURS[number % COLOURS.len()]
+/// Grey is for plain calls.
+fn colour(series: &[&str], number: usize) -> RGBColor {
+    let first = usize::from(series.first().is_some_and(|name| !name.starts_with("plain")));
+    COLOURS[(number + first) % COLOURS.len()]
 }
 
 /// Of each series, its number, and where its name stands: from left to right, and in which line.
 fn legend(series: &[&str]) -> Vec<(usize, i32, i32)> {
     let (mut x, mut line, mut out) = (10, 0, Vec::new());
     for (number, name) in series.iter().enumerate() {
-        let width = 44 + 7 * name.chars().count() as i32;
+        let width = 44 + 8 * name.chars().count() as i32;
         if x + width > WIDTH as i32 && x > 10 {
             (x, line) = (10, line + 1);
         }
@@ -214,7 +217,7 @@ mod tests {
     fn legends_stay_on_the_picture() {
         let names = ["a name of forty letters, which is long.."; 5];
         assert!(legend(&names).iter().all(|&(_, x, _)| x < WIDTH as i32 - 300));
-        assert_eq!(legend(&names).last().unwrap().2, 1);
+        assert_eq!(legend(&names).last().unwrap().2, 2);
     }
 
     #[test]
