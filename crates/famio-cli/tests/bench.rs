@@ -95,6 +95,22 @@ fn io_runs_what_its_options_describe() {
     }
 }
 
+/// Another library than Famio; one that the loader can't load would give the figures of plain calls.
+#[test]
+fn io_measures_another_library() {
+    let Some(library) = built("libfamio_preload.so") else { return };
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let tiny = ["io", "--size", "1", "--rounds", "1", "--calls", "50", "--sync", "1", "--preload"];
+    let other = format!("other={}", library.display());
+    let rows = rows(&library, folder.path(), &[&tiny[..], &[&other]].concat());
+    assert!(rows.len() == 3 && rows[2].trim_start().starts_with("other  "), "{rows:?}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_famio"));
+    command.arg("bench").args(tiny).args(["no=/etc/passwd", "--folder"]).arg(folder.path());
+    let output = command.env("FAMIO_PRELOAD", &library).env("HOME", folder.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("/etc/passwd: was not loaded by LD_PRELOAD"), "{said}");
+}
+
 #[test]
 fn io_that_makes_no_sense_is_refused() {
     for (args, why) in [

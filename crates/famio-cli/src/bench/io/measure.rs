@@ -107,7 +107,8 @@ fn processes(
             [file] => vec![file.clone()],
             all => all[first_lane as usize..][..workload.threads as usize].to_vec(),
         };
-        let job = Job { workload: *workload, length, phases, measurement, first_lane, files: mine };
+        let library = side.library().map(Into::into);
+        let job = Job { workload: *workload, length, phases, measurement, first_lane, files: mine, library };
         let job = serde_json::to_string(&job).map_err(|error| error.to_string())?;
         let mut command = side.command(options, files.paths())?;
         command.args(["bench", "io-work"]).arg(job);

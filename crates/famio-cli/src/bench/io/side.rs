@@ -37,6 +37,14 @@ impl Side {
         Self { name, kind: Kind::Famio(policy) }
     }
 
+    /// The library that this side must have loaded, where the loader alone sees to that.
+    pub fn library(&self) -> Option<&Path> {
+        match &self.kind {
+            Kind::Preload(library) => Some(library),
+            _ => None,
+        }
+    }
+
     /// This command in that way, for files in a folder in which no other files have that ending.
     pub fn command(&self, options: &Options, files: &[PathBuf]) -> Result<Command, String> {
         let me = me()?;

@@ -6,7 +6,7 @@ use crate::bench::clock::now;
 use crate::bench::times::{Counts, Times};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,6 +29,8 @@ pub struct Job {
     pub first_lane: u32,
     /// One for each thread, or one for all.
     pub files: Vec<PathBuf>,
+    /// Must be loaded: the loader runs a program without a library that it can't load.
+    pub library: Option<PathBuf>,
 }
 
 /// What is measured. Both in one process, except where the first calls of a process are what matters.
@@ -71,8 +73,22 @@ pub fn main(args: &Args) -> Result<(), String> {
     let job: Job = serde_json::from_str(&args.job).map_err(|error| format!("the job: {error}"))?;
     // SAFETY: touches no memory.
     unsafe { libc::alarm(PATIENCE) };
+    if let Some(library) = &job.library {
+        check_loaded(library)?;
+    }
     let report = run(&job)?;
     say(&serde_json::to_string(&report).map_err(|error| error.to_string())?)
+}
+
+fn check_loaded(library: &Path) -> Result<(), String> {
+    let maps = std::fs::read_to_string("/proc/self/maps").map_err(|error| format!("/proc/self/maps: {error}"))?;
+    let name = library.display().to_string();
+    let loaded = maps.lines().any(|line| line.ends_with(&name));
+    if loaded {
+        Ok(())
+    } else {
+        Err(format!("{name}: was not loaded by LD_PRELOAD; is it a library for this machine?"))
+    }
 }
 
 fn say(line: &str) -> Result<(), String> {
@@ -124,7 +140,7 @@ fn hear() -> Result<bool, String> {
     std::io::stdin().lock().read_line(&mut line).map(|length| length > 0).map_err(|error| format!("stdin: {error}"))
 }
 
-fn open(job: &Job, path: &std::path::Path, number: u32) -> std::io::Result<Lane> {
+fn open(job: &Job, path: &Path, number: u32) -> std::io::Result<Lane> {
     let mut lane = Lane::open(path, &job.workload, job.measurement, number)?;
     if !job.workload.cold {
         lane.warm()?;

@@ -3,7 +3,7 @@
 mod chart;
 mod page;
 
-use super::document::{Document, Figure};
+use super::document::{Document, Figure, Point};
 use super::io::show::{csv, quoted};
 use crate::text::table;
 use std::path::Path;
@@ -42,6 +42,9 @@ fn points(figures: &[Figure]) -> String {
     out
 }
 
+/// What a cell has.
+const LEGEND: &str = "in brackets the interval of 95 of 100 such runs; x: times as good as plain";
+
 /// A figure on a terminal: its points as a table.
 pub fn text(figure: &Figure) -> String {
     let mut out = format!("{}: {}\n", figure.name, figure.title);
@@ -49,7 +52,7 @@ pub fn text(figure: &Figure) -> String {
         Some(why) => out += &format!("skipped: {why}\n"),
         None => {
             out += &table(&cells(figure));
-            out += &format!("{}; {}; in brackets the interval of 95 of 100 such runs\n", figure.y, better(figure));
+            out += &format!("{}; {}; {LEGEND}\n", figure.y, better(figure));
         }
     }
     out
@@ -62,17 +65,35 @@ fn cells(figure: &Figure) -> Vec<Vec<String>> {
     rows[0].extend(series.iter().map(|name| name.to_string()));
     for x in figure.names(|point| &point.x) {
         let mut row = vec![x.to_string()];
-        row.extend(series.iter().map(|series| match figure.point(series, x) {
-            Some(point) if point.rounds.len() > 1 => {
-                format!("{} ({} to {})", number(point.value), number(point.low), number(point.high))
+        row.extend(series.iter().map(|series| {
+            let Some(point) = figure.point(series, x) else { return "-".into() };
+            let mut cell = number(point.value);
+            if point.rounds.len() > 1 {
+                cell += &format!(" ({} to {})", number(point.low), number(point.high));
             }
-            Some(point) => number(point.value),
-            None => "-".into(),
+            if let Some(times) = times_as_good(figure, point) {
+                cell += &format!(", {times:.2}x");
+            }
+            cell
         }));
         rows.push(row);
     }
     rows
 }
+
+/// How many times as good as plain calls.
+fn times_as_good(figure: &Figure, point: &Point) -> Option<f64> {
+    if point.series.starts_with(PLAIN) {
+        return None;
+    }
+    // Where a figure has several lines a side, `plain, read` belongs to `Famio, read`.
+    let series = figure.names(|point| &point.series).into_iter();
+    let plain = series.filter(|name| name.strip_prefix(PLAIN).is_some_and(|group| point.series.ends_with(group)));
+    let plain = figure.point(plain.max_by_key(|name| name.len())?, &point.x)?;
+    Some(if figure.higher_is_better { point.value / plain.value } else { plain.value / point.value })
+}
+
+const PLAIN: &str = "plain";
 
 fn better(figure: &Figure) -> &'static str {
     if figure.higher_is_better { "higher is better" } else { "lower is better" }
@@ -91,7 +112,7 @@ pub fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::document::{Point, Shape};
+    use crate::bench::document::Shape;
 
     pub fn figure(shape: Shape) -> Figure {
         let mut points = Vec::new();
@@ -116,7 +137,10 @@ mod tests {
     #[test]
     fn a_table_has_a_column_for_each_series() {
         let text = text(&figure(Shape::Bars));
-        assert!(text.contains("SIZE") && text.contains("4 KiB") && text.contains("4000 (3600 to 4800)"), "{text}");
+        assert!(
+            text.contains("SIZE") && text.contains("4 KiB") && text.contains("4000 (3600 to 4800), 40.00x"),
+            "{text}"
+        );
         assert_eq!([0.0, 0.012, 2.345, 23.45, 234.5].map(number), ["0", "0.0120", "2.35", "23.4", "234"]);
     }
 

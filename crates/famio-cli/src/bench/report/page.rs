@@ -1,6 +1,6 @@
 //! The page: charts, tables, machine and method, in one file that asks the network for nothing.
 
-use super::{CALLS, JSON, POINTS, cells, chart};
+use super::{CALLS, JSON, LEGEND, POINTS, cells, chart};
 use crate::bench::document::{Document, Figure};
 use crate::bench::io::result::{Row, SideResult};
 use crate::bench::io::words::{bytes, time};
@@ -79,6 +79,7 @@ fn section(figure: &Figure) -> Result<String, String> {
     }
     out += &chart::svg(figure)?;
     out += &table(&cells(figure));
+    out += &format!("<p class=\"note\">{LEGEND}</p>\n");
     if !figure.rows.is_empty() {
         out += "<details><summary>Single calls</summary>\n";
         out += &table(&details(&figure.rows));
