@@ -57,7 +57,7 @@ fn io_shows_every_workload_of_a_set() {
             for (line, side) in row.iter().zip(sides) {
                 assert!(line.contains(&format!("  {side}  ")), "{line}: {side}");
             }
-            assert!(row[1..].iter().all(|line| line.split_whitespace().filter(|word| is_ratio(word)).count() == 1));
+            assert!(row[1..].iter().all(|line| line.split_whitespace().filter(|word| is_ratio(word)).count() == 2));
         }
     };
     let famio = ["plain", "Famio"];

@@ -9,6 +9,12 @@ pub fn now() -> u64 {
     tv_sec as u64 * 1_000_000_000 + tv_nsec as u64
 }
 
+/// Nanoseconds that this thread had a processor.
+pub fn cpu() -> u64 {
+    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::ThreadCPUTime);
+    tv_sec as u64 * 1_000_000_000 + tv_nsec as u64
+}
+
 /// Waits until then.
 pub fn sleep_until(time: u64) {
     std::thread::sleep(Duration::from_nanos(time.saturating_sub(now())));

@@ -4,7 +4,7 @@ use super::content::{Content, stamp, stamp_of, warm_stamp};
 use super::stream::{Part, Stream};
 use super::workload::{SyncEvery, Workload};
 use crate::bench::checked::expect;
-use crate::bench::clock::now;
+use crate::bench::clock::{cpu, now};
 use crate::bench::times::Times;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -30,12 +30,13 @@ pub enum Until {
     Calls(u64),
 }
 
-/// Calls of one phase, and when they were made.
+/// Calls of one phase, when they were made, and how long the thread had a processor meanwhile.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Phase {
     pub calls: u64,
     pub began: u64,
     pub ended: u64,
+    pub cpu: u64,
 }
 
 /// Times of single calls: reads, writes, SYNCs.
@@ -133,7 +134,7 @@ impl Lane {
             Until::Calls(calls) => (calls, u64::MAX),
             Until::Time(time) => (u64::MAX, time),
         };
-        let (began, mut calls) = (now(), 0);
+        let (cpu_before, began, mut calls) = (cpu(), now(), 0);
         loop {
             let in_batch = batch.min(most - calls);
             for _ in 0..in_batch {
@@ -142,8 +143,9 @@ impl Lane {
             calls += in_batch;
             let ended = now();
             if ended >= time || calls >= most {
+                let cpu = cpu() - cpu_before;
                 self.check_last_read()?;
-                return Ok(Phase { calls, began, ended });
+                return Ok(Phase { calls, began, ended, cpu });
             }
         }
     }

@@ -76,6 +76,7 @@ fn one(
             let began = together().map(|phase| phase.began).min().unwrap_or(0);
             let ended = together().map(|phase| phase.ended).max().unwrap_or(0);
             gathered.rounds.push((ended - began) as f64 / calls as f64);
+            gathered.cpu.push(together().map(|phase| phase.cpu).sum::<u64>() as f64 / calls as f64);
         }
         for lane in lanes() {
             gathered.reads.add_all(&lane.reads);

@@ -39,8 +39,9 @@ use workload::{Pattern, SyncEvery, Workload};
 ///
 /// A CALL is the time of all calls together, divided by their number: an fsync that belongs to a workload is in it, and no look at the clock.
 /// RATIO is the first side's time by this side's: above 1, Famio is faster; beside it the interval in which 95 of 100 such runs would be, from
-/// a bootstrap over the rounds. The percentiles are of single calls, with their fsyncs, timed in a phase of its own (with --cold in a process of
-/// its own). FSYNC is the mean of one. TO DISK: bytes written to the disk for each byte of the calls.
+/// a bootstrap over the rounds. CPU and BY CPU are the same by the CPU time of the threads that call, which says more on a busy machine. The
+/// percentiles are of single calls, with their fsyncs, timed in a phase of its own (with --cold in a process of its own). FSYNC is the mean of
+/// one. TO DISK: bytes written to the disk for each byte of the calls.
 ///
 /// What is written differs from write to write, and after each measurement the files must have what was written last.
 #[derive(clap::Args)]

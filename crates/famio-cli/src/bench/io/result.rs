@@ -25,6 +25,9 @@ pub struct SideResult {
     pub nanoseconds: f64,
     /// The first side's time by this one's.
     pub ratio: Option<Estimate>,
+    /// The same by the CPU time of the threads that call, which neighbours on a busy machine disturb less.
+    pub cpu_nanoseconds: f64,
+    pub cpu_ratio: Option<Estimate>,
     /// Times of single calls, of all rounds.
     pub calls: Percentiles,
     pub reads: Option<Percentiles>,
@@ -70,6 +73,7 @@ impl Percentiles {
 /// What is gathered of one side while the rounds go on.
 pub struct Gathered {
     pub rounds: Vec<f64>,
+    pub cpu: Vec<f64>,
     pub reads: Times,
     pub writes: Times,
     pub syncs: Times,
@@ -80,17 +84,26 @@ pub struct Gathered {
 impl Gathered {
     pub fn new() -> Result<Self, String> {
         let times = Times::new;
-        Ok(Self { rounds: Vec::new(), reads: times()?, writes: times()?, syncs: times()?, bytes: Some((0, 0)) })
+        Ok(Self {
+            rounds: Vec::new(),
+            cpu: Vec::new(),
+            reads: times()?,
+            writes: times()?,
+            syncs: times()?,
+            bytes: Some((0, 0)),
+        })
     }
 
-    fn result(&self, side: &str, base: Option<&[f64]>) -> Result<SideResult, String> {
+    fn result(&self, side: &str, base: Option<&Gathered>) -> Result<SideResult, String> {
         let mut all = Times::new()?;
         [&self.reads, &self.writes, &self.syncs].into_iter().for_each(|times| all.add_all(&times.counts()));
         Ok(SideResult {
             side: side.into(),
             rounds: self.rounds.clone(),
             nanoseconds: median(self.rounds.clone()),
-            ratio: base.map(|base| ratio(base, &self.rounds)),
+            ratio: base.map(|base| ratio(&base.rounds, &self.rounds)),
+            cpu_nanoseconds: median(self.cpu.clone()),
+            cpu_ratio: base.map(|base| ratio(&base.cpu, &self.cpu)),
             calls: Percentiles::of(&all).unwrap_or(Percentiles::NONE),
             reads: Percentiles::of(&self.reads),
             writes: Percentiles::of(&self.writes),
@@ -106,9 +119,8 @@ pub fn row(workload: &Workload, names: &[String], gathered: &[Gathered]) -> Resu
     if rounds == 0 {
         return Ok(None);
     }
-    let base = &gathered[0].rounds;
     let sides = names.iter().zip(gathered).enumerate();
     let sides: Result<_, String> =
-        sides.map(|(at, (name, side))| side.result(name, (at > 0).then_some(&base[..]))).collect();
+        sides.map(|(at, (name, side))| side.result(name, (at > 0).then_some(&gathered[0]))).collect();
     Ok(Some(Row { title: workload.title(), workload: *workload, sides: sides? }))
 }

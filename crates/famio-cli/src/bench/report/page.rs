@@ -90,8 +90,10 @@ fn section(figure: &Figure) -> Result<String, String> {
 
 /// Of each workload and side, what the chart leaves out.
 fn details(rows: &[Row]) -> Vec<Vec<String>> {
-    let head =
-        ["WORKLOAD", "", "A CALL", "RATIO", "P50", "P90", "P99", "P99.9", "P99.99", "LONGEST", "FSYNC", "TO DISK"];
+    let head = [
+        "WORKLOAD", "", "A CALL", "RATIO", "CPU", "BY CPU", "P50", "P90", "P99", "P99.9", "P99.99", "LONGEST", "FSYNC",
+        "TO DISK",
+    ];
     let mut out = vec![head.map(String::from).to_vec()];
     for row in rows {
         out.extend(row.sides.iter().map(|side| detail(row, side)));
@@ -103,6 +105,8 @@ fn detail(row: &Row, side: &SideResult) -> Vec<String> {
     let calls = &side.calls;
     let mut cells = vec![row.title.clone(), side.side.clone(), time(side.nanoseconds)];
     cells.push(side.ratio.map_or(String::new(), |ratio| format!("{:.2}x", ratio.value)));
+    cells.push(time(side.cpu_nanoseconds));
+    cells.push(side.cpu_ratio.map_or(String::new(), |ratio| format!("{:.2}x", ratio.value)));
     cells.extend([calls.p50, calls.p90, calls.p99, calls.p99_9, calls.p99_99, calls.longest].map(time));
     cells.push(side.syncs.map_or("-".into(), |syncs| time(syncs.mean)));
     cells.push(side.disk_bytes_per_byte.map_or("-".into(), |ratio| format!("{ratio:.2}")));
