@@ -94,13 +94,15 @@ fn an_interrupted_run_leaves_a_report() {
     let args = ["io", "--control", "--size", "1", "--calls", "10", "--rounds", "1000000", "--report", "report"];
     let mut child = bench(None, folder.path(), &args).stdout(Stdio::piped()).spawn().unwrap();
     let began = Instant::now();
-    let working =
-        || std::fs::read_dir(folder.path()).unwrap().any(|entry| entry.unwrap().path().join("1-0.bench").exists());
+    let working = || {
+        let mut folders = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        folders.any(|folder| ["0-0.bench", "1-0.bench"].iter().any(|file| folder.join(file).exists()))
+    };
     while !working() {
         assert!(began.elapsed() < Duration::from_secs(60));
         std::thread::sleep(Duration::from_millis(10));
     }
-    std::thread::sleep(Duration::from_millis(300));
+    std::thread::sleep(Duration::from_secs(1));
     // SAFETY: our child, which was not waited for yet.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     assert_eq!(child.wait().unwrap().code(), Some(130));

@@ -21,9 +21,9 @@ use clap::ValueEnum;
 /// Where a figure comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Paper {
-    /// Choi et al., USENIX ATC 2020
+    /// USENIX ATC 2020
     Libnvmmio,
-    /// Ni et al., CCF THPC 2020
+    /// CCF THPC 2020
     Vnvml,
     /// DAC 2018
     Lawn,

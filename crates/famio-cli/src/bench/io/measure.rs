@@ -30,20 +30,20 @@ pub fn measure(
 ) -> Result<Option<Row>, String> {
     workload.check(effort.file_size)?;
     let mut random = fastrand::Rng::new();
-    // Files of its own for each side: Famio leaves a file in huge pages where it can, and a plain one is to be as a plain program has it.
-    let mut files = Vec::new();
     let mut gathered = Vec::new();
-    let size = workload.file_size(effort.file_size);
-    for number in 0..sides.len() {
-        files.push(Files::new(session.folder(), &number.to_string(), size, workload)?);
+    for _ in sides {
         gathered.push(Gathered::new()?);
     }
+    let size = workload.file_size(effort.file_size);
     let mut order: Vec<usize> = (0..sides.len()).collect();
     'rounds: for _ in 0..effort.rounds {
         random.shuffle(&mut order);
         for &at in &order {
             let side = &sides[at];
-            let done = one(options, effort.length, side, &mut files[at], workload, &mut gathered[at]);
+            // Made anew: Famio leaves a file in huge pages where it can, and a plain one is to be as a plain program has it. Which pages of
+            // memory a file gets makes a difference of some percent, that must be seen as one between rounds, and not between the sides.
+            let mut files = Files::new(session.folder(), &at.to_string(), size, workload)?;
+            let done = one(options, effort.length, side, &mut files, workload, &mut gathered[at]);
             if session.interrupted() {
                 // The measurement that the signal has ended is no failure.
                 break 'rounds;
