@@ -11,6 +11,7 @@ mod doctor;
 mod failure;
 mod forget;
 mod generate;
+mod interrupt;
 mod look;
 mod pool;
 mod progress;

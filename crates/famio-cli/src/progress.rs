@@ -28,6 +28,15 @@ pub fn kills(most: Option<u64>) -> ProgressBar {
     bar
 }
 
+/// A bar that counts measurements, with the time that is left and what is measured now.
+pub fn measurements(count: u64) -> ProgressBar {
+    let bar = ProgressBar::new(count);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len}, {eta} left  {wide_msg}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
 impl Progress for Bar {
     fn begin(&self, bytes: u64) {
         if bytes < WORTH_A_BAR {

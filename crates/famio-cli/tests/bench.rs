@@ -37,23 +37,99 @@ fn is_ratio(word: &str) -> bool {
 }
 
 #[test]
-fn io_shows_every_workload() {
+fn io_shows_every_workload_of_a_set() {
     let Some(library) = built("libfamio_preload.so") else { return };
     let firsts = [
         "random 4 KiB pwrite",
         "sequential 4 KiB pread",
+        "sequential 4 KiB pread, opened for reading only",
         "sequential 128 B write",
         "4 KiB pwrite",
-        "the same, each with fsync",
-        "so the fsync alone",
+        "4 KiB pwrite, always the same place, each with fsync",
     ];
     let tiny = ["io", "--size", "1", "--rounds", "1", "--seconds", "0.005"];
     let memory = tempfile::tempdir_in("/dev/shm").unwrap();
-    for more in [&["--domain", "emulated"][..], &["--domain", "emulated", "--policy", "alternate"], &[]] {
-        whole(&rows(&library, memory.path(), &[&tiny[..], more].concat()), &firsts, 1);
-    }
+    let shown = |folder: &Path, args: &[&str], sides: &[&str]| {
+        let rows = rows(&library, folder, args);
+        assert_eq!(rows.len(), firsts.len() * sides.len(), "{rows:?}");
+        for (row, first) in rows.chunks(sides.len()).zip(firsts) {
+            assert!(row[0].starts_with(first) && !row[0].split_whitespace().any(is_ratio), "{row:?}");
+            for (line, side) in row.iter().zip(sides) {
+                assert!(line.contains(&format!("  {side}  ")), "{line}: {side}");
+            }
+            assert!(row[1..].iter().all(|line| line.split_whitespace().filter(|word| is_ratio(word)).count() == 2));
+        }
+    };
+    let famio = ["plain", "Famio"];
+    shown(memory.path(), &[&tiny[..], &["--domain", "emulated"]].concat(), &famio);
+    shown(memory.path(), &[&tiny[..], &["--policy", "alternate"]].concat(), &["plain", "Famio, alternate"]);
+    shown(memory.path(), &[&tiny[..], &["--cold"]].concat(), &famio);
+    shown(memory.path(), &[&tiny[..], &["--control"]].concat(), &["plain", "plain again"]);
     let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    whole(&rows(&library, disk.path(), &tiny), &firsts, 1);
+    shown(disk.path(), &[&tiny[..2], &["1", "--rounds", "1", "--calls", "20"]].concat(), &famio);
+}
+
+/// A description by options, in every shape that the generator has; it checks the contents by itself.
+#[test]
+fn io_runs_what_its_options_describe() {
+    let Some(library) = built("libfamio_preload.so") else { return };
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let tiny = ["io", "--size", "2", "--rounds", "1", "--calls", "300", "--domain", "emulated"];
+    for (args, title) in [
+        (
+            &["--pattern", "zipf", "--io-size", "1K", "--reads", "80", "--sync", "5"][..],
+            "Zipf 1 KiB with 80 % reads, fsync every 5",
+        ),
+        (&["--threads", "2", "--sync", "10"], "random 4 KiB pwrite, fsync every 10, 2 threads on one file"),
+        (&["--threads", "2", "--own-files"], "random 4 KiB pwrite, 2 threads on files of their own"),
+        (&["--processes", "2", "--sync", "1"], "random 4 KiB pwrite, each with fsync, 2 processes on one file"),
+        (
+            &["--processes", "2", "--threads", "2", "--own-files"],
+            "random 4 KiB pwrite, 2 processes of 2 threads on files",
+        ),
+        (&["--pattern", "sequential", "--io-size", "64", "--cold"], "sequential 64 B pwrite"),
+        (&["--pattern", "sequential", "--at-position", "--reads", "100"], "sequential 4 KiB read"),
+    ] {
+        let rows = rows(&library, folder.path(), &[&tiny[..], args].concat());
+        assert!(rows.len() == 2 && rows[0].starts_with(title), "{args:?}: {rows:?}");
+    }
+}
+
+/// Another library than Famio; one that the loader can't load would give the figures of plain calls.
+#[test]
+fn io_measures_another_library() {
+    let Some(library) = built("libfamio_preload.so") else { return };
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let tiny = ["io", "--size", "1", "--rounds", "1", "--calls", "50", "--sync", "1", "--preload"];
+    let other = format!("other={}", library.display());
+    let rows = rows(&library, folder.path(), &[&tiny[..], &[&other]].concat());
+    assert!(rows.len() == 3 && rows[2].trim_start().starts_with("other  "), "{rows:?}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_famio"));
+    command.arg("bench").args(tiny).args(["no=/etc/passwd", "--folder"]).arg(folder.path());
+    let output = command.env("FAMIO_PRELOAD", &library).env("HOME", folder.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("/etc/passwd: was not loaded by LD_PRELOAD"), "{said}");
+}
+
+#[test]
+fn io_that_makes_no_sense_is_refused() {
+    for (args, why) in [
+        (&["--io-size", "100"][..], "--io-size: 100 is not a multiple of 64"),
+        (&["--reads", "101"], "--reads: 101 is more than 100 percent"),
+        (&["--sync", "sometimes"], "neither a number of writes"),
+        (&["--at-position"], "--at-position: only with the patterns"),
+        (&["--read-only"], "--read-only: needs --reads 100"),
+        (&["--set", "goals", "--threads", "2"], "cannot be used with"),
+        (&["--threads", "100", "--processes", "2"], "more than 128 threads"),
+        (&["--io-size", "2M", "--size", "1"], "is too small, this needs 2 MiB"),
+        (&["--seconds", "0"], "not a number above 0"),
+        (&["--preload", "x=/nonexistent"], "/nonexistent: No such file"),
+        (&["--folder", "/nonexistent"], "/nonexistent"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_famio")).args(["bench", "io"]).args(args).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(why), "{args:?}: {said}");
+    }
 }
 
 #[test]

@@ -114,7 +114,8 @@ fn json_is_as_documented() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.db"), "x").unwrap();
     let journal = "0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a.journal";
-    let commands: [(&str, &[&str]); 8] = [
+    let commands: [(&str, &[&str]); 9] = [
+        ("bench", &["bench", "io", "--json", "--control", "--size", "1", "--rounds", "1", "--calls", "5"]),
         ("check", &["check", "--json", "a.db"]),
         ("check", &["check", "--json", "nosuch"]),
         ("recover", &["recover", "--json", "a.db"]),

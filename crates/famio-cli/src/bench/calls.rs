@@ -1,7 +1,7 @@
 //! One measurement of single calls on a file that is not atomic: calls libc as a program does.
 
+use super::checked::expect;
 use super::median::median;
-use super::worker::expect;
 use clap::ValueEnum;
 use std::ffi::CString;
 use std::fs::File;

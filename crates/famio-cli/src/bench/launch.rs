@@ -3,7 +3,6 @@
 use crate::settings::{Options, PolicyName};
 use clap::ValueEnum;
 use std::ffi::OsStr;
-use std::path::Path;
 use std::process::Command;
 
 /// How the Famio half of a bench runs.
@@ -14,10 +13,13 @@ pub struct Under<'a> {
 }
 
 impl Under<'_> {
-    /// `program` with `file` as an atomic file.
-    pub fn famio(&self, file: &Path, program: &OsStr) -> Result<Command, String> {
+    /// `program` with these files, or globs, as atomic ones.
+    pub fn famio(&self, atomic: &[impl AsRef<OsStr>], program: &OsStr) -> Result<Command, String> {
         let mut command = Command::new(me()?);
-        command.args(["run", "--atomic"]).arg(file);
+        command.arg("run");
+        atomic.iter().for_each(|glob| {
+            command.arg("--atomic").arg(glob);
+        });
         if let Some(pool) = &self.options.pool {
             command.arg("--pool").arg(pool);
         }

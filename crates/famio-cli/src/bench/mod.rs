@@ -1,16 +1,25 @@
 //! `famio bench`: the same work plain and under Famio, in turn.
 
 mod calls;
+mod checked;
+mod clock;
+mod compare;
+mod document;
+mod figures;
 mod io;
 mod launch;
 mod map;
 mod median;
+mod member;
 mod plain;
 mod processes;
 mod region;
+mod report;
+mod run;
+mod session;
 mod size;
 mod sqlite;
-mod worker;
+mod times;
 
 use crate::failure::{FAILED, Failure};
 use clap::Subcommand;
@@ -24,16 +33,22 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum What {
+    All(figures::AllArgs),
+    Compare(compare::Args),
+    Fig(figures::FigArgs),
     Io(io::Args),
+    List(figures::ListArgs),
     Map(map::Args),
+    Paper(figures::PaperArgs),
     Plain(plain::Args),
     Processes(processes::Args),
     Region(region::Args),
+    Run(run::Args),
     Sqlite(sqlite::Args),
     #[command(hide = true)]
     Calls(calls::Args),
     #[command(hide = true)]
-    Worker(worker::Args),
+    IoWork(io::WorkArgs),
     #[command(hide = true)]
     MapWork(map::WorkArgs),
     #[command(hide = true)]
@@ -43,16 +58,35 @@ enum What {
 /// Dispatches.
 pub fn main(args: Args) -> Result<i32, Failure> {
     let done = match args.what {
-        What::Io(args) => io::main(&args),
+        What::All(args) => return figures::all(&args),
+        What::Compare(args) => return compare::main(&args),
+        What::Fig(args) => return figures::fig(&args),
+        What::Io(args) => return io::main(&args),
+        What::List(args) => figures::list(&args),
+        What::Paper(args) => return figures::paper(&args),
+        What::IoWork(args) => io::work_main(&args),
         What::Map(args) => map::main(&args),
         What::MapWork(args) => map::work_main(&args),
         What::Plain(args) => plain::main(&args),
         What::Processes(args) => processes::main(&args),
         What::ProcessWork(args) => processes::work_main(&args),
+        What::Run(args) => return run::main(&args),
         What::Region(args) => region::main(&args),
         What::Calls(args) => calls::main(&args),
         What::Sqlite(args) => sqlite::main(&args),
-        What::Worker(args) => worker::main(&args),
     };
     done.map(|()| 0).map_err(|error| Failure::new(FAILED, error))
+}
+
+/// A number of seconds on the command line.
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(number) if number > 0.0 && number <= 86_400.0 => Ok(number),
+        _ => Err("not a number above 0 and up to 86400".into()),
+    }
+}
+
+/// Seconds since 1970.
+fn seconds_since_1970() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }

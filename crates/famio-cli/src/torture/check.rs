@@ -1,7 +1,7 @@
 //! The user's checker: a shell command, without Famio.
 
-use super::interrupt::{Interrupts, Woken};
 use crate::failure::{FAILED, Failure};
+use crate::interrupt::{Interrupts, Woken};
 use rustix::process::{self, Pid, PidfdFlags, Signal};
 use std::ffi::OsStr;
 use std::fs::File;

@@ -2,20 +2,19 @@
 
 mod check;
 mod evidence;
-mod interrupt;
 mod moment;
 mod places;
 mod program;
 mod tally;
 
 use crate::failure::{FAILED, Failure};
+use crate::interrupt::Interrupts;
 use crate::progress::{self, Bar};
 use crate::recover;
 use crate::run::{self, Protect};
 use evidence::Evidence;
 use famio::Settings;
 use famio::recovery::{self, Outcome};
-use interrupt::Interrupts;
 use moment::Moments;
 use places::Places;
 use program::{Ended, Program};

@@ -1,8 +1,8 @@
 //! One life of the program: started under Famio in a process group of its own, killed with all that it started.
 
-use super::interrupt::{Interrupts, Woken};
 use super::moment::Moment;
 use crate::failure::{FAILED, Failure};
+use crate::interrupt::{Interrupts, Woken};
 use crate::run::Protect;
 use crate::settings::{ConfigChoice, Layer};
 use rustix::process::{self, Pid, PidfdFlags, Signal, WaitOptions};

@@ -1,9 +1,11 @@
 //! `famio bench map`: mapped files read from front to back, at random, and one after another.
 
+mod figure;
 mod files;
 mod order;
 mod work;
 
+pub use figure::{figure, steps};
 pub use work::Args as WorkArgs;
 pub use work::main as work_main;
 
@@ -14,7 +16,8 @@ use crate::text::{bytes, table};
 use files::Files;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use work::{Task, Way};
+pub use work::Task;
+use work::Way;
 
 /// Mapped files: map-ahead and the mapping cache, against mmap
 ///
@@ -96,14 +99,31 @@ pub fn main(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// All ways of one task, in turn.
-fn group(args: &Args, files: &Files, task: Task, ways: &[Way], limit: Option<u64>) -> Result<Vec<Vec<String>>, String> {
+/// Of each way, the figures of all rounds: ways take turns. Ends early if `go_on` says so.
+fn measure(
+    rounds: u32,
+    files: &Files,
+    task: Task,
+    ways: &[Way],
+    limit: Option<u64>,
+    go_on: impl Fn() -> bool,
+) -> Result<Vec<Vec<Figures>>, String> {
     let mut figures = vec![Vec::new(); ways.len()];
-    for _ in 0..args.rounds {
+    'rounds: for _ in 0..rounds {
         for (&way, figures) in ways.iter().zip(&mut figures) {
-            figures.extend(one(files, task, way, limit)?);
+            let measured = one(files, task, way, limit);
+            if !go_on() {
+                break 'rounds; // a signal: it may have ended the measurement too
+            }
+            figures.extend(measured?);
         }
     }
+    Ok(figures)
+}
+
+/// All ways of one task, in turn.
+fn group(args: &Args, files: &Files, task: Task, ways: &[Way], limit: Option<u64>) -> Result<Vec<Vec<String>>, String> {
+    let figures = measure(args.rounds, files, task, ways, limit, || true)?;
     let medians: Vec<(Way, Figures)> = ways
         .iter()
         .zip(&figures)

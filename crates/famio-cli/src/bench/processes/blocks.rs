@@ -2,7 +2,7 @@
 
 use super::token::Token;
 use super::window::{Call, Window, work};
-use crate::bench::worker::expect;
+use crate::bench::checked::expect;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::Path;

@@ -1,11 +1,10 @@
 //! The processes of one measurement: all begin at once, and none leaves before all have ended.
 
-use super::times::Times;
-use super::window::{READY, Report, Window, now, sleep_until};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use super::window::{READY, Report, Window};
+use crate::bench::clock::{now, sleep_until};
+use crate::bench::member::Member;
+use crate::bench::times::Times;
+use std::process::Command;
 use std::time::Duration;
 
 /// Until all processes have been told when to begin.
@@ -29,62 +28,6 @@ pub struct Outcome {
     pub counted: u64,
 }
 
-/// One process. It is killed if it is still there in the end, after the failure of another one.
-struct Member {
-    child: Child,
-    /// Its stdin: a socket, since a pipe whose reader has died would kill this command by SIGPIPE.
-    input: Option<UnixStream>,
-    output: BufReader<ChildStdout>,
-    reads: bool,
-}
-
-impl Member {
-    fn start(mut command: Command, reads: bool) -> Result<Self, String> {
-        let failed = |error: std::io::Error| error.to_string();
-        let (input, stdin) = UnixStream::pair().map_err(failed)?;
-        command.stdin(OwnedFd::from(stdin)).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(failed)?;
-        let output = child.stdout.take().ok_or("no pipe")?;
-        Ok(Self { child, input: Some(input), output: BufReader::new(output), reads })
-    }
-
-    /// Its next line; or what it says of why there is none.
-    fn line(&mut self) -> Result<String, String> {
-        let mut line = String::new();
-        match self.output.read_line(&mut line) {
-            Ok(length) if length > 0 => Ok(line.trim_end().to_string()),
-            _ => Err(self.end().err().unwrap_or("a process ended too early".into())),
-        }
-    }
-
-    fn tell(&mut self, line: &str) {
-        // If that fails it has ended, and why, it says when its next line is asked for.
-        let _ = self.input.as_mut().map(|input| writeln!(input, "{line}"));
-    }
-
-    /// Lets it leave, and waits for that.
-    fn end(&mut self) -> Result<(), String> {
-        self.input = None;
-        let mut messages = String::new();
-        if let Some(mut stderr) = self.child.stderr.take() {
-            let _ = stderr.read_to_string(&mut messages);
-        }
-        let status = self.child.wait().map_err(|error| error.to_string())?;
-        match (status.success(), messages.trim()) {
-            (true, _) => Ok(()),
-            (_, "") => Err(format!("a process ended by {status}")),
-            (_, messages) => Err(messages.trim_start_matches("famio: ").to_string()),
-        }
-    }
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// Runs them, each with whether it reads, for so long after a warm-up. `count` is asked when the time begins, and when it is over.
 pub fn run(
     commands: Vec<(Command, bool)>,
@@ -93,9 +36,9 @@ pub fn run(
 ) -> Result<Outcome, String> {
     let mut members = Vec::new();
     for (command, reads) in commands {
-        members.push(Member::start(command, reads)?);
+        members.push((Member::start(command)?, reads));
     }
-    for member in &mut members {
+    for (member, _) in &mut members {
         match member.line()? {
             line if line == READY => {}
             other => return Err(format!("not ready: {other}")),
@@ -104,7 +47,7 @@ pub fn run(
     let start = now() + (LEAD + time / 5).as_nanos() as u64;
     let window = Window { start, end: start + time.as_nanos() as u64 };
     let text = serde_json::to_string(&window).map_err(|error| error.to_string())?;
-    members.iter_mut().for_each(|member| member.tell(&text));
+    members.iter_mut().for_each(|(member, _)| member.tell(&text));
     sleep_until(window.start);
     let before = count()?;
     sleep_until(window.end);
@@ -112,16 +55,16 @@ pub fn run(
 
     let side = || Ok::<_, String>(Side { rate: 0.0, times: Times::new()?, all: 0, torn: 0 });
     let (mut reads, mut writes) = (side()?, side()?);
-    for member in &mut members {
+    for (member, is_reader) in &mut members {
         let line = member.line()?;
         let report: Report = serde_json::from_str(&line).map_err(|error| format!("{error}: {line}"))?;
-        let side = if member.reads { &mut reads } else { &mut writes };
+        let side = if *is_reader { &mut reads } else { &mut writes };
         side.rate += report.rate;
         side.all += report.all;
         side.torn += report.torn;
         side.times.add_all(&report.times);
     }
-    members.iter_mut().try_for_each(Member::end)?;
+    members.iter_mut().try_for_each(|(member, _)| member.end())?;
     Ok(Outcome { reads, writes, counted })
 }
 

@@ -4,13 +4,14 @@ mod blocks;
 mod crew;
 mod database;
 mod library;
+mod modes;
 mod patterns;
 mod rows;
-mod times;
 mod token;
 mod window;
 mod worker;
 
+pub use modes::{figure as modes, is_there as sqlite_is_there, steps as modes_steps};
 pub use worker::Args as WorkArgs;
 pub use worker::main as work_main;
 
@@ -206,7 +207,7 @@ impl<'a> Bench<'a> {
     fn command(&self, setup: &Setup, file: &Path) -> Result<Command, String> {
         let me = me()?;
         if setup.under_famio {
-            Under { options: &self.args.options, policy: self.args.policy }.famio(file, me.as_os_str())
+            Under { options: &self.args.options, policy: self.args.policy }.famio(&[file], me.as_os_str())
         } else {
             Ok(Command::new(me))
         }

@@ -107,9 +107,9 @@ fn microseconds(nanoseconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::patterns::Job;
-    use super::super::times::Times;
     use super::super::worker::Task;
     use super::*;
+    use crate::bench::times::Times;
     use std::time::Duration;
 
     fn side(rate: f64, microseconds: u64) -> Side {

@@ -1,7 +1,7 @@
 //! What two processes pass to each other to write in turn: a futex in a file that both have mapped. Passing it costs next to nothing
 //! beside what is measured.
 
-use super::window::now;
+use crate::bench::clock::now;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::futex;
 use rustix::time::Timespec;

@@ -1,7 +1,7 @@
 //! When all processes of a measurement work, and what each tells the bench about it.
 
-use super::times::{Counts, Times};
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use crate::bench::clock::{now, sleep_until};
+use crate::bench::times::{Counts, Times};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
 use std::time::Duration;
@@ -42,16 +42,6 @@ pub struct Report {
     pub torn: u64,
     /// Of all calls that were going on in the window.
     pub times: Counts,
-}
-
-/// Now, by the monotonic clock.
-pub fn now() -> u64 {
-    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Monotonic);
-    tv_sec as u64 * 1_000_000_000 + tv_nsec as u64
-}
-
-pub fn sleep_until(time: u64) {
-    std::thread::sleep(Duration::from_nanos(time.saturating_sub(now())));
 }
 
 /// Waits for the bench, makes calls until the window ends, reports, and waits until all others have ended too: a process that left

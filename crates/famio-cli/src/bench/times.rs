@@ -46,6 +46,14 @@ impl Times {
         self.0.is_empty()
     }
 
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    pub fn mean(&self) -> f64 {
+        self.0.mean()
+    }
+
     pub fn longest(&self) -> f64 {
         self.0.max() as f64
     }

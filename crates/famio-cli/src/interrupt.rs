@@ -56,6 +56,18 @@ impl Interrupts {
         }
     }
 
+    /// The signal that has come, if one has.
+    pub fn pending(&self) -> Option<i32> {
+        let mut signals = [PollFd::new(&self.0, PollFlags::IN)];
+        match poll(&mut signals, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+            Ok(1) => self.signal().ok().and_then(|woken| match woken {
+                Woken::Signal(signal) => Some(signal),
+                _ => None,
+            }),
+            _ => None,
+        }
+    }
+
     fn signal(&self) -> Result<Woken, String> {
         let mut bytes = [0u8; size_of::<libc::signalfd_siginfo>()];
         rustix::io::read(&self.0, &mut bytes).map_err(|error| format!("signalfd: {error}"))?;

@@ -1,0 +1,141 @@
+//! What a bench gives to programs, and to `famio bench compare`: docs/json.md describes it.
+
+pub mod machine;
+
+use super::io::lane::Length;
+use super::io::measure::Effort;
+use super::io::result::Row;
+use super::io::statistics::estimate;
+use crate::settings::Options;
+use machine::Machine;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// All figures of a run.
+#[derive(Serialize, Deserialize)]
+pub struct Document {
+    /// The version of this command.
+    pub famio: String,
+    /// Seconds since 1970.
+    pub began: u64,
+    pub machine: Machine,
+    pub method: Method,
+    /// Nothing was left out because of a signal.
+    pub complete: bool,
+    pub figures: Vec<Figure>,
+}
+
+/// How it was measured.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Method {
+    pub folder: String,
+    pub file_system: String,
+    pub rounds: u32,
+    /// Of each measurement, if it is not a number of calls.
+    pub seconds: Option<f64>,
+    pub calls: Option<u64>,
+    /// Bytes of the file, or of the files of all threads together.
+    pub file_size: u64,
+    /// `power` or `process`.
+    pub durability: String,
+    /// Ordinary memory was treated as persistent memory.
+    pub emulated: bool,
+}
+
+/// A chart with its table.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Figure {
+    pub name: String,
+    pub title: String,
+    /// What is shown from left to right.
+    pub x: String,
+    /// What is shown from bottom to top, with its unit.
+    pub y: String,
+    pub higher_is_better: bool,
+    pub shape: Shape,
+    pub points: Vec<Point>,
+    /// Details, of figures that consist of file calls.
+    pub rows: Vec<Row>,
+    /// Why there is nothing to show.
+    pub skipped: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Shape {
+    Bars,
+    Lines,
+}
+
+/// A bar, or a point of a line.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Point {
+    pub series: String,
+    pub x: String,
+    /// The median of the rounds, and the interval that 95 of 100 such runs would give.
+    pub value: f64,
+    pub low: f64,
+    pub high: f64,
+    /// Of each round.
+    pub rounds: Vec<f64>,
+}
+
+impl Point {
+    pub fn new(series: &str, x: &str, rounds: Vec<f64>) -> Self {
+        let estimate = estimate(&rounds);
+        Self {
+            series: series.into(),
+            x: x.into(),
+            value: estimate.value,
+            low: estimate.low,
+            high: estimate.high,
+            rounds,
+        }
+    }
+}
+
+impl Figure {
+    /// Names of the series, or of the places on the x axis, in their order.
+    pub fn names(&self, of: impl Fn(&Point) -> &str) -> Vec<&str> {
+        let mut names = Vec::new();
+        for point in &self.points {
+            if !names.contains(&of(point)) {
+                names.push(of(point));
+            }
+        }
+        names
+    }
+
+    pub fn point(&self, series: &str, x: &str) -> Option<&Point> {
+        self.points.iter().find(|point| point.series == series && point.x == x)
+    }
+}
+
+impl Document {
+    /// Without figures yet, begun now.
+    pub fn new(folder: &Path, effort: &Effort, options: &Options) -> Self {
+        let (seconds, calls) = match effort.length {
+            Length::Seconds(seconds) => (Some(seconds), None),
+            Length::Calls(calls) => (None, Some(calls)),
+        };
+        let method = Method {
+            folder: folder.display().to_string(),
+            file_system: machine::file_system(folder),
+            rounds: effort.rounds,
+            seconds,
+            calls,
+            file_size: effort.file_size,
+            durability: options.durability.map_or("power".into(), super::launch::name),
+            emulated: options.domain.is_some(),
+        };
+        let famio = env!("CARGO_PKG_VERSION").into();
+        Self {
+            famio,
+            began: super::seconds_since_1970(),
+            machine: Machine::look(),
+            method,
+            complete: true,
+            figures: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The figures of papers, and our own: what each shows, and how it is measured. A figure is a declaration of a few lines in the file of its
+//! paper; to add one, add a line there.
+
+mod command;
+mod famio;
+mod lawn;
+mod libnvmmio;
+mod map_ahead;
+mod run;
+mod vnvml;
+
+pub use command::{AllArgs, FigArgs, ListArgs, PaperArgs, all, fig, list, paper};
+
+use super::document::Shape;
+use super::io::side::Side;
+use super::io::workload::Workload;
+use super::map::Task;
+use crate::settings::PolicyName;
+use clap::ValueEnum;
+
+/// Where a figure comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Paper {
+    /// USENIX ATC 2020
+    Libnvmmio,
+    /// CCF THPC 2020
+    Vnvml,
+    /// DAC 2018
+    Lawn,
+    /// Map-ahead and the mapping cache
+    MapAhead,
+    /// What this project wants to reach
+    Famio,
+}
+
+/// A figure.
+pub struct Declared {
+    pub name: &'static str,
+    pub paper: Paper,
+    pub title: &'static str,
+    pub work: Work,
+}
+
+/// How it is measured.
+pub enum Work {
+    /// By file calls.
+    Calls { x: &'static str, y: Metric, shape: Shape, sides: fn() -> Vec<Side>, cells: fn() -> Vec<Cell> },
+    /// By mapped files.
+    Maps(Task),
+    /// By SQLite, in all its journal modes.
+    Sqlite,
+    /// Not yet: why.
+    NotBuilt(&'static str),
+}
+
+/// One workload of a figure: all sides run it.
+pub struct Cell {
+    /// Its place on the x axis.
+    pub x: String,
+    /// What it adds to the side's name, where a figure has several lines a side.
+    pub group: &'static str,
+    pub workload: Workload,
+}
+
+/// What is shown of a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metric {
+    /// Bytes of all threads in a second.
+    Throughput,
+    /// How long single calls take: the mean, percentiles, and the longest, each a place on the x axis.
+    Latency,
+    /// The plain side's time by this one's.
+    Ratio,
+}
+
+impl Metric {
+    pub fn label(self) -> &'static str {
+        match self {
+            Metric::Throughput => "throughput, MiB/s",
+            Metric::Latency => "time of a call, us",
+            Metric::Ratio => "times as fast as plain calls",
+        }
+    }
+
+    pub fn higher_is_better(self) -> bool {
+        matches!(self, Metric::Throughput | Metric::Ratio)
+    }
+}
+
+/// A cell without a group.
+fn cell(x: impl Into<String>, workload: Workload) -> Cell {
+    Cell { x: x.into(), group: "", workload }
+}
+
+fn plain_and_famio() -> Vec<Side> {
+    vec![Side::plain(), Side::famio(None)]
+}
+
+/// What the papers compare: one way of logging for all, and the choice between them.
+fn every_policy() -> Vec<Side> {
+    let policies = [PolicyName::Undo, PolicyName::Redo, PolicyName::Alternate].map(Some);
+    [Side::plain()].into_iter().chain(policies.into_iter().chain([None]).map(Side::famio)).collect()
+}
+
+/// All of them, by paper.
+pub fn all_figures() -> Vec<Declared> {
+    [famio::figures(), libnvmmio::figures(), vnvml::figures(), lawn::figures(), map_ahead::figures()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_has_a_name_of_its_own_and_can_be_run() {
+        let figures = all_figures();
+        let mut names: Vec<_> = figures.iter().map(|figure| figure.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), figures.len());
+        for figure in figures {
+            let paper = figure.paper.to_possible_value().unwrap();
+            assert!(figure.name.starts_with(paper.get_name()), "{}", figure.name);
+            if let Work::Calls { sides, cells, .. } = figure.work {
+                assert!(sides().len() > 1);
+                for cell in cells() {
+                    assert!(cell.workload.check(64 << 20).is_ok(), "{} {}", figure.name, cell.x);
+                }
+            }
+        }
+    }
+}

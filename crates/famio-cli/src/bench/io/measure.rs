@@ -1,0 +1,142 @@
+//! Runs workloads: all sides in each round, in an order drawn anew, each in processes of its own.
+
+use super::files::Files;
+use super::lane::Length;
+use super::medium::Disk;
+use super::result::{Gathered, Row, row};
+use super::side::Side;
+use super::worker::{Job, Phases, READY, Report};
+use super::workload::Workload;
+use crate::bench::member::Member;
+use crate::bench::session::Session;
+use crate::settings::Options;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    pub rounds: u32,
+    pub length: Length,
+    /// Bytes of a workload's file, or files.
+    pub file_size: u64,
+}
+
+/// Measures one row; what is there of it, if a signal ends the session. Calls `step` after each measurement.
+pub fn measure(
+    session: &Session,
+    options: &Options,
+    effort: &Effort,
+    sides: &[Side],
+    workload: &Workload,
+) -> Result<Option<Row>, String> {
+    workload.check(effort.file_size)?;
+    let mut random = fastrand::Rng::new();
+    let mut gathered = Vec::new();
+    for _ in sides {
+        gathered.push(Gathered::new()?);
+    }
+    let size = workload.file_size(effort.file_size);
+    let mut order: Vec<usize> = (0..sides.len()).collect();
+    'rounds: for _ in 0..effort.rounds {
+        random.shuffle(&mut order);
+        for &at in &order {
+            let side = &sides[at];
+            // Made anew: Famio leaves a file in huge pages where it can, and a plain one is to be as a plain program has it. Which pages of
+            // memory a file gets makes a difference of some percent, that must be seen as one between rounds, and not between the sides.
+            let mut files = Files::new(session.folder(), &at.to_string(), size, workload)?;
+            let done = one(options, effort.length, side, &mut files, workload, &mut gathered[at]);
+            if session.interrupted() {
+                // The measurement that the signal has ended is no failure.
+                break 'rounds;
+            }
+            done.map_err(|error| format!("{}, {}: {error}", workload.title(), side.name))?;
+            session.step();
+        }
+    }
+    let names: Vec<_> = sides.iter().map(|side| side.name.clone()).collect();
+    row(workload, &names, &gathered)
+}
+
+/// One measurement of one side.
+fn one(
+    options: &Options,
+    length: Length,
+    side: &Side,
+    files: &mut Files,
+    workload: &Workload,
+    gathered: &mut Gathered,
+) -> Result<(), String> {
+    // A process has its first calls only once.
+    let phases = if workload.cold { &[Phases::Together, Phases::Each][..] } else { &[Phases::Both] };
+    for &phases in phases {
+        let (reports, to_disk) = processes(options, length, side, files, workload, phases)?;
+        let lanes = || reports.iter().flat_map(|report| &report.lanes);
+        if phases != Phases::Each {
+            let together = || lanes().filter_map(|lane| lane.together);
+            let calls: u64 = together().map(|phase| phase.calls).sum();
+            let began = together().map(|phase| phase.began).min().unwrap_or(0);
+            let ended = together().map(|phase| phase.ended).max().unwrap_or(0);
+            gathered.rounds.push((ended - began) as f64 / calls as f64);
+            gathered.cpu.push(together().map(|phase| phase.cpu).sum::<u64>() as f64 / calls as f64);
+        }
+        for lane in lanes() {
+            gathered.reads.add_all(&lane.reads);
+            gathered.writes.add_all(&lane.written);
+            gathered.syncs.add_all(&lane.syncs);
+        }
+        let written = lanes().map(|lane| lane.writes).sum::<u64>() * workload.io_size;
+        gathered.bytes = gathered.bytes.zip(to_disk).map(|(sum, disk)| (sum.0 + disk, sum.1 + written));
+        files.check(&lanes().map(|lane| lane.ops).collect::<Vec<_>>())?;
+    }
+    Ok(())
+}
+
+/// Starts all processes, lets them begin at once when all are warm, and waits for their ends. What they report, and the bytes that went to the
+/// disk meanwhile.
+fn processes(
+    options: &Options,
+    length: Length,
+    side: &Side,
+    files: &mut Files,
+    workload: &Workload,
+    phases: Phases,
+) -> Result<(Vec<Report>, Option<u64>), String> {
+    let measurement = files.begin();
+    let mut members = Vec::new();
+    for process in 0..workload.processes {
+        let first_lane = process * workload.threads;
+        let mine = match files.paths() {
+            [file] => vec![file.clone()],
+            all => all[first_lane as usize..][..workload.threads as usize].to_vec(),
+        };
+        let library = side.library().map(Into::into);
+        let job = Job { workload: *workload, length, phases, measurement, first_lane, files: mine, library };
+        let job = serde_json::to_string(&job).map_err(|error| error.to_string())?;
+        let mut command = side.command(options, files.paths())?;
+        command.args(["bench", "io-work"]).arg(job);
+        members.push(Member::start(command)?);
+    }
+    for member in &mut members {
+        match member.line()? {
+            line if line == READY => {}
+            other => return Err(format!("not ready: {other}")),
+        }
+    }
+    let disk = files.paths().first().and_then(|path| Disk::of(path));
+    let written = || disk.as_ref().and_then(Disk::written);
+    let before = written();
+    members.iter_mut().for_each(|member| member.tell("go"));
+    let mut reports = Vec::new();
+    for member in &mut members {
+        let line = member.line()?;
+        reports.push(serde_json::from_str(&line).map_err(|error| format!("{error}: {line}"))?);
+    }
+    // Not before all have reported: a process that closes the file would disturb the others.
+    members.iter_mut().try_for_each(Member::end)?;
+    let to_disk = written().zip(before).map(|(after, before)| after.saturating_sub(before));
+    Ok((reports, to_disk))
+}
+
+/// How many measurements a row takes.
+pub fn steps(effort: &Effort, sides: usize) -> u64 {
+    u64::from(effort.rounds) * sides as u64
+}

@@ -1,0 +1,76 @@
+//! SQLite's journal modes beside Famio, as points of a chart.
+
+use super::patterns::{Group, Setup};
+use super::{Args, Bench, library};
+use crate::bench::document::Point;
+use crate::bench::median::median;
+use crate::bench::session::Session;
+use crate::settings::Options;
+use std::path::Path;
+
+/// All that SQLite has, and its journal in memory under Famio.
+const MODES: [Setup; 5] = [
+    Setup { title: "DELETE", under_famio: false, journal: "DELETE" },
+    Setup { title: "TRUNCATE", under_famio: false, journal: "TRUNCATE" },
+    Setup { title: "PERSIST", under_famio: false, journal: "PERSIST" },
+    Setup { title: "WAL", under_famio: false, journal: "WAL" },
+    Setup { title: "Famio, MEMORY", under_famio: true, journal: "MEMORY" },
+];
+
+/// How many measurements it takes: of insert, update and delete.
+pub fn steps(rounds: u32) -> u64 {
+    3 * MODES.len() as u64 * u64::from(rounds)
+}
+
+/// Whether there is a SQLite to measure.
+pub fn is_there() -> Result<(), String> {
+    library::Sqlite::load().map(|_| ())
+}
+
+/// Transactions a second of insert, update and delete, in all modes.
+pub fn figure(session: &Session, options: &Options, rounds: u32, seconds: f64) -> Result<Vec<Point>, String> {
+    let args = arguments(session.folder(), options, rounds, seconds);
+    let bench = Bench::new(&args)?;
+    let mut patterns = Group::SqliteAlone.patterns(&args);
+    patterns.retain(|pattern| !pattern.exclusive);
+    let mut rates = vec![vec![Vec::new(); MODES.len()]; patterns.len()];
+    'rounds: for _ in 0..rounds {
+        for (pattern, rates) in patterns.iter().zip(&mut rates) {
+            for (mode, rates) in MODES.iter().zip(rates) {
+                let outcome = bench.one(Group::SqliteAlone, pattern, mode);
+                if session.interrupted() {
+                    break 'rounds;
+                }
+                let outcome = outcome.map_err(|error| format!("{}, {}: {error}", pattern.title, mode.title))?;
+                rates.push(outcome.writes.rate);
+                session.step();
+            }
+        }
+    }
+    let mut points = Vec::new();
+    for (pattern, rates) in patterns.iter().zip(rates) {
+        for (mode, rates) in MODES.iter().zip(rates) {
+            if !rates.is_empty() && median(rates.clone()) > 0.0 {
+                points.push(Point::new(mode.title, &pattern.title, rates));
+            }
+        }
+    }
+    Ok(points)
+}
+
+fn arguments(folder: &Path, options: &Options, rounds: u32, seconds: f64) -> Args {
+    Args {
+        folder: folder.into(),
+        only: None,
+        readers: None,
+        writers: None,
+        rate: None,
+        rounds,
+        seconds,
+        short: false,
+        size: 1,
+        rows: 20_000,
+        policy: None,
+        options: options.clone(),
+    }
+}

@@ -1,0 +1,257 @@
+//! `famio bench run`: a user's own command, plain and under Famio.
+
+use super::document::{Document, Figure, Point, Shape};
+use super::io::lane::Length;
+use super::io::measure::Effort;
+use super::io::medium::Disk;
+use super::io::statistics::{Estimate, ratio};
+use super::launch::Under;
+use super::report;
+use super::session::Session;
+use crate::failure::{FAILED, Failure};
+use crate::settings::{Options, PolicyName};
+use crate::text::{quoted, table};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// Compare a command of yours, plain and under Famio
+///
+/// Runs the command plain and under famio run, in each round, in an order drawn anew, and compares wall time, CPU time, and what was written to the
+/// disk that the current folder is on (by all programs: on a quiet machine, by the command). With --baseline, another command is the plain side:
+/// the same program with its own journal or double writes, which Famio makes unnecessary. The command's output goes nowhere, unless --output is given.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  famio bench run --atomic app.db --prepare 'cp empty.db app.db' -- ./import app.db
+  famio bench run --atomic app.db --prepare 'rm -f app.db*' \\
+    --baseline 'sqlite3 app.db <wal.sql' -- sh -c 'sqlite3 app.db <memory.sql'
+  famio bench run --atomic 'data/base/*' \\
+    --baseline './pg-bench full_page_writes=on' -- ./pg-bench full_page_writes=off")]
+pub struct Args {
+    /// Files that are atomic in the runs under Famio, as for famio run; may be given several times
+    #[arg(long, value_name = "GLOB", required = true)]
+    atomic: Vec<OsString>,
+    /// The plain side's command, for the shell [default: the same command]
+    #[arg(long, value_name = "CMD")]
+    baseline: Option<String>,
+    /// A command for the shell, before each run and not in its time: it puts the files back to where they were
+    #[arg(long, value_name = "CMD")]
+    prepare: Option<String>,
+    /// Runs of each side
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Let the command's output be seen
+    #[arg(long)]
+    output: bool,
+    /// Policy under Famio [default: what Famio chooses]
+    #[arg(long, value_enum, hide_possible_values = true, value_name = "auto|undo|redo|alternate")]
+    policy: Option<PolicyName>,
+    /// Write JSON in place of the table
+    #[arg(long)]
+    json: bool,
+    /// Write a page with charts into this folder, and the raw data beside it as JSON and CSV
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+    #[command(flatten)]
+    options: Options,
+    /// The command
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// What a run took.
+struct Sample {
+    seconds: f64,
+    /// Of the command and of all processes that it has waited for.
+    cpu: f64,
+    /// MiB.
+    to_disk: Option<f64>,
+}
+
+const SIDES: [&str; 2] = ["plain", "Famio"];
+
+/// Measures, and prints the table.
+pub fn main(args: &Args) -> Result<i32, Failure> {
+    let failed = |error: String| Failure::new(FAILED, error);
+    // The folder that a session has is not needed beside the user's files.
+    let session = Session::new(&std::env::temp_dir(), u64::from(args.rounds) * 2).map_err(failed)?;
+    let here = Path::new(".");
+    // Of the method, a user's command has the rounds only.
+    let effort = Effort { rounds: args.rounds, length: Length::Calls(1), file_size: 0 };
+    let mut document = Document::new(here, &effort, &args.options);
+    let samples = measure(args, &session, Disk::of(here).as_ref()).map_err(failed)?;
+    let status = session.status();
+    drop(session); // the bar
+    document.complete = status == 0;
+    document.figures = figures(args, &samples);
+    if let Some(folder) = &args.report {
+        report::write(folder, &document).map_err(failed)?;
+    }
+    if args.json {
+        crate::out::json(&document)?;
+    } else if !samples[1].is_empty() {
+        print!("{}", table(&rows(&samples)));
+        println!("{} rounds, in an order drawn anew, medians; CPU and TO DISK (MiB) of a run", samples[1].len());
+    }
+    Ok(status)
+}
+
+/// Of both sides, the rounds that both have.
+fn measure(args: &Args, session: &Session, disk: Option<&Disk>) -> Result<[Vec<Sample>; 2], String> {
+    let mut samples = [Vec::new(), Vec::new()];
+    let mut random = fastrand::Rng::new();
+    let mut order = [0, 1];
+    'rounds: for _ in 0..args.rounds {
+        random.shuffle(&mut order);
+        for side in order {
+            session.show(SIDES[side]);
+            let sample = prepare(args).and_then(|()| one(args, command(args, side)?, disk));
+            if session.interrupted() {
+                break 'rounds; // it may have ended the command too
+            }
+            samples[side].push(sample.map_err(|error| format!("{}: {error}", SIDES[side]))?);
+            session.step();
+        }
+    }
+    let both = samples[0].len().min(samples[1].len());
+    samples.iter_mut().for_each(|side| side.truncate(both));
+    Ok(samples)
+}
+
+fn command(args: &Args, side: usize) -> Result<Command, String> {
+    let (program, arguments) = args.command.split_first().ok_or("no command")?;
+    Ok(match (side, &args.baseline) {
+        (0, Some(baseline)) => shell(baseline),
+        (0, None) => {
+            let mut command = Command::new(program);
+            command.args(arguments);
+            command
+        }
+        _ => {
+            let mut command = Under { options: &args.options, policy: args.policy }.famio(&args.atomic, program)?;
+            command.args(arguments);
+            command
+        }
+    })
+}
+
+fn shell(line: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", line]);
+    command
+}
+
+fn prepare(args: &Args) -> Result<(), String> {
+    let Some(line) = &args.prepare else { return Ok(()) };
+    let status = shell(line).status().map_err(|error| format!("--prepare: sh: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("--prepare: {status}: {line}")) }
+}
+
+fn one(args: &Args, mut command: Command, disk: Option<&Disk>) -> Result<Sample, String> {
+    command.stdin(Stdio::null());
+    if !args.output {
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+    }
+    let written = || disk.and_then(Disk::written);
+    let (disk_before, cpu_before, began) = (written(), children_cpu(), Instant::now());
+    let status = command.status();
+    let (seconds, cpu) = (began.elapsed().as_secs_f64(), children_cpu() - cpu_before);
+    // Under Famio, and with a baseline, another program starts it.
+    let line = || command_line(&command);
+    match status {
+        Err(error) => Err(format!("{}: {error}", line())),
+        Ok(status) if !status.success() => {
+            let more = if args.output { "" } else { "; --output shows what it says" };
+            Err(format!("{status}{more}: {}", line()))
+        }
+        Ok(_) => {
+            let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+            let to_disk = written().zip(disk_before).map(|(after, before)| mib(after.saturating_sub(before)));
+            Ok(Sample { seconds, cpu, to_disk })
+        }
+    }
+}
+
+fn command_line(command: &Command) -> String {
+    let words = [command.get_program()].into_iter().chain(command.get_args());
+    words.map(|word| quoted(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
+}
+
+/// CPU seconds of all processes that were waited for.
+fn children_cpu() -> f64 {
+    // SAFETY: all-zero bytes are an `rusage`; the call fills it in.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
+        usage
+    };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 * 1e-6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
+/// The values of all rounds, if each has one.
+fn values(side: &[Sample], of: impl Fn(&Sample) -> Option<f64>) -> Option<Vec<f64>> {
+    side.iter().map(of).collect::<Option<Vec<_>>>().filter(|values| !values.is_empty())
+}
+
+type Value = fn(&Sample) -> Option<f64>;
+const VALUES: [(&str, &str, Value); 3] = [
+    ("run-time", "wall time, s", |sample| Some(sample.seconds)),
+    ("run-cpu", "CPU time, s", |sample| Some(sample.cpu)),
+    ("run-disk", "written to the disk, MiB", |sample| sample.to_disk),
+];
+
+fn figures(args: &Args, samples: &[Vec<Sample>; 2]) -> Vec<Figure> {
+    let words: Vec<_> = args.command.iter().map(|word| quoted(&word.to_string_lossy())).collect();
+    let figure = |(name, y, value): (&str, &str, Value)| Figure {
+        name: name.into(),
+        title: words.join(" "),
+        x: "how it was run".into(),
+        y: y.into(),
+        higher_is_better: false,
+        shape: Shape::Bars,
+        points: (SIDES.iter().zip(samples))
+            .filter_map(|(side, samples)| Some(Point::new("", side, values(samples, value)?)))
+            .collect(),
+        rows: Vec::new(),
+        skipped: None,
+    };
+    VALUES.into_iter().map(figure).filter(|figure| !figure.points.is_empty()).collect()
+}
+
+fn rows(samples: &[Vec<Sample>; 2]) -> Vec<Vec<String>> {
+    let mut rows = vec![["", "TIME", "RATIO", "95 %", "CPU", "TO DISK"].map(String::from).to_vec()];
+    let seconds = |side: &[Sample]| values(side, VALUES[0].2).unwrap_or_default();
+    for (number, (name, side)) in SIDES.iter().zip(samples).enumerate() {
+        let shown = |value: Value| values(side, value).map(|all| report::number(super::median::median(all)));
+        let second = |text: Option<String>| text.map_or("-".into(), |text| format!("{text} s"));
+        let mut row = vec![name.to_string(), second(shown(VALUES[0].2))];
+        if number == 0 {
+            row.extend(["".into(), "".into()]);
+        } else {
+            let Estimate { value, low, high } = ratio(&seconds(&samples[0]), &seconds(side));
+            row.extend([format!("{value:.2}x"), format!("{low:.2} to {high:.2}")]);
+        }
+        row.extend([second(shown(VALUES[1].2)), shown(VALUES[2].2).unwrap_or("-".into())]);
+        rows.push(row);
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_both_sides() {
+        let side = |seconds: f64| {
+            let sample = |noise: f64| Sample { seconds: seconds + noise, cpu: 0.5, to_disk: None };
+            [0.0, 0.1, 0.2].map(sample).into_iter().collect::<Vec<_>>()
+        };
+        let rows = rows(&[side(4.0), side(2.0)]);
+        assert_eq!(rows[1], ["plain", "4.10 s", "", "", "0.50 s", "-"]);
+        assert_eq!(rows[2][..3], ["Famio", "2.10 s", "1.95x"]);
+    }
+}

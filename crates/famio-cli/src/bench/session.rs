@@ -1,0 +1,69 @@
+//! A run of the bench: its folder, the progress that it shows, and the signal that ends it early.
+
+use crate::interrupt::Interrupts;
+use crate::progress;
+use indicatif::ProgressBar;
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+
+/// What all measurements of a run share. The folder goes with it.
+pub struct Session {
+    folder: PathBuf,
+    interrupts: Interrupts,
+    signal: Cell<Option<i32>>,
+    bar: ProgressBar,
+}
+
+impl Session {
+    /// Makes a folder below `parent`: files that are measured have others beside them.
+    pub fn new(parent: &Path, steps: u64) -> Result<Self, String> {
+        let interrupts = Interrupts::catch()?;
+        let folder = parent.join(format!("famio-bench-{}", std::process::id()));
+        std::fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        Ok(Self { folder, interrupts, signal: Cell::new(None), bar: progress::measurements(steps) })
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Shows what is measured now.
+    pub fn show(&self, what: &str) {
+        self.bar.set_message(what.to_string());
+    }
+
+    /// One measurement is done.
+    pub fn step(&self) {
+        self.bar.inc(1);
+    }
+
+    /// Prints this, above the bar.
+    pub fn say(&self, text: &str) {
+        self.bar.suspend(|| println!("{text}"));
+    }
+
+    /// Measurements that will not be made.
+    pub fn skip(&self, steps: u64) {
+        self.bar.inc(steps);
+    }
+
+    /// Whether Ctrl-C or SIGTERM has come.
+    pub fn interrupted(&self) -> bool {
+        if self.signal.get().is_none() {
+            self.signal.set(self.interrupts.pending());
+        }
+        self.signal.get().is_some()
+    }
+
+    /// The command's exit status: as a shell shows the signal.
+    pub fn status(&self) -> i32 {
+        self.signal.get().map_or(0, |signal| 128 + signal)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}

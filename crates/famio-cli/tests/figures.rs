@@ -1,0 +1,172 @@
+//! Figures, reports, comparisons and a user's own command: with so little work that the numbers mean nothing.
+
+mod common;
+
+use common::built;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn bench(library: Option<&Path>, folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_famio"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("FAMIO_") {
+            command.env_remove(name);
+        }
+    }
+    command.arg("bench").args(args).current_dir(folder).env("HOME", folder);
+    library.map(|library| command.env("FAMIO_PRELOAD", library));
+    command
+}
+
+#[track_caller]
+fn said(output: &Output) -> String {
+    let both = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+    format!("{}status {}", both.concat(), output.status.code().unwrap_or(-1))
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Names of `famio bench list`, and whether each can be measured.
+fn listed() -> Vec<(String, bool)> {
+    let output = bench(None, Path::new("/"), &["list"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines = text.lines().skip(1);
+    lines.map(|line| (line.split(' ').next().unwrap().to_string(), !line.contains("not built: needs"))).collect()
+}
+
+#[test]
+fn every_figure_is_measured_or_says_why_not() {
+    let Some(library) = built("libfamio_preload.so") else { return };
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let tiny = ["--rounds", "1", "--seconds", "0.004", "--size", "16", "--domain", "emulated", "--report", "report"];
+    let args = [&["all"][..], &tiny].concat();
+    let output = bench(Some(&library), folder.path(), &args).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let report = folder.path().join("report");
+    let document: Value = serde_json::from_str(&read(&report.join("figures.json"))).unwrap();
+    assert_eq!(document["complete"], true);
+    let figures = document["figures"].as_array().unwrap();
+    let page = read(&report.join("index.html"));
+    let (names, measured): (Vec<_>, Vec<_>) = listed().into_iter().unzip();
+    assert_eq!(figures.iter().map(|figure| figure["name"].as_str().unwrap()).collect::<Vec<_>>(), names);
+    for (figure, can_be_measured) in figures.iter().zip(measured) {
+        let name = figure["name"].as_str().unwrap();
+        // SQLite may be missing.
+        if figure["skipped"].is_null() {
+            assert!(can_be_measured && !figure["points"].as_array().unwrap().is_empty(), "{name}");
+        } else {
+            assert!(!can_be_measured || name == "libnvmmio-12", "{name}: {}", figure["skipped"]);
+        }
+        assert!(page.contains(&format!("<h2 id=\"{name}\">")));
+    }
+    let drawn = figures.iter().filter(|figure| figure["skipped"].is_null()).count();
+    assert_eq!(page.matches("<svg").count(), drawn);
+    assert!(!page.contains("src=") && !page.replace("http://www.w3.org/2000/svg", "").contains("http"));
+    let points: usize = figures.iter().map(|figure| figure["points"].as_array().unwrap().len()).sum();
+    assert_eq!(read(&report.join("points.csv")).lines().count(), points + 1);
+    assert!(read(&report.join("calls.csv")).lines().count() > 1);
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["report"]);
+}
+
+#[test]
+fn figures_are_found_by_their_names_and_papers() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = bench(None, folder.path(), &["fig", "nosuch"]).output().unwrap();
+    assert!(said(&output).contains("nosuch: no such figure; 'famio bench list'"), "{}", said(&output));
+    // Nothing to measure, so that no library is needed.
+    let output = bench(None, folder.path(), &["paper", "vnvml", "--json"]).output().unwrap();
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", said(&output)));
+    let figures = document["figures"].as_array().unwrap();
+    assert!(figures.len() > 1 && figures.iter().all(|figure| figure["name"].as_str().unwrap().starts_with("vnvml-")));
+    let output = bench(None, folder.path(), &["paper", "vnvml", "--report", "/dev/null/x"]).output().unwrap();
+    assert!(said(&output).contains("--report: /dev/null/x: Not a directory"), "{}", said(&output));
+}
+
+/// What is done stays, the files go, and the exit status says why.
+#[test]
+fn an_interrupted_run_leaves_a_report() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let args = ["io", "--control", "--size", "1", "--calls", "10", "--rounds", "1000000", "--report", "report"];
+    let mut child = bench(None, folder.path(), &args).stdout(Stdio::piped()).spawn().unwrap();
+    let began = Instant::now();
+    let working = || {
+        let mut folders = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        folders.any(|folder| ["0-0.bench", "1-0.bench"].iter().any(|file| folder.join(file).exists()))
+    };
+    while !working() {
+        assert!(began.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    // SAFETY: our child, which was not waited for yet.
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let document: Value = serde_json::from_str(&read(&folder.path().join("report/figures.json"))).unwrap();
+    assert_eq!(document["complete"], false);
+    assert!(read(&folder.path().join("report/index.html")).contains("was interrupted"));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn two_runs_are_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["io", "--control", "--size", "1", "--calls", "50", "--rounds", "3", "--pattern", "random", "--json"];
+    let output = bench(None, folder.path(), &args).output().unwrap();
+    let mut document: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", said(&output)));
+    let mut write = |name: &str, factor: f64| {
+        let points = document["figures"][0]["points"].as_array_mut().unwrap();
+        for (at, round) in points.iter_mut().flat_map(|point| point["rounds"].as_array_mut().unwrap()).enumerate() {
+            *round = ((1000.0 + (at % 3) as f64) * factor).into();
+        }
+        std::fs::write(folder.path().join(name), document.to_string()).unwrap();
+    };
+    write("before.json", 1.0);
+    write("after.json", 1.5);
+    let compare = |args: &[&str]| said(&bench(None, folder.path(), &[&["compare"], args].concat()).output().unwrap());
+    let text = compare(&["before.json", "after.json"]);
+    assert!(
+        text.contains("1.50") && text.contains("worse") && text.contains("2 of 2 values have changed, 2 for the worse")
+    );
+    assert!(text.ends_with("status 0"), "{text}");
+    assert!(compare(&["--fail", "before.json", "after.json"]).ends_with("status 1"));
+    assert!(compare(&["--fail", "after.json", "before.json"]).ends_with("status 0"));
+    assert!(
+        compare(&["--fail", "--threshold", "60", "before.json", "after.json"]).contains("0 of 2 values have changed")
+    );
+    assert!(compare(&["--json", "before.json", "after.json"]).contains("\"verdict\": \"worse\""));
+    assert!(compare(&["before.json", "nosuch"]).contains("nosuch: No such file"));
+    std::fs::write(folder.path().join("other"), "{}").unwrap();
+    assert!(compare(&["before.json", "other"]).contains("other: not what famio bench writes"));
+}
+
+#[test]
+fn a_command_of_the_user_runs_on_both_sides() {
+    let Some(library) = built("libfamio_preload.so") else { return };
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let run = |args: &[&str]| {
+        said(
+            &bench(Some(&library), folder.path(), &[&["run", "--rounds", "2", "--atomic", "a.db"], args].concat())
+                .output()
+                .unwrap(),
+        )
+    };
+    // What --prepare makes is what each run finds; each side leaves its mark.
+    let seen = "cat a.db >>seen; echo ${LD_PRELOAD:+under} >>seen; echo changed >a.db";
+    let text = run(&["--prepare", "echo new >a.db", "--", "sh", "-c", seen]);
+    assert!(text.ends_with("status 0") && text.contains("\nplain") && text.contains("\nFamio"), "{text}");
+    let seen = read(&folder.path().join("seen"));
+    let lines: Vec<_> = seen.lines().collect();
+    assert_eq!(lines.iter().filter(|line| **line == "new").count(), 4, "{seen}");
+    assert_eq!(lines.iter().filter(|line| **line == "under").count(), 2, "{seen}");
+    let text = run(&["--baseline", "echo plain >>base", "--json", "--", "true"]);
+    assert!(text.contains("\"run-time\"") && text.contains("\"run-cpu\""), "{text}");
+    assert_eq!(read(&folder.path().join("base")), "plain\nplain\n");
+    assert!(run(&["--", "false"]).contains("exit status: 1; --output shows what it says: "));
+    assert!(run(&["--", "/nonexistent"]).contains("/nonexistent"));
+    assert!(run(&["--prepare", "exit 3", "--", "true"]).contains("--prepare: exit status: 3"));
+}
