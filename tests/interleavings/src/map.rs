@@ -2,7 +2,7 @@
 
 pub(crate) mod huge {
     use rustix::mm::{MapFlags, ProtFlags, mmap};
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, BorrowedFd};
 
     pub(crate) const HUGE: usize = 2 << 20;
 
@@ -16,7 +16,7 @@ pub(crate) mod huge {
         Ok(unsafe { mmap(core::ptr::null_mut(), len, protection, flags, fd, 0) }?.cast())
     }
 
-    pub(crate) fn gather(_at: *mut u8, _len: usize) -> bool {
-        false
+    pub(crate) fn take(file: BorrowedFd<'_>, _at: *mut u8, offset: u64, len: usize) -> rustix::io::Result<bool> {
+        rustix::fs::fallocate(file, rustix::fs::FallocateFlags::KEEP_SIZE, offset, len as u64).map(|()| false)
     }
 }

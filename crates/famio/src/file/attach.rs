@@ -225,6 +225,8 @@ fn prepare(shared: &Shared, fds: &Descriptors, settings: &Settings) -> Result<u6
     {
         word.store(0, Ordering::Release);
     }
+    // What others changed since this process's last session is no outsider's change, if it is killed before its first write ends.
+    shared.leave_at(crate::sys::coarse_now());
     let cuts = shared.ready.load(Ordering::Acquire) >> 32;
     shared.ready.store((cuts + 1) << 32, Ordering::Release);
     shared.pending.iter().for_each(|word| word.store(0, Ordering::Release));

@@ -35,5 +35,7 @@ pub(crate) use gate::{Closed, Inside, LONG, SHORT};
 pub(crate) use in_flight::{Calls, MOST_AT_ONCE, What};
 pub(crate) use lock::{Locked, SharedLock};
 pub(crate) use radix::{BLOCK, BLOCKS_MAX, Index};
-pub(crate) use shared::{MAGIC as ARENA_MAGIC, PENDING, RELEASED, Shared, also, images, lease, policy_name};
+pub(crate) use shared::{
+    MAGIC as ARENA_MAGIC, PENDING, RELEASED, SLOTS, Shared, Slot, also, images, lease, policy_name,
+};
 pub(crate) use sweep::{sign, sweep, sweep_once};

@@ -2,7 +2,7 @@
 //! boot, and knows when the last writer left and how long the file was.
 
 use crate::error::Result;
-use crate::index::{ALONE, ARENA_MAGIC, Alone, Claim, Shared};
+use crate::index::{ALONE, ARENA_MAGIC, Alone, Claim, SLOTS, Shared, Slot};
 use core::mem::offset_of;
 use std::os::fd::BorrowedFd;
 
@@ -12,24 +12,53 @@ const SLACK: u64 = 20_000_000;
 /// What was changed, in words; `None`: nothing, as far as can be told.
 pub(super) fn changed(file: BorrowedFd<'_>, claim: &Claim) -> Result<Option<&'static str>> {
     let Some(page) = claim.arena_page() else { return Ok(None) }; // another boot, or it was removed
+    let stat = rustix::fs::fstat(file)?;
+    let changed = stat.st_mtime as u64 * 1_000_000_000 + stat.st_mtime_nsec as u64;
+    Ok(changed_since(&page, stat.st_size as u64, changed))
+}
+
+/// As far as an arena's first page tells, of a file of that size that was changed last at that time, in nanoseconds.
+fn changed_since(page: &[u8; 4096], size: u64, changed: u64) -> Option<&'static str> {
     let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|i| page[at + i]));
     let half = |at: usize| u32::from_le_bytes(core::array::from_fn(|i| page[at + i]));
     if word(offset_of!(Shared, magic)) != ARENA_MAGIC {
-        return Ok(None);
+        return None;
     }
-    let stat = rustix::fs::fstat(file)?;
-    let size = stat.st_size as u64;
     if size != word(offset_of!(Shared, physical)) && size != word(offset_of!(Shared, physical_next)) {
-        return Ok(Some("the size of the file was changed by somebody else after the crash"));
+        return Some("the size of the file was changed by somebody else after the crash");
     }
     let alone = offset_of!(Shared, gate.alone) + offset_of!(Alone, inside);
     let alone = (0..ALONE).map(|i| alone + i * size_of::<Alone>());
-    let inside = [offset_of!(Shared, gate.closed), offset_of!(Shared, slots)];
-    let busy = inside.into_iter().chain(alone).any(|at| half(at) != 0);
+    // The process that was killed had any of the places.
+    let slots = (0..SLOTS).map(|i| offset_of!(Shared, slots) + i * size_of::<Slot>() + offset_of!(Slot, inside));
+    let busy = alone.chain(slots).chain([offset_of!(Shared, gate.closed)]).any(|at| half(at) != 0);
     let touched = word(offset_of!(Shared, touched));
-    let changed = stat.st_mtime as u64 * 1_000_000_000 + stat.st_mtime_nsec as u64;
     if !busy && touched != 0 && changed > touched + SLACK {
-        return Ok(Some("the file was changed by somebody else after the crash"));
+        return Some("the file was changed by somebody else after the crash");
     }
-    Ok(None)
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only the first place was looked at, where the only process of a file was once: what one had changed that was killed in a
+    /// write, and had another place, counted as somebody else's.
+    #[test]
+    fn what_a_process_changed_that_was_killed_in_a_write_is_nobody_elses() {
+        let mut page = [0; 4096];
+        let mut put = |at: usize, bytes: &[u8]| page[at..at + bytes.len()].copy_from_slice(bytes);
+        put(offset_of!(Shared, magic), &ARENA_MAGIC.to_le_bytes());
+        put(offset_of!(Shared, physical_next), &5000u64.to_le_bytes());
+        put(offset_of!(Shared, touched), &1_000_000_000u64.to_le_bytes());
+        let later = 1_000_000_000 + 2 * SLACK;
+        assert!(changed_since(&page, 5001, 1_000_000_000).is_some() && changed_since(&page, 5000, later).is_some());
+        assert!(changed_since(&page, 5000, 1_000_000_000).is_none());
+        for place in [0, 1, SLOTS - 1] {
+            let mut page = page;
+            page[offset_of!(Shared, slots) + place * size_of::<Slot>() + offset_of!(Slot, inside)] = 1;
+            assert!(changed_since(&page, 5000, later).is_none());
+        }
+    }
 }

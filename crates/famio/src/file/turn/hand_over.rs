@@ -111,6 +111,7 @@ impl Session {
         for (place, slot) in (0..).zip(&shared.slots) {
             if place != self.me && shared.gate.is_held_by(place, slot) && !self.imaging.is_there(place) {
                 shared.gate.strike(place, slot);
+                shared.leave_at(crate::sys::coarse_now()); // what it changed last is ours
             }
         }
     }
@@ -120,6 +121,7 @@ impl Session {
         let shared = self.arena.shared();
         let closed = self.close_but_for_the_gone()?;
         self.may_be_alone.store(false, Ordering::Release);
+        shared.leave_at(crate::sys::coarse_now()); // nobody looks as if they were inside any more
         let generation = shared.generation.fetch_add(1, Ordering::AcqRel) + 1;
         self.generation.store(generation, Ordering::Release);
         let words = self.left_words()?;

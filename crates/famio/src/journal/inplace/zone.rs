@@ -176,7 +176,8 @@ impl Log {
     /// There is no more space: whether the background still has some.
     fn is_coming(&self, arena: &Arena) -> bool {
         for _ in 0..LOOKS {
-            if self.zone.laid_down.iter().any(|place| place.load(Ordering::Acquire) != 0) || !Free::of(arena).is_empty() {
+            if self.zone.laid_down.iter().any(|place| place.load(Ordering::Acquire) != 0) || !Free::of(arena).is_empty()
+            {
                 return true;
             }
             if !self.zone.is_busy.load(Ordering::Acquire) {
