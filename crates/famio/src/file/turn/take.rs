@@ -15,10 +15,14 @@ use crate::settings::OnKill;
 use crate::sys::{monotonic_now, open_again, shm};
 use core::sync::atomic::Ordering;
 use rustix::fs::OFlags;
+use rustix::time::Timespec;
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Looks whether the owner leaves the session at the end of its call, before it is asked for it.
 const MOMENTS: u32 = 10;
+/// Looks, and the time between two, at a journal that is locked though nobody is at the control file: half a second.
+const LOOKS_AT_DYING: u32 = 250;
+const DYING: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
 const IMMUTABLE: &[u8] =
     b": it may not be written any more (chattr -i, then open it again or run famio recover): read with what its journal has";
@@ -167,10 +171,21 @@ impl AtomicFile {
     /// # Errors
     /// `EBUSY`: the process lives, and its control file was removed.
     fn has_left(&self, fd: BorrowedFd<'_>) -> Result<bool> {
-        if !self.has_journal(fd)? {
-            return Ok(false);
+        let mut look = 0;
+        loop {
+            if !self.has_journal(fd)? {
+                return Ok(false);
+            }
+            if !recovery::is_in_session(fd, &self.settings) {
+                return Ok(true);
+            }
+            if look == LOOKS_AT_DYING {
+                return Err(recovery::in_session());
+            }
+            // The kernel closes a killed process's control file before its journal.
+            look += 1;
+            let _ = rustix::thread::nanosleep(&DYING);
         }
-        if recovery::is_in_session(fd, &self.settings) { Err(recovery::in_session()) } else { Ok(true) }
     }
 
     /// Of a file that is being opened: what one who died has left, unless somebody is at it.
