@@ -53,7 +53,7 @@ impl Bench {
         assert!(chattr("+i", &self.file()));
     }
 
-    /// It can be written again: the next one who opens it recovers it.
+    /// Makes the file writable again: the next process that opens it recovers it.
     fn is_recovered(&self) {
         assert!(chattr("-i", &self.file()));
         succeed(self.command("cat").arg("atomic"));

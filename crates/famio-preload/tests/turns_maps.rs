@@ -74,17 +74,22 @@ fn a_map_follows_others_after_its_descriptor_that_only_reads_is_closed() {
     });
 }
 
+/// `a` has written `before` and not synced; `b` may only read.
+fn maps_while_it_is_written(a: &mut Agent, b: &mut Agent) {
+    b.ok("mapread");
+    assert_eq!(b.tell("load 0 7"), "before.");
+    a.ok("write 10 after");
+    assert_eq!(b.tell("load 0 16"), "before....after.");
+    a.ok("sync");
+}
+
 #[test]
 fn who_only_reads_maps_what_others_are_writing() {
     everywhere("maps-reader", |folder, domain| {
         let (mut a, mut b) = (Agent::with(folder, domain), Agent::new(folder, domain));
         a.ok("write 0 before");
         b.ok("look atomic");
-        b.ok("mapread");
-        assert_eq!(b.tell("load 0 7"), "before.");
-        a.ok("write 10 after");
-        assert_eq!(b.tell("load 0 16"), "before....after.");
-        a.ok("sync");
+        maps_while_it_is_written(&mut a, &mut b);
         a.end();
         assert_eq!(b.tell("load 0 16"), "before....after.");
         b.end();
@@ -100,11 +105,7 @@ fn who_only_reads_and_is_there_before_maps_what_others_are_writing() {
             b.ok(order);
         }
         a.ok("write 0 before");
-        b.ok("mapread");
-        assert_eq!(b.tell("load 0 7"), "before.");
-        a.ok("write 10 after");
-        assert_eq!(b.tell("load 0 16"), "before....after.");
-        a.ok("sync");
+        maps_while_it_is_written(&mut a, &mut b);
         a.end();
         b.end();
     });

@@ -227,8 +227,7 @@ fn prepare(shared: &Shared, fds: &Descriptors, settings: &Settings) -> Result<u6
     }
     // What others changed since this process's last session is no outsider's change, if it is killed before its first write ends.
     shared.leave_at(crate::sys::coarse_now());
-    let cuts = shared.ready.load(Ordering::Acquire) >> 32;
-    shared.ready.store((cuts + 1) << 32, Ordering::Release);
+    shared.begin_entries(0);
     shared.pending.iter().for_each(|word| word.store(0, Ordering::Release));
     shared.file_end.store(u64::MAX, Ordering::Release);
     for word in [&shared.dirty, &shared.poisoned, &shared.keeps, &shared.moving, &shared.images, &shared.has_left] {

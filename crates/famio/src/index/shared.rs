@@ -220,6 +220,12 @@ impl Shared {
         self.touched.store(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64, Ordering::Release);
     }
 
+    /// Of a journal that is new, or was cut, the first `count` entries have memory. What the background prepared before is not used.
+    pub fn begin_entries(&self, count: u64) {
+        let cuts = self.ready.load(Ordering::Acquire) >> 32;
+        self.ready.store((cuts + 1) << 32 | count, Ordering::Release);
+    }
+
     /// Leaves word of where file and journal are, in this view of paths; of neither, where their paths are too long.
     pub fn set_hints(&self, inode: u64, file: &[u8], journal: &[u8], view: &[u8]) {
         self.inode.store(inode, Ordering::Relaxed);

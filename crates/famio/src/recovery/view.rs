@@ -43,7 +43,7 @@ pub(crate) fn steps(file: BorrowedFd<'_>, claim: &Claim, settings: &Settings, mo
         Verdict::Nothing | Verdict::Leftover => return Ok(Vec::new()), // the file has everything
     }
     let (Some(header), Some((journal, length))) = (header, journal) else { return Ok(Vec::new()) };
-    // Who reads what is committed relies on it: as far as it can, it is made durable.
+    // A program that reads committed data relies on it, so the journal is made durable first.
     medium(header.domain, false).fdatasync(journal.as_fd())?;
     let native = medium(header.file_domain, false);
     let list = List { native, steps: Mutex::default(), left: Mutex::new(most) };

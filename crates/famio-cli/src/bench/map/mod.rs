@@ -99,7 +99,7 @@ pub fn main(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// Of each way, the figures of all rounds: ways take turns. Ends early if `go_on` says so.
+/// Measures all ways in turn; gives the figures of all rounds for each way. Stops early when `go_on` returns false.
 fn measure(
     rounds: u32,
     files: &Files,

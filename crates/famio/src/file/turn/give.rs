@@ -133,7 +133,7 @@ impl AtomicFile {
                 sent?;
             }
         }
-        self.turns.door.has_ended();
+        self.turns.door.note_end();
         self.turns.ended_in.store(monotonic_now() - begun, Ordering::Relaxed);
         Ok(())
     }

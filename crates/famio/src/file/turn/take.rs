@@ -121,7 +121,7 @@ impl AtomicFile {
             door.wait(given, PATIENCE);
             look += 1;
         }
-        door.has_ended();
+        door.note_end();
         self.has_taken_turn();
         self.catch_up(inner)?;
         Ok(false)

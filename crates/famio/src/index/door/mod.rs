@@ -263,7 +263,7 @@ impl Door {
     }
 
     /// The session has ended that a process waited for, or there is none.
-    pub fn has_ended(&self) {
+    pub fn note_end(&self) {
         let _ = self.page().apart.compare_exchange(END_WANTED, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 

@@ -1,12 +1,13 @@
 //! The zone: log blocks that have memory before a writer needs them (LAWN, section 4.1).
 //!
-//! The background takes the next entries, gives their log blocks memory, and lays them down for the writer, who comes for them when
-//! no entry is free: so it needs no lock, and does not meet who ends the session or cuts the journal. A writer that finds none laid
-//! down makes a few ready itself, and never waits for the background.
+//! The background reserves the next entries and gives their log blocks memory. It does not put them on the free list: it leaves them
+//! in [`Zone::laid_down`], and a writer that finds no free entry takes them from there. So the background needs no lock, and does not
+//! get in the way of a thread that ends the session or cuts the journal. A writer that finds nothing there makes a few entries ready
+//! itself, and never waits for the background.
 
+use super::Free;
 use super::log::Log;
 use super::segment::Geometry;
-use super::{Free, extent};
 use crate::error::{Error, Result};
 use crate::index::Arena;
 use crate::map::huge::{self, HUGE};
@@ -302,7 +303,7 @@ impl Log {
                 Ok(())
             },
             || {
-                extent::Extent::new(self.line(extent::OFFSET), self.medium(), self.key()).store(index as u64 + 1);
+                self.extent().store(index as u64 + 1);
                 self.medium().fence();
                 Ok(())
             },
@@ -324,8 +325,7 @@ impl Log {
                 self.medium().fence();
                 self.set_count(1);
                 // Pieces that were laid down before are not picked up any more.
-                let cuts = arena.shared().ready.load(Ordering::Acquire) >> 32;
-                arena.shared().ready.store((cuts + 1) << 32 | first.count, Ordering::Release);
+                arena.shared().begin_entries(first.count);
                 Free::of(arena).reset(first)
             },
             || self.file.run(|file| self.medium().ftruncate(file.as_fd(), first.end())),

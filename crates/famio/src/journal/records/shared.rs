@@ -38,7 +38,7 @@ pub(super) struct Shared {
     limit: u64,
     /// The segments that are full of zeros and counted in the header. Changed under `preparing`.
     prepared: AtomicUsize,
-    /// The segments that have space on the disk, at least those that are prepared. Of this process. Changed under `preparing`.
+    /// As many segments have space on the disk for this process's log, if that is more than are prepared.
     booked: AtomicUsize,
     /// Held as long as segments are made or given back: the log's appends do not wait for that.
     preparing: Mutex<()>,
@@ -151,27 +151,37 @@ impl Shared {
             let prepared = self.prepared();
             let Some(place) = self.geometry.places().nth(prepared) else { return Ok(()) };
             self.check_limits(place)?;
-            let mut separate = false;
-            let mut zeros = || {
-                self.on_another(|fd, of_its_own| {
-                    separate = of_its_own;
-                    let zeroed = zero(fd, self.medium, place).and_then(|()| self.medium.fdatasync(fd.as_fd()));
-                    // A full disk gets back what it gave. Best effort: the header does not count the segment.
-                    zeroed.inspect_err(|_| drop(self.medium.ftruncate(fd.as_fd(), place.offset)))
+            self.count_up_to(prepared + 1, |fd| {
+                let zeroed = zero(fd, self.medium, place).and_then(|()| self.medium.fdatasync(fd.as_fd()));
+                // A full disk gets back what it gave. Best effort: the header does not count the segment.
+                zeroed.inspect_err(|_| {
+                    let _ = self.medium.ftruncate(fd.as_fd(), place.offset);
+                    self.booked.store(0, Ordering::Release); // it was cut, too
                 })
-            };
-            let counted = || self.change_header(&mut |header| self.geometry.put(prepared + 1, &mut header.geometry));
-            if !holds(Rule::ZerosBeforeCount) {
-                counted()?;
-            }
-            if let Err(error) = zeros() {
-                self.booked.store(0, Ordering::Release); // it was cut, too
-                self.failed.fetch_or(!separate, Ordering::AcqRel);
-                return Err(error.context("the journal cannot grow"));
-            }
-            counted()?;
-            self.prepared.store(prepared + 1, Ordering::Release);
+            })?;
         }
+        Ok(())
+    }
+
+    /// Makes segments by `make`, durably, and then counts them: there are `count`. While `preparing` is held.
+    fn count_up_to(&self, count: usize, mut make: impl FnMut(&InUse<'_>) -> Result<()>) -> Result<()> {
+        let mut separate = false;
+        let mut made = || {
+            self.on_another(|fd, of_its_own| {
+                separate = of_its_own;
+                make(fd)
+            })
+        };
+        let counted = || self.change_header(&mut |header| self.geometry.put(count, &mut header.geometry));
+        if !holds(Rule::ZerosBeforeCount) {
+            counted()?;
+        }
+        if let Err(error) = made() {
+            self.failed.fetch_or(!separate, Ordering::AcqRel);
+            return Err(error.context("the journal cannot grow"));
+        }
+        counted()?;
+        self.prepared.store(count, Ordering::Release);
         Ok(())
     }
 
@@ -227,25 +237,10 @@ impl Shared {
             return Ok(());
         }
         let end = self.geometry.end(booked);
-        let mut separate = false;
-        let mut length = || {
-            self.on_another(|fd, of_its_own| {
-                separate = of_its_own;
-                self.medium.ftruncate(fd.as_fd(), end)?;
-                self.medium.fdatasync(fd.as_fd())
-            })
-        };
-        let counted = || self.change_header(&mut |header| self.geometry.put(booked, &mut header.geometry));
-        if !holds(Rule::ZerosBeforeCount) {
-            counted()?;
-        }
-        if let Err(error) = length() {
-            self.failed.fetch_or(!separate, Ordering::AcqRel);
-            return Err(error.context("the journal cannot grow"));
-        }
-        counted()?;
-        self.prepared.store(booked, Ordering::Release);
-        Ok(())
+        self.count_up_to(booked, |fd| {
+            self.medium.ftruncate(fd.as_fd(), end)?;
+            self.medium.fdatasync(fd.as_fd())
+        })
     }
 
     /// Gives back the space of all segments but the first `count`; they are not in use.
