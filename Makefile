@@ -4,6 +4,8 @@ DESTDIR ?=
 CARGO ?= cargo
 # STRIP=: leaves the debug information in what is installed.
 STRIP ?= strip
+# Below PREFIX: where the libraries go.
+LIBRARIES ?= lib
 LDCONFIG ?= ldconfig
 FUZZ_SECONDS ?= 60
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -11,7 +13,10 @@ RELEASE := $(TARGET)/release
 BIN := $(DESTDIR)$(PREFIX)/bin
 LIB := $(DESTDIR)$(PREFIX)/lib/famio
 DOC := $(DESTDIR)$(PREFIX)/share/doc/famio
-LIBDIR := $(DESTDIR)$(PREFIX)/lib
+LIBDIR := $(DESTDIR)$(PREFIX)/$(LIBRARIES)
+CMAKE := $(LIBDIR)/cmake/famio
+UP := $(subst $() ,/,$(patsubst %,..,$(subst /, ,$(LIBRARIES)/cmake/famio)))
+MAJOR = $(firstword $(subst ., ,$(VERSION)))
 INCLUDE := $(DESTDIR)$(PREFIX)/include
 MAN := $(DESTDIR)$(PREFIX)/share/man
 VERSION := $(shell sed -n '/^\[workspace.package\]/,/^$$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
@@ -29,6 +34,8 @@ build: need-cc ## Release build of the command, the library and the test program
 demo: build need-sqlite3 ## Import this machine's package database into SQLite, with 20 kills, with and without Famio
 	$(RELEASE)/famio-demo
 
+# With optimization across crates each of a hundred test programs takes five times as long to link, and calls the same code.
+test: export CARGO_PROFILE_RELEASE_LTO = off
 test: build need-sqlite3 need-python3 need-valgrind model ## All tests, the kill test in its short form
 	$(CARGO) test --release --workspace
 	$(RELEASE)/famio-simulate run --states 150000
@@ -53,7 +60,9 @@ test: build need-sqlite3 need-python3 need-valgrind model ## All tests, the kill
 	$(RELEASE)/famio-hostile program --for 15s --seed 20261123 --without "$(HOSTILE_WITHOUT)"
 	$(RELEASE)/famio-power --cuts 4 --fs ext4
 	$(RELEASE)/famio-power --cuts 2 --fs xfs
+	tests/power/growing/campaign 2 ext4
 	scripts/test-install
+	tests/tour/tour
 	@echo "make test: all passed"
 
 # A build of its own, in which the library asks before each check and each step whose order counts.
@@ -87,6 +96,8 @@ test-long: test-long-says build need-cc need-sqlite3 need-python3 need-valgrind 
 	$(RELEASE)/famio-power --cuts 8 --broken fdatasync
 	$(RELEASE)/famio-power --cuts 50 --fs ext4
 	$(RELEASE)/famio-power --cuts 50 --fs xfs
+	tests/power/growing/campaign 20 ext4
+	tests/power/growing/campaign 20 xfs
 	@$(STEP) 8 "each fuzz target for $(FUZZ_LONG) s"
 	scripts/fuzz $(FUZZ_LONG)
 	@$(STEP) 9 "the protocol model, longer, and with each rule taken away (about 3 minutes)"
@@ -157,21 +168,33 @@ bench: build need-sqlite3 ## File calls, calls on plain files, SQLite, several p
 	$(RELEASE)/famio bench map --folder /dev/shm
 	$(RELEASE)/famio bench map --folder $(TARGET)
 
+tour: build need-python3 ## A new user's tour: what is tried first, each with the failure that was once seen there
+	tests/tour/tour --all
+
+.PHONY: tour
 test-install: build need-sqlite3 ## Install into a folder of its own, and use the result
 	scripts/test-install
 
 # Builds nothing: root may have no toolchain, or another one, and would leave files of its own in the target folder.
 install: built ## Install under PREFIX (/usr/local) what `make` has built
-	install -d $(BIN) $(LIB) $(DOC)
+	install -d $(BIN) $(LIB) $(DOC)/docs
 	install -m 755 $(RELEASE)/famio $(BIN)/famio
 	install -m 755 $(RELEASE)/libfamio_preload.so $(RELEASE)/libfamio_trace.so $(LIB)
-	install -m 644 README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT $(wildcard docs/*.md) $(DOC)
+	install -m 644 README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT $(DOC)
+	install -m 644 $(wildcard docs/*.md) $(DOC)/docs
 	install -d $(INCLUDE) $(LIBDIR)/pkgconfig $(MAN)/man1 $(MAN)/man3 $(MAN)/man5 $(MAN)/man7 $(DOC)/examples $(dir $(COMPLETIONS))
 	install -m 644 include/famio.h $(INCLUDE)
 	install -m 644 $(RELEASE)/libfamio/libfamio.a $(LIBDIR)
 	install -m 755 $(RELEASE)/libfamio/libfamio.so.$(VERSION) $(LIBDIR)
 	cp -Pf $(addprefix $(RELEASE)/libfamio/,$(wordlist 1,2,$(SHARED))) $(LIBDIR)
-	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' famio.pc.in >$(LIBDIR)/pkgconfig/famio.pc
+	install -d $(CMAKE) $(DOC)/systemd $(DOC)/container
+	for file in famio-config famio-config-version; do \
+		sed 's|@UP@|$(UP)|g; s|@LIBRARIES@|$(LIBRARIES)|g; s|@VERSION@|$(VERSION)|g; s|@MAJOR@|$(MAJOR)|g' \
+			packaging/cmake/$$file.cmake.in >$(CMAKE)/$$file.cmake; \
+	done
+	install -m 644 $(wildcard packaging/systemd/*) $(DOC)/systemd
+	install -m 644 $(wildcard packaging/container/*) $(DOC)/container
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|; s|@LIBRARIES@|$(LIBRARIES)|' famio.pc.in >$(LIBDIR)/pkgconfig/famio.pc
 	install -m 644 $(wildcard man/*.3) $(MAN)/man3
 	install -m 644 $(wildcard man/*.5) $(MAN)/man5
 	install -m 644 $(wildcard man/*.7) $(MAN)/man7
@@ -180,9 +203,16 @@ install: built ## Install under PREFIX (/usr/local) what `make` has built
 	$(RELEASE)/famio completions zsh >$(word 2,$(COMPLETIONS))
 	$(RELEASE)/famio completions fish >$(word 3,$(COMPLETIONS))
 	install -m 644 $(wildcard examples/*) $(DOC)/examples
+	@[ "$(STRIP)" = : ] || $(MAKE) --no-print-directory strip-installed
+	@$(REFRESH_LOADER)
+
+# As `install`, whose libraries and command have no debug information by themselves; STRIP=: of `install` leaves it there.
+install-strip: install ## The same as install: for packagers who know the name
+
+.PHONY: install-strip strip-installed
+strip-installed:
 	$(STRIP) --strip-unneeded $(BIN)/famio $(LIB)/libfamio_preload.so $(LIB)/libfamio_trace.so $(LIBDIR)/libfamio.so.$(VERSION)
 	$(STRIP) --strip-debug $(LIBDIR)/libfamio.a
-	@$(REFRESH_LOADER)
 
 built:
 	@for file in $(BUILT); do \
@@ -195,14 +225,26 @@ REFRESH_LOADER = [ -n "$(DESTDIR)" ] || ! $(LDCONFIG) -NXv 2>/dev/null | grep -q
 
 uninstall: ## Remove what install put under PREFIX
 	rm -f $(BIN)/famio $(LIB)/libfamio_preload.so $(LIB)/libfamio_trace.so
-	rm -f $(addprefix $(DOC)/,README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT $(notdir $(wildcard docs/*.md)))
+	rm -f $(addprefix $(DOC)/,README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT $(wildcard docs/*.md))
 	rm -f $(INCLUDE)/famio.h $(LIBDIR)/libfamio.a $(addprefix $(LIBDIR)/,$(SHARED)) $(LIBDIR)/pkgconfig/famio.pc
 	rm -f $(MAN)/man1/famio.1 $(MAN)/man1/famio-*.1 $(addprefix $(MAN)/man5/,$(notdir $(wildcard man/*.5))) $(COMPLETIONS)
 	rm -f $(addprefix $(MAN)/man3/,$(notdir $(wildcard man/*.3))) $(addprefix $(MAN)/man7/,$(notdir $(wildcard man/*.7)))
-	rm -f $(addprefix $(DOC)/examples/,$(notdir $(wildcard examples/*)))
-	-rmdir $(LIB) $(DOC)/examples $(DOC) 2>/dev/null
+	rm -f $(addprefix $(DOC)/examples/,$(notdir $(wildcard examples/*))) $(addprefix $(DOC)/systemd/,$(notdir $(wildcard packaging/systemd/*)))
+	rm -f $(addprefix $(DOC)/container/,$(notdir $(wildcard packaging/container/*))) $(CMAKE)/famio-config.cmake $(CMAKE)/famio-config-version.cmake
+	-rmdir $(CMAKE) $(LIB) $(DOC)/docs $(DOC)/examples $(DOC)/systemd $(DOC)/container $(DOC) 2>/dev/null
 	@$(REFRESH_LOADER)
 
+deb: built ## Debian packages in target/deb, of what `make` has built: famio, libfamio0, libfamio-dev (needs debhelper)
+	@scripts/need dh=debhelper
+	scripts/make-deb
+
+python: built need-python3 ## The wheel of the Python package, in python/dist
+	scripts/python-wheel
+
+test-python: built need-python3 ## The wheel, its tests in a fresh environment, and the type checker
+	scripts/python-wheel test
+
+.PHONY: deb python test-python
 clean: ## Remove everything that was built
 	$(CARGO) clean
 

@@ -87,6 +87,25 @@ void *nvmemmove(void *dest, const void *src, size_t n);
 void *nvmemset(void *dest, int c, size_t n);
 char *nvstrcpy(char *dest, const char *src);
 
+/* Transactions: what one writes stays in memory until its commit, which changes the file as a whole or not at all, and SYNCs it. A
+ * transaction reads what the file shows, and its own writes. nvtx_commit() and nvtx_abort() end it, whatever they return. */
+typedef struct nvtx nvtx;
+
+#define NVTX_CHECK 1  /* the commit fails with EAGAIN if what was read or overwritten has changed */
+#define NVTX_NOSYNC 2 /* the commit is no SYNC: durable with the next one */
+
+nvtx *nvtx_begin(int fd, int flags);
+int nvtx_timeout(nvtx *tx, unsigned int milliseconds); /* from now on; 0: none */
+ssize_t nvtx_pwrite(nvtx *tx, int fd, const void *buf, size_t count, off_t offset);
+ssize_t nvtx_pread(nvtx *tx, int fd, void *buf, size_t count, off_t offset);
+void *nvtx_memcpy(nvtx *tx, void *in_region, const void *src, size_t n);
+int nvtx_ftruncate(nvtx *tx, int fd, off_t length);
+int nvtx_commit(nvtx *tx);
+void nvtx_abort(nvtx *tx);
+
+/* Discards what was written to the file since its last SYNC. EBUSY: another process has written to it, or it is mapped. */
+int nvrollback(int fd);
+
 /* Brings a file, or the files below a folder, to their last SYNC after a crash; how many. nvopen() does it by itself. */
 int nvrecover(const char *path, int flags);
 

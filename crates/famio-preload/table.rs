@@ -125,6 +125,8 @@ of the library's; the program sees them as it has set them. Exceptions:
   but not in a handler. It starts with the next write to a new file, or SYNC, outside a handler. Until then other processes
   can't have the files that this one has written. (It is not started with the program: a second thread costs every program time, and
   keeps it from `unshare(CLONE_NEWUSER)`.)
+- `fork` in a handler that has interrupted `malloc`: libc's own `fork` takes the allocator's lock in a program with several threads, and one
+  whose atomic files are open has a thread of the library's. Such a `fork` waits for ever, as it does in any program with threads.
 - An allocator of the program's own that writes atomic files while it holds its lock must let the thread in it allocate once more, at
   the first write.
 

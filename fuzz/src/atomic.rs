@@ -5,6 +5,7 @@ use famio::file::{Access, AtomicFile, UserBuf};
 use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -40,6 +41,14 @@ impl Opened {
         let read = unsafe { self.atomic.read(0, &buffer) }?;
         data.truncate(read);
         Ok(data)
+    }
+
+    /// What the kernel has in the file, read through the descriptor that is open: another open would end its lease, and with it the
+    /// state that a crash is to find.
+    pub fn raw(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.file.metadata().expect("the file").len() as usize];
+        self.file.read_exact_at(&mut bytes, 0).expect("the file");
+        bytes
     }
 
     pub fn set_size(&self, size: u64) -> famio::Result<()> {

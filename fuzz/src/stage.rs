@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 /// Longer files are compared by their length and their first bytes.
 const COMPARED: u64 = 1 << 20;
@@ -22,6 +23,8 @@ pub struct Crashed {
     pub file: Vec<u8>,
     pub journal: Vec<u8>,
     pub mark: Option<Vec<u8>>,
+    /// When it was changed last, which the mark of a growing file bounds. `None`: it does not matter.
+    pub modified: Option<SystemTime>,
     /// As of the last SYNC.
     pub committed: Vec<u8>,
 }
@@ -97,10 +100,11 @@ impl Stage {
         let opened = Opened::new(&self.file(), settings).expect("opened");
         let committed = history(&opened);
         let journal = fs::read(self.journal()).unwrap_or_default();
-        let file = fs::read(self.file()).expect("the file");
+        let file = opened.raw();
         let mark = self.mark();
+        let modified = fs::metadata(self.file()).and_then(|stat| stat.modified()).expect("the file");
         opened.close().expect("closed");
-        let mut crashed = Crashed { file, journal, mark, committed };
+        let mut crashed = Crashed { file, journal, mark, modified: Some(modified), committed };
         if !crashed.journal.is_empty() {
             // Putting it back gives the file new times.
             let mut header = crashed.header();
@@ -123,6 +127,10 @@ impl Stage {
     pub fn put(&self, crashed: &Crashed) {
         self.clear();
         fs::write(self.file(), &crashed.file).expect("the file");
+        if let Some(modified) = crashed.modified {
+            let file = fs::File::options().write(true).open(self.file()).expect("the file");
+            file.set_modified(modified).expect("the file's time");
+        }
         if let Some(mark) = &crashed.mark {
             let path = c_path(&self.file());
             // SAFETY: two strings and a buffer with its length.

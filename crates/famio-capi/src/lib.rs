@@ -7,6 +7,7 @@ mod copies;
 mod files;
 mod maps;
 mod others;
+mod transactions;
 
 use core::cell::Cell;
 use famio::posix::Ret;

@@ -5,8 +5,10 @@
 #[macro_use]
 mod out;
 
+mod backup;
 mod bench;
 mod check;
+mod color;
 mod doctor;
 mod failure;
 mod forget;
@@ -19,6 +21,7 @@ mod ps;
 mod recover;
 mod run;
 mod settings;
+mod stats;
 mod status;
 mod text;
 mod torture;
@@ -34,6 +37,9 @@ use failure::Failure;
 #[derive(Parser)]
 #[command(name = "famio", version, after_help = EXAMPLES, max_term_width = 100)]
 struct Cli {
+    /// When text is coloured: auto, on a terminal unless NO_COLOR is set; always; never
+    #[arg(long, global = true, value_enum, hide_possible_values = true, value_name = "WHEN", default_value = "auto")]
+    color: color::Color,
     #[command(subcommand)]
     command: Command,
 }
@@ -44,7 +50,9 @@ Examples:
   famio trace -- ./server                         which files does ./server write, and which want to be atomic?
   famio status .                                  journals that a crash left in this folder
   famio recover app.db                            bring app.db to its last SYNC
+  famio top                                       what is done to files that are in use, live
   famio check .                                   whether those journals are sound
+  famio backup app.db /backup/                    a copy as of the last SYNC, while programs write
   famio doctor .                                  what this machine and this folder give
   famio torture --atomic app.db --check './check' -- ./server
                                                   kill ./server again and again, recover, and check";
@@ -53,10 +61,15 @@ Examples:
 enum Command {
     Run(run::Args),
     Recover(recover::Args),
+    Backup(backup::Args),
+    Restore(backup::RestoreArgs),
     Forget(forget::Args),
     Check(check::Args),
     Status(status::Args),
     Ps(ps::Args),
+    Stats(stats::Args),
+    Metrics(stats::metrics::Args),
+    Top(stats::top::Args),
     Doctor(doctor::Args),
     Torture(torture::Args),
     Trace(trace::Args),
@@ -84,10 +97,15 @@ fn start() -> i32 {
     let result = match command {
         Command::Run(args) => run::main(args),
         Command::Recover(args) => recover::main(args),
+        Command::Backup(args) => backup::main(args),
+        Command::Restore(args) => backup::restore(args),
         Command::Forget(args) => forget::main(args),
         Command::Check(args) => check::main(args),
         Command::Status(args) => status::main(args),
         Command::Ps(args) => ps::main(args),
+        Command::Stats(args) => stats::main(args),
+        Command::Metrics(args) => stats::metrics::main(args),
+        Command::Top(args) => stats::top::main(args),
         Command::Doctor(args) => doctor::main(args),
         Command::Torture(args) => torture::main(args),
         Command::Trace(args) => trace::main(args),
@@ -106,9 +124,14 @@ fn start() -> i32 {
 
 /// The command line; a usage error of `run` and `trace` gets 125 (their program may use 1 and 2 itself), any other 2.
 fn parse() -> Result<Command, i32> {
-    let parsed = Cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
-    parsed.map(|cli| cli.command).map_err(|error| {
-        let is_run = std::env::args_os().nth(1).is_some_and(|word| word == "run" || word == "trace");
+    let color = color::of_words(std::env::args_os());
+    color::choose(color);
+    let parsed =
+        Cli::command().color(color.of_clap()).try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    parsed.map(|cli| (color::choose(cli.color), cli.command).1).map_err(|error| {
+        let is_option = |word: &std::ffi::OsString| word.to_string_lossy().starts_with("--color");
+        let mut words = std::env::args_os().skip(1).skip_while(|word| is_option(word) || is_color(word));
+        let is_run = words.next().is_some_and(|word| word == "run" || word == "trace");
         // A closed or full stdout must not turn help into a panic.
         let printed = error.print();
         match error.exit_code() {
@@ -118,6 +141,10 @@ fn parse() -> Result<Command, i32> {
             status => status,
         }
     })
+}
+
+fn is_color(word: &std::ffi::OsStr) -> bool {
+    ["auto", "always", "never"].iter().any(|color| word == *color)
 }
 
 #[cfg(test)]

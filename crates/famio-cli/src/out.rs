@@ -1,6 +1,7 @@
 //! What the command says on stdout and stderr. A full disk or a closed pipe behind stdout is an error of the command, not a panic;
 //! the macros take the place of the standard library's in the whole crate.
 
+use crate::color::{Style, paint_error};
 use crate::failure::{FAILED, Failure};
 use std::fmt::Arguments;
 use std::io::{self, Write};
@@ -38,7 +39,10 @@ pub fn say(text: Arguments<'_>, line: bool) {
 
 /// See `eprintln`.
 pub fn complain(text: Arguments<'_>) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let text = text.to_string();
+    let own = text.strip_prefix("famio: ");
+    let name = if own.is_some() { paint_error("famio: ", Style::Bad) } else { String::new() };
+    let _ = writeln!(io::stderr().lock(), "{name}{}", own.unwrap_or(&text));
 }
 
 /// For programs: docs/json.md says what each command's has.

@@ -1,5 +1,6 @@
 //! `famio status`: the journals that are there, and whose they are.
 
+use crate::color::{Style, paint};
 use crate::failure::{FAILED, Failure};
 use crate::settings::Options;
 use crate::text::{bytes, named, printable, quoted, table, whole};
@@ -140,6 +141,14 @@ pub fn main(args: Args) -> Result<i32, Failure> {
     Ok(status)
 }
 
+fn style(state: &str) -> Style {
+    match state {
+        "active" | "clean" | "creating" => Style::Good,
+        PENDING => Style::Care,
+        _ => Style::Bad,
+    }
+}
+
 fn rows(entries: &[Entry]) -> Vec<Vec<String>> {
     let mut rows = vec![["FILE", "STATE", "KIND", "EPOCH", "SIZE", "OWNER", "JOURNAL"].map(String::from).to_vec()];
     for entry in entries {
@@ -152,7 +161,7 @@ fn rows(entries: &[Entry]) -> Vec<Vec<String>> {
         };
         rows.push(vec![
             printable(&entry.file).into(),
-            entry.state.clone(),
+            paint(&entry.state, style(&entry.state)),
             printable(&entry.kind).into(),
             entry.epoch.to_string(),
             bytes(entry.bytes),

@@ -1,5 +1,6 @@
 //! How numbers, paths and tables are shown.
 
+use crate::color::{Style, paint, width};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
@@ -60,15 +61,17 @@ pub fn whole(path: &Path) -> PathBuf {
 /// Rows under a head, columns aligned to the left, two spaces apart.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
+    let widest = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        cells.map(|cell| width(cell)).max().unwrap_or(0)
     };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let widths: Vec<usize> = (0..columns).map(widest).collect();
     let mut out = String::new();
-    for row in rows {
-        let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
-        out.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+    for (at, row) in rows.iter().enumerate() {
+        let cells = row.iter().zip(&widths).map(|(cell, &wide)| cell.clone() + &" ".repeat(wide - width(cell)));
+        let line = cells.collect::<Vec<_>>().join("  ");
+        let line = line.trim_end();
+        out.push_str(&if at == 0 { paint(line, Style::Head) } else { line.into() });
         out.push('\n');
     }
     out

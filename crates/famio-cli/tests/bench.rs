@@ -8,12 +8,9 @@ use std::process::Command;
 
 /// Rows of the table that `famio bench` prints, without the head and the closing line.
 fn rows(library: &Path, folder: &Path, args: &[&str]) -> Vec<String> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_famio"));
+    let mut command = common::famio();
     command.arg("bench").args(args).arg("--folder").arg(folder);
     command.env("FAMIO_PRELOAD", library).env("HOME", folder);
-    for name in ["ATOMIC", "POOL", "DURABILITY", "DOMAIN", "POLICY", "LOCKS", "JOURNAL_LIMIT", "ON_KILL", "ASYNC_IO"] {
-        command.env_remove(format!("FAMIO_{name}"));
-    }
     let output = command.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{args:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
@@ -278,5 +275,37 @@ fn map_shows_every_way() {
             self::rows(&library, folder.path(), &[&tiny[..], &["--only", "random"]].concat()).len(),
             random.len()
         );
+    }
+}
+
+#[test]
+fn small_shows_every_kind_of_file() {
+    let Some(library) = built("libfamio_preload.so") else { return };
+    let firsts = [
+        "made, written, closed  ",
+        "made, written, closed (--on-close leave)",
+        "made, written, synced, closed",
+        "replaced: made, written, synced, renamed",
+    ];
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    whole(&rows(&library, folder.path(), &["small", "--files", "3", "--rounds", "1"]), &firsts, 1);
+}
+
+#[test]
+fn tx_shows_what_a_transaction_costs() {
+    for parent in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
+        let folder = tempfile::tempdir_in(parent).unwrap();
+        let rows = rows(Path::new("none"), folder.path(), &["tx", "--rounds", "1", "--count", "100", "--mib", "1"]);
+        let firsts = [
+            "bare copy",
+            "transaction ",
+            "transaction that checks",
+            "writes and a SYNC",
+            "transaction of libpmemobj",
+            "transactions a second, one thread",
+            "transactions a second, two threads",
+        ];
+        assert_eq!(rows.len(), firsts.len(), "{rows:?}");
+        assert!(rows.iter().zip(firsts).all(|(row, first)| row.starts_with(first)), "{rows:?}");
     }
 }

@@ -1,5 +1,8 @@
 //! What the command says, and where that goes.
 
+#[path = "common/documented.rs"]
+mod documented;
+
 use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -63,7 +66,10 @@ fn a_reader_that_has_left_ends_the_command_quietly() {
 fn help_fits_a_terminal_and_is_broken_once() {
     const WIDTH: usize = 80;
     let folder = tempfile::tempdir().unwrap();
-    let commands = ["run", "recover", "forget", "check", "status", "ps", "doctor", "torture", "trace", "bench"];
+    let commands = [
+        "run", "recover", "forget", "check", "status", "ps", "backup", "restore", "stats", "metrics", "top", "doctor",
+        "torture", "trace", "bench",
+    ];
     // Examples are not broken at all.
     for command in commands.iter().copied() {
         let output = famio(folder.path()).args([command, "--help"]).env("COLUMNS", "100").output().unwrap();
@@ -110,12 +116,12 @@ fn a_command_without_its_library_says_where_that_is_to_be_had() {
 /// The fields that docs/json.md names, of each command; and no others.
 #[test]
 fn json_is_as_documented() {
-    let documented = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md")).unwrap();
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.db"), "x").unwrap();
     let journal = "0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a.journal";
-    let commands: [(&str, &[&str]); 9] = [
-        ("bench", &["bench", "io", "--json", "--control", "--size", "1", "--rounds", "1", "--calls", "5"]),
+    let commands: [(&str, &[&str]); 10] = [
+        ("stats", &["stats", "--json"]),
+        ("bench io", &["bench", "io", "--json", "--control", "--size", "1", "--rounds", "1", "--calls", "5"]),
         ("check", &["check", "--json", "a.db"]),
         ("check", &["check", "--json", "nosuch"]),
         ("recover", &["recover", "--json", "a.db"]),
@@ -135,24 +141,7 @@ fn json_is_as_documented() {
         assert!(output.stderr.is_empty(), "{args:?}: {}", said(&output));
         let value: serde_json::Value =
             serde_json::from_str(&text).unwrap_or_else(|error| panic!("{args:?}: {error}: {text}"));
-        let start = documented.find(&format!("## `famio {command} ")).expect(command);
-        let section = documented[start + 3..].split("\n## ").next().unwrap();
-        let mut left = vec![value];
-        let mut objects = 0;
-        while let Some(value) = left.pop() {
-            match value {
-                serde_json::Value::Array(values) => left.extend(values),
-                serde_json::Value::Object(fields) => {
-                    objects += 1;
-                    for (name, value) in fields {
-                        assert!(section.contains(&format!("`{name}`")), "{command}: {name} is not in docs/json.md");
-                        left.push(value);
-                    }
-                }
-                _ => {}
-            }
-        }
-        assert!(objects > 0, "{args:?}: {text}");
+        documented::all_are_in(&documented::section(&format!("## `famio {command} ")), command, &value);
     }
 }
 
@@ -163,9 +152,22 @@ fn completions_know_every_command() {
         let output = famio(folder.path()).args(["completions", shell]).output().unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{}", said(&output));
         let script = String::from_utf8(output.stdout).unwrap();
-        for word in
-            ["run", "recover", "forget", "check", "status", "ps", "doctor", "torture", "trace", "bench", "no-config"]
-        {
+        for word in [
+            "run",
+            "recover",
+            "forget",
+            "check",
+            "status",
+            "ps",
+            "stats",
+            "metrics",
+            "top",
+            "doctor",
+            "torture",
+            "trace",
+            "bench",
+            "no-config",
+        ] {
             assert!(script.contains(word), "{shell}: {word}");
         }
         if shell == "bash" {

@@ -1,5 +1,7 @@
 //! `famio recover` and `famio status` on what a killed process leaves.
 
+mod common;
+
 use famio::Settings;
 use famio::file::{Access, AtomicFile, UserBuf};
 use std::fs::File;
@@ -287,6 +289,42 @@ fn processes_that_use_files_are_listed_and_not_disturbed() {
         assert_eq!(listed(), None);
         place.expect(&["recover"], 0, "recovered to epoch");
     }
+}
+
+#[test]
+fn a_file_that_grows_is_listed_and_grows_on() {
+    const SCRIPT: &str = "
+import os
+f = os.open('app.db', os.O_RDWR | os.O_CREAT)
+os.write(f, b'x' * 100)
+os.fsync(f)
+os.write(f, b'y' * 10)
+print('ready', flush=True)
+input()
+os.fsync(f)
+print('synced', flush=True)
+input()";
+    let Some(library) = common::built("libfamio_preload.so") else { return };
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut run = Command::new(env!("CARGO_BIN_EXE_famio"));
+    run.args(["run", "--no-config", "--atomic", "app.db", "--", "python3", "-c", SCRIPT]).current_dir(folder.path());
+    let piped = run.env("FAMIO_PRELOAD", library).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = piped.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let path = folder.path().canonicalize().unwrap().join("app.db");
+    let listed = || -> Option<serde_json::Value> {
+        let output = Command::new(env!("CARGO_BIN_EXE_famio")).args(["ps", "--json"]).output().unwrap();
+        let all: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+        all.into_iter().find(|entry| entry["file"] == path.to_str().unwrap())
+    };
+    for (line, open_bytes) in [("ready", 10), ("synced", 0)] {
+        assert_eq!(lines.next().unwrap().unwrap(), line);
+        let entry = listed().expect("it is listed");
+        assert_eq!((&entry["kind"], &entry["open_bytes"]), (&"growing".into(), &open_bytes.into()), "{entry}");
+        child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    }
+    assert!(child.wait().unwrap().success());
+    assert_eq!(listed(), None);
 }
 
 /// It was 'not permitted', with the journal's name.

@@ -1,5 +1,7 @@
 //! `famio run` as a shell sees it: what is refused, with which exit status, and what the program gets.
 
+mod common;
+
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -25,13 +27,8 @@ impl Place {
     }
 
     fn famio(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_famio"));
+        let mut command = common::famio();
         command.current_dir(self.path()).env("FAMIO_PRELOAD", self.path().join("libempty.so")).env("HOME", self.path());
-        for name in
-            ["ATOMIC", "POOL", "DURABILITY", "DOMAIN", "POLICY", "LOCKS", "JOURNAL_LIMIT", "ON_KILL", "ASYNC_IO"]
-        {
-            command.env_remove(format!("FAMIO_{name}"));
-        }
         command
     }
 

@@ -58,23 +58,8 @@ impl Place {
     }
 
     fn famio(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_famio"));
+        let mut command = common::famio();
         command.current_dir(self.path("")).env("HOME", self.path("home")).env("XDG_RUNTIME_DIR", self.path("home"));
-        for name in [
-            "PRELOAD",
-            "ATOMIC",
-            "POOL",
-            "DURABILITY",
-            "DOMAIN",
-            "POLICY",
-            "LOCKS",
-            "JOURNAL_LIMIT",
-            "ON_KILL",
-            "REQUIRE",
-            "RUN",
-        ] {
-            command.env_remove(format!("FAMIO_{name}"));
-        }
         command
     }
 

@@ -45,13 +45,8 @@ impl Place {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_famio"));
+        let mut command = common::famio();
         command.current_dir(self.folder.path()).env("FAMIO_PRELOAD", &self.library).env("HOME", self.folder.path());
-        for name in
-            ["ATOMIC", "POOL", "DURABILITY", "DOMAIN", "POLICY", "LOCKS", "JOURNAL_LIMIT", "ON_KILL", "ASYNC_IO"]
-        {
-            command.env_remove(format!("FAMIO_{name}"));
-        }
         command.arg("torture").args(args).stdin(std::fs::File::open(self.path("work.sql")).unwrap());
         command
     }

@@ -156,7 +156,7 @@ fn a_file_takes_few_descriptors() {
 fn a_number_of_the_librarys_is_none_of_the_programs() {
     let program = build("stray");
     for (folder, domain) in folders("stray") {
-        succeed(&mut run(&folder, &program, "", domain));
+        succeed(run(&folder, &program, "", domain).env("FAMIO_JOURNAL", "always"));
         assert_eq!(folder.names(), ["atomic"]);
         assert_eq!(folder.read("atomic"), b"SYNCED");
     }

@@ -2,10 +2,22 @@
 
 mod common;
 
-use common::only;
+use common::{Folder, build, succeed, under};
 
 #[test]
 fn it_is_in_nobodys_way() {
-    let (folder, _) = only("lease");
+    let (folder, program) = (Folder::new("lease"), build("lease"));
+    succeed(under(&folder, &program).arg("atomic").env("FAMIO_JOURNAL", "always"));
+    let _ = std::fs::remove_file(&program);
     assert_eq!(folder.names(), ["atomic again", "atomic mapped", "atomic third"]);
+}
+
+/// It was killed by our mark's signal.
+#[test]
+fn the_break_of_the_programs_own_comes_by_its_own_signal() {
+    let (folder, program) = (Folder::new("own-lease"), build("own_lease"));
+    for journal in ["auto", "always"] {
+        succeed(under(&folder, &program).arg("atomic").env("FAMIO_JOURNAL", journal));
+    }
+    let _ = std::fs::remove_file(&program);
 }

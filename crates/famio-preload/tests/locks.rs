@@ -4,6 +4,7 @@ mod common;
 
 use common::{Folder, build, library, succeed, under};
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command, Stdio};
 
@@ -153,4 +154,55 @@ fn they_stay_in_the_kernel_if_that_is_asked_for() {
         assert!(kernels(&folder, "atomic.db").iter().any(|kind| kind == "POSIX"));
         shell.run("COMMIT;");
     }
+}
+
+/// Waits for the lock as a process without the library.
+fn wait_for_lock(file: &std::fs::File, how: &str) {
+    let fd = file.as_raw_fd();
+    // SAFETY: zeros are a `flock`, and it is alive during the call.
+    let done = unsafe {
+        let mut lock: libc::flock = std::mem::zeroed();
+        lock.l_type = libc::F_WRLCK as libc::c_short;
+        if how == "flock" { libc::flock(fd, libc::LOCK_EX) } else { libc::fcntl(fd, libc::F_OFD_SETLKW, &raw mut lock) }
+    };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Whether somebody waits for a lock on the file.
+fn is_awaited(folder: &Folder, name: &str) -> bool {
+    kernels(folder, name).iter().any(|kind| kind == "->")
+}
+
+#[test]
+fn who_waits_for_a_lock_that_ends_with_a_close_reads_what_was_written_under_it() {
+    let program = build("unlocks");
+    for folder in [Folder::new("unlocks"), Folder::on_disk("unlocks")] {
+        for (how, journal) in
+            [("flock", "auto"), ("flock", "always"), ("description", "auto"), ("description", "always")]
+        {
+            let mut command = under(&folder, &program);
+            command.args(["atomic", how]).env("FAMIO_JOURNAL", journal).stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            let mut goes_on = child.stdin.take().unwrap();
+            BufReader::new(child.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+            let path = folder.path().join("atomic");
+            let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+            let seen = std::thread::scope(|scope| {
+                let waiting = scope.spawn(|| {
+                    wait_for_lock(&file, how);
+                    std::fs::read(&path).unwrap()
+                });
+                while !is_awaited(&folder, "atomic") {
+                    std::thread::yield_now();
+                }
+                writeln!(goes_on).unwrap();
+                waiting.join().unwrap()
+            });
+            assert!(seen == b"written", "{how}, {journal}, {}: {} bytes", path.display(), seen.len());
+            writeln!(goes_on).unwrap();
+            assert!(child.wait().unwrap().success());
+            std::fs::remove_file(&path).unwrap();
+        }
+    }
+    let _ = std::fs::remove_file(&program);
 }

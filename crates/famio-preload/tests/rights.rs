@@ -248,7 +248,7 @@ fn direct_writes_are_aligned_as_the_kernel_wants_them() {
 fn a_journal_is_no_more_open_than_its_file_is_now() {
     for disk in [false, true] {
         let Some(bench) = Bench::of_changes("rights-modes", disk) else { return };
-        succeed(&mut bench.command("modes"));
+        succeed(bench.command("modes").env("FAMIO_JOURNAL", "always"));
         bench.ends_with("MODES");
     }
 }

@@ -95,11 +95,12 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
-/// Keeps the sentence; the kind is the errno's. A bare errno stays one.
+/// Keeps the sentence; the kind is the errno's, and `UnexpectedEof` of `ENXIO`, which reads beyond the end of a file give. A bare errno stays one.
 impl From<Error> for std::io::Error {
     fn from(error: Error) -> Self {
         let plain = std::io::Error::from_raw_os_error(error.errno());
-        if error.detail().is_none() { plain } else { std::io::Error::new(plain.kind(), error) }
+        let kind = if error.errno() == libc::ENXIO { std::io::ErrorKind::UnexpectedEof } else { plain.kind() };
+        if error.detail().is_none() && kind == plain.kind() { plain } else { std::io::Error::new(kind, error) }
     }
 }
 

@@ -21,7 +21,7 @@
 //!
 //! file.set_len(8192)?;
 //! let region = file.map(..)?;
-//! region.write(4096, b"by a copy to memory")?;
+//! region.write_at(b"by a copy to memory", 4096)?;
 //! // SAFETY: below the end of the file, and nobody else is at it.
 //! unsafe { region.as_ptr().add(5000).write(7) }; // by a pointer
 //! file.write_at(b"by a call", 6000)?;
@@ -37,6 +37,8 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! What is hidden in these pages is for Famio's own programs, and changes without notice.
 //!
 //! For C there is `libfamio` (`crates/famio-capi`, `docs/api.md`). [`file::AtomicFile`] is the layer below, for who brings a
 //! descriptor, and buffers that may be bad.
@@ -56,10 +58,13 @@ mod near;
 #[doc(hidden)]
 pub mod rule;
 pub(crate) mod sync;
+#[doc(hidden)]
 pub mod sys;
 
+#[doc(hidden)]
 pub mod heap;
 
+#[doc(hidden)]
 pub mod thread;
 
 pub mod pmem;
@@ -68,20 +73,25 @@ pub mod map;
 
 pub(crate) mod index;
 
+#[doc(hidden)]
 pub mod journal;
 
 pub mod recovery;
 
+#[doc(hidden)]
 pub mod file;
 
 pub mod region;
 
+pub(crate) mod transaction;
+
+#[doc(hidden)]
 pub mod posix;
 
 mod open;
 
 pub use error::{Error, Result};
 pub use map::Advice;
-pub use open::{AtomicFile, OpenOptions};
+pub use open::{AtomicFile, OpenOptions, Tx};
 pub use region::Region;
-pub use settings::{Durability, LocksChoice, OnKill, PolicyChoice, Settings};
+pub use settings::{Durability, JournalChoice, LocksChoice, OnClose, OnKill, PolicyChoice, Settings};

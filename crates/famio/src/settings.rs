@@ -46,6 +46,27 @@ pub enum LocksChoice {
     Kernel,
 }
 
+/// Which files have a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum JournalChoice {
+    /// Those that need one. A file that is new, or only grows, does without: its committed size is in its mark. The default.
+    #[default]
+    Auto,
+    /// All, from their first change on.
+    Always,
+}
+
+/// What the last close of a file does with what no SYNC covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum OnClose {
+    /// It commits it. The default.
+    #[default]
+    Commit,
+    /// A new file that was never synced is left to the kernel, as a plain one is: until its first SYNC a crash or a kill may leave
+    /// any part of it. All other files are committed.
+    Leave,
+}
+
 /// Settings of one atomic file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -69,6 +90,10 @@ pub struct Settings {
     pub on_kill: OnKill,
     /// Where the program's locks are kept.
     pub locks: LocksChoice,
+    /// Whether a file that only grows has a journal, too.
+    pub journal: JournalChoice,
+    /// What a close does with a new file that was never synced.
+    pub on_close: OnClose,
 }
 
 impl Default for Settings {
@@ -83,6 +108,8 @@ impl Default for Settings {
             require: false,
             on_kill: OnKill::Rollback,
             locks: LocksChoice::Auto,
+            journal: JournalChoice::Auto,
+            on_close: OnClose::Commit,
         }
     }
 }

@@ -113,7 +113,8 @@ fn defect_05_the_hybrid_never_switches() {
         let outside = fs::File::open(&path).unwrap();
         let opened = Opened::new(&path, &settings);
         let mut byte = 1;
-        for (reads, writes, undo) in [(61, 39, true), (59, 41, false), (99, 1, true), (1, 99, false), (61, 39, true)] {
+        // A share within 5 % of the 40 changes nothing, and what is looked at last is an epoch of writes alone.
+        for (reads, writes, undo) in [(66, 34, true), (61, 39, false), (99, 1, true), (1, 99, false), (66, 34, true)] {
             byte += 1;
             let got = goes_in_place(&outside, &opened, reads, writes, byte);
             assert_eq!(got, undo, "emulated: {emulated}, {writes} writes among {}", reads + writes);

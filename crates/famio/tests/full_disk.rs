@@ -12,6 +12,7 @@ use crash::in_place;
 use famio::{Durability, Settings};
 use small::Small;
 use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 
 #[test]
@@ -21,8 +22,11 @@ fn crash_child() {
 
 /// Gives the room back at once: a child that another test starts may hold the file for a moment.
 fn empty(filler: &Path) {
-    File::options().write(true).truncate(true).open(filler).unwrap();
+    let opened = File::options().write(true).truncate(true).open(filler).unwrap();
     fs::remove_file(filler).unwrap();
+    // Else a file system with a journal gives nothing of it to anybody for some seconds.
+    // SAFETY: a descriptor.
+    assert_eq!(unsafe { libc::syncfs(opened.as_raw_fd()) }, 0);
 }
 
 /// An atomic file and what it should hold.
@@ -87,7 +91,7 @@ fn fill_up(file: &mut Checked, what: &str) {
 /// Where the file lies: its own settings, in a small file system with the pool beside it or elsewhere.
 fn settings(on_tmpfs: bool) -> Vec<Settings> {
     if on_tmpfs {
-        return in_place_settings();
+        return [Settings::default()].into_iter().chain(in_place_settings()).collect();
     }
     let in_place = in_place().into_iter().filter(|settings| !settings.emulated);
     let in_place = in_place.map(|settings| Settings { durability: Durability::Process, ..settings });
@@ -102,7 +106,7 @@ fn a_full_file_system(on_tmpfs: bool) {
         let what = format!("{name}, {settings:?}");
         let path = small.path().join("file");
         let filler = small.path().join("filler");
-        fs::write(&filler, vec![0; 3 << 20]).unwrap();
+        fs::write(&filler, vec![0; if on_tmpfs { 3 } else { 6 } << 20]).unwrap();
         let mut file = Checked::new(&path, 100_000, &settings);
         fill_up(&mut file, &what);
         file.opened.atomic().sync().unwrap_or_else(|e| panic!("{what}: SYNC when full: {e}"));
@@ -117,6 +121,7 @@ fn a_full_file_system(on_tmpfs: bool) {
         file.check();
         empty(&filler);
         let at = file.model.len();
+
         assert_eq!(file.write(at, 500_000, 77), Ok(500_000), "{what}: with room again");
         file.opened.atomic().sync().unwrap();
         file.check();
@@ -129,7 +134,10 @@ fn a_full_file_system(on_tmpfs: bool) {
         for path in [filler, path] {
             fs::remove_file(path).unwrap();
         }
-        assert_eq!(fs::read_dir(small.path()).unwrap().filter(|e| !is_lost_and_found(e)).count(), 0, "{what}");
+        let left = fs::read_dir(small.path()).unwrap().filter(|e| !is_lost_and_found(e));
+        let left: Vec<_> = left.map(|entry| entry.unwrap().path()).collect();
+
+        assert!(left.is_empty(), "{what}: {left:?}");
         small.wait_for(free);
     }
 }
@@ -309,5 +317,27 @@ fn a_kill_on_a_full_file_system() {
                 fs::remove_file(path).unwrap();
             }
         }
+    }
+}
+
+/// Whoever opened it waited for 45 seconds, until the kernel took the lease away.
+#[test]
+fn a_growing_file_that_finds_no_room_for_a_journal_keeps_nobody_waiting() {
+    for on_tmpfs in [true, false] {
+        let Some(small) = Small::new(&format!("full-growing-{on_tmpfs}"), on_tmpfs, 24) else { return };
+        let path = small.path().join("file");
+        fs::write(&path, b"").unwrap();
+        let opened = Opened::new(&path, &Settings::default());
+        opened.write(0, &[1; 1000]);
+        opened.atomic().sync().unwrap();
+        let mut size = 1000;
+        while let Ok(written @ 1..) = opened.try_write(size, &[2; 30_000]) {
+            size += written as u64;
+        }
+        assert_eq!(fs::read(&path).unwrap().len() as u64, size, "somebody else reads it");
+        assert!(opened.atomic().is_demoted() && crash::get_mark(&path).is_none());
+        opened.atomic().sync().unwrap();
+        drop(opened);
+        assert_eq!(fs::metadata(&path).unwrap().len(), size);
     }
 }

@@ -6,8 +6,8 @@ mod crash;
 
 use common::{Opened, Scratch, in_place_settings};
 use crash::{Sync, everywhere, hold, is_stopped, write};
-use famio::Settings;
 use famio::recovery::{Options, Outcome, Silent, Use, recover_path};
+use famio::{JournalChoice, Settings};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -104,7 +104,7 @@ fn an_outsider_reads_along() {
 #[test]
 fn arenas_that_nobody_asks_for_again_are_swept() {
     let dir = Scratch::on_tmpfs("swept");
-    let settings = Settings::default();
+    let settings = Settings { journal: JournalChoice::Always, ..Settings::default() };
     let crashed = |name: &str| {
         let folder = dir.path().join(name);
         fs::create_dir(&folder).unwrap();

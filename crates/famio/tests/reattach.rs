@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Opened, Scratch, in_place_settings};
-use famio::Settings;
+use famio::{JournalChoice, Settings};
 use std::fs;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -30,7 +30,8 @@ fn everywhere(name: &str, mut test: impl FnMut(&Scratch, &Settings)) {
     for settings in in_place_settings().into_iter().step_by(3) {
         test(&Scratch::on_tmpfs(name), &settings);
     }
-    test(&Scratch::on_disk(name), &Settings::default());
+    let by_records = Settings { journal: JournalChoice::Always, ..Settings::default() };
+    test(&Scratch::on_disk(name), &by_records);
 }
 
 #[test]

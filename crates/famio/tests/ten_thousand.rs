@@ -100,6 +100,17 @@ fn in_memory() {
     }
 }
 
+/// Journals in place, as on persistent memory: each has a zone and an index of its own.
+#[test]
+fn on_emulated_persistent_memory() {
+    let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());
+    let files = files_asked();
+    if with_descriptors_for(files).is_some() {
+        let dir = Scratch::on_tmpfs("ten-thousand-emulated");
+        many(dir.path(), files, &Settings { emulated: true, ..Settings::default() });
+    }
+}
+
 /// Each takes syncs of a disk, at its beginning and its end.
 #[test]
 fn on_a_disk() {

@@ -2,10 +2,13 @@
 //! anyone cuts between writes, also when the process is killed.
 
 mod common;
+#[path = "common/everywhere.rs"]
+mod everywhere;
 
 use common::{Opened, Scratch};
+use everywhere::settings_of;
+use famio::Settings;
 use famio::file::UserBuf;
-use famio::{PolicyChoice, Settings};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -15,24 +18,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const BLOCK: u64 = 4096;
 
 /// The policies in place, with and without flushes and fences, and records: a name for each, and where it lies.
-fn everywhere(name: &str) -> Vec<(&'static str, Settings, Scratch)> {
-    ["undo", "redo", "alternate", "undo-emulated", "redo-emulated", "alternate-emulated", "records"]
-        .map(|which| {
-            let name = format!("{name}-{which}");
-            let dir = if which == "records" { Scratch::on_disk(&name) } else { Scratch::on_tmpfs(&name) };
-            (which, settings_of(which), dir)
-        })
-        .into()
-}
-
-fn settings_of(which: &str) -> Settings {
-    let policy = match which.split('-').next() {
-        Some("undo") => PolicyChoice::Undo,
-        Some("redo") => PolicyChoice::Redo,
-        Some("alternate") => PolicyChoice::Alternate,
-        _ => PolicyChoice::Auto,
-    };
-    Settings { policy, emulated: which.ends_with("emulated"), ..Settings::default() }
+fn everywhere(name: &str) -> [(&'static str, Settings, Scratch); 7] {
+    let all = ["undo", "redo", "alternate", "undo-emulated", "redo-emulated", "alternate-emulated", "records"];
+    everywhere::everywhere(name, all)
 }
 
 /// One place in the file that one writer writes again and again, always whole; within one block, so that it is read whole.

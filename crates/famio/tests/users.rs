@@ -460,3 +460,22 @@ fn a_strangers_famio_that_is_no_folder_keeps_nobody_from_a_file() {
         fs::remove_file(&beside).unwrap();
     }
 }
+
+/// It was `EBUSY`: a session of which nothing is open is handed over as it is, which a mere reader can't own.
+#[test]
+fn root_reads_what_a_user_has_open_and_leaves_alone() {
+    if !is_root() {
+        return;
+    }
+    everywhere(|name, on_disk, how| {
+        let folder = Folder::new(&format!("root-{name}"), on_disk, 0o755);
+        let path = folder.file("file", 0o644);
+        let (mut owner, opened) = User::open(OWNER, &path, how);
+        assert_eq!([&*opened, &*owner.does("write one"), &*owner.does("sync")], ["ok"; 3]);
+        let (mut root, opened) = User::open(0, &path, &how.replace("write", "read"));
+        assert_eq!((&*opened, &*root.does("read 5")), ("ok", "one--"), "{name}");
+        assert_eq!([owner.does("write two"), owner.does("sync"), root.does("read 5")], ["ok", "ok", "two--"], "{name}");
+        root.end();
+        owner.end();
+    });
+}

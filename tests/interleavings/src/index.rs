@@ -6,6 +6,8 @@ pub(crate) mod alone;
 mod arena;
 #[path = "../../../crates/famio/src/index/cell.rs"]
 mod cell;
+#[path = "../../../crates/famio/src/index/counts.rs"]
+mod counts;
 #[path = "../../../crates/famio/src/index/deferred.rs"]
 mod deferred;
 #[path = "../../../crates/famio/src/index/gate.rs"]
@@ -18,6 +20,8 @@ mod lock;
 mod radix;
 #[path = "../../../crates/famio/src/index/shared.rs"]
 mod shared;
+#[path = "../../../crates/famio/src/index/totals.rs"]
+mod totals;
 
 pub(crate) use arena::Arena;
 pub(crate) use cell::{Cell, Version};

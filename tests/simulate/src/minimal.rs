@@ -36,6 +36,7 @@ fn smaller(steps: &[Step]) -> Vec<Vec<Step>> {
             Op::Write { at, len } if len > 8 => Some(Op::Write { at, len: len / 2 }),
             Op::Map { at, len, by } if len > 8 => Some(Op::Map { at, len: len / 2, by }),
             Op::Append { len } if len > 8 => Some(Op::Append { len: len / 2 }),
+            Op::Transaction { at, len, syncs } if len > 8 => Some(Op::Transaction { at, len: len / 2, syncs }),
             Op::Both { first, .. } => Some(Op::Write { at: first.0, len: first.1 }),
             Op::Die => Some(Op::HandOver),
             _ => None,

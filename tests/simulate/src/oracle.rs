@@ -1,6 +1,6 @@
 //! What the file may be after a crash: a model in memory, and the promises that were made by then.
 
-use crate::workload::{Op, bytes, initial};
+use crate::workload::{Op, bytes, initial, pieces};
 use famio::pmem::record::Names;
 
 /// What was promised, as a mark in the trace: a state of [`Oracle::states`], and how far its SYNC was.
@@ -68,6 +68,9 @@ impl Oracle {
             Op::Map { at, len, .. } => {
                 let len = len.min((self.now.len() as u64).saturating_sub(at));
                 self.write(at, &bytes(number, at, len));
+            }
+            Op::Transaction { at, len, .. } => {
+                pieces(at, len).iter().for_each(|&(at, len)| self.write(at, &bytes(number, at, len)));
             }
             Op::Size(size) => self.now.resize(size as usize, 0),
             _ => {}

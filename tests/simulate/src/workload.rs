@@ -29,6 +29,10 @@ pub enum Op {
     Map { at: u64, len: u64, by: By },
     /// Gives up the map.
     Unmap,
+    /// Commits a transaction that writes [`pieces`]; with a SYNC, or as a part of the open epoch.
+    Transaction { at: u64, len: u64, syncs: bool },
+    /// Discards the open epoch.
+    Rollback,
     /// Sets the size.
     Size(u64),
     /// SYNC.
@@ -52,9 +56,9 @@ impl Op {
     pub fn attaches(self) -> bool {
         match self {
             Op::Write { len, .. } | Op::Append { len } => len > 0,
-            Op::Both { .. } | Op::Map { .. } | Op::Size(_) => true,
+            Op::Both { .. } | Op::Map { .. } | Op::Size(_) | Op::Transaction { .. } => true,
             Op::Sync | Op::Settle | Op::Policy(_) | Op::Close | Op::Reopen => false,
-            Op::HandOver | Op::Die | Op::Unmap => false,
+            Op::HandOver | Op::Die | Op::Unmap | Op::Rollback => false,
         }
     }
 }
@@ -103,6 +107,9 @@ impl fmt::Display for Step {
             Op::Map { at, len, by: By::Copy } => write!(f, "mc{at}+{len}"),
             Op::Map { at, len, by: By::Pointer } => write!(f, "mp{at}+{len}"),
             Op::Unmap => f.write_str("u"),
+            Op::Transaction { at, len, syncs: true } => write!(f, "x{at}+{len}"),
+            Op::Transaction { at, len, syncs: false } => write!(f, "n{at}+{len}"),
+            Op::Rollback => f.write_str("r"),
             Op::Size(size) => write!(f, "t{size}"),
             Op::Sync => f.write_str("s"),
             Op::Settle => f.write_str("g"),
@@ -145,6 +152,8 @@ impl FromStr for Step {
                 place(tail).map(|(at, len)| Op::Map { at, len, by })?
             }
             "u" => Op::Unmap,
+            "x" | "n" => place(tail).map(|(at, len)| Op::Transaction { at, len, syncs: head == "x" })?,
+            "r" => Op::Rollback,
             "a" => Op::Append { len: number(tail)? },
             "t" => Op::Size(number(tail)?),
             "s" => Op::Sync,
@@ -163,6 +172,12 @@ impl FromStr for Step {
 /// The bytes of the `number`-th write of a run, of a place in the file: no two writes have the same anywhere.
 pub fn bytes(number: usize, at: u64, len: u64) -> Vec<u8> {
     (at..at + len).map(|at| (number as u8).wrapping_mul(29).wrapping_add(1) ^ (at / 8) as u8).collect()
+}
+
+/// What a transaction at a place writes: there, whole granules around it and in the next block, and the first granule once more.
+pub fn pieces(at: u64, len: u64) -> [(u64, u64); 4] {
+    let granule = at / 64 * 64;
+    [(at, len), (granule + 128, 192), (granule + 4096 + 64, 128), (granule, 64)]
 }
 
 /// What every file holds before its history: two blocks, the second in part.
@@ -208,7 +223,8 @@ pub fn random(seed: u64, steps: usize) -> Vec<Step> {
                 Op::Policy([PolicyChoice::Undo, PolicyChoice::Redo, PolicyChoice::Alternate][random.below(3) as usize])
             }
             18 if two => Op::Both { first: (at, len.min(500)), second: (at + 500 + random.below(900), len.min(2000)) },
-            18 => Op::Write { at, len },
+            18 => Op::Transaction { at, len: len.min(2000), syncs: at % 3 != 0 },
+            _ if random.below(3) == 0 && !maps => Op::Rollback,
             _ if random.below(2) == 0 => Op::Close,
             _ => Op::Reopen,
         };
@@ -224,6 +240,7 @@ fn size_after(size: u64, op: Op) -> u64 {
         Op::Write { at, len } => size.max(at + len),
         Op::Both { first, second } => size.max(first.0 + first.1).max(second.0 + second.1),
         Op::Append { len } => size + len,
+        Op::Transaction { at, len, .. } => pieces(at, len).iter().fold(size, |size, (at, len)| size.max(at + len)),
         Op::Size(size) => size,
         _ => size,
     }

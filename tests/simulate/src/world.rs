@@ -5,7 +5,7 @@ use crate::away::Away;
 use crate::case::{Case, Found};
 use crate::machine::Machine;
 use crate::oracle::{Oracle, Promise};
-use crate::workload::{By, Op, bytes, initial};
+use crate::workload::{By, Op, bytes, initial, pieces};
 use famio::file::{Access, AtomicFile, UserBuf};
 use famio::journal::{Identity, journal_name, mark};
 use famio::pmem::Lab;
@@ -509,6 +509,16 @@ impl Opened {
                 let at = self.atomic.size();
                 self.write(None, &bytes(number, at, len))
             }
+            Op::Transaction { at, len, syncs } => {
+                let all = pieces(at, len).map(|(at, len)| (at, bytes(number, at, len)));
+                let all: Vec<(u64, &[u8])> = all.iter().map(|(at, bytes)| (*at, &bytes[..])).collect();
+                self.atomic.commit_pieces(&all, syncs).map_err(text)
+            }
+            // A map would keep what is discarded: it is refused.
+            Op::Rollback => match self.atomic.rollback() {
+                Err(e) if e.errno() == libc::EBUSY => Err("mapped".into()),
+                done => done.map_err(text),
+            },
             Op::Size(size) => self.atomic.set_size(size).map_err(text),
             Op::Sync => self.atomic.sync().map_err(text),
             Op::Settle => {
@@ -598,12 +608,17 @@ impl<'w> Session<'w> {
         for (number, step) in case.steps.iter().enumerate() {
             // 0 is what the file had before.
             let (number, at) = (number + 1, number);
-            let commits = matches!(step.op, Op::Sync | Op::Close | Op::Reopen);
+            let transaction = matches!(step.op, Op::Transaction { syncs: true, .. });
+            let commits = matches!(step.op, Op::Sync | Op::Close | Op::Reopen) || transaction;
             if self.error.is_some() && matches!(step.op, Op::Close | Op::Reopen) {
                 break;
             }
             // Of a file that was only just made, what the kernel has to sync before Famio has it is not looked at.
-            let seals = commits && (self.attached || !self.oracle.unsynced);
+            let seals = commits && (self.attached || !self.oracle.unsynced || transaction);
+            let before = self.oracle.now.clone();
+            if transaction {
+                self.oracle.apply(number, step.op); // its commit is of this
+            }
             let sealed = seals.then(|| self.oracle.seal());
             if let Some(state) = sealed {
                 self.recorder.mark(Promise::Begun(state).mark());
@@ -617,9 +632,15 @@ impl<'w> Session<'w> {
             };
             match (done, sealed) {
                 (Ok(()), Some(state)) => {
+                    self.attached |= transaction;
                     self.kept = state;
                     self.recorder.mark(Promise::Kept(state).mark());
                 }
+                (Ok(()), None) if step.op == Op::Rollback => {
+                    self.oracle.now = self.oracle.states[self.kept].clone();
+                }
+                // It stays as it is.
+                (Err(e), None) if step.op == Op::Rollback && e == "mapped" => {}
                 (Ok(()), None) => {
                     if !self.attached && step.op.attaches() {
                         // From here on a crash takes the file back to what it was.
@@ -636,6 +657,9 @@ impl<'w> Session<'w> {
                     self.error.get_or_insert(e);
                     if step.op == Op::Reopen {
                         break;
+                    }
+                    if transaction {
+                        self.oracle.now = self.opened()?.read().unwrap_or(before);
                     }
                 }
                 (Err(e), None) => {

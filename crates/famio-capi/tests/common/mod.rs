@@ -84,7 +84,19 @@ pub fn build(source: &str, linked: Linked) -> PathBuf {
 /// A command without settings of Famio's.
 pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
-    for name in ["ATOMIC", "POOL", "DURABILITY", "DOMAIN", "POLICY", "LOCKS", "JOURNAL_LIMIT", "ON_KILL", "ASYNC_IO"] {
+    for name in [
+        "ATOMIC",
+        "POOL",
+        "DURABILITY",
+        "DOMAIN",
+        "POLICY",
+        "LOCKS",
+        "JOURNAL",
+        "JOURNAL_LIMIT",
+        "ON_CLOSE",
+        "ON_KILL",
+        "ASYNC_IO",
+    ] {
         command.env_remove(format!("FAMIO_{name}"));
     }
     command.env_remove("LD_PRELOAD");

@@ -97,6 +97,9 @@ static void sync_fails(void) {
   FAILS(nvwritev(fd, &more, 1), EIO);
   FAILS(nvpwritev(fd, &more, 1, 0), EIO);
   FAILS(nvftruncate(fd, 5), EIO);
+  nvtx *tx = nvtx_begin(fd, 0);
+  CHECK(tx && nvtx_pwrite(tx, fd, "more", 4, 0) == 4);
+  FAILS(nvtx_commit(tx), EIO);
   CHECK(nvpread(fd, bytes, 5, 0) == 5 && !memcmp(bytes, "other", 5));
   CHECK(!nvmunmap(stored, 8 * PAGE));
   FAILS(nvclose(fd), EIO);
@@ -107,6 +110,8 @@ static void close_fails(void) {
   int fd = begin();
   CHECK(nvpwrite(fd, "other", 5, 0) == 5 && nvpwrite(fd, "x", 1, PAGE) == 1);
   no_flush();
+  FAILS(nvfsync(fd), EIO);
+  FAILS(nvrollback(fd), EIO);
   FAILS(nvclose(fd), EIO);
   SAYS("file");
   FAILS(nvclose(fd), EBADF);
@@ -134,6 +139,9 @@ static void over_quota(void) {
   /* What was reserved before may be used up first. */
   while (done < 512 << 20 && (n = nvpwrite(fd, much, large, 8 * PAGE + done)) > 0) done += n;
   CHECK(n < 0 && errno == EDQUOT);
+  nvtx *tx = nvtx_begin(fd, 0);
+  CHECK(tx && nvtx_pwrite(tx, fd, much, large, 8 * PAGE + done) == (ssize_t)large);
+  FAILS(nvtx_commit(tx), EDQUOT);
   FAILS(nvpwrite(fd, much, large, 8 * PAGE + done), EDQUOT);
   CHECK(nvpread(fd, bytes, 5, 0) == 5 && !memcmp(bytes, "first", 5));
   CHECK(!nvfsync(fd));
@@ -170,6 +178,9 @@ static void full(void) {
   while ((n = nvpwrite(fd, bytes, PAGE, at)) > 0) at += n;
   CHECK(errno == ENOSPC);
   FAILS(nvpwritev(fd, &more, 1, at), ENOSPC);
+  nvtx *tx = nvtx_begin(fd, 0);
+  CHECK(tx && nvtx_pwrite(tx, fd, stored, large, at) == (ssize_t)large);
+  FAILS(nvtx_commit(tx), ENOSPC);
   CHECK(nvlseek(fd, at, SEEK_SET) == at);
   FAILS(nvwrite(fd, bytes, PAGE), ENOSPC);
   FAILS(nvwritev(fd, &more, 1), ENOSPC);
@@ -193,6 +204,10 @@ static void in_handler(int number) {
   FAILS(nvpwrite(of_handler, "x", 1, 0), EDEADLK);
   FAILS(nvfsync(of_handler), EDEADLK);
   FAILS(nvftruncate(of_handler, 1), EDEADLK);
+  nvtx *tx = nvtx_begin(of_handler, 0);
+  CHECK(tx && nvtx_pwrite(tx, of_handler, "x", 1, 0) == 1);
+  FAILS(nvtx_commit(tx), EDEADLK);
+  FAILS(nvrollback(of_handler), EDEADLK);
   FAILS(nvmmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, of_handler, 0), EDEADLK);
 }
 

@@ -17,6 +17,8 @@ int main(void) {
   CONSTANT(NVRECOVER_DRY_RUN);
   CONSTANT(NVRECOVER_USE_JOURNAL);
   CONSTANT(NVRECOVER_USE_FILE);
+  CONSTANT(NVTX_CHECK);
+  CONSTANT(NVTX_NOSYNC);
   printf("size nvcounters %zu\n", sizeof(struct nvcounters));
   FIELD(nvcounters, size);
   FIELD(nvcounters, committed);

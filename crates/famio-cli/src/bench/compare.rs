@@ -2,6 +2,7 @@
 
 use super::document::{Document, Figure, Point};
 use super::io::statistics::{Estimate, ratio_of_runs};
+use super::output::Json;
 use crate::failure::{FAILED, Failure};
 use crate::out::json;
 use crate::text::table;
@@ -35,9 +36,8 @@ pub struct Args {
     /// Show what has not changed too
     #[arg(long)]
     all: bool,
-    /// Write JSON in place of the table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Json,
 }
 
 /// A value of both runs.
@@ -69,7 +69,7 @@ pub fn main(args: &Args) -> Result<i32, Failure> {
     let worse = compared.iter().filter(|value| value.verdict == "worse").count();
     let (all, changed) = (compared.len(), compared.iter().filter(|value| value.verdict != "same").count());
     compared.retain(|value| args.all || value.verdict != "same");
-    if args.json {
+    if args.output.json {
         json(&compared)?;
     } else {
         print!("{}", shown(&compared));

@@ -11,15 +11,19 @@ mod launch;
 mod map;
 mod median;
 mod member;
+mod output;
 mod plain;
 mod processes;
 mod region;
 mod report;
+mod results;
 mod run;
 mod session;
 mod size;
+mod small;
 mod sqlite;
 mod times;
+mod tx;
 
 use crate::failure::{FAILED, Failure};
 use clap::Subcommand;
@@ -44,7 +48,9 @@ enum What {
     Processes(processes::Args),
     Region(region::Args),
     Run(run::Args),
+    Small(small::Args),
     Sqlite(sqlite::Args),
+    Tx(tx::Args),
     #[command(hide = true)]
     Calls(calls::Args),
     #[command(hide = true)]
@@ -53,6 +59,8 @@ enum What {
     MapWork(map::WorkArgs),
     #[command(hide = true)]
     ProcessWork(processes::WorkArgs),
+    #[command(hide = true)]
+    SmallWork(small::WorkArgs),
 }
 
 /// Dispatches.
@@ -73,7 +81,10 @@ pub fn main(args: Args) -> Result<i32, Failure> {
         What::Run(args) => return run::main(&args),
         What::Region(args) => region::main(&args),
         What::Calls(args) => calls::main(&args),
+        What::Small(args) => small::main(&args),
+        What::SmallWork(args) => small::work_main(&args),
         What::Sqlite(args) => sqlite::main(&args),
+        What::Tx(args) => tx::main(&args),
     };
     done.map(|()| 0).map_err(|error| Failure::new(FAILED, error))
 }

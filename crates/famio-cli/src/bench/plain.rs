@@ -2,10 +2,12 @@
 
 use super::calls::Call;
 use super::launch::{Under, me};
-use super::median::median;
+use super::output::Json;
+use super::results::{Method, Nanoseconds};
 use crate::settings::Options;
 use crate::text::table;
 use clap::ValueEnum;
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -18,7 +20,8 @@ use std::process::Command;
 #[command(after_help = "\
 Examples:
   famio bench plain --folder /dev/shm
-  famio bench plain --rounds 21")]
+  famio bench plain --rounds 21
+  famio bench plain --json")]
 pub struct Args {
     /// Where the files go
     #[arg(long, value_name = "DIR", default_value = ".")]
@@ -29,6 +32,8 @@ pub struct Args {
     /// Seconds of each measurement
     #[arg(long, value_name = "S", default_value_t = 0.1)]
     seconds: f64,
+    #[command(flatten)]
+    output: Json,
     #[command(flatten)]
     options: Options,
 }
@@ -44,8 +49,46 @@ enum Way {
 
 const WAYS: [Way; 4] = [Way::Without, Way::Unfiltered, Way::Under, Way::Beside];
 
-/// Measures, and prints the table.
+impl Way {
+    fn side(self) -> &'static str {
+        match self {
+            Way::Without => "plain",
+            Way::Unfiltered => "Famio, async-io allow",
+            Way::Under => "Famio",
+            Way::Beside => "Famio, an atomic file open",
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Extent {
+    /// Of each call in a round.
+    seconds: f64,
+}
+
+/// What one call takes.
+#[derive(Serialize)]
+struct Row {
+    call: &'static str,
+    /// As `WAYS`.
+    sides: [Side; 4],
+}
+
+#[derive(Serialize)]
+struct Side {
+    side: &'static str,
+    #[serde(flatten)]
+    time: Nanoseconds,
+}
+
+/// Measures, and shows the rows.
 pub fn main(args: &Args) -> Result<(), String> {
+    let method = Method::new(&args.folder, args.rounds, Extent { seconds: args.seconds }).under(&args.options);
+    method.show(&args.output, || measure(args), |rows| text(args, rows))
+}
+
+/// Measures on two files of its own.
+fn measure(args: &Args) -> Result<Vec<Row>, String> {
     let [plain, atomic] =
         ["plain", "atomic"].map(|kind| args.folder.join(format!("{kind}-famio-bench-{}", std::process::id())));
     let made = [&plain, &atomic]
@@ -55,12 +98,10 @@ pub fn main(args: &Args) -> Result<(), String> {
     for file in [&plain, &atomic] {
         let _ = std::fs::remove_file(file);
     }
-    print!("{}", table(&result?));
-    println!("nanoseconds a call; {} rounds of {} s, in turn, medians", args.rounds, args.seconds);
-    Ok(())
+    result
 }
 
-fn rows(args: &Args, plain: &Path, atomic: &Path) -> Result<Vec<Vec<String>>, String> {
+fn rows(args: &Args, plain: &Path, atomic: &Path) -> Result<Vec<Row>, String> {
     let calls = Call::value_variants();
     let mut figures = WAYS.map(|_| vec![Vec::new(); calls.len()]);
     for _ in 0..args.rounds {
@@ -70,17 +111,25 @@ fn rows(args: &Args, plain: &Path, atomic: &Path) -> Result<Vec<Vec<String>>, St
             }
         }
     }
+    let side =
+        |index: usize, way: Way| Side { side: way.side(), time: Nanoseconds::of(figures[way as usize][index].clone()) };
+    let rows = calls.iter().enumerate();
+    Ok(rows.map(|(index, call)| Row { call: call.title(), sides: WAYS.map(|way| side(index, way)) }).collect())
+}
+
+fn text(args: &Args, rows: &[Row]) -> String {
     let head = ["CALL", "WITHOUT FAMIO", "FAMIO", "EXTRA", "BY THE FILTER", "AN ATOMIC FILE OPEN", "EXTRA"];
-    let mut rows = vec![head.map(String::from).to_vec()];
-    for (index, call) in calls.iter().enumerate() {
-        let [without, unfiltered, under, beside] = figures.each_ref().map(|way| median(way[index].clone()));
+    let mut lines = vec![head.map(String::from).to_vec()];
+    for row in rows {
+        let [plain, unfiltered, famio, beside] = row.sides.each_ref().map(|side| side.time.median);
         let (figure, extra) = (|figure: f64| format!("{figure:.0}"), |extra: f64| format!("{extra:+.0}"));
-        let mut row = vec![call.title().to_string(), figure(without)];
-        row.extend([figure(under), extra(under - without), extra(under - unfiltered)]);
-        row.extend([figure(beside), extra(beside - without)]);
-        rows.push(row);
+        let mut line = vec![row.call.to_string(), figure(plain)];
+        line.extend([figure(famio), extra(famio - plain), extra(famio - unfiltered)]);
+        line.extend([figure(beside), extra(beside - plain)]);
+        lines.push(line);
     }
-    Ok(rows)
+    let how = format!("nanoseconds a call; {} rounds of {} s, in turn, medians", args.rounds, args.seconds);
+    format!("{}{how}\n", table(&lines))
 }
 
 /// One measurement of every call in a process of its own.

@@ -1,9 +1,12 @@
 //! `famio bench region`: what a copy into a region costs, and what it costs to find one.
 
 use super::median::median;
+use super::output::Json;
+use super::results::{Method, Nanoseconds};
 use crate::text::table;
 use famio::region::{copy, find_region};
 use famio::{AtomicFile, Durability, Region, Settings};
+use serde::Serialize;
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -32,6 +35,8 @@ pub struct Args {
     /// Thousands of calls of each measurement
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     thousands: u32,
+    #[command(flatten)]
+    output: Json,
 }
 
 const SMALL: usize = 64;
@@ -41,17 +46,47 @@ const SIZE: usize = 1 << 20;
 /// Bytes of a region that is new: more than the widest window.
 const FRESH: usize = 64 << 20;
 
-/// Measures, and prints the table.
-pub fn main(args: &Args) -> Result<(), String> {
-    let path = args.folder.join(format!("famio-bench-region-{}", std::process::id()));
-    let done = rows(args, &path);
-    let _ = std::fs::remove_file(&path);
-    print!("{}", table(&done?));
-    println!("nanoseconds; {} rounds of {} thousand calls, in turn, medians", args.rounds, args.thousands);
-    Ok(())
+#[derive(Serialize)]
+struct Extent {
+    /// Of each measurement.
+    calls: u64,
+    regions: u32,
 }
 
-fn rows(args: &Args, path: &Path) -> Result<Vec<Vec<String>>, String> {
+/// What a copy takes, or a search.
+#[derive(Serialize)]
+struct Row {
+    work: String,
+    #[serde(flatten)]
+    time: Nanoseconds,
+    /// This time by the one of the row before.
+    times_as_long: Option<f64>,
+}
+
+/// Measures, and shows the rows.
+pub fn main(args: &Args) -> Result<(), String> {
+    let extent = Extent { calls: u64::from(args.thousands) * 1000, regions: args.regions };
+    let measure = || {
+        let path = args.folder.join(format!("famio-bench-region-{}", std::process::id()));
+        let done = rows(args, &path);
+        let _ = std::fs::remove_file(&path);
+        done
+    };
+    let method = Method::new(&args.folder, args.rounds, extent).emulated();
+    method.show(&args.output, measure, |rows| text(args, rows))
+}
+
+fn text(args: &Args, rows: &[Row]) -> String {
+    let mut lines = vec![["", "NS", "OF THE ROW ABOVE"].map(String::from).to_vec()];
+    for row in rows {
+        let times = row.times_as_long.map_or(String::new(), |times| format!("{times:.2}x"));
+        lines.push(vec![row.work.clone(), format!("{:.1}", row.time.median), times]);
+    }
+    let how = format!("nanoseconds; {} rounds of {} thousand calls, in turn, medians", args.rounds, args.thousands);
+    format!("{}{how}\n", table(&lines))
+}
+
+fn rows(args: &Args, path: &Path) -> Result<Vec<Row>, String> {
     let text = |e: famio::Error| e.to_string();
     // Ordinary memory in the place of persistent memory survives no power cut on any file system.
     let settings = Settings { emulated: true, durability: Durability::Process, ..Settings::default() };
@@ -105,23 +140,29 @@ fn rows(args: &Args, path: &Path) -> Result<Vec<Vec<String>>, String> {
         }
     }
 
-    let [bare_one, copy_one, bare_many, copy_many, cached, searched] = figures.map(median);
-    let [load_off, load_on, store_off, store_on] = fresh.map(median);
-    let row = |what: &str, ns: f64, against: String| vec![what.to_string(), format!("{ns:.1}"), against];
-    let times = |ns: f64, base: f64| format!("{:.2}x", ns / base);
-    Ok(vec![
-        ["", "NS", "OF THE ROW ABOVE"].map(String::from).to_vec(),
-        row("64 B to one place, bare non-temporal copy and fence", bare_one, String::new()),
-        row("64 B to one place of a region", copy_one, times(copy_one, bare_one)),
-        row("64 B over 1 MiB, bare non-temporal copy and fence", bare_many, String::new()),
-        row("64 B over 1 MiB of a region", copy_many, times(copy_many, bare_many)),
-        row(&format!("search among {pages} regions, the last one again"), cached, String::new()),
-        row(&format!("search among {pages} regions, in no order"), searched, String::new()),
-        row("4 KiB in order from a new region, without map-ahead", load_off, String::new()),
-        row("4 KiB in order from a new region", load_on, times(load_on, load_off)),
-        row("4 KiB in order to a new region, without map-ahead", store_off, String::new()),
-        row("4 KiB in order to a new region", store_on, times(store_on, store_off)),
-    ])
+    let [bare_one, copy_one, bare_many, copy_many, cached, searched] = figures.map(Nanoseconds::of);
+    let [load_off, load_on, store_off, store_on] = fresh.map(Nanoseconds::of);
+    // Of two: without Famio's part, and with it.
+    let pair = |works: [&str; 2], [base, time]: [Nanoseconds; 2]| {
+        let times_as_long = Some(time.median / base.median);
+        let [base_work, work] = works.map(String::from);
+        [Row { work: base_work, time: base, times_as_long: None }, Row { work, time, times_as_long }]
+    };
+    let search = |which: &str, time| {
+        let work = format!("search among {pages} regions, {which}");
+        Row { work, time, times_as_long: None }
+    };
+    let one = ["64 B to one place, bare non-temporal copy and fence", "64 B to one place of a region"];
+    let many = ["64 B over 1 MiB, bare non-temporal copy and fence", "64 B over 1 MiB of a region"];
+    let load = ["4 KiB in order from a new region, without map-ahead", "4 KiB in order from a new region"];
+    let store = ["4 KiB in order to a new region, without map-ahead", "4 KiB in order to a new region"];
+    let mut rows = Vec::new();
+    rows.extend(pair(one, [bare_one, copy_one]));
+    rows.extend(pair(many, [bare_many, copy_many]));
+    rows.extend([search("the last one again", cached), search("in no order", searched)]);
+    rows.extend(pair(load, [load_off, load_on]));
+    rows.extend(pair(store, [store_off, store_on]));
+    Ok(rows)
 }
 
 /// Nanoseconds of a copy of a page, from front to back of a region that was not touched since it was mapped.

@@ -6,13 +6,14 @@ use super::io::measure::Effort;
 use super::io::medium::Disk;
 use super::io::statistics::{Estimate, ratio};
 use super::launch::Under;
+use super::output::Output;
 use super::report;
 use super::session::Session;
 use crate::failure::{FAILED, Failure};
 use crate::settings::{Options, PolicyName};
 use crate::text::{quoted, table};
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -48,12 +49,8 @@ pub struct Args {
     /// Policy under Famio [default: what Famio chooses]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "auto|undo|redo|alternate")]
     policy: Option<PolicyName>,
-    /// Write JSON in place of the table
-    #[arg(long)]
-    json: bool,
-    /// Write a page with charts into this folder, and the raw data beside it as JSON and CSV
-    #[arg(long, value_name = "DIR")]
-    report: Option<PathBuf>,
+    #[command(flatten)]
+    shown: Output,
     #[command(flatten)]
     options: Options,
     /// The command
@@ -86,10 +83,10 @@ pub fn main(args: &Args) -> Result<i32, Failure> {
     drop(session); // the bar
     document.complete = status == 0;
     document.figures = figures(args, &samples);
-    if let Some(folder) = &args.report {
+    if let Some(folder) = &args.shown.report {
         report::write(folder, &document).map_err(failed)?;
     }
-    if args.json {
+    if args.shown.json() {
         crate::out::json(&document)?;
     } else if !samples[1].is_empty() {
         print!("{}", table(&rows(&samples)));

@@ -1,9 +1,11 @@
 //! `famio bench sqlite`: inserts under Famio with SQLite's journal in memory, against SQLite's own journals.
 
-use super::launch::Under;
-use super::median::median;
+use super::launch::{Under, name};
+use super::output::Json;
+use super::results::{Method, TransactionsPerSecond};
 use crate::settings::{Options, PolicyName};
 use crate::text::table;
+use serde::Serialize;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -31,6 +33,8 @@ pub struct Args {
     #[arg(long, value_enum, hide_possible_values = true, value_name = "auto|undo|redo|alternate")]
     policy: Option<PolicyName>,
     #[command(flatten)]
+    output: Json,
+    #[command(flatten)]
     options: Options,
 }
 
@@ -39,37 +43,80 @@ const WAYS: [(&str, bool, &str); 3] =
     [("MEMORY", true, "FAMIO, MEMORY"), ("WAL", false, "WAL"), ("DELETE", false, "DELETE")];
 const MANY: u64 = 50;
 
-/// Runs every way in turn, and prints the table.
+#[derive(Serialize)]
+struct Extent {
+    /// `PRAGMA synchronous`.
+    synchronous: &'static str,
+    /// Under Famio. `None`: what Famio chooses.
+    policy: Option<String>,
+}
+
+/// Transactions of one size.
+#[derive(Serialize)]
+struct Row {
+    rows_per_transaction: u64,
+    /// Of each measurement.
+    transactions: u64,
+    sides: Vec<Side>,
+}
+
+#[derive(Serialize)]
+struct Side {
+    side: &'static str,
+    journal_mode: &'static str,
+    #[serde(flatten)]
+    rate: TransactionsPerSecond,
+    /// The rate under Famio by this one.
+    ratio: Option<f64>,
+}
+
+/// Runs every way in turn, and shows the rows.
 pub fn main(args: &Args) -> Result<(), String> {
+    let method = Method::new(&args.folder, args.rounds, Extent { synchronous: "FULL", policy: args.policy.map(name) });
+    method.under(&args.options).show(&args.output, || measure(args), |rows| text(args, rows))
+}
+
+fn measure(args: &Args) -> Result<Vec<Row>, String> {
     // A folder of its own: a database has files beside it.
     let folder = args.folder.join(format!("famio-bench-{}", std::process::id()));
     std::fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let result = rows(args, &folder);
+    let sizes = [(1, args.rows), (MANY, (args.rows * 5).div_ceil(MANY))];
+    let result = sizes.into_iter().map(|(each, transactions)| row(args, &folder, each, transactions)).collect();
     let _ = std::fs::remove_dir_all(&folder);
-    print!("{}", table(&result?));
-    println!("transactions per second, synchronous=FULL; {} rounds of each in turn, medians", args.rounds);
-    Ok(())
+    result
 }
 
-fn rows(args: &Args, folder: &Path) -> Result<Vec<Vec<String>>, String> {
+fn row(args: &Args, folder: &Path, each: u64, transactions: u64) -> Result<Row, String> {
+    let mut rates = WAYS.map(|_| Vec::new());
+    for _ in 0..args.rounds {
+        for (rates, (mode, under_famio, _)) in rates.iter_mut().zip(WAYS) {
+            rates.push(one(args, folder, mode, under_famio, transactions, each)?);
+        }
+    }
+    let rates = rates.map(TransactionsPerSecond::of);
+    let famio = rates[0].median;
+    let sides = rates.into_iter().zip(WAYS).map(|(rate, (journal_mode, under_famio, _))| Side {
+        side: if under_famio { "Famio" } else { "plain" },
+        journal_mode,
+        ratio: (!under_famio).then(|| famio / rate.median),
+        rate,
+    });
+    Ok(Row { rows_per_transaction: each, transactions, sides: sides.collect() })
+}
+
+fn text(args: &Args, rows: &[Row]) -> String {
     let mut head = vec!["ROWS PER TRANSACTION".to_string()];
     head.extend(WAYS.map(|(_, _, title)| title.to_string()));
     head.extend(["FAMIO : WAL", "FAMIO : DELETE"].map(String::from));
-    let mut rows = vec![head];
-    for (each, transactions) in [(1, args.rows), (MANY, (args.rows * 5).div_ceil(MANY))] {
-        let mut rates = WAYS.map(|_| Vec::new());
-        for _ in 0..args.rounds {
-            for (rates, (mode, under_famio, _)) in rates.iter_mut().zip(WAYS) {
-                rates.push(one(args, folder, mode, under_famio, transactions, each)?);
-            }
-        }
-        let [famio, wal, delete] = rates.map(median);
-        let mut row = vec![each.to_string()];
-        row.extend([famio, wal, delete].map(|rate| format!("{rate:.0}")));
-        row.extend([famio / wal, famio / delete].map(|ratio| format!("{ratio:.2}x")));
-        rows.push(row);
+    let mut lines = vec![head];
+    for row in rows {
+        let mut line = vec![row.rows_per_transaction.to_string()];
+        line.extend(row.sides.iter().map(|side| format!("{:.0}", side.rate.median)));
+        line.extend(row.sides.iter().filter_map(|side| side.ratio).map(|ratio| format!("{ratio:.2}x")));
+        lines.push(line);
     }
-    Ok(rows)
+    let how = format!("transactions per second, synchronous=FULL; {} rounds of each in turn, medians", args.rounds);
+    format!("{}{how}\n", table(&lines))
 }
 
 /// One measurement: transactions per second.

@@ -12,7 +12,10 @@ mod required;
 pub mod search;
 
 use crate::failure::Failure;
-use crate::settings::{self, AsyncIoName, Layer, LocksName, OnKillRule, Options, Origins, PolicyName, Size};
+use crate::settings::{
+    self, AsyncIoName, JournalName, Layer, LocksName, LogLevelName, LogTarget, OnCloseName, OnKillRule, Options,
+    Origins, PolicyName, Size,
+};
 use famio::posix::run_record;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -59,6 +62,14 @@ pub struct Protect {
     /// open, else in the kernel; kernel, always there [default: auto]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "auto|kernel")]
     locks: Option<LocksName>,
+    /// Which files have a journal: auto, those that need one, not a file that is new or only grows; always, all that are changed
+    /// [default: auto]
+    #[arg(long, value_enum, hide_possible_values = true, value_name = "auto|always")]
+    journal: Option<JournalName>,
+    /// What the last close of a file does with what no SYNC covers: commit, it is made durable; leave, a new file that was never
+    /// synced is left to the kernel, as in a plain run, and is atomic from its first SYNC on [default: commit]
+    #[arg(long, value_enum, hide_possible_values = true, value_name = "commit|leave")]
+    on_close: Option<OnCloseName>,
     /// How far the journal of one file may grow, for example 512MiB [default: 4GiB]
     #[arg(long, value_name = "SIZE")]
     journal_limit: Option<Size>,
@@ -74,11 +85,21 @@ pub struct Protect {
     /// selected, if a program of the run starts without Famio, or if a selected file can't be protected
     #[arg(long)]
     require: bool,
+    /// Where Famio's own messages go, instead of the program's stderr: syslog, journald, or a file that is appended to
+    #[arg(long, value_name = "stderr|syslog|journald|FILE")]
+    log: Option<OsString>,
+    /// Which messages there are [default: warning]
+    #[arg(long, value_enum, hide_possible_values = true, value_name = "off|error|warning|info")]
+    log_level: Option<LogLevelName>,
+    /// Only errors: as --log-level error
+    #[arg(long, short, conflicts_with = "log_level")]
+    quiet: bool,
 }
 
 const HELP: &str = "\
 Settings also come from the environment (FAMIO_ATOMIC, one glob per line, FAMIO_POOL, FAMIO_SHM, FAMIO_DURABILITY, \
-FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_LOCKS, FAMIO_JOURNAL_LIMIT, FAMIO_ON_KILL, FAMIO_ASYNC_IO, FAMIO_REQUIRE) \
+FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_LOCKS, FAMIO_JOURNAL, FAMIO_ON_CLOSE, FAMIO_JOURNAL_LIMIT, FAMIO_ON_KILL, FAMIO_ASYNC_IO, FAMIO_REQUIRE, FAMIO_LOG, \
+FAMIO_LOG_LEVEL) \
 and from famio.toml in this folder or one above:
 
   atomic = [\"app.db\", \"data/**/*.db\"]     # paths from famio.toml's folder on
@@ -87,10 +108,16 @@ and from famio.toml in this folder or one above:
   durability = \"power\"
   policy = \"auto\"
   locks = \"auto\"
+  journal = \"auto\"                      # or \"always\"
+  on-close = \"commit\"                  # or \"leave\": new files that are never synced are the kernel's
   journal-limit = \"4GiB\"
   on-kill = \"rollback\"                  # or \"keep\", or globs of files that keep
   async-io = \"refuse\"
   require = true
+  log = \"/var/log/famio.log\"             # or \"stderr\", \"syslog\", \"journald\"
+  log-level = \"warning\"
+
+What weakens durability is said on stderr in any case. A message that can't be left where it should goes to stderr.
 
 The command line wins over the environment, the environment over famio.toml; globs of all three add up. --no-config leaves famio.toml out; --dry-run and --verbose name the one that was read.
 
@@ -165,6 +192,9 @@ pub fn check(protect: &Protect, command: &[OsString]) -> Result<Checked, Failure
     if let Some(shm) = &layer.shm {
         famio::sys::shm::check(shm).map_err(|error| Failure::refused(error.to_string()))?;
     }
+    if let Some(log) = &layer.log {
+        log.check().map_err(Failure::refused)?;
+    }
     let library = preload::find().map_err(Failure::refused)?;
     let Some(name) = command.first() else { return Ok(Checked { layer, origins, library, path: None }) };
     let path = search::find(name).map_err(|failure| expanded(protect, name, failure))?;
@@ -205,9 +235,14 @@ fn gather(protect: &Protect) -> Result<Vec<(settings::Source, Layer)>, String> {
     }
     top.policy = protect.policy;
     top.locks = protect.locks;
+    top.journal = protect.journal;
+    top.on_close = protect.on_close;
     top.journal_limit = protect.journal_limit;
     top.on_kill = OnKillRule::all(&protect.on_kill)?;
     top.async_io = protect.async_io;
     top.require = protect.require.then_some(true);
+    let log = protect.log.as_ref().map(|log| LogTarget::of(log, &here));
+    top.log = log.transpose().map_err(|error| format!("--log: {error}"))?;
+    top.log_level = protect.log_level.or(protect.quiet.then_some(LogLevelName::Error));
     settings::layers(top, protect.options.config())
 }

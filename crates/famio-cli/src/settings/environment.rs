@@ -1,6 +1,9 @@
 //! Settings from environment variables: the same names that `famio run` passes on to the preload library.
 
-use super::{AsyncIoName, DomainName, DurabilityName, Layer, LocksName, OnKillRule, PolicyName, absolute};
+use super::{
+    AsyncIoName, DomainName, DurabilityName, JournalName, Layer, LocksName, LogLevelName, LogTarget, OnCloseName,
+    OnKillRule, PolicyName, absolute,
+};
 use clap::ValueEnum;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -20,6 +23,9 @@ pub const DOMAIN: &str = "FAMIO_DOMAIN";
 pub const POLICY: &str = "FAMIO_POLICY";
 /// `auto` or `kernel`.
 pub const LOCKS: &str = "FAMIO_LOCKS";
+pub const JOURNAL: &str = "FAMIO_JOURNAL";
+/// `commit` or `leave`.
+pub const ON_CLOSE: &str = "FAMIO_ON_CLOSE";
 /// Bytes.
 pub const JOURNAL_LIMIT: &str = "FAMIO_JOURNAL_LIMIT";
 /// `refuse` or `allow`.
@@ -29,6 +35,11 @@ pub const REQUIRE: &str = "FAMIO_REQUIRE";
 
 /// `rollback`, `keep`, or globs, one per line.
 pub const ON_KILL: &str = "FAMIO_ON_KILL";
+
+/// `stderr`, `syslog`, `journald` or a path.
+pub const LOG: &str = "FAMIO_LOG";
+/// `off`, `error`, `warning` or `info`.
+pub const LOG_LEVEL: &str = "FAMIO_LOG_LEVEL";
 
 /// Reads the variables; an empty one says nothing.
 pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<Layer, String> {
@@ -53,10 +64,14 @@ pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<
         domain: word::<DomainName>(DOMAIN, get(DOMAIN))?,
         policy: word::<PolicyName>(POLICY, get(POLICY))?,
         locks: word::<LocksName>(LOCKS, get(LOCKS))?,
+        journal: word::<JournalName>(JOURNAL, get(JOURNAL))?,
+        on_close: word::<OnCloseName>(ON_CLOSE, get(ON_CLOSE))?,
         journal_limit: limit,
         async_io: word::<AsyncIoName>(ASYNC_IO, get(ASYNC_IO))?,
         require: truth(REQUIRE, get(REQUIRE))?,
         on_kill: on_kill(get(ON_KILL), here)?,
+        log: log(get(LOG), here)?,
+        log_level: word::<LogLevelName>(LOG_LEVEL, get(LOG_LEVEL))?,
     })
 }
 
@@ -64,6 +79,11 @@ fn on_kill(value: Option<OsString>, here: &Path) -> Result<Option<OnKillRule>, S
     let Some(value) = value else { return Ok(None) };
     let lines = value.as_bytes().split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).map(OsStr::from_bytes);
     OnKillRule::read(lines, here).map(Some).map_err(|error| format!("{ON_KILL}: {error}"))
+}
+
+fn log(value: Option<OsString>, here: &Path) -> Result<Option<LogTarget>, String> {
+    let target = value.map(|value| LogTarget::of(&value, here));
+    target.transpose().map_err(|error| format!("{LOG}: {error}"))
 }
 
 /// `1` or `0`.
@@ -102,7 +122,11 @@ mod tests {
         assert_eq!(with(SHM, "shm").unwrap().shm.unwrap(), Path::new("/tmp/shm"));
         assert_eq!(with(ATOMIC, "a.db\n\nx/*.db").unwrap().atomic, ["a.db", "/tmp/x/*.db"]);
         assert_eq!(with(LOCKS, "kernel").unwrap().locks, Some(LocksName::Kernel));
+        assert_eq!(with(JOURNAL, "always").unwrap().journal, Some(JournalName::Always));
+        assert_eq!(with(ON_CLOSE, "leave").unwrap().on_close, Some(OnCloseName::Leave));
         assert_eq!(with(REQUIRE, "1").unwrap().require, Some(true));
+        assert_eq!(with(LOG_LEVEL, "info").unwrap().log_level, Some(LogLevelName::Info));
+        assert_eq!(with(LOG, "a.log").unwrap().log.unwrap().text(), "/tmp/a.log");
         assert_eq!(with(REQUIRE, "0").unwrap().require, Some(false));
         assert_eq!(with(ON_KILL, "keep").unwrap().on_kill, Some(OnKillRule::Keep));
         let globs = OnKillRule::Globs(vec!["*.ibd".into(), "/tmp/x/log".into()]);

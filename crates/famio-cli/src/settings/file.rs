@@ -1,7 +1,10 @@
 //! Settings from `famio.toml`. Paths in it are relative to its folder.
 
 use super::trust::{self, Trust};
-use super::{AsyncIoName, DomainName, DurabilityName, Layer, LocksName, OnKillRule, PolicyName, Size, absolute};
+use super::{
+    AsyncIoName, DomainName, DurabilityName, JournalName, Layer, LocksName, LogLevelName, LogTarget, OnCloseName,
+    OnKillRule, PolicyName, Size, absolute,
+};
 use serde::Deserialize;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -20,10 +23,14 @@ struct Text {
     domain: Option<DomainName>,
     policy: Option<PolicyName>,
     locks: Option<LocksName>,
+    journal: Option<JournalName>,
+    on_close: Option<OnCloseName>,
     journal_limit: Option<Size>,
     async_io: Option<AsyncIoName>,
     require: Option<bool>,
     on_kill: Option<OnKillText>,
+    log: Option<String>,
+    log_level: Option<LogLevelName>,
 }
 
 /// A word, or globs of files.
@@ -68,6 +75,8 @@ pub fn read(path: &Path) -> Result<Layer, String> {
         Some(OnKillText::Globs(globs)) => Some(OnKillRule::globs(globs.iter().map(OsStr::new), folder)),
     };
     let on_kill = on_kill.transpose().map_err(|error| format!("{name}: on-kill: {error}"))?;
+    let log = text.log.as_ref().map(|log| LogTarget::of(OsStr::new(log), folder));
+    let log = log.transpose().map_err(|error| format!("{name}: log: {error}"))?;
     Ok(Layer {
         atomic,
         given: text.atomic,
@@ -77,10 +86,14 @@ pub fn read(path: &Path) -> Result<Layer, String> {
         domain: text.domain,
         policy: text.policy,
         locks: text.locks,
+        journal: text.journal,
+        on_close: text.on_close,
         journal_limit: text.journal_limit,
         async_io: text.async_io,
         require: text.require,
         on_kill,
+        log,
+        log_level: text.log_level,
     })
 }
 
@@ -101,7 +114,8 @@ mod tests {
         let root = folder.path().canonicalize().unwrap();
         let path = root.join(NAME);
         let text = "atomic = ['./app.db', '/x/*.db']\npool = 'pool'\nshm = 'shm'\ndurability = 'process'\ndomain = 'emulated'\n\
-                    policy = 'undo'\nlocks = 'kernel'\njournal-limit = '1GiB'\nasync-io = 'allow'\nrequire = true\non-kill = ['x/*.db', 'b.db']\n";
+                    policy = 'undo'\nlocks = 'kernel'\njournal = 'always'\njournal-limit = '1GiB'\nasync-io = 'allow'\nrequire = true\non-kill = ['x/*.db', 'b.db']\n\
+                    on-close = 'leave'\nlog = 'a.log'\nlog-level = 'error'\n";
         std::fs::write(&path, text).unwrap();
         let layer = read(&path).unwrap();
         assert_eq!(layer.atomic, [root.join("app.db").as_os_str(), OsStr::new("/x/*.db")]);
@@ -111,9 +125,13 @@ mod tests {
         assert_eq!(layer.domain, Some(DomainName::Emulated));
         assert_eq!(layer.policy, Some(PolicyName::Undo));
         assert_eq!(layer.locks, Some(LocksName::Kernel));
+        assert_eq!(layer.journal, Some(JournalName::Always));
+        assert_eq!(layer.on_close, Some(OnCloseName::Leave));
         assert_eq!(layer.journal_limit, Some(Size(1 << 30)));
         assert_eq!(layer.async_io, Some(AsyncIoName::Allow));
         assert_eq!(layer.require, Some(true));
+        assert_eq!(layer.log.unwrap().text(), root.join("a.log"));
+        assert_eq!(layer.log_level, Some(LogLevelName::Error));
         let globs = vec![root.join("x/*.db").into(), "b.db".into()];
         assert_eq!(layer.on_kill, Some(OnKillRule::Globs(globs)));
         assert_eq!(parse("on-kill = 'keep'").unwrap().on_kill, Some(OnKillRule::Keep));
@@ -125,6 +143,8 @@ mod tests {
             ("atomik = ['a']", "atomik"),
             ("policy = 'never'", "never"),
             ("locks = 'memory'", "memory"),
+            ("log-level = 'loud'", "loud"),
+            ("log = ''", "log"),
             ("journal-limit = -1", "-1"),
             ("journal-limit = 'much'", "much"),
             ("atomic = 'a'", "sequence"),

@@ -3,18 +3,20 @@
 mod environment;
 pub mod file;
 mod globs;
+mod log;
 mod on_kill;
 mod origins;
 mod size;
 mod trust;
 
 use clap::{Args, ValueEnum};
-use famio::{Durability, LocksChoice, PolicyChoice, Settings};
+use famio::{Durability, JournalChoice, LocksChoice, OnClose, PolicyChoice, Settings};
 use serde::Deserialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 pub use globs::{absolute, alternatives, folder_of};
+pub use log::{LogLevelName, LogTarget};
 pub use on_kill::OnKillRule;
 pub use origins::{Glob, Origins, Setting, Source};
 pub use size::Size;
@@ -59,6 +61,26 @@ pub enum LocksName {
     Auto,
     /// In the kernel
     Kernel,
+}
+
+/// Which files have a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JournalName {
+    /// Those that need one: not a file that is new, or only grows
+    Auto,
+    /// All that are changed
+    Always,
+}
+
+/// What the last close of a file does with what no SYNC covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnCloseName {
+    /// It commits it
+    Commit,
+    /// A new file that was never synced is left to the kernel
+    Leave,
 }
 
 /// Whether a program may set up io_uring or kernel AIO.
@@ -134,6 +156,10 @@ pub struct Layer {
     pub policy: Option<PolicyName>,
     /// Where locks are kept.
     pub locks: Option<LocksName>,
+    /// Which files have a journal.
+    pub journal: Option<JournalName>,
+    /// What the last close of a file does.
+    pub on_close: Option<OnCloseName>,
     /// How far a journal may grow.
     pub journal_limit: Option<Size>,
     /// Whether io_uring and kernel AIO may be set up.
@@ -142,6 +168,10 @@ pub struct Layer {
     pub require: Option<bool>,
     /// What becomes of writes that no SYNC covers, if their process is killed.
     pub on_kill: Option<OnKillRule>,
+    /// Where the library's messages go.
+    pub log: Option<LogTarget>,
+    /// Which messages there are.
+    pub log_level: Option<LogLevelName>,
 }
 
 impl Layer {
@@ -162,10 +192,14 @@ impl Layer {
             domain: self.domain.or(below.domain),
             policy: self.policy.or(below.policy),
             locks: self.locks.or(below.locks),
+            journal: self.journal.or(below.journal),
+            on_close: self.on_close.or(below.on_close),
             journal_limit: self.journal_limit.or(below.journal_limit),
             async_io: self.async_io.or(below.async_io),
             require: self.require.or(below.require),
             on_kill: self.on_kill.or(below.on_kill),
+            log: self.log.or(below.log),
+            log_level: self.log_level.or(below.log_level),
         }
     }
 
@@ -190,6 +224,14 @@ impl Layer {
                 Some(LocksName::Kernel) => LocksChoice::Kernel,
                 Some(LocksName::Auto) | None => LocksChoice::Auto,
             },
+            journal: match self.journal {
+                Some(JournalName::Always) => JournalChoice::Always,
+                Some(JournalName::Auto) | None => JournalChoice::Auto,
+            },
+            on_close: match self.on_close {
+                Some(OnCloseName::Leave) => OnClose::Leave,
+                Some(OnCloseName::Commit) | None => OnClose::Commit,
+            },
             journal_limit: self.journal_limit.map_or(default.journal_limit, |Size(bytes)| bytes),
             require: self.require.unwrap_or(default.require),
             on_kill: self.on_kill.as_ref().map_or(default.on_kill, OnKillRule::of_all),
@@ -206,10 +248,14 @@ impl Layer {
         add(environment::DOMAIN, self.domain.map(name_of));
         add(environment::POLICY, self.policy.map(name_of));
         add(environment::LOCKS, self.locks.map(name_of));
+        add(environment::JOURNAL, self.journal.map(name_of));
+        add(environment::ON_CLOSE, self.on_close.map(name_of));
         add(environment::JOURNAL_LIMIT, self.journal_limit.map(|Size(bytes)| bytes.to_string().into()));
         add(environment::ASYNC_IO, self.async_io.map(name_of));
         add(environment::REQUIRE, self.require.map(|require| if require { "1" } else { "0" }.into()));
         add(environment::ON_KILL, self.on_kill.as_ref().map(OnKillRule::variable));
+        add(environment::LOG, self.log.as_ref().map(LogTarget::text));
+        add(environment::LOG_LEVEL, self.log_level.map(name_of));
         list
     }
 }
@@ -334,10 +380,14 @@ mod tests {
             domain: Some(DomainName::Emulated),
             policy: Some(PolicyName::Alternate),
             locks: Some(LocksName::Kernel),
+            journal: Some(JournalName::Always),
+            on_close: Some(OnCloseName::Leave),
             journal_limit: Some(Size(5)),
             async_io: Some(AsyncIoName::Allow),
             require: Some(true),
             on_kill: Some(OnKillRule::Globs(vec!["/b*".into(), "*.ibd".into()])),
+            log: Some(LogTarget::of("a.log".as_ref(), Path::new("/x")).unwrap()),
+            log_level: Some(LogLevelName::Info),
         };
         let expected = [
             ("FAMIO_ATOMIC", "/a\n/b*"),
@@ -347,10 +397,14 @@ mod tests {
             ("FAMIO_DOMAIN", "emulated"),
             ("FAMIO_POLICY", "alternate"),
             ("FAMIO_LOCKS", "kernel"),
+            ("FAMIO_JOURNAL", "always"),
+            ("FAMIO_ON_CLOSE", "leave"),
             ("FAMIO_JOURNAL_LIMIT", "5"),
             ("FAMIO_ASYNC_IO", "allow"),
             ("FAMIO_REQUIRE", "1"),
             ("FAMIO_ON_KILL", "/b*\n*.ibd"),
+            ("FAMIO_LOG", "/x/a.log"),
+            ("FAMIO_LOG_LEVEL", "info"),
         ];
         assert_eq!(layer.variables(), expected.map(|(name, value)| (name, OsString::from(value))));
     }

@@ -93,9 +93,13 @@ impl Origins {
             setting("domain", "of the file system", &|layer| layer.domain.map(name_of)),
             setting("policy", "auto", &|layer| layer.policy.map(name_of)),
             setting("locks", "auto", &|layer| layer.locks.map(name_of)),
+            setting("journal", "auto", &|layer| layer.journal.map(name_of)),
+            setting("on-close", "commit", &|layer| layer.on_close.map(name_of)),
             setting("journal-limit", "4.0 GiB", &size),
             setting("async-io", "refuse", &|layer| layer.async_io.map(name_of)),
             setting("on-kill", "rollback", &|layer| layer.on_kill.as_ref().map(|rule| rule.shown().into())),
+            setting("log", "stderr", &|layer| layer.log.as_ref().map(super::LogTarget::text)),
+            setting("log-level", "warning", &|layer| layer.log_level.map(name_of)),
             setting("require", "false", &|layer| layer.require.map(|value| value.to_string().into())),
         ];
         Self { globs, settings }

@@ -56,6 +56,9 @@ pub struct Args {
     /// pool; else the folders that --atomic names, and this one]
     #[arg(long, value_name = "PATH")]
     recover: Vec<PathBuf>,
+    /// For programs: an object (docs/json.md), in the place of what is said on stdout
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     protect: Protect,
     /// The program and its arguments
@@ -80,6 +83,22 @@ Examples:
   famio torture --atomic app.db --kills 1000 \\
     --check 'sqlite3 app.db \"PRAGMA integrity_check\" | grep -qx ok' \\
     -- sqlite3 app.db < work.sql";
+
+/// How it went, as JSON shows it.
+#[derive(serde::Serialize)]
+struct Conclusion {
+    seed: u64,
+    kills: u64,
+    stopped: u64,
+    ended: u64,
+    found: u64,
+    recovered: u64,
+    checks: u64,
+    passed: bool,
+    failure: Option<String>,
+    said: Option<String>,
+    kept: Option<String>,
+}
 
 /// How one round went wrong.
 struct Wrong {
@@ -117,7 +136,9 @@ pub fn main(args: Args) -> Result<i32, Failure> {
         tally: Tally::default(),
         args: &args,
     };
-    println!("seed {seed}");
+    if !args.json {
+        println!("seed {seed}");
+    }
     let result = torture.all();
     torture.conclude(result, seed)
 }
@@ -196,8 +217,53 @@ impl Torture<'_> {
         Ok((!sound).then(|| Wrong { what: "the recovery failed".into(), said: lines.join("\n") }))
     }
 
+    /// As [`conclude`](Self::conclude), for programs.
+    fn conclude_in_json(mut self, result: Result<Option<Wrong>, Failure>, seed: u64) -> Result<i32, Failure> {
+        let (wrong, failed) = match result {
+            Ok(wrong) => (wrong, None),
+            Err(failure) => (None, Some(failure)),
+        };
+        let has_tested = self.tally.found > 0;
+        let passed = wrong.is_none() && failed.is_none() && has_tested;
+        let kept = match &wrong {
+            Some(wrong) => {
+                let report = format!("{}\n{}\n{}\nseed {seed}\n", wrong.what, wrong.said.trim_end(), self.tally);
+                let kept = self.evidence.keep(&self.places, &report);
+                kept.map_err(|error| Failure::new(FAILED, error))?;
+                Some(self.evidence.folder().display().to_string())
+            }
+            None => {
+                self.evidence.discard();
+                None
+            }
+        };
+        let Tally { kills, stopped, ended, recovered, found, checks, .. } = self.tally;
+        let outcome = Conclusion {
+            seed,
+            kills,
+            stopped,
+            ended,
+            found,
+            recovered,
+            checks,
+            passed,
+            failure: wrong.as_ref().map(|wrong| wrong.what.clone()),
+            said: wrong.as_ref().map(|wrong| wrong.said.clone()),
+            kept,
+        };
+        crate::out::json(&outcome)?;
+        match (failed, passed) {
+            (Some(failure), _) => Err(failure),
+            (None, true) => Ok(0),
+            (None, false) => Ok(if wrong.is_some() { FAILED } else { NOTHING }),
+        }
+    }
+
     /// Says how it went.
     fn conclude(mut self, result: Result<Option<Wrong>, Failure>, seed: u64) -> Result<i32, Failure> {
+        if self.args.json {
+            return self.conclude_in_json(result, seed);
+        }
         let tally = &self.tally;
         match result {
             Err(failure) => {

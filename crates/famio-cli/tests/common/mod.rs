@@ -1,6 +1,8 @@
 //! What the tests of the command share.
+#![allow(dead_code)] // each test uses a part
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// A library that cargo has built with this test (`--workspace`) or beside the command.
 pub fn built(name: &str) -> Option<PathBuf> {
@@ -11,4 +13,13 @@ pub fn built(name: &str) -> Option<PathBuf> {
         eprintln!("{name} is not built: skipped");
     }
     found
+}
+
+/// The command, without what this environment says.
+pub fn famio() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_famio"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("FAMIO_")) {
+        command.env_remove(name);
+    }
+    command
 }

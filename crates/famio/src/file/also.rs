@@ -44,28 +44,41 @@ impl AtomicFile {
         changed: impl FnOnce(&T) -> Range<u64>,
     ) -> Result<T> {
         match change() {
-            Err(e) if e.errno() == ALSO => self.change_and_also(again, changed),
+            Err(e) if e.errno() == ALSO => self.change_and_also(again, |done| core::iter::once(changed(done))),
+            done => done,
+        }
+    }
+
+    /// As [`changing`](Self::changing), of several ranges.
+    pub(super) fn changing_ranges<R: IntoIterator<Item = Range<u64>>>(
+        &self,
+        mut change: impl FnMut() -> Result<()>,
+        changed: impl FnOnce() -> R,
+    ) -> Result<()> {
+        match change() {
+            Err(e) if e.errno() == ALSO => self.change_and_also(change, |()| changed()),
             done => done,
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn change_and_also<T>(
+    fn change_and_also<T, R: IntoIterator<Item = Range<u64>>>(
         &self,
         change: impl FnOnce() -> Result<T>,
-        changed: impl FnOnce(&T) -> Range<u64>,
+        changed: impl FnOnce(&T) -> R,
     ) -> Result<T> {
         self.leave_dead_behind()?;
         self.drop_privileges()?;
         let _changing = self.shadow.lock();
         let done = change()?;
-        let range = changed(&done);
-        self.end_tenures(range.clone());
         // The one that is there now: the change may have begun a session. Handed back by it, its maps are the kernel's.
-        match self.shadow() {
-            Some(shadow) if !self.is_demoted() => self.follow(shadow, range)?,
-            _ => {}
+        let shadow = self.shadow().filter(|_| !self.is_demoted());
+        for range in changed(&done) {
+            self.end_tenures(range.clone());
+            if let Some(shadow) = shadow {
+                self.follow(shadow, range)?;
+            }
         }
         Ok(done)
     }

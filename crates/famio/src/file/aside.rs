@@ -81,7 +81,7 @@ impl AtomicFile {
     /// Whether the file can be left to the kernel after such an error: nothing of it is anywhere else.
     fn can_be_left(&self, error: &Error) -> bool {
         let has_ended = |fd: BorrowedFd<'_>| Ok(recovery::has_ended(fd, &self.settings));
-        let is_unmarked = || match self.fds.with(false, mark::get) {
+        let is_unmarked = || match self.fds.with(false, mark::get_any) {
             // Not told: who marks a file is at its door, or died there.
             Err(e) if e.errno() == libc::EACCES => self.is_in_nobodys_session() || self.is_unknown(),
             // A journal that has ended, and could not be taken away: the file has everything.
@@ -156,9 +156,22 @@ impl AtomicFile {
         if inner.claim.is_some() {
             self.put_in_kernels_file()?;
         }
+        crate::sys::events::count_demotion();
         self.state.store(DEMOTED, Ordering::SeqCst);
         self.late_copies_to_kernel();
         Ok(())
+    }
+
+    /// A growing file that can have no session because of `error`, while others wait for it: it is committed as it is, and the kernel's
+    /// from here on. Whether it is.
+    #[cold]
+    pub(super) fn leave_growing(&self, error: &Error) -> bool {
+        let is_left = !self.settings.require && self.leave(DEMOTED).is_ok();
+        if is_left {
+            self.say_left(error);
+            crate::sys::events::count_demotion();
+        }
+        is_left
     }
 
     /// As [`leave_to_kernel`](Self::leave_to_kernel), of a process that could not even look whether there are others at the file.
@@ -170,6 +183,7 @@ impl AtomicFile {
             } else {
                 self.untold.store(error.errno(), Ordering::Release);
             }
+            crate::sys::events::count_demotion();
             self.state.store(DEMOTED, Ordering::SeqCst);
         }
         self.named(error)

@@ -1,5 +1,6 @@
 //! The atomic file as a caller has it: opened, found, with the program's descriptors.
 
+use super::growing::Growing;
 use super::kernels_size::KernelsSize;
 use super::lease::Lease;
 use super::locks::Locks;
@@ -8,6 +9,7 @@ use super::process::disowned;
 use super::registry::files;
 use super::session::{OldSession, Session};
 use super::shadow::Slot;
+use super::transaction::Commits;
 use super::turn::{Draft, Turns};
 use super::{Access, Descriptors};
 use crate::error::{Error, Result};
@@ -29,6 +31,9 @@ pub(super) const DEMOTED: u8 = 2;
 /// The process forked, and this is the child: the file is the parent's.
 pub(super) const DISOWNED: u8 = 3;
 
+/// There is no session, and none is needed: the file only grows (`growing`).
+pub(super) const GROWING: u8 = 4;
+
 /// One file of this process. Everything written to it between two SYNCs is durable as a whole or, after a crash, gone as a
 /// whole; what a SYNC survives depends on the domain (`docs/guarantees.md`).
 ///
@@ -49,6 +54,9 @@ pub struct AtomicFile {
     pub(super) path: CString,
     pub(super) settings: Settings,
     pub(super) plain: PlainReads,
+    pub(super) growing: Growing,
+    /// What the kernel's file had when it was opened.
+    pub(super) found_size: u64,
     pub(super) kernels_size: KernelsSize,
     pub(super) lease: Lease,
     pub(super) locks: Locks,
@@ -57,6 +65,7 @@ pub struct AtomicFile {
     /// A descriptor of ours, while there are maps and the program has closed all of its own.
     pub(super) keeper: Mutex<Option<InternalFd>>,
     pub(super) turns: Turns,
+    pub(super) commits: Commits,
     /// Why it was left to the kernel when it was only read: to be said when it is opened for writing. 0: nothing is.
     pub(super) untold: AtomicI32,
 }
@@ -140,6 +149,8 @@ impl AtomicFile {
                 kept: None,
             }),
             plain: PlainReads::default(),
+            growing: Growing::default(),
+            found_size: stat.st_size as u64,
             kernels_size: KernelsSize::default(),
             lease: Lease::default(),
             locks: Locks::default(),
@@ -148,6 +159,7 @@ impl AtomicFile {
             is_wanted: AtomicBool::new(false),
             keeper: Mutex::default(),
             turns: Turns::new(Door::new()),
+            commits: Commits::default(),
             untold: AtomicI32::new(0),
         });
         file.add_descriptor(fd.as_raw_fd(), access);
@@ -244,7 +256,7 @@ impl AtomicFile {
         } else {
             Ok(())
         };
-        let attached = self.state.load(Ordering::Acquire) == ATTACHED;
+        let attached = [ATTACHED, GROWING].contains(&self.state.load(Ordering::Acquire));
         // What travels may be this process's to commit, too.
         self.fds.remove(fd, attached || self.may_be_stored_to() || self.turns.is_disturbed());
         if !self.is_disowned() {

@@ -59,6 +59,7 @@ pub(super) fn start() {
     let seen = OWNER.load(Ordering::Acquire);
     if seen != me && !crate::thread::may_start() {
         WANTED.store(true, Ordering::Relaxed);
+        super::lease::wake(); // its thread starts this one, if it is there
         return;
     }
     WANTED.store(false, Ordering::Relaxed);
@@ -68,6 +69,13 @@ pub(super) fn start() {
     }
     if !crate::thread::start("famio", work) {
         OWNER.store(0, Ordering::Release); // writers settle for themselves; the next attach tries again
+    }
+}
+
+/// Starts the thread, if a call that could not has wanted it.
+pub(super) fn start_if_wanted() {
+    if WANTED.load(Ordering::Relaxed) {
+        start();
     }
 }
 
@@ -125,9 +133,7 @@ pub(super) fn wake() {
 /// There will be work at a quiet moment. One load while the thread is about.
 #[inline]
 pub(super) fn notify() {
-    if WANTED.load(Ordering::Relaxed) {
-        start();
-    }
+    start_if_wanted();
     if ASLEEP.load(Ordering::SeqCst) == DEEP {
         wake();
     }

@@ -16,6 +16,12 @@ impl UserBuf {
     pub(crate) fn of(piece: &mut [u8]) -> Self {
         Self { base: piece.as_mut_ptr(), len: piece.len() }
     }
+
+    /// Bytes of all of them.
+    #[inline]
+    pub(crate) fn total(bufs: &[Self]) -> usize {
+        bufs.iter().fold(0, |sum, buf| sum.saturating_add(buf.len))
+    }
 }
 
 /// What the kernel's descriptor may be used for.

@@ -90,6 +90,8 @@ impl Session {
             // A writer that goes on is not chased.
             (_, false) if eager => Left::ForLater,
             (true, _) => Left::More,
+            // Somebody copies the file, and has asked to wait.
+            (false, true) if shared.totals.is_held() => Left::ForLater,
             // All that is left is of the open epoch: its SYNC is the next event.
             (false, true) => Left::Nothing,
             (false, false) => Left::ForLater,

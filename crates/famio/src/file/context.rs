@@ -173,6 +173,26 @@ impl BlockBuf {
     }
 }
 
+/// Bytes `start..end` of a block, which lie at `from`, in memory of ours.
+#[derive(Clone, Copy)]
+pub(crate) struct Piece {
+    pub block: u64,
+    pub start: usize,
+    pub end: usize,
+    pub from: *const u8,
+}
+
+/// What blocks need together of a journal and its buffers, beside what each has been [prepared](Engine::prepare_block) with.
+#[derive(Default)]
+pub(crate) struct Needs {
+    /// Blocks that the open epoch does not have yet.
+    pub blocks: u64,
+    /// Granules that it does not have yet.
+    pub granules: u64,
+    /// Buffers.
+    pub buffers: usize,
+}
+
 /// What a commit makes durable.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sealed {
@@ -231,6 +251,29 @@ pub(crate) trait Engine: Send + Sync {
     /// granules. The caller is inside the gate, and has no lock.
     fn write_block(&self, cx: &Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()>;
 
+    /// Sees that a later `write_block` of bytes `start..end` of the block, by this thread before anybody else changes the file, finds
+    /// room: `ENOSPC`, `EDQUOT`, `EFBIG` come here, and from [`prepare_rest`](Self::prepare_rest). Nobody else is inside the gate.
+    fn prepare_block(&self, cx: &Context<'_>, cell: &Cell, part: (u64, usize, usize), needs: &mut Needs) -> Result<()>;
+
+    /// Whether the block is so already, whatever of it is written, as far as can be told by little that is not in the cache.
+    fn is_prepared(&self, _cx: &Context<'_>, _block: u64) -> bool {
+        false
+    }
+
+    /// The same for what blocks need together.
+    fn prepare_rest(&self, _cx: &Context<'_>, _needs: &Needs) -> Result<()> {
+        Ok(())
+    }
+
+    /// Writes pieces of blocks that were prepared, from the first on, as many as it has a short way for: how many. As `prepare_block`.
+    fn write_pieces(&self, _cx: &Context<'_>, _pieces: &[Piece]) -> Result<usize> {
+        Ok(0)
+    }
+
+    /// Makes room in a journal that is full, by settling all that can be. What was prepared is to be prepared anew. Whether any was
+    /// made. As `prepare_block`.
+    fn make_room(&self, cx: Context<'_>) -> Result<bool>;
+
     /// Whether a write of a whole block by the thread that has the file alone may be put off: nothing that it needs can be
     /// wanting later.
     fn can_defer(&self, _cx: &Context<'_>, _block: u64) -> bool {
@@ -265,6 +308,11 @@ pub(crate) trait Engine: Send + Sync {
 
     /// The session's journal.
     fn journal(&self) -> &Live;
+
+    /// Whether the journal is one in place.
+    fn is_in_place(&self) -> bool {
+        false
+    }
 
     /// The inode number of a journal in place; 0: of one of records.
     fn inode_in_place(&self) -> u64 {
@@ -335,12 +383,6 @@ pub(crate) trait Engine: Send + Sync {
 
     /// Whether the journal is so full that settling should not wait for a quiet moment.
     fn is_pressed(&self, cx: Context<'_>) -> bool;
-}
-
-/// Counts one more in a statistic that several threads share; lost counts do no harm.
-#[inline]
-pub(crate) fn count(counter: &core::sync::atomic::AtomicU64, by: u64) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
 }
 
 /// Puts the time of the last write on the inode, or what the program has set since. Only an owner may; for others the time of the last settled byte has to do.

@@ -1,7 +1,7 @@
 //! What a file has done, in numbers.
 
 use super::AtomicFile;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 /// As `struct nvcounters` in `include/famio.h`.
 #[repr(C)]
@@ -28,14 +28,14 @@ pub struct Counters {
 impl AtomicFile {
     /// What it has done, in numbers.
     pub fn counters(&self) -> Counters {
-        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
         let of_session = self.with_session(|session| {
             let shared = session.arena.shared();
+            let open = shared.counts.sums();
             Counters {
                 committed: shared.committed(),
-                epoch_writes: load(&shared.epoch_writes),
-                epoch_bytes: load(&shared.epoch_bytes),
-                epoch_reads: load(&shared.epoch_reads),
+                epoch_writes: open.writes,
+                epoch_bytes: open.bytes,
+                epoch_reads: open.reads,
                 attached: 1,
                 dirty: shared.dirty.load(Ordering::Relaxed),
                 ..Counters::default()

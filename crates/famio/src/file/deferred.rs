@@ -7,7 +7,7 @@
 //! the one who closed it, first sees that it is carried out; only the thread that defers does not, for its own. That it can be
 //! carried out is sure beforehand: it needs no entry, no room, and no caller's memory.
 
-use super::context::{Context, count};
+use super::context::Context;
 use super::home::copy_in;
 use super::read::is_current;
 use super::session::Session;
@@ -69,10 +69,9 @@ impl Session {
         if let Err(e) = ready {
             return Some(Err(e));
         }
-        shared.dirty.store(1, Ordering::Release);
+        shared.make_dirty();
         shared.deferred.put(PutOff { block, place, shift });
-        count(&shared.epoch_writes, 1);
-        count(&shared.epoch_bytes, BLOCK as u64);
+        shared.counts.mine().wrote(1, BLOCK as u64);
         self.touch(*cx);
         Some(Ok(BLOCK))
     }

@@ -145,6 +145,12 @@ impl Descriptors {
         }
     }
 
+    /// Whether there is a single one, the program's.
+    pub fn is_one(&self) -> bool {
+        let list = self.list();
+        list.open.len() == 1 && list.parked.is_none() && list.leftover.is_empty()
+    }
+
     /// Whether the program has none left.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {

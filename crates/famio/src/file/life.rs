@@ -4,6 +4,7 @@ use super::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, Inner, PLAIN};
 use super::attach;
 use super::background::Left;
 use super::calls::Call;
+use super::growing::Tail;
 use super::privileges::keeping_bits;
 use super::process::disowned;
 use super::session::{OldSession, Session};
@@ -86,18 +87,31 @@ impl AtomicFile {
     #[cold]
     fn attach(&self) -> Result<Option<InUse<'_>>> {
         let mut inner = self.inner();
-        if self.state.load(Ordering::Acquire) == PLAIN && !self.take_unowned(&mut inner)? {
+        let mut tail = self.stop_growing(&mut inner)?;
+        let begun = self.begin_session(&mut inner, &mut tail);
+        let put_back = self.tail_is_taken(tail);
+        drop(inner);
+        begun.and(put_back)?;
+        match self.session() {
+            None if !self.is_demoted() => Err(Error::new(libc::ESTALE)),
+            session => Ok(session),
+        }
+    }
+
+    /// Of a file without a session; there is one afterwards, or the file is handed back. `tail`: of a file that grew.
+    fn begin_session(&self, inner: &mut Inner, tail: &mut Option<Tail<'_>>) -> Result<()> {
+        if self.state.load(Ordering::Acquire) == PLAIN && !self.take_unowned(inner)? {
             if self.fds.with(true, |fd| Ok(rustix::fs::fstat(fd)?.st_nlink == 0))? {
                 // A file without a name does not outlive a crash: there is nothing to protect.
                 self.maps_to_kernel()?;
                 if self.turns.is_disturbed() {
-                    self.take_turn(&mut inner)?;
+                    self.take_turn(inner)?;
                     self.put_in_kernels_file()?;
-                    self.release_claim(&mut inner); // the others do as this one
+                    self.release_claim(inner); // the others do as this one
                 }
                 self.state.store(DEMOTED, Ordering::SeqCst);
                 self.late_copies_to_kernel();
-                return Ok(None);
+                return Ok(());
             }
             let come = |inner: &mut Inner| {
                 self.check_limit(crate::sys::file_size_limit())?;
@@ -113,23 +127,21 @@ impl AtomicFile {
                 }
                 Ok(has_session)
             };
-            match come(&mut inner) {
-                Err(e) => return self.leave_to_kernel(&mut inner, e).map(|()| None),
-                Ok(true) => {
-                    drop(inner);
-                    return self.session().map(Some).ok_or(Error::new(libc::ESTALE));
-                }
+            match come(inner) {
+                Err(e) => return self.leave_to_kernel(inner, e),
+                Ok(true) => return Ok(()),
                 Ok(false) => {}
             }
             let begun = crate::sys::monotonic_now();
-            self.prepare_kept(&mut inner)?;
+            self.prepare_kept(inner)?;
             self.join_shadow()?;
             match self.shadow_for_maps() {
                 Err(e) if e.errno() == libc::ENOMEM => {
                     crate::sys::notice_parts(&[self.path.to_bytes(), LARGE]);
                     self.put_in_kernels_file()?;
+                    crate::sys::events::count_demotion();
                     self.state.store(DEMOTED, Ordering::Release);
-                    return Ok(None);
+                    return Ok(());
                 }
                 made => made?,
             }
@@ -157,17 +169,18 @@ impl AtomicFile {
                 Err(e) if e.errno() == libc::ESTALE && self.fds.with(true, |fd| Ok(has_lost_its_name(fd)))? => {
                     // Its other names are not known: there is no folder to find a journal by after a crash.
                     if self.is_mapped_by_others() {
-                        self.release_claim(&mut inner);
+                        self.release_claim(inner);
                         return Err(self.mapped_by_others());
                     }
                     self.maps_to_kernel()?;
                     crate::sys::notice_parts(&[self.path.to_bytes(), LOST]);
                     self.put_in_kernels_file()?;
+                    crate::sys::events::count_demotion();
                     self.state.store(DEMOTED, Ordering::SeqCst);
                     self.late_copies_to_kernel();
-                    return Ok(None);
+                    return Ok(());
                 }
-                Err(e) => return self.leave_to_kernel(&mut inner, e).map(|()| None),
+                Err(e) => return self.leave_to_kernel(inner, e),
                 Ok(session) => session,
             };
             let session = Box::new(session);
@@ -178,13 +191,14 @@ impl AtomicFile {
             }
             let taken = keeping_bits(&self.fds, || {
                 self.take_up(&session)?;
-                self.take_up_kept(&mut inner, &session)
+                self.take_up_kept(inner, &session)?;
+                self.take_up_tail(tail, &session)
             });
             if let Err(e) = taken {
-                return Err(self.put_down(&mut inner, session, e));
+                return Err(self.put_down(inner, session, e));
             }
             if let Err(e) = self.take_size_left(&session).and_then(|()| self.share_with_maps(&session)) {
-                return Err(self.put_down(&mut inner, session, e));
+                return Err(self.put_down(inner, session, e));
             }
             // From here on the arena has all that is not committed.
             session.has_taken_up();
@@ -201,11 +215,7 @@ impl AtomicFile {
             crate::index::sweep_once();
             self.with_session(|session| self.lease.begin(session));
         }
-        drop(inner);
-        match self.session() {
-            None if !self.is_demoted() => Err(Error::new(libc::ESTALE)),
-            session => Ok(session),
-        }
+        Ok(())
     }
 
     /// Commits, settles, closes the journal clean, and leaves the file to the kernel: from here on it is an ordinary file.
@@ -285,8 +295,9 @@ impl AtomicFile {
         self.leave(PLAIN)
     }
 
-    fn leave(&self, to: u8) -> Result<()> {
+    pub(super) fn leave(&self, to: u8) -> Result<()> {
         let mut inner = self.inner();
+        self.end_growing().map_err(|e| self.named(e))?;
         let state = self.state.load(Ordering::Acquire);
         if to == DEMOTED && state == PLAIN && self.turns.is_disturbed() && self.fds.has_writable() {
             return Err(Error::new(libc::ESTALE)); // the session was handed over meanwhile

@@ -43,7 +43,7 @@ impl PlainReads {
         offset: u64,
         bufs: &[UserBuf],
     ) -> Option<usize> {
-        let total = bufs.iter().fold(0usize, |sum, buf| sum.saturating_add(buf.len));
+        let total = UserBuf::total(bufs);
         let end = offset.checked_add(total as u64)?;
         if total > LARGE {
             return None;

@@ -1,7 +1,7 @@
 //! Policies, and the choice between them at SYNC.
 
-use crate::index::Shared;
 use crate::index::lease::{EXPOSED, HELD};
+use crate::index::{Shared, Sums};
 use crate::journal::inplace::Kind;
 use crate::pmem::Lab;
 use crate::settings::PolicyChoice;
@@ -38,27 +38,51 @@ impl Policy {
 
 /// Below this share of writes among an epoch's calls, undo (Libnvmmio, section 3.3): reads then find all in the file.
 const REDO_FROM_PERCENT: u64 = 40;
+/// A share so near to it changes nothing.
+const NEAR_PERCENT: u64 = 5;
 
-/// The policy for the next epoch. Alternate is never chosen without the write lease: an outsider would see a mix. Called at SYNC with the gate closed, and at attach.
-pub(crate) fn choose(shared: &Shared, choice: PolicyChoice) -> Policy {
+/// The policy for the next epoch, after one in which this was done. Alternate is never chosen without the write lease: an outsider would see a mix. Called at SYNC with the gate closed, and at attach.
+pub(crate) fn choose(shared: &Shared, done: &Sums, choice: PolicyChoice) -> Policy {
     match Lab::current().policy.unwrap_or(choice) {
         PolicyChoice::Undo => Policy::Undo,
         PolicyChoice::Redo => Policy::Redo,
         PolicyChoice::Alternate => Policy::Alternate,
         PolicyChoice::Auto => {
-            let reads = shared.epoch_reads.load(Ordering::Relaxed);
-            let writes = shared.epoch_writes.load(Ordering::Relaxed);
-            let undo = match reads + writes {
-                0 => Policy::from_number(shared.policy.load(Ordering::Relaxed)) == Policy::Undo,
-                calls => writes * 100 < calls * REDO_FROM_PERCENT,
-            };
+            let Sums { reads, writes, .. } = *done;
+            let was_undo = Policy::from_number(shared.policy.load(Ordering::Relaxed)) == Policy::Undo;
             match shared.lease.load(Ordering::Acquire) {
                 // Somebody reads the file as it is: what is not committed stays out of it.
                 EXPOSED => Policy::Redo,
-                _ if undo => Policy::Undo,
+                // It stores once, and reads cost what they do under undo, however many they are.
                 HELD => Policy::Alternate,
+                _ if is_for_undo(reads, writes, was_undo) => Policy::Undo,
                 _ => Policy::Redo,
             }
         }
+    }
+}
+
+/// Whether undo is better than redo after an epoch with so many calls.
+fn is_for_undo(reads: u64, writes: u64, was_undo: bool) -> bool {
+    let limit = if was_undo { REDO_FROM_PERCENT + NEAR_PERCENT } else { REDO_FROM_PERCENT - NEAR_PERCENT };
+    match reads + writes {
+        0 => was_undo,
+        calls => writes * 100 < calls * limit,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_reads_are_for_undo_and_a_share_near_the_limit_changes_nothing() {
+        for (writes, after_undo, after_redo) in
+            [(0, true, true), (34, true, true), (38, true, false), (44, true, false), (45, false, false)]
+        {
+            assert_eq!(is_for_undo(100 - writes, writes, true), after_undo, "{writes}");
+            assert_eq!(is_for_undo(100 - writes, writes, false), after_redo, "{writes}");
+        }
+        assert!(is_for_undo(0, 0, true) && !is_for_undo(0, 0, false));
     }
 }

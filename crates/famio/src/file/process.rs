@@ -79,6 +79,7 @@ pub fn disown_all() {
     super::background::forget_parents();
     super::lease::forget_parents();
     crate::map::ahead::crew::forget_parents();
+    crate::thread::forget_parents();
     calls::forget_all();
     super::shadow::disown();
     crate::sys::internal::forget_parents();

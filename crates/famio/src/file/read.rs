@@ -1,6 +1,6 @@
 //! Reading an attached file: blocks that were written, by their cells; the rest, straight from the file's mapping.
 
-use super::context::{Context, Part, count};
+use super::context::{Context, Part};
 use super::session::{CALL_MAX, Session};
 use super::{Descriptors, UserBuf};
 use crate::error::{Error, Result};
@@ -15,9 +15,26 @@ impl Session {
     pub unsafe fn read(&self, fds: &Descriptors, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
         let cx = self.context(fds);
         self.join(cx)?;
-        count(&cx.shared().epoch_reads, 1);
+        cx.shared().counts.mine().read();
+        let mut attempt = 0;
+        loop {
+            let begun = self.applied(cx, &mut attempt)?;
+            // SAFETY: the caller's promise.
+            let read = unsafe { self.read_all(cx, offset, bufs) };
+            if self.is_whole(cx, begun)? {
+                return read;
+            }
+        }
+    }
+
+    /// As [`read`](Self::read): of a transaction that is being copied meanwhile, perhaps a part.
+    ///
+    /// # Safety
+    /// As [`read`](Self::read).
+    #[inline]
+    unsafe fn read_all(&self, cx: Context<'_>, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
         let mut room = CALL_MAX.min(cx.shared().size().saturating_sub(offset).min(CALL_MAX as u64) as usize);
-        let asked = bufs.iter().fold(0usize, |sum, buf| sum.saturating_add(buf.len));
+        let asked = UserBuf::total(bufs);
         self.home.touch(cx.shared(), offset, asked.min(room));
         let mut done = 0;
         for buf in bufs {

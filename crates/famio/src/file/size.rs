@@ -42,11 +42,18 @@ impl Session {
     fn change_from(&self, cx: Context<'_>, old: u64, size: u64) -> Result<()> {
         let shared = cx.shared();
         self.engine.room_for_size(cx)?;
-        shared.dirty.store(1, Ordering::Release);
+        shared.make_dirty();
         if self.saves_images() {
             self.save_images_of_size(cx, size)?;
         }
+        self.resize(cx, old, size)
+    }
+
+    /// The file has `size` bytes instead of `old`, of which before-images are saved. With the gate closed.
+    pub(super) fn resize(&self, cx: Context<'_>, old: u64, size: u64) -> Result<()> {
+        let shared = cx.shared();
         if size < old {
+            shared.cuts.fetch_add(1, Ordering::AcqRel);
             self.engine.cut(cx, size)?;
         } else {
             self.zero_gap(cx, old, size)?;

@@ -5,7 +5,7 @@ use super::context::{Context, Sealed};
 use super::policy;
 use super::session::Session;
 use crate::error::{Error, Result};
-use crate::index::Shared;
+use crate::index::{SYNCS_TIMED, Shared, Sums, Timer};
 use crate::rule::{Rule, holds};
 use core::sync::atomic::{Ordering, compiler_fence};
 
@@ -20,6 +20,10 @@ impl Session {
         if clean && self.engine.finds_journal(self.context(fds)) {
             return Ok(());
         }
+        let totals = &self.arena.shared().totals;
+        let is_timed =
+            !clean && (!self.engine.is_in_place() || self.arena.shared().committed().is_multiple_of(SYNCS_TIMED));
+        let timer = Timer::begin(&totals.sync_times, is_timed);
         let _closed = self.close_gate(fds)?;
         if clean {
             self.check(self.context(fds))?;
@@ -27,6 +31,8 @@ impl Session {
         }
         self.commit(fds)?;
         committed();
+        timer.end();
+        totals.wait_for_thaw();
         Ok(())
     }
 
@@ -38,7 +44,7 @@ impl Session {
         self.was_lost.store(true, Ordering::Relaxed);
         self.moving(|| self.engine.make_journal_anew(cx)).map_err(|e| {
             cx.shared().poisoned.store(1, Ordering::Release);
-            Error::with(libc::EIO, format!("SYNC failed ({e}): no more writes are taken; reads go on"))
+            failed(e)
         })?;
         // Before anybody writes to it.
         cx.shared().journal.store(self.engine.inode_in_place(), Ordering::Release);
@@ -67,9 +73,10 @@ impl Session {
         self.keep_journal(cx, false)?;
         let sealed = Sealed { epoch: shared.committed() + 1, size: shared.size() };
         if let Err(e) = self.engine.commit(cx, sealed) {
+            shared.totals.failed_syncs.fetch_add(1, Ordering::Relaxed);
             // What the failed flush covered may be lost though a retry would succeed: no more writes.
             shared.poisoned.store(u32::from(holds(Rule::FailedFlushIsForGood)), Ordering::Release);
-            return Err(Error::with(libc::EIO, format!("SYNC failed ({e}): no more writes are taken; reads go on")));
+            return Err(failed(e));
         }
         shared.committed_size.store(sealed.size, Ordering::Release);
         shared.epoch_low.store(sealed.size, Ordering::Release);
@@ -80,18 +87,24 @@ impl Session {
         shared.dirty.store(0, Ordering::SeqCst);
         let alone = self.may_be_alone.load(Ordering::Relaxed);
         self.end_images(alone);
-        next_epoch(shared, self.choice);
+        let done = shared.counts.sums();
+        shared.totals.end_epoch(&done);
+        next_epoch(shared, &done, self.choice);
         shared.gate.grant(self.me, alone);
         super::background::notify();
         Ok(())
     }
 }
 
+/// The error of a SYNC that failed because of `error`.
+#[cold]
+pub(super) fn failed(error: Error) -> Error {
+    Error::with(libc::EIO, format!("SYNC failed ({error}): no more writes are taken; reads go on"))
+}
+
 /// The policy of the epoch that begins, from what the last one did.
-pub(super) fn next_epoch(shared: &Shared, choice: crate::settings::PolicyChoice) {
-    let policy = policy::choose(shared, choice);
+pub(super) fn next_epoch(shared: &Shared, done: &Sums, choice: crate::settings::PolicyChoice) {
+    let policy = policy::choose(shared, done, choice);
     shared.policy.store(policy as u32, Ordering::Relaxed);
-    for counter in [&shared.epoch_reads, &shared.epoch_writes, &shared.epoch_bytes] {
-        counter.store(0, Ordering::Relaxed);
-    }
+    shared.counts.clear();
 }

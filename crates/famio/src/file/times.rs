@@ -67,6 +67,9 @@ impl AtomicFile {
     /// The call's; as [`set_size`](Self::set_size).
     pub fn reserve<T>(&self, call: impl Fn() -> Result<T>) -> Result<T> {
         Self::may_lock()?;
+        if let Some(done) = self.reserve_growing(&call) {
+            return done;
+        }
         self.writing(|session| session.reserving(&self.fds, &call), &call)
     }
 
@@ -80,6 +83,7 @@ impl AtomicFile {
             drop(inside);
             Ok::<(), Error>(())
         });
+        self.time_was_set_growing();
         drop(told); // without a session there is nothing to be settled: the kernel has them
     }
 

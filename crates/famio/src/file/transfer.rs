@@ -1,7 +1,7 @@
 //! The calls that move a file's bytes: to its session, or to the kernel where it has none.
 
 use super::UserBuf;
-use super::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, PLAIN};
+use super::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, GROWING, PLAIN};
 use super::process::disowned;
 use super::session::Session;
 use crate::error::{Error, Result};
@@ -129,7 +129,22 @@ impl AtomicFile {
                 ATTACHED => {}
                 DISOWNED => return Err(disowned()),
                 DEMOTED => return self.read_kernel(offset, bufs),
-                _ => {
+                state => {
+                    let Some(unmoved) = self.growing.before_read() else {
+                        rustix::thread::sched_yield();
+                        continue;
+                    };
+                    // What was true before the count was looked at may not be any more.
+                    if self.state.load(Ordering::Acquire) != state {
+                        continue;
+                    }
+                    if state == GROWING {
+                        let read = self.read_kernel(offset, bufs);
+                        if self.growing.is_unmoved(unmoved) {
+                            return read;
+                        }
+                        continue;
+                    }
                     // First: this may attach to the control file, which says whether there is a shadow.
                     let quiet = self.quiet_now();
                     if self.turns.door.shadow().is_some()
@@ -147,7 +162,7 @@ impl AtomicFile {
                             None => self.read_kernel(offset, bufs),
                         };
                         // Nobody, and no other process, has begun to write meanwhile.
-                        if self.is_still(quiet) {
+                        if self.is_still(quiet) && self.growing.is_unmoved(unmoved) {
                             return read;
                         }
                     } else {
@@ -181,6 +196,11 @@ impl AtomicFile {
     #[inline(never)]
     pub unsafe fn write(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
         Self::may_lock()?;
+        if self.may_grow_with_a_change()
+            && let Some(done) = self.write_growing(Some(offset), bufs)
+        {
+            return done.map(|(_, done)| done);
+        }
         self.changing(
             || {
                 self.writing(
@@ -218,6 +238,11 @@ impl AtomicFile {
     /// As [`write`](Self::write).
     pub unsafe fn append(&self, bufs: &[UserBuf]) -> Result<(u64, usize)> {
         Self::may_lock()?;
+        if self.may_grow_with_a_change()
+            && let Some(done) = self.write_growing(None, bufs)
+        {
+            return done;
+        }
         let append = || {
             self.writing(
                 // SAFETY: the caller's promise.
@@ -233,15 +258,26 @@ impl AtomicFile {
 
     #[cold]
     pub(super) fn kernel_write(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
-        self.fds.with(true, |fd| {
-            // SAFETY: the kernel checks the buffers.
-            check(unsafe { syscall(libc::SYS_pwritev, vector(fd, bufs, offset)) })
-        })
+        self.fds.with(true, |fd| write_by_kernel(fd, offset, bufs))
+    }
+
+    /// Whether the file grows, or may begin to.
+    #[inline]
+    fn may_grow_with_a_change(&self) -> bool {
+        [PLAIN, GROWING].contains(&self.state.load(Ordering::Acquire))
     }
 
     /// The logical size in bytes, with what was not committed yet.
     pub fn size(&self) -> u64 {
         self.size_beside_kernels(None)
+    }
+
+    /// Whether this process has just opened it by its only descriptor, and found it in nobody's hands: it is as the kernel has it.
+    pub fn is_as_found(&self) -> bool {
+        self.state.load(Ordering::Acquire) == PLAIN
+            && !self.turns.door.has_come()
+            && self.shadow().is_none()
+            && self.fds.is_one()
     }
 
     /// As [`size`](Self::size), for a caller to whom the kernel has just given a size.
@@ -252,17 +288,30 @@ impl AtomicFile {
     fn size_beside_kernels(&self, given: Option<u64>) -> u64 {
         let kernel = || self.kernels_size();
         loop {
+            let Some(unmoved) = self.growing.before_read() else {
+                rustix::thread::sched_yield();
+                continue;
+            };
             let session = self.session();
             if self.turns.has_foreign() {
                 let _ = self.leave_dead_behind(); // who reads or writes is told what is wrong
             }
             match (self.state.load(Ordering::Acquire), session) {
                 (ATTACHED, Some(session)) => return session.arena.shared().size(),
+                (GROWING, _) => {
+                    let size = kernel();
+                    if self.growing.is_unmoved(unmoved) {
+                        return size;
+                    }
+                }
                 (PLAIN, _)
                     if let Some(quiet) = self.quiet_now()
                         && self.turns.door.shadow().is_none() =>
                 {
-                    return self.size_while_quiet(quiet, given);
+                    let size = self.size_while_quiet(quiet, given);
+                    if self.growing.is_unmoved(unmoved) {
+                        return size;
+                    }
                 }
                 (PLAIN, _) if self.turns.door.shadow().is_some() => match self.shared_size() {
                     Some(size) => return size,
@@ -302,6 +351,11 @@ impl AtomicFile {
     /// As [`write`](Self::write).
     pub fn set_size(&self, size: u64) -> Result<()> {
         Self::may_lock()?;
+        if self.may_grow_with_a_change()
+            && let Some(done) = self.set_size_growing(size, false)
+        {
+            return done;
+        }
         let set = || self.set_size_of_file(size);
         self.changing(set, set, |()| size..size)
     }
@@ -320,6 +374,11 @@ impl AtomicFile {
     /// As [`write`](Self::write).
     pub fn grow(&self, size: u64) -> Result<()> {
         Self::may_lock()?;
+        if self.may_grow_with_a_change()
+            && let Some(done) = self.set_size_growing(size, true)
+        {
+            return done;
+        }
         let grow = || {
             self.writing(
                 |session| session.grow(&self.fds, size),
@@ -386,6 +445,10 @@ impl AtomicFile {
                     Err(e) if e.errno() == libc::ESTALE && e.detail().is_none() => {}
                     attached => attached.map(drop)?,
                 },
+                GROWING => match self.sync_growing() {
+                    Some(synced) => return synced,
+                    None => self.grow_no_more()?,
+                },
                 PLAIN | DEMOTED => return self.fds.with(false, |fd| Ok(rustix::fs::fdatasync(fd)?)),
                 _ => {
                     Self::may_lock()?;
@@ -422,6 +485,12 @@ impl AtomicFile {
         }
         Some(synced.map_err(|e| self.named(e)))
     }
+}
+
+/// Writes to a file; the kernel checks the buffers.
+pub(super) fn write_by_kernel(fd: BorrowedFd<'_>, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+    // SAFETY: as it says.
+    check(unsafe { syscall(libc::SYS_pwritev, vector(fd, bufs, offset)) })
 }
 
 /// The arguments of `preadv` and `pwritev`: on 64-bit Linux the offset is one word, the next is ignored.

@@ -3,13 +3,13 @@
 
 use super::also::{ALSO, is_doing};
 use super::bits::GRANULE;
-use super::context::{BlockBuf, Context, count};
+use super::context::{BlockBuf, Context};
 use super::home::copy_in;
 use super::read::is_current;
 use super::session::{CALL_MAX, Session};
 use super::{Descriptors, UserBuf};
 use crate::error::{Error, Result};
-use crate::index::{BLOCK, BLOCKS_MAX, Calls, MOST_AT_ONCE};
+use crate::index::{BLOCK, BLOCKS_MAX, Calls, MOST_AT_ONCE, Timer, WRITES_TIMED};
 use crate::rule::{Rule, holds};
 use core::sync::atomic::Ordering;
 
@@ -106,13 +106,17 @@ impl Session {
     unsafe fn write_to(&self, fds: &Descriptors, at: Option<u64>, bufs: &[UserBuf]) -> Result<(u64, usize)> {
         let mut cx = self.context(fds);
         let shared = cx.shared();
-        let total = bufs.iter().fold(0usize, |sum, buf| sum.saturating_add(buf.len)).min(CALL_MAX);
+        let total = UserBuf::total(bufs).min(CALL_MAX);
+        // By both: so that programs with few writes in an epoch are not measured at each of them.
+        let turn = shared.counts.mine().writes() ^ shared.committed.load(Ordering::Relaxed);
+        let timer = Timer::begin(&shared.totals.write_times, turn.is_multiple_of(WRITES_TIMED));
         let _inside = self.go_in(&mut cx)?;
         self.check_change(cx)?;
         if let Some(offset) = at
             // SAFETY: the caller's promise.
             && let Some(done) = unsafe { self.defer(&cx, offset, bufs) }
         {
+            timer.end();
             return done.map(|done| (offset, done));
         }
         self.carry_out(&cx)?;
@@ -137,7 +141,7 @@ impl Session {
             None | Some(0) => return Err(Error::new(libc::EFBIG)),
             Some(room) => total.min(room.min(CALL_MAX as u64) as usize),
         };
-        shared.dirty.store(1, Ordering::Release);
+        shared.make_dirty();
         if self.saves_images() {
             self.save_images(cx, offset, total as u64)?;
         }
@@ -156,10 +160,10 @@ impl Session {
             if extending.is_some() {
                 shared.size.fetch_max(offset + done as u64, Ordering::AcqRel);
             }
-            count(&shared.epoch_writes, 1);
-            count(&shared.epoch_bytes, done as u64);
+            shared.counts.mine().wrote(1, done as u64);
         }
         self.touch(cx);
+        timer.end();
         match result {
             Err(e) if done == 0 => Err(e),
             _ => Ok((offset, done)),
@@ -292,8 +296,7 @@ impl Session {
     pub(super) fn touch(&self, cx: Context<'_>) {
         let now = crate::sys::coarse_now();
         let shared = cx.shared();
-        shared.modified[0].store(now.tv_sec as u64, Ordering::Relaxed);
-        shared.modified[1].store(now.tv_nsec as u64, Ordering::Relaxed);
+        shared.modified_at(now);
         shared.leave_at(now);
     }
 }

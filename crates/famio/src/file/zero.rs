@@ -2,11 +2,11 @@
 //! the file has a hole there, is passed over and takes no journal.
 
 use super::Descriptors;
-use super::context::{BlockBuf, Context, count};
+use super::context::{BlockBuf, Context};
 use super::session::Session;
 use crate::error::Result;
 use crate::index::{BLOCK, Calls};
-use core::sync::atomic::Ordering;
+use crate::sys::with_position_kept;
 
 /// Blocks written between two passages of the gate: a SYNC, and settling, which makes room, need not wait for a whole range.
 const BLOCKS_AT_ONCE: u64 = 64;
@@ -30,12 +30,11 @@ impl Session {
             return Ok(to);
         }
         let stop = end.min((at / BLOCK as u64 + BLOCKS_AT_ONCE) * BLOCK as u64);
-        shared.dirty.store(1, Ordering::Release);
+        shared.make_dirty();
         if self.saves_images() {
             self.save_images(cx, at, stop - at)?;
         }
-        count(&shared.epoch_writes, 1);
-        count(&shared.epoch_bytes, stop - at);
+        shared.counts.mine().wrote(1, stop - at);
         let call = if self.keeps { Some(Calls::begin(&self.arena)?) } else { None };
         call.iter().for_each(|call| call.writes_zeros(at, stop - at));
         let result = self.write_zeros(cx, &mut at, stop);
@@ -87,10 +86,7 @@ impl Session {
 fn next_data(cx: Context<'_>, at: u64) -> Option<u64> {
     use rustix::fs::{SeekFrom, seek};
     let found = cx.fds.with(false, |fd| {
-        let before = seek(fd, SeekFrom::Current(0))?;
-        let found = seek(fd, SeekFrom::Data(at));
-        seek(fd, SeekFrom::Start(before))?;
-        match found {
+        match with_position_kept(fd, || seek(fd, SeekFrom::Data(at)))? {
             Err(rustix::io::Errno::NXIO) => Ok(u64::MAX), // nothing but a hole, or beyond the end
             found => Ok(found?),
         }

@@ -54,6 +54,13 @@ pub(super) fn token(me: u32) -> u64 {
     core::ptr::from_ref(thread::current()) as u64 & !63 | u64::from(me)
 }
 
+/// Spreads threads over lines of memory, by the address of a thread's block of state: the line's number is the remainder. The blocks lie a
+/// stack apart, so that the bits above a page tell threads apart.
+#[inline]
+pub(crate) fn stripe(block: u64) -> usize {
+    ((block >> 6) ^ (block >> 12) ^ (block >> 23)) as usize
+}
+
 /// Between two looks at what another thread is to do.
 fn rest(round: u32) {
     if round < YIELDS {
@@ -78,9 +85,7 @@ impl Gate {
     /// The word of a thread, if it is that thread's.
     #[inline]
     pub(super) fn alone(&self, token: u64) -> &Alone {
-        // Blocks of thread state lie a stack apart: the bits above a page tell threads apart.
-        let stripe = (token >> 6) ^ (token >> 12) ^ (token >> 23);
-        &self.alone[stripe as usize % ALONE]
+        &self.alone[stripe(token) % ALONE]
     }
 
     /// Whether the thread has a word. For good: nobody can tell when a thread does not come any more. With the gate closed.

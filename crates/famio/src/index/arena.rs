@@ -5,7 +5,7 @@
 //! synced is bounded by its disk then, as with a plain file.
 
 use super::growth::{GROWTH, Growth, RESERVED, RESERVED_MAX, RESERVED_MIN};
-use super::shared::{MAGIC, Shared};
+use super::shared::{MAGIC, SHARED, Shared};
 use crate::error::{Error, Result};
 use crate::map::huge;
 use crate::sync::Ordering;
@@ -54,7 +54,7 @@ impl Arena {
             growth: Mutex::new(growth),
         };
         let shared = arena.shared();
-        shared.next.store(4096, Ordering::Relaxed);
+        shared.next.store(SHARED as u64, Ordering::Relaxed);
         shared.magic.store(MAGIC, Ordering::Release);
         Ok(arena)
     }
@@ -159,7 +159,7 @@ impl Arena {
     /// The shared state at the arena's start.
     #[inline]
     pub fn shared(&self) -> &Shared {
-        // SAFETY: the first page is mapped with memory behind it, aligned, zero or as we left it; `Shared` is made of
+        // SAFETY: the first pages are mapped with memory behind it, aligned, zero or as we left it; `Shared` is made of
         // atomic words, for which every bit pattern is valid.
         unsafe { &*self.base().cast::<Shared>() }
     }

@@ -25,8 +25,8 @@ pub(crate) struct Cell {
     pub kind: AtomicU32,
     epochs: [AtomicU64; 2],
     granules: [AtomicU64; 2],
-    /// Process slot and tenure of the last writer.
-    pub writer: AtomicU64,
+    /// What [`Shared::transactions`](super::Shared) became by the last transaction that changed the block; 0: none has.
+    pub transaction: AtomicU64,
     /// Granules stored by ordinary stores that nobody has flushed yet.
     pub unflushed: AtomicU64,
 }
@@ -86,6 +86,12 @@ impl Cell {
     pub fn begin_read(&self) -> Option<u32> {
         let seen = self.sequence.load(Ordering::Acquire);
         (seen & 1 == 0).then_some(seen)
+    }
+
+    /// The sequence, whatever it is. It says something while nobody can change the block.
+    #[inline]
+    pub fn sequence(&self) -> u32 {
+        self.sequence.load(Ordering::Relaxed)
     }
 
     /// Whether what was read since `seen` holds.

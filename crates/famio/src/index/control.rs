@@ -3,6 +3,7 @@
 //! who locks it is theirs to decide, and nobody else's. `journal::control` finds and makes it.
 
 use super::door::{CHANGE, MAGIC, Page, SESSION, TRAVELS, UNOWNED, is_anybody};
+use super::totals::Totals;
 use crate::error::{Error, Result};
 use crate::journal::pool::is_beside_name;
 use crate::sys::locks::{Lock, is_locked, try_lock, unlock};
@@ -173,6 +174,11 @@ impl Control {
         Page::is_in_use(self.word(offset_of!(Page, magic)), self.word(offset_of!(Page, state)))
     }
 
+    /// Changes with each session that begins or ends.
+    pub fn changes(&self) -> u64 {
+        self.word(offset_of!(Page, state))
+    }
+
     /// Whether processes that have the file open have a session that none of them owns at this moment.
     pub fn has_unowned_session(&self) -> bool {
         let unowned = SESSION | UNOWNED;
@@ -221,6 +227,29 @@ impl Control {
         match crate::sys::openat(CWD, &*path, flags, Mode::empty()) {
             Err(Errno::NOENT) => Ok(None),
             opened => Ok(Some(opened?)),
+        }
+    }
+
+    /// Asks the processes of the session not to write back for so many nanoseconds, where this process may.
+    pub fn hold_write_backs(&self, nanoseconds: u64) {
+        self.set_until(offset_of!(Totals, hold), nanoseconds);
+    }
+
+    /// Lets the next SYNC of the session end in so many nanoseconds at the earliest, and nobody write meanwhile; 0: no longer.
+    pub fn freeze(&self, nanoseconds: u64) {
+        self.set_until(offset_of!(Totals, freeze), nanoseconds);
+    }
+
+    fn set_until(&self, word: usize, nanoseconds: u64) {
+        let Some(path) = self.arena_path() else { return };
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let Ok(arena) = crate::sys::openat(CWD, &*path, flags, Mode::empty()) else { return };
+        let mut magic = [0; 8];
+        let is_arena = read_at(&arena, 0, &mut magic).is_ok_and(|length| length == 8);
+        if is_arena && u64::from_ne_bytes(magic) == super::shared::MAGIC {
+            let until = if nanoseconds > 0 { crate::sys::monotonic_now() + nanoseconds } else { 0 };
+            let at = offset_of!(super::Shared, totals) + word;
+            let _ = write_at(&arena, at as u64, &until.to_ne_bytes());
         }
     }
 

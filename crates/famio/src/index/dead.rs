@@ -159,14 +159,14 @@ mod tests {
 
     fn fill(arena: &Arena) {
         for block in [0, 1, 511, 512, 1 << 18] {
-            Index::new(arena).cell(block).unwrap().writer.store(block + 1, Ordering::Relaxed);
+            Index::new(arena).cell(block).unwrap().transaction.store(block + 1, Ordering::Relaxed);
         }
     }
 
     fn blocks(arena: &DeadArena, end: u64) -> Result<Vec<u64>> {
         let mut found = Vec::new();
         arena.each_cell(end, |block, cell| {
-            let word = cell.writer.load(Ordering::Relaxed);
+            let word = cell.transaction.load(Ordering::Relaxed);
             assert!(word == 0 || word == block + 1);
             found.extend((word != 0).then_some(block));
             Ok(())
@@ -179,7 +179,7 @@ mod tests {
         let arena = of(&fill, |_| ());
         assert_eq!(blocks(&arena, u64::MAX).unwrap(), [0, 1, 511, 512, 1 << 18]);
         assert_eq!(blocks(&arena, 512).unwrap(), [0, 1, 511]);
-        let writer = |block| arena.cell(block).unwrap().map(|cell| cell.writer.load(Ordering::Relaxed));
+        let writer = |block| arena.cell(block).unwrap().map(|cell| cell.transaction.load(Ordering::Relaxed));
         let found = [0, 1, 2, 511, 512, 1 << 18, 1 << 27].map(writer);
         assert_eq!(found, [Some(1), Some(2), Some(0), Some(512), Some(513), Some((1 << 18) + 1), None]);
     }

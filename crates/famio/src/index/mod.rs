@@ -8,6 +8,7 @@ mod before_images;
 mod cell;
 mod claim;
 mod control;
+mod counts;
 mod dead;
 mod deferred;
 mod door;
@@ -18,6 +19,7 @@ mod lock;
 mod radix;
 mod shared;
 mod sweep;
+mod totals;
 
 pub(crate) use alone::{ALONE, Alone};
 pub(crate) use arena::Arena;
@@ -25,7 +27,8 @@ pub(crate) use before_images::{Before, IMAGE_MAX, Image, Images, Position, add_r
 pub(crate) use cell::{Cell, Changing, Version};
 pub(crate) use claim::Claim;
 pub use control::Owner;
-pub(crate) use control::{Control, SIZE as CONTROL_SIZE};
+pub(crate) use control::{Control, SIZE as CONTROL_SIZE, random};
+pub(crate) use counts::Sums;
 pub(crate) use dead::{DeadArena, PLACE};
 pub(crate) use deferred::PutOff;
 pub(crate) use door::{
@@ -39,3 +42,4 @@ pub(crate) use shared::{
     MAGIC as ARENA_MAGIC, PENDING, RELEASED, SLOTS, Shared, Slot, also, images, lease, policy_name,
 };
 pub(crate) use sweep::{sign, sweep, sweep_once};
+pub(crate) use totals::{BUCKETS, Histogram, LONGEST_FREEZE, SYNCS_TIMED, Timer, WRITES_TIMED, bound};

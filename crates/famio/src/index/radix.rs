@@ -190,10 +190,10 @@ mod tests {
         let index = Index::new(&arena);
         let blocks = [0, 1, 511, 512, 513, 1 << 18, (1 << 27) + 5, BLOCKS_MAX - 1];
         for (i, &block) in blocks.iter().enumerate() {
-            index.cell(block).unwrap().writer.store(i as u64 + 1, Ordering::Relaxed);
+            index.cell(block).unwrap().transaction.store(i as u64 + 1, Ordering::Relaxed);
         }
         for (i, &block) in blocks.iter().enumerate() {
-            assert_eq!(index.lookup(block).unwrap().writer.load(Ordering::Relaxed), i as u64 + 1, "block {block}");
+            assert_eq!(index.lookup(block).unwrap().transaction.load(Ordering::Relaxed), i as u64 + 1, "block {block}");
         }
         assert!(index.lookup(1 << 20).is_none());
         assert_eq!(index.cell(BLOCKS_MAX).err().unwrap().errno(), libc::EFBIG);
@@ -229,14 +229,14 @@ mod tests {
                 scope.spawn(|| {
                     let index = Index::new(&arena);
                     for block in (0..40_000).step_by(37) {
-                        index.cell(block).unwrap().writer.fetch_add(1, Ordering::Relaxed);
+                        index.cell(block).unwrap().transaction.fetch_add(1, Ordering::Relaxed);
                     }
                 });
             }
         });
         let index = Index::new(&arena);
         for block in (0..40_000).step_by(37) {
-            assert_eq!(index.lookup(block).unwrap().writer.load(Ordering::Relaxed), 4);
+            assert_eq!(index.lookup(block).unwrap().transaction.load(Ordering::Relaxed), 4);
         }
     }
 

@@ -1,8 +1,10 @@
-//! The first page of an arena: the state of the file that all its processes share.
+//! The first pages of an arena: the state of the file that all its processes share.
 
+use super::counts::EpochCounts;
 use super::deferred::Deferred;
 use super::gate::Gate;
 use super::lock::SharedLock;
+use super::totals::Totals;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use core::sync::atomic::AtomicU8;
 
@@ -99,6 +101,8 @@ pub(crate) struct Shared {
     pub recorded: AtomicU64,
     /// The logical size, in bytes, with the open epoch.
     pub size: AtomicU64,
+    /// Two more for each transaction that was committed; odd while one is being copied to its blocks.
+    pub transactions: AtomicU64,
     /// The logical size as of *C*.
     pub committed_size: AtomicU64,
     /// The lowest logical size of the open epoch.
@@ -120,12 +124,6 @@ pub(crate) struct Shared {
     /// The wall clock, in nanoseconds, when a writer last left: what changed the inode later was not us. Survives the
     /// process, not the boot.
     pub touched: AtomicU64,
-    /// Reads since the last SYNC, for the choice of policy.
-    pub epoch_reads: AtomicU64,
-    /// Writes since the last SYNC.
-    pub epoch_writes: AtomicU64,
-    /// Bytes of those writes.
-    pub epoch_bytes: AtomicU64,
     /// Radix tree: offset of the root node, 0 before the first block.
     pub root: AtomicU64,
     /// Radix tree: a lower node to start from for small block numbers, with its level.
@@ -161,7 +159,8 @@ pub(crate) struct Shared {
     /// 1: a lock was given up in the open epoch while nobody else was there: who comes to read takes the turn, so that what was
     /// written under the lock stays.
     pub released: AtomicU32,
-    spare: AtomicU32,
+    /// How often the file was made shorter. It wraps around.
+    pub cuts: AtomicU32,
     /// The inode number of that session's journal, if it is one in place; 0: one of records.
     pub journal: AtomicU64,
     /// The inode number of that session's journal, of either kind.
@@ -185,15 +184,31 @@ pub(crate) struct Shared {
     pub hints: [AtomicU8; HINTS],
     /// The processes.
     pub slots: [Slot; SLOTS],
+    /// What was done to the file, for who looks from outside.
+    pub totals: Totals,
+    /// What was done since the last SYNC.
+    pub counts: EpochCounts,
 }
 
 /// Bytes for these.
 pub(crate) const HINTS: usize = 2048;
 
-const _: () = assert!(size_of::<Shared>() <= 4096);
+/// Bytes at the beginning of an arena for it.
+pub(crate) const SHARED: usize = 8192;
 
-/// "FAMIOARA".
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOARA");
+// Who looks at a dead process's arena reads the first page, and no totals.
+const _: () = assert!(size_of::<Shared>() <= SHARED && core::mem::offset_of!(Shared, totals) <= 4096);
+
+/// "FAMIOARC".
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOARC");
+
+/// A store that leaves the line with the other processors, where it changes nothing.
+#[inline]
+fn store_if_new(word: &AtomicU64, value: u64) {
+    if word.load(Ordering::Relaxed) != value {
+        word.store(value, Ordering::Release);
+    }
+}
 
 impl Shared {
     /// *C*.
@@ -217,7 +232,22 @@ impl Shared {
     /// A writer leaves: what changes the inode later than now is not us.
     #[inline]
     pub fn leave_at(&self, now: libc::timespec) {
-        self.touched.store(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64, Ordering::Release);
+        store_if_new(&self.touched, now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64);
+    }
+
+    /// The open epoch has writes.
+    #[inline]
+    pub fn make_dirty(&self) {
+        if self.dirty.load(Ordering::Relaxed) != 1 {
+            self.dirty.store(1, Ordering::Release);
+        }
+    }
+
+    /// The time of the file's last change, as `stat` is to show it.
+    #[inline]
+    pub fn modified_at(&self, now: libc::timespec) {
+        store_if_new(&self.modified[0], now.tv_sec as u64);
+        store_if_new(&self.modified[1], now.tv_nsec as u64);
     }
 
     /// Of a journal that is new, or was cut, the first `count` entries have memory. What the background prepared before is not used.

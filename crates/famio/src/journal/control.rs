@@ -5,7 +5,7 @@
 use super::access::{check_shared, give_to_writers_of};
 use super::beside::may_be_beside;
 use super::identity::Identity;
-use super::mark::{self, Mark};
+use super::mark::{self, Mark, Marked};
 use super::pool::{Pool, journal_name};
 use super::reach::{look, open_looked_at};
 use crate::error::{Error, Result};
@@ -33,7 +33,7 @@ fn pool_of(file: BorrowedFd<'_>, setting: Option<&Path>) -> Option<PathBuf> {
 /// Also of a file that was only looked at.
 fn mark_of(file: BorrowedFd<'_>) -> Result<Option<Mark>> {
     match mark::get(file) {
-        Err(e) if e.errno() == libc::EBADF => mark::of_looked_at(file),
+        Err(e) if e.errno() == libc::EBADF => Ok(mark::of_looked_at(file)?.and_then(Marked::journal)),
         mark => mark,
     }
 }
@@ -117,7 +117,10 @@ fn open_or_make(pool: &Pool, file: BorrowedFd<'_>, name: &str) -> Result<Option<
     }
     match make_in(pool, file, name) {
         Err(e) if [libc::EEXIST, libc::ENOENT].contains(&e.errno()) => Ok(None),
-        made => made.map(Some).map_err(|e| failed(pool, name, e)),
+        made => made.map(Some).map_err(|e| {
+            pool.remove_if_empty(); // on a full disk there may have been room for the folder alone
+            failed(pool, name, e)
+        }),
     }
 }
 

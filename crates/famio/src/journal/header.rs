@@ -233,7 +233,9 @@ impl Header {
         }
         let version = u32_at(from, VERSION);
         if version != VERSION_NOW {
-            return Err(wrong(format!("has format version {version}; this Famio knows {VERSION_NOW}")));
+            return Err(wrong(format!(
+                "has format version {version}; this Famio knows {VERSION_NOW}: recover the file with the version of Famio that made it"
+            )));
         }
         if u128_at(from, CHECKSUM) != xxh3_128(&from[..CHECKSUM]) && holds(Rule::HeaderHasCheck) {
             return Err(wrong("is damaged: its checksum does not fit".into()));

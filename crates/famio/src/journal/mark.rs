@@ -1,10 +1,13 @@
 //! The mark: an extended attribute on a file that says that a journal is pending (rule 12).
 //!
+//! (A file that only grows needs none: its mark, of another version, is in `growing_mark`.)
+//!
 //! It is durable before the first commit and goes last at a clean close. A copy that carries the attribute along
 //! (`cp -a`, `rsync -X`) is told by the identity in it. `fdatasync` does not make an attribute durable: [`persist`].
 
 use super::access;
 use super::bytes::{bytes_at, hex, put, u32_at, u64_at, u128_at};
+use super::growing_mark::{GrowingMark, VERSION_GROWING};
 use super::identity::Identity;
 use crate::error::{Error, Result};
 use crate::pmem::{Lab, Medium};
@@ -129,6 +132,36 @@ impl Mark {
     }
 }
 
+/// What the attribute says: that a journal is pending, or that the file grows without one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Marked {
+    /// It has a journal.
+    Journal(Mark),
+    /// It has none.
+    Growing(GrowingMark),
+}
+
+impl Marked {
+    fn decode(from: &[u8]) -> Result<Marked> {
+        let is_growing = from.len() >= VERSION + 4
+            && from[MAGIC..VERSION] == MAGIC_BYTES[..]
+            && u32_at(from, VERSION) == VERSION_GROWING;
+        if is_growing {
+            GrowingMark::decode(from).map(Marked::Growing)
+        } else {
+            Mark::decode(from).map(Marked::Journal)
+        }
+    }
+
+    /// Of a file that has a journal.
+    pub fn journal(self) -> Option<Mark> {
+        match self {
+            Marked::Journal(mark) => Some(mark),
+            Marked::Growing(_) => None,
+        }
+    }
+}
+
 /// Over everything but itself.
 fn checksum(bytes: &[u8]) -> u64 {
     let mut hash = Xxh3::new();
@@ -151,15 +184,32 @@ pub fn set(file: BorrowedFd<'_>, mark: &Mark) -> Result<()> {
     }
 }
 
-/// The file's mark; `None` if it has none.
+/// Marks a file as growing. `is_first`: it has no mark yet; else what it has goes. It reaches the disk with the file's size, or before.
+///
+/// # Errors
+/// `EBUSY`: it has one, and should not.
+pub(crate) fn set_growing(file: BorrowedFd<'_>, mark: &GrowingMark, is_first: bool) -> Result<()> {
+    let (bytes, flags) = (mark.encode(MAGIC_BYTES), if is_first { XattrFlags::CREATE } else { XattrFlags::REPLACE });
+    match access::as_owner(file, || rustix::fs::fsetxattr(file, NAME, &bytes, flags)) {
+        Err(Errno::EXIST) => Err(Error::new(libc::EBUSY)),
+        set => set.map_err(|e| refused(e, "marked")),
+    }
+}
+
+/// The mark of a file's journal; `None` if the file has none, or grows without one.
 pub fn get(file: BorrowedFd<'_>) -> Result<Option<Mark>> {
+    Ok(get_any(file)?.and_then(Marked::journal))
+}
+
+/// The file's mark; `None` if it has none.
+pub fn get_any(file: BorrowedFd<'_>) -> Result<Option<Marked>> {
     let mut bytes = [0; LEN_MAX];
     let length = access::as_owner(file, || rustix::fs::fgetxattr(file, NAME, &mut bytes[..]));
     decoded(length, &bytes)
 }
 
-/// As [`get`], of a file that was only looked at (`O_PATH`).
-pub(crate) fn of_looked_at(file: BorrowedFd<'_>) -> Result<Option<Mark>> {
+/// As [`get_any`], of a file that was only looked at (`O_PATH`).
+pub(crate) fn of_looked_at(file: BorrowedFd<'_>) -> Result<Option<Marked>> {
     let mut bytes = [0; LEN_MAX];
     let link = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
     let length = rustix::fs::getxattr(&*link, NAME, &mut bytes);
@@ -177,9 +227,9 @@ pub(crate) fn is_on(folder: BorrowedFd<'_>, name: &CStr) -> Result<bool> {
     }
 }
 
-fn decoded(length: rustix::io::Result<usize>, bytes: &[u8]) -> Result<Option<Mark>> {
+fn decoded(length: rustix::io::Result<usize>, bytes: &[u8]) -> Result<Option<Marked>> {
     match length {
-        Ok(length) => Mark::decode(&bytes[..length]).map(Some),
+        Ok(length) => Marked::decode(&bytes[..length]).map(Some),
         Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
         Err(Errno::RANGE) => Err(Error::with(libc::EIO, "the mark user.famio is damaged: too long")),
         Err(e) => Err(refused(e, "asked for its mark")),

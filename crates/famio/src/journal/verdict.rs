@@ -53,6 +53,8 @@ pub enum Verdict {
     Leftover,
     /// The journal is the file's, and the file as the journal left it: recover.
     Recover,
+    /// The file grows without a journal: what lies beyond its committed size goes.
+    Growing,
     /// Stop; keep both. The message names both and says what to do.
     Conflict(String),
 }
@@ -208,6 +210,7 @@ mod tests {
                 Verdict::Nothing => assert_eq!(expected, "N", "{row}"),
                 Verdict::Leftover => assert_eq!(expected, "L", "{row}"),
                 Verdict::Recover => assert_eq!(expected, "R", "{row}"),
+                Verdict::Growing => panic!("{row}: no facts say so"),
                 Verdict::Conflict(text) => {
                     assert!(text.contains(expected), "{row}: {text}");
                     assert!(text.contains("/dir/file") && text.contains("/dir/.famio/j"), "{text}");

@@ -2,13 +2,17 @@
 
 mod forks;
 mod options;
+mod stream;
+mod transaction;
 
 pub use options::OpenOptions;
+pub use transaction::Tx;
 
 use crate::error::{Error, Result};
 use crate::file::{self, Access, UserBuf};
 use crate::region::Region;
 use core::ops::{Bound, RangeBounds};
+use core::sync::atomic::AtomicU64;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -17,6 +21,8 @@ use std::sync::Arc;
 ///
 /// Opened by [`options`](Self::options). All calls take `&self`, and may be made from any thread. Several may be open of one
 /// file: they are of one epoch.
+///
+/// `std::io`'s `Read`, `Write` and `Seek` work at a position that each value has for itself.
 ///
 /// When the last one is dropped, the file is committed and closed clean; [`close`](Self::close) says whether that went well. A
 /// process that ends without it is as one that was killed: who opens the file next finds it as at the last SYNC.
@@ -28,6 +34,8 @@ pub struct AtomicFile {
     /// Until it is closed.
     fd: Option<OwnedFd>,
     writable: bool,
+    /// For `std::io`'s traits.
+    position: AtomicU64,
 }
 
 impl AtomicFile {
@@ -49,7 +57,7 @@ impl AtomicFile {
         // Who asks for an atomic file is not given another.
         let settings = crate::Settings { require: true, ..settings.clone() };
         let file = file::AtomicFile::open(fd.as_fd(), access, path, &settings)?;
-        Ok(Self { file, fd: Some(fd), writable: access == Access::Write })
+        Ok(Self { file, fd: Some(fd), writable: access == Access::Write, position: AtomicU64::new(0) })
     }
 
     fn named(&self, errno: i32, what: impl core::fmt::Display) -> Error {
@@ -154,6 +162,18 @@ impl AtomicFile {
     /// or as at the one before. Those of a write, for what was stored in regions. `EBUSY`: in a forked child.
     pub fn sync(&self) -> Result<()> {
         self.file.sync().map_err(|e| self.file.named(e))
+    }
+
+    /// Discards what was written to the file since its last SYNC or commit of a transaction: it has the bytes and the length of then
+    /// again. Commits that are under way, by other threads, end first. It costs what a recovery costs (milliseconds), and other
+    /// threads' writes since then are gone with this one's.
+    ///
+    /// # Errors
+    /// `EBUSY`: another process has written to the file since then, and would lose that; or the file is mapped, or in a forked child. `EBADF`: it
+    /// was opened for reading. `EOPNOTSUPP`: it was handed back to the kernel. Those of a recovery.
+    pub fn rollback(&self) -> Result<()> {
+        self.may_write()?;
+        self.file.rollback().map_err(|e| self.file.named(e))
     }
 
     /// Says how a range of the file will be read by calls: of the maps that it is read through. Advice: never an error, and it

@@ -143,7 +143,7 @@ fn maps_sync(fd: BorrowedFd<'_>) -> Result<bool> {
 }
 
 /// A file without a name in the folder `fd`: it inherits the folder's DAX attribute, as a journal there would.
-fn unnamed_file_in(fd: BorrowedFd<'_>) -> Result<InternalFd> {
+pub(crate) fn unnamed_file_in(fd: BorrowedFd<'_>) -> Result<InternalFd> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let refused = |errno| Error::from(errno).context("neither a file that can be mapped nor a folder to try one in");
     crate::sys::openat(fd, c".", flags, Mode::RUSR | Mode::WUSR).map_err(refused)

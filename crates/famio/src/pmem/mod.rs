@@ -15,6 +15,7 @@ pub mod record;
 
 pub use cpu::CpuFeatures;
 pub(crate) use detect::is_known;
+pub(crate) use detect::unnamed_file_in;
 pub use detect::{Detected, detect};
 pub use domain::Domain;
 #[doc(hidden)]

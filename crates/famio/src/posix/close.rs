@@ -5,7 +5,7 @@ use super::{Ret, fail, lock, process, raw, table};
 use crate::file::AtomicFile;
 use crate::sys::internal;
 use crate::thread::Held;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 
 /// `close(2)`. An error of the last commit comes out here; the descriptor is gone all the same.
@@ -36,6 +36,11 @@ pub(super) fn release(fd: RawFd) -> Ret {
     }
     let stale = !is_still(fd, &handle);
     let removed = handle.file().remove_descriptor(fd);
+    if !stale && handle.leaves_locks() {
+        // Not before: what was written under them is committed by now, if this was the last close.
+        // SAFETY: the kernel closes it after this.
+        handle.file().end_description_locks(handle.number(), unsafe { BorrowedFd::borrow_raw(fd) });
+    }
     super::rights::closed((!stale).then_some(fd), handle.file());
     match removed {
         Ok(()) => 0,
@@ -56,7 +61,11 @@ pub(super) fn is_still(fd: RawFd, handle: &Description) -> bool {
 }
 
 /// `close_range(2)`, and `closefrom`.
-pub fn close_range(first: u32, last: u32, flags: u32) -> Ret {
+pub fn close_range(first: u32, last: u32, mut flags: u32) -> Ret {
+    // A thread without others shares its descriptors with nobody but our threads: from what they use they are not to be cut off.
+    if flags & libc::CLOSE_RANGE_UNSHARE != 0 && !process::in_vfork_child() && crate::thread::is_programs_only() {
+        flags &= !libc::CLOSE_RANGE_UNSHARE;
+    }
     // SAFETY: no memory is passed.
     let kernel = |first: u32, last: u32| unsafe { raw!(SYS_close_range, first, last, flags) };
     if first > last || flags & libc::CLOSE_RANGE_CLOEXEC != 0 || process::in_vfork_child() {

@@ -2,7 +2,8 @@
 
 use super::policy::Globs;
 use super::raw;
-use crate::settings::{Durability, LocksChoice, OnKill, PolicyChoice, Settings};
+use crate::settings::{Durability, JournalChoice, LocksChoice, OnClose, OnKill, PolicyChoice, Settings};
+use crate::sys::log::{self, Level, Target};
 use crate::sys::shm;
 use core::ffi::c_char;
 use std::borrow::Cow;
@@ -125,6 +126,16 @@ fn parse_settings<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>) -> Result<(S
         Some("kernel") => LocksChoice::Kernel,
         Some(other) => return bad("FAMIO_LOCKS", other, "auto or kernel"),
     };
+    settings.journal = match text("FAMIO_JOURNAL")? {
+        None | Some("auto") => JournalChoice::Auto,
+        Some("always") => JournalChoice::Always,
+        Some(other) => return bad("FAMIO_JOURNAL", other, "auto or always"),
+    };
+    settings.on_close = match text("FAMIO_ON_CLOSE")? {
+        None | Some("commit") => OnClose::Commit,
+        Some("leave") => OnClose::Leave,
+        Some(other) => return bad("FAMIO_ON_CLOSE", other, "commit or leave"),
+    };
     if let Some(value) = text("FAMIO_JOURNAL_LIMIT")? {
         match bytes(value) {
             Some(limit) => settings.journal_limit = limit,
@@ -136,6 +147,23 @@ fn parse_settings<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>) -> Result<(S
         Some("1") => true,
         Some(other) => return bad("FAMIO_REQUIRE", other, "1 or 0"),
     };
+    let level = match text("FAMIO_LOG_LEVEL")? {
+        None => Level::Warning,
+        Some(word) => match Level::of(word) {
+            Some(level) => level,
+            None => return bad("FAMIO_LOG_LEVEL", word, "off, error, warning or info"),
+        },
+    };
+    match variable("FAMIO_LOG").filter(|target| !target.is_empty()) {
+        None => log::choose(level, Target::Stderr),
+        Some(target) => match Target::of(target) {
+            Ok(target) => log::choose(level, target),
+            Err(_) => {
+                let target = String::from_utf8_lossy(target);
+                return bad("FAMIO_LOG", &target, "stderr, syslog, journald, or an absolute path");
+            }
+        },
+    }
     let async_io = match text("FAMIO_ASYNC_IO")? {
         None | Some("refuse") => false,
         Some("allow") => true,
@@ -232,6 +260,8 @@ mod tests {
             ("FAMIO_POLICY", "redo"),
             ("FAMIO_JOURNAL_LIMIT", "16M"),
             ("FAMIO_LOCKS", "kernel"),
+            ("FAMIO_JOURNAL", "always"),
+            ("FAMIO_ON_CLOSE", "leave"),
             ("FAMIO_ASYNC_IO", "allow"),
             ("FAMIO_REQUIRE", "1"),
             ("FAMIO_ON_KILL", "keep"),
@@ -243,6 +273,8 @@ mod tests {
         assert_eq!(config.settings.policy, PolicyChoice::Redo);
         assert_eq!(config.settings.journal_limit, 16 << 20);
         assert_eq!(config.settings.locks, LocksChoice::Kernel);
+        assert_eq!(config.settings.journal, JournalChoice::Always);
+        assert_eq!(config.settings.on_close, OnClose::Leave);
         assert_eq!(with(&[("FAMIO_ATOMIC", "x")]).unwrap().unwrap().settings.locks, LocksChoice::Auto);
         assert!(config.async_io && !with(&[("FAMIO_ATOMIC", "x")]).unwrap().unwrap().async_io);
         assert!(config.settings.require && !with(&[("FAMIO_ATOMIC", "x")]).unwrap().unwrap().settings.require);
@@ -277,6 +309,8 @@ mod tests {
             ("FAMIO_ON_KILL", "a["),
             ("FAMIO_SHM", "/no/such/folder"),
             ("FAMIO_SHM", "/proc"),
+            ("FAMIO_LOG", "relative"),
+            ("FAMIO_LOG_LEVEL", "loud"),
         ] {
             let pairs: &'static [(&str, &str)] = vec![("FAMIO_ATOMIC", "x"), (name, value)].leak();
             assert!(with(pairs).err().unwrap().contains(name), "{name}={value}");

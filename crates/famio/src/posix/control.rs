@@ -32,6 +32,9 @@ pub unsafe fn fcntl(fd: RawFd, command: i32, argument: usize) -> Ret {
             {
                 return fail(error.errno());
             }
+            if command == libc::F_SETLEASE && argument as i32 != libc::F_UNLCK {
+                mark::make_way(fd);
+            }
             return kernel();
         }
         _ => return if close::is_hidden(fd) { fail(libc::EBADF) } else { kernel() },

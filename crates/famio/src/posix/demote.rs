@@ -23,6 +23,7 @@ pub(super) fn demote_file(file: &Arc<AtomicFile>, path: &CStr, fd: RawFd, why: &
             return Err(error);
         }
         let what = format!("handed back to the kernel because of {why}: from here on it is an ordinary file");
+        crate::sys::events::count_demotion();
         process::say(path, &what);
     }
     table::for_each(0, u32::MAX, |fd, handle| {

@@ -166,9 +166,19 @@ impl Description {
         self.locked.store(locked, Ordering::Release);
     }
 
+    /// Whether the program has ever asked for a lock of this description (`flock`, `F_OFD_SETLK`), the descriptor that is being closed is its
+    /// last, and no other process may have it.
+    pub(super) fn leaves_locks(&self) -> bool {
+        self.keeps.load(Ordering::Acquire) && self.is_last() && !self.is_shared()
+    }
+
+    fn is_last(&self) -> bool {
+        self.refs.load(Ordering::Acquire) == 1
+    }
+
     /// Whether it may have one, and goes with the descriptor that is being closed.
     pub(super) fn unlocks_at_close(&self) -> bool {
-        self.locked.load(Ordering::Acquire) && self.refs.load(Ordering::Acquire) == 1
+        self.locked.load(Ordering::Acquire) && self.is_last()
     }
 
     /// By which its file knows it: no other description has it meanwhile.

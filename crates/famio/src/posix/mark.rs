@@ -20,8 +20,29 @@ const BITS: [(i32, i32); 4] =
 /// Marks the description of `fd`, which was opened with `flags`.
 pub(super) fn set(fd: RawFd, flags: i32) {
     let bits = BITS.iter().filter(|(_, flag)| flags & flag != 0).fold(0, |bits, (bit, _)| bits | bit);
+    put(fd, FIRST + bits);
+}
+
+/// Not on a description on which the program has a lease: its breaks would come by the mark's signal.
+fn put(fd: RawFd, signal: i32) {
     // SAFETY: no memory is passed.
-    unsafe { raw!(SYS_fcntl, fd, F_SETSIG, FIRST + bits) };
+    let lease = unsafe { raw!(SYS_fcntl, fd, libc::F_GETLEASE) };
+    if ![libc::F_RDLCK, libc::F_WRLCK].contains(&(lease as i32)) {
+        set_signal(fd, signal);
+    }
+}
+
+fn set_signal(fd: RawFd, signal: i32) {
+    // SAFETY: no memory is passed.
+    unsafe { raw!(SYS_fcntl, fd, F_SETSIG, signal) };
+}
+
+/// Before the program takes a lease: its breaks are to come by the signal that it chooses, or by the default one.
+pub(super) fn make_way(fd: RawFd) {
+    let signal = signal_of(fd);
+    if (FIRST..FIRST + 16).contains(&signal) || HANDED_BACK.contains(&signal) {
+        set_signal(fd, 0);
+    }
 }
 
 /// Of a handed back description.
@@ -35,8 +56,7 @@ fn signal_of(fd: RawFd) -> i32 {
 /// The description of `fd`, which was opened with `flags`, is an ordinary file's from now on, whoever gets it.
 pub(super) fn hand_back(fd: RawFd, flags: i32) {
     let bits = LEFT.iter().filter(|(_, flag)| flags & flag != 0).fold(0, |bits, (bit, _)| bits | bit);
-    // SAFETY: no memory is passed.
-    unsafe { raw!(SYS_fcntl, fd, F_SETSIG, HANDED_BACK.start + bits) };
+    put(fd, HANDED_BACK.start + bits);
 }
 
 /// If the description of `fd` was handed back: what the program opened it with, of that mark's flags.

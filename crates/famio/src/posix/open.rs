@@ -300,7 +300,7 @@ pub(super) unsafe fn open_atomic(
         run_notes::opened(handle.file().key(), dirfd, said, handle.path(), flags);
     }
     match attached {
-        Ok(handle) if !cut || (handle.file().size() == 0 && !has_set_id(fd)) => fd as Ret,
+        Ok(handle) if !cut || has_nothing_to_cut(fd, handle.file()) => fd as Ret,
         Ok(handle) => match handle.file().set_size(0) {
             Ok(()) => fd as Ret,
             Err(error) => {
@@ -316,9 +316,11 @@ pub(super) unsafe fn open_atomic(
     }
 }
 
-/// Whether there is something that even a cut of nothing takes away.
-fn has_set_id(fd: RawFd) -> bool {
-    stat_of(fd).is_ok_and(|stat| stat.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0)
+/// Neither bytes, nor what even a cut of no bytes takes away.
+fn has_nothing_to_cut(fd: RawFd, file: &AtomicFile) -> bool {
+    let Ok(stat) = stat_of(fd) else { return false };
+    let is_empty = if file.is_as_found() { stat.st_size == 0 } else { file.size() == 0 };
+    is_empty && stat.st_mode & (libc::S_ISUID | libc::S_ISGID) == 0
 }
 
 fn refused(path: &CStr, error: &Error) -> Ret {
@@ -340,7 +342,7 @@ pub(super) fn attach(
     if let Some(warning) = config.warning()
         && process::say_once(process::Once::Weakened)
     {
-        crate::sys::notice(&warning);
+        crate::sys::log::say_always(&[warning.as_bytes()]);
     }
     let path = policy::path_of(fd, said);
     // SAFETY: the descriptor is open, and stays so during the call.

@@ -6,6 +6,7 @@ use crate::edges::Edges;
 use crate::file;
 use crate::near::NEAR;
 use crate::sys;
+use crate::sys::log::Level;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::ffi::CStr;
@@ -306,7 +307,7 @@ fn end_files() {
     }
     if super::lock::not_reentered().is_err() {
         // `_exit` in a signal handler that interrupted a locked section: as a kill, back to the last SYNC.
-        sys::notice("the process ends inside a call on an atomic file; what was written since its last SYNC is gone");
+        error_notice("the process ends inside a call on an atomic file; what was written since its last SYNC is gone");
         return;
     }
     put_away();
@@ -324,7 +325,7 @@ fn end_files() {
 
 pub(super) fn close_all() {
     if let Err(error) = file::close_all() {
-        sys::notice(&format!("{error}; what was written since its last SYNC may be gone"));
+        error_notice(&format!("{error}; what was written since its last SYNC may be gone"));
     }
 }
 
@@ -344,6 +345,11 @@ static SAID: AtomicU8 = AtomicU8::new(0);
 /// Whether this message is to be given now.
 pub(super) fn say_once(what: Once) -> bool {
     SAID.fetch_or(what as u8, Ordering::Relaxed) & what as u8 == 0
+}
+
+/// Something that matters more than a notice.
+fn error_notice(what: &str) {
+    sys::log::say(Level::Error, &[what.as_bytes()]);
 }
 
 /// A notice about a file. Allocates nothing: it may come from a signal handler.
@@ -366,9 +372,9 @@ pub(super) fn say_error(path: &CStr, error: &crate::Error) {
         return;
     }
     if named {
-        sys::notice(detail);
+        sys::log::say(Level::Error, &[detail.as_bytes()]);
     } else {
-        say(path, detail);
+        sys::log::say(Level::Error, &[path.to_bytes(), b": ", detail.as_bytes()]);
     }
 }
 

@@ -53,7 +53,7 @@ impl Line {
     }
 
     fn say(&self) {
-        if !may_say() {
+        if !may_say() && !sys::log::is_elsewhere() {
             return;
         }
         sys::notice_parts(&[&self.bytes[..self.length]]);

@@ -6,6 +6,8 @@
 
 use super::policy::{MOST_TOLD_APART, Text};
 use super::{config, fail, process, raw};
+use crate::sys::events::{self, Events};
+use core::mem::offset_of;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::ffi::CString;
@@ -14,7 +16,7 @@ use std::os::fd::RawFd;
 /// The environment variable with the path of the file.
 pub const VARIABLE: &str = "FAMIO_RUN";
 
-const MAGIC: u64 = u64::from_le_bytes(*b"FAMIRUN1");
+const MAGIC: u64 = u64::from_le_bytes(*b"FAMIRUN2");
 /// Longest path of a file that is told.
 const PATH: usize = 208;
 const WORDS: usize = MOST_TOLD_APART / 64;
@@ -65,6 +67,8 @@ pub(super) struct Record {
     pub selected: [Slot; 64],
     /// Programs that started without the library.
     pub lost: [Slot; 16],
+    /// What its processes have counted.
+    events: Events,
 }
 
 const FREE: u32 = 0;
@@ -202,6 +206,7 @@ pub(super) fn join() {
             raw!(SYS_munmap, address, length);
             return;
         }
+        events::share(&record.events);
         let behind = ptr::with_exposed_provenance::<u8>(address as usize + size_of::<Record>());
         let text = core::slice::from_raw_parts(behind, length - size_of::<Record>());
         let joined = Joined { record, text, path, device: of.0, inode: of.1 };
@@ -359,9 +364,42 @@ pub(super) fn has_all(words: &[AtomicU64; WORDS], globs: usize) -> bool {
     })
 }
 
+/// What a run has counted, as who looks from outside reads it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunCounts {
+    /// The process that was `famio run`.
+    pub top: u32,
+    /// Files that were handed back to the kernel.
+    pub demotions: u64,
+    /// Opens of files that failed, since file and journal contradict each other.
+    pub conflicts: u64,
+}
+
+/// Reads them in the bytes of a record. `None`: it is none of this version.
+pub fn run_counts(record: &[u8]) -> Option<RunCounts> {
+    let word = |at: usize| Some(u64::from_ne_bytes(record.get(at..at + 8)?.try_into().ok()?));
+    let at = offset_of!(Record, events);
+    let demotions = word(at + offset_of!(Events, demotions))?;
+    let conflicts = word(at + offset_of!(Events, conflicts))?;
+    let top = word(offset_of!(Record, top))? as u32;
+    (word(0)? == MAGIC).then_some(RunCounts { top, demotions, conflicts })
+}
+
+/// Bytes of a record that [`run_counts`] reads.
+pub const RUN_RECORD: usize = size_of::<Record>();
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_are_read_from_a_whole_record_of_this_version() {
+        let mut record = new_file(7, b"", &[], None);
+        assert_eq!(run_counts(&record), Some(RunCounts { top: 7, ..RunCounts::default() }));
+        assert_eq!(run_counts(&record[..100]), None);
+        record[0] ^= 1;
+        assert_eq!(run_counts(&record), None);
+    }
 
     #[test]
     fn all_globs_are_some() {

@@ -1,13 +1,14 @@
 //! What is there: the file's mark, its journal, and what follows from both.
 
 use super::given::{Given, pool_of};
+use super::growing;
 use super::outsider;
 use crate::error::{Error, Result};
 use crate::index::Claim;
 use crate::journal::header::{first_bytes, is_blank};
 use crate::journal::{
-    BootId, Facts, Header, Identity, Journal, Pool, Stamp, Verdict, beside_path, boot, journal_name, mark, path_of,
-    verdict,
+    BootId, Facts, GrowingMark, Header, Identity, Journal, Marked, Pool, Stamp, State, Verdict, beside_path, boot,
+    journal_name, mark, path_of, verdict,
 };
 use crate::settings::Settings;
 use crate::sys::InternalFd;
@@ -19,6 +20,8 @@ pub(super) struct Examined {
     pub identity: Identity,
     /// Whether the file has a mark, be it a damaged one.
     pub is_marked: bool,
+    /// The mark of a growing file.
+    pub growing: Option<GrowingMark>,
     /// The journal under the file's name, if there is one, with its length.
     pub journal: Option<(InternalFd, u64)>,
     /// The pool in which it is, or would be.
@@ -46,11 +49,14 @@ pub(super) fn examine(
     writable: bool,
     given: Given<'_>,
 ) -> Result<Examined> {
-    let (mark, damaged) = match mark::get(file) {
-        Err(e) if e.errno() == libc::EIO => (None, Some(e)),
-        mark => (mark?, None),
+    let (mark, growing, damaged) = match mark::get_any(file) {
+        Err(e) if e.errno() == libc::EIO => (None, None, Some(e)),
+        mark => match mark? {
+            Some(Marked::Growing(growing)) => (None, Some(growing), None),
+            mark => (mark.and_then(Marked::journal), None, None),
+        },
     };
-    let is_marked = mark.is_some() || damaged.is_some();
+    let is_marked = mark.is_some() || growing.is_some() || damaged.is_some();
     let identity = Identity::of_fd(file)?;
     let name = journal_name(&identity);
     let file_path = given.path.map_or_else(|| path_of(file), |path| Ok(path.to_path_buf()))?;
@@ -105,6 +111,17 @@ pub(super) fn examine(
         boot_id: BootId::current()?,
         boot_started: boot::started(),
     });
+    if let Some(growing) = &growing {
+        let is_pending = |header: &Header| matches!(header.state, State::Active | State::Suspect);
+        let conflict = growing::conflict(growing, &identity, &stamp, &file_path);
+        decided = match (conflict, &header) {
+            (Some(text), _) => Verdict::Conflict(text),
+            (None, Some(header)) if is_pending(header) => {
+                stopped("a journal is pending, and the file's mark says that it has none", &file_path, &journal_path)
+            }
+            (None, _) => Verdict::Growing,
+        };
+    }
     if let Some(what) = damaged {
         decided = stopped(&what, &file_path, &journal_path);
     }
@@ -114,7 +131,7 @@ pub(super) fn examine(
     {
         decided = stopped(what, &file_path, &journal_path);
     }
-    Ok(Examined { identity, is_marked, journal, pool, header, file_path, journal_path, verdict: decided })
+    Ok(Examined { identity, is_marked, growing, journal, pool, header, file_path, journal_path, verdict: decided })
 }
 
 fn stopped(what: impl core::fmt::Display, file: &Path, journal: &Path) -> Verdict {
@@ -124,7 +141,16 @@ fn stopped(what: impl core::fmt::Display, file: &Path, journal: &Path) -> Verdic
     ))
 }
 
+/// The text of a conflict of a file that has no journal.
+pub(super) fn conflict_text(what: impl core::fmt::Display, file: &Path) -> String {
+    let file = file.display();
+    format!(
+        "{what} (file {file}); it is kept as it is: famio recover --use=journal takes it back to its last SYNC, --use=file keeps all"
+    )
+}
+
 /// The error that a conflict is to whoever opens the file.
 pub(super) fn conflict(text: &str) -> Error {
+    crate::sys::events::count_conflict();
     Error::with(libc::EIO, text)
 }

@@ -4,13 +4,13 @@
 use super::Owner;
 use super::forget::place_of;
 use crate::error::{Error, Result};
-use crate::index::{Control, DeadArena, lease, policy_name};
+use crate::index::{BUCKETS, Control, DeadArena, Histogram, bound, lease, policy_name};
 use crate::journal::header::Kind;
 use crate::journal::pool::SUFFIX as JOURNAL;
 use crate::journal::reach::{is_regular, look, open_looked_at};
-use crate::journal::{control, lock};
+use crate::journal::{Marked, control, lock, mark};
 use core::sync::atomic::Ordering;
-use rustix::fs::{OFlags, fstat};
+use rustix::fs::{CWD, Mode, OFlags, fstat};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
@@ -33,6 +33,15 @@ pub struct InUse {
     pub session: Option<Session>,
 }
 
+/// A file that grows without a journal, at some moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Growing {
+    /// Bytes that were committed.
+    pub committed: u64,
+    /// Bytes that it has.
+    pub size: u64,
+}
+
 /// A session, at some moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
@@ -46,12 +55,72 @@ pub struct Session {
     pub policy: Option<&'static str>,
     /// The processes have the write lease on the file.
     pub has_lease: bool,
+    /// What was done to the file since its arena was made: at most since the first write of the processes that have it open.
+    pub totals: Totals,
+}
+
+/// What was done to a file up to its last SYNC. Where several threads wrote at once the numbers may be a little low.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// SYNCs that committed something.
+    pub syncs: u64,
+    /// SYNCs that failed.
+    pub failed_syncs: u64,
+    /// Writes by calls.
+    pub writes: u64,
+    /// Reads by calls.
+    pub reads: u64,
+    /// Bytes of those writes.
+    pub written_bytes: u64,
+    /// Bytes that went to the journal.
+    pub journal_bytes: u64,
+    /// Bytes that went to the file.
+    pub file_bytes: u64,
+    /// Blocks that were brought from the journal to the file.
+    pub write_backs: u64,
+    /// How long SYNCs took: of a journal in place one of 16 is measured, of records each.
+    pub sync_times: Times,
+    /// How long writes took: one of 64 is measured.
+    pub write_times: Times,
+}
+
+/// How long some calls took.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// For each bucket: less than so many nanoseconds (`None`: any) and not less than the bucket before; how many calls.
+    pub buckets: Vec<(Option<u64>, u64)>,
+    /// Nanoseconds of all of them together.
+    pub sum: u64,
+}
+
+impl Times {
+    /// Calls that were measured.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
+    }
+
+    fn of(histogram: &Histogram) -> Self {
+        let bucket = |at: usize| (bound(at), histogram.buckets[at].load(Ordering::Relaxed));
+        Self { buckets: (0..BUCKETS).map(bucket).collect(), sum: histogram.sum.load(Ordering::Relaxed) }
+    }
+}
+
+/// The bounds of the buckets of [`Times`], in nanoseconds; the last one has none.
+pub fn bounds_of_times() -> impl Iterator<Item = Option<u64>> {
+    (0..BUCKETS).map(bound)
 }
 
 /// Whether a name is that of a control file.
 pub fn is_control_name(name: &str) -> bool {
     name.strip_suffix(control::SUFFIX)
         .is_some_and(|stem| crate::journal::pool::is_journal_name(&format!("{stem}{JOURNAL}")))
+}
+
+/// Whether a file, which is only looked at, is marked as one that grows without a journal. It may be a killed process's.
+pub fn growing(path: &Path) -> Option<Growing> {
+    let file = crate::sys::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let Ok(Some(Marked::Growing(mark))) = mark::of_looked_at(file.as_fd()) else { return None };
+    Some(Growing { committed: mark.new, size: fstat(&file).ok()?.st_size as u64 })
 }
 
 /// Looks at the control file at `path`, and at what it leads to.
@@ -74,13 +143,26 @@ pub fn in_use(path: &Path) -> Result<InUse> {
         Ok(Some(arena)) if is_living => DeadArena::open(arena)?.map(|arena| {
             let shared = arena.shared();
             let load = |word: &core::sync::atomic::AtomicU64| word.load(Ordering::Relaxed);
+            let open = shared.counts.sums();
             Session {
                 // As the journal counts, and recovery will.
                 epoch: load(if kind == Some(Kind::Records) { &shared.recorded } else { &shared.committed }),
-                writes: load(&shared.epoch_writes),
-                bytes: load(&shared.epoch_bytes),
+                writes: open.writes,
+                bytes: open.bytes,
                 policy: (kind == Some(Kind::InPlace)).then(|| policy_name(shared.policy.load(Ordering::Relaxed))),
                 has_lease: shared.lease.load(Ordering::Relaxed) == lease::HELD,
+                totals: Totals {
+                    syncs: load(&shared.totals.syncs),
+                    failed_syncs: load(&shared.totals.failed_syncs),
+                    writes: load(&shared.totals.writes),
+                    reads: load(&shared.totals.reads),
+                    written_bytes: load(&shared.totals.written),
+                    journal_bytes: load(&shared.totals.journal),
+                    file_bytes: load(&shared.totals.file),
+                    write_backs: load(&shared.totals.write_backs),
+                    sync_times: Times::of(&shared.totals.sync_times),
+                    write_times: Times::of(&shared.totals.write_times),
+                },
             }
         }),
         _ => None,

@@ -4,13 +4,16 @@
 //! and running it again gives the same bytes. It touches nothing but the file that the journal names, and a journal that it
 //! cannot read stays as it is, with its file.
 
+mod backup;
 mod check;
 mod examine;
 mod find;
 mod forget;
 mod given;
+mod growing;
 mod in_place;
 mod in_use;
+mod leases;
 mod open;
 mod outsider;
 mod paths;
@@ -29,9 +32,13 @@ use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
+pub use backup::{Backup, backup};
 pub use check::{Checked, Condition, Problem, check, check_journal};
 pub use forget::{Orphan, forget};
-pub use in_use::{InUse, Session, in_use, is_control_name};
+pub(crate) use growing::{end as end_growing, hash_of};
+pub use in_use::{
+    Growing, InUse, Session, Times, Totals, bounds_of_times, growing as growing_at, in_use, is_control_name,
+};
 pub(crate) use open::{
     at_open, claim, commits_since_attach, has_ended, in_session, is_in_session, is_ordinary, left_journal, look,
     writable,

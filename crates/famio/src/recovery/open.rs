@@ -2,7 +2,7 @@
 
 use super::examine::{Examined, conflict, examine};
 use super::given::Given;
-use super::{Options, Outcome, Progress, Silent, Use, in_place, records};
+use super::{Options, Outcome, Progress, Silent, Use, growing, in_place, records};
 use crate::error::{Error, Result};
 use crate::index::{Claim, Control};
 use crate::journal::access::as_owner;
@@ -11,11 +11,13 @@ use crate::journal::live::durability_of;
 use crate::journal::{BootId, Header, State, Verdict, control, lock, mark, may_be_beside, path_of};
 use crate::pmem::{Domain, medium};
 use crate::settings::Settings;
+use crate::sys::log::{self, Level};
 use crate::sys::{InternalFd, open_again};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::time::Timespec;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 /// Before an atomic file is used: recovers it if a crash left a journal. `EIO` with a message that names both files where
@@ -48,9 +50,18 @@ pub(crate) fn at_open(fd: BorrowedFd<'_>, is_writable: bool, claim: &mut Claim, 
         Err(e) if is_denied(&e) && is_leftover(fd, claim, settings) => return Ok(()),
         examined => examined?,
     };
-    match recover(fd, &examined, Some(claim), Options::default(), &Silent)?.0 {
+    let (outcome, epoch, _) = recover(fd, &examined, Some(claim), settings, Options::default(), &Silent)?;
+    match outcome {
         Outcome::Conflict(text) => Err(conflict(&text)),
         Outcome::Failed(e) => Err(e),
+        Outcome::Recovered => {
+            if let Ok(path) = path_of(fd) {
+                let of = if examined.growing.is_some() { String::new() } else { format!(", epoch {epoch}") };
+                let what = format!(": recovered to its last SYNC{of}");
+                log::say(Level::Info, &[path.as_os_str().as_bytes(), what.as_bytes()]);
+            }
+            Ok(())
+        }
         _ => Ok(()),
     }
 }
@@ -62,7 +73,7 @@ pub(crate) fn commits_since_attach(fd: BorrowedFd<'_>, claim: &Claim, settings: 
     }
     let examined = examine(fd, Some(claim), settings, false, Given::default())?;
     let options = Options { dry_run: true, ..Options::default() };
-    let (outcome, epoch, _) = recover(fd, &examined, Some(claim), options, &Silent)?;
+    let (outcome, epoch, _) = recover(fd, &examined, Some(claim), settings, options, &Silent)?;
     match (outcome, &examined.header) {
         // The first slot of a journal in place has the size that the file was found with.
         (Outcome::Recovered, Some(header)) => Ok(epoch.saturating_sub(u64::from(header.kind == Kind::InPlace))),
@@ -158,7 +169,7 @@ pub(crate) fn in_session() -> Error {
 
 /// Whether a file has neither mark nor journal, by the cheapest look.
 pub(crate) fn is_ordinary(fd: BorrowedFd<'_>, settings: &Settings) -> Result<bool> {
-    match mark::get(fd) {
+    match mark::get_any(fd) {
         Ok(None) => {}
         // Not for this process, which has the file from one that was somebody else: the journal's name tells.
         Err(e) if e.errno() == libc::EACCES => {}
@@ -226,13 +237,23 @@ pub(super) fn recover(
     file: BorrowedFd<'_>,
     examined: &Examined,
     claim: Option<&Claim>,
+    settings: &Settings,
     options: Options,
     progress: &dyn Progress,
 ) -> Result<(Outcome, u64, u64)> {
     let Examined { verdict, header, journal, .. } = examined;
+    if let Some(mark) = &examined.growing
+        && (*verdict == Verdict::Growing || options.on_conflict != Use::Refuse)
+    {
+        let outcome = growing::recover(file, mark, settings, options, options.on_conflict == Use::File)?;
+        if journal.is_some() && *verdict == Verdict::Growing && !options.dry_run {
+            finish(file, examined, header.clone(), Domain::PageCache)?; // a leftover
+        }
+        return Ok((outcome, 0, 0));
+    }
     let own = header.as_ref().filter(|header| header.identity == examined.identity);
     let act = match (verdict, options.on_conflict) {
-        (Verdict::Nothing, _) => return Ok((Outcome::NothingToDo, 0, 0)),
+        (Verdict::Nothing | Verdict::Growing, _) => return Ok((Outcome::NothingToDo, 0, 0)),
         (Verdict::Leftover, _) => Act::Clean,
         (Verdict::Recover, Use::Refuse | Use::Journal) => Act::Replay,
         (Verdict::Conflict(text), Use::Refuse) => return Ok((Outcome::Conflict(text.clone()), 0, 0)),

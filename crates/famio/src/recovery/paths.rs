@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::index::{Claim, Control};
 use crate::journal::access::as_owner;
 use crate::journal::reach::{is_regular, look, look_at, open_looked_at};
-use crate::journal::{Verdict, control, lock, mark};
+use crate::journal::{Marked, Verdict, control, lock, mark};
 use crate::settings::Settings;
 use crate::sys::{InternalFd, identity, open_again};
 use rustix::fs::{FileType, OFlags, fstat};
@@ -72,6 +72,11 @@ impl Seen {
     pub fn add(&mut self, key: (u64, u64), journal: &Path) {
         self.0.insert(key, journal.to_path_buf());
     }
+}
+
+/// Whether a process has a file that is under its lease: it is at the file's door, or the file grows without a journal.
+pub(super) fn is_held(looked: BorrowedFd<'_>, settings: &Settings) -> bool {
+    owner(looked, settings).is_some() || matches!(mark::of_looked_at(looked), Ok(Some(Marked::Growing(_))))
 }
 
 /// The process that has the file claimed, where that can be told.
@@ -228,7 +233,7 @@ impl All<'_> {
         let access = if options.dry_run { OFlags::RDONLY } else { OFlags::RDWR };
         let file = match open_looked_at(looked, access).or_else(|e| open_own(looked, access, e)) {
             // The lease of the process that has it open.
-            Err(e) if e.errno() == libc::EAGAIN && owner(looked, settings).is_some() => {
+            Err(e) if e.errno() == libc::EAGAIN && is_held(looked, settings) => {
                 report.outcome = Outcome::InUse(owner(looked, settings));
                 return Ok(());
             }
@@ -260,7 +265,7 @@ impl All<'_> {
             if examined.journal.as_ref().is_some_and(|(journal, _)| lock::is_in_session(journal)) {
                 return Err(in_session());
             }
-            recover(file, &examined, claim.as_ref(), options, self.progress)
+            recover(file, &examined, claim.as_ref(), settings, options, self.progress)
         });
         if let Some(claim) = claim {
             let control = claim.control().clone();

@@ -3,6 +3,7 @@
 use super::Owner;
 use super::find::Place;
 use super::given::Given;
+use super::leases;
 use super::paths::{Seen, kind_of};
 use super::walk::{Visitor, walk};
 use crate::error::{Error, Result};
@@ -11,7 +12,9 @@ use crate::journal::header::Kind;
 use crate::journal::inplace::{Image, Key};
 use crate::journal::reach::{is_regular, look, look_at};
 use crate::journal::records::scan;
-use crate::journal::{Header, Identity, Pool, State, beside_path, control, journal_name, lock, mark, path_of};
+use crate::journal::{
+    GrowingMark, Header, Identity, Marked, Pool, State, beside_path, control, journal_name, lock, mark, path_of,
+};
 use crate::pmem::medium;
 use crate::settings::Settings;
 use crate::sys::{InternalFd, identity};
@@ -54,6 +57,13 @@ impl Found {
 
     fn of_file(file: &Path, journal: PathBuf, state: &'static str, why: String) -> Self {
         Self { journal, file: file.to_path_buf(), kind: why, state, epoch: 0, size: 0, owner: None, in_use: false }
+    }
+
+    /// A file that grows without a journal: it has a mark alone.
+    fn of_growing(file: BorrowedFd<'_>, path: &Path, mark: &GrowingMark) -> Self {
+        let kind = format!("growing, {} bytes committed", mark.new);
+        let in_use = fstat(file).is_ok_and(|stat| leases::is_on(stat.st_dev, stat.st_ino));
+        Self { in_use, ..Self::of_file(path, PathBuf::new(), State::Active.name(), kind) }
     }
 
     /// No process has the file open, and the journal was not closed: the next open, or `famio recover`, brings the file to its
@@ -126,7 +136,8 @@ impl Visitor for All<'_> {
 fn of_file(file: BorrowedFd<'_>, path: &Path, given: Given<'_>, settings: &Settings) -> Result<Option<Found>> {
     let (mark, is_damaged) = match mark::of_looked_at(file) {
         Err(e) if e.errno() == libc::EIO => (None, true),
-        mark => (mark?, false),
+        Ok(Some(Marked::Growing(mark))) => return Ok(Some(Found::of_growing(file, path, &mark))),
+        mark => (mark?.and_then(Marked::journal), false),
     };
     let file_path = given.path.map_or_else(|| path_of(file), |path| Ok(path.to_path_buf()))?;
     let name = journal_name(&Identity::of_fd(file)?);

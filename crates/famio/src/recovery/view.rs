@@ -40,7 +40,7 @@ pub(crate) fn steps(file: BorrowedFd<'_>, claim: &Claim, settings: &Settings, mo
     match verdict {
         Verdict::Recover => {}
         Verdict::Conflict(text) => return Err(conflict(&text)),
-        Verdict::Nothing | Verdict::Leftover => return Ok(Vec::new()), // the file has everything
+        Verdict::Nothing | Verdict::Leftover | Verdict::Growing => return Ok(Vec::new()), // the file has everything
     }
     let (Some(header), Some((journal, length))) = (header, journal) else { return Ok(Vec::new()) };
     // A program that reads committed data relies on it, so the journal is made durable first.

@@ -27,12 +27,12 @@ const PAGE: u64 = 4096;
 /// let file = famio::AtomicFile::options().create(true).open(&path)?;
 /// file.set_len(1 << 20)?;
 /// let region = file.map(0..1 << 20)?;
-/// region.write(4096, b"all of it")?;
+/// region.write_at(b"all of it", 4096)?;
 /// file.write_at(b"or nothing", 8192)?;
 /// region.sync()?; // both, as a whole
 ///
 /// let mut back = [0; 10];
-/// region.read(8192, &mut back)?;
+/// region.read_at(&mut back, 8192)?;
 /// assert_eq!(&back, b"or nothing");
 /// drop(region);
 /// file.close()?;
@@ -123,11 +123,31 @@ impl Region {
         Error::with(libc::ENXIO, what)
     }
 
-    /// Copies what is `at` bytes into the region to `bytes`.
+    /// Copies what is `at` bytes into the region to `bytes`; arguments as those of
+    /// [`AtomicFile::read_at`](crate::AtomicFile::read_at).
     ///
     /// # Errors
     /// `EINVAL`: not in the region. `ENXIO`: not all of it lies before the end of the file. `EIO`: the medium is bad. `EBUSY`: in a
     /// forked child.
+    pub fn read_at(&self, bytes: &mut [u8], at: usize) -> Result<()> {
+        self.read(at, bytes)
+    }
+
+    /// Copies `bytes` to the place `at` bytes into the region; part of the open epoch. Arguments as those of
+    /// [`AtomicFile::write_at`](crate::AtomicFile::write_at).
+    ///
+    /// # Errors
+    /// `EINVAL`: not in the region. `EACCES`: the file was opened for reading. `ENXIO`: it ends beyond the end of the file: make that
+    /// longer first. `ENOMEM`: the machine is out of memory.
+    pub fn write_at(&self, bytes: &[u8], at: usize) -> Result<()> {
+        self.write(at, bytes)
+    }
+
+    /// As [`read_at`](Self::read_at), with the arguments in another order.
+    ///
+    /// # Errors
+    /// As [`read_at`](Self::read_at).
+    #[doc(hidden)]
     pub fn read(&self, at: usize, bytes: &mut [u8]) -> Result<()> {
         self.check(at, bytes.len())?;
         let mut done = 0;
@@ -144,11 +164,11 @@ impl Region {
         Ok(())
     }
 
-    /// Copies `bytes` to the place `at` bytes into the region; part of the open epoch.
+    /// As [`write_at`](Self::write_at), with the arguments in another order.
     ///
     /// # Errors
-    /// `EINVAL`: not in the region. `EACCES`: the file was opened for reading. `ENXIO`: it ends beyond the end of the file: make that
-    /// longer first. `ENOMEM`: the machine is out of memory.
+    /// As [`write_at`](Self::write_at).
+    #[doc(hidden)]
     pub fn write(&self, at: usize, bytes: &[u8]) -> Result<()> {
         self.check(at, bytes.len())?;
         if !self.writable {

@@ -1,8 +1,11 @@
 //! Bytes of a file, as many as are asked for: the kernel may give or take fewer at a time.
 
+use super::{check, syscall};
 use crate::error::Result;
+use core::ops::Range;
+use rustix::fs::{SeekFrom, seek};
 use rustix::io::{Errno, pread, pwrite};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// Reads from `offset` until `to` is full or the file ends; gives how many bytes it read.
 pub(crate) fn read_at(fd: impl AsFd, offset: u64, to: &mut [u8]) -> Result<usize> {
@@ -31,6 +34,74 @@ pub(crate) fn write_at(fd: impl AsFd, offset: u64, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// Reads a range piece by piece, each with its offset. Whether all of it is there: at the end of the file it stops.
+pub(crate) fn each_piece(
+    fd: impl AsFd,
+    range: Range<u64>,
+    mut work: impl FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<bool> {
+    const PIECE: u64 = 1 << 16;
+    let mut piece = vec![0; PIECE.min(range.end - range.start) as usize];
+    let mut at = range.start;
+    while at < range.end {
+        let wanted = (range.end - at).min(PIECE) as usize;
+        if read_at(&fd, at, &mut piece[..wanted])? < wanted {
+            return Ok(false);
+        }
+        work(at, &piece[..wanted])?;
+        at += wanted as u64;
+    }
+    Ok(true)
+}
+
+/// As [`each_piece`], without holes; the range ends within the file. The kernel's position is put back where it was.
+pub(crate) fn each_data(
+    fd: impl AsFd,
+    range: Range<u64>,
+    mut work: impl FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<bool> {
+    let mut at = range.start;
+    while at < range.end {
+        let Some(data) = next_data(&fd, at..range.end)? else { break };
+        if !each_piece(&fd, data.clone(), &mut work)? {
+            return Ok(false);
+        }
+        at = data.end;
+    }
+    Ok(true)
+}
+
+/// Puts the kernel's position back to where it was before `work`, which is asked by it.
+pub(crate) fn with_position_kept<T>(fd: impl AsFd, work: impl FnOnce() -> T) -> Result<T> {
+    let before = seek(&fd, SeekFrom::Current(0))?;
+    let done = work();
+    seek(&fd, SeekFrom::Start(before))?;
+    Ok(done)
+}
+
+/// The first piece of a range that is no hole.
+fn next_data(fd: impl AsFd, range: Range<u64>) -> Result<Option<Range<u64>>> {
+    let (start, end) = with_position_kept(&fd, || {
+        let start = seek(&fd, SeekFrom::Data(range.start));
+        (start, start.and_then(|start| seek(&fd, SeekFrom::Hole(start))))
+    })?;
+    match (start, end) {
+        (Err(Errno::NXIO), _) => Ok(None),
+        (start, end) => {
+            let data = start?.max(range.start)..end?.min(range.end);
+            Ok((!data.is_empty()).then_some(data))
+        }
+    }
+}
+
+/// Hands what the kernel has of a file to the disk, and waits until the disk has it, in its cache or for good.
+pub(crate) fn write_out(fd: impl AsFd) -> Result<()> {
+    let how = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    // SAFETY: numbers.
+    check(unsafe { syscall(libc::SYS_sync_file_range, [fd.as_fd().as_raw_fd() as usize, 0, 0, how as usize, 0, 0]) })?;
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -44,6 +115,24 @@ mod tests {
         assert_eq!((read_at(&file, 0, &mut bytes[..5]).unwrap(), &bytes), (5, b"\0\0\0ab-----"));
         assert_eq!((read_at(&file, 6, &mut bytes).unwrap(), &bytes), (3, b"defab-----"));
         assert_eq!(read_at(&file, 9, &mut bytes).unwrap(), 0);
+    }
+
+    #[test]
+    fn holes_are_passed_over_and_the_position_stays() {
+        let file = memfd_create("famio-test", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, 1 << 40).unwrap();
+        for at in [4096, 1 << 30] {
+            write_at(&file, at, b"abc").unwrap();
+        }
+        seek(&file, SeekFrom::Start(7)).unwrap();
+        let mut found = Vec::new();
+        let work = |at, piece: &[u8]| {
+            found.push((at, piece.iter().filter(|&&byte| byte != 0).copied().collect::<Vec<_>>()));
+            Ok(())
+        };
+        assert!(each_data(&file, 4097..1 << 40, work).unwrap());
+        assert_eq!(found, [(4097, b"bc".to_vec()), (1 << 30, b"abc".to_vec())]);
+        assert_eq!(seek(&file, SeekFrom::Current(0)).unwrap(), 7);
     }
 
     #[test]

@@ -2,9 +2,11 @@
 
 pub(crate) mod address_space;
 mod bytes;
+pub(crate) mod events;
 mod futexes;
 pub(crate) mod internal;
 pub(crate) mod locks;
+pub mod log;
 pub(crate) mod membarrier;
 pub(crate) mod namespaces;
 mod raw;
@@ -12,7 +14,7 @@ pub mod shm;
 mod signal;
 pub(crate) mod users;
 
-pub(crate) use bytes::{read_at, write_at};
+pub(crate) use bytes::{each_data, each_piece, read_at, with_position_kept, write_at, write_out};
 pub(crate) use futexes::{Ended, WORDS_MAX, Word, wait_for_any};
 pub use raw::{check, syscall};
 
@@ -31,13 +33,19 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Writes one line to stderr by a bare system call: nothing of ours is re-entered, errors are ignored.
+/// Says something to who runs the program, where they want it ([`log`]), by bare system calls: nothing of ours is re-entered, errors are
+/// ignored.
 pub fn notice(line: &str) {
     notice_parts(&[line.as_bytes()]);
 }
 
 /// As [`notice`], of up to six pieces that make one line. Allocates nothing: it may come from a signal handler.
 pub(crate) fn notice_parts(parts: &[&[u8]]) {
+    log::say(log::Level::Warning, parts);
+}
+
+/// One line to stderr.
+fn stderr_line(parts: &[&[u8]]) {
     debug_assert!(parts.len() <= 6);
     if !is_for_messages(libc::STDERR_FILENO) {
         return;

@@ -10,7 +10,7 @@ mod start;
 pub(crate) use held::Held;
 pub(crate) use mutex::{Guard, Mutex};
 pub(crate) use passage::Passage;
-pub(crate) use start::{may_start, sharing, start};
+pub(crate) use start::{forget_parents, is_programs_only, may_start, sharing, start};
 
 use core::cell::Cell;
 use core::marker::PhantomData;

@@ -8,6 +8,38 @@
 
 use super::{current, handlers};
 use crate::sys::{ALL_BUT_LIBCS, block_signals, restore_signals};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// Our threads in this process.
+static OURS: AtomicU32 = AtomicU32::new(0);
+
+/// One of our threads, until it is dropped.
+struct Counted(());
+
+impl Counted {
+    fn begin() -> Self {
+        OURS.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        OURS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// In a forked child: they are the parent's.
+pub(crate) fn forget_parents() {
+    OURS.store(0, Ordering::Relaxed);
+}
+
+/// Whether the program has no thread but this one.
+pub(crate) fn is_programs_only() -> bool {
+    // A folder has a link for each folder in it, and two of its own.
+    let threads = rustix::fs::stat(c"/proc/self/task").map_or(0, |stat| stat.st_nlink as u32);
+    threads == OURS.load(Ordering::Relaxed) + 3
+}
 
 /// Whether this thread may start another.
 pub(crate) fn may_start() -> bool {
@@ -21,7 +53,9 @@ pub(crate) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
     }
     // No signal of the host's is to run its handler on a thread that the host does not know.
     let before = block_signals(ALL_BUT_LIBCS);
+    let counted = Counted::begin();
     let started = std::thread::Builder::new().name(name.into()).stack_size(256 << 10).spawn(move || {
+        let _counted = counted;
         current().ours.set(1);
         work();
     });

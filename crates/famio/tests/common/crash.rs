@@ -5,7 +5,7 @@
 
 use super::common::{Opened, Scratch};
 use famio::recovery::{Options, Outcome, Report, Silent, Use, recover_path};
-use famio::{Durability, OnKill, PolicyChoice, Settings};
+use famio::{Durability, JournalChoice, OnKill, PolicyChoice, Settings};
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -119,8 +119,19 @@ const MAPS: &str = "FAMIO_CRASH_MAPS";
 pub const MEETS: &str = "FAMIO_CRASH_MEETS";
 
 fn settings_text(settings: &Settings) -> String {
-    let Settings { pool, durability, emulated, policy, journal_limit, require: _, on_kill, locks: _, shm: _ } =
-        settings;
+    let Settings {
+        pool,
+        durability,
+        emulated,
+        policy,
+        journal_limit,
+        require: _,
+        on_kill,
+        locks: _,
+        shm: _,
+        journal: _,
+        on_close: _,
+    } = settings;
     let pool = pool.as_ref().map_or(String::new(), |pool| pool.display().to_string());
     format!("{policy:?},{emulated},{journal_limit},{durability:?},{on_kill:?},{pool}")
 }
@@ -142,6 +153,8 @@ fn settings_of(text: &str) -> Settings {
         pool: (!words[5].is_empty()).then(|| PathBuf::from(words[5])),
         require: false,
         locks: Default::default(),
+        on_close: Default::default(),
+        journal: JournalChoice::Always, // what is looked at after the crash
         shm: None,
     }
 }

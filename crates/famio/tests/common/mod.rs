@@ -4,7 +4,7 @@
 pub mod arenas;
 
 use famio::file::{Access, AtomicFile, UserBuf};
-use famio::{PolicyChoice, Settings};
+use famio::{JournalChoice, PolicyChoice, Settings};
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd};
@@ -153,7 +153,7 @@ pub fn in_place_settings() -> Vec<Settings> {
     let mut all = Vec::new();
     for policy in [PolicyChoice::Undo, PolicyChoice::Redo, PolicyChoice::Alternate, PolicyChoice::Auto] {
         for emulated in [false, true] {
-            all.push(Settings { policy, emulated, ..Settings::default() });
+            all.push(Settings { policy, emulated, journal: JournalChoice::Always, ..Settings::default() });
         }
     }
     all

@@ -17,7 +17,7 @@ pub fn same_cells() {
                 let index = Index::new(&arena);
                 for block in mine {
                     let cell = index.cell(block).unwrap();
-                    cell.writer.fetch_add(1, Ordering::Relaxed);
+                    cell.transaction.fetch_add(1, Ordering::Relaxed);
                     assert!(core::ptr::eq(index.lookup(block).unwrap(), cell));
                 }
             })
@@ -26,7 +26,7 @@ pub fn same_cells() {
     running.into_iter().for_each(crate::sync::Running::join);
     let index = Index::new(&arena);
     for (block, writers) in [(3, 2), (515, 3), (7, 2), (1 << 20, 2)] {
-        assert_eq!(index.lookup(block).unwrap().writer.load(Ordering::Relaxed), writers, "block {block}");
+        assert_eq!(index.lookup(block).unwrap().transaction.load(Ordering::Relaxed), writers, "block {block}");
     }
     assert!(index.lookup(1030).is_none());
 }

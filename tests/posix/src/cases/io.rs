@@ -1,6 +1,6 @@
 //! Reading and writing, descriptors, locks.
 
-use super::{Case, Differs, script::Script};
+use super::{Case, script::Script};
 use libc::{O_CREAT, O_RDONLY, O_RDWR};
 
 pub const CASES: &[Case] = &[
@@ -11,15 +11,7 @@ pub const CASES: &[Case] = &[
     Case { name: "io/duplicates-errors", run: duplicates_errors, differs: &[] },
     Case { name: "io/shared-by-fork", run: shared_by_fork, differs: &[] },
     Case { name: "io/locks", run: locks, differs: &[] },
-    Case {
-        name: "io/locks-of-descriptions",
-        run: locks_of_descriptions,
-        differs: &[Differs {
-            line: "nobody keeps it",
-            on: None,
-            why: "the map of the file, made by the description that is closed, keeps it, and so its locks, until the session ends",
-        }],
-    },
+    Case { name: "io/locks-of-descriptions", run: locks_of_descriptions, differs: &[] },
     Case { name: "io/holes-of-a-parent", run: holes_of_a_parent, differs: &[] },
     Case { name: "io/a-child-cuts", run: a_child_cuts, differs: &[] },
     Case { name: "io/flock", run: flock, differs: &[] },

@@ -125,8 +125,8 @@ impl Document {
             seconds,
             calls,
             file_size: effort.file_size,
-            durability: options.durability.map_or("power".into(), super::launch::name),
-            emulated: options.domain.is_some(),
+            durability: durability(options),
+            emulated: emulated(options),
         };
         let famio = env!("CARGO_PKG_VERSION").into();
         Self {
@@ -138,4 +138,14 @@ impl Document {
             figures: Vec::new(),
         }
     }
+}
+
+/// What a SYNC survives with these options.
+pub fn durability(options: &Options) -> String {
+    options.durability.map_or("power".into(), super::launch::name)
+}
+
+/// Whether these options treat ordinary memory as persistent memory.
+pub fn emulated(options: &Options) -> bool {
+    options.domain.is_some()
 }

@@ -3,6 +3,7 @@
 use super::run::{Extent, count, run};
 use super::{Declared, Paper, Work, all_figures};
 use crate::bench::document::Document;
+use crate::bench::output::Output;
 use crate::bench::report;
 use crate::bench::session::Session;
 use crate::failure::{FAILED, Failure};
@@ -74,12 +75,8 @@ struct Shared {
     /// Size of a figure's file in MiB [default: 512, with --quick 64, or what fits in half of the free space]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(16..))]
     size: Option<u64>,
-    /// Write JSON in place of the tables
-    #[arg(long)]
-    json: bool,
-    /// Write a page with charts into this folder, and the raw data beside it as JSON and CSV
-    #[arg(long, value_name = "DIR")]
-    report: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     options: Options,
 }
@@ -123,7 +120,7 @@ fn measure(figures: Vec<Declared>, args: &Shared) -> Result<i32, Failure> {
     let session =
         Session::new(&args.folder, figures.iter().map(|figure| count(figure, &extent)).sum()).map_err(failed)?;
     let mut document = Document::new(&args.folder, &extent.effort(), &args.options);
-    if let Some(folder) = &args.report {
+    if let Some(folder) = &args.output.report {
         // Now, and not when all has been measured.
         report::write(folder, &document).map_err(failed)?;
     }
@@ -134,21 +131,21 @@ fn measure(figures: Vec<Declared>, args: &Shared) -> Result<i32, Failure> {
         }
         let measured = run(&session, &args.options, &extent, figure);
         let measured = measured.map_err(|error| failed(format!("{}: {error}", figure.name)))?;
-        if !args.json {
+        if !args.output.json() {
             session.say(&report::text(&measured));
         }
         document.figures.push(measured);
         document.complete = document.figures.len() == figures.len() && !session.interrupted();
-        if let Some(folder) = &args.report {
+        if let Some(folder) = &args.output.report {
             report::write(folder, &document).map_err(failed)?;
         }
     }
     let status = session.status();
     drop(session); // the bar
-    if args.json {
+    if args.output.json() {
         crate::out::json(&document)?;
     }
-    if let Some(folder) = &args.report {
+    if let Some(folder) = &args.output.report {
         eprintln!("{}", folder.join(report::PAGE).display());
     }
     Ok(status)

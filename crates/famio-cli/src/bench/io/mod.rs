@@ -19,6 +19,7 @@ pub use worker::Args as WorkArgs;
 pub use worker::main as work_main;
 
 use super::document::{Document, Figure, Point, Shape};
+use super::output::Output;
 use super::session::Session;
 use crate::failure::{FAILED, Failure};
 use crate::out::json;
@@ -111,15 +112,11 @@ pub struct Args {
     /// Plain against plain, without Famio: how far two figures differ by themselves
     #[arg(long, conflicts_with_all = ["policy", "preload"])]
     control: bool,
-    /// Write JSON in place of the table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     /// Write CSV in place of the table
     #[arg(long, conflicts_with = "json")]
     csv: bool,
-    /// Write a page with a chart into this folder, and the raw data beside it as JSON and CSV
-    #[arg(long, value_name = "DIR")]
-    report: Option<PathBuf>,
     #[command(flatten)]
     options: Options,
 }
@@ -173,14 +170,14 @@ pub fn main(args: &Args) -> Result<i32, Failure> {
     let effort = effort(args).map_err(failed)?;
     let mut document = Document::new(&args.folder, &effort, &args.options);
     let (rows, status) = run(args, &effort).map_err(failed)?;
-    if args.json || args.report.is_some() {
+    if args.output.json() || args.output.report.is_some() {
         document.complete = status == 0;
         document.figures.push(figure(rows.clone()));
     }
-    if let Some(folder) = &args.report {
+    if let Some(folder) = &args.output.report {
         super::report::write(folder, &document).map_err(failed)?;
     }
-    if args.json {
+    if args.output.json() {
         json(&document)?;
     } else if args.csv {
         print!("{}", show::csv(&rows));

@@ -3,6 +3,7 @@
 mod figure;
 mod files;
 mod order;
+mod rows;
 mod work;
 
 pub use figure::{figure, steps};
@@ -10,10 +11,13 @@ pub use work::Args as WorkArgs;
 pub use work::main as work_main;
 
 use super::launch::{me, name};
-use super::median::median;
+use super::output::Json;
+use super::results::Method;
 use crate::settings::Size;
-use crate::text::{bytes, table};
+use crate::text::bytes;
 use files::Files;
+use rows::Row;
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 pub use work::Task;
@@ -53,50 +57,82 @@ pub struct Args {
     /// Measurements of each kind
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
+    #[command(flatten)]
+    output: Json,
 }
 
 /// What one measurement gave, of a record: nanoseconds, CPU nanoseconds of the reading thread and of all, page faults of 1000.
 type Figures = [f64; 4];
 
-const HEAD: [&str; 9] =
-    ["WORKLOAD", "NS", "READER", "CPU", "FAULTS", "POPULATE", "DEFAULT", "READER: POPULATE", "DEFAULT"];
+/// Which files are read.
+#[derive(Clone, Copy, Serialize)]
+struct Extent {
+    /// Bytes of a record.
+    record_bytes: u64,
+    /// Of the one large file.
+    large_file_bytes: u64,
+    /// Small ones.
+    files: u64,
+    file_bytes: u64,
+    /// What the mapping cache may keep where it has a limit.
+    limit_bytes: u64,
+    /// Of each write that the files were made with.
+    written_bytes: u64,
+}
 
-/// Measures, and prints the table.
+/// Measures, and shows the rows.
 pub fn main(args: &Args) -> Result<(), String> {
     let room = files::room(&args.folder)?;
-    let size = args.size.map_or((4 << 30).min(room), |size| size.0).max(1 << 20) & !4095;
     let each = args.file_size.0.next_multiple_of(4096);
-    let count = args.files.unwrap_or(10_000.min(room / each)).max(1);
-    // A fifth of the files: 2 GiB of 10.
-    let limit = count * each / 5;
-    let mut rows = vec![HEAD.map(String::from).to_vec()];
+    let files = args.files.unwrap_or(10_000.min(room / each)).max(1);
+    let extent = Extent {
+        record_bytes: 4096,
+        large_file_bytes: args.size.map_or((4 << 30).min(room), |size| size.0).max(1 << 20) & !4095,
+        files,
+        file_bytes: each,
+        // A fifth of the files: 2 GiB of 10.
+        limit_bytes: files * each / 5,
+        written_bytes: args.written.0,
+    };
+    let text = |rows: &[Row]| {
+        let how = format!(
+            "of a 4 KiB record: nanoseconds, CPU of the reading thread and of all, faults in 1000; times as fast as \
+             MAP_POPULATE and mmap, by the clock and by the reader's CPU; \
+             {} rounds in turn, medians; {}; {files} files of {}, limit {}",
+            args.rounds,
+            bytes(extent.large_file_bytes),
+            bytes(each),
+            bytes(extent.limit_bytes)
+        );
+        format!("{}{how}\n", rows::text(rows))
+    };
+    let method = Method::new(&args.folder, args.rounds, extent);
+    method.show(&args.output, || measure_all(args, extent), text)
+}
 
+/// The workloads that are wanted.
+fn measure_all(args: &Args, extent: Extent) -> Result<Vec<Row>, String> {
+    let mut rows = Vec::new();
+    let mut group = |files: &Files, task, ways: &[Way], limit| {
+        let figures = measure(args.rounds, files, task, ways, limit, || true)?;
+        rows.extend(rows::of_group(task, ways, limit, figures));
+        Ok::<_, String>(())
+    };
     let wanted = |task| args.only.is_none_or(|only| only == task);
     if wanted(Task::Sequential) || wanted(Task::Random) {
-        let large = Files::new(&args.folder, 2, size, args.written.0)?;
+        let large = Files::new(&args.folder, 2, extent.large_file_bytes, extent.written_bytes)?;
         for (task, ways) in [(Task::Sequential, &Way::SEQUENTIAL[..]), (Task::Random, &Way::RANDOM)] {
             if wanted(task) {
-                rows.extend(group(args, &large, task, ways, None)?);
+                group(&large, task, ways, None)?;
             }
         }
     }
     if wanted(Task::Zipf) {
-        let small = Files::new(&args.folder, count, each, args.written.0)?;
-        rows.extend(group(args, &small, Task::Zipf, &Way::ZIPF, None)?);
-        rows.extend(group(args, &small, Task::Zipf, &Way::ZIPF_LIMITED, Some(limit))?);
+        let small = Files::new(&args.folder, extent.files, extent.file_bytes, extent.written_bytes)?;
+        group(&small, Task::Zipf, &Way::ZIPF, None)?;
+        group(&small, Task::Zipf, &Way::ZIPF_LIMITED, Some(extent.limit_bytes))?;
     }
-
-    print!("{}", table(&rows));
-    println!(
-        "of a 4 KiB record: nanoseconds, CPU of the reading thread and of all, faults in 1000; times as fast as \
-         MAP_POPULATE and mmap, by the clock and by the reader's CPU; \
-         {} rounds in turn, medians; {}; {count} files of {}, limit {}",
-        args.rounds,
-        bytes(size),
-        bytes(each),
-        bytes(limit)
-    );
-    Ok(())
+    Ok(rows)
 }
 
 /// Measures all ways in turn; gives the figures of all rounds for each way. Stops early when `go_on` returns false.
@@ -119,35 +155,6 @@ fn measure(
         }
     }
     Ok(figures)
-}
-
-/// All ways of one task, in turn.
-fn group(args: &Args, files: &Files, task: Task, ways: &[Way], limit: Option<u64>) -> Result<Vec<Vec<String>>, String> {
-    let figures = measure(args.rounds, files, task, ways, limit, || true)?;
-    let medians: Vec<(Way, Figures)> = ways
-        .iter()
-        .zip(&figures)
-        .filter(|(_, all)| !all.is_empty())
-        .map(|(&way, all)| (way, [0, 1, 2, 3].map(|i| median(all.iter().map(|f| f[i]).collect()))))
-        .collect();
-    let of = |way: Way, i: usize| medians.iter().find(|(w, _)| *w == way).map(|(_, figures)| figures[i]);
-    let ratio = |way: Way, i: usize, time: f64| of(way, i).map_or("-".into(), |base| format!("{:.2}x", base / time));
-    let row = |(way, figures): &(Way, Figures)| {
-        let [time, reader, cpu, faults] = *figures;
-        let limit = if *way == Way::Cache { limit.map_or(", no limit", |_| ", limit") } else { "" };
-        vec![
-            format!("{}, {}{limit}", name(task), name(*way)),
-            format!("{time:.0}"),
-            format!("{reader:.0}"),
-            format!("{cpu:.0}"),
-            format!("{faults:.1}"),
-            ratio(Way::Populate, 0, time),
-            ratio(Way::Default, 0, time),
-            ratio(Way::Populate, 1, reader),
-            ratio(Way::Default, 1, reader),
-        ]
-    };
-    Ok(medians.iter().map(row).collect())
 }
 
 /// One measurement. `None`: there is no such thing on this file system.

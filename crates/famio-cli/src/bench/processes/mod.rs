@@ -7,6 +7,7 @@ mod library;
 mod modes;
 mod patterns;
 mod rows;
+mod table;
 mod token;
 mod window;
 mod worker;
@@ -16,12 +17,15 @@ pub use worker::Args as WorkArgs;
 pub use worker::main as work_main;
 
 use super::launch::{Under, me, name};
+use super::output::Json;
+use super::results::Method;
 use crate::settings::{Options, PolicyName};
-use crate::text::table;
 use clap::ValueEnum;
 use crew::Outcome;
 use famio::Settings;
 use patterns::{Group, Pattern, Setup};
+use rows::Row;
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -76,6 +80,8 @@ pub struct Args {
     #[arg(long, value_enum, hide_possible_values = true, value_name = "auto|undo|redo|alternate")]
     policy: Option<PolicyName>,
     #[command(flatten)]
+    output: Json,
+    #[command(flatten)]
     options: Options,
 }
 
@@ -86,30 +92,60 @@ fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Measures, and prints a table for each group when it is done.
+impl Args {
+    /// Rounds, and the seconds of each measurement.
+    fn extent(&self) -> (u32, f64) {
+        if self.short { (1, 0.1) } else { (self.rounds, self.seconds) }
+    }
+}
+
+#[derive(Serialize)]
+struct Extent {
+    /// Of each measurement.
+    seconds: f64,
+    /// Of the file, for file calls.
+    file_bytes: u64,
+    /// Of the database.
+    rows: u64,
+    /// Under Famio. `None`: what Famio chooses.
+    policy: Option<String>,
+}
+
+/// Measures, and shows the rows: a table for each group when it is done.
 pub fn main(args: &Args) -> Result<(), String> {
     if args.readers.unwrap_or(0) + args.writers.unwrap_or(0) == 0 && (args.readers, args.writers) != (None, None) {
         return Err("--readers and --writers: neither is above 0".into());
     }
+    let (rounds, seconds) = args.extent();
+    let policy = args.policy.map(name);
+    let extent = Extent { seconds, file_bytes: args.size << 20, rows: args.rows, policy: policy.clone() };
+    let method = Method::new(&args.folder, rounds, extent).under(&args.options);
+    let text = |_: &[Row]| {
+        format!(
+            "{rounds} rounds of {seconds} s, all setups in turn; medians, but LONGEST of all rounds; microseconds; \
+             HAND-OVERS in one measurement; policy {}\n",
+            policy.unwrap_or("as Famio chooses".into())
+        )
+    };
+    method.show(&args.output, || measure(args), text)
+}
+
+fn measure(args: &Args) -> Result<Vec<Row>, String> {
     let groups = Group::value_variants().iter().filter(|&&group| args.only.is_none_or(|only| only == group));
     if groups.clone().any(|group| group.is_sqlite()) {
         library::Sqlite::load()?; // now, and not when half of it is measured
     }
     let bench = Bench::new(args)?;
+    let mut all = Vec::new();
     for &group in groups {
         let patterns = group.patterns(args);
-        let outcomes = bench.measure(group, &patterns)?;
-        println!("{}", group.title());
-        print!("{}", table(&rows::rows(group, &patterns, &outcomes)));
-        println!("{}\n", rows::torn(&outcomes));
+        let rows = rows::rows(group, &patterns, &bench.measure(group, &patterns)?);
+        if !args.output.json {
+            print!("{}", table::text(group, &rows));
+        }
+        all.extend(rows);
     }
-    println!(
-        "{} rounds of {} s, all setups in turn; medians, but LONGEST of all rounds; microseconds; HAND-OVERS in one measurement; policy {}",
-        bench.rounds,
-        bench.time.as_secs_f64(),
-        args.policy.map_or("as Famio chooses".into(), name)
-    );
-    Ok(())
+    Ok(all)
 }
 
 /// Of each pattern, of each setup, what came of each round.
@@ -126,7 +162,7 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     fn new(args: &'a Args) -> Result<Self, String> {
-        let (rounds, seconds) = if args.short { (1, 0.1) } else { (args.rounds, args.seconds) };
+        let (rounds, seconds) = args.extent();
         let time = Duration::try_from_secs_f64(seconds).map_err(|error| format!("--seconds: {error}"))?;
         let settings = args.options.gather()?;
         let folder = args.folder.join(format!("famio-bench-{}", std::process::id()));

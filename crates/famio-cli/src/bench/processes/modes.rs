@@ -4,6 +4,7 @@ use super::patterns::{Group, Setup};
 use super::{Args, Bench, library};
 use crate::bench::document::Point;
 use crate::bench::median::median;
+use crate::bench::output::Json;
 use crate::bench::session::Session;
 use crate::settings::Options;
 use std::path::Path;
@@ -71,6 +72,7 @@ fn arguments(folder: &Path, options: &Options, rounds: u32, seconds: f64) -> Arg
         size: 1,
         rows: 20_000,
         policy: None,
+        output: Json::default(),
         options: options.clone(),
     }
 }

@@ -2,6 +2,8 @@
 
 mod expose;
 mod pending;
+mod pieces;
+mod prepare;
 mod read;
 mod settle;
 mod state;
@@ -11,7 +13,7 @@ mod write;
 pub(super) use read::{copy_block, readable};
 pub(super) use state::State;
 
-use super::context::{Context, Engine, Part, Sealed, Words, restore_times};
+use super::context::{Context, Engine, Needs, Part, Piece, Sealed, Words, restore_times};
 use super::journal_name::Named;
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, Cell};
@@ -50,6 +52,28 @@ impl Engine for InPlace {
 
     fn write_block(&self, cx: &Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
         self.write(cx, block, start, end, buf)
+    }
+
+    fn prepare_block(
+        &self,
+        cx: &Context<'_>,
+        cell: &Cell,
+        (block, start, end): (u64, usize, usize),
+        _needs: &mut Needs,
+    ) -> Result<()> {
+        self.prepare(cx, cell, block, start, end)
+    }
+
+    fn is_prepared(&self, cx: &Context<'_>, block: u64) -> bool {
+        self.has_all_for_block(cx, block)
+    }
+
+    fn write_pieces(&self, cx: &Context<'_>, pieces: &[Piece]) -> Result<usize> {
+        self.write_prepared(cx, pieces)
+    }
+
+    fn make_room(&self, cx: Context<'_>) -> Result<bool> {
+        self.settle_all_but_open(&cx)
     }
 
     fn can_defer(&self, cx: &Context<'_>, block: u64) -> bool {
@@ -102,6 +126,10 @@ impl Engine for InPlace {
 
     fn journal(&self) -> &Live {
         &self.journal
+    }
+
+    fn is_in_place(&self) -> bool {
+        true
     }
 
     fn inode_in_place(&self) -> u64 {

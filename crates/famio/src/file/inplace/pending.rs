@@ -10,6 +10,7 @@ use super::state::State;
 use crate::error::{Error, Result};
 use crate::file::bits::{GRANULE, runs};
 use crate::file::context::Context;
+use crate::index::alone::stripe;
 use crate::index::{BLOCK, Cell, PENDING};
 use crate::map::guard;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -44,10 +45,8 @@ impl InPlace {
     /// The pending word of this thread; threads may share one.
     #[inline]
     fn pending<'a>(&self, cx: &Context<'a>) -> &'a AtomicU64 {
-        let block = core::ptr::from_ref(crate::thread::current()) as usize;
-        // Blocks of thread state lie a stack apart: the bits above a page tell threads apart.
-        let stripe = (block >> 6) ^ (block >> 12) ^ (block >> 23);
-        &cx.shared().pending[stripe % PENDING]
+        let block = core::ptr::from_ref(crate::thread::current()) as u64;
+        &cx.shared().pending[stripe(block) % PENDING]
     }
 
     /// Whether the thread's last write was to `block`, too.

@@ -23,7 +23,14 @@ impl InPlace {
         let mut changing = None;
         in_order(
             Rule::CopyBeforeEntryIsFree,
-            || if moving != 0 { self.copy_to_file(cx, block, state.entry, moving) } else { Ok(()) },
+            || -> Result<()> {
+                if moving != 0 {
+                    self.copy_to_file(cx, block, state.entry, moving)?;
+                    // Before the entry is free: whoever copies file and journal sees that one of them changes.
+                    cx.shared().totals.count_write_back(u64::from(moving.count_ones()) * GRANULE as u64);
+                }
+                Ok(())
+            },
             || {
                 changing = Some(cell.changing());
                 self.on_journal(cx, || self.log.entry(state.entry).free())?;
@@ -68,7 +75,11 @@ impl InPlace {
         let entry = self.log.entry(state.entry);
         in_order(
             Rule::CopyBeforeBitGoes,
-            || self.copy_to_file(cx, block, state.entry, granules),
+            || -> Result<()> {
+                self.copy_to_file(cx, block, state.entry, granules)?;
+                cx.shared().totals.count_write_back(u64::from(granules.count_ones()) * GRANULE as u64);
+                Ok(())
+            },
             || {
                 self.on_journal(cx, || {
                     entry.set_granules(which, left.granules);
@@ -100,6 +111,15 @@ impl InPlace {
             }
         }
         Ok(settled > 0)
+    }
+
+    /// Settles whatever has no version of the open epoch. Whether there was any.
+    pub(super) fn settle_all_but_open(&self, cx: &Context<'_>) -> Result<bool> {
+        let mut any = false;
+        for number in 0..self.log.entries() {
+            any |= self.settle_entry(cx, number, false)?;
+        }
+        Ok(any)
     }
 
     /// Settles the block that entry `number` is of. `wait`: for its lock, too. Whether it is free now.

@@ -53,14 +53,19 @@ impl State {
 impl InPlace {
     /// Takes an entry for the block: no versions yet.
     pub(super) fn give_entry(&self, cx: &Context<'_>, cell: &Cell, block: u64, kind: Kind) -> Result<State> {
-        let entry = match self.log.take(cx.arena) {
+        match self.give_free_entry(cx, cell, block, kind) {
             Err(e) if e.errno() == libc::ENOSPC => {
                 // The journal is as large as it may be: make room in it ourselves.
                 self.settle_round(cx)?;
-                self.log.take(cx.arena)?
+                self.give_free_entry(cx, cell, block, kind)
             }
-            taken => taken?,
-        };
+            given => given,
+        }
+    }
+
+    /// As [`give_entry`](Self::give_entry). `ENOSPC`: the journal is as large as it may be.
+    pub(super) fn give_free_entry(&self, cx: &Context<'_>, cell: &Cell, block: u64, kind: Kind) -> Result<State> {
+        let entry = self.log.take(cx.arena)?;
         if self.log.wants_more() || self.is_pressed(*cx) {
             background::wake();
         }

@@ -74,6 +74,8 @@ impl InPlace {
             cell.set_version(which, version);
         }
         cell.changed_alone();
+        let (journal, file) = if to_log { (BLOCK, 0) } else { (0, BLOCK) };
+        shared.counts.mine().went(journal as u64, file as u64);
         turn.leave_clean();
         Some(stored.map_err(|fault| self.fault_of_whole(cx, fault, home)))
     }

@@ -110,6 +110,7 @@ impl InPlace {
         let home = cx.home.ptr(block * BLOCK as u64, BLOCK)?;
         let _changing = self.changing(piece);
         self.put(piece, home.wrapping_add(start), buf.wrapping_add(start), end - start)?;
+        cx.shared().counts.mine().went(0, (end - start) as u64);
         // The block may have an entry that an earlier write left dirty.
         self.conclude(piece, entry, owed)
     }
@@ -205,6 +206,7 @@ impl InPlace {
         if missing != 0 && late {
             bits()?;
         }
+        cx.shared().counts.mine().went((missing.count_ones() as usize * GRANULE) as u64, (end - start) as u64);
         self.conclude(piece, Some(entry), owed && missing == 0)
     }
 
@@ -241,6 +243,8 @@ impl InPlace {
         };
         put_all(to_log, log)?;
         put_all(to_file, home)?;
+        let bytes = |bits: u64| u64::from(bits.count_ones()) * GRANULE as u64;
+        cx.shared().counts.mine().went(bytes(to_log), bytes(to_file));
         self.set_open(cx, cell, &mut state, cx.shared().committed() + 1, base & !to_file | to_log)?;
         self.conclude(piece, Some(state.entry), owed)
     }

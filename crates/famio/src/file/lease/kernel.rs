@@ -66,12 +66,12 @@ pub(super) fn is_held(fd: BorrowedFd<'_>) -> bool {
 }
 
 /// Whether somebody waits for the lease to be given up, or has got it by waiting long enough.
-pub(super) fn is_broken(fd: BorrowedFd<'_>) -> bool {
+pub(in crate::file) fn is_broken(fd: BorrowedFd<'_>) -> bool {
     fcntl(fd, F_GETLEASE, 0).map_or(true, |lease| lease != libc::F_WRLCK as usize)
 }
 
 /// Gives the lease up: whoever waits goes on.
-pub(super) fn give_up(fd: BorrowedFd<'_>) {
+pub(in crate::file) fn give_up(fd: BorrowedFd<'_>) {
     // Where the kernel has taken it already there is nothing to be done.
     if !matches!(fcntl(fd, F_SETLEASE, libc::F_UNLCK as usize), Err(e) if e.errno() == libc::EACCES) {
         let _ = set_owner(fd, 0);

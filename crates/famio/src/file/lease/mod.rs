@@ -6,12 +6,16 @@
 //! thread holds any of these while it opens a file of the program's, so that nobody whom the kernel lets wait for the
 //! lease is in the thread's way.
 
+mod growing;
 mod kernel;
 mod thread;
 
-pub(super) use thread::forget_parents;
+pub(super) use growing::Watched;
+pub(super) use kernel::{give_up, is_broken};
+pub(super) use thread::{forget_parents, wake};
 
 use super::AtomicFile;
+use super::atomic::GROWING;
 use super::session::Session;
 use crate::error::{Error, Result};
 use crate::index::lease::{EXPOSED, HELD, NONE};
@@ -206,6 +210,12 @@ impl AtomicFile {
     /// Whether the file has it now.
     pub(super) fn serve_lease(&self, tid: i32) -> bool {
         let lease = &self.lease;
+        if self.state.load(Ordering::Acquire) == GROWING {
+            if self.fds.with(true, |fd| Ok(kernel::is_broken(fd))).unwrap_or(false) {
+                let _ = self.grow_no_more(); // the lease is given up even if it fails
+            }
+            return self.state.load(Ordering::Acquire) == GROWING;
+        }
         let mut state = lease.state();
         if self.is_disowned() {
             return false;
@@ -274,6 +284,10 @@ impl AtomicFile {
     /// # Errors
     /// `EDEADLK`: a signal handler interrupted a call on an atomic file.
     pub fn give_up_lease(&self) -> Result<()> {
+        if self.state.load(Ordering::Acquire) == GROWING {
+            Self::may_wait()?;
+            self.grow_no_more()?;
+        }
         if !self.lease.held.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -289,6 +303,7 @@ impl AtomicFile {
     /// As there.
     pub fn bar_lease(&self) -> Result<()> {
         Self::may_wait()?;
+        let _ = self.grow_no_more(); // if it fails, the next change says why
         let mut state = self.lease.state();
         (state.barred, state.wanted) = (true, false);
         self.lease.give_up(self, &mut state);

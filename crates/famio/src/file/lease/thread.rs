@@ -14,6 +14,12 @@ static TID: AtomicU32 = AtomicU32::new(0);
 /// Counts what it is told, so that it does not end with something unheard.
 static EVENTS: AtomicU32 = AtomicU32::new(0);
 
+/// How many files grow: the lease thread does not end while there are any.
+static WATCHED: AtomicU32 = AtomicU32::new(0);
+/// How long a thread that needs the lease thread sleeps between two looks, until it has begun, and how often it looks.
+const COMING: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000 };
+const LOOKS: u32 = 500;
+
 /// How long it stays without a lease.
 static LINGER: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
@@ -22,7 +28,7 @@ fn pid() -> u32 {
 }
 
 /// There is something to look at. Starts the thread, if there is none. Whether there is one now.
-pub(super) fn wake() -> bool {
+pub(in crate::file) fn wake() -> bool {
     EVENTS.fetch_add(1, Ordering::SeqCst);
     let me = pid();
     let seen = OWNER.load(Ordering::SeqCst);
@@ -48,10 +54,43 @@ pub(super) fn wake() -> bool {
     started
 }
 
+/// One more file that the thread is to watch, which is there. Its id; `None`: there can't be one.
+pub(super) fn watch() -> Option<i32> {
+    WATCHED.fetch_add(1, Ordering::SeqCst);
+    let there = || {
+        let is_ours = OWNER.load(Ordering::SeqCst) == pid();
+        Some(TID.load(Ordering::SeqCst) as i32).filter(|&tid| is_ours && tid != 0)
+    };
+    if let Some(tid) = there() {
+        return Some(tid);
+    }
+    if wake() {
+        for _ in 0..LOOKS {
+            if let Some(tid) = there() {
+                return Some(tid);
+            }
+            let _ = rustix::thread::nanosleep(&COMING);
+        }
+    }
+    unwatch();
+    None
+}
+
+/// Whether it is the thread that watches now.
+pub(super) fn is_there(tid: i32) -> bool {
+    TID.load(Ordering::SeqCst) as i32 == tid && OWNER.load(Ordering::SeqCst) == pid()
+}
+
+/// One file less.
+pub(super) fn unwatch() {
+    let _ = WATCHED.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |watched| watched.checked_sub(1));
+}
+
 /// In a forked child: the thread is the parent's.
 pub(in crate::file) fn forget_parents() {
     OWNER.store(0, Ordering::SeqCst);
     TID.store(0, Ordering::SeqCst);
+    WATCHED.store(0, Ordering::SeqCst);
 }
 
 fn work() {
@@ -60,15 +99,17 @@ fn work() {
     TID.store(tid as u32, Ordering::SeqCst);
     loop {
         let seen = EVENTS.load(Ordering::SeqCst);
+        crate::file::background::start_if_wanted();
         let all: Vec<_> = files().values().cloned().collect();
         let busy = all.iter().fold(false, |busy, file| file.serve_lease(tid) | busy);
         drop(all);
+        let busy = busy || WATCHED.load(Ordering::SeqCst) != 0;
         if wait(busy) || busy {
             continue;
         }
         OWNER.store(0, Ordering::SeqCst);
         // Who told it something after the look above may have found it still there.
-        let heard = EVENTS.load(Ordering::SeqCst) == seen;
+        let heard = EVENTS.load(Ordering::SeqCst) == seen && WATCHED.load(Ordering::SeqCst) == 0;
         if heard || OWNER.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst).is_err() {
             return;
         }

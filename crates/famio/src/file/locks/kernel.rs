@@ -49,11 +49,12 @@ pub(super) fn has_none(fd: BorrowedFd<'_>) -> bool {
     })
 }
 
-/// `flock(2)`, without waiting.
-pub(super) fn flock(fd: BorrowedFd<'_>, kind: Kind) -> Result<()> {
+/// `flock(2)`, without waiting. `kind` `None`: the end of it.
+pub(super) fn flock(fd: BorrowedFd<'_>, kind: Option<Kind>) -> Result<()> {
     let how = match kind {
-        Kind::Read => libc::LOCK_SH,
-        Kind::Write => libc::LOCK_EX,
+        Some(Kind::Read) => libc::LOCK_SH,
+        Some(Kind::Write) => libc::LOCK_EX,
+        None => libc::LOCK_UN,
     };
     // SAFETY: no memory is passed.
     check(unsafe { syscall(libc::SYS_flock, [fd.as_raw_fd() as usize, (how | libc::LOCK_NB) as usize, 0, 0, 0, 0]) })

@@ -17,6 +17,7 @@ use crate::thread::Mutex;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use ranges::Ranges;
 pub use ranges::{Kind, Lock, Owner, Range};
+use std::os::fd::BorrowedFd;
 
 /// In `Locks::place`: the locks are in memory. The rest of the word counts calls that are in the kernel.
 const IN_MEMORY: u32 = 1 << 31;
@@ -276,7 +277,7 @@ impl AtomicFile {
                     self.locks.refuse()?;
                     kernel::set(fd, *lock)?;
                 }
-                table.flock.map_or(Ok(()), |(_, kind)| kernel::flock(fd, kind))
+                table.flock.map_or(Ok(()), |(_, kind)| kernel::flock(fd, Some(kind)))
             })();
             if made.is_err() {
                 table.ranges.iter().for_each(|lock| kernel::unset_all(fd, lock.owner));
@@ -306,6 +307,14 @@ impl AtomicFile {
             table.ranges.unset_all(Owner::Description(description));
             table.flock = table.flock.filter(|&(owner, _)| owner != description);
         });
+    }
+
+    /// The last descriptor `fd` of that description is about to be closed: its locks end now, in memory and in the kernel. The kernel would
+    /// keep them as long as the library's map of the file, which was made by that description.
+    pub fn end_description_locks(&self, description: usize, fd: BorrowedFd<'_>) {
+        self.drop_description_locks(description);
+        kernel::unset_all(fd, Owner::Description(description));
+        let _ = kernel::flock(fd, None); // needs no memory, and waits for nobody
     }
 
     fn drop_locks(&self, drop: impl FnOnce(&mut Table)) {

@@ -5,6 +5,7 @@ mod attach;
 mod block;
 mod buffers;
 mod hand_over;
+mod prepare;
 mod reserve;
 mod settle;
 mod state;
@@ -15,7 +16,7 @@ pub(super) use buffers::UNIT;
 pub(super) use state::State;
 
 use super::background;
-use super::context::{Context, Engine, Part, Sealed, Words, restore_times};
+use super::context::{Context, Engine, Needs, Part, Sealed, Words, restore_times};
 use super::journal_name::{Named, is_found};
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, Cell};
@@ -119,6 +120,24 @@ impl Engine for Records {
         self.write(*cx, block, start, end, buf)
     }
 
+    fn prepare_block(
+        &self,
+        cx: &Context<'_>,
+        cell: &Cell,
+        (block, start, end): (u64, usize, usize),
+        needs: &mut Needs,
+    ) -> Result<()> {
+        self.prepare_one(*cx, cell, block, start, end, needs)
+    }
+
+    fn prepare_rest(&self, cx: &Context<'_>, needs: &Needs) -> Result<()> {
+        self.prepare_together(*cx, needs)
+    }
+
+    fn make_room(&self, cx: Context<'_>) -> Result<bool> {
+        Records::make_room(self, cx)
+    }
+
     fn takes_callers_memory(&self) -> bool {
         false // it compares what it is given
     }
@@ -176,6 +195,7 @@ impl Engine for Records {
         }
         let mut log = lock(&self.log);
         let batch = Batch { epoch: log.committed() + 1, size: sealed.size, cut, commit: true, blocks: &blocks };
+        let before = log.written();
         if let Err(e) = log.append(&batch) {
             drop(log);
             if holds(Rule::FailedFlushIsForGood) {
@@ -184,6 +204,7 @@ impl Engine for Records {
             return Err(e);
         }
         self.appended.store(log.written(), Ordering::Relaxed);
+        cx.shared().totals.journal.fetch_add(log.written().saturating_sub(before), Ordering::Relaxed);
         // Where tests have small segments, none ahead: they are to be used again.
         let wants_segment = log.wants_segment() && Lab::current().segments.is_none();
         drop(log); // settling takes the two locks in the other order

@@ -24,7 +24,7 @@ impl Records {
         reserved
     }
 
-    fn reserve_for(&self, cost: u64) -> Result<()> {
+    pub(super) fn reserve_for(&self, cost: u64) -> Result<()> {
         if cost <= self.reserved.load(Ordering::Relaxed) {
             return Ok(());
         }

@@ -88,7 +88,11 @@ impl Records {
 
     /// One round: some blocks of a pass. Whether anything was done; not while another thread is at one.
     pub(super) fn settle_round(&self, cx: Context<'_>) -> Result<bool> {
-        self.settling.try_lock().map_or(Ok(false), |mut settling| self.round(cx, &mut settling))
+        let used = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
+        let may_wait = used < HARD / 2 && cx.shared().totals.is_held();
+        self.settling.try_lock().map_or(Ok(false), |mut settling| {
+            if may_wait && !settling.under_way { Ok(false) } else { self.round(cx, &mut settling) }
+        })
     }
 
     fn round(&self, cx: Context<'_>, settling: &mut Settling) -> Result<bool> {
@@ -209,6 +213,9 @@ impl Records {
         let moving = if holds(Rule::OnlyCommittedIsSettled) { state.held & !state.open } else { state.held };
         settling.overwritten |= state.open != 0;
         self.copy_to_file(cx, block, number, moving)?;
+        if moving != 0 {
+            shared.totals.count_write_back(u64::from(moving.count_ones()) * GRANULE as u64);
+        }
         let _changing = cell.changing();
         State::set(cell, committed, state.held & !moving, state.open);
         if state.open == 0 {

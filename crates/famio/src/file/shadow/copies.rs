@@ -8,6 +8,7 @@ use crate::file::Call;
 use crate::file::atomic::AtomicFile;
 use crate::map::guard;
 use crate::rule::{Rule, holds};
+use std::sync::Arc;
 
 /// What a copy brings: bytes from somewhere, or one byte again and again.
 #[derive(Clone, Copy)]
@@ -265,6 +266,24 @@ unsafe fn copy_pieces(call: &Call, to: *mut u8, bytes: Bytes, len: usize) -> Res
         unsafe { copy_one(target, source, to.wrapping_add(done), bytes.skip(done), n) }?;
     }
     Ok(())
+}
+
+/// The file whose map has `len` bytes at `address`, and where in it they lie.
+///
+/// # Errors
+/// `EINVAL`: no map of an atomic file has them all. `EACCES`: the map may not be stored to. `ENXIO`: they lie beyond the end of the file.
+pub(crate) fn file_at(address: usize, len: usize) -> Result<(Arc<AtomicFile>, u64)> {
+    let call = Call::begin();
+    let slot = places::find(&call, address, End::To).filter(|slot| address < slot.end && len <= slot.end - address);
+    let Some((slot, file)) = slot.and_then(|slot| Some((slot, slot.file.as_ref()?))) else {
+        return Err(Error::with(libc::EINVAL, "no map of an atomic file has these bytes"));
+    };
+    if !slot.stores {
+        return Err(Error::new(libc::EACCES));
+    }
+    let offset = in_file(slot, address);
+    file.may_load(offset, len)?;
+    Ok((file.clone(), offset))
 }
 
 /// Bytes of the string at `from`, with its end; `None`: it lies in a map and does not end there.

@@ -96,6 +96,7 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
     if file.is_disowned() {
         return Err(disowned()); // its memory is the parent's
     }
+    file.grow_no_more()?;
     let _kept = file.turns.keep();
     match file.arrive() {
         // Who may only read the file sees what the kernel has, as a program without this library does.

@@ -18,7 +18,7 @@ mod slot;
 mod stores;
 mod watch;
 
-pub(crate) use copies::{Bytes, copy, is_mapped_at, string_length};
+pub(crate) use copies::{Bytes, copy, file_at, is_mapped_at, string_length};
 pub(crate) use maps::{
     MapRequest, Mapped, Part, discard, discard_telling, map, msync, parts, protect, remap, too_large,
 };

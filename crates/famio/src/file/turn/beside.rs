@@ -88,6 +88,9 @@ impl AtomicFile {
                 Ok(false) => {}
             }
             drop(inner);
+            if !self.fds.has_writable() {
+                door.ask_for_end(); // it could not be handed to a process that only reads
+            }
             door.ring();
             door.wait(given, PATIENCE);
             if self.turns.is_refused(asked, look) {

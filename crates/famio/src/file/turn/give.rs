@@ -84,7 +84,7 @@ impl AtomicFile {
         self.give_up(inner, Claim::release);
     }
 
-    pub(super) fn give_up(&self, inner: &mut Inner, how: impl FnOnce(Claim)) {
+    pub(in crate::file) fn give_up(&self, inner: &mut Inner, how: impl FnOnce(Claim)) {
         if let Some(claim) = inner.claim.take() {
             inner.arena = None;
             self.shadow_is_stale();

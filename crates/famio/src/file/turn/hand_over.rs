@@ -38,7 +38,7 @@ impl Session {
         if shared.lease.load(Ordering::Acquire) == lease::HELD
             || is_open && shared.images.load(Ordering::Acquire) != images::ALL
             // More could not go to another session, if one of its writers is killed.
-            || is_open && shared.epoch_bytes.load(Ordering::Acquire) > MOST
+            || is_open && shared.counts.sums().bytes > MOST
         {
             return Ok(false);
         }

@@ -179,8 +179,17 @@ impl Joined {
         if shared.also.load(Ordering::Acquire) & also::OTHERS != 0 && door.has_dead() {
             return Ok(Look::Unreachable);
         }
+        // A transaction is seen as a whole or not at all.
+        let transactions = shared.transactions.load(Ordering::Acquire);
+        if transactions & 1 == 1 {
+            return Ok(Look::Changing);
+        }
         let looked = look(self);
-        if !shared.gate.is_nobodys() || !self.is_current(door) {
+        fence(Ordering::Acquire);
+        if !shared.gate.is_nobodys()
+            || shared.transactions.load(Ordering::Relaxed) != transactions
+            || !self.is_current(door)
+        {
             return Ok(Look::Changing);
         }
         looked

@@ -172,7 +172,9 @@ fn look(file: BorrowedFd<'_>, claim: &Claim, settings: &Settings) -> Result<Left
         return Ok(Leftover::Lost("an earlier write or SYNC of it had failed".into()));
     }
     if shared.moving.load(Ordering::Relaxed) != 0 {
-        return Ok(Leftover::Lost("it was killed while another program was let in to the file".into()));
+        return Ok(Leftover::Lost(
+            "it was killed while another program was let in to the file, or in the commit of a transaction".into(),
+        ));
     }
     let Some((journal, length, header)) = recovery::left_journal(file, claim, settings)? else {
         return Ok(Leftover::Nothing);

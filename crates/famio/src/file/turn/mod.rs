@@ -256,6 +256,21 @@ impl Turns {
         }
     }
 
+    /// Whether the session's open epoch has changes of other processes.
+    ///
+    /// # Errors
+    /// `EIO`: the before-images are damaged.
+    pub fn has_epoch_of_others(&self, session: &super::session::Session) -> Result<bool> {
+        let me = self.door.me().id;
+        let has_others = session.has_images(|writer| writer.id != me)?;
+        Ok(has_others || self.travelled.load(Ordering::Acquire) || self.foreign.load(Ordering::Acquire))
+    }
+
+    /// The open epoch was discarded.
+    pub fn nothing_is_open(&self) {
+        self.all_own();
+    }
+
     /// The session is another process's from now on.
     fn forget_whose(&self) {
         self.has_released.store(false, Ordering::Release);

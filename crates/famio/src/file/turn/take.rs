@@ -396,7 +396,7 @@ impl AtomicFile {
         session.set_size(&self.fds, size)
     }
 
-    fn put_all(&self, session: &Session, mut offset: u64, mut data: &[u8]) -> Result<()> {
+    pub(in crate::file) fn put_all(&self, session: &Session, mut offset: u64, mut data: &[u8]) -> Result<()> {
         while !data.is_empty() {
             let buf = UserBuf { base: data.as_ptr().cast_mut(), len: data.len() };
             // SAFETY: memory of ours, which is only read.
@@ -407,7 +407,7 @@ impl AtomicFile {
     }
 
     /// The file goes back to what is committed; bits that the program has set since stay.
-    pub(super) fn recover(&self, claim: &mut Claim, writable: bool) -> Result<()> {
+    pub(in crate::file) fn recover(&self, claim: &mut Claim, writable: bool) -> Result<()> {
         let recovered = || self.fds.with(writable, |fd| recovery::at_open(fd, writable, claim, &self.settings));
         match keeping_bits(&self.fds, recovered) {
             Err(e) if e.errno() == libc::EPERM => {

@@ -15,7 +15,7 @@ use std::ffi::CStr;
 use std::os::fd::RawFd;
 
 /// An error as a result; its sentence is kept.
-fn told<T>(result: Result<T>, value: impl FnOnce(T) -> Ret) -> Ret {
+pub(super) fn told<T>(result: Result<T>, value: impl FnOnce(T) -> Ret) -> Ret {
     match result {
         Ok(done) => value(done),
         Err(error) => {

@@ -1,6 +1,6 @@
 //! Which copy of this library has the process's files: the interposer, if it is there, else the one that asks.
 
-use super::{Table, VERSION, calls};
+use super::{Table, VERSION, calls, transactions};
 use crate::error::{Error, Result};
 use core::ffi::CStr;
 use core::ptr;
@@ -36,6 +36,15 @@ pub static TABLE: Table = Table {
     recover: calls::recover,
     counters: calls::counters,
     message: calls::message,
+    tx_begin: transactions::begin,
+    tx_time_limit: transactions::set_time_limit,
+    tx_pwrite: transactions::write,
+    tx_pread: transactions::read,
+    tx_memcpy: transactions::copy,
+    tx_ftruncate: transactions::set_size,
+    tx_commit: transactions::commit,
+    tx_abort: transactions::abort,
+    rollback: transactions::rollback,
 };
 
 /// What the interposer exports: a function without arguments that gives its table.

@@ -5,10 +5,12 @@
 
 mod calls;
 mod elsewhere;
+mod handles;
 mod message;
 mod recover;
 mod start;
 mod texts;
+mod transactions;
 
 pub(crate) use elsewhere::is_elsewhere;
 pub use elsewhere::{TABLE, table_to_use};
@@ -26,7 +28,7 @@ use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Changes with every change of [`Table`].
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 
 /// The calls. What they take and give is in `include/famio.h`.
 #[repr(C)]
@@ -62,6 +64,16 @@ pub struct Table {
     pub recover: unsafe extern "C" fn(*const c_char, i32) -> Ret,
     pub counters: unsafe extern "C" fn(RawFd, *mut c_void, usize) -> Ret,
     pub message: unsafe extern "C" fn(*mut c_char, usize) -> Ret,
+    /// A handle, which is not 0.
+    pub tx_begin: unsafe extern "C" fn(RawFd, i32) -> Ret,
+    pub tx_time_limit: unsafe extern "C" fn(usize, u32) -> Ret,
+    pub tx_pwrite: unsafe extern "C" fn(usize, RawFd, *const u8, usize, i64) -> Ret,
+    pub tx_pread: unsafe extern "C" fn(usize, RawFd, *mut u8, usize, i64) -> Ret,
+    pub tx_memcpy: unsafe extern "C" fn(usize, usize, *const u8, usize) -> Ret,
+    pub tx_ftruncate: unsafe extern "C" fn(usize, RawFd, i64) -> Ret,
+    pub tx_commit: unsafe extern "C" fn(usize) -> Ret,
+    pub tx_abort: unsafe extern "C" fn(usize) -> Ret,
+    pub rollback: unsafe extern "C" fn(RawFd) -> Ret,
 }
 
 /// Runs a call; what it says of an error is kept for this thread.

@@ -10,7 +10,7 @@ use super::examine::{Examined, examine};
 use super::find::Place;
 use super::given::Given;
 use super::open::claim_given;
-use super::paths::{Seen, given, kind_of, owner, pool_setting};
+use super::paths::{Seen, given, is_held, kind_of, owner, pool_setting};
 use super::walk::{Visitor, walk};
 use crate::error::{Error, Result};
 use crate::index::Claim;
@@ -191,7 +191,7 @@ fn with_file(looked: BorrowedFd<'_>, given: Given<'_>, settings: &Settings, chec
         return Err(Error::with(libc::EINVAL, "not a regular file, nor a folder"));
     }
     let file = match open_looked_at(looked, OFlags::RDONLY) {
-        Err(e) if e.errno() == libc::EAGAIN && owner(looked, settings).is_some() => {
+        Err(e) if e.errno() == libc::EAGAIN && is_held(looked, settings) => {
             checked.condition = Condition::InUse(owner(looked, settings));
             return Ok(());
         }

@@ -1,6 +1,8 @@
 //! `famio ps`: the processes that use atomic files, and what they do with them. Nothing of theirs is disturbed: what they share is read
 //! from outside, and no file of theirs is opened but the control file and the journal.
 
+mod growing;
+
 use crate::failure::Failure;
 use crate::text::{bytes, printable, table};
 use famio::journal::Identity;
@@ -26,7 +28,8 @@ pub struct Args {
 
 const HELP: &str = "\
 OPEN is the number of bytes that were written to the file since its last SYNC, by all processes. OWNER marks the process that has the \
-right to change the file at this moment; it goes to the next one that writes. WAITS FOR is of locks that the kernel knows.
+right to change the file at this moment; it goes to the next one that writes. WAITS FOR is of locks that the kernel knows. KIND is that of the journal, or \
+that the file has none since it only grows.
 
 Examples:
   famio ps
@@ -54,8 +57,9 @@ struct Entry {
 
 /// Looks at every process.
 pub fn main(args: Args) -> Result<i32, Failure> {
-    let waiting = waiting(&std::fs::read_to_string("/proc/locks").unwrap_or_default());
-    let mut entries: Vec<Entry> = processes().into_iter().flat_map(|pid| of_process(pid, &waiting)).collect();
+    let processes = processes();
+    let mut entries: Vec<Entry> = all(&processes).into_iter().map(Entry::from).collect();
+    entries.extend(growing::all(&processes));
     entries.sort_by(|a, b| (a.pid, &a.file).cmp(&(b.pid, &b.file)));
     if args.json {
         crate::out::json(&entries)?;
@@ -67,19 +71,51 @@ pub fn main(args: Args) -> Result<i32, Failure> {
     Ok(0)
 }
 
-fn processes() -> Vec<u32> {
+/// A process and a file that it has open as an atomic one.
+pub struct Seen {
+    /// The process.
+    pub pid: u32,
+    /// Its program.
+    pub command: String,
+    /// The file's path. `None`: the process has closed it just now.
+    pub file: Option<String>,
+    /// What the processes share of the file.
+    pub found: InUse,
+    /// Processes whose locks on the file this one waits for.
+    pub waits_for: Vec<u32>,
+}
+
+/// What these processes have open.
+pub fn all(processes: &[u32]) -> Vec<Seen> {
+    let waiting = waiting(&locks());
+    processes.iter().flat_map(|&pid| of_process(pid, &waiting)).collect()
+}
+
+/// The kernel's list of locks and leases; empty where it does not tell.
+fn locks() -> String {
+    std::fs::read_to_string("/proc/locks").unwrap_or_default()
+}
+
+/// The process's descriptors, with where they lead.
+fn descriptors(pid: u32) -> Vec<(PathBuf, PathBuf)> {
+    let all = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    all.filter_map(|entry| Some((entry.path(), std::fs::read_link(entry.path()).ok()?))).collect()
+}
+
+/// The name of its program.
+fn command(pid: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().into()
+}
+
+/// All processes that the kernel lists.
+pub fn processes() -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// The files whose control files the process has open.
-fn of_process(pid: u32, waiting: &[Waiting]) -> Vec<Entry> {
-    let descriptors: Vec<(PathBuf, PathBuf)> = std::fs::read_dir(format!("/proc/{pid}/fd"))
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| Some((entry.path(), std::fs::read_link(entry.path()).ok()?)))
-        .collect();
+fn of_process(pid: u32, waiting: &[Waiting]) -> Vec<Seen> {
+    let descriptors = descriptors(pid);
     let is_control = |path: &Path| path.file_name().and_then(OsStr::to_str).is_some_and(recovery::is_control_name);
     let mut controls: Vec<&(PathBuf, PathBuf)> = descriptors.iter().filter(|(_, path)| is_control(path)).collect();
     controls.sort_by(|a, b| a.1.cmp(&b.1));
@@ -88,7 +124,7 @@ fn of_process(pid: u32, waiting: &[Waiting]) -> Vec<Entry> {
         return Vec::new();
     }
     let files = files(&descriptors);
-    let command = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let command = command(pid);
     let entry = |(fd, control): &(PathBuf, PathBuf)| {
         let found = recovery::in_use(control).ok()?;
         // By that path another mount namespace may have another file.
@@ -102,7 +138,7 @@ fn of_process(pid: u32, waiting: &[Waiting]) -> Vec<Entry> {
         waits_for.sort_unstable();
         waits_for.dedup();
         let file = file.map(|(path, _)| path.display().to_string());
-        Some(Entry::new(pid, command.trim_end(), file, found, waits_for))
+        Some(Seen { pid, command: command.clone(), file, found, waits_for })
     };
     controls.into_iter().filter_map(entry).collect()
 }
@@ -117,12 +153,12 @@ fn files(descriptors: &[(PathBuf, PathBuf)]) -> HashMap<String, (PathBuf, u64)> 
     descriptors.iter().filter_map(one).collect()
 }
 
-impl Entry {
-    fn new(pid: u32, command: &str, file: Option<String>, found: InUse, waits_for: Vec<u32>) -> Self {
+impl From<Seen> for Entry {
+    fn from(Seen { pid, command, file, found, waits_for }: Seen) -> Self {
         let session = found.session.as_ref();
         Self {
             pid,
-            command: command.into(),
+            command,
             file,
             journal: found.journal.as_ref().map(|journal| journal.display().to_string()),
             kind: found.kind,
@@ -177,7 +213,7 @@ fn rows(entries: &[Entry]) -> Vec<Vec<String>> {
             if entry.owner { "yes" } else { "no" }.into(),
             number(entry.epoch),
             entry.open_bytes.map_or("-".into(), bytes),
-            if entry.kind.is_some() { bytes(entry.journal_bytes) } else { "-".into() },
+            if entry.journal.is_some() { bytes(entry.journal_bytes) } else { "-".into() },
             entry.kind.unwrap_or("-").into(),
             entry.policy.unwrap_or("-").into(),
             entry.lease.map_or("-", |lease| if lease { "yes" } else { "no" }).into(),

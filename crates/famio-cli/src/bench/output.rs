@@ -1,0 +1,28 @@
+//! In which form a bench shows what it has measured: the options that several benches have.
+
+use std::path::PathBuf;
+
+/// JSON or a table.
+#[derive(clap::Args, Clone, Default)]
+pub struct Json {
+    /// Write JSON in place of the table (docs/json.md)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The same of a bench that measures figures.
+#[derive(clap::Args)]
+pub struct Output {
+    #[command(flatten)]
+    json: Json,
+    /// Write a page with charts into this folder, and the raw data beside it as JSON and CSV
+    #[arg(long, value_name = "DIR")]
+    pub report: Option<PathBuf>,
+}
+
+impl Output {
+    /// Whether JSON is asked for.
+    pub fn json(&self) -> bool {
+        self.json.json
+    }
+}

@@ -1,0 +1,76 @@
+//! The program that makes the files, and the look at what it made.
+
+use super::{REPLACED, Way, bytes_of, path};
+use std::fs::{File, OpenOptions};
+use std::io::{Error, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Makes files (run by `famio bench small`)
+#[derive(clap::Args)]
+pub struct WorkArgs {
+    way: Way,
+    #[arg(long)]
+    files: u32,
+    #[arg(long)]
+    bytes: usize,
+    folder: PathBuf,
+}
+
+impl WorkArgs {
+    #[cfg(test)]
+    pub fn of(way: Way, files: u32, bytes: usize, folder: &Path) -> Self {
+        Self { way, files, bytes, folder: folder.into() }
+    }
+}
+
+/// Prints microseconds: of a file in the mean, of the 99th in a hundred, and of the slowest.
+pub fn main(args: &WorkArgs) -> Result<(), String> {
+    let begun = Instant::now();
+    let mut times = make(args).map_err(|error| format!("{}: {error}", args.folder.display()))?;
+    let all = begun.elapsed().as_secs_f64() * 1e6;
+    times.sort_by(f64::total_cmp);
+    let (p99, longest) = (times[times.len() * 99 / 100], times[times.len() - 1]);
+    println!("{} {p99} {longest}", all / f64::from(args.files));
+    Ok(())
+}
+
+/// Makes the files; microseconds of each.
+pub fn make(args: &WorkArgs) -> Result<Vec<f64>, Error> {
+    let mut times = Vec::with_capacity(args.files as usize);
+    for n in 0..args.files {
+        let bytes = bytes_of(n, args.bytes);
+        let begun = Instant::now();
+        make_one(args, n, &bytes)?;
+        times.push(begun.elapsed().as_secs_f64() * 1e6);
+    }
+    Ok(times)
+}
+
+fn make_one(args: &WorkArgs, n: u32, bytes: &[u8]) -> Result<(), Error> {
+    let path = path(&args.folder, n);
+    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path)?;
+    file.write_all(bytes)?;
+    if args.way != Way::Close {
+        file.sync_all()?;
+    }
+    drop(file);
+    if args.way == Way::Replace {
+        std::fs::rename(&path, args.folder.join(REPLACED))?;
+        File::open(&args.folder)?.sync_all()?;
+    }
+    Ok(())
+}
+
+/// Whether the files have what was written to them; then they are removed.
+pub fn check(folder: &Path, way: Way, files: u32, len: usize) -> Result<(), Error> {
+    let check_one = |path: &Path, n: u32| {
+        let found = std::fs::read(path)?;
+        std::fs::remove_file(path)?;
+        if found == bytes_of(n, len) { Ok(()) } else { Err(Error::other(format!("file {n} has other bytes"))) }
+    };
+    match way {
+        Way::Replace => check_one(&folder.join(REPLACED), files - 1),
+        Way::Close | Way::Sync => (0..files).try_for_each(|n| check_one(&path(folder, n), n)),
+    }
+}

@@ -1,0 +1,68 @@
+//! Lists growing files. A growing file has no control file: the write leases in `/proc/locks` say which process has it open.
+
+use super::{Entry, command, descriptors, locks};
+use famio::recovery::{self, Growing};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The growing files of these processes: each has the mark of one, and the process has the write lease on it.
+pub fn all(processes: &[u32]) -> Vec<Entry> {
+    let leases = leases(&locks());
+    let of_process = |&pid: &u32| {
+        let is_under_lease =
+            |stat: &std::fs::Metadata| stat.is_file() && leases.iter().any(|&lease| lease == (pid, stat.ino()));
+        let has_any = leases.iter().any(|lease| lease.0 == pid);
+        let mut files: Vec<(PathBuf, Growing)> = if has_any { descriptors(pid) } else { Vec::new() }
+            .into_iter()
+            .filter(|(fd, _)| std::fs::metadata(fd).is_ok_and(|stat| is_under_lease(&stat)))
+            .filter_map(|(fd, path)| Some((path, recovery::growing_at(&fd)?)))
+            .collect();
+        files.sort_by(|a, b| a.0.cmp(&b.0));
+        files.dedup_by(|a, b| a.0 == b.0);
+        files.into_iter().map(move |(path, growing)| Entry::of_growing(pid, &path, growing))
+    };
+    processes.iter().flat_map(of_process).collect()
+}
+
+/// The write leases in the text of `/proc/locks`: the process ID and the inode number of each.
+fn leases(locks: &str) -> Vec<(u32, u64)> {
+    let lease = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, "LEASE", _, "WRITE", pid, place, ..] = words[..] else { return None };
+        Some((pid.parse().ok()?, place.rsplit(':').next()?.parse().ok()?))
+    };
+    locks.lines().filter_map(lease).collect()
+}
+
+impl Entry {
+    fn of_growing(pid: u32, path: &Path, growing: Growing) -> Self {
+        Self {
+            pid,
+            command: command(pid),
+            file: Some(path.display().to_string()),
+            journal: None,
+            kind: Some("growing"),
+            journal_bytes: 0,
+            epoch: None,
+            open_writes: None,
+            open_bytes: Some(growing.size.saturating_sub(growing.committed)),
+            policy: None,
+            lease: Some(true),
+            owner: true,
+            hand_overs: 0,
+            waits_for: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_are_told_from_locks() {
+        let locks = "1: POSIX  ADVISORY  WRITE 10 08:01:77 0 EOF\n2: LEASE  ACTIVE    WRITE 12 08:01:78 0 EOF\n\
+                     3: LEASE  ACTIVE    READ 13 08:01:79 0 EOF\n";
+        assert_eq!(leases(locks), [(12, 78)]);
+    }
+}

@@ -1,0 +1,225 @@
+//! `famio metrics`: the same numbers for Prometheus and what reads its text, by HTTP or as a file.
+
+use super::now::{File, Now};
+use super::times::Quantiles;
+use crate::failure::{FAILED, Failure};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::{Registry, Unit};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// Give the numbers of `famio stats` to Prometheus
+///
+/// In OpenMetrics text: by HTTP, into a file (for the text file collector of node_exporter), or to stdout. Each request looks anew,
+/// and disturbs nobody. Run it as root to see the processes of all users.
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    /// Answer requests of /metrics at this address and port, until a signal ends it; port 0: any that is free
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+    /// Write the file once, in one step, and end
+    #[arg(long, value_name = "PATH", conflicts_with = "listen")]
+    file: Option<PathBuf>,
+}
+
+const HELP: &str = "\
+Who can reach the address sees the paths of files. There is no password: listen on 127.0.0.1, or behind a proxy that asks for one.
+
+Examples:
+  famio metrics --listen 127.0.0.1:9464
+  famio metrics --file /var/lib/node_exporter/famio.prom";
+
+/// What requests get.
+const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Serves, writes or prints.
+pub fn main(args: Args) -> Result<i32, Failure> {
+    match (&args.listen, &args.file) {
+        (Some(address), _) => serve(*address),
+        (None, Some(path)) => {
+            let failed = |error| Failure::new(FAILED, format!("{}: can't be written: {error}", path.display()));
+            write(path, &encode(Now::look())?).map_err(failed)?;
+            Ok(0)
+        }
+        (None, None) => {
+            print!("{}", encode(Now::look())?);
+            Ok(0)
+        }
+    }
+}
+
+fn serve(address: SocketAddr) -> Result<i32, Failure> {
+    let cannot =
+        |error: &dyn std::fmt::Display| Failure::new(FAILED, format!("{address}: can't be listened at: {error}"));
+    let server = tiny_http::Server::http(address).map_err(|error| cannot(&error))?;
+    if let Some(address) = server.server_addr().to_ip() {
+        eprintln!("famio: http://{address}/metrics");
+    }
+    let header = |name: &str, value: &str| tiny_http::Header::from_bytes(name, value).ok();
+    for request in server.incoming_requests() {
+        let is_read = matches!(request.method(), tiny_http::Method::Get | tiny_http::Method::Head);
+        let path = request.url().split('?').next().unwrap_or_default();
+        let (status, kind, text) = match path {
+            _ if !is_read => (405, "text/plain", "only GET\n".into()),
+            "/metrics" => match encode(Now::look()) {
+                Ok(text) => (200, TEXT, text),
+                Err(failure) => (500, "text/plain", failure.message),
+            },
+            _ => (404, "text/plain", "see /metrics\n".into()),
+        };
+        let mut response =
+            tiny_http::Response::from_string(text).with_status_code(status).with_chunked_threshold(usize::MAX);
+        response.add_header(header("Content-Type", kind).ok_or_else(|| cannot(&"a bad header"))?);
+        let _ = request.respond(response); // who asked has gone
+    }
+    Ok(0)
+}
+
+/// Whoever reads the file finds all of the old text, or all of the new one.
+fn write(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?.to_os_string();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let new = path.with_file_name(name);
+    let written = (|| {
+        let mut file = std::fs::File::options().write(true).create_new(true).open(&new)?;
+        file.write_all(text.as_bytes())?;
+        std::fs::rename(&new, path)
+    })();
+    written.inspect_err(|_| drop(std::fs::remove_file(&new)))
+}
+
+fn encode(now: Now) -> Result<String, Failure> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(now));
+    let mut all = String::new();
+    text::encode(&mut all, &registry).map_err(|error| Failure::new(FAILED, error))?;
+    Ok(all)
+}
+
+type Labels<'a> = [(&'static str, &'a str); 2];
+type Encoded = Result<(), std::fmt::Error>;
+
+/// A number of a file, with its name and what it means.
+type Number = (&'static str, &'static str, Option<Unit>, fn(&File) -> u64);
+
+type TimesOf = fn(&File) -> &Quantiles;
+type CountOf = fn(&super::Run) -> u64;
+
+fn gauges() -> [Number; 8] {
+    [
+        ("famio_processes", "Processes that have the file open", None, |file| file.processes.len() as u64),
+        ("famio_lock_waiters", "Of those, how many wait for a lock", None, |file| file.waiting as u64),
+        ("famio_epoch", "The last commit", None, |file| file.epoch),
+        ("famio_open_writes", "Writes since the last SYNC", None, |file| file.open_writes),
+        ("famio_open", "Bytes written since the last SYNC", Some(Unit::Bytes), |file| file.open_bytes),
+        ("famio_journal_size", "Size of the journal", Some(Unit::Bytes), |file| file.journal_size),
+        ("famio_write_lease", "1: the processes have the write lease", None, |file| file.lease.into()),
+        ("famio_attached", "1: the file has a journal", None, |file| file.kind.is_some().into()),
+    ]
+}
+
+fn counters() -> [Number; 9] {
+    [
+        ("famio_syncs", "SYNCs that committed something", None, |file| file.syncs),
+        ("famio_failed_syncs", "SYNCs that failed", None, |file| file.failed_syncs),
+        ("famio_writes", "Writes up to the last SYNC", None, |file| file.writes),
+        ("famio_reads", "Reads up to the last SYNC", None, |file| file.reads),
+        ("famio_written", "Bytes of the writes", Some(Unit::Bytes), |file| file.written_bytes),
+        ("famio_journal", "Bytes that went to the journal", Some(Unit::Bytes), |file| file.journal_bytes),
+        ("famio_file", "Bytes that went to the file", Some(Unit::Bytes), |file| file.file_bytes),
+        ("famio_write_backs", "Blocks that went from the journal to the file", None, |file| file.write_backs),
+        ("famio_hand_overs", "Changes of the process that may change the file", None, |file| file.hand_overs.into()),
+    ]
+}
+
+impl Collector for Now {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
+        for (name, help, unit, value) in gauges() {
+            let mut metric = encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
+            for file in &self.files {
+                ConstGauge::new(value(file) as i64).encode(metric.encode_family(&labels(file))?)?;
+            }
+        }
+        for (name, help, unit, value) in counters() {
+            let mut metric = encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Counter)?;
+            for file in &self.files {
+                ConstCounter::new(value(file)).encode(metric.encode_family(&labels(file))?)?;
+            }
+        }
+        let times: [(_, _, TimesOf); 2] = [
+            ("famio_sync", "How long SYNCs took: in place one of 16, records all", |file| &file.sync_nanoseconds),
+            ("famio_write", "How long writes took: one of 64", |file| &file.write_nanoseconds),
+        ];
+        for (name, help, of) in times {
+            let mut metric = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
+            for file in &self.files {
+                let times = of(file);
+                let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
+                let buckets = bounds().map(|bound| {
+                    let calls =
+                        times.buckets.iter().find(|bucket| bucket.below == bound).map_or(0, |bucket| bucket.calls);
+                    (bound.map_or(f64::INFINITY, seconds), calls)
+                });
+                let buckets: Vec<(f64, u64)> = buckets.collect();
+                let labels = labels(file);
+                let mut metric = metric.encode_family(&labels)?;
+                metric.encode_histogram::<Labels<'_>>(seconds(times.sum), times.measured, &buckets, None)?;
+            }
+        }
+        let of_runs: [(_, _, CountOf); 2] = [
+            ("famio_demotions", "Files that were handed back to the kernel, of a run", |run| run.demotions),
+            ("famio_conflicts", "Opens that failed since file and journal contradict each other, of a run", |run| {
+                run.conflicts
+            }),
+        ];
+        for (name, help, value) in of_runs {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for run in &self.runs {
+                ConstCounter::new(value(run)).encode(metric.encode_family(&[("run", run.pid.to_string())])?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn labels(file: &File) -> Labels<'_> {
+    [("file", file.file.as_deref().unwrap_or_default()), ("id", &file.id)]
+}
+
+/// The bounds of all buckets: a scrape has the same ones each time.
+fn bounds() -> impl Iterator<Item = Option<u64>> {
+    famio::recovery::bounds_of_times()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::times::Bucket;
+    use super::*;
+
+    #[test]
+    fn names_of_files_are_no_syntax_and_buckets_add_up() {
+        let file = File {
+            file: Some("/a\"b\\c\nd".into()),
+            id: "1:2".into(),
+            syncs: 7,
+            sync_nanoseconds: Quantiles {
+                measured: 3,
+                sum: 3000,
+                buckets: vec![Bucket { below: Some(1024), calls: 2 }, Bucket { below: None, calls: 1 }],
+            },
+            ..File::default()
+        };
+        let text = encode(Now { files: vec![file], runs: Vec::new() }).unwrap();
+        let label = r#"file="/a\"b\\c\nd",id="1:2""#;
+        assert!(text.contains(&format!("famio_syncs_total{{{label}}} 7\n")), "{text}");
+        assert!(text.contains(&format!("famio_sync_seconds_bucket{{le=\"0.000001024\",{label}}} 2\n")), "{text}");
+        assert!(text.contains(&format!("famio_sync_seconds_bucket{{le=\"+Inf\",{label}}} 3\n")), "{text}");
+        assert!(text.ends_with("# EOF\n"));
+    }
+}

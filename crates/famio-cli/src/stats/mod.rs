@@ -1,0 +1,106 @@
+//! `famio stats`: what was done to the files that are in use, in numbers. Like `famio ps` it only looks.
+
+pub mod metrics;
+pub mod now;
+mod runs;
+mod times;
+pub mod top;
+
+use crate::failure::Failure;
+use crate::text::{bytes, printable, table};
+use now::{File, Now};
+use serde::Serialize;
+use times::{Quantiles, quantile, shown};
+
+/// Show what was done to the atomic files that are in use
+///
+/// For each file: SYNCs, writes and their bytes, bytes that went to the journal and to the file, blocks that were written back from
+/// the journal to the file, changes of the owner, and how long SYNCs and writes took. Numbers count from the first write of the
+/// processes that have the file open, up to the last SYNC. Looking disturbs nobody. Of other users' processes only root sees anything.
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    /// For programs: an object (docs/json.md)
+    #[arg(long)]
+    json: bool,
+}
+
+const HELP: &str = "\
+TIMES are 'half of them took less than / 99 of 100 took less than', to the next power of two. SYNCs of a journal on persistent memory are \
+measured one in 16, writes one in 64.
+
+Examples:
+  famio stats
+  famio stats --json | jq '.files[] | {file, syncs}'
+  famio top                                       the same, live
+  famio metrics --listen 127.0.0.1:9464           for Prometheus";
+
+/// Looks, and shows.
+pub fn main(args: Args) -> Result<i32, Failure> {
+    let now = Now::look();
+    if args.json {
+        crate::out::json(&now)?;
+        return Ok(0);
+    }
+    if now.files.is_empty() {
+        println!("no process uses atomic files");
+    } else {
+        print!("{}", table(&rows(&now.files)));
+    }
+    for run in now.runs.iter().filter(|run| run.demotions + run.conflicts > 0) {
+        println!(
+            "run of process {}: {} handed back to the kernel, {} in conflict",
+            run.pid, run.demotions, run.conflicts
+        );
+    }
+    Ok(0)
+}
+
+fn rows(files: &[File]) -> Vec<Vec<String>> {
+    let head = [
+        "FILE",
+        "PROCESSES",
+        "SYNCS",
+        "FAILED",
+        "WRITES",
+        "READS",
+        "WRITTEN",
+        "TO JOURNAL",
+        "TO FILE",
+        "WRITE-BACKS",
+        "HAND-OVERS",
+        "SYNC TIMES",
+        "WRITE TIMES",
+    ];
+    let mut rows = vec![head.map(String::from).to_vec()];
+    let times = |times: &Quantiles| format!("{} / {}", shown(quantile(times, 50)), shown(quantile(times, 99)));
+    for file in files {
+        rows.push(vec![
+            file.file.as_deref().map_or("-".into(), |file| printable(file).into()),
+            file.processes.len().to_string(),
+            file.syncs.to_string(),
+            file.failed_syncs.to_string(),
+            file.writes.to_string(),
+            file.reads.to_string(),
+            bytes(file.written_bytes),
+            bytes(file.journal_bytes),
+            bytes(file.file_bytes),
+            file.write_backs.to_string(),
+            file.hand_overs.to_string(),
+            times(&file.sync_nanoseconds),
+            times(&file.write_nanoseconds),
+        ]);
+    }
+    rows
+}
+
+/// A run of `famio run`, as JSON shows it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    /// The process that was `famio run`.
+    pub pid: u32,
+    /// Files that were handed back to the kernel.
+    pub demotions: u64,
+    /// Opens that failed, since file and journal contradict each other.
+    pub conflicts: u64,
+}

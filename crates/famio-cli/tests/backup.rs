@@ -1,0 +1,139 @@
+//! Copies of files as of their last SYNC.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+/// Each epoch has one letter in all of its blocks; a part of the next one is always there, and not synced.
+const WRITER: &str = "
+import os, sys
+a = os.open('a.db', os.O_RDWR | os.O_CREAT)
+letter = epochs = 0
+while True:
+    letter, epochs = letter % 250 + 1, epochs + 1
+    for block in range(64):
+        os.pwrite(a, bytes([letter]) * 4096, block * 4096)
+    os.fsync(a)
+    os.pwrite(a, b'open', 100)
+    if epochs == 5:
+        os.write(1, b'ready\\n')";
+
+fn famio(folder: &Path) -> Command {
+    let mut command = common::famio();
+    command.current_dir(folder);
+    command
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// A program that goes on until it is killed, also by a test that fails.
+struct Running(Child);
+
+impl Running {
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// `None`: the library is not built.
+fn start(folder: &Path) -> Option<Running> {
+    let library = common::built("libfamio_preload.so")?;
+    let mut child = famio(folder)
+        .args(["run", "--no-config", "--journal", "always", "--atomic", "a.db", "--", "python3", "-c", WRITER])
+        .env("FAMIO_PRELOAD", library)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    Some(Running(child))
+}
+
+fn is_of_one_sync(path: &Path) {
+    let bytes = std::fs::read(path).unwrap();
+    assert_eq!(bytes.len(), 64 * 4096);
+    assert!(bytes.iter().all(|&byte| byte == bytes[0]), "{}", path.display());
+}
+
+#[test]
+fn a_copy_is_of_one_sync_while_a_program_writes_and_after_a_kill() {
+    for parent in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
+        let folder = tempfile::tempdir_in(parent).unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let Some(mut child) = start(folder.path()) else { return };
+        for round in 0..8 {
+            let name = format!("copy-{round}");
+            let output = famio(folder.path()).args(["backup", "--json", "a.db", &name]).output().unwrap();
+            assert!(output.status.success(), "{parent}: {}", said(&output));
+            let entry: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert!(entry["epoch"].as_u64() >= Some(5) && entry["bytes"] == 64 * 4096, "{entry}");
+            is_of_one_sync(&path(&name));
+        }
+        let refused = famio(folder.path()).args(["restore", "copy-0", "a.db"]).output().unwrap();
+        assert!(refused.status.code() == Some(4) && said(&refused).contains("stop"), "{}", said(&refused));
+        child.kill();
+        // What a crash left is copied as a recovery would leave it, and stays as it is.
+        let journal = || std::fs::read_dir(path(".famio")).unwrap().count();
+        let before = journal();
+        let output = famio(folder.path()).args(["backup", "a.db", "crashed"]).output().unwrap();
+        assert!(output.status.success(), "{parent}: {}", said(&output));
+        is_of_one_sync(&path("crashed"));
+        assert_eq!(journal(), before);
+        // Back: the journal of the old file goes with it.
+        let output = famio(folder.path()).args(["restore", "copy-3", "a.db"]).output().unwrap();
+        assert!(output.status.success(), "{parent}: {}", said(&output));
+        assert_eq!(std::fs::read(path("a.db")).unwrap(), std::fs::read(path("copy-3")).unwrap());
+        let output = famio(folder.path()).args(["status", "."]).output().unwrap();
+        assert!(output.status.success() && said(&output).contains("no journals"), "{}", said(&output));
+        assert!(
+            std::fs::read_dir(folder.path())
+                .unwrap()
+                .all(|entry| { !entry.unwrap().file_name().to_string_lossy().ends_with(".famio-backup") })
+        );
+    }
+}
+
+#[test]
+fn a_name_that_is_taken_is_kept_and_an_ordinary_file_is_copied() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("a"), "a").unwrap();
+    std::fs::set_permissions(path("a"), PermissionsExt::from_mode(0o640)).unwrap();
+    std::fs::write(path("b"), "b").unwrap();
+    let backup = |args: &[&str]| famio(folder.path()).arg("backup").args(args).output().unwrap();
+    let refused = backup(&["a", "b"]);
+    assert!(refused.status.code() == Some(1) && said(&refused).contains("--force"), "{}", said(&refused));
+    assert_eq!(std::fs::read(path("b")).unwrap(), b"b");
+    assert!(backup(&["--force", "a", "b"]).status.success());
+    assert_eq!(std::fs::read(path("b")).unwrap(), b"a");
+    assert_eq!(std::fs::metadata(path("b")).unwrap().permissions().mode() & 0o777, 0o640);
+    std::fs::create_dir(path("folder")).unwrap();
+    assert!(backup(&["a", "folder"]).status.success() && path("folder/a").exists());
+    for (from, to) in [("none", "c"), ("folder", "c"), ("a", "no/such/c")] {
+        let output = backup(&[from, to]);
+        assert!(output.status.code() == Some(1) && !path("c").exists(), "{from}: {}", said(&output));
+    }
+}
+
+#[test]
+fn colours_are_for_terminals_and_for_who_asks() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = |args: &[&str]| said(&famio(folder.path()).args(args).output().unwrap());
+    assert!(!of(&["status", "none"]).contains('\u{1b}'));
+    assert!(of(&["status", "none", "--color", "always"]).contains("\u{1b}[1;31mfamio: \u{1b}[0m"));
+    assert!(!of(&["--color=never", "--help"]).contains('\u{1b}'));
+    assert!(of(&["--color=always", "--help"]).contains('\u{1b}'));
+}

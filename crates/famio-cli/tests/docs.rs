@@ -1,0 +1,94 @@
+//! The pages lead to each other: every link leads to a file that is there, and to a heading of it.
+
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// Pages of a folder.
+fn pages(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut pages: Vec<_> = entries.filter(|path| path.extension().is_some_and(|name| name == "md")).collect();
+    pages.sort();
+    pages
+}
+
+/// The text of a page without its blocks of code, in which brackets mean something else.
+fn prose(page: &Path) -> String {
+    let text = std::fs::read_to_string(page).unwrap_or_else(|error| panic!("{}: {error}", page.display()));
+    text.split("\n```").step_by(2).collect()
+}
+
+/// What the links of a page lead to.
+fn targets(page: &Path) -> Vec<String> {
+    let text = prose(page);
+    text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0.to_string())).collect()
+}
+
+/// The anchors of a page, as GitHub makes them of its headings.
+fn anchors(page: &Path) -> Vec<String> {
+    let text = prose(page);
+    let headings = text
+        .lines()
+        .filter_map(|line| line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#')));
+    let is_kept = |c: &char| c.is_alphanumeric() || "-_ ".contains(*c);
+    headings
+        .map(|heading| heading.to_lowercase().chars().filter(is_kept).collect::<String>().replace(' ', "-"))
+        .collect()
+}
+
+/// Why a link leads nowhere.
+fn broken(page: &Path, target: &str) -> Option<String> {
+    if target.starts_with("https://") || target.starts_with("http://") || target.starts_with("mailto:") {
+        return None; // no test asks the network
+    }
+    let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+    let path = if file.is_empty() { page.into() } else { page.parent().unwrap().join(file) };
+    let name = page.display();
+    if !path.exists() {
+        return Some(format!("{name}: {target}: no such file"));
+    }
+    let is_there = anchor.is_empty() || anchors(&path).iter().any(|known| known == anchor);
+    (!is_there).then(|| format!("{name}: {target}: no such heading"))
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let root = root();
+    let mut all = [pages(&root), pages(&root.join("docs"))].concat();
+    all.push(root.join("python/README.md"));
+    let links: Vec<_> =
+        all.iter().flat_map(|page| targets(page).into_iter().map(move |target| (page, target))).collect();
+    assert!(links.len() > 50, "{links:?}");
+    let broken: Vec<_> = links.iter().filter_map(|(page, target)| broken(page, target)).collect();
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn the_overview_leads_to_every_page() {
+    let docs = root().join("docs");
+    let overview = docs.join("README.md");
+    let linked = targets(&overview);
+    for page in pages(&docs).into_iter().filter(|page| *page != overview) {
+        let name = page.file_name().unwrap().to_str().unwrap();
+        assert!(
+            linked.iter().any(|target| target.split('#').next() == Some(name)),
+            "docs/README.md has no link to {name}"
+        );
+    }
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("a.md");
+    std::fs::write(
+        &page,
+        "# The `one` title: 1\n\n```\n# code\n[x](none)\n```\n[a](#the-one-title-1) [b](b.md) [c](#code)\n",
+    )
+    .unwrap();
+    let found: Vec<_> = targets(&page).iter().filter_map(|target| broken(&page, target)).collect();
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].ends_with("b.md: no such file") && found[1].ends_with("#code: no such heading"), "{found:?}");
+}

@@ -1,0 +1,99 @@
+//! A file begins to grow: lease, then mark.
+
+use super::State;
+use super::order::Order;
+use crate::error::Result;
+use crate::file::atomic::{AtomicFile, GROWING, Inner, PLAIN};
+use crate::file::lease;
+use crate::file::shadow;
+use crate::journal::live::durability_of;
+use crate::journal::{GrowingMark, Identity};
+use crate::pmem::{Lab, detect, medium};
+use crate::settings::{Durability, JournalChoice, OnClose, OnKill};
+use crate::sys::coarse_now;
+use core::sync::atomic::Ordering;
+use rustix::fs::OFlags;
+use std::os::fd::BorrowedFd;
+
+/// Seconds for which the file's changes are its process's, after it has said so.
+pub(super) const LASTS: u32 = 3;
+
+/// What a descriptor may not have been opened with: the kernel would do more than the library asks for, or less.
+const ODD: OFlags = OFlags::APPEND.union(OFlags::DIRECT).union(OFlags::DSYNC).union(OFlags::SYNC);
+
+/// Now, in seconds of the clock that times of files come from.
+pub(super) fn now() -> u32 {
+    u32::try_from(coarse_now().tv_sec).unwrap_or(0)
+}
+
+impl AtomicFile {
+    /// Before the first change of a file, at or beyond `from`: it grows from now on, if it may, and if only what lies beyond its end is
+    /// changed. Whether it does.
+    pub(super) fn begin_to_grow(&self, from: u64) -> bool {
+        if self.growing.is_over.load(Ordering::Relaxed) || self.turns.door.has_come() || self.turns.door.is_here() {
+            return false;
+        }
+        let inner = self.inner();
+        // Looked at under the lease; most files that are not new are changed elsewhere, and need no lease for that.
+        if self.state.load(Ordering::Acquire) != PLAIN || from < self.found_size || !self.may_grow(&inner) {
+            return self.state.load(Ordering::Acquire) == GROWING; // by another thread
+        }
+        // A map that was kept of it as an ordinary file counts as one that has it open.
+        crate::map::cache::forget(self.device, self.inode);
+        let Some(watcher) = lease::Watched::begin() else { return false };
+        let begun = self.fds.with(true, |fd| {
+            if !watcher.take(fd) {
+                return Ok(None);
+            }
+            let begun = self.first_state(fd, from);
+            if !matches!(begun, Ok(Some(_))) {
+                lease::give_up(fd);
+            }
+            begun
+        });
+        // Whatever is wrong: a session says it, or the file is handed back.
+        let Ok(Some(state)) = begun else { return false };
+        *self.growing.state.lock() = Some(state);
+        self.state.store(GROWING, Ordering::SeqCst);
+        watcher.goes_on();
+        true
+    }
+
+    fn may_grow(&self, inner: &Inner) -> bool {
+        let is_new = inner.session.is_none() && inner.claim.is_none() && inner.left.is_none() && inner.kept.is_none();
+        let settings = &self.settings;
+        is_new
+            && Lab::current().medium.is_none() // the recorder knows no order of mark and size
+            && settings.journal == JournalChoice::Auto
+            && settings.on_kill == OnKill::Rollback
+            && settings.pool.is_none()
+            && self.shadow().is_none()
+            && !shadow::is_mapped(self.key())
+            && self.lease.may_be_had()
+    }
+
+    /// Under the lease; marks the file, unless that is for later. `None`: it has to have a session.
+    fn first_state(&self, fd: BorrowedFd<'_>, from: u64) -> Result<Option<State>> {
+        let flags = rustix::fs::fcntl_getfl(fd)?;
+        let stat = rustix::fs::fstat(fd)?;
+        let size = stat.st_size as u64;
+        if flags & OFlags::RWMODE != OFlags::RDWR || flags.intersects(ODD) || stat.st_nlink == 0 || from < size {
+            return Ok(None);
+        }
+        let detected = detect(fd, &self.settings)?;
+        let order = Order::of(fd, &detected)?;
+        if matches!(order, Order::Unknown) {
+            return Ok(None);
+        }
+        let identity = Identity::of_fd(fd)?.hash128() as u64;
+        let is_volatile = durability_of(detected.domain) == Durability::Process;
+        let until = now() + LASTS;
+        let mark = GrowingMark { base: size, new: size, hash: 0, is_found: true, is_volatile, until, identity };
+        let medium = medium(detected.domain, detected.eadr);
+        let is_later = self.settings.on_close == OnClose::Leave && size == 0;
+        if !is_later && !order.mark(fd, &mark)? {
+            return Ok(None);
+        }
+        Ok(Some(State { mark, marked_later: is_later.then_some(order), medium, is_suspect: false, commits: 0 }))
+    }
+}

@@ -1,0 +1,113 @@
+//! Changes of a growing file: the kernel's, as long as they leave what is committed alone.
+
+use super::begin::{LASTS, now};
+use super::{SUSPECT, State};
+use crate::error::{Error, Result};
+use crate::file::UserBuf;
+use crate::file::atomic::{AtomicFile, GROWING, PLAIN};
+use crate::file::session::CALL_MAX;
+use crate::file::write::SIZE_MAX;
+use crate::file::{lease, transfer};
+use crate::journal::{GrowingMark, mark};
+use core::sync::atomic::Ordering;
+use std::os::fd::BorrowedFd;
+
+impl AtomicFile {
+    /// Writes to a growing file, at its end without an offset. `None`: it takes a session.
+    #[cold]
+    pub(in crate::file) fn write_growing(&self, at: Option<u64>, bufs: &[UserBuf]) -> Option<Result<(u64, usize)>> {
+        let total = UserBuf::total(bufs).min(CALL_MAX) as u64;
+        if total == 0 {
+            return None;
+        }
+        self.change_growing(at.unwrap_or(u64::MAX), |_, fd| {
+            let offset = match at {
+                Some(offset) => offset,
+                None => rustix::fs::fstat(fd)?.st_size as u64,
+            };
+            if offset.saturating_add(total) > SIZE_MAX {
+                return Ok(None);
+            }
+            transfer::write_by_kernel(fd, offset, bufs).map(|done| Some((offset, done)))
+        })
+    }
+
+    /// Sets the size of a growing file; `only_more`: if that makes it longer. `None`: it takes a session.
+    #[cold]
+    pub(in crate::file) fn set_size_growing(&self, size: u64, only_more: bool) -> Option<Result<()>> {
+        self.change_growing(size, |state, fd| {
+            if size > SIZE_MAX {
+                return Ok(None);
+            }
+            if !only_more || (rustix::fs::fstat(fd)?.st_size as u64) < size {
+                state.medium.ftruncate(fd, size)?;
+            }
+            Ok(Some(()))
+        })
+    }
+
+    /// Makes a call of the kernel's that changes neither bytes nor size. `None`: it takes a session.
+    #[cold]
+    pub(in crate::file) fn reserve_growing<T>(&self, call: &impl Fn() -> Result<T>) -> Option<Result<T>> {
+        if self.state.load(Ordering::Acquire) != GROWING {
+            return None;
+        }
+        self.change_growing(u64::MAX, |_, _| call().map(Some))
+    }
+
+    /// Changes a growing file at or beyond `from`; of a file that was not changed yet, it may begin to grow with that.
+    fn change_growing<T>(
+        &self,
+        from: u64,
+        change: impl FnOnce(&mut State, BorrowedFd<'_>) -> Result<Option<T>>,
+    ) -> Option<Result<T>> {
+        match self.state.load(Ordering::Acquire) {
+            GROWING => {}
+            PLAIN if self.begin_to_grow(from) => {}
+            _ => return None,
+        }
+        let mut growing = self.growing.state.lock();
+        if self.state.load(Ordering::Acquire) != GROWING {
+            return None;
+        }
+        let state = growing.as_mut()?;
+        if from < state.committed() {
+            return None;
+        }
+        let changed = self.fds.with(true, |fd| {
+            if state.is_suspect {
+                return Err(self.named(Error::with(libc::EIO, SUSPECT)));
+            }
+            if lease::is_broken(fd) {
+                return Ok(None); // somebody waits to open it
+            }
+            state.say_it_is_ours(fd)?;
+            change(state, fd)
+        });
+        changed.transpose()
+    }
+
+    /// The program has set the file's times: a change by this process at this moment, whatever times it has set.
+    pub(in crate::file) fn time_was_set_growing(&self) {
+        let mut growing = self.growing.state.lock();
+        let Some(state) = growing.as_mut() else { return };
+        let _ = self.fds.with(true, |fd| state.say_it_is_ours(fd));
+    }
+}
+
+impl State {
+    /// A change of the file from now on, and for some seconds, is its process's: recovery takes a later one for somebody else's.
+    fn say_it_is_ours(&mut self, fd: BorrowedFd<'_>) -> Result<()> {
+        let now = now();
+        if !self.is_marked() || self.mark.until > now {
+            return Ok(());
+        }
+        self.store_mark(fd, GrowingMark { until: now + LASTS, ..self.mark })
+    }
+
+    pub(super) fn store_mark(&mut self, fd: BorrowedFd<'_>, mark: GrowingMark) -> Result<()> {
+        mark::set_growing(fd, &mark, false)?;
+        self.mark = mark;
+        Ok(())
+    }
+}

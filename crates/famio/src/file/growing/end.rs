@@ -1,0 +1,81 @@
+//! The clean end of a growing file: all of it is committed, and the mark goes.
+
+use super::State;
+use crate::error::Result;
+use crate::file::atomic::{AtomicFile, GROWING, PLAIN};
+use crate::file::lease;
+use crate::journal::mark;
+use crate::recovery::end_growing;
+use crate::settings::Durability;
+use core::sync::atomic::Ordering;
+use std::os::fd::BorrowedFd;
+
+impl AtomicFile {
+    /// Commits all, and takes the mark off; a file that has none is left to the kernel. With `inner` held. Nothing, if it does not grow.
+    pub(in crate::file) fn end_growing(&self) -> Result<()> {
+        if self.state.load(Ordering::Acquire) != GROWING {
+            return Ok(());
+        }
+        let mut growing = self.growing.state.lock();
+        let Some(state) = growing.as_mut() else { return Ok(()) };
+        self.fds.with(true, |fd| {
+            if state.is_marked() {
+                if lease::is_broken(fd) {
+                    self.check_it_is_ours(fd, state)?; // the mark may be another process's
+                }
+                state.finish(fd)?;
+            }
+            lease::give_up(fd);
+            Ok(())
+        })?;
+        self.has_grown(&mut growing);
+        Ok(())
+    }
+
+    /// A file that is the kernel's until its first SYNC is so for good. Whether it was one.
+    pub(super) fn leave_unmarked(&self) -> Result<bool> {
+        let _inner = self.inner();
+        let mut growing = self.growing.state.lock();
+        if growing.as_ref().is_none_or(State::is_marked) {
+            return Ok(false);
+        }
+        self.give_up_growing_lease()?;
+        self.has_grown(&mut growing);
+        Ok(true)
+    }
+
+    /// The file grows no more, and has no session.
+    pub(super) fn has_grown(&self, growing: &mut Option<State>) {
+        self.state.store(PLAIN, Ordering::SeqCst);
+        *growing = None;
+        lease::Watched::end();
+    }
+
+    /// Whoever waits to open the file goes on.
+    ///
+    /// # Errors
+    /// `EBADF`: the descriptor was closed out of sight, and the lease is gone with it.
+    pub(super) fn give_up_growing_lease(&self) -> Result<()> {
+        self.fds.with(true, |fd| {
+            lease::give_up(fd);
+            Ok(())
+        })
+    }
+}
+
+impl State {
+    /// Commits all, and takes the mark off.
+    fn finish(&mut self, fd: BorrowedFd<'_>) -> Result<()> {
+        if self.durability() == Durability::Process && !self.is_suspect {
+            return mark::remove(fd); // what has no mark is committed
+        }
+        self.commit(fd)?;
+        self.unmark(fd)
+    }
+
+    /// Takes the mark off a file of which all is committed.
+    pub(super) fn unmark(&self, fd: BorrowedFd<'_>) -> Result<()> {
+        let size = self.committed();
+        end_growing(fd, &self.mark, (size, size), self.durability(), self.medium)
+    }
+}

@@ -1,0 +1,110 @@
+//! Growing files: a file that is new, or only grows, needs no journal. What lies beyond its committed size is uncommitted by itself;
+//! the committed size is in the file's mark ([`GrowingMark`]), and the bytes go straight to the kernel's file. A crash, or the end of the
+//! process, leaves a mark, and recovery cuts the file to what it says.
+//!
+//! With `on-close = leave` a new file has no mark, and is the kernel's in all respects, until its first SYNC.
+//!
+//! It is so only while this process holds the write lease, so that nobody else has the file open; and until the program changes what
+//! is committed, or maps the file, or shares it with a child. Then a session begins, and the open epoch goes on in it.
+
+mod begin;
+mod change;
+mod end;
+mod order;
+mod session;
+mod sync;
+
+use crate::journal::GrowingMark;
+use crate::pmem::Medium;
+use crate::settings::Durability;
+use crate::thread::{Mutex, current};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use order::Order;
+pub(super) use session::Tail;
+
+/// What a process keeps of a growing file.
+#[derive(Default)]
+pub(super) struct Growing {
+    /// Odd while the open epoch is on its way from the kernel's file into a session.
+    moves: AtomicU32,
+    /// The thread that moves it, by the address of its block.
+    mover: AtomicUsize,
+    /// It has grown for long: from its next change on it has a session.
+    is_over: AtomicBool,
+    /// While it grows. Comes after `AtomicFile::inner`.
+    state: Mutex<Option<State>>,
+}
+
+/// A file that grows.
+struct State {
+    /// As it is on the file, if it is; what is committed is below its `new`.
+    mark: GrowingMark,
+    /// A new file that is the kernel's until its first SYNC (`on-close = leave`), and gets its mark then: in this order.
+    marked_later: Option<Order>,
+    medium: &'static dyn Medium,
+    /// A flush has failed: no more commits.
+    is_suspect: bool,
+    /// How often it was committed.
+    commits: u32,
+}
+
+impl State {
+    fn is_marked(&self) -> bool {
+        self.marked_later.is_none()
+    }
+
+    fn committed(&self) -> u64 {
+        self.mark.new
+    }
+
+    fn durability(&self) -> Durability {
+        if self.mark.is_volatile { Durability::Process } else { Durability::Power }
+    }
+}
+
+/// Why a file whose flush failed takes no more changes.
+const SUSPECT: &str = "an earlier SYNC of it failed, and it takes no more: close it, and open it again";
+
+/// What the file showed counts if nothing has moved since.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Unmoved(u32);
+
+impl Growing {
+    /// To be called before the kernel's file is read, of a file without a session. `None`: look again in a moment.
+    #[inline]
+    pub fn before_read(&self) -> Option<Unmoved> {
+        let moves = self.moves.load(Ordering::Acquire);
+        let is_mine = || self.mover.load(Ordering::Relaxed) == me();
+        (moves.is_multiple_of(2) || is_mine()).then_some(Unmoved(moves))
+    }
+
+    /// Whether what was read since is what the file had.
+    #[inline]
+    pub fn is_unmoved(&self, before: Unmoved) -> bool {
+        core::sync::atomic::fence(Ordering::Acquire);
+        Unmoved(self.moves.load(Ordering::Relaxed)) == before
+    }
+
+    fn moving(&self) -> Moving<'_> {
+        self.mover.store(me(), Ordering::Relaxed);
+        self.moves.fetch_add(1, Ordering::SeqCst);
+        Moving(self)
+    }
+}
+
+fn me() -> usize {
+    core::ptr::from_ref(current()) as usize
+}
+
+/// The open epoch is on its way, until this is dropped.
+struct Moving<'a>(&'a Growing);
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        self.0.mover.store(0, Ordering::Relaxed);
+        self.0.moves.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! From a growing file to one with a session: the file goes back to what is committed, and the open epoch into the session. Nobody else
+//! has the file open meanwhile, and threads of this process look again.
+
+use super::{Moving, SUSPECT, State};
+use crate::error::{Error, Result};
+use crate::file::atomic::{ATTACHED, AtomicFile, DEMOTED, GROWING, Inner, PLAIN};
+use crate::file::lease;
+use crate::file::session::Session;
+use crate::journal::{Marked, folder_of, mark};
+use crate::pmem::unnamed_file_in;
+use crate::recovery::end_growing;
+use crate::settings::Durability;
+use crate::sys::{InternalFd, each_data, read_at, write_at};
+use core::sync::atomic::Ordering;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Bytes of an open epoch that are kept in memory on their way; more lie in a file.
+const IN_MEMORY: u64 = 1 << 20;
+
+/// What a growing file had that was not committed.
+pub(in crate::file) struct Tail<'a> {
+    /// What was committed, and where the bytes begin.
+    from: u64,
+    to: u64,
+    bytes: Bytes,
+    /// How the file grew.
+    state: State,
+    is_taken: bool,
+    _moving: Moving<'a>,
+}
+
+enum Bytes {
+    InMemory(Vec<u8>),
+    InFile(InternalFd),
+}
+
+impl Bytes {
+    fn of(fd: BorrowedFd<'_>, from: u64, to: u64) -> Result<Self> {
+        if to - from <= IN_MEMORY {
+            let mut bytes = vec![0; (to - from) as usize];
+            let read = read_at(fd, from, &mut bytes)?;
+            return if read == bytes.len() { Ok(Self::InMemory(bytes)) } else { Err(Error::new(libc::EIO)) };
+        }
+        let file = unnamed_file_in(folder_of(fd)?.0.as_fd())?;
+        rustix::fs::ftruncate(&file, to - from)?;
+        let is_whole = each_data(fd, from..to, |at, piece| write_at(&file, at - from, piece))?;
+        if is_whole { Ok(Self::InFile(file)) } else { Err(Error::new(libc::EIO)) }
+    }
+
+    /// Piece by piece, with the offset of each, and without holes.
+    fn each(&self, from: u64, to: u64, mut put: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+        match self {
+            Self::InMemory(bytes) => put(from, bytes),
+            Self::InFile(file) => {
+                let is_whole = each_data(file, 0..to - from, |at, piece| put(from + at, piece))?;
+                if is_whole { Ok(()) } else { Err(Error::new(libc::EIO)) }
+            }
+        }
+    }
+}
+
+impl AtomicFile {
+    /// A growing file gets a session: it shows what is committed, as an ordinary file. The lease stays until
+    /// [`tail_is_taken`](Self::tail_is_taken). `None`: it does not grow.
+    ///
+    /// # Errors
+    /// It goes on growing.
+    pub(in crate::file) fn stop_growing(&self, _inner: &mut Inner) -> Result<Option<Tail<'_>>> {
+        if self.state.load(Ordering::Acquire) != GROWING {
+            return Ok(None);
+        }
+        let mut growing = self.growing.state.lock();
+        let Some(state) = growing.as_mut() else { return Ok(None) };
+        let moving = self.growing.moving();
+        let moved = self.fds.with(true, |fd| {
+            self.check_it_is_ours(fd, state)?;
+            let to = rustix::fs::fstat(fd)?.st_size as u64;
+            if !state.is_marked() {
+                return Ok((to, to, Bytes::InMemory(Vec::new()))); // the kernel's until now: what is there counts as found
+            }
+            let from = state.committed();
+            let bytes = Bytes::of(fd, from, to.max(from))?;
+            if state.mark.is_found && from > 0 && state.durability() == Durability::Power {
+                state.medium.fsync(fd)?; // the mark is to say that what was found is durable
+            }
+            end_growing(fd, &state.mark, (from, to), state.durability(), state.medium)?;
+            if to > from && state.durability() == Durability::Power {
+                state.medium.fsync(fd)?; // else a file system with a journal does not give back yet what was cut off
+            }
+            Ok((from, to.max(from), bytes))
+        });
+        let (from, to, bytes) = moved.map_err(|e| self.named(e))?;
+        let Some(state) = growing.take() else { return Ok(None) };
+        self.state.store(PLAIN, Ordering::SeqCst);
+        self.plain.forget_size();
+        Ok(Some(Tail { from, to, bytes, state, is_taken: from == to, _moving: moving }))
+    }
+
+    /// Where the process was stopped for so long that the kernel took its lease away, another may have taken the file to what was
+    /// committed.
+    pub(super) fn check_it_is_ours(&self, fd: BorrowedFd<'_>, state: &mut State) -> Result<()> {
+        let is_ours = match mark::get_any(fd)? {
+            Some(Marked::Growing(mark)) => mark.identity == state.mark.identity,
+            Some(_) => false,
+            None => !state.is_marked(),
+        };
+        if is_ours && !state.is_suspect {
+            return Ok(());
+        }
+        state.is_suspect = true;
+        let what = if is_ours {
+            SUSPECT
+        } else {
+            "its mark is gone: this process was stopped for so long that another one has taken the file to its last SYNC, or somebody has removed it; close the file, and open it again"
+        };
+        Err(Error::with(libc::EIO, what))
+    }
+
+    /// The open epoch goes on in the session, which nobody has seen yet.
+    pub(in crate::file) fn take_up_tail(&self, tail: &mut Option<Tail<'_>>, session: &Session) -> Result<()> {
+        let Some(tail) = tail.as_mut().filter(|tail| !tail.is_taken) else { return Ok(()) };
+        let doing = crate::file::also::doing();
+        let taken = session
+            .set_size(&self.fds, tail.to)
+            .and_then(|()| tail.bytes.each(tail.from, tail.to, |offset, piece| self.put_all(session, offset, piece)));
+        drop(doing);
+        taken?;
+        tail.is_taken = true;
+        self.show_in_shadow(session)
+    }
+
+    /// There is a session with the open epoch; or there is none, and the epoch goes back to where it was. Others may come to the
+    /// file from here on.
+    ///
+    /// # Errors
+    /// `EIO`: it could not be put back, and is lost; what was committed is there.
+    pub(in crate::file) fn tail_is_taken(&self, tail: Option<Tail<'_>>) -> Result<()> {
+        let Some(tail) = tail else { return Ok(()) };
+        let state = self.state.load(Ordering::Acquire);
+        let put_back = self.fds.with(true, |fd| {
+            if !tail.is_taken {
+                if state == PLAIN {
+                    mark::set_growing(fd, &tail.state.mark.of_size(tail.from), true)?;
+                }
+                let medium = tail.state.medium;
+                medium.ftruncate(fd, tail.to)?;
+                tail.bytes.each(tail.from, tail.to, |offset, piece| medium.pwritev(fd, &[piece], offset))?;
+            }
+            Ok(())
+        });
+        if put_back.is_ok() && state == PLAIN && !tail.is_taken {
+            let Tail { state, from, .. } = tail;
+            *self.growing.state.lock() = Some(State { mark: state.mark.of_size(from), ..state });
+            self.state.store(GROWING, Ordering::SeqCst);
+            return Ok(());
+        }
+        debug_assert!([PLAIN, ATTACHED, DEMOTED].contains(&state));
+        let _ = self.give_up_growing_lease();
+        lease::Watched::end();
+        let what = "what was written since its last SYNC could neither be kept in a journal nor put back";
+        put_back.map_err(|e| self.named(Error::with(libc::EIO, format!("{what} ({e})"))))
+    }
+
+    /// A growing file gets a session now, before others share it; one that was left to the kernel until now needs none. Where it can't
+    /// have one (on a full disk) it is handed back to the kernel: nobody waits for its lease.
+    ///
+    /// # Errors
+    /// Those of a session's beginning; the file takes no more changes then.
+    pub(in crate::file) fn grow_no_more(&self) -> Result<()> {
+        if self.state.load(Ordering::Acquire) != GROWING || self.leave_unmarked()? {
+            return Ok(());
+        }
+        let Err(error) = self.session_for_write() else { return Ok(()) };
+        if self.state.load(Ordering::Acquire) != GROWING {
+            return Err(error);
+        }
+        if self.leave_growing(&error) {
+            return Ok(());
+        }
+        // It takes no more, and others may come to it. With the next open it is as at its last SYNC.
+        if let Some(state) = self.growing.state.lock().as_mut() {
+            state.is_suspect = true;
+            let _ = self.give_up_growing_lease();
+        }
+        Err(error)
+    }
+}

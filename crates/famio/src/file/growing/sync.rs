@@ -1,0 +1,117 @@
+//! SYNC of a growing file: the mark gets the new size and the hash of what is new, and one flush makes both durable, in any order.
+
+use super::State;
+use super::begin::{LASTS, now};
+use crate::error::{Error, Result};
+use crate::file::atomic::{AtomicFile, GROWING};
+use crate::file::lease;
+use crate::file::sync::failed;
+use crate::journal::GrowingMark;
+use crate::recovery::hash_of;
+use crate::settings::Durability;
+use core::sync::atomic::Ordering;
+use std::os::fd::BorrowedFd;
+
+/// More than this is not read again for its hash, at a SYNC and at a recovery: it is flushed before the mark instead.
+const MOST_HASHED: u64 = 16 << 20;
+/// Commits of a file whose session would take no system call for one, before it gets a session.
+const COMMITS_MAX: u32 = 64;
+
+impl AtomicFile {
+    /// SYNC of a growing file. `None`: it grows no more.
+    #[cold]
+    pub(in crate::file) fn sync_growing(&self) -> Option<Result<()>> {
+        let mut growing = self.growing.state.lock();
+        if self.state.load(Ordering::Acquire) != GROWING {
+            return None;
+        }
+        let state = growing.as_mut()?;
+        let synced = self.fds.with(true, |fd| {
+            if lease::is_broken(fd) {
+                return Ok(None);
+            }
+            let is_marked = state.mark_if_new(fd)?;
+            if is_marked {
+                state.commit(fd)?;
+            } else {
+                state.flush(fd)?; // the kernel's until now, and in a session from the next change on
+            }
+            // After so many SYNCs a session is quicker.
+            let is_over = state.durability() == Durability::Process && state.commits >= COMMITS_MAX;
+            if is_marked && is_over {
+                state.unmark(fd)?;
+            }
+            if is_over || !is_marked {
+                self.growing.is_over.store(true, Ordering::Relaxed);
+                lease::give_up(fd);
+            }
+            Ok(Some(()))
+        });
+        if self.growing.is_over.load(Ordering::Relaxed) {
+            self.has_grown(&mut growing);
+        }
+        synced.map_err(|e| self.named(e)).transpose()
+    }
+}
+
+impl State {
+    /// At the first SYNC of a new file that had no mark. Whether it has one.
+    fn mark_if_new(&mut self, fd: BorrowedFd<'_>) -> Result<bool> {
+        let Some(order) = &self.marked_later else { return Ok(true) };
+        if self.is_suspect {
+            return Ok(false);
+        }
+        let mark = GrowingMark { until: now() + LASTS, ..self.mark };
+        let is_marked = order.mark_later(fd, &mark)?;
+        if is_marked {
+            (self.mark, self.marked_later) = (mark, None);
+        }
+        Ok(is_marked)
+    }
+
+    /// Makes durable what a file without a mark has.
+    fn flush(&mut self, fd: BorrowedFd<'_>) -> Result<()> {
+        let flushed = if self.is_suspect { Err(Error::new(libc::EIO)) } else { self.medium.fsync(fd) };
+        self.is_suspect = flushed.is_err();
+        flushed.map_err(failed)
+    }
+
+    /// Commits all that the file has. What was committed is so whatever happens.
+    pub(super) fn commit(&mut self, fd: BorrowedFd<'_>) -> Result<()> {
+        if self.is_suspect {
+            return Err(failed(Error::new(libc::EIO)));
+        }
+        let size = rustix::fs::fstat(fd)?.st_size as u64;
+        if size == self.committed() && !self.mark.is_found {
+            return Ok(());
+        }
+        let committed = self.commit_size(fd, size);
+        // What a failed flush covered may be lost though a retry would succeed.
+        self.is_suspect = committed.is_err();
+        committed.map_err(failed)?;
+        self.commits = self.commits.saturating_add(1);
+        Ok(())
+    }
+
+    fn commit_size(&mut self, fd: BorrowedFd<'_>, size: u64) -> Result<()> {
+        let base = self.committed();
+        let plain = self.mark.of_size(size);
+        if self.durability() == Durability::Process {
+            return self.store_mark(fd, plain);
+        }
+        let hash = if (1..=MOST_HASHED).contains(&size.saturating_sub(base)) { hash_of(fd, base, size)? } else { None };
+        match hash {
+            Some(hash) => {
+                self.store_mark(fd, GrowingMark { base, new: size, hash, ..self.mark })?;
+                self.medium.fsync(fd)?;
+            }
+            None => {
+                self.medium.fdatasync(fd)?;
+                self.store_mark(fd, plain)?;
+                self.medium.fsync(fd)?;
+            }
+        }
+        self.mark.is_found = false; // on the file only from the next mark on, which does no harm
+        Ok(())
+    }
+}

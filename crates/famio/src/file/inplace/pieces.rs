@@ -1,0 +1,178 @@
+//! Many pieces at once, to blocks that were prepared: what a transaction comes to. One guard covers all of them, and one fence comes at
+//! the end; nothing stays dirty.
+//!
+//! Under alternate, or redo over granules whose committed copy is in the file, a piece needs no order of its own: its bytes and its
+//! block's version of the open epoch go to places that nobody reads before a slot commits them (docs/format.md, *A write*, steps 3 and 4).
+
+use super::InPlace;
+use super::state::State;
+use crate::error::{Error, Result};
+use crate::file::bits::{GRANULE, above, touched};
+use crate::file::context::{Context, Piece};
+use crate::file::policy::Policy;
+use crate::index::{BLOCK, Cell, Version};
+use crate::journal::inplace::Kind;
+use crate::map::guard;
+use crate::pmem::prefetch;
+use core::sync::atomic::Ordering;
+
+/// Pieces written at a time.
+const AT_ONCE: usize = 64;
+
+/// Entries that are to be flushed.
+struct Changed {
+    entries: [u32; AT_ONCE],
+    count: usize,
+}
+
+impl Changed {
+    /// At most one a piece.
+    #[inline]
+    fn add(&mut self, entry: u32) {
+        if let Some(place) = self.entries.get_mut(self.count) {
+            *place = entry;
+            self.count += 1;
+        }
+    }
+}
+
+impl InPlace {
+    /// See [`Engine::write_pieces`](crate::file::context::Engine::write_pieces).
+    pub(super) fn write_prepared(&self, cx: &Context<'_>, pieces: &[Piece]) -> Result<usize> {
+        let policy = Policy::from_number(cx.shared().policy.load(Ordering::Relaxed));
+        if policy == Policy::Undo {
+            return Ok(0);
+        }
+        // SAFETY: what is stored lies in homes of ours, whose faults the guard returns. The closure owns nothing, takes no lock and does
+        // not panic; left in the middle, it leaves a transaction that is copied in part, after which no more writes are taken.
+        let number = cx.shared().transactions.load(Ordering::Relaxed) + 1;
+        let pieces = &pieces[..pieces.len().min(AT_ONCE)];
+        let run = || {
+            // All misses of one kind at a time: none waits for another.
+            let mut cells = [None; AT_ONCE];
+            for (cell, piece) in cells.iter_mut().zip(pieces) {
+                *cell = cx.index().lookup(piece.block);
+            }
+            for cell in cells.iter().take(pieces.len()).flatten() {
+                if let Some(entry) = cell.entry.load(Ordering::Relaxed).checked_sub(1) {
+                    prefetch(self.log.entry_address(entry));
+                }
+            }
+            let mut changed = Changed { entries: [0; AT_ONCE], count: 0 };
+            let mut written = 0;
+            for (cell, piece) in cells.iter().zip(pieces) {
+                let Some(cell) = cell else { break };
+                // SAFETY: within the guard below.
+                if !unsafe { self.write_piece(cx, cell, piece, policy, number, &mut changed) } {
+                    break;
+                }
+                written += 1;
+            }
+            // Now, and not as each was changed: a store to a line that is being written back waits for that.
+            for &entry in &changed.entries[..changed.count] {
+                self.log.entry(entry).flush();
+            }
+            written
+        };
+        // SAFETY: as above.
+        let written = unsafe { guard::run(run) }.map_err(|fault| self.fault_of_piece(cx, fault))?;
+        if written > 0 && !cx.solo {
+            self.medium.fence();
+        }
+        Ok(written)
+    }
+
+    /// Whether it was written; else nothing was done: it takes more than this.
+    ///
+    /// # Safety
+    /// Within a guard.
+    #[inline]
+    unsafe fn write_piece(
+        &self,
+        cx: &Context<'_>,
+        cell: &Cell,
+        piece: &Piece,
+        policy: Policy,
+        number: u64,
+        changed: &mut Changed,
+    ) -> bool {
+        let Piece { block, start, end, from } = *piece;
+        if !start.is_multiple_of(GRANULE) || !end.is_multiple_of(GRANULE) {
+            return false; // the rest of a granule comes from its live copy
+        }
+        let shared = cx.shared();
+        let committed = shared.committed();
+        let Some(state) = State::of(cell, committed).filter(|state| state.kind == Kind::Map) else { return false };
+        let bits = touched(start, end);
+        let fresh = above(block, shared.committed_size.load(Ordering::Relaxed));
+        let committed_in_log = state.committed_in_log() & !fresh;
+        let to_file = match policy {
+            Policy::Alternate => bits & (fresh | committed_in_log),
+            _ => bits & fresh,
+        };
+        let to_log = bits & !to_file;
+        if policy != Policy::Alternate && to_log & committed_in_log != 0 {
+            return false; // the committed copy goes to the file first
+        }
+        let Ok(home) = cx.home.ptr(block * BLOCK as u64, BLOCK) else { return false };
+        let log = self.log.block(state.entry);
+        let (which, before, begins) = match (state.open, state.committed) {
+            (Some((which, version)), _) => (which, version.granules, false),
+            (None, Some((which, _))) => (1 - which, committed_in_log, true),
+            (None, None) => (0, committed_in_log, true),
+        };
+        let version = Version { epoch: committed + 1, granules: before & !to_file | to_log };
+        shared.raise_stale_end(block * BLOCK as u64 + end as u64);
+
+        let changing = if cx.solo { None } else { Some(cell.changing()) };
+        let (first, second) = if to_file == 0 { (log, home) } else { (home, log) };
+        let (mut bits, mut at, mut home_of) = (if to_file == 0 { to_log } else { to_file }, 0, first);
+        // One run, nearly always: the granules of a piece have the same history.
+        loop {
+            while bits != 0 {
+                let granule = bits.trailing_zeros() as usize;
+                let count = (!(bits >> granule)).trailing_zeros() as usize;
+                let (place, len) = (granule * GRANULE, count * GRANULE);
+                let to = home_of.wrapping_add(place);
+                // SAFETY: in a home that has room for the block; the piece's bytes lie at `from`.
+                unsafe {
+                    let from = from.wrapping_add(place - start);
+                    if cx.solo {
+                        self.medium.copy(to, from, len);
+                    } else {
+                        // What goes around the cache may be seen before the sequence that is stored first.
+                        self.medium.stage(to, from, len, true);
+                        self.medium.flush(to, len);
+                    }
+                }
+                bits &= if granule + count == 64 { 0 } else { u64::MAX << (granule + count) };
+            }
+            if at == 1 || to_file == 0 || to_log == 0 {
+                break;
+            }
+            (bits, at, home_of) = (to_log, 1, second);
+        }
+        let entry = self.log.entry(state.entry);
+        if begins {
+            entry.begin(which, state.kind, version);
+            changed.add(state.entry);
+        } else if before != version.granules {
+            entry.set_granules(which, version.granules);
+            changed.add(state.entry);
+        }
+        cell.set_version(which, version);
+        cell.transaction.store(number, Ordering::Relaxed);
+        match changing {
+            Some(changing) => drop(changing),
+            None => cell.changed_alone(),
+        }
+        true
+    }
+
+    #[cold]
+    fn fault_of_piece(&self, cx: &Context<'_>, _fault: guard::Fault) -> Error {
+        cx.shared().poisoned.store(1, Ordering::Release);
+        let journal = self.journal.path().display();
+        Error::with(libc::EIO, format!("the file or its journal {journal} was cut by somebody else"))
+    }
+}

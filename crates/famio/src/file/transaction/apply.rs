@@ -1,0 +1,241 @@
+//! A transaction's changes go into the open epoch: by the only writer that is inside the gate, and after all room for them was made.
+
+use super::seen::Seen;
+use super::write_set::{Step, WriteSet};
+use crate::error::{Error, Result};
+use crate::file::Descriptors;
+use crate::file::bits::GRANULE;
+use crate::file::context::{BlockBuf, Context, Needs, Piece};
+use crate::file::session::Session;
+use crate::index::{BLOCK, Shared};
+use core::mem::MaybeUninit;
+use core::ops::Range;
+use core::sync::atomic::{Ordering, fence};
+
+/// A transaction is being copied to its blocks, until this is dropped: a reader that comes meanwhile waits, or reads again.
+struct Copying<'a> {
+    shared: &'a Shared,
+    /// What `Shared::transactions` is to be then.
+    number: u64,
+}
+
+impl<'a> Copying<'a> {
+    fn begin(shared: &'a Shared, number: u64) -> Self {
+        shared.transactions.store(number - 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        Self { shared, number }
+    }
+}
+
+impl Drop for Copying<'_> {
+    fn drop(&mut self) {
+        self.shared.transactions.store(self.number, Ordering::Release);
+    }
+}
+
+/// Pieces that are copied at a time.
+const PIECES: usize = 64;
+
+/// Pieces that wait to be copied, in order.
+struct Pieces {
+    all: [MaybeUninit<Piece>; PIECES],
+    count: usize,
+}
+
+impl Pieces {
+    fn new() -> Self {
+        Self { all: [const { MaybeUninit::uninit() }; PIECES], count: 0 }
+    }
+}
+
+impl Session {
+    /// Makes the changes part of the open epoch, if what was seen still holds. With `committed`, the epoch may be made durable at
+    /// once, and that is called before anybody writes to the next one. Whether it was.
+    ///
+    /// `ESTALE`: the journal was closed meanwhile; attach anew.
+    pub(super) fn apply(
+        &self,
+        fds: &Descriptors,
+        set: &WriteSet,
+        seen: Option<&Seen>,
+        committed: Option<&dyn Fn()>,
+    ) -> Result<bool> {
+        let mut cx = self.context(fds);
+        if !set.changes_size() {
+            let inside = self.go_in(&mut cx)?;
+            if inside.solo {
+                // Whoever else comes waits until this thread is out: it is as if the gate were closed.
+                self.apply_alone(cx, set, seen)?;
+                let Some(committed) = committed else { return Ok(false) };
+                self.commit(fds)?;
+                committed();
+                return Ok(true);
+            }
+        }
+        let _closed = self.close_gate(fds)?;
+        self.apply_alone(cx, set, seen)?;
+        Ok(false)
+    }
+
+    /// Nobody else is inside the gate.
+    fn apply_alone(&self, cx: Context<'_>, set: &WriteSet, seen: Option<&Seen>) -> Result<()> {
+        self.check_change(cx)?;
+        self.carry_out(&cx)?;
+        if let Some(seen) = seen {
+            self.still_holds(cx, seen)?;
+        }
+        if set.is_empty() {
+            return Ok(());
+        }
+        let shared = cx.shared();
+        let number = (shared.transactions.load(Ordering::Relaxed) | 1) + 1;
+        match self.make_room_for(cx, set) {
+            Err(e) if e.errno() == libc::ENOSPC && self.engine.make_room(cx)? => self.make_room_for(cx, set)?,
+            made => made?,
+        }
+        shared.make_dirty();
+        if self.saves_images() {
+            self.save_images_for(cx, set)?;
+        }
+        let copied = {
+            let _copying = Copying::begin(shared, number);
+            // Of a transaction that is copied in part nothing is kept of a process that is killed.
+            if self.keeps { self.moving(|| self.copy_all(cx, set)) } else { self.copy_all(cx, set) }
+        };
+        self.touch(cx);
+        copied.map_err(|e| {
+            shared.poisoned.store(1, Ordering::Release);
+            let what = "a transaction could not be copied to the end: no more writes are taken; reads go on";
+            Error::with(libc::EIO, format!("{what} ({e})"))
+        })
+    }
+
+    /// Room for all of it, in the file and the journal: a copy that has begun ends.
+    fn make_room_for(&self, cx: Context<'_>, set: &WriteSet) -> Result<()> {
+        let shared = cx.shared();
+        let (mut size, mut stale_end) = (shared.size(), shared.stale_end.load(Ordering::Acquire));
+        let mut needs = Needs::default();
+        for step in set.steps() {
+            let (gap, range) = match *step {
+                Step::Write { offset, len, .. } => (offset, offset..offset + len as u64),
+                Step::SetSize(to) => {
+                    self.engine.room_for_size(cx)?;
+                    (to, to..to)
+                }
+            };
+            if gap > size && size < stale_end {
+                self.prepare_range(&cx, size..gap.min(stale_end), &mut needs)?;
+            }
+            self.prepare_range(&cx, range.clone(), &mut needs)?;
+            stale_end = stale_end.max(range.end.next_multiple_of(GRANULE as u64));
+            size = if let Step::SetSize(to) = *step { to } else { size.max(range.end) };
+        }
+        self.engine.prepare_rest(&cx, &needs)
+    }
+
+    #[inline]
+    fn prepare_range(&self, cx: &Context<'_>, range: Range<u64>, needs: &mut Needs) -> Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let (block, start) = (at / BLOCK as u64, (at % BLOCK as u64) as usize);
+            let end = (BLOCK as u64).min(range.end - block * BLOCK as u64) as usize;
+            if !self.engine.is_prepared(cx, block) {
+                self.engine.prepare_block(cx, cx.index().cell(block)?, (block, start, end), needs)?;
+            }
+            at = block * BLOCK as u64 + end as u64;
+        }
+        Ok(())
+    }
+
+    /// All of it is one change of one process: its images are saved before any of it is made.
+    #[cold]
+    fn save_images_for(&self, cx: Context<'_>, set: &WriteSet) -> Result<()> {
+        set.steps().iter().try_for_each(|step| match *step {
+            Step::Write { offset, len, .. } => self.save_images(cx, offset, len as u64),
+            Step::SetSize(size) => self.save_images_of_size(cx, size),
+        })
+    }
+
+    fn copy_all(&self, cx: Context<'_>, set: &WriteSet) -> Result<()> {
+        let shared = cx.shared();
+        let mut pieces = Pieces::new();
+        let (mut writes, mut bytes) = (0, 0);
+        for step in set.steps() {
+            match *step {
+                Step::Write { offset, from, len } => {
+                    let (size, end) = (shared.size(), offset + len as u64);
+                    if offset > size {
+                        self.copy_pieces(&cx, &mut pieces)?;
+                        self.zero_gap(cx, size, offset)?;
+                    }
+                    self.copy_range(&cx, offset, set.bytes(from, len), &mut pieces)?;
+                    if end > size {
+                        // Before others go over its granules, which are filled up as far as the file goes.
+                        self.copy_pieces(&cx, &mut pieces)?;
+                        shared.size.store(end, Ordering::Release);
+                    }
+                    writes += 1;
+                    bytes += len as u64;
+                }
+                Step::SetSize(to) => {
+                    self.copy_pieces(&cx, &mut pieces)?;
+                    let size = shared.size();
+                    if to != size {
+                        self.resize(cx, size, to)?;
+                    }
+                }
+            }
+        }
+        self.copy_pieces(&cx, &mut pieces)?;
+        shared.counts.mine().wrote(writes, bytes);
+        Ok(())
+    }
+
+    /// Adds the pieces of a range, one a block; copies those before it when there are many.
+    #[inline]
+    fn copy_range(&self, cx: &Context<'_>, offset: u64, bytes: &[u8], pieces: &mut Pieces) -> Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + done as u64;
+            let (block, start) = (at / BLOCK as u64, (at % BLOCK as u64) as usize);
+            let end = BLOCK.min(start + bytes.len() - done);
+            if pieces.count == PIECES {
+                self.copy_pieces(cx, pieces)?;
+            }
+            pieces.all[pieces.count].write(Piece { block, start, end, from: bytes[done..].as_ptr() });
+            pieces.count += 1;
+            done += end - start;
+        }
+        Ok(())
+    }
+
+    fn copy_pieces(&self, cx: &Context<'_>, pieces: &mut Pieces) -> Result<()> {
+        let count = core::mem::take(&mut pieces.count);
+        // SAFETY: so many were written.
+        let mut rest = unsafe { core::slice::from_raw_parts(pieces.all.as_ptr().cast::<Piece>(), count) };
+        while !rest.is_empty() {
+            let written = self.engine.write_pieces(cx, rest)?;
+            rest = &rest[written..];
+            if let Some((piece, others)) = rest.split_first() {
+                self.copy_piece(cx, piece)?;
+                let number = cx.shared().transactions.load(Ordering::Relaxed) + 1;
+                cx.index().cell(piece.block)?.transaction.store(number, Ordering::Relaxed);
+                rest = others;
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_piece(&self, cx: &Context<'_>, piece: &Piece) -> Result<()> {
+        let Piece { block, start, end, from } = *piece;
+        if start.is_multiple_of(GRANULE) && end.is_multiple_of(GRANULE) {
+            // No granule is to be filled up: only these bytes are touched, and only read.
+            return self.engine.write_block(cx, block, start, end, from.cast_mut().wrapping_sub(start));
+        }
+        let mut buf = BlockBuf::new();
+        let buf = buf.as_mut_ptr().cast::<u8>();
+        // SAFETY: room for a block, of which these bytes are.
+        unsafe { buf.add(start).copy_from_nonoverlapping(from, end - start) };
+        self.engine.write_block(cx, block, start, end, buf)
+    }
+}

@@ -1,0 +1,127 @@
+//! The open epoch is discarded: the file goes back to what is committed, as after a crash, by the same recovery.
+
+use crate::error::{Error, Result};
+use crate::file::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, Inner, PLAIN};
+use crate::file::process::disowned;
+use crate::file::session::{OldSession, Session};
+use crate::file::shadow;
+use crate::index::{Claim, Images};
+use core::sync::atomic::Ordering;
+
+/// Sessions that may go to another process just as this one has taken them.
+const TRIES: u32 = 1000;
+
+impl AtomicFile {
+    /// Discards what was written to the file since its last SYNC, and not committed by a transaction: the file has the bytes and the
+    /// size of that SYNC again. Its commits that are under way end first.
+    ///
+    /// # Errors
+    /// `EBUSY`: another process has written to the open epoch, and relies on it; or the file is mapped; or it is a forked child's parent's. `EBADF`: it
+    /// is open for reading only. `EOPNOTSUPP`: it is the kernel's. `EIO`: the journal can't be recovered; the next call that opens or
+    /// changes the file tries again.
+    pub fn rollback(&self) -> Result<()> {
+        Self::may_lock()?;
+        let _discarding = self.commits.discard()?;
+        for _ in 0..TRIES {
+            match self.state.load(Ordering::Acquire) {
+                DISOWNED => return Err(disowned()),
+                DEMOTED => return Err(self.without_transactions()),
+                _ => {}
+            }
+            if !self.fds.has_writable() {
+                return Err(Error::with(libc::EBADF, "it was opened for reading"));
+            }
+            if shadow::is_mapped(self.key()) || self.turns.door.shadow().is_some() {
+                return Err(Error::with(
+                    libc::EBUSY,
+                    "it is mapped, and its maps would keep what is discarded: unmap it first",
+                ));
+            }
+            self.take_stores()?; // of maps that are gone
+            if self.state.load(Ordering::Acquire) == PLAIN {
+                self.look()?;
+                if !self.turns.is_disturbed() {
+                    return Ok(()); // nothing is open
+                }
+            }
+            // Owned by this process from now on, with whatever is open.
+            match self.session_for_write() {
+                Err(e) if e.errno() == libc::ESTALE && e.detail().is_none() => continue,
+                attached => attached.map(drop)?,
+            }
+            let _changing = self.shadow.lock();
+            let mut inner = self.inner();
+            if self.state.load(Ordering::Acquire) == ATTACHED {
+                return self.discard_epoch(&mut inner);
+            }
+        }
+        Err(self.in_use())
+    }
+
+    fn discard_epoch(&self, inner: &mut Inner) -> Result<()> {
+        let Some(session) = &inner.session else { return Ok(()) };
+        if self.turns.has_epoch_of_others(session)? {
+            let what =
+                "another process has written to it since its last SYNC, and would lose that: it has to SYNC first";
+            return Err(Error::with(libc::EBUSY, what));
+        }
+        self.lease.rest();
+        session.close_to_others();
+        let abandoned = session.abandon_epoch(&self.fds);
+        if !matches!(abandoned, Ok(true)) {
+            session.open_to_others();
+            self.lease.begin(session);
+            return abandoned.map(drop);
+        }
+        self.lease_ends(true);
+        self.plain.forget_size();
+        self.session.store(core::ptr::null_mut(), Ordering::SeqCst);
+        let ended = inner.session.take();
+        self.state.store(PLAIN, Ordering::Release);
+        inner.old.extend(ended.map(OldSession::new));
+        let Some(claim) = inner.claim.as_mut() else { return Err(Error::new(libc::EIO)) };
+        let recovered = self.recover(claim, true);
+        inner.arena = None; // the recovery has taken its name: the next session makes its own
+        self.shadow_is_stale();
+        self.turns.nothing_is_open();
+        if recovered.is_err() {
+            // Whoever takes the claim next recovers the file before anything else.
+            self.give_up(inner, Claim::leave);
+            return recovered;
+        }
+        inner.old.retain_mut(|old| !old.is_left());
+        self.turns.door.set_session(false);
+        self.turns.door.note_end();
+        Ok(())
+    }
+}
+
+impl Session {
+    /// Ends the session with its epoch open, for a recovery. False: there was nothing open, and it goes on.
+    fn abandon_epoch(&self, fds: &crate::file::Descriptors) -> Result<bool> {
+        let cx = self.context(fds);
+        let shared = cx.shared();
+        let _closed = self.close_gate(fds)?;
+        self.check(cx)?;
+        if shared.dirty.load(Ordering::Acquire) == 0 {
+            return Ok(false);
+        }
+        // Not by whoever finds this process killed in here, either.
+        shared.keeps.store(0, Ordering::Release);
+        if !self.engine.looks_for_journal(cx) {
+            self.moving(|| self.engine.make_journal_anew(cx))?;
+        }
+        self.engine.abandon();
+        shared.closed.store(1, Ordering::Release);
+        Ok(true)
+    }
+
+    /// Whose changes the open epoch has, by its before-images, is told by `is`.
+    pub(in crate::file) fn has_images(&self, is: impl Fn(crate::index::Writer) -> bool) -> Result<bool> {
+        if self.arena.shared().dirty.load(Ordering::Acquire) == 0 {
+            return Ok(false);
+        }
+        let all = Images::of(&self.arena).ranges(self.arena.shared().committed() + 1)?;
+        Ok(all.iter().any(|(_, writer)| is(*writer)))
+    }
+}

@@ -1,0 +1,224 @@
+//! What a transaction has relied on, so that its commit can look whether it still holds.
+//!
+//! Per block (4 KiB) it is the sequence in the block's cell, which every change of the block counts up, and which has to be the same at
+//! the commit. Whether a transaction has changed a block since this one began is told by the number that it leaves in the cell. A block
+//! that was moved (settled) counts as changed: a conflict that is none, which costs another try.
+
+use crate::error::{Error, Result};
+use crate::file::context::Context;
+use crate::file::session::Session;
+use crate::file::{AtomicFile, UserBuf};
+use crate::index::BLOCK;
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+use std::collections::BTreeMap;
+
+/// Reads that are begun anew because what they read was changed meanwhile, before the transaction is taken to be in conflict.
+const READS: u32 = 1000;
+/// Looks at a block that is being changed.
+const LOOKS: u32 = 1 << 26;
+
+/// A session, among all that a file ever has while this process runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct SessionId {
+    arena: u64,
+    opened: u64,
+}
+
+/// What one transaction has relied on in one file.
+pub(crate) struct Seen {
+    session: SessionId,
+    /// `Shared::transactions` when it began.
+    began: u64,
+    /// The same when all of `blocks` was looked at last.
+    looked: u64,
+    /// `Shared::cuts` when it began.
+    cuts: u32,
+    /// The size, if a read has come to the end of the file or it was asked for.
+    size: Option<u64>,
+    /// Sequences by block; 0: the block had no cell.
+    blocks: BTreeMap<u64, u32>,
+    /// Something has changed already.
+    is_broken: bool,
+}
+
+impl Seen {
+    /// Whether it has relied on nothing yet.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty() && self.size.is_none() && !self.is_broken
+    }
+
+    fn conflict(&mut self) -> Error {
+        self.is_broken = true;
+        changed()
+    }
+}
+
+/// A transaction is in conflict.
+fn changed() -> Error {
+    Error::new(libc::EAGAIN)
+}
+
+impl Session {
+    fn id(&self) -> SessionId {
+        SessionId { arena: self.arena_number, opened: self.opened.load(Ordering::Acquire) }
+    }
+
+    /// The sequence of a block that nobody is changing, with what transactions have left there.
+    fn state_of(&self, cx: Context<'_>, block: u64) -> Result<(u32, u64)> {
+        for _ in 0..LOOKS {
+            let Some(cell) = cx.index().lookup(block) else { return Ok((0, 0)) };
+            if let Some(sequence) = cell.begin_read() {
+                return Ok((sequence, cell.transaction.load(Ordering::Relaxed)));
+            }
+            core::hint::spin_loop();
+        }
+        Err(Error::new(libc::EDEADLK))
+    }
+
+    /// Whether all that was seen still holds. Nobody else is inside the gate.
+    pub(super) fn still_holds(&self, cx: Context<'_>, seen: &Seen) -> Result<()> {
+        if seen.is_empty() {
+            return Ok(());
+        }
+        let shared = cx.shared();
+        let same = |(&block, &sequence): (&u64, &u32)| {
+            cx.index().lookup(block).map_or(0, crate::index::Cell::sequence) == sequence
+        };
+        let holds = !seen.is_broken
+            && seen.session == self.id()
+            && seen.cuts == shared.cuts.load(Ordering::Acquire)
+            && seen.size.is_none_or(|size| size == shared.size())
+            && seen.blocks.iter().all(same);
+        if holds { Ok(()) } else { Err(changed()) }
+    }
+
+    /// Notes the blocks of `range` that were not noted yet. Which they are.
+    fn note(&self, cx: Context<'_>, range: &Range<u64>, seen: &mut Seen) -> Result<Vec<u64>> {
+        self.join(cx)?;
+        let mut fresh = Vec::new();
+        if seen.session != self.id() || seen.cuts != cx.shared().cuts.load(Ordering::Acquire) {
+            return Err(seen.conflict());
+        }
+        for block in range.start / BLOCK as u64..range.end.div_ceil(BLOCK as u64) {
+            if seen.blocks.contains_key(&block) {
+                continue;
+            }
+            let (sequence, transaction) = self.state_of(cx, block)?;
+            if transaction > seen.began {
+                return Err(seen.conflict());
+            }
+            seen.blocks.insert(block, sequence);
+            fresh.push(block);
+        }
+        Ok(fresh)
+    }
+
+    /// Whether the blocks of `range`, and all others if a transaction was committed since they were looked at, are as noted.
+    fn is_as_noted(&self, cx: Context<'_>, range: &Range<u64>, seen: &mut Seen) -> Result<bool> {
+        self.join(cx)?;
+        let now = cx.shared().transactions.load(Ordering::Acquire) & !1;
+        let blocks = range.start / BLOCK as u64..range.end.div_ceil(BLOCK as u64);
+        let all = if now == seen.looked { blocks } else { 0..u64::MAX };
+        for (&block, &sequence) in seen.blocks.range(all) {
+            if self.state_of(cx, block)?.0 != sequence {
+                return Ok(false);
+            }
+        }
+        seen.looked = now;
+        let same = seen.session == self.id() && seen.cuts == cx.shared().cuts.load(Ordering::Acquire);
+        Ok(same && seen.size.is_none_or(|size| size == cx.shared().size()))
+    }
+}
+
+impl AtomicFile {
+    /// A transaction begins that its commit is to check. The file has a session from now on, if it had none.
+    ///
+    /// # Errors
+    /// Those of a first write. `EOPNOTSUPP`: the file is the kernel's.
+    pub(crate) fn begin_to_see(&self) -> Result<Seen> {
+        let see = |session: &Session| {
+            let shared = session.arena.shared();
+            let began = shared.transactions.load(Ordering::Acquire);
+            let cuts = shared.cuts.load(Ordering::Acquire);
+            let (size, blocks) = (None, BTreeMap::new());
+            Ok(Seen { session: session.id(), began, looked: began & !1, cuts, size, blocks, is_broken: false })
+        };
+        self.writing(see, || Err(self.without_transactions()))
+    }
+
+    /// Reads for a transaction that is checked: what all its reads give is of one moment, as far as transactions have changed it.
+    ///
+    /// # Errors
+    /// Those of a read. `EAGAIN`: something that it has seen was changed meanwhile: its commit would fail.
+    ///
+    /// # Safety
+    /// The buffer is the caller's to be overwritten; it may be bad.
+    pub(crate) unsafe fn read_and_see(&self, offset: u64, buf: UserBuf, seen: &mut Seen) -> Result<usize> {
+        if seen.is_broken {
+            return Err(changed());
+        }
+        for _ in 0..READS {
+            let size = self.size();
+            let end = offset.saturating_add(buf.len as u64);
+            if end > size && seen.size.is_none() {
+                seen.size = Some(size);
+            }
+            let range = offset.min(size)..end.min(size);
+            let mut fresh = Vec::new();
+            self.writing(
+                |session| {
+                    fresh = session.note(session.context(&self.fds), &range, seen)?;
+                    Ok(())
+                },
+                || Err(self.without_transactions()),
+            )?;
+            // SAFETY: the caller's promise.
+            let read = unsafe { self.read(offset, &[buf]) }?;
+            let is_as_noted = self.writing(
+                |session| session.is_as_noted(session.context(&self.fds), &range, seen),
+                || Err(self.without_transactions()),
+            )?;
+            if is_as_noted {
+                return Ok(read);
+            }
+            // What this read alone relies on may be newer than the rest: all of that is looked at again.
+            for block in &fresh {
+                seen.blocks.remove(block);
+            }
+            let none = 0..0;
+            seen.looked = u64::MAX;
+            let others_hold = self.writing(
+                |session| session.is_as_noted(session.context(&self.fds), &none, seen),
+                || Err(self.without_transactions()),
+            )?;
+            if !others_hold {
+                return Err(seen.conflict());
+            }
+        }
+        Err(seen.conflict())
+    }
+
+    /// A transaction that is checked is going to overwrite `range`. What has changed there already its commit says.
+    ///
+    /// # Errors
+    /// Those of a first write. `EOPNOTSUPP`: the file is the kernel's.
+    pub(crate) fn see_overwritten(&self, range: &Range<u64>, seen: &mut Seen) -> Result<()> {
+        if seen.is_broken || range.is_empty() {
+            return Ok(());
+        }
+        self.writing(
+            |session| match session.note(session.context(&self.fds), range, seen) {
+                Err(e) if e.errno() == libc::EAGAIN => Ok(()),
+                noted => noted.map(drop),
+            },
+            || Err(self.without_transactions()),
+        )
+    }
+
+    /// The size, for a transaction that is checked.
+    pub(crate) fn see_size(&self, seen: &mut Seen) -> u64 {
+        let size = self.size();
+        *seen.size.get_or_insert(size)
+    }
+}

@@ -1,0 +1,277 @@
+//! What a transaction is to change of one file: in memory of the process alone, until it is committed.
+
+use crate::error::{Error, Result};
+use crate::file::UserBuf;
+use crate::file::home::{copy_in, copy_out, zero_out};
+use crate::file::write::SIZE_MAX;
+use crate::index::BLOCK;
+use core::ops::Range;
+use std::collections::BTreeMap;
+
+/// Steps up to which a read looks at all of them; beyond, at those that an index names.
+const FEW: usize = 64;
+/// What the first write makes room for: the steps and bytes of most transactions.
+const STEPS: usize = 32;
+const BYTES: usize = 4096;
+
+/// One change. Later ones go over earlier ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// `len` bytes at `offset` of the file; they begin at `from` in the set's bytes.
+    Write { offset: u64, from: usize, len: usize },
+    /// The file has so many bytes.
+    SetSize(u64),
+}
+
+/// The changes of one file, in order.
+#[derive(Default)]
+pub(crate) struct WriteSet {
+    steps: Vec<Step>,
+    bytes: Vec<u8>,
+    changes_size: bool,
+    /// For many steps, once something is read: the numbers of those that write to a block, by block.
+    by_block: Option<BTreeMap<u64, Vec<u32>>>,
+}
+
+impl WriteSet {
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// The bytes of a [`Step::Write`] of this set.
+    #[inline]
+    pub fn bytes(&self, from: usize, len: usize) -> &[u8] {
+        &self.bytes[from..from + len]
+    }
+
+    /// Whether there is a step that sets the size.
+    pub fn changes_size(&self) -> bool {
+        self.changes_size
+    }
+
+    /// Forgets all of it, and gives the memory back.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Writes the caller's bytes at `offset`.
+    ///
+    /// # Errors
+    /// `EFBIG`: beyond what a file may have. `ENOMEM`. `EFAULT`: a bad buffer. Nothing was added then.
+    ///
+    /// # Safety
+    /// The buffer is the caller's to be read; it may be bad.
+    #[inline]
+    pub unsafe fn write(&mut self, offset: u64, buf: UserBuf) -> Result<()> {
+        if offset.checked_add(buf.len as u64).is_none_or(|end| end > SIZE_MAX) {
+            return Err(Error::new(libc::EFBIG));
+        }
+        if buf.len == 0 {
+            return Ok(());
+        }
+        let from = self.bytes.len();
+        self.make_room(buf.len)?;
+        // SAFETY: there is room for so many; the source is the caller's promise.
+        unsafe { copy_in(self.bytes.as_mut_ptr().add(from), buf.base, buf.len) }?;
+        // SAFETY: just stored.
+        unsafe { self.bytes.set_len(from + buf.len) };
+        self.push(Step::Write { offset, from, len: buf.len });
+        Ok(())
+    }
+
+    /// As [`write`](Self::write), of memory that can be read.
+    ///
+    /// # Errors
+    /// As there, but `EFAULT`.
+    #[inline]
+    pub fn write_slice(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > SIZE_MAX) {
+            return Err(Error::new(libc::EFBIG));
+        }
+        if !bytes.is_empty() {
+            let from = self.bytes.len();
+            self.make_room(bytes.len())?;
+            self.bytes.extend_from_slice(bytes);
+            self.push(Step::Write { offset, from, len: bytes.len() });
+        }
+        Ok(())
+    }
+
+    /// Sets the size.
+    ///
+    /// # Errors
+    /// `EFBIG`, `ENOMEM`.
+    pub fn set_size(&mut self, size: u64) -> Result<()> {
+        if size > SIZE_MAX {
+            return Err(Error::new(libc::EFBIG));
+        }
+        self.make_room(0)?;
+        self.changes_size = true;
+        self.push(Step::SetSize(size));
+        Ok(())
+    }
+
+    /// For one more step with so many bytes.
+    #[inline]
+    fn make_room(&mut self, bytes: usize) -> Result<()> {
+        if self.bytes.capacity() - self.bytes.len() < bytes || self.steps.len() == self.steps.capacity() {
+            let no_memory = |_| Error::new(libc::ENOMEM);
+            let is_first = self.steps.capacity() == 0;
+            self.steps.try_reserve(if is_first { STEPS } else { 1 }).map_err(no_memory)?;
+            self.bytes.try_reserve(if is_first { bytes.max(BYTES) } else { bytes }).map_err(no_memory)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn push(&mut self, step: Step) {
+        let number = self.steps.len() as u32;
+        self.steps.push(step);
+        if let Some(index) = &mut self.by_block {
+            add_to_index(index, number, step);
+        }
+    }
+
+    /// The size of a file of `size` bytes after it.
+    pub fn size_after(&self, size: u64) -> u64 {
+        self.steps.iter().fold(size, |size, step| match *step {
+            Step::Write { offset, len, .. } => size.max(offset + len as u64),
+            Step::SetSize(size) => size,
+        })
+    }
+
+    /// Where it changes something. A change of the size is an empty range.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
+        self.steps.iter().map(|step| match *step {
+            Step::Write { offset, len, .. } => offset..offset + len as u64,
+            Step::SetSize(size) => size..size,
+        })
+    }
+
+    /// Shows in `to`, which has `len` bytes of the file from `offset` on (zeros beyond its end), what it changes there.
+    ///
+    /// # Errors
+    /// `EFAULT`: a bad buffer.
+    ///
+    /// # Safety
+    /// The buffer is the caller's to be overwritten; it may be bad.
+    pub unsafe fn show(&mut self, offset: u64, to: *mut u8, len: usize) -> Result<()> {
+        let end = offset + len as u64;
+        let show = |step: Step| match step {
+            Step::Write { offset: first, from, len } => {
+                let (start, until) = (first.max(offset), (first + len as u64).min(end));
+                if start >= until {
+                    return Ok(());
+                }
+                let source = &self.bytes[from + (start - first) as usize..from + (until - first) as usize];
+                // SAFETY: the caller's promise.
+                unsafe { copy_out(to.wrapping_add((start - offset) as usize), source.as_ptr(), source.len()) }
+            }
+            Step::SetSize(size) => {
+                let start = size.clamp(offset, end);
+                // SAFETY: the caller's promise.
+                unsafe { zero_out(to.wrapping_add((start - offset) as usize), (end - start) as usize) }
+            }
+        };
+        if self.steps.len() <= FEW {
+            return self.steps.iter().copied().try_for_each(show);
+        }
+        let index = self.by_block.get_or_insert_with(|| {
+            let mut index = BTreeMap::new();
+            (0..).zip(&self.steps).for_each(|(number, step)| add_to_index(&mut index, number, *step));
+            index
+        });
+        let blocks = offset / BLOCK as u64..=end.saturating_sub(1) / BLOCK as u64;
+        let mut numbers: Vec<u32> =
+            index.range(blocks).chain(index.get_key_value(&SIZES)).flat_map(|(_, numbers)| numbers).copied().collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.into_iter().try_for_each(|number| show(self.steps[number as usize]))
+    }
+}
+
+/// In the index, in the place of a block: changes of the size.
+const SIZES: u64 = u64::MAX;
+
+fn add_to_index(index: &mut BTreeMap<u64, Vec<u32>>, number: u32, step: Step) {
+    let blocks = match step {
+        Step::Write { offset, len, .. } => offset / BLOCK as u64..=(offset + len as u64 - 1) / BLOCK as u64,
+        Step::SetSize(_) => SIZES..=SIZES,
+    };
+    blocks.for_each(|block| index.entry(block).or_default().push(number));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(set: &mut WriteSet, offset: u64, bytes: &mut [u8]) {
+        // SAFETY: a live buffer.
+        unsafe { set.write(offset, UserBuf::of(bytes)) }.unwrap();
+    }
+
+    fn shown(set: &mut WriteSet, before: &[u8], offset: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        let there = before.get(offset as usize..).unwrap_or(&[]);
+        let n = there.len().min(len);
+        bytes[..n].copy_from_slice(&there[..n]);
+        // SAFETY: a live buffer.
+        unsafe { set.show(offset, bytes.as_mut_ptr(), len) }.unwrap();
+        bytes
+    }
+
+    /// Against a plain vector, with few steps and with many.
+    #[test]
+    fn it_shows_what_a_file_would_be_after_it() {
+        let mut random = 7u64;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (random >> 33) % below
+        };
+        for round in 0..60 {
+            let before: Vec<u8> = (0..next(20_000)).map(|i| (i % 251) as u8).collect();
+            let (mut model, mut set) = (before.clone(), WriteSet::default());
+            for step in 0..next(if round % 2 == 0 { 20 } else { 300 }) {
+                if next(10) == 0 {
+                    let size = next(20_000);
+                    set.set_size(size).unwrap();
+                    model.resize(size as usize, 0);
+                } else {
+                    let (offset, len) = (next(20_000), next(6000) as usize + 1);
+                    write(&mut set, offset, &mut vec![step as u8; len]);
+                    let end = offset as usize + len;
+                    model.resize(model.len().max(end), 0);
+                    model[offset as usize..end].fill(step as u8);
+                }
+                assert_eq!(set.size_after(before.len() as u64), model.len() as u64);
+                let (offset, len) = (next(22_000), next(9000) as usize);
+                let mut wanted = vec![0; len];
+                let there = model.get(offset as usize..).unwrap_or(&[]);
+                let n = there.len().min(len);
+                wanted[..n].copy_from_slice(&there[..n]);
+                assert!(shown(&mut set, &before, offset, len) == wanted, "round {round}, step {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_is_refused_and_adds_nothing() {
+        let mut set = WriteSet::default();
+        let mut byte = [1];
+        for offset in [u64::MAX, SIZE_MAX] {
+            // SAFETY: a live buffer.
+            let refused = unsafe { set.write(offset, UserBuf::of(&mut byte)) };
+            assert_eq!(refused.unwrap_err().errno(), libc::EFBIG);
+        }
+        assert_eq!(set.set_size(SIZE_MAX + 1).unwrap_err().errno(), libc::EFBIG);
+        crate::map::guard::install().unwrap();
+        // SAFETY: bad memory is an error.
+        let refused = unsafe { set.write(0, UserBuf { base: 8 as *mut u8, len: 100 }) };
+        assert_eq!(refused.unwrap_err().errno(), libc::EFAULT);
+        assert!(set.is_empty() && set.bytes.is_empty());
+    }
+}

@@ -1,0 +1,122 @@
+//! What was done in the open epoch, counted by its threads in lines of their own: a line that several processors change goes to and
+//! fro between them, and each change waits for it.
+
+use super::alone::stripe;
+use super::totals::count;
+use crate::thread;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Lines; threads are spread over them, and two in one line are slower, and may lose counts.
+const LINES: usize = 4;
+
+/// What threads of one line have done.
+#[repr(C, align(64))]
+#[derive(Default)]
+pub(crate) struct Line {
+    reads: AtomicU64,
+    writes: AtomicU64,
+    /// Bytes of those writes.
+    bytes: AtomicU64,
+    /// Bytes that went to the log of a journal in place.
+    journal: AtomicU64,
+    /// Bytes that went past it, to the file.
+    file: AtomicU64,
+}
+
+/// The open epoch's counts.
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct EpochCounts([Line; LINES]);
+
+/// Their sums.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sums {
+    /// Reads, for the choice of policy.
+    pub reads: u64,
+    pub writes: u64,
+    /// Bytes of those writes.
+    pub bytes: u64,
+    /// Bytes that went to the log of a journal in place.
+    pub journal: u64,
+    /// Bytes that went past it, to the file.
+    pub file: u64,
+}
+
+impl Line {
+    /// A read.
+    #[inline]
+    pub fn read(&self) {
+        count(&self.reads, 1);
+    }
+
+    /// So many writes, of so many bytes.
+    #[inline]
+    pub fn wrote(&self, writes: u64, bytes: u64) {
+        count(&self.writes, writes);
+        count(&self.bytes, bytes);
+    }
+
+    /// So many bytes went to the log, and so many to the file.
+    #[inline]
+    pub fn went(&self, journal: u64, file: u64) {
+        count(&self.journal, journal);
+        count(&self.file, file);
+    }
+
+    /// Writes of this line's threads.
+    #[inline]
+    pub fn writes(&self) -> u64 {
+        self.writes.load(Ordering::Relaxed)
+    }
+
+    fn words(&self) -> [&AtomicU64; 5] {
+        [&self.reads, &self.writes, &self.bytes, &self.journal, &self.file]
+    }
+}
+
+impl EpochCounts {
+    /// This thread's line.
+    #[inline]
+    pub fn mine(&self) -> &Line {
+        &self.0[stripe(core::ptr::from_ref(thread::current()) as u64) % LINES]
+    }
+
+    /// What all threads have done.
+    pub fn sums(&self) -> Sums {
+        let mut sums = [0u64; 5];
+        for line in &self.0 {
+            sums.iter_mut()
+                .zip(line.words())
+                .for_each(|(sum, word)| *sum = sum.wrapping_add(word.load(Ordering::Relaxed)));
+        }
+        let [reads, writes, bytes, journal, file] = sums;
+        Sums { reads, writes, bytes, journal, file }
+    }
+
+    /// An epoch begins. The gate is closed.
+    pub fn clear(&self) {
+        for word in self.0.iter().flat_map(Line::words) {
+            if word.load(Ordering::Relaxed) != 0 {
+                word.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_lines_count_and_are_cleared() {
+        let counts = EpochCounts::default();
+        counts.0[0].read();
+        counts.0[1].wrote(2, 100);
+        counts.0[3].wrote(1, 10);
+        counts.0[3].went(64, 128);
+        counts.0[2].went(1, 2);
+        assert_eq!(counts.sums(), Sums { reads: 1, writes: 3, bytes: 110, journal: 65, file: 130 });
+        counts.clear();
+        assert_eq!(counts.sums(), Sums::default());
+    }
+}

@@ -1,0 +1,187 @@
+//! What has been done to a file since its arena was made, in numbers, for who looks from outside.
+//!
+//! Counting is cheap. What single writes do is counted in words of the open epoch, by plain loads and stores, and added here
+//! under the closed gate of a SYNC; so a total never goes back, and is a little low where several threads wrote at once. How long calls
+//! take is measured of some of them.
+
+use super::counts::Sums;
+use crate::sys::monotonic_now;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Buckets of a histogram: bucket *i* counts what took less than `2^(i + FIRST)` ns, and not less than the one below; the last
+/// one all that took longer.
+pub(crate) const BUCKETS: usize = 32;
+const FIRST: u32 = 7;
+
+/// Of so many writes one is timed.
+pub(crate) const WRITES_TIMED: u64 = 64;
+/// Of so many SYNCs of a journal in place one is timed; of records each is, as it takes a system call.
+pub(crate) const SYNCS_TIMED: u64 = 16;
+
+/// Nobody may ask write-backs to wait for longer, in nanoseconds.
+const LONGEST_HOLD: u64 = 10_000_000_000;
+/// Nor a SYNC.
+pub(crate) const LONGEST_FREEZE: u64 = 2_000_000_000;
+
+/// Whether the time in a word, which may be any, is in the future, but not by more than this.
+fn is_before(word: &AtomicU64, most: u64) -> bool {
+    let until = word.load(Ordering::Relaxed);
+    until != 0 && until.wrapping_sub(monotonic_now()) <= most
+}
+
+/// Counts more in a statistic that several threads share; lost counts do no harm, and a locked instruction would cost more than all
+/// the rest.
+#[inline]
+pub(super) fn count(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+}
+
+/// Times, in nanoseconds.
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct Histogram {
+    pub buckets: [AtomicU64; BUCKETS],
+    pub sum: AtomicU64,
+}
+
+impl Histogram {
+    #[cold]
+    fn add(&self, nanoseconds: u64) {
+        self.buckets[bucket(nanoseconds)].fetch_add(1, Ordering::Relaxed);
+        self.sum.fetch_add(nanoseconds, Ordering::Relaxed);
+    }
+}
+
+fn bucket(nanoseconds: u64) -> usize {
+    ((u64::BITS - nanoseconds.leading_zeros()).saturating_sub(FIRST) as usize).min(BUCKETS - 1)
+}
+
+/// What a bucket counts took less than so many nanoseconds; `None`: the last one.
+pub(crate) fn bound(bucket: usize) -> Option<u64> {
+    (bucket + 1 < BUCKETS).then(|| 1 << (bucket as u32 + FIRST))
+}
+
+/// See the module. Every value may be any: it is only shown.
+#[repr(C, align(64))]
+#[derive(Default)]
+pub(crate) struct Totals {
+    /// Epochs that were committed.
+    pub syncs: AtomicU64,
+    /// SYNCs that failed.
+    pub failed_syncs: AtomicU64,
+    pub writes: AtomicU64,
+    pub reads: AtomicU64,
+    /// Bytes of those writes.
+    pub written: AtomicU64,
+    /// Bytes that went to the journal.
+    pub journal: AtomicU64,
+    /// Bytes that went to the file.
+    pub file: AtomicU64,
+    /// Blocks that were brought from the journal to the file.
+    pub write_backs: AtomicU64,
+    /// Until then (on the clock that only goes forward, in nanoseconds) nothing is to be written back, if that can wait: somebody makes a
+    /// copy of the file.
+    pub hold: AtomicU64,
+    /// As `hold`: until then the next SYNC that has committed does not return, and nobody writes.
+    pub freeze: AtomicU64,
+    pub sync_times: Histogram,
+    pub write_times: Histogram,
+}
+
+impl Totals {
+    /// The open epoch is committed, in which this was done. The gate is closed.
+    pub fn end_epoch(&self, done: &Sums) {
+        let add = |word: &AtomicU64, by| word.fetch_add(by, Ordering::Relaxed);
+        add(&self.syncs, 1);
+        let parts = [(&self.reads, done.reads), (&self.writes, done.writes), (&self.written, done.bytes)];
+        for (total, by) in parts.into_iter().chain([(&self.journal, done.journal), (&self.file, done.file)]) {
+            add(total, by);
+        }
+    }
+
+    /// Whether write-backs are to wait. For a while only, whatever the word says.
+    pub fn is_held(&self) -> bool {
+        is_before(&self.hold, LONGEST_HOLD)
+    }
+
+    /// Waits as long as the file is frozen. By a SYNC that has committed, with the gate closed.
+    #[inline]
+    pub fn wait_for_thaw(&self) {
+        if self.freeze.load(Ordering::Relaxed) != 0 {
+            self.wait_while_frozen();
+        }
+    }
+
+    #[cold]
+    fn wait_while_frozen(&self) {
+        const LOOK: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 500_000 };
+        let last = monotonic_now() + LONGEST_FREEZE; // whoever freezes it again and again
+        while is_before(&self.freeze, LONGEST_FREEZE) && monotonic_now() < last {
+            let _ = rustix::thread::nanosleep(&LOOK);
+        }
+    }
+
+    /// A block was brought from the journal to the file, of which so many bytes moved.
+    pub fn count_write_back(&self, bytes: u64) {
+        self.write_backs.fetch_add(1, Ordering::Relaxed);
+        self.file.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// A call that is timed, or not.
+pub(crate) struct Timer<'a>(Option<(&'a Histogram, u64)>);
+
+impl<'a> Timer<'a> {
+    /// Begins now, if this call is one to be timed.
+    #[inline]
+    pub fn begin(histogram: &'a Histogram, is_timed: bool) -> Self {
+        Self(if is_timed { Some((histogram, monotonic_now())) } else { None })
+    }
+
+    /// The call is done.
+    #[inline]
+    pub fn end(self) {
+        if let Some((histogram, begun)) = self.0 {
+            histogram.add(monotonic_now().saturating_sub(begun));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_in_the_bucket_below_its_bound() {
+        for nanoseconds in [0, 1, 127, 128, 129, 1000, 1 << 20, (1 << 37) - 1] {
+            let at = bucket(nanoseconds);
+            assert!(bound(at).is_none_or(|bound| nanoseconds < bound), "{nanoseconds}");
+            assert!(at == 0 || bound(at - 1).is_some_and(|below| nanoseconds >= below), "{nanoseconds}");
+        }
+        assert_eq!((bucket(u64::MAX), bound(BUCKETS - 1)), (BUCKETS - 1, None));
+    }
+
+    #[test]
+    fn write_backs_are_held_for_a_while_and_no_longer() {
+        let totals = Totals::default();
+        assert!(!totals.is_held());
+        for (from_now, is_held) in [(1_000_000_000, true), (-1_i64, false), (60_000_000_000, false)] {
+            totals.hold.store(monotonic_now().wrapping_add_signed(from_now), Ordering::Relaxed);
+            assert_eq!(totals.is_held(), is_held, "{from_now}");
+        }
+    }
+
+    #[test]
+    fn an_epoch_is_added_once() {
+        let totals = Totals::default();
+        totals.end_epoch(&Sums { reads: 1, writes: 2, bytes: 3, journal: 4096, file: 64 });
+        totals.end_epoch(&Sums::default());
+        totals.count_write_back(100);
+        let words = [&totals.syncs, &totals.reads, &totals.writes, &totals.written, &totals.journal, &totals.file];
+        assert_eq!(words.map(|word| word.load(Ordering::Relaxed)), [2, 1, 2, 3, 4096, 164]);
+        let timer = Timer::begin(&totals.sync_times, true);
+        timer.end();
+        Timer::begin(&totals.sync_times, false).end();
+        assert_eq!(totals.sync_times.buckets.iter().map(|word| word.load(Ordering::Relaxed)).sum::<u64>(), 1);
+    }
+}

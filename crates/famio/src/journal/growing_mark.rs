@@ -1,0 +1,162 @@
+//! The mark of a growing file: one that has no journal, because all that is not committed lies beyond its committed size. It is
+//! the same attribute as the mark of a file with a journal ([`super::mark`]), of another version.
+//!
+//! It fits into an ext4 inode of 256 bytes, beside the size that it speaks of: both reach the disk together.
+
+use super::bytes::{bytes_at, put, u32_at, u64_at};
+use crate::error::{Error, Result};
+use crate::rule::{Rule, holds};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+/// The version of the attribute's format.
+pub(super) const VERSION_GROWING: u32 = 2;
+
+// On the medium.
+const MAGIC: usize = 0;
+const VERSION: usize = MAGIC + 8;
+const UNTIL: usize = VERSION + 4;
+const BASE: usize = UNTIL + 4;
+const NEW: usize = BASE + 8;
+const HASH: usize = NEW + 8;
+const IDENTITY: usize = HASH + 16;
+const CHECKSUM: usize = IDENTITY + 8;
+/// Bytes of the mark.
+pub(super) const LEN: usize = CHECKSUM + 8;
+
+/// In the word of the base: nobody has synced the bytes below it.
+const FOUND: u64 = 1 << 63;
+/// There, too: nothing is to survive the end of the boot.
+const VOLATILE: u64 = 1 << 62;
+
+/// What the mark of a growing file says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GrowingMark {
+    /// Bytes from the file's beginning that are committed.
+    pub base: u64,
+    /// Committed, too, if the bytes from `base` to here have [`hash`](Self::hash). Never less than `base`.
+    pub new: u64,
+    /// Of the bytes from `base` to `new`.
+    pub hash: u128,
+    /// The bytes below `base` are as they were found: whoever wrote them may not have synced them.
+    pub is_found: bool,
+    /// What is committed was not made to survive the end of the boot.
+    pub is_volatile: bool,
+    /// The second, of the clock that times of files come from, up to which the file's last change is its process's.
+    pub until: u32,
+    /// The low half of [`Identity::hash128`](super::Identity::hash128) of the file.
+    pub identity: u64,
+}
+
+impl GrowingMark {
+    /// That the first `size` bytes are committed, and nothing else; they are durable.
+    pub fn of_size(&self, size: u64) -> Self {
+        Self { base: size, new: size, hash: 0, is_found: false, ..*self }
+    }
+
+    /// Whether the mark alone is enough to tell what is committed.
+    pub fn is_plain(&self) -> bool {
+        self.base == self.new && !self.is_found
+    }
+
+    /// As it lies in the attribute.
+    pub fn encode(&self, magic: &[u8; 8]) -> [u8; LEN] {
+        let mut out = [0; LEN];
+        put(&mut out, MAGIC, magic);
+        put(&mut out, VERSION, &VERSION_GROWING.to_le_bytes());
+        put(&mut out, UNTIL, &self.until.to_le_bytes());
+        let flags = [(self.is_found, FOUND), (self.is_volatile, VOLATILE)];
+        let base = flags.iter().filter(|(is_set, _)| *is_set).fold(self.base, |base, (_, flag)| base | flag);
+        put(&mut out, BASE, &base.to_le_bytes());
+        put(&mut out, NEW, &self.new.to_le_bytes());
+        put(&mut out, HASH, &self.hash.to_le_bytes());
+        put(&mut out, IDENTITY, &self.identity.to_le_bytes());
+        let sum = xxh3_64(&out[..CHECKSUM]);
+        put(&mut out, CHECKSUM, &sum.to_le_bytes());
+        out
+    }
+
+    /// From the attribute's bytes, whose magic and version were looked at; or what is wrong with them.
+    pub(super) fn decode(from: &[u8]) -> Result<Self> {
+        let wrong = |what: &str| Error::with(libc::EIO, format!("the mark user.famio is damaged: {what}"));
+        if from.len() != LEN {
+            return Err(wrong("it has not the length of a growing file's"));
+        }
+        if u64_at(from, CHECKSUM) != xxh3_64(&from[..CHECKSUM]) && holds(Rule::MarkHasCheck) {
+            return Err(wrong("its checksum does not fit"));
+        }
+        let base = u64_at(from, BASE);
+        let mark = Self {
+            base: base & !(FOUND | VOLATILE),
+            new: u64_at(from, NEW),
+            hash: u128::from_le_bytes(bytes_at(from, HASH)),
+            is_found: base & FOUND != 0,
+            is_volatile: base & VOLATILE != 0,
+            until: u32_at(from, UNTIL),
+            identity: u64_at(from, IDENTITY),
+        };
+        if mark.new < mark.base { Err(wrong("its sizes do not fit")) } else { Ok(mark) }
+    }
+}
+
+/// The hash of bytes that come in pieces.
+#[derive(Default)]
+pub struct RangeHash(Xxh3);
+
+impl RangeHash {
+    /// The next piece.
+    pub fn update(&mut self, piece: &[u8]) {
+        self.0.update(piece);
+    }
+
+    /// Of all pieces.
+    pub fn get(&self) -> u128 {
+        self.0.digest128()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAGIC_OF_TEST: &[u8; 8] = b"FAMIOMRK";
+
+    fn sample() -> GrowingMark {
+        let (is_found, is_volatile) = (true, false);
+        GrowingMark {
+            base: 100,
+            new: 5000,
+            hash: 7 << 100 | 3,
+            is_found,
+            is_volatile,
+            until: 1_800_000_000,
+            identity: 99,
+        }
+    }
+
+    #[test]
+    fn the_layout_is_fixed() {
+        assert_eq!([VERSION, UNTIL, BASE, NEW, HASH, IDENTITY, CHECKSUM, LEN], [8, 12, 16, 24, 32, 48, 56, 64]);
+    }
+
+    #[test]
+    fn is_read_as_it_was_written() {
+        let volatile = GrowingMark { is_found: false, is_volatile: true, ..sample() };
+        for mark in [sample(), volatile, sample().of_size(0)] {
+            assert_eq!(GrowingMark::decode(&mark.encode(MAGIC_OF_TEST)).unwrap(), mark);
+        }
+        assert!(!sample().is_plain() && sample().of_size(8).is_plain());
+    }
+
+    #[test]
+    fn damage_is_told() {
+        let good = sample().encode(MAGIC_OF_TEST);
+        for at in 0..LEN {
+            let mut bad = good;
+            bad[at] ^= 4;
+            assert_eq!(GrowingMark::decode(&bad).unwrap_err().errno(), libc::EIO, "byte {at}");
+        }
+        GrowingMark::decode(&good[..LEN - 1]).unwrap_err();
+        let shrunk = GrowingMark { new: 99, ..sample() }.encode(MAGIC_OF_TEST);
+        assert_eq!(GrowingMark::decode(&shrunk).unwrap_err().errno(), libc::EIO);
+    }
+}

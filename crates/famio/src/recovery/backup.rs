@@ -1,0 +1,378 @@
+//! `famio backup`: a copy of a file as of its last SYNC, though programs write to it.
+//!
+//! A copy is made as if the machine had crashed, and recovered: first the file, in whatever state it is, then its journal, then the
+//! journal's commits are applied to the copy. That is right if everything that the file may have lacked when its copy began is in the
+//! journal when that was copied.
+//!
+//! - Journal of records: the file never has anything uncommitted, and the journal has all that follows its tail. The copy counts if the
+//!   tail is the same before and after. The processes are asked not to write back meanwhile, for some seconds at a time.
+//! - Journal in place: it is written over all the time. The copy counts if no write ended meanwhile, nothing was committed, and nothing was
+//!   brought to the file: that is counted after the file has it and before the journal is without it. So that there is such a time, the
+//!   next SYNC waits for the copy, for two seconds at most, and the writers for it.
+
+use super::examine::{Examined, examine};
+use super::given::Given;
+use super::in_place;
+use crate::error::{Error, Result};
+use crate::index::{Control, DeadArena, LONGEST_FREEZE};
+use crate::journal::header::{Kind, first_bytes};
+use crate::journal::records::{apply, scan};
+use crate::journal::{Header, State, Verdict, control, lock};
+use crate::pmem::{Domain, Medium, medium};
+use crate::settings::Settings;
+use crate::sys::{InternalFd, read_at};
+use core::sync::atomic::Ordering;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, fstat};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+/// Copies that are begun anew, since too much has happened meanwhile.
+const TRIES: u32 = 40;
+/// Between two of them.
+const PAUSE: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// Write-backs wait so long, in nanoseconds, unless they are asked again or space runs short.
+const HOLD: u64 = 5_000_000_000;
+const PIECE: usize = 1 << 20;
+
+/// What was copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backup {
+    /// The commit that the copy is of; 0: the file has no journal.
+    pub epoch: u64,
+    /// Bytes of the copy.
+    pub bytes: u64,
+    /// The copy shares its bytes with the file (reflink), until one of them is changed.
+    pub is_reflink: bool,
+}
+
+/// Copies the file at `from`, as of its last SYNC, to `to`; durably, and by one rename: what had that name before stays until the copy is
+/// whole. `replace`: something may have that name. Mode and owner are the file's, as far as this process may give them.
+///
+/// # Errors
+/// `EEXIST`. `EAGAIN`: the file is written too fast to be copied. `EIO`: file and journal contradict each other. `EINVAL`: not a regular
+/// file. Others are the kernel's.
+pub fn backup(from: &Path, to: &Path, replace: bool, settings: &Settings) -> Result<Backup> {
+    let named = |path: &Path| {
+        let path = path.display().to_string();
+        move |e: Error| if e.detail().is_some_and(|said| said.contains(&path)) { e } else { e.context(&path) }
+    };
+    // Waits for a lease's end: until then the file may be in the middle of an epoch.
+    let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let looked = crate::journal::reach::look_at(from).map_err(named(from))?;
+    if !crate::journal::reach::is_regular(&fstat(&looked)?) {
+        return Err(named(from)(Error::with(libc::EINVAL, "not a regular file")));
+    }
+    let file = crate::sys::openat(CWD, from, flags, Mode::empty()).map_err(|e| named(from)(e.into()))?;
+    if !replace && rustix::fs::lstat(to).is_ok() {
+        return Err(named(to)(Error::new(libc::EEXIST)));
+    }
+    let new = Unfinished::beside(to).map_err(named(to))?;
+    let backup = copy_of_last_sync(file.as_fd(), new.file.as_fd(), settings).map_err(named(from))?;
+    let stat = fstat(&file)?;
+    // Who may not give files away keeps the copy.
+    let _ = rustix::fs::fchown(&new.file, Some(uid(stat.st_uid)), Some(gid(stat.st_gid)));
+    rustix::fs::fchmod(&new.file, Mode::from_raw_mode(stat.st_mode & 0o777))?;
+    rustix::fs::fsync(&new.file).map_err(|e| named(to)(e.into()))?;
+    new.publish(to, replace).map_err(named(to))?;
+    Ok(backup)
+}
+
+fn uid(id: u32) -> rustix::fs::Uid {
+    rustix::fs::Uid::from_raw(id)
+}
+
+fn gid(id: u32) -> rustix::fs::Gid {
+    rustix::fs::Gid::from_raw(id)
+}
+
+fn copy_of_last_sync(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings) -> Result<Backup> {
+    let mut why = "it is written all the time";
+    for round in 0..TRIES {
+        if round > 0 {
+            let _ = rustix::thread::nanosleep(&PAUSE);
+        }
+        match try_copy(file, to, settings)? {
+            Tried::Done(backup) => return Ok(backup),
+            Tried::Again(what) => why = what,
+        }
+    }
+    Err(Error::with(
+        libc::EAGAIN,
+        format!(
+            "{why}, and could not be copied as of one SYNC in {TRIES} tries; try when less is written, or stop the program for a moment"
+        ),
+    ))
+}
+
+enum Tried {
+    Done(Backup),
+    Again(&'static str),
+}
+
+fn try_copy(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings) -> Result<Tried> {
+    let before = examine(file, None, settings, false, Given::default())?;
+    let stat = fstat(file)?;
+    let control = control_of(&before, file);
+    let is_claimed = || control.as_ref().is_some_and(Control::is_claimed);
+    let changes = || control.as_ref().map(Control::changes);
+    let changed = changes();
+    let (Some((journal, length)), Some(header)) = (&before.journal, &before.header) else {
+        return match before.verdict {
+            // While a process makes its journal, file and journal are not of one moment.
+            Verdict::Conflict(_) if is_claimed() => Ok(Tried::Again("its journal is being made")),
+            Verdict::Conflict(text) => Err(super::examine::conflict(&text)),
+            // Without a journal the file is what was last synced, and written, to it.
+            _ => {
+                let is_reflink = copy_all(file, to)?;
+                if let Some(mark) = &before.growing {
+                    // As a killed process left it: what lies beyond the last SYNC is no part of it.
+                    let size = super::growing::committed(to, mark, fstat(to)?.st_size as u64)?;
+                    rustix::fs::ftruncate(to, size)?;
+                }
+                let after = examine(file, None, settings, false, Given::default())?;
+                let now = fstat(file)?;
+                let is_same =
+                    |of: &rustix::fs::Stat| (of.st_size, of.st_mtime, of.st_mtime_nsec, of.st_ctime, of.st_ctime_nsec);
+                let is_quiet = after.journal.is_none()
+                    && is_same(&stat) == is_same(&now)
+                    && changes() == changed
+                    && control.is_some() == control_of(&after, file).is_some();
+                Ok(done(is_quiet, to, 0, is_reflink)?)
+            }
+        };
+    };
+    let is_used = lock::is_in_session(journal) || is_claimed();
+    match &before.verdict {
+        Verdict::Conflict(text) if !is_used => return Err(super::examine::conflict(text)),
+        _ => {}
+    }
+    if header.state == State::Creating && is_used {
+        return Ok(Tried::Again("its journal is being made"));
+    }
+    match header.kind {
+        Kind::Records => of_records(&before, header, journal, file, to),
+        Kind::InPlace => in_place_of(&before, header, (journal, *length), file, to, is_used),
+    }
+}
+
+fn done(is_good: bool, to: BorrowedFd<'_>, epoch: u64, is_reflink: bool) -> Result<Tried> {
+    if !is_good {
+        return Ok(Tried::Again("it is changed while it is copied"));
+    }
+    Ok(Tried::Done(Backup { epoch, bytes: fstat(to)?.st_size as u64, is_reflink }))
+}
+
+fn of_records(
+    found: &Examined,
+    header: &Header,
+    journal: &InternalFd,
+    file: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+) -> Result<Tried> {
+    const TURNED: &str = "its journal was begun anew meanwhile";
+    let control = control_of(found, file);
+    let hold = || control.iter().for_each(|control| control.hold_write_backs(HOLD));
+    hold();
+    // While its process commits, the header and what was read of the chain may not be of one moment.
+    let Ok(first) = scan(journal.as_fd(), header).map(|scan| scan.plan()) else { return Ok(Tried::Again(TURNED)) };
+    let is_reflink = copy_with(file, to, &hold)?;
+    let copy = copy_to_memory(journal.as_fd(), &hold)?;
+    let (bytes, read) = first_bytes(copy.as_fd())?;
+    let Ok((now, _)) = Header::read(&bytes[..read]) else { return Ok(Tried::Again(TURNED)) };
+    let is_same = now.journal_id == header.journal_id && now.kind == Kind::Records;
+    if !is_same || now.state == State::Clean {
+        return Ok(Tried::Again(TURNED));
+    }
+    let last = match scan(copy.as_fd(), &now) {
+        Ok(scan) => scan.plan(),
+        Err(e) if !lock::is_in_session(journal) => return Err(e),
+        Err(_) => return Ok(Tried::Again(TURNED)),
+    };
+    if last.settled != first.settled || last.epoch < first.epoch {
+        return Ok(Tried::Again("too much of it is written back"));
+    }
+    apply(copy.as_fd(), &now, to, kernels())?;
+    done(true, to, last.epoch, is_reflink)
+}
+
+fn in_place_of(
+    found: &Examined,
+    header: &Header,
+    (journal, length): (&InternalFd, u64),
+    file: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+    is_used: bool,
+) -> Result<Tried> {
+    const BUSY: &str = "its journal is one in place, which is written over all the time";
+    let control = control_of(found, file);
+    let activity = || control.as_ref().and_then(activity);
+    let _frozen = control.as_ref().filter(|_| is_used).map(Frozen::begin);
+    let mut before = activity();
+    for _ in 0..LOOKS {
+        if !is_used || before.is_some_and(|activity| activity[0] == 0) {
+            break;
+        }
+        let _ = rustix::thread::nanosleep(&LOOK);
+        before = activity();
+    }
+    if is_used && before.is_none() {
+        return Ok(Tried::Again("what its processes share can't be read")); // or there is none yet
+    }
+    if header.state == State::Clean {
+        let is_reflink = copy_all(file, to)?;
+        return done(!is_used && activity() == before, to, header.epoch, is_reflink);
+    }
+    let is_reflink = copy_all(file, to)?;
+    let copy = copy_to_memory(journal.as_fd(), &|| ())?;
+    if activity() != before || lock::is_in_session(journal) != is_used && before.is_none() {
+        return Ok(Tried::Again(BUSY));
+    }
+    let image = crate::journal::inplace::Image::open(
+        copy.as_fd(),
+        length,
+        crate::journal::inplace::Key::of(header.journal_id),
+        medium(Domain::Emulated, false),
+    )?;
+    let epoch = image.slots().last().map_or(0, |commit| commit.epoch);
+    in_place::list(to, copy.as_fd(), length, header, medium(Domain::Emulated, false), kernels())?;
+    done(true, to, epoch, is_reflink)
+}
+
+/// Looks for a SYNC to have ended.
+const LOOKS: u32 = 200;
+const LOOK: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+
+/// A file whose next SYNC waits, until this is dropped.
+struct Frozen<'a>(&'a Control);
+
+impl<'a> Frozen<'a> {
+    fn begin(control: &'a Control) -> Self {
+        control.freeze(LONGEST_FREEZE - LONGEST_FREEZE / 10);
+        Self(control)
+    }
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        self.0.freeze(0);
+    }
+}
+
+fn kernels() -> &'static dyn Medium {
+    medium(Domain::PageCache, false)
+}
+
+fn control_of(found: &Examined, file: BorrowedFd<'_>) -> Option<Control> {
+    Some(Control::new(control::find_in(found.pool.as_ref()?, file).ok()??))
+}
+
+/// What changes with everything that is done to the file: first whether the open epoch has writes.
+fn activity(control: &Control) -> Option<[u64; 8]> {
+    let arena = DeadArena::open(control.open_arena().ok()??).ok()??;
+    let shared = arena.shared();
+    let load = |word: &core::sync::atomic::AtomicU64| word.load(Ordering::Relaxed);
+    Some([
+        shared.dirty.load(Ordering::Relaxed).into(),
+        load(&shared.committed),
+        load(&shared.generation),
+        shared.counts.sums().writes,
+        load(&shared.physical),
+        load(&shared.size),
+        load(&shared.totals.write_backs),
+        load(&shared.totals.file),
+    ])
+}
+
+/// Whether it is a reflink.
+fn copy_all(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<bool> {
+    copy_with(from, to, &|| ())
+}
+
+/// As [`copy_all`]; `between` is called before every piece.
+fn copy_with(from: BorrowedFd<'_>, to: BorrowedFd<'_>, between: &dyn Fn()) -> Result<bool> {
+    rustix::fs::ftruncate(to, 0)?;
+    if rustix::fs::ioctl_ficlone(to, from).is_ok() {
+        return Ok(true);
+    }
+    let size = fstat(from)?.st_size as u64;
+    rustix::fs::ftruncate(to, size)?;
+    let mut at = 0;
+    while at < size {
+        between();
+        // Holes stay holes.
+        at = match rustix::fs::seek(from, rustix::fs::SeekFrom::Data(at)) {
+            Ok(data) => data,
+            Err(Errno::NXIO) => break,
+            Err(_) => at,
+        };
+        let end = rustix::fs::seek(from, rustix::fs::SeekFrom::Hole(at)).map_or(size, |hole| hole.min(size));
+        let copied = copy_range(from, to, at, end)?;
+        if copied == at {
+            break; // it was cut
+        }
+        at = copied;
+    }
+    Ok(false)
+}
+
+/// Copies at most a piece; up to where.
+fn copy_range(from: BorrowedFd<'_>, to: BorrowedFd<'_>, at: u64, end: u64) -> Result<u64> {
+    let want = ((end - at) as usize).min(32 * PIECE);
+    let (mut input, mut output) = (at, at);
+    match rustix::fs::copy_file_range(from, Some(&mut input), to, Some(&mut output), want) {
+        Ok(0) | Err(_) => {}
+        Ok(copied) => return Ok(at + copied as u64),
+    }
+    let mut piece = vec![0; want.min(PIECE)];
+    let length = read_at(from, at, &mut piece)?;
+    kernels().pwritev(to, &[&piece[..length]], at)?;
+    Ok(at + length as u64)
+}
+
+/// A copy of the journal, which nobody changes.
+fn copy_to_memory(journal: BorrowedFd<'_>, between: &dyn Fn()) -> Result<InternalFd> {
+    let copy = crate::sys::internal::make("/memfd:famio-backup", || {
+        rustix::fs::memfd_create("famio-backup", rustix::fs::MemfdFlags::CLOEXEC)
+    })?;
+    copy_with(journal, copy.as_fd(), between)?;
+    Ok(copy)
+}
+
+/// A copy that has another name until it is whole.
+struct Unfinished {
+    file: InternalFd,
+    path: PathBuf,
+    is_published: bool,
+}
+
+impl Unfinished {
+    fn beside(to: &Path) -> Result<Self> {
+        let name = to.file_name().ok_or(Error::with(libc::EINVAL, "not the name of a file"))?;
+        let number = crate::index::random()?;
+        let mut hidden = std::ffi::OsString::from(".");
+        hidden.push(name);
+        hidden.push(format!(".{number:016x}.famio-backup"));
+        let path = to.with_file_name(hidden);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let file = crate::sys::openat(CWD, &path, flags, Mode::RUSR | Mode::WUSR)?;
+        Ok(Self { file, path, is_published: false })
+    }
+
+    fn publish(mut self, to: &Path, replace: bool) -> Result<()> {
+        let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+        rustix::fs::renameat_with(CWD, &self.path, CWD, to, flags)?;
+        self.is_published = true;
+        let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = crate::sys::openat(CWD, folder, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+        Ok(rustix::fs::fsync(&folder)?)
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if !self.is_published {
+            let _ = rustix::fs::unlinkat(CWD, &self.path, AtFlags::empty());
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Transactions: changes of atomic files that are committed as a whole or never happen (vNVML, sections 3 and 4).
+//!
+//! A transaction keeps what it writes in memory of the process, and holds no lock: any number may be open at once, and one that is
+//! forgotten holds up nobody. It reads what an ordinary read shows, and over that its own writes. Its commit is
+//! [`AtomicFile::commit_transaction`]. An abort forgets the writes.
+
+mod deadline;
+mod part;
+
+use crate::error::{Error, Result};
+use crate::file::{AtomicFile, UserBuf};
+use core::time::Duration;
+use deadline::Deadline;
+use part::Part;
+use std::sync::Arc;
+
+/// A transaction that has neither been committed nor aborted. Dropped, it is aborted.
+pub(crate) struct Transaction {
+    part: Part,
+    checks: bool,
+    /// Its commit is a SYNC.
+    durable: bool,
+    deadline: Deadline,
+    /// It came to its time limit: nothing of it is kept any more.
+    is_over: bool,
+}
+
+impl Transaction {
+    /// Begins one. `checks`: its commit fails if what it read or overwrote has changed.
+    ///
+    /// # Errors
+    /// `EBADF`: the file is not open for writing. `ECHILD`: it is a parent's. For one that checks: those of a first write.
+    pub fn begin(file: &Arc<AtomicFile>, checks: bool) -> Result<Self> {
+        let mut part = Part::new(file.clone());
+        part.is_usable()?;
+        if checks {
+            part.begin_to_see()?;
+        }
+        Ok(Self { part, checks, durable: true, deadline: Deadline::none(), is_over: false })
+    }
+
+    /// From now on its commit checks.
+    ///
+    /// # Errors
+    /// `EINVAL`: it has read or written already. Those of [`begin`](Self::begin).
+    pub fn check(&mut self) -> Result<()> {
+        self.may_go_on()?;
+        if self.checks {
+            return Ok(());
+        }
+        if self.part.is_touched() {
+            let what = "a transaction that is to be checked says so before it reads or writes";
+            return Err(self.part.named(Error::with(libc::EINVAL, what)));
+        }
+        self.part.begin_to_see()?;
+        self.checks = true;
+        Ok(())
+    }
+
+    /// Whether its commit is a SYNC; else it becomes part of the open epoch.
+    pub fn set_durable(&mut self, durable: bool) {
+        self.durable = durable;
+    }
+
+    /// It ends by itself when so much time has passed from now on: later calls fail.
+    pub fn set_time_limit(&mut self, limit: Option<Duration>) {
+        self.deadline = limit.map_or(Deadline::none(), Deadline::after);
+    }
+
+    /// # Errors
+    /// `ETIMEDOUT`: it came to its time limit, now or before. `ECHILD`, `EBADF`: as in [`begin`](Self::begin).
+    #[inline]
+    fn may_go_on(&mut self) -> Result<()> {
+        if self.is_over || self.deadline.is_over() {
+            self.is_over = true;
+            self.part.forget();
+            let what = "the transaction came to its time limit, and is aborted";
+            return Err(self.part.named(Error::with(libc::ETIMEDOUT, what)));
+        }
+        self.part.is_usable()
+    }
+
+    /// As [`may_go_on`](Self::may_go_on), for what needs no file yet: whether that is closed its commit says.
+    #[inline]
+    fn may_write_on(&mut self) -> Result<()> {
+        if self.is_over || self.deadline.is_over() || self.part.is_parents() { self.may_go_on() } else { Ok(()) }
+    }
+
+    /// Writes at `offset`, in memory.
+    ///
+    /// # Errors
+    /// `ETIMEDOUT`, `ECHILD`. `EFBIG`, `ENOMEM`, `EFAULT`: nothing was written.
+    ///
+    /// # Safety
+    /// The buffer is the caller's to be read; it may be bad.
+    #[inline]
+    pub unsafe fn write(&mut self, file: &Arc<AtomicFile>, offset: u64, buf: UserBuf) -> Result<()> {
+        self.may_write_on()?;
+        // SAFETY: the caller's promise.
+        unsafe { self.part_of(file)?.write(offset, buf) }
+    }
+
+    /// As [`write`](Self::write), of memory that can be read.
+    ///
+    /// # Errors
+    /// As there, but `EFAULT`.
+    #[inline]
+    pub fn write_slice(&mut self, file: &Arc<AtomicFile>, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.may_write_on()?;
+        self.part_of(file)?.write_slice(offset, bytes)
+    }
+
+    /// Reads from `offset` on: what the file shows, with the transaction's own writes. Fewer bytes at the end.
+    ///
+    /// # Errors
+    /// `ETIMEDOUT`, `ECHILD`, `EBADF`. Those of a read. For one that checks, `EAGAIN`: what it has read has changed; its commit would fail.
+    ///
+    /// # Safety
+    /// The buffer is the caller's to be overwritten; it may be bad.
+    pub unsafe fn read(&mut self, file: &Arc<AtomicFile>, offset: u64, buf: UserBuf) -> Result<usize> {
+        self.may_go_on()?;
+        // SAFETY: the caller's promise.
+        unsafe { self.part_of(file)?.read(offset, buf) }
+    }
+
+    /// Sets the size, in memory.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn set_size(&mut self, file: &Arc<AtomicFile>, size: u64) -> Result<()> {
+        self.may_go_on()?;
+        self.part_of(file)?.set_size(size)
+    }
+
+    /// The size that the file will have.
+    ///
+    /// # Errors
+    /// `ETIMEDOUT`, `ECHILD`, `EBADF`.
+    pub fn size(&mut self, file: &Arc<AtomicFile>) -> Result<u64> {
+        self.may_go_on()?;
+        Ok(self.part_of(file)?.size())
+    }
+
+    /// Commits it, and ends it whatever comes of that.
+    ///
+    /// # Errors
+    /// `ETIMEDOUT`, `ECHILD`, `EBADF`. Those of [`AtomicFile::commit_transaction`].
+    pub fn commit(mut self) -> Result<()> {
+        self.may_go_on()?;
+        self.part.commit(self.durable)
+    }
+
+    #[inline]
+    fn part_of(&mut self, file: &Arc<AtomicFile>) -> Result<&mut Part> {
+        if self.part.is_of(file) {
+            return Ok(&mut self.part);
+        }
+        Err(Part::new(file.clone()).named(Error::with(libc::EXDEV, "it is not a file of this transaction")))
+    }
+}

@@ -1,0 +1,25 @@
+//! Settings that a test goes through, each with its name and a folder.
+
+use super::common::Scratch;
+use famio::{OnKill, PolicyChoice, Settings};
+
+/// The settings of these names, and a folder for each: `records` is on a disk, the others are in memory.
+pub fn everywhere<const N: usize>(name: &str, all: [&'static str; N]) -> [(&'static str, Settings, Scratch); N] {
+    all.map(|which| {
+        let name = format!("{name}-{which}");
+        let dir = if which == "records" { Scratch::on_disk(&name) } else { Scratch::on_tmpfs(&name) };
+        (which, settings_of(which), dir)
+    })
+}
+
+/// `undo`, `redo` or `alternate`, `-emulated` behind it with flushes and fences; `keep`, with `on-kill = keep`; else the default.
+pub fn settings_of(which: &str) -> Settings {
+    let policy = match which.split('-').next() {
+        Some("undo") => PolicyChoice::Undo,
+        Some("redo") => PolicyChoice::Redo,
+        Some("alternate") => PolicyChoice::Alternate,
+        _ => PolicyChoice::Auto,
+    };
+    let on_kill = if which == "keep" { OnKill::Keep } else { OnKill::Rollback };
+    Settings { policy, on_kill, emulated: which.ends_with("emulated"), ..Settings::default() }
+}

@@ -1,0 +1,63 @@
+"""Recovery of files, folders and pools."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from . import _famio
+from ._files import StrPath
+
+Outcome = Literal[
+    "nothing to do", "clean", "recovered", "kept", "discarded", "conflict", "failed", "unexamined", "in use"
+]
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What was done about one journal."""
+
+    file: Path
+    journal: Path | None
+    outcome: Outcome
+    epoch: int
+    """The last sync."""
+    bytes: int
+    """Moved from the journal to the file."""
+    why: str | None
+    """Of ``conflict``, ``failed`` and ``unexamined``."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is left to be done."""
+        return self.outcome not in ("conflict", "failed", "unexamined", "in use")
+
+
+def recover(
+    path: StrPath,
+    *,
+    dry_run: bool = False,
+    use: Literal["journal", "file"] | None = None,
+    pool: StrPath | None = None,
+    shm: StrPath | None = None,
+) -> list[Recovery]:
+    """Brings a file, or all below a folder or in a pool, to the last sync; what was done about each journal.
+
+    ``dry_run``: does nothing, and says what would be done. ``use``: what counts in a conflict, where the file was changed by another
+    program after the crash; by default nothing is touched then.
+
+    Raises ``OSError`` if the path itself can't be looked at; what is wrong with one of several files is in its ``Recovery``.
+    """
+    found = _famio.recover(path, dry_run=dry_run, winner=use, pool=pool, shm=shm)
+    return [
+        Recovery(
+            Path(entry["file"]),
+            Path(entry["journal"]) if entry["journal"] is not None else None,
+            entry["outcome"],
+            entry["epoch"],
+            entry["bytes"],
+            entry["why"],
+        )
+        for entry in found
+    ]

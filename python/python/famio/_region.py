@@ -1,0 +1,133 @@
+"""Maps of atomic files: what is stored in them between two ``flush()`` is one unit."""
+
+from __future__ import annotations
+
+import math
+import os
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Unpack
+
+from . import _famio
+from ._files import Settings, StrPath
+
+if TYPE_CHECKING:
+    import numpy
+
+PAGE = 4096
+
+
+class Region:
+    """A map of an atomic file, with the buffer protocol: ``memoryview(region)``, ``numpy.frombuffer(region)``, ``region[a:b]``.
+
+    ``length``: bytes to map; the file is made as long if it is shorter, unless it is only read; by default as far as the file goes.
+    ``offset``: where in the file it begins, a multiple of 4096.
+
+    Closing, like the end of a ``with``, syncs; it raises ``BufferError`` while an array or a ``memoryview`` uses the memory. To cut the file
+    below the end of a region that is in use crashes the process, as with ``mmap``.
+    """
+
+    def __init__(
+        self,
+        path: StrPath,
+        length: int | None = None,
+        *,
+        offset: int = 0,
+        mode: Literal["r", "r+", "w+"] = "r+",
+        permissions: int = 0o666,
+        **settings: Unpack[Settings],
+    ) -> None:
+        if mode not in ("r", "r+", "w+"):
+            raise ValueError(f"mode must be 'r', 'r+' or 'w+', not {mode!r}")
+        if offset < 0 or offset % PAGE:
+            raise ValueError(f"offset must be a multiple of {PAGE}")
+        if length is not None and length <= 0:
+            raise ValueError("length must be positive")
+        writable = mode != "r"
+        file = _famio.File(
+            path,
+            read_only=not writable,
+            create=writable and (length is not None or mode == "w+"),
+            truncate=mode == "w+",
+            permissions=permissions,
+            **settings,
+        )
+        try:
+            end = offset + length if length is not None else file.size()
+            if end <= offset:
+                raise ValueError("cannot map an empty range: give a length")
+            if end > file.size():
+                if not writable:
+                    raise ValueError("the region would end behind the file's end")
+                file.set_size(end)
+            self._map = file.map(offset, end - offset, writable)
+        finally:
+            file.close()  # the map keeps it open
+        self.name = path
+        self.offset = offset
+
+    def __len__(self) -> int:
+        return len(self._map)
+
+    def __getitem__(self, key: int | slice) -> Any:
+        with memoryview(self._map) as view:
+            found = view[key]
+            return found if isinstance(found, int) else bytes(found)
+
+    def __setitem__(self, key: int | slice, value: Any) -> None:
+        with memoryview(self._map) as view:
+            view[key] = value
+
+    @property
+    def buffer(self) -> _famio.Map:
+        """What has the buffer protocol, also for Python before 3.12: ``memoryview(region.buffer)``."""
+        return self._map
+
+    def __buffer__(self, flags: int, /) -> memoryview:
+        return memoryview(self._map)
+
+    def flush(self) -> None:
+        """All that was stored is durable when it returns, as a whole."""
+        self._map.flush()
+
+    sync = flush
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._map.closed
+
+    def close(self) -> None:
+        """Gives up the map, and syncs what was stored."""
+        self._map.close()
+
+    def __enter__(self) -> Region:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        self.close()
+
+
+def memmap(
+    filename: StrPath,
+    dtype: Any = "uint8",
+    mode: Literal["r", "r+", "w+"] = "r+",
+    offset: int = 0,
+    shape: int | tuple[int, ...] | None = None,
+    order: Literal["C", "F"] = "C",
+    **settings: Unpack[Settings],
+) -> numpy.ndarray[Any, Any]:
+    """An array in an atomic file: as ``numpy.memmap``, but ``flush()`` makes all that was stored durable as a whole.
+
+    ``offset`` is any number of bytes. Without ``shape``: one dimension, as far as the file goes.
+    """
+    from ._numpy import Array
+
+    return Array._open(filename, dtype, mode, offset, shape, order, settings)
+
+
+def _bytes(shape: tuple[int, ...], itemsize: int) -> int:
+    return math.prod(shape) * itemsize
+
+
+def _size(path: StrPath) -> int:
+    return os.stat(path).st_size

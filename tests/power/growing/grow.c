@@ -1,0 +1,125 @@
+/* Files that only grow, for power cuts: logs that are synced after each epoch, and small files, written and closed, half of them
+ * synced before. All bytes follow from numbers. `write FOLDER ROUND` says on stdout what is durable, until the power goes;
+ * `check FOLDER ROUND commit|leave` reads what the round before said from stdin, and looks whether all of it is there, and nothing
+ * torn; after `leave`, of a small file whose SYNC did not return only whether it can be read. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LOGS 3
+#define LONGEST 20000
+
+static unsigned long mix(unsigned long a, unsigned long b) {
+  unsigned long x = a * 0x9e3779b97f4a7c15ul + b + 1;
+  x ^= x >> 31, x *= 0xbf58476d1ce4e5b9ul, x ^= x >> 29;
+  return x;
+}
+
+static size_t blob(unsigned long file, unsigned long number, char *to) {
+  size_t length = 1 + mix(file, number) % LONGEST;
+  for (size_t i = 0; i < length; i++) to[i] = (char)(mix(file ^ number, i / 8) >> (i % 8 * 8)) | 1;
+  return length;
+}
+
+static void fail(const char *what, const char *name) {
+  fprintf(stderr, "DAMAGED: %s: %s (%s)\n", name, what, strerror(errno));
+  exit(1);
+}
+
+/* In a few pieces. */
+static void put(int fd, const char *bytes, size_t length, const char *name) {
+  for (size_t done = 0; done < length;) {
+    size_t piece = 1 + mix(length, done) % length;
+    if (piece > length - done) piece = length - done;
+    if (write(fd, bytes + done, piece) != (ssize_t)piece) fail("write", name);
+    done += piece;
+  }
+}
+
+/* The epochs that a log holds, all of them whole. */
+static unsigned long epochs(int fd, unsigned long log, const char *name, off_t *size) {
+  static char expected[LONGEST], found[LONGEST];
+  struct stat stat;
+  if (fstat(fd, &stat) != 0) fail("stat", name);
+  unsigned long epoch = 0;
+  for (*size = 0; *size < stat.st_size; epoch++) {
+    size_t length = blob(log, epoch, expected);
+    if (pread(fd, found, length, *size) != (ssize_t)length || memcmp(found, expected, length) != 0) fail("a torn epoch", name);
+    *size += length;
+  }
+  return epoch;
+}
+
+static void name_of(char *name, const char *folder, const char *kind, unsigned long round, unsigned long number) {
+  snprintf(name, 500, "%s/%s-%lu-%lu", folder, kind, round, number);
+}
+
+int main(int argc, char **argv) {
+  if (argc < 4) return 2;
+  const char *folder = argv[2];
+  unsigned long round = strtoul(argv[3], NULL, 10);
+  static char bytes[LONGEST], found[LONGEST + 1], name[500];
+  if (strcmp(argv[1], "check") == 0) {
+    unsigned long acked[LOGS] = {0}, small = 0, r, number;
+    char kind[10];
+    while (scanf("%9s %lu %lu", kind, &r, &number) == 3) {
+      if (strcmp(kind, "log") == 0 && r < LOGS) acked[r] = number;
+      if (strcmp(kind, "small") == 0 && r == round && number + 1 > small) small = number + 1;
+    }
+    for (unsigned long log = 0; log < LOGS; log++) {
+      off_t size;
+      name_of(name, folder, "log", 0, log);
+      int fd = open(name, O_RDONLY);
+      if (fd < 0 && acked[log] > 0) fail("a log that was synced is not there", name);
+      if (fd < 0) continue;
+      unsigned long there = epochs(fd, log, name, &size);
+      if (there < acked[log]) fail("epochs that were synced are not there", name);
+      printf("%s: %lu epochs, %lu acknowledged\n", name, there, acked[log]);
+      close(fd);
+    }
+    unsigned long whole = 0, empty = 0;
+    int leaves = argc > 4 && strcmp(argv[4], "leave") == 0;
+    for (number = 0; number < small + 5; number++) {
+      name_of(name, folder, "small", round, number);
+      int fd = open(name, O_RDONLY);
+      int is_left = leaves && (number % 2 != 0 || number >= small);
+      if (fd < 0 && number < small && !is_left) fail("a file that was closed is not there", name);
+      if (fd < 0) continue;
+      size_t length = blob(100 + round, number, bytes);
+      ssize_t got = read(fd, found, sizeof found);
+      if (got == 0 && number < small && !is_left) fail("a file that was closed is empty", name);
+      if (got != 0 && !is_left && (got != (ssize_t)length || memcmp(found, bytes, length) != 0)) fail("a torn file", name);
+      whole += got != 0, empty += got == 0;
+      close(fd);
+    }
+    printf("round %lu: %lu small files whole, %lu empty, %lu acknowledged\n", round, whole, empty, small);
+    return 0;
+  }
+  int logs[LOGS];
+  unsigned long next[LOGS];
+  for (unsigned long log = 0; log < LOGS; log++) {
+    off_t size;
+    name_of(name, folder, "log", 0, log);
+    if ((logs[log] = open(name, O_RDWR | O_CREAT, 0600)) < 0) fail("open", name);
+    next[log] = epochs(logs[log], log, name, &size);
+    if (lseek(logs[log], size, SEEK_SET) != size) fail("lseek", name);
+  }
+  for (unsigned long i = 0;; i++) {
+    unsigned long log = i % LOGS;
+    size_t length = blob(log, next[log], bytes);
+    put(logs[log], bytes, length, "a log");
+    if (fsync(logs[log]) != 0) fail("fsync", "a log");
+    printf("log %lu %lu\n", log, ++next[log]), fflush(stdout);
+    name_of(name, folder, "small", round, i);
+    int fd = open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (fd < 0) fail("open", name);
+    put(fd, bytes, length = blob(100 + round, i, bytes), name);
+    if (i % 2 == 0 && fsync(fd) != 0) fail("fsync", name);
+    if (close(fd) != 0) fail("close", name);
+    printf("small %lu %lu\n", round, i), fflush(stdout);
+  }
+}
