@@ -148,10 +148,10 @@ impl AtomicFile {
             crate::file::background::wait_until_there();
         }
         if self.turns.door.be_seen() {
-            // For those who wait for the bell alone. It asks nothing of this process.
-            self.turns.door.ring();
-            let bell = self.turns.door.bell().load(Ordering::SeqCst);
-            self.turns.heard.store(bell, Ordering::Relaxed);
+            // For those who wait for the bell alone. It asks nothing of this process; what others asked before or meanwhile stays.
+            let before = self.turns.door.ring();
+            let after = before.wrapping_add(1);
+            let _ = self.turns.heard.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed);
         }
         if LIVES.want_keeper() {
             crate::file::background::wake();

@@ -177,7 +177,10 @@ impl AtomicFile {
         // Somebody changes the file and its shadow, or begins or ends a session: that comes first.
         let Some(_changing) = self.shadow.try_lock() else { return true };
         let Some(mut inner) = self.inner.try_lock() else { return true };
-        let _ = self.give(&mut inner, true);
+        // Who began the session meanwhile may have rung by itself (`be_seen`), or the turn is given already.
+        if self.turns.is_asked() {
+            let _ = self.give(&mut inner, true);
+        }
         false
     }
 

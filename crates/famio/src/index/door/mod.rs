@@ -320,11 +320,12 @@ impl Door {
         self.page().given.load(Ordering::SeqCst)
     }
 
-    /// Tells who has the turn that somebody wants it.
-    pub fn ring(&self) {
+    /// Tells who has the turn that somebody wants it. Gives how often somebody had rung before.
+    pub fn ring(&self) -> u32 {
         let bell = &self.page().bell;
-        bell.fetch_add(1, Ordering::SeqCst);
+        let before = bell.fetch_add(1, Ordering::SeqCst);
         let _ = futex::wake(bell, futex::Flags::empty(), i32::MAX as u32);
+        before
     }
 
     /// Waits until a turn is given after `given` was seen, or for `patience`.
