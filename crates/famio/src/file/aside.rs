@@ -22,7 +22,7 @@ const FEWEST: u64 = 32;
 
 /// Who may not make the journal, or not mark the file; or a limit or the file system allows neither; or there is no descriptor
 /// left for the journal, or no address for a map.
-fn is_out_of_reach(errno: i32) -> bool {
+pub(super) fn is_out_of_reach(errno: i32) -> bool {
     const DENIED: [i32; 6] = [libc::EACCES, libc::EPERM, libc::EROFS, libc::EOPNOTSUPP, libc::EEXIST, libc::EFBIG];
     const SCARCE: [i32; 3] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM];
     DENIED.contains(&errno) || SCARCE.contains(&errno)

@@ -10,6 +10,7 @@ use crate::sys::file_size_limit;
 use crate::thread::Mutex;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
 use rustix::fs::FallocateFlags;
+use std::os::fd::BorrowedFd;
 
 /// Zeros to read from where the file has nothing.
 static ZEROS: [u8; 4096] = [0; 4096];
@@ -32,6 +33,8 @@ pub(crate) struct Home {
     reserved: AtomicU64,
     /// No block at or above this one was ever reserved.
     top: AtomicU64,
+    /// Where the space ends that the program has preallocated, beyond the end of the file (`FALLOC_FL_KEEP_SIZE`).
+    preallocated: AtomicU64,
 }
 
 impl Home {
@@ -50,7 +53,8 @@ impl Home {
         })?;
         let current = AtomicPtr::new(core::ptr::from_ref(&*map).cast_mut());
         let (sparse, reserved, top) = (AtomicBool::new(sparse), AtomicU64::new(size), AtomicU64::new(size));
-        Ok(Self { current, maps: Mutex::new(vec![map]), domain, writable, medium, sparse, reserved, top })
+        let preallocated = AtomicU64::new(0);
+        Ok(Self { current, maps: Mutex::new(vec![map]), domain, writable, medium, sparse, reserved, top, preallocated })
     }
 
     /// What the next owner of the session has to know.
@@ -128,6 +132,27 @@ impl Home {
     /// Where the blocks end that the file has, or has room made for.
     pub fn room_end(&self, shared: &Shared) -> u64 {
         shared.physical.load(Ordering::Acquire).max(self.reserved.load(Ordering::Acquire))
+    }
+
+    /// Where the space ends that the program has preallocated, if that is beyond the end of the file.
+    pub fn preallocated(&self) -> u64 {
+        self.preallocated.load(Ordering::Acquire)
+    }
+
+    /// The program has preallocated space up to `end`.
+    pub fn preallocate_to(&self, end: u64) {
+        self.preallocated.fetch_max(end, Ordering::AcqRel);
+    }
+
+    /// The program has set the size, and the kernel would free what lies beyond it.
+    pub fn forget_preallocated(&self) {
+        self.preallocated.store(0, Ordering::Release);
+    }
+
+    /// The file was cut to `size` by us, and not by the program: what that has preallocated is allocated again, as far as there still is
+    /// room.
+    pub fn preallocate_again(&self, fd: BorrowedFd<'_>, size: u64) {
+        preallocate_again(fd, size, self.preallocated());
     }
 
     /// Whether it may have holes.
@@ -237,9 +262,7 @@ impl Home {
             if size > have && (size - have > STEP_MAX || allocate(fd, have, size).is_err()) {
                 self.sparse.store(true, Ordering::Relaxed);
             }
-            if room > size {
-                let _ = allocate(fd, size, room);
-            }
+            preallocate_again(fd, size, room.max(self.preallocated()));
             Ok(())
         })?;
         if size > self.map().reserved() as u64 {
@@ -296,8 +319,15 @@ fn reach(domain: Domain) -> Reach {
     if domain == Domain::Pmem { Reach::PopulateRead } else { Reach::Touch }
 }
 
+/// Allocates what a cut to `size` has freed of the space that the program had preallocated up to `end`.
+pub(super) fn preallocate_again(fd: BorrowedFd<'_>, size: u64, end: u64) {
+    if end > size {
+        let _ = allocate(fd, size, end); // somebody else may have taken the room meanwhile
+    }
+}
+
 /// Reserves blocks; where the file system can't, the store takes its chance.
-fn allocate(fd: std::os::fd::BorrowedFd<'_>, start: u64, end: u64) -> Result<()> {
+fn allocate(fd: BorrowedFd<'_>, start: u64, end: u64) -> Result<()> {
     loop {
         match rustix::fs::fallocate(fd, FallocateFlags::KEEP_SIZE, start, end - start) {
             Err(rustix::io::Errno::INTR) => {}

@@ -86,6 +86,9 @@ impl AtomicFile {
 
     #[cold]
     fn attach(&self) -> Result<Option<InUse<'_>>> {
+        if self.is_left_instead_of_cut()? {
+            return Ok(None);
+        }
         let mut inner = self.inner();
         let mut tail = self.stop_growing(&mut inner)?;
         let begun = self.begin_session(&mut inner, &mut tail);

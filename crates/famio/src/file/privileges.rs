@@ -81,7 +81,7 @@ impl AtomicFile {
         if self.with_session(are_to_go) != Some(true) {
             return Ok(());
         }
-        self.reserve(|| {
+        self.preallocate(0, || {
             self.fds.with(true, |fd| {
                 drop_by_allocation(fd);
                 Ok(())

@@ -33,6 +33,9 @@ impl Session {
         call.iter().for_each(|call| call.sets_size(size));
         let changed = if size == old { Ok(()) } else { self.change_from(cx, old, size) };
         drop(call);
+        if size <= old && changed.is_ok() {
+            self.home.forget_preallocated();
+        }
         // Last: zeros may take their time, and what changes the file later than this counts as somebody else's.
         self.touch(cx);
         changed

@@ -49,28 +49,31 @@ impl Shared {
 }
 
 impl Session {
-    /// Makes a call of the kernel's that changes times as a write does.
-    fn reserving<T>(&self, fds: &Descriptors, call: impl FnOnce() -> Result<T>) -> Result<T> {
+    /// Makes a call of the kernel's that changes times as a write does, and preallocates space up to `end`.
+    fn preallocating<T>(&self, fds: &Descriptors, end: u64, call: impl FnOnce() -> Result<T>) -> Result<T> {
         let mut cx = self.context(fds);
         let _inside = self.go_in(&mut cx)?;
         self.check(cx)?;
         let done = call()?;
         self.touch(cx);
+        if end > cx.shared().size() {
+            self.home.preallocate_to(end);
+        }
         Ok(done)
     }
 }
 
 impl AtomicFile {
-    /// Makes a call of the kernel's that changes neither bytes nor size, but times, as a write does.
+    /// Makes a call of the kernel's that preallocates space up to `end`, and changes neither bytes nor size, but times, as a write does.
     ///
     /// # Errors
     /// The call's; as [`set_size`](Self::set_size).
-    pub fn reserve<T>(&self, call: impl Fn() -> Result<T>) -> Result<T> {
+    pub fn preallocate<T>(&self, end: u64, call: impl Fn() -> Result<T>) -> Result<T> {
         Self::may_lock()?;
-        if let Some(done) = self.reserve_growing(&call) {
+        if let Some(done) = self.preallocate_growing(end, &call) {
             return done;
         }
-        self.writing(|session| session.reserving(&self.fds, &call), &call)
+        self.writing(|session| session.preallocating(&self.fds, end, &call), &call)
     }
 
     /// The program has set the file's times: they stay until it writes again.

@@ -398,16 +398,15 @@ impl AtomicFile {
     /// As [`write`](Self::write); a part of the range may be zeros then. No other thread's write is undone.
     pub fn zero(&self, from: u64, to: u64) -> Result<()> {
         Self::may_lock()?;
+        if let Some(done) = self.zero_growing(from, to) {
+            return done;
+        }
         let mut at = from;
         while at < to {
             let zero = || {
                 self.writing(
                     |session| session.zero_some(&self.fds, at, to),
-                    || {
-                        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                        self.fds.with(true, |fd| Ok(rustix::fs::fallocate(fd, flags, at, to - at)?))?;
-                        Ok(to)
-                    },
+                    || self.fds.with(true, |fd| punch_hole(fd, at, to)).map(|()| to),
                 )
             };
             at = self.changing(zero, zero, |&next| at..next)?;
@@ -491,6 +490,11 @@ impl AtomicFile {
 pub(super) fn write_by_kernel(fd: BorrowedFd<'_>, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
     // SAFETY: as it says.
     check(unsafe { syscall(libc::SYS_pwritev, vector(fd, bufs, offset)) })
+}
+
+/// Makes a hole.
+pub(super) fn punch_hole(fd: BorrowedFd<'_>, from: u64, to: u64) -> Result<()> {
+    Ok(rustix::fs::fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, from, to - from)?)
 }
 
 /// The arguments of `preadv` and `pwritev`: on 64-bit Linux the offset is one word, the next is ignored.

@@ -94,6 +94,7 @@ impl AtomicFile {
         if !is_later && !order.mark(fd, &mark)? {
             return Ok(None);
         }
-        Ok(Some(State { mark, marked_later: is_later.then_some(order), medium, is_suspect: false, commits: 0 }))
+        let marked_later = is_later.then_some(order);
+        Ok(Some(State { mark, marked_later, medium, is_suspect: false, commits: 0, preallocated: 0 }))
     }
 }

@@ -39,20 +39,36 @@ impl AtomicFile {
             if size > SIZE_MAX {
                 return Ok(None);
             }
-            if !only_more || (rustix::fs::fstat(fd)?.st_size as u64) < size {
+            let is_longer = (rustix::fs::fstat(fd)?.st_size as u64) < size;
+            if !only_more || is_longer {
                 state.medium.ftruncate(fd, size)?;
+                state.preallocated = if is_longer { state.preallocated } else { 0 };
             }
             Ok(Some(()))
         })
     }
 
-    /// Makes a call of the kernel's that changes neither bytes nor size. `None`: it takes a session.
+    /// Makes a call of the kernel's that preallocates space up to `end`, and changes neither bytes nor size. `None`: it takes a session.
     #[cold]
-    pub(in crate::file) fn reserve_growing<T>(&self, call: &impl Fn() -> Result<T>) -> Option<Result<T>> {
+    pub(in crate::file) fn preallocate_growing<T>(&self, end: u64, call: &impl Fn() -> Result<T>) -> Option<Result<T>> {
+        // What is in a file that is not new is likely to be overwritten.
+        if self.state.load(Ordering::Acquire) != GROWING && self.found_size > 0 {
+            return None;
+        }
+        self.change_growing(u64::MAX, |state, _| {
+            let done = call()?;
+            state.preallocated = state.preallocated.max(end);
+            Ok(Some(done))
+        })
+    }
+
+    /// Makes a hole from `from` to `to` in a growing file. `None`: it takes a session.
+    #[cold]
+    pub(in crate::file) fn zero_growing(&self, from: u64, to: u64) -> Option<Result<()>> {
         if self.state.load(Ordering::Acquire) != GROWING {
             return None;
         }
-        self.change_growing(u64::MAX, |_, _| call().map(Some))
+        self.change_growing(from, |_, fd| transfer::punch_hole(fd, from, to).map(Some))
     }
 
     /// Changes a growing file at or beyond `from`; of a file that was not changed yet, it may begin to grow with that.

@@ -7,6 +7,7 @@
 //! It is so only while this process holds the write lease, so that nobody else has the file open; and until the program changes what
 //! is committed, or maps the file, or shares it with a child. Then a session begins, and the open epoch goes on in it.
 
+mod before_cut;
 mod begin;
 mod change;
 mod end;
@@ -46,6 +47,8 @@ struct State {
     is_suspect: bool,
     /// How often it was committed.
     commits: u32,
+    /// Where the space ends that the program has preallocated, if that is beyond the end of the file.
+    preallocated: u64,
 }
 
 impl State {

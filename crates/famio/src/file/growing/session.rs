@@ -4,6 +4,7 @@
 use super::{Moving, SUSPECT, State};
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, DEMOTED, GROWING, Inner, PLAIN};
+use crate::file::home::preallocate_again;
 use crate::file::lease;
 use crate::file::session::Session;
 use crate::journal::{Marked, folder_of, mark};
@@ -87,6 +88,7 @@ impl AtomicFile {
             if to > from && state.durability() == Durability::Power {
                 state.medium.fsync(fd)?; // else a file system with a journal does not give back yet what was cut off
             }
+            preallocate_again(fd, from, if to > from { state.preallocated } else { 0 });
             Ok((from, to.max(from), bytes))
         });
         let (from, to, bytes) = moved.map_err(|e| self.named(e))?;
@@ -118,7 +120,11 @@ impl AtomicFile {
 
     /// The open epoch goes on in the session, which nobody has seen yet.
     pub(in crate::file) fn take_up_tail(&self, tail: &mut Option<Tail<'_>>, session: &Session) -> Result<()> {
-        let Some(tail) = tail.as_mut().filter(|tail| !tail.is_taken) else { return Ok(()) };
+        let Some(tail) = tail.as_mut() else { return Ok(()) };
+        session.home.preallocate_to(tail.state.preallocated);
+        if tail.is_taken {
+            return Ok(());
+        }
         let doing = crate::file::also::doing();
         let taken = session
             .set_size(&self.fds, tail.to)

@@ -189,6 +189,7 @@ impl Engine for InPlace {
                         // Who is killed here leaves a file that was cut by us, not by somebody else.
                         cx.shared().physical_next.store(size, Ordering::Release);
                         self.medium.ftruncate(fd, size)?;
+                        cx.home.preallocate_again(fd, size);
                     }
                     restore_times(cx.shared(), fd);
                     self.medium.fdatasync(fd)

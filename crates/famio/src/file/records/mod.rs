@@ -272,6 +272,7 @@ impl Engine for Records {
             if size > cx.shared().physical.load(Ordering::Acquire) {
                 self.medium.ftruncate(fd, size)?; // a file that grows keeps the room behind it
             }
+            cx.home.preallocate_again(fd, size);
             restore_times(cx.shared(), fd);
             self.medium.fdatasync(fd)?;
             *ended = true;

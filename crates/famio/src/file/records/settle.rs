@@ -168,7 +168,11 @@ impl Records {
         }
         if low < shared.physical.load(Ordering::Acquire) {
             shared.physical_next.store(low, Ordering::Release);
-            cx.fds.with(true, |fd| self.medium.ftruncate(fd, low))?;
+            cx.fds.with(true, |fd| {
+                self.medium.ftruncate(fd, low)?;
+                cx.home.preallocate_again(fd, low); // what the program has preallocated since
+                Ok(())
+            })?;
             shared.physical.store(low, Ordering::Release);
         }
         let top = cx.home.forget_reserved(shared.physical.load(Ordering::Acquire));

@@ -9,6 +9,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+mod space;
+
 /// A file of a test's, open as an atomic one.
 struct Grown {
     path: PathBuf,
@@ -22,7 +24,11 @@ impl Grown {
     }
 
     fn with(name: &str, content: &[u8], settings: &Settings) -> Self {
-        let path = PathBuf::from(format!("/dev/shm/famio-growing-{name}-{}", std::process::id()));
+        Self::at(Path::new("/dev/shm"), name, content, settings)
+    }
+
+    fn at(folder: &Path, name: &str, content: &[u8], settings: &Settings) -> Self {
+        let path = folder.join(format!("famio-growing-{name}-{}", std::process::id()));
         std::fs::write(&path, content).unwrap();
         Self::open(path, settings)
     }
