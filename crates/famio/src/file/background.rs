@@ -215,37 +215,72 @@ fn work() {
             file.be_seen();
         }
     }
-    let (mut waiting, mut rung): (Vec<Weak<super::AtomicFile>>, bool) = (Vec::new(), false);
-    let (mut remind, mut looked_at_all) = (false, 0);
+    let mut round = Round::default();
     loop {
         let seen = EVENTS.load(Ordering::SeqCst);
-        let pending = remind || !waiting.is_empty();
-        ASLEEP.store(if pending { TIMED } else { DEEP }, Ordering::SeqCst);
-        let idle = sleep(seen, if rung { Some(&SOON) } else { pending.then_some(&IDLE) });
+        ASLEEP.store(if round.is_pending() { TIMED } else { DEEP }, Ordering::SeqCst);
+        // What came since the last look, and saw that this thread was about, woke nobody: a look of which nobody sees that.
+        if !round.is_pending() {
+            let _ = crate::sys::membarrier::on_all_threads();
+            round.look(false);
+            if round.is_pending() {
+                continue;
+            }
+        }
+        let idle = sleep(seen, round.limit());
         ASLEEP.store(AWAKE, Ordering::SeqCst);
+        round.look(idle);
+        if LIVES.want_keeper() && LIVES.will_have_keeper() {
+            crate::thread::start("famio-lives", keep_lives);
+        }
+    }
+}
+
+/// Looks at the files, and what is left of the last one.
+#[derive(Default)]
+struct Round {
+    /// Files to be looked at again. Weak: one that is closed meanwhile is to give its maps back at once, and not when this round is over.
+    waiting: Vec<Weak<super::AtomicFile>>,
+    /// A bell is to be answered soon.
+    rung: bool,
+    /// There is something else to be done again.
+    remind: bool,
+    looked_at_all: u64,
+}
+
+impl Round {
+    /// Whether there is something to be looked at again in a while.
+    fn is_pending(&self) -> bool {
+        self.remind || !self.waiting.is_empty()
+    }
+
+    fn limit(&self) -> Option<&'static Timespec> {
+        if self.rung { Some(&SOON) } else { self.is_pending().then_some(&IDLE) }
+    }
+
+    /// One look at the files that wait, if surely only time has gone by (`idle`), else at all. Of thousands of files few are in use: the
+    /// others are looked at only now and then, and before a deep sleep.
+    fn look(&mut self, idle: bool) {
         let now = crate::sys::monotonic_now();
-        // Of thousands of files few are in use: the others are looked at only now and then, and before a deep sleep. Weak: a file
-        // that is closed meanwhile is to give its maps back at once, and not when this round is over.
-        let mut some = core::mem::take(&mut waiting);
-        let mut all = !idle || some.is_empty() || now > looked_at_all + ALL;
-        rung = false;
+        let mut some = core::mem::take(&mut self.waiting);
+        let mut all = !idle || some.is_empty() || now > self.looked_at_all + ALL;
+        self.rung = false;
         loop {
             if all {
                 some = files().values().map(Arc::downgrade).collect();
-                looked_at_all = now;
+                self.looked_at_all = now;
             }
             for file in some.iter().filter_map(|known| Some((known, known.upgrade()?))) {
-                look_at_file(file, &mut waiting, &mut rung);
+                look_at_file(file, &mut self.waiting, &mut self.rung);
             }
-            if all || !waiting.is_empty() {
+            if all || !self.waiting.is_empty() {
                 break;
             }
             all = true;
         }
-        remind = ALSO.get().is_some_and(|also| also());
-        if LIVES.want_keeper() && LIVES.will_have_keeper() {
-            crate::thread::start("famio-lives", keep_lives);
-        }
+        self.remind = ALSO.get().is_some_and(|also| also());
+        #[cfg(test)]
+        tests::pause_after_look();
     }
 }
 
@@ -282,3 +317,6 @@ fn look_at_file(
         waiting.push(known.clone());
     }
 }
+
+#[cfg(test)]
+mod tests;
