@@ -87,8 +87,9 @@ struct Entry {
 pub fn main(args: Args) -> Result<i32, Failure> {
     let settings = args.options.gather().map_err(|error| Failure::new(2, error))?;
     let dest = inside(&args.dest, &args.file);
-    let done = recovery::backup(&args.file, &dest, args.force, &settings)
-        .map_err(|error| failure(&error, "; --force replaces it"))?;
+    let done =
+        recovery::backup(&args.file, &dest, args.force, &settings, &|holder| say_who_is_awaited(&args.file, holder))
+            .map_err(|error| failure(&error, "; --force replaces it"))?;
     let entry = Entry {
         file: args.file.display().to_string(),
         copy: dest.display().to_string(),
@@ -106,7 +107,8 @@ pub fn restore(args: RestoreArgs) -> Result<i32, Failure> {
     if std::fs::symlink_metadata(&file).is_ok() {
         drop_journal(&file, &settings)?;
     }
-    let done = recovery::backup(&args.backup, &file, true, &settings).map_err(|error| failure(&error, ""))?;
+    let waits = |holder| say_who_is_awaited(&args.backup, holder);
+    let done = recovery::backup(&args.backup, &file, true, &settings, &waits).map_err(|error| failure(&error, ""))?;
     let entry = Entry {
         file: file.display().to_string(),
         copy: args.backup.display().to_string(),
@@ -135,6 +137,19 @@ fn drop_journal(file: &Path, settings: &famio::Settings) -> Result<(), Failure> 
         }
     }
     Ok(())
+}
+
+/// A process that does not give up its write lease may be stopped.
+fn say_who_is_awaited(file: &Path, holder: Option<u32>) {
+    let name = |process: u32| std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    let who = holder.map_or("another process".into(), |id| format!("process {id} ({})", printable(name(id).trim())));
+    let most = std::fs::read_to_string("/proc/sys/fs/lease-break-time").unwrap_or_default();
+    let most =
+        most.trim().parse::<u32>().map_or(String::new(), |seconds| format!("; the kernel ends that after {seconds} s"));
+    eprintln!(
+        "famio: {}: waiting for {who}, which has a write lease on the file and may be stopped{most}",
+        printable(&file.display().to_string())
+    );
 }
 
 fn failure(error: &famio::Error, hint: &str) -> Failure {

@@ -48,9 +48,13 @@ impl Drop for Running {
 
 /// `None`: the library is not built.
 fn start(folder: &Path) -> Option<Running> {
+    start_with(folder, "always", WRITER)
+}
+
+fn start_with(folder: &Path, journal: &str, program: &str) -> Option<Running> {
     let library = common::built("libfamio_preload.so")?;
     let mut child = famio(folder)
-        .args(["run", "--no-config", "--journal", "always", "--atomic", "a.db", "--", "python3", "-c", WRITER])
+        .args(["run", "--no-config", "--journal", journal, "--atomic", "a.db", "--", "python3", "-c", program])
         .env("FAMIO_PRELOAD", library)
         .stdout(Stdio::piped())
         .spawn()
@@ -103,6 +107,30 @@ fn a_copy_is_of_one_sync_while_a_program_writes_and_after_a_kill() {
                 .all(|entry| { !entry.unwrap().file_name().to_string_lossy().ends_with(".famio-backup") })
         );
     }
+}
+
+/// Without a word it took as long as the kernel lets a process keep its lease: 45 seconds.
+#[test]
+fn who_is_awaited_is_told() {
+    const GROWER: &str = "
+import os, time
+a = os.open('a.db', os.O_RDWR | os.O_CREAT)
+os.write(a, b'synced')
+os.fsync(a)
+os.write(a, b'open')
+os.write(1, b'ready\\n')
+time.sleep(600)";
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let Some(child) = start_with(folder.path(), "auto", GROWER) else { return };
+    let send = |signal: &str| Command::new("kill").args([signal, &child.0.id().to_string()]).status().unwrap();
+    assert!(send("-STOP").success());
+    let mut backup = famio(folder.path()).args(["backup", "a.db", "copy"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(backup.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(send("-CONT").success());
+    assert!(line.contains(&format!("a.db: waiting for process {} (python3)", child.0.id())), "{line}");
+    assert!(backup.wait().unwrap().success());
+    assert_eq!(std::fs::read(folder.path().join("copy")).unwrap(), b"synced");
 }
 
 #[test]

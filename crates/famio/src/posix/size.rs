@@ -101,10 +101,11 @@ fn allocate(fd: RawFd, handle: &Description, mode: i32, start: u64, end: u64) ->
         if !keep && end > file.size() {
             limits::check_size(end)?;
         }
-        // SAFETY: reserves space, or makes it the file's own; neither bytes nor size change.
-        file.preallocate(end, || {
+        let call = || {
+            // SAFETY: reserves space, or makes it the file's own; neither bytes nor size change.
             check(unsafe { raw!(SYS_fallocate, fd, mode | libc::FALLOC_FL_KEEP_SIZE, start, end - start) })
-        })
+        };
+        file.preallocate(end, call)
     };
     match mode & !libc::FALLOC_FL_KEEP_SIZE {
         mode @ (0 | libc::FALLOC_FL_UNSHARE_RANGE) => {

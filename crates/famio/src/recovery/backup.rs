@@ -47,23 +47,30 @@ pub struct Backup {
 }
 
 /// Copies the file at `from`, as of its last SYNC, to `to`; durably, and by one rename: what had that name before stays until the copy is
-/// whole. `replace`: something may have that name. Mode and owner are the file's, as far as this process may give them.
+/// whole. `replace`: something may have that name. Mode and owner are the file's, as far as this process may give them. While a process
+/// has a write lease on the file, the copy waits for its end: for some milliseconds, or, if that process is stopped, up to
+/// `/proc/sys/fs/lease-break-time` seconds. If that takes longer than a second, `waits` is called once, with its process id.
 ///
 /// # Errors
 /// `EEXIST`. `EAGAIN`: the file is written too fast to be copied. `EIO`: file and journal contradict each other. `EINVAL`: not a regular
 /// file. Others are the kernel's.
-pub fn backup(from: &Path, to: &Path, replace: bool, settings: &Settings) -> Result<Backup> {
+pub fn backup(
+    from: &Path,
+    to: &Path,
+    replace: bool,
+    settings: &Settings,
+    waits: &dyn Fn(Option<u32>),
+) -> Result<Backup> {
     let named = |path: &Path| {
         let path = path.display().to_string();
         move |e: Error| if e.detail().is_some_and(|said| said.contains(&path)) { e } else { e.context(&path) }
     };
-    // Waits for a lease's end: until then the file may be in the middle of an epoch.
-    let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
     let looked = crate::journal::reach::look_at(from).map_err(named(from))?;
     if !crate::journal::reach::is_regular(&fstat(&looked)?) {
         return Err(named(from)(Error::with(libc::EINVAL, "not a regular file")));
     }
-    let file = crate::sys::openat(CWD, from, flags, Mode::empty()).map_err(|e| named(from)(e.into()))?;
+    // After a lease's end: until then the file may be in the middle of an epoch.
+    let file = super::leases::open_after(from, waits).map_err(|e| named(from)(e.into()))?;
     if !replace && rustix::fs::lstat(to).is_ok() {
         return Err(named(to)(Error::new(libc::EEXIST)));
     }

@@ -1,17 +1,45 @@
 //! Which files have a lease, as the kernel lists them: whether a process has a growing file can be seen by nothing else, without
 //! disturbing it.
 
-use crate::sys::read_at;
-use rustix::fs::{CWD, Mode, OFlags, major, minor};
+use crate::sys::{InternalFd, monotonic_now, read_at};
+use rustix::fs::{CWD, Mode, OFlags, major, minor, stat};
+use rustix::io::Errno;
+use rustix::time::Timespec;
+use std::path::Path;
 
 /// Bytes of the list that are looked at.
 const MOST: usize = 4 << 20;
+/// Between two tries to open a file on which somebody has a lease.
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+/// Nanoseconds after which it is told who has it. A process that is not stopped gives it up in a few milliseconds.
+const LONG: u64 = 1_000_000_000;
+
+/// Opens a file for reading, after the end of a lease that somebody has on it. Who that is, is told if it takes long (`told`).
+pub(super) fn open_after(path: &Path, told: &dyn Fn(Option<u32>)) -> Result<InternalFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let begun = monotonic_now();
+    let mut is_told = false;
+    loop {
+        match crate::sys::openat(CWD, path, flags | OFlags::NONBLOCK, Mode::empty()) {
+            Err(Errno::AGAIN) => {}
+            opened => return opened,
+        }
+        if !is_told && monotonic_now() > begun + LONG {
+            told(stat(path).ok().and_then(|stat| holder(stat.st_dev, stat.st_ino)));
+            is_told = true;
+        }
+        let _ = rustix::thread::nanosleep(&PAUSE);
+    }
+}
 
 /// Whether somebody has a lease on a file. Not, where the kernel does not tell.
 pub(super) fn is_on(device: u64, inode: u64) -> bool {
-    let Ok(list) = crate::sys::openat(CWD, c"/proc/locks", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else {
-        return false;
-    };
+    holder(device, inode).is_some()
+}
+
+/// The process that has a lease on a file. None, where the kernel does not tell.
+fn holder(device: u64, inode: u64) -> Option<u32> {
+    let list = crate::sys::openat(CWD, c"/proc/locks", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut text = Vec::new();
     let mut piece = vec![0; 1 << 16];
     while text.len() < MOST
@@ -20,13 +48,17 @@ pub(super) fn is_on(device: u64, inode: u64) -> bool {
         text.extend_from_slice(&piece[..read]);
     }
     let wanted = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
-    text.split(|&byte| byte == b'\n').any(|line| is_lease_on(line, wanted.as_bytes()))
+    text.split(|&byte| byte == b'\n').find_map(|line| holder_in(line, wanted.as_bytes()))
 }
 
 /// `1: LEASE  ACTIVE    WRITE 4711 fe:00:1234 0 EOF`
-fn is_lease_on(line: &[u8], file: &[u8]) -> bool {
+fn holder_in(line: &[u8], file: &[u8]) -> Option<u32> {
     let mut words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
-    words.nth(1) == Some(b"LEASE") && words.any(|word| word == file)
+    if words.nth(1) != Some(b"LEASE") {
+        return None;
+    }
+    let (process, of) = (words.nth(2)?, words.next()?);
+    if of == file { core::str::from_utf8(process).ok()?.parse().ok() } else { None }
 }
 
 #[cfg(test)]
@@ -35,9 +67,11 @@ mod tests {
 
     #[test]
     fn a_lease_is_told_from_a_lock() {
-        assert!(is_lease_on(b"1: LEASE  ACTIVE    WRITE 4711 fe:00:1234 0 EOF", b"fe:00:1234"));
-        assert!(!is_lease_on(b"1: LEASE  ACTIVE    WRITE 4711 fe:00:12345 0 EOF", b"fe:00:1234"));
-        assert!(!is_lease_on(b"1: POSIX  ADVISORY  WRITE 4711 fe:00:1234 0 EOF", b"fe:00:1234"));
-        assert!(!is_lease_on(b"", b"fe:00:1234"));
+        let holder = |line| holder_in(line, b"fe:00:1234");
+        assert_eq!(holder(b"1: LEASE  ACTIVE    WRITE 4711 fe:00:1234 0 EOF"), Some(4711));
+        assert_eq!(holder(b"1: LEASE  BREAKING  READ  4711 fe:00:1234 0 EOF"), Some(4711));
+        assert_eq!(holder(b"1: LEASE  ACTIVE    WRITE 4711 fe:00:12345 0 EOF"), None);
+        assert_eq!(holder(b"1: POSIX  ADVISORY  WRITE 4711 fe:00:1234 0 EOF"), None);
+        assert_eq!(holder(b""), None);
     }
 }
