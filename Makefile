@@ -72,8 +72,10 @@ mutants: need-cc ## Leave out each flush, fence, sync and check of the library i
 
 # Cheap things first: what is wrong is to show early.
 test-long: test-long-says build need-cc need-sqlite3 need-python3 need-valgrind need-programs ## All that takes long: 570 kills, 130 power cuts, millions of crash states, an hour of random calls, each fuzz target for 10 minutes (hours)
-	@$(STEP) 1 "the installation, and the models' quick form"
+	@$(STEP) 1 "the installation, the Python package, what would be published, and the models' quick form"
 	scripts/test-install
+	scripts/python-wheel test
+	$(MAKE) publish-check
 	tests/protocol-model/model.py --quick
 	@$(STEP) 2 "all tests, with the long ones (about 25 minutes)"
 	FAMIO_DIFFERENTIAL_CALLS=200000 FAMIO_KILLS=100 FAMIO_INTERLEAVINGS=20 FAMIO_HISTORIES=600 FAMIO_FILES=10000 $(CARGO) test --release --workspace -- --include-ignored
@@ -245,6 +247,10 @@ test-python: built need-python3 ## The wheel, its tests in a fresh environment, 
 	scripts/python-wheel test
 
 .PHONY: deb python test-python
+.PHONY: publish-check
+publish-check: need-cc ## The Rust packages are made and built as they would be published
+	$(CARGO) publish --dry-run --allow-dirty -p famio -p famio-cli --target-dir $(TARGET)/publish
+
 clean: ## Remove everything that was built
 	$(CARGO) clean
 

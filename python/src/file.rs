@@ -2,6 +2,7 @@
 
 use crate::os_error;
 use crate::region::Map;
+use crate::transaction::Transaction;
 use famio::{AtomicFile, Durability, OnKill, PolicyChoice, Settings};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
@@ -9,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
+use std::time::Duration;
 
 /// An open atomic file.
 #[pyclass(module = "famio._famio", frozen)]
@@ -128,6 +130,15 @@ impl File {
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         let file = self.get()?;
         py.detach(|| file.sync()).map_err(|error| os_error(&error))
+    }
+
+    /// Begins a transaction. `timeout`: seconds until it ends by itself.
+    #[pyo3(signature = (*, check=false, sync=true, timeout=None))]
+    fn transaction(&self, py: Python<'_>, check: bool, sync: bool, timeout: Option<f64>) -> PyResult<Transaction> {
+        let file = self.get()?;
+        let bad = |_| PyValueError::new_err("timeout has to be a number of seconds, and not negative");
+        let timeout = timeout.map(Duration::try_from_secs_f64).transpose().map_err(bad)?;
+        py.detach(|| Transaction::new(file, check, sync, timeout)).map_err(|error| os_error(&error))
     }
 
     /// Maps a part of it.

@@ -3,6 +3,7 @@
 mod file;
 mod recover;
 mod region;
+mod transaction;
 
 use pyo3::prelude::*;
 
@@ -16,6 +17,7 @@ fn os_error(error: &famio::Error) -> PyErr {
 fn _famio(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<file::File>()?;
     module.add_class::<region::Map>()?;
+    module.add_class::<transaction::Transaction>()?;
     module.add_function(wrap_pyfunction!(recover::recover, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

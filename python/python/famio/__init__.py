@@ -1,6 +1,6 @@
 """Files whose changes between two syncs are durable as a whole or, after a crash, gone as a whole.
 
-``open()`` is like the built-in and gives files with a method ``sync()``; ``Region`` and ``memmap`` map files; ``recover()`` brings files to
+``open()`` is like the built-in and gives files with the methods ``sync()`` and ``transaction()``; ``Region`` and ``memmap`` map files; ``recover()`` brings files to
 their last sync. ``python -m famio run`` runs an unmodified program with atomic files.
 """
 
@@ -10,6 +10,7 @@ from ._famio import __version__
 from ._files import AtomicBuffered, AtomicRaw, AtomicText, open
 from ._recovery import Recovery, recover
 from ._region import Region, memmap
+from ._transactions import Transaction
 
 __all__ = [
     "AtomicBuffered",
@@ -17,6 +18,7 @@ __all__ = [
     "AtomicText",
     "Recovery",
     "Region",
+    "Transaction",
     "__version__",
     "memmap",
     "open",

@@ -7,6 +7,7 @@ import os
 from typing import IO, TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from . import _famio
+from ._transactions import Transaction
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -134,6 +135,15 @@ class AtomicRaw(io.RawIOBase):
         self._check(True, "")
         self._file.sync()
 
+    def transaction(self, *, check: bool = False, sync: bool = True, timeout: float | None = None) -> Transaction:
+        """Begins a transaction: changes that are committed as a whole, or never happen.
+
+        ``check``: its commit fails with ``BlockingIOError`` if what it read or overwrote was changed by somebody else. ``sync=False``: its commit
+        is not a sync of the file, and durable with the next. ``timeout``: seconds after which it ends by itself (``ETIMEDOUT``).
+        """
+        self._check(self._writable, "writable")
+        return Transaction(self._file.transaction(check=check, sync=sync, timeout=timeout), self)
+
     def close(self) -> None:
         """Closes it; what was written is synced."""
         if not self.closed:
@@ -152,6 +162,16 @@ class AtomicBuffered(io.BufferedRandom):
         """All that was written is durable when it returns, as a whole."""
         self.flush()
         self.raw.sync()
+
+    def transaction(self, *, check: bool = False, sync: bool = True, timeout: float | None = None) -> Transaction:
+        """Begins a transaction: changes that are committed as a whole, or never happen.
+
+        ``check``: its commit fails with ``BlockingIOError`` if what it read or overwrote was changed by somebody else. ``sync=False``: its commit
+        is not a sync of the file, and durable with the next. ``timeout``: seconds after which it ends by itself (``ETIMEDOUT``).
+        """
+        self.flush()
+        raw = self.raw.transaction(check=check, sync=sync, timeout=timeout)
+        return Transaction(raw._transaction, self)
 
 
 class _Reader(io.BufferedReader):

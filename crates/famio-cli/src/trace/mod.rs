@@ -3,9 +3,8 @@
 mod choose;
 mod config;
 mod judge;
-// The library writes what this reads; each uses its half.
+// The library writes what this reads; each uses its half. A link to that library's file.
 #[allow(dead_code)]
-#[path = "../../../famio-trace/src/layout.rs"]
 mod layout;
 mod magic;
 mod program;

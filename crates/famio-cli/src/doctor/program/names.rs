@@ -1,7 +1,8 @@
 //! What is known of a libc function: the interposer's table, and the list of what is no file I/O.
 
+// This file and both lists are links to the interposer's: a package of this crate has them as files.
 #[allow(dead_code)] // The document is made elsewhere.
-#[path = "../../../../famio-preload/table.rs"]
+#[path = "table.rs"]
 mod table;
 
 use std::collections::HashMap;
@@ -16,14 +17,14 @@ impl Names {
     /// As they were when this command was built.
     pub fn new() -> Self {
         let mut rows = HashMap::new();
-        for section in table::parse(include_str!("../../../../famio-preload/hooks.txt")) {
+        for section in table::parse(include_str!("hooks.txt")) {
             for row in section.rows {
                 for name in row.names {
                     rows.insert(name, (row.treatment.clone(), row.shape != "-"));
                 }
             }
         }
-        let others = include_str!("../../../../famio-preload/not_file_io.txt");
+        let others = include_str!("not_file_io.txt");
         let others = others.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once('|'));
         Self { rows, others: others.flat_map(|(_, names)| names.split_whitespace()).collect() }
     }

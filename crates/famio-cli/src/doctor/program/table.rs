@@ -1,0 +1,1 @@
+../../../../famio-preload/table.rs

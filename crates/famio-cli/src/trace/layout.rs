@@ -1,0 +1,1 @@
+../../../famio-trace/src/layout.rs

@@ -1,0 +1,77 @@
+"""Transactions on atomic files."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+    from . import _famio
+
+
+class _Flushed(Protocol):
+    @property
+    def closed(self) -> bool: ...
+    def flush(self) -> None: ...
+
+
+class Transaction:
+    """Changes of a file that are committed as a whole, or never happen; made by the ``transaction()`` of what ``famio.open()`` gives.
+
+    As a context manager it commits at the end of the block, and aborts if the block raises. What it writes stays in memory until its commit,
+    and nobody else sees it; it reads what the file shows, with its own writes over that. Any number may be open at once. Offsets and sizes are
+    in bytes.
+    """
+
+    def __init__(self, transaction: _famio.Transaction, file: _Flushed) -> None:
+        self._transaction = transaction
+        self._file = file
+
+    def read(self, length: int, offset: int) -> bytes:
+        """Reads at an offset; fewer bytes at the end of the file. ``BlockingIOError``: it checks, and what it has read has changed."""
+        return self._transaction.read(length, offset)
+
+    def write(self, data: ReadableBuffer, offset: int) -> int:
+        """Writes all of it at an offset, at the commit."""
+        with memoryview(data).cast("B") as view:
+            return self._transaction.write(view, offset)
+
+    def truncate(self, size: int) -> int:
+        """Makes the file so long, at the commit."""
+        self._transaction.set_size(size)
+        return size
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file, with the transaction's own changes."""
+        return self._transaction.size()
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was committed or aborted."""
+        return self._transaction.ended
+
+    def commit(self) -> None:
+        """Commits it: durable as a whole when this returns, with all that was written to the file before (unless ``sync=False``).
+
+        Raises ``BlockingIOError`` (``EAGAIN``) if it checks, and what it read or overwrote has changed: try again. ``OSError`` with ``ENOSPC``,
+        ``ETIMEDOUT`` and the like leaves the file as it was; with ``EIO`` it takes no more writes.
+        """
+        self._transaction.commit()
+        if not self._file.closed:
+            self._file.flush()  # a buffer may hold what was there before
+
+    def abort(self) -> None:
+        """Forgets what it has written. Nothing, if it has ended."""
+        self._transaction.abort()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is not None:
+            self.abort()
+        elif not self.ended:
+            self.commit()

@@ -1,0 +1,120 @@
+//! A transaction on an atomic file.
+
+use crate::os_error;
+use famio::{AtomicFile, Tx};
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A transaction that is not committed yet; `None` afterwards.
+#[pyclass(module = "famio._famio", frozen)]
+pub struct Transaction(Mutex<Option<Open>>);
+
+/// Fields are dropped in this order: the transaction before its file.
+struct Open {
+    tx: Tx<'static>,
+    file: Arc<AtomicFile>,
+}
+
+impl Open {
+    fn new(file: Arc<AtomicFile>, check: bool, sync: bool, timeout: Option<Duration>) -> famio::Result<Self> {
+        let tx = file.transaction()?;
+        // SAFETY: it borrows the file, which does not move in its `Arc`, and which `Open` keeps until `tx` is gone.
+        let mut tx = unsafe { core::mem::transmute::<Tx<'_>, Tx<'static>>(tx) };
+        tx.set_time_limit(timeout);
+        if !sync {
+            tx.no_sync();
+        }
+        if check {
+            tx.check()?;
+        }
+        Ok(Self { tx, file })
+    }
+
+    fn end(self, how: impl FnOnce(Tx<'static>) -> famio::Result<()>) -> famio::Result<()> {
+        let ended = how(self.tx);
+        // The program may have closed the file meanwhile.
+        let closed = Arc::into_inner(self.file).map_or(Ok(()), AtomicFile::close);
+        ended.and(closed)
+    }
+}
+
+impl Transaction {
+    pub fn new(file: Arc<AtomicFile>, check: bool, sync: bool, timeout: Option<Duration>) -> famio::Result<Self> {
+        Ok(Self(Mutex::new(Some(Open::new(file, check, sync, timeout)?))))
+    }
+
+    fn with<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut Open) -> famio::Result<T> + Send) -> PyResult<T> {
+        py.detach(|| {
+            let mut open = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            open.as_mut().map(work)
+        })
+        .ok_or_else(ended)?
+        .map_err(|error| os_error(&error))
+    }
+
+    fn take(&self) -> Option<Open> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take()
+    }
+}
+
+fn ended() -> PyErr {
+    PyValueError::new_err("the transaction has ended")
+}
+
+#[pymethods]
+impl Transaction {
+    /// Reads so many bytes, fewer at the end of the file.
+    fn read<'py>(&self, py: Python<'py>, length: usize, offset: u64) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = self.with(py, |open| {
+            let there = open.tx.len()?.saturating_sub(offset).min(length as u64) as usize;
+            let mut bytes = vec![0; there];
+            let done = open.tx.read_at(&mut bytes, offset)?;
+            bytes.truncate(done);
+            Ok(bytes)
+        })?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    /// Writes all of a buffer at an offset, at the commit.
+    fn write(&self, py: Python<'_>, buffer: PyBuffer<u8>, offset: u64) -> PyResult<usize> {
+        let bytes = buffer.to_vec(py)?;
+        self.with(py, |open| open.tx.write_at(&bytes, offset).map(|()| bytes.len()))
+    }
+
+    /// Bytes of the file, with its own changes.
+    fn size(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, |open| open.tx.len())
+    }
+
+    /// Makes it so long, at the commit.
+    fn set_size(&self, py: Python<'_>, size: u64) -> PyResult<()> {
+        self.with(py, |open| open.tx.set_len(size))
+    }
+
+    /// Commits it.
+    fn commit(&self, py: Python<'_>) -> PyResult<()> {
+        let open = py.detach(|| self.take()).ok_or_else(ended)?;
+        py.detach(|| open.end(Tx::commit)).map_err(|error| os_error(&error))
+    }
+
+    /// Forgets what it has written; nothing, if it has ended.
+    fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(open) = py.detach(|| self.take()) else { return Ok(()) };
+        py.detach(|| {
+            open.end(|tx| {
+                drop(tx);
+                Ok(())
+            })
+        })
+        .map_err(|error| os_error(&error))
+    }
+
+    #[getter]
+    fn ended(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).is_none())
+    }
+}
