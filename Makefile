@@ -127,12 +127,15 @@ STEP = printf '== test-long, step %s of 10: %s\n'
 model: need-python3 ## The protocols through every short sequence and every crash
 	tests/protocol-model/model.py --quick
 	tests/protocol-model/hand_over.py --quick
+	tests/protocol-model/growing.py --depth 3
 
 model-long: need-python3 ## The same, longer, and with each rule taken away
 	tests/protocol-model/model.py
 	tests/protocol-model/model.py --holes --quick
 	tests/protocol-model/hand_over.py
 	tests/protocol-model/hand_over.py --holes
+	tests/protocol-model/growing.py
+	tests/protocol-model/growing.py --mutants
 
 fuzz: need-cc ## Each fuzz target for FUZZ_SECONDS (60), on the nightly toolchain
 	scripts/fuzz $(FUZZ_SECONDS)

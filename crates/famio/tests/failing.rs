@@ -6,7 +6,7 @@ mod common;
 use common::Scratch;
 use famio::pmem::record::{Call, Recorder};
 use famio::pmem::{Domain, stand_in};
-use famio::{AtomicFile, Durability, Settings};
+use famio::{AtomicFile, Durability, JournalChoice, Settings};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,7 +20,11 @@ fn path(folder: &Scratch) -> PathBuf {
 
 /// A file of four pages that begins with `first`, durably.
 fn begin(path: &Path) -> AtomicFile {
-    let file = AtomicFile::options().create(true).open(path).unwrap();
+    begin_with(path, Settings::default())
+}
+
+fn begin_with(path: &Path, settings: Settings) -> AtomicFile {
+    let file = AtomicFile::options().create(true).settings(settings).open(path).unwrap();
     file.set_len(4 * PAGE as u64).unwrap();
     file.write_at(b"first", 0).unwrap();
     file.sync().unwrap();
@@ -298,7 +302,8 @@ fn a_quota() {
     let folder = Scratch::on_disk("failing-quota");
     let path = path(&folder);
     let over = || {
-        let file = begin(&path);
+        // A growing file's room is the kernel's business.
+        let file = begin_with(&path, Settings { journal: JournalChoice::Always, ..Settings::default() });
         let op = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
         let mut filter = [
             op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),

@@ -57,6 +57,12 @@ pub(super) fn names_to_find(parent: &InternalFd, file: BorrowedFd<'_>) -> Result
     Ok(if is_sticky(&folder) { [own, plain] } else { [plain, own] })
 }
 
+/// Whether there surely is none beside the file of this path, for files of `owner`. Without a descriptor; two system calls.
+pub(crate) fn is_not_beside(file: &Path, owner: u32) -> bool {
+    let is_gone = |name: &str| matches!(lstat(file.with_file_name(name)), Err(Errno::NOENT));
+    is_gone(BESIDE) && is_gone(&format!("{BESIDE}-{owner}"))
+}
+
 /// Whether there may be one beside a file: by a few system calls, where to look for what is in it takes ten.
 pub(crate) fn may_be_beside(file: BorrowedFd<'_>) -> Result<bool> {
     let path = super::path_of(file)?;
@@ -82,6 +88,14 @@ mod tests {
 
     #[test]
     fn names() {
+        let dir = Scratch::new();
+        let (file, owner) = (dir.path("file"), rustix::process::geteuid().as_raw());
+        assert!(is_not_beside(&file, owner));
+        for name in [".famio".to_owned(), format!(".famio-{owner}")] {
+            std::fs::create_dir(dir.path(&name)).unwrap();
+            assert!(!is_not_beside(&file, owner), "{name}");
+            std::fs::remove_dir(dir.path(&name)).unwrap();
+        }
         for (name, is) in [(".famio", true), (".famio-0", true), (".famio-1000", true), (".famio-", false)] {
             assert_eq!(is_beside_name(OsStr::new(name)), is, "{name}");
         }

@@ -51,6 +51,7 @@ mod streams;
 mod sync;
 pub mod table;
 mod times;
+mod traces;
 mod unreadable;
 mod user;
 mod vector;

@@ -3,7 +3,7 @@
 //! first.
 
 use super::config::Config;
-use super::{Ret, close, fail, lock, openat, process, raw, size, table, verify};
+use super::{Ret, close, fail, lock, openat, process, raw, size, table, traces, verify};
 use crate::error::Result;
 use crate::file::shadow::is_mapped;
 use crate::file::{Access, AtomicFile, commit_leftover};
@@ -140,19 +140,19 @@ unsafe fn prepare_open(dirfd: i32, path: *const c_char, change: Change) -> bool 
 /// # Safety
 /// As [`prepare`].
 unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
-    // A look that opens nothing: to close a descriptor of an ordinary file would drop the program's locks on it.
-    // SAFETY: the kernel checks the path, and has read it to its end when it finds something.
-    let look = unsafe {
-        match super::open::stat_at(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) {
-            Ok(_) => super::look(dirfd, path, true),
-            Err(_) => None,
-        }
-    };
-    let Some(look) = look else { return };
+    // SAFETY: the kernel checks the path.
+    let Ok(stat) = (unsafe { super::open::stat_at(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) }) else { return };
     // SAFETY: the kernel has read the path to its end.
-    if !config.globs.matches(dirfd, unsafe { CStr::from_ptr(path) }.to_bytes(), false) {
+    let name = unsafe { CStr::from_ptr(path) };
+    if stat.st_mode & libc::S_IFMT != libc::S_IFREG
+        || !config.globs.matches(dirfd, name.to_bytes(), false)
+        || traces::are_absent(config, dirfd, name, stat.st_uid)
+    {
         return;
     }
+    // A look that opens nothing: to close a descriptor of an ordinary file would drop the program's locks on it.
+    // SAFETY: as above.
+    let Some(look) = (unsafe { super::look(dirfd, path, true) }) else { return };
     let link = format!("/proc/thread-self/fd/{}", look.as_raw_fd());
     let marked = rustix::fs::getxattr(&*link, mark::NAME, &mut [0u8; 0]).is_ok();
     if !marked && !has_journal(look.as_fd(), &config.settings).unwrap_or(false) {

@@ -3,7 +3,8 @@
 
 use super::config::Config;
 use super::meant::may_match;
-use super::{Ret, fail, policy, process, raw, table};
+use super::open::stat_at;
+use super::{Ret, fail, policy, process, raw, table, traces};
 use crate::file::{AtomicFile, Modified};
 use crate::index::Control;
 use crate::journal::control;
@@ -74,6 +75,12 @@ unsafe fn beside(dirfd: RawFd, path: *const c_char, flags: i32, look: impl FnOnc
 /// # Safety
 /// As [`beside`].
 unsafe fn is_in_use(config: &Config, dirfd: RawFd, path: *const c_char, flags: i32) -> bool {
+    // SAFETY: the path is good.
+    let (named, name) = unsafe { (stat_at(dirfd, path, libc::AT_SYMLINK_NOFOLLOW), CStr::from_ptr(path)) };
+    let is_file = |stat: &Stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG;
+    if named.is_ok_and(|stat| is_file(&stat) && traces::are_absent(config, dirfd, name, stat.st_uid)) {
+        return false;
+    }
     // Of an ordinary file a descriptor that is closed again would drop the program's locks; this kind does not.
     // SAFETY: the path is good.
     let Some(look) = (unsafe { super::look(dirfd, path, flags & libc::AT_SYMLINK_NOFOLLOW != 0) }) else {

@@ -1,4 +1,5 @@
-//! SYNC of a growing file: the mark gets the new size and the hash of what is new, and one flush makes both durable, in any order.
+//! SYNC of a growing file: the mark gets the new size and the hash of what is new, and one flush makes both durable, in any order. Where
+//! the file system keeps the order of what it makes durable, the bytes are written first, and need no hash.
 
 use super::State;
 use super::begin::{LASTS, now};
@@ -9,6 +10,7 @@ use crate::file::sync::failed;
 use crate::journal::GrowingMark;
 use crate::recovery::hash_of;
 use crate::settings::Durability;
+use crate::sys::write_out;
 use core::sync::atomic::Ordering;
 use std::os::fd::BorrowedFd;
 
@@ -98,6 +100,14 @@ impl State {
         let plain = self.mark.of_size(size);
         if self.durability() == Durability::Process {
             return self.store_mark(fd, plain);
+        }
+        if self.keeps_order {
+            // Where a crash finds the mark, it finds the bytes.
+            write_out(fd)?;
+            self.store_mark(fd, plain)?;
+            self.medium.fsync(fd)?;
+            self.mark.is_found = false;
+            return Ok(());
         }
         let hash = if (1..=MOST_HASHED).contains(&size.saturating_sub(base)) { hash_of(fd, base, size)? } else { None };
         match hash {

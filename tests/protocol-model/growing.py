@@ -1,0 +1,371 @@
+#!/usr/bin/env python3
+"""Growing files: what lies beyond the committed size is uncommitted by itself (docs/format.md, "Growing files").
+
+    growing.py                 every short history; exit status 1 at a counterexample
+    growing.py --mutants       leave out one step at a time
+
+Operations: o open (recovers)  a append  u rewrite the last half if it is uncommitted  t cut by one  s SYNC (one flush, hash)
+S SYNC (two flushes, no hash)  W SYNC with one flush and no hash (ordered only)  f SYNC whose flush fails for the data  j overwrite half 0 (becomes a file with a journal)
+c close  C close with one flush (ordered only)  x an outsider overwrites the last half of the closed file  y an outsider appends to it
+Configurations: `ordered`: attribute and size reach the disk in the order in which they changed (ext4 with its journal, xfs, btrfs);
+`unordered`: each at any time (ext4 without, others). An attribute is never torn. `-stale`: blocks show old bytes until they are written.
+"""
+import sys
+
+from engine import Model, main
+
+N = 4                                           # halves: a page or a part of one; each reaches the disk by itself
+
+
+class Growing(Model):
+    META = 0                                    # ordered: (mark, size) in one line; unordered: MARK 0, SIZE 1
+    H = range(2, 2 + N)
+    J = 2 + N
+    kernel = frozenset(range(0, 3 + N))
+
+    @classmethod
+    def kernel_of(cls, config):
+        return cls.kernel
+
+    @classmethod
+    def first(cls, config):
+        blank = 7 if "stale" in config else 0
+        found = 0 if "new" in config else 1
+        image = [(None, found), found] + [9 if i < found else blank for i in range(N)] + [None]
+        if not config.startswith("ordered"):
+            image[0] = (None, None)
+        return tuple(image), frozenset([(9,) * found])
+
+    def names(self):
+        return ["mark", "size"] + ["half %d" % i for i in range(N)] + ["journal"]
+
+    def reset(self):
+        self.state, self.S, self.L, self.overlay, self.marked = "closed", 0, 0, (), False
+        self.found = False                      # the bytes below S are as we found them, perhaps not durable
+
+    def survives(self, before):
+        pass
+
+    # --- the kernel
+    @property
+    def ordered(self):
+        return self.config.startswith("ordered")
+
+    def mark(self):
+        return self.m.now(0)[0]
+
+    def size(self):
+        return self.m.now(0)[1] if self.ordered else self.m.now(1)
+
+    def set_mark(self, mark):
+        self.m.store(0, (mark, self.size()) if self.ordered else (mark, None))
+
+    def set_size(self, size):
+        old = self.size()
+        sizes = [w[1] for w in self.m.v[0]] if self.ordered else self.m.v[1]
+        if size > old and max(sizes) <= old and "stale" not in self.config:
+            for i in range(old, N):             # blocks that were given back read as zeros
+                self.m.v[self.H[i]] = tuple(0 for _ in self.m.v[self.H[i]][-1:])
+        if size < old:
+            for i in range(size, old):
+                self.m.store(self.H[i], 0)      # the kernel clears the tail, perhaps before the size is durable
+        if self.ordered:
+            self.m.store(0, (self.mark(), size))
+        else:
+            self.m.store(1, size)
+
+    def write(self, at, value):
+        if at >= self.size():
+            self.set_size(at + 1)
+        self.m.store(self.H[at], value)
+
+    def fsync(self, name, data_only=False):
+        if not self.rule(name):
+            return
+        if data_only:                           # fdatasync: data and size; the attribute only as far as the order says so
+            marks = self.m.v[0]
+            self.m.fsync(list(self.H) + ([] if self.ordered else [1]))
+            if self.ordered:
+                last = max([i for i in range(1, len(marks)) if marks[i][1] != marks[i - 1][1]], default=0)
+                self.m.v[0] = marks[last:]
+        else:
+            self.m.fsync(range(0, 2 + N))
+
+    def bytes(self, start, end):
+        return tuple(self.m.now(self.H[i]) for i in range(start, end))
+
+    def current(self):
+        now = list(self.bytes(0, self.L))
+        for at, value in self.overlay:
+            now[at] = value
+        return tuple(now)
+
+    def fresh(self, at):
+        return (self.current()[at] if at < self.L else self.m.now(self.H[at])) % 3 + 1
+
+    # --- operations
+    def operations(self):
+        if self.state == "closed":
+            ops = [("o", 0)]
+            if self.mark() is None and self.m.now(self.J) is None and self.size():
+                ops += [("x", 1), ("y", 1)] if self.size() < N else [("x", 1)]
+            return ops
+        if self.state == "dead":
+            return [("c", 1)]
+        ops = [("s", 1), ("c", 1)] + ([("C", 1), ("W", 1)] if self.ordered and self.state == "open" else [])
+        if self.L < N and self.L >= self.S:
+            ops += [("a", 1)]
+        if self.L > self.S:
+            ops += [("u", 1)]
+        if self.state == "open":
+            ops += [("S", 1)] + ([] if self.found else [("f", 1)]) + ([("t", 1)] if self.L else [])
+        if self.S and self.L >= self.S:
+            ops += [("j", 1)]
+        return ops
+
+    def do(self, op):
+        {"o": self.open, "a": self.append, "u": self.rewrite, "t": self.cut, "s": self.sync, "W": self.sync_at_once, "S": self.sync_two, "f": self.fail,
+         "j": self.overwrite, "c": self.close, "C": self.close_at_once, "x": self.outsider, "y": self.outsider_appends}[op]()
+
+    def begin(self):
+        """The first change since the open: the mark. A file that was just made, too."""
+        if self.marked or self.state != "open":
+            return
+        if self.rule("begin.mark"):
+            self.set_mark(("g", self.S, self.S, None, self.found))
+        if not self.ordered:
+            self.fsync("begin.fsync (unordered)")
+        self.marked = True
+
+    def append(self):
+        self.begin()
+        self.write(self.L, self.fresh(self.L))
+        self.L += 1
+
+    def rewrite(self):
+        self.write(self.L - 1, self.fresh(self.L - 1))
+
+    def cut(self):
+        self.begin()
+        if self.L - 1 >= self.S:
+            self.set_size(self.L - 1)
+        elif not self.rule("cut.waits-for-commit"):
+            self.set_size(self.L - 1)
+        self.L -= 1
+
+    def commit_begins(self):
+        now = self.current()                    # what was found unsynced is still its writer's business
+        below = {was[:self.S] for was in self.accept if len(was) >= self.S} if self.found else {now[:self.S]}
+        self.accept |= {was + now[self.S:] for was in below} if self.L >= self.S else {now}
+
+    def commit_done(self):
+        self.accept = frozenset([self.current()])
+        self.S, self.found = self.L, False
+        self.point()
+
+    def sync(self):
+        if self.state == "journal":
+            return self.sync_journal()
+        self.commit_begins()
+        if self.L == self.S:
+            if self.found:
+                self.fsync("sync.as-found")
+            return self.commit_done()
+        self.begin()
+        if self.L < self.S:
+            self.set_mark(("g", self.L, self.L, None, False))
+            self.fsync("cut.fsync")
+            self.commit_done()
+            if self.size() > self.L:
+                self.set_size(self.L)
+            return
+        if self.L > self.S:
+            if self.rule("sync.hash"):
+                self.set_mark(("g", self.S, self.L, self.bytes(self.S, self.L), self.found))
+            else:
+                self.set_mark(("g", self.L, self.L, None, False))
+            if self.rule("sync.fsync-not-fdatasync"):
+                self.fsync("sync.fsync")
+            else:
+                self.fsync("sync.fsync", data_only=True)
+        self.commit_done()
+
+    def sync_two(self):
+        if self.L <= self.S:
+            return self.sync()
+        self.begin()
+        self.commit_begins()
+        self.fsync("two.first", data_only=True)
+        self.set_mark(("g", self.L, self.L, None, False))
+        self.fsync("two.second")
+        self.commit_done()
+
+    def sync_at_once(self):
+        """What is new reaches the disk, then the mark says so, then one flush. Where a later change of metadata is durable, all that had
+        reached the disk before is, too: what a crash leaves between the two is what it leaves before the first or after the second."""
+        if self.L <= self.S:
+            return self.sync()
+        self.begin()
+        self.commit_begins()
+        if self.rule("at-once.written-before-mark"):
+            self.m.fsync(self.H)
+        self.set_mark(("g", self.L, self.L, None, False))
+        self.fsync("at-once.fsync")
+        self.commit_done()
+
+    def fail(self):
+        if self.L <= self.S:
+            return
+        self.begin()
+        self.commit_begins()
+        self.set_mark(("g", self.S, self.L, self.bytes(self.S, self.L), self.found))
+        self.m.fsync(self.H, fails=True)        # the data are forgotten; the attribute is written some time
+        self.state = "dead"
+        self.point()
+
+    def overwrite(self):
+        """Below the committed size. The journal is one line: {size, overlay}, durable by its fsync."""
+        if self.state != "journal":
+            self.m.store(self.J, ("creating", self.S, ()))
+            if self.rule("journal.before-mark"):
+                self.m.fsync([self.J])
+            self.set_mark(("j",))
+            self.fsync("journal.mark-durable")
+            self.m.fsync([self.J])
+            self.state, self.found = "journal", False
+        self.overlay = ((0, self.fresh(0)),)
+
+    def sync_journal(self):
+        self.commit_begins()
+        self.fsync("journal.appended-before-record", data_only=True)
+        self.m.store(self.J, ("live", self.L, self.overlay))
+        if self.rule("journal.fsync"):
+            self.m.fsync([self.J])
+        self.commit_done()
+
+    def close(self):
+        if self.state == "dead":
+            self.reset()
+            return
+        self.sync()
+        if self.state == "journal":
+            self.end_journal(self.L, self.overlay)
+        else:
+            self.remove_mark("close")
+        self.reset()
+
+    def close_at_once(self):
+        """As `sync_at_once`; the mark goes. No flush where nothing is new: a mark that comes back says what the file has. Not with a hash: after
+        a kill in between others may overwrite the file, and a power cut may bring the mark back."""
+        has_hash = self.mark() is not None and self.mark()[3] is not None
+        if not self.marked or self.L < self.S or has_hash and self.rule("close.at-once.no-hash"):
+            return self.close()
+        self.commit_begins()
+        if self.rule("close.written-before-unmarked"):
+            self.m.fsync(self.H)
+        is_durable = self.L == self.S and not self.found
+        self.set_mark(None)
+        if not is_durable:
+            self.fsync("close.at-once.fsync")
+        self.commit_done()
+        self.reset()
+
+    def remove_mark(self, step):
+        """First the plain mark, durably: the one with a hash must not come back once others may overwrite the file."""
+        if self.mark() is None:
+            return
+        if self.mark()[3] is not None or self.mark()[4] or step == "recover":
+            if self.rule(step + ".plain-mark"):
+                self.set_mark(("g", self.S, self.S, None, False))
+            self.fsync(step + ".fsync")
+        if self.size() != self.S and self.rule("recover.cuts"):
+            self.set_size(self.S)
+        if not self.ordered:
+            self.fsync("removal.cut.fsync (unordered)")     # only if the file was cut since the last fsync
+        self.set_mark(None)
+        if not self.ordered:
+            self.fsync(step + ".removal.fsync (unordered)")
+
+    def end_journal(self, size, overlay):
+        if self.size() != size:
+            self.set_size(size)
+        for at, value in overlay:
+            self.m.store(self.H[at], value)
+        self.fsync("journal.end.file")
+        self.m.store(self.J, ("clean",))
+        if self.rule("journal.end.clean"):
+            self.m.fsync([self.J])
+        self.set_mark(None)
+        self.m.dirty |= {0}                     # also where it is gone already: perhaps in the cache only
+        self.fsync("journal.end.mark")
+        self.m.store(self.J, None)              # a clean one that comes back is a leftover
+
+    def open(self):
+        mark, size = self.mark(), self.size()
+        if mark is None:
+            self.drop_leftover()
+            self.S = size
+        elif mark[0] == "j":
+            journal = self.m.now(self.J)
+            if journal is not None and journal[0] != "clean":
+                if journal[0] == "creating":    # as found: perhaps not durable when this began
+                    journal = journal[0], min(journal[1], size), journal[2]
+                self.need(size >= journal[1], "the file is shorter than the journal says")
+                self.m.dirty |= {self.J}
+                if self.rule("recover.persists-journal"):
+                    self.m.fsync([self.J])
+                self.end_journal(journal[1], journal[2])
+            else:                               # ended: it may say so in the page cache only
+                if self.rule("recover.clean-before-mark"):
+                    self.m.dirty |= {self.J}
+                    self.m.fsync([self.J])
+                self.set_mark(None)
+                self.fsync("recover.mark")
+                self.m.store(self.J, None)
+            self.S = self.size()
+        else:
+            _, base, new, hashed, found = mark
+            good = hashed is None or (size >= new and self.bytes(base, new) == hashed)
+            self.S = new if good else base
+            if found and self.rule("found.may-be-shorter"):
+                self.S = min(size, self.S)
+            self.need(size >= self.S, f"the file has {size}, {self.S} are committed")
+            self.drop_leftover()
+            if hashed is not None and good and self.rule("recover.rewrites"):
+                self.m.dirty |= frozenset(self.H[i] for i in range(base, new))
+            self.fsync("recover.first")
+            self.remove_mark("recover")
+        self.L = self.S
+        now = self.bytes(0, self.S)
+        self.need(now in self.accept, f"shows {now}, not {' or '.join(map(str, sorted(self.accept)))}")
+        if mark is not None:
+            self.accept = frozenset([now])      # shown by a recovery: it stays
+        self.state, self.overlay, self.marked, self.found = "open", (), False, mark is None
+        self.point()
+
+    def drop_leftover(self):
+        journal = self.m.now(self.J)
+        self.need(journal is None or journal[0] != "live", "a journal without a mark: conflict")
+        if journal is not None:
+            if self.rule("leftover.mark-off-durably"):
+                self.m.dirty |= {0}
+                self.m.fsync([self.J])
+                self.m.fsync(range(0, 2 + N))
+            self.m.store(self.J, None)
+            self.m.fsync([self.J])
+
+    # --- somebody without Famio, on a closed file
+    def outsider(self):
+        last = self.size() - 1
+        before = self.bytes(0, last)
+        self.accept |= {before + (5,)}
+        self.m.store(self.H[last], 5)
+
+    def outsider_appends(self):
+        now = self.bytes(0, self.size())
+        self.accept |= {was + (v,) for was in self.accept | {now} if len(was) == len(now) for v in range(10)}
+        self.write(self.size(), 6)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Growing, ["ordered", "ordered-new", "ordered-stale", "unordered", "unordered-stale"], depth=4, after=2))
