@@ -8,7 +8,6 @@ use crate::file::sync::failed;
 use crate::journal::mark;
 use crate::recovery::end_growing;
 use crate::settings::Durability;
-use crate::sys::write_out;
 use core::sync::atomic::Ordering;
 use std::os::fd::BorrowedFd;
 
@@ -71,8 +70,8 @@ impl State {
         if self.durability() == Durability::Process && !self.is_suspect {
             return mark::remove(fd); // what has no mark is committed
         }
-        if self.keeps_order && !self.is_suspect && self.mark.new == self.mark.base {
-            return self.finish_at_once(fd);
+        if self.keeps_order && !self.is_suspect && self.mark.new == self.mark.base && self.finish_at_once(fd)? {
+            return Ok(());
         }
         self.commit(fd)?;
         self.unmark(fd)
@@ -80,15 +79,19 @@ impl State {
 
     /// What is new reaches the disk, then the mark goes, then one flush makes both durable: where a crash finds the mark gone, all that
     /// had reached the disk before is there. Not with a hash in the mark: after a kill before the flush others may overwrite the
-    /// file, and a power cut bring the mark back.
-    fn finish_at_once(&mut self, fd: BorrowedFd<'_>) -> Result<()> {
+    /// file, and a power cut bring the mark back. Whether it could be done.
+    fn finish_at_once(&mut self, fd: BorrowedFd<'_>) -> Result<bool> {
         let size = rustix::fs::fstat(fd)?.st_size as u64;
-        let is_durable = size == self.committed() && !self.mark.is_found;
-        let finished = if is_durable {
-            mark::remove(fd)
-        } else {
-            write_out(fd).and_then(|()| mark::remove(fd)).and_then(|()| self.medium.fsync(fd))
-        };
+        if size == self.committed() && !self.mark.is_found {
+            return mark::remove(fd).map(|()| true);
+        }
+        let finished = self.write_out_first(fd).and_then(|is_written| {
+            if is_written {
+                mark::remove(fd)?;
+                self.medium.fsync(fd)?;
+            }
+            Ok(is_written)
+        });
         finished.map_err(|e| {
             self.is_suspect = true;
             // Else it would show half an epoch as committed. It may be there still.

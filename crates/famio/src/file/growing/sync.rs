@@ -95,15 +95,25 @@ impl State {
         Ok(())
     }
 
+    /// Where the file system keeps the order: what is new reaches the disk, before the mark changes. Whether it did; a sandbox may forbid it.
+    pub(super) fn write_out_first(&mut self, fd: BorrowedFd<'_>) -> Result<bool> {
+        if self.keeps_order {
+            match write_out(fd) {
+                Err(e) if [libc::ENOSYS, libc::EPERM].contains(&e.errno()) => self.keeps_order = false,
+                written => written?,
+            }
+        }
+        Ok(self.keeps_order)
+    }
+
     fn commit_size(&mut self, fd: BorrowedFd<'_>, size: u64) -> Result<()> {
         let base = self.committed();
         let plain = self.mark.of_size(size);
         if self.durability() == Durability::Process {
             return self.store_mark(fd, plain);
         }
-        if self.keeps_order {
+        if self.write_out_first(fd)? {
             // Where a crash finds the mark, it finds the bytes.
-            write_out(fd)?;
             self.store_mark(fd, plain)?;
             self.medium.fsync(fd)?;
             self.mark.is_found = false;
