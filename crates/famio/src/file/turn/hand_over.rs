@@ -157,7 +157,9 @@ impl AtomicFile {
         }
         self.plain.forget_size();
         self.session.store(core::ptr::null_mut(), Ordering::SeqCst);
-        inner.left = inner.session.take();
+        let before = core::mem::replace(&mut inner.left, inner.session.take());
+        // One that was left before, and that others have ended: the background may still be in it.
+        inner.old.extend(before.map(OldSession::new));
         self.state.store(PLAIN, Ordering::Release);
         self.turns.forget_whose();
         self.watch_for_others();
