@@ -1,9 +1,10 @@
 //! `famio backup` and `famio restore`: a copy of a file as of its last SYNC, and back.
 
 use crate::failure::{FAILED, Failure};
+use crate::ps::command;
 use crate::settings::Options;
 use crate::text::{bytes, printable};
-use famio::recovery::{self, Outcome, Use};
+use famio::recovery::{self, Backup, Outcome, Use};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -83,6 +84,13 @@ struct Entry {
     reflink: bool,
 }
 
+impl Entry {
+    fn new(file: &Path, copy: &Path, done: Backup) -> Self {
+        let name = |path: &Path| path.display().to_string();
+        Self { file: name(file), copy: name(copy), epoch: done.epoch, bytes: done.bytes, reflink: done.is_reflink }
+    }
+}
+
 /// Makes a copy.
 pub fn main(args: Args) -> Result<i32, Failure> {
     let settings = args.options.gather().map_err(|error| Failure::new(2, error))?;
@@ -90,14 +98,9 @@ pub fn main(args: Args) -> Result<i32, Failure> {
     let done =
         recovery::backup(&args.file, &dest, args.force, &settings, &|holder| say_who_is_awaited(&args.file, holder))
             .map_err(|error| failure(&error, "; --force replaces it"))?;
-    let entry = Entry {
-        file: args.file.display().to_string(),
-        copy: dest.display().to_string(),
-        epoch: done.epoch,
-        bytes: done.bytes,
-        reflink: done.is_reflink,
-    };
-    say(&entry, args.json, if done.epoch > 0 { format!(", as of epoch {}", done.epoch) } else { String::new() })
+    let entry = Entry::new(&args.file, &dest, done);
+    let more = if done.epoch > 0 { format!(", as of epoch {}", done.epoch) } else { String::new() };
+    say(&entry, args.json, &entry.copy, &more)
 }
 
 /// Puts one back.
@@ -109,14 +112,8 @@ pub fn restore(args: RestoreArgs) -> Result<i32, Failure> {
     }
     let waits = |holder| say_who_is_awaited(&args.backup, holder);
     let done = recovery::backup(&args.backup, &file, true, &settings, &waits).map_err(|error| failure(&error, ""))?;
-    let entry = Entry {
-        file: file.display().to_string(),
-        copy: args.backup.display().to_string(),
-        epoch: done.epoch,
-        bytes: done.bytes,
-        reflink: done.is_reflink,
-    };
-    say(&entry, args.json, ", restored".into())
+    let entry = Entry::new(&file, &args.backup, done);
+    say(&entry, args.json, &entry.file, ", restored")
 }
 
 /// What a crash left of the old file goes with it: a journal without its file would be an orphan.
@@ -141,8 +138,7 @@ fn drop_journal(file: &Path, settings: &famio::Settings) -> Result<(), Failure> 
 
 /// A process that does not give up its write lease may be stopped.
 fn say_who_is_awaited(file: &Path, holder: Option<u32>) {
-    let name = |process: u32| std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
-    let who = holder.map_or("another process".into(), |id| format!("process {id} ({})", printable(name(id).trim())));
+    let who = holder.map_or("another process".into(), |id| format!("process {id} ({})", printable(&command(id))));
     let most = std::fs::read_to_string("/proc/sys/fs/lease-break-time").unwrap_or_default();
     let most =
         most.trim().parse::<u32>().map_or(String::new(), |seconds| format!("; the kernel ends that after {seconds} s"));
@@ -169,16 +165,13 @@ fn inside(dest: &Path, file: &Path) -> PathBuf {
     }
 }
 
-fn say(entry: &Entry, json: bool, more: String) -> Result<i32, Failure> {
+/// `made`: the file that there is now. `more`: what is said of it.
+fn say(entry: &Entry, json: bool, made: &str, more: &str) -> Result<i32, Failure> {
     if json {
         crate::out::json(entry)?;
     } else {
         let how = if entry.reflink { " (shared blocks)" } else { "" };
-        println!(
-            "{}: {}{more}{how}",
-            printable(if more == ", restored" { &entry.file } else { &entry.copy }),
-            bytes(entry.bytes)
-        );
+        println!("{}: {}{more}{how}", printable(made), bytes(entry.bytes));
     }
     Ok(0)
 }

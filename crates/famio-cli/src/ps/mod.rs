@@ -102,8 +102,8 @@ fn descriptors(pid: u32) -> Vec<(PathBuf, PathBuf)> {
     all.filter_map(|entry| Some((entry.path(), std::fs::read_link(entry.path()).ok()?))).collect()
 }
 
-/// The name of its program.
-fn command(pid: u32) -> String {
+/// The name of a process's program.
+pub fn command(pid: u32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().into()
 }
 

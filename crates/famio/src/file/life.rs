@@ -101,6 +101,13 @@ impl AtomicFile {
         }
     }
 
+    /// What can be told before anything is changed: limits of the process, and the file's settings, unless this process has used them.
+    pub(super) fn check_session_can_begin(&self) -> Result<()> {
+        self.check_limit(crate::sys::file_size_limit())?;
+        self.check_numbers()?;
+        if self.turns.door.is_here() { Ok(()) } else { attach::check(&self.fds, &self.settings) }
+    }
+
     /// Of a file without a session; there is one afterwards, or the file is handed back. `tail`: of a file that grew.
     fn begin_session(&self, inner: &mut Inner, tail: &mut Option<Tail<'_>>) -> Result<()> {
         if self.state.load(Ordering::Acquire) == PLAIN && !self.take_unowned(inner)? {
@@ -117,11 +124,7 @@ impl AtomicFile {
                 return Ok(());
             }
             let come = |inner: &mut Inner| {
-                self.check_limit(crate::sys::file_size_limit())?;
-                self.check_numbers()?;
-                if !self.turns.door.is_here() {
-                    attach::check(&self.fds, &self.settings)?;
-                }
+                self.check_session_can_begin()?;
                 self.arrive_at_its_place(inner)?;
                 let has_session = self.take_turn_or_session(inner)?;
                 if self.turns.door.state() & MOVED != 0 && !has_session {

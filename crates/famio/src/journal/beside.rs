@@ -59,21 +59,24 @@ pub(super) fn names_to_find(parent: &InternalFd, file: BorrowedFd<'_>) -> Result
 
 /// Whether there surely is none beside the file of this path, for files of `owner`. Without a descriptor; two system calls.
 pub(crate) fn is_not_beside(file: &Path, owner: u32) -> bool {
-    let is_gone = |name: &str| matches!(lstat(file.with_file_name(name)), Err(Errno::NOENT));
-    is_gone(BESIDE) && is_gone(&format!("{BESIDE}-{owner}"))
+    is_missing(file, BESIDE) && is_missing(file, &format!("{BESIDE}-{owner}"))
+}
+
+/// Whether the folder of `file` has nothing of this name.
+fn is_missing(file: &Path, name: &str) -> bool {
+    matches!(lstat(file.with_file_name(name)), Err(Errno::NOENT))
 }
 
 /// Whether there may be one beside a file: by a few system calls, where to look for what is in it takes ten.
 pub(crate) fn may_be_beside(file: BorrowedFd<'_>) -> Result<bool> {
     let path = super::path_of(file)?;
-    let is_gone = |name: &str| matches!(lstat(path.with_file_name(name)), Err(Errno::NOENT));
-    if !is_gone(BESIDE) {
+    if !is_missing(&path, BESIDE) {
         return Ok(true);
     }
     let folder = path.parent().map(|folder| rustix::fs::statat(CWD, folder, rustix::fs::AtFlags::empty()));
     match folder {
         Some(Ok(folder)) if is_sticky(&folder) => {
-            Ok(!is_gone(&name_in(&folder, || fstat(file).map_or(0, |s| s.st_uid))))
+            Ok(!is_missing(&path, &name_in(&folder, || fstat(file).map_or(0, |s| s.st_uid))))
         }
         _ => Ok(false),
     }

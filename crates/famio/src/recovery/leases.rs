@@ -11,7 +11,8 @@ use std::path::Path;
 const MOST: usize = 4 << 20;
 /// Between two tries to open a file on which somebody has a lease.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
-/// Nanoseconds after which it is told who has it. A process that is not stopped gives it up in a few milliseconds.
+/// Nanoseconds after which the caller is told which process has the lease. A process that is not stopped gives it up in a few
+/// milliseconds.
 const LONG: u64 = 1_000_000_000;
 
 /// Opens a file for reading, after the end of a lease that somebody has on it. Who that is, is told if it takes long (`told`).

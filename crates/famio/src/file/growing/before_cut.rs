@@ -5,8 +5,6 @@ use super::State;
 use crate::error::{Error, Result};
 use crate::file::aside::is_out_of_reach;
 use crate::file::atomic::{AtomicFile, GROWING};
-use crate::file::attach;
-use crate::sys::file_size_limit;
 use core::sync::atomic::Ordering;
 use std::os::fd::BorrowedFd;
 
@@ -22,17 +20,11 @@ impl AtomicFile {
         if self.state.load(Ordering::Acquire) != GROWING {
             return Ok(false);
         }
-        match self.check_before_cut() {
+        match self.check_session_can_begin() {
             Err(error) if is_out_of_reach(error.errno()) && self.leave_growing(&error) => Ok(true),
             Err(error) => Err(self.named(error)),
             Ok(()) => self.check_room().map(|()| false),
         }
-    }
-
-    fn check_before_cut(&self) -> Result<()> {
-        self.check_limit(file_size_limit())?;
-        self.check_numbers()?;
-        attach::check(&self.fds, &self.settings)
     }
 
     /// The open epoch takes room a second time on its way, and others may take some meanwhile.

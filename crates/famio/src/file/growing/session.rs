@@ -85,10 +85,12 @@ impl AtomicFile {
                 state.medium.fsync(fd)?; // the mark is to say that what was found is durable
             }
             end_growing(fd, &state.mark, (from, to), state.durability(), state.medium)?;
-            if to > from && state.durability() == Durability::Power {
-                state.medium.fsync(fd)?; // else a file system with a journal does not give back yet what was cut off
+            if to > from {
+                if state.durability() == Durability::Power {
+                    state.medium.fsync(fd)?; // else a file system with a journal does not give back yet what was cut off
+                }
+                preallocate_again(fd, from, state.preallocated);
             }
-            preallocate_again(fd, from, if to > from { state.preallocated } else { 0 });
             Ok((from, to.max(from), bytes))
         });
         let (from, to, bytes) = moved.map_err(|e| self.named(e))?;

@@ -148,7 +148,8 @@ impl AtomicFile {
             crate::file::background::wait_until_there();
         }
         if self.turns.door.be_seen() {
-            // For those who wait for the bell alone. It asks nothing of this process; what others asked before or meanwhile stays.
+            // Other processes that wait for the bell alone look again now. This process asks itself for nothing; a request that another
+            // process made before or meanwhile stays.
             let before = self.turns.door.ring();
             let after = before.wrapping_add(1);
             let _ = self.turns.heard.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed);

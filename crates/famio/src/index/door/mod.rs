@@ -320,7 +320,7 @@ impl Door {
         self.page().given.load(Ordering::SeqCst)
     }
 
-    /// Tells who has the turn that somebody wants it. Gives how often somebody had rung before.
+    /// Tells the process that has the turn that another process wants it. Returns how often the bell was rung before.
     pub fn ring(&self) -> u32 {
         let bell = &self.page().bell;
         let before = bell.fetch_add(1, Ordering::SeqCst);
