@@ -1,11 +1,13 @@
 //! Which boot this is: what only lived in caches is gone in the next one.
 
 use super::bytes::hex;
+use super::stamp::Stamp;
 use crate::error::{Error, Result};
 use crate::pmem::Lab;
 use core::fmt;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::time::{ClockId, clock_gettime};
+use std::sync::OnceLock;
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -19,12 +21,18 @@ impl BootId {
         if let Some(id) = Lab::current().boot {
             return Ok(BootId(id));
         }
+        // The id never changes in the life of a process.
+        static CURRENT: OnceLock<BootId> = OnceLock::new();
+        if let Some(id) = CURRENT.get() {
+            return Ok(*id);
+        }
         let failed = |e: Error| e.context(format_args!("cannot tell this boot from another: {BOOT_ID}"));
         let fd = crate::sys::openat(CWD, BOOT_ID, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .map_err(|e| failed(e.into()))?;
         let mut text = [0; 64];
         let length = rustix::io::read(&fd, &mut text).map_err(|e| failed(e.into()))?;
-        Self::parse(&text[..length]).ok_or_else(|| failed(Error::new(libc::EINVAL)))
+        let id = Self::parse(&text[..length]).ok_or_else(|| failed(Error::new(libc::EINVAL)))?;
+        Ok(*CURRENT.get_or_init(|| id))
     }
 
     /// 32 hexadecimal digits, with hyphens anywhere.
@@ -44,16 +52,39 @@ impl fmt::Display for BootId {
     }
 }
 
-/// When this boot began, by the clock that files are stamped with: (seconds, nanoseconds). It moves when that clock is
-/// set.
-pub fn started() -> (i64, u32) {
-    if Lab::current().boot.is_some() {
-        return (i64::MAX, 0);
+/// Seconds that a boot may seem to begin too early: the hardware's clock, of which the kernel takes the time then, tells whole seconds.
+const SLACK: i64 = 1;
+
+/// This boot in the time of the clock that files are stamped with: (seconds, nanoseconds).
+#[derive(Clone, Copy, Debug)]
+pub struct BootClock {
+    /// When it began. Moves when the clock is set.
+    pub started: (i64, u32),
+    /// The present.
+    pub now: (i64, u32),
+}
+
+impl BootClock {
+    /// Of this boot, at this moment.
+    pub fn read() -> Self {
+        if Lab::current().boot.is_some() {
+            return Self { started: (i64::MAX, 0), now: (i64::MAX, 0) };
+        }
+        let now = clock_gettime(ClockId::Realtime);
+        let up = clock_gettime(ClockId::Boottime);
+        let nanos = i128::from(now.tv_sec - up.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec - up.tv_nsec);
+        Self {
+            started: (nanos.div_euclid(1_000_000_000) as i64, nanos.rem_euclid(1_000_000_000) as u32),
+            now: (now.tv_sec, now.tv_nsec as u32),
+        }
     }
-    let now = clock_gettime(ClockId::Realtime);
-    let up = clock_gettime(ClockId::Boottime);
-    let nanos = i128::from(now.tv_sec - up.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec - up.tv_nsec);
-    (nanos.div_euclid(1_000_000_000) as i64, nanos.rem_euclid(1_000_000_000) as u32)
+
+    /// Whether a file's contents were changed in this boot, as far as its times tell. `before`: of a file that was changed in earlier
+    /// boots only; it tells where the clock of this one is behind (a machine without a clock of its own begins in the past).
+    pub fn has_seen_change(&self, file: Stamp, before: Stamp) -> bool {
+        let (seconds, nanos) = self.started.max(before.changed());
+        file.changed() >= (seconds.saturating_add(SLACK), nanos) && file.changed() <= self.now
+    }
 }
 
 #[cfg(test)]
@@ -66,7 +97,29 @@ mod tests {
         assert_eq!(id, BootId::current().unwrap());
         assert_ne!(id, BootId::default());
         let now = clock_gettime(ClockId::Realtime).tv_sec;
-        assert!(started().0 <= now && started().1 < 1_000_000_000);
+        let clock = BootClock::read();
+        assert!(clock.started <= clock.now && clock.started.1 < 1_000_000_000);
+        assert!((now..now + 100).contains(&clock.now.0));
+    }
+
+    /// A boot that began within a second of the last one's end, as its clock says, took the last one's changes for its own. So did all
+    /// boots with a clock that was behind.
+    #[test]
+    fn a_change_of_this_boot_is_told_from_one_before() {
+        let at = |mtime: i64, ctime: i64| Stamp { size: 1, mtime: (mtime, 500), ctime: (ctime, 500) };
+        let clock = BootClock { started: (100, 0), now: (200, 0) };
+        let journal = at(90, 90);
+        for (file, is_seen) in [(at(99, 99), false), (at(100, 100), false), (at(101, 101), true), (at(199, 199), true)]
+        {
+            assert_eq!(clock.has_seen_change(file, journal), is_seen, "{file:?}");
+        }
+        // A program's own time; another name or mode; the clock was set back.
+        for file in [at(150, 99), at(99, 150), at(i64::MAX, 99), at(201, 201)] {
+            assert!(!clock.has_seen_change(file, journal), "{file:?}");
+        }
+        assert!(
+            !clock.has_seen_change(at(150, 150), at(150, 150)) && clock.has_seen_change(at(152, 152), at(150, 150))
+        );
     }
 
     #[test]

@@ -3,9 +3,11 @@
 //!
 //! It fits into an ext4 inode of 256 bytes, beside the size that it speaks of: both reach the disk together.
 
+use super::boot::BootId;
 use super::bytes::{bytes_at, put, u32_at, u64_at};
 use crate::error::{Error, Result};
 use crate::rule::{Rule, holds};
+use crate::sys::coarse_now;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// The version of the attribute's format.
@@ -25,8 +27,11 @@ pub(super) const LEN: usize = CHECKSUM + 8;
 
 /// In the word of the base: nobody has synced the bytes below it.
 const FOUND: u64 = 1 << 63;
-/// There, too: nothing is to survive the end of the boot.
+/// There, too: nothing is to survive the end of the boot, whose id is where the hash would be.
 const VOLATILE: u64 = 1 << 62;
+
+/// Seconds for which the file's changes are its process's, after it has said so.
+const LASTS: u32 = 3;
 
 /// What the mark of a growing file says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,8 +44,8 @@ pub struct GrowingMark {
     pub hash: u128,
     /// The bytes below `base` are as they were found: whoever wrote them may not have synced them.
     pub is_found: bool,
-    /// What is committed was not made to survive the end of the boot.
-    pub is_volatile: bool,
+    /// What is committed was not made to survive the end of this boot. It has no hash then.
+    pub boot: Option<BootId>,
     /// The second, of the clock that times of files come from, up to which the file's last change is its process's.
     pub until: u32,
     /// The low half of [`Identity::hash128`](super::Identity::hash128) of the file.
@@ -51,6 +56,16 @@ impl GrowingMark {
     /// That the first `size` bytes are committed, and nothing else; they are durable.
     pub fn of_size(&self, size: u64) -> Self {
         Self { base: size, new: size, hash: 0, is_found: false, ..*self }
+    }
+
+    /// Changes are the process's from now on, and for some seconds. Whether that is to be said: it had not been, or long ago.
+    pub fn renew(&mut self) -> bool {
+        let now = u32::try_from(coarse_now().tv_sec).unwrap_or(0);
+        let is_over = self.until <= now;
+        if is_over {
+            self.until = now + LASTS;
+        }
+        is_over
     }
 
     /// Whether the mark alone is enough to tell what is committed.
@@ -64,11 +79,11 @@ impl GrowingMark {
         put(&mut out, MAGIC, magic);
         put(&mut out, VERSION, &VERSION_GROWING.to_le_bytes());
         put(&mut out, UNTIL, &self.until.to_le_bytes());
-        let flags = [(self.is_found, FOUND), (self.is_volatile, VOLATILE)];
+        let flags = [(self.is_found, FOUND), (self.boot.is_some(), VOLATILE)];
         let base = flags.iter().filter(|(is_set, _)| *is_set).fold(self.base, |base, (_, flag)| base | flag);
         put(&mut out, BASE, &base.to_le_bytes());
         put(&mut out, NEW, &self.new.to_le_bytes());
-        put(&mut out, HASH, &self.hash.to_le_bytes());
+        put(&mut out, HASH, &self.boot.map_or(self.hash.to_le_bytes(), |boot| boot.0));
         put(&mut out, IDENTITY, &self.identity.to_le_bytes());
         let sum = xxh3_64(&out[..CHECKSUM]);
         put(&mut out, CHECKSUM, &sum.to_le_bytes());
@@ -85,12 +100,14 @@ impl GrowingMark {
             return Err(wrong("its checksum does not fit"));
         }
         let base = u64_at(from, BASE);
+        let boot = (base & VOLATILE != 0).then(|| BootId(bytes_at(from, HASH)));
+        let hash = if boot.is_some() { 0 } else { u128::from_le_bytes(bytes_at(from, HASH)) };
         let mark = Self {
             base: base & !(FOUND | VOLATILE),
             new: u64_at(from, NEW),
-            hash: u128::from_le_bytes(bytes_at(from, HASH)),
+            hash,
             is_found: base & FOUND != 0,
-            is_volatile: base & VOLATILE != 0,
+            boot,
             until: u32_at(from, UNTIL),
             identity: u64_at(from, IDENTITY),
         };
@@ -121,13 +138,12 @@ mod tests {
     const MAGIC_OF_TEST: &[u8; 8] = b"FAMIOMRK";
 
     fn sample() -> GrowingMark {
-        let (is_found, is_volatile) = (true, false);
         GrowingMark {
             base: 100,
             new: 5000,
             hash: 7 << 100 | 3,
-            is_found,
-            is_volatile,
+            is_found: true,
+            boot: None,
             until: 1_800_000_000,
             identity: 99,
         }
@@ -140,7 +156,8 @@ mod tests {
 
     #[test]
     fn is_read_as_it_was_written() {
-        let volatile = GrowingMark { is_found: false, is_volatile: true, ..sample() };
+        let boot = Some(BootId([5; 16]));
+        let volatile = GrowingMark { is_found: false, boot, hash: 0, ..sample() };
         for mark in [sample(), volatile, sample().of_size(0)] {
             assert_eq!(GrowingMark::decode(&mark.encode(MAGIC_OF_TEST)).unwrap(), mark);
         }

@@ -196,6 +196,11 @@ pub(crate) fn set_growing(file: BorrowedFd<'_>, mark: &GrowingMark, is_first: bo
     }
 }
 
+/// A change of the growing file from now on, and for some seconds, is its process's: recovery takes a later one for somebody else's.
+pub(crate) fn say_it_is_ours(file: BorrowedFd<'_>, mark: &mut GrowingMark) -> Result<()> {
+    if mark.renew() { set_growing(file, mark, false) } else { Ok(()) }
+}
+
 /// The mark of a file's journal; `None` if the file has none, or grows without one.
 pub fn get(file: BorrowedFd<'_>) -> Result<Option<Mark>> {
     Ok(get_any(file)?.and_then(Marked::journal))

@@ -31,7 +31,7 @@
 
 pub(crate) mod access;
 mod beside;
-pub mod boot;
+mod boot;
 mod bytes;
 pub(crate) mod control;
 mod growing_mark;
@@ -53,7 +53,7 @@ mod verdict;
 pub use access::check_journal;
 pub(crate) use access::{check_shared, give_to_owner_of, give_to_writers_of};
 pub(crate) use beside::{beside_path, is_not_beside, may_be_beside, name_to_make};
-pub use boot::BootId;
+pub use boot::{BootClock, BootId};
 pub use growing_mark::{GrowingMark, RangeHash};
 pub use header::{Header, Kind, State};
 pub use identity::{HANDLE_MAX, Identity};

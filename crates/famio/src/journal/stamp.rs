@@ -24,4 +24,9 @@ impl Stamp {
             ctime: (stat.st_ctime, stat.st_ctime_nsec as u32),
         })
     }
+
+    /// When contents were changed last. A write sets both times to the present; a program can set mtime to any time, but not ctime.
+    pub fn changed(&self) -> (i64, u32) {
+        self.mtime.min(self.ctime)
+    }
 }

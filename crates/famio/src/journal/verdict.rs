@@ -1,6 +1,6 @@
 //! What to do with what was found at open: the one place where the states of mark and journal are weighed.
 
-use super::boot::BootId;
+use super::boot::{BootClock, BootId};
 use super::header::{Header, State};
 use super::identity::Identity;
 use super::mark::Mark;
@@ -37,10 +37,12 @@ pub struct Facts<'a> {
     pub identity: &'a Identity,
     /// The file's size and times now.
     pub stamp: Stamp,
+    /// The journal's file's.
+    pub journal_stamp: Stamp,
     /// This boot.
     pub boot_id: BootId,
-    /// When it [began](super::boot::started).
-    pub boot_started: (i64, u32),
+    /// In the time of files.
+    pub boot_clock: BootClock,
 }
 
 /// What to do.
@@ -111,7 +113,9 @@ fn pending_verdict(facts: &Facts<'_>, header: &Header) -> Verdict {
     let changed = match header.stamp.map(content) {
         Some(stamp) if same_boot => stamp != content(facts.stamp),
         None if same_boot => false,
-        stamp => facts.stamp.mtime >= facts.boot_started && stamp != Some(content(facts.stamp)),
+        stamp => {
+            facts.boot_clock.has_seen_change(facts.stamp, facts.journal_stamp) && stamp != Some(content(facts.stamp))
+        }
     };
     if changed {
         return facts.conflict("the file was changed by somebody else after the crash");
@@ -144,7 +148,7 @@ mod tests {
     use super::*;
 
     const BEFORE: Stamp = Stamp { size: 1, mtime: (90, 0), ctime: (90, 5) };
-    const BOOT: (i64, u32) = (100, 0);
+    const BOOT: BootClock = BootClock { started: (100, 0), now: (200, 0) };
     /// Another name or mode since.
     const RENAMED: Stamp = Stamp { size: 1, mtime: (90, 0), ctime: (110, 5) };
     const AFTER: Stamp = Stamp { size: 1, mtime: (110, 0), ctime: (110, 5) };
@@ -203,8 +207,9 @@ mod tests {
                 journal,
                 identity,
                 stamp,
+                journal_stamp: BEFORE,
                 boot_id: header.boot_id,
-                boot_started: BOOT,
+                boot_clock: BOOT,
             };
             match verdict(&facts) {
                 Verdict::Nothing => assert_eq!(expected, "N", "{row}"),

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::index::Claim;
 use crate::journal::header::{first_bytes, is_blank};
 use crate::journal::{
-    BootId, Facts, GrowingMark, Header, Identity, Journal, Marked, Pool, Stamp, State, Verdict, beside_path, boot,
+    BootClock, BootId, Facts, GrowingMark, Header, Identity, Journal, Marked, Pool, Stamp, State, Verdict, beside_path,
     journal_name, mark, path_of, verdict,
 };
 use crate::settings::Settings;
@@ -75,14 +75,14 @@ pub(super) fn examine(
         Some(pool) => pool.open_read_only(&name, Some(file))?,
         None => None,
     };
+    let (stamp, mut journal_stamp) = (Stamp::of(file)?, Stamp::default());
     let journal = match journal {
         Some(fd) => {
-            let length = rustix::fs::fstat(&fd)?.st_size as u64;
-            Some((fd, length))
+            journal_stamp = Stamp::of(fd.as_fd())?;
+            Some((fd, journal_stamp.size))
         }
         None => None,
     };
-    let stamp = Stamp::of(file)?;
     let (mut header, mut unreadable, mut blank) = (None, None, false);
     if let Some((fd, _)) = &journal {
         let (bytes, length) = first_bytes(fd.as_fd())?;
@@ -108,12 +108,13 @@ pub(super) fn examine(
         journal: found,
         identity: &identity,
         stamp,
+        journal_stamp,
         boot_id: BootId::current()?,
-        boot_started: boot::started(),
+        boot_clock: BootClock::read(),
     });
     if let Some(growing) = &growing {
         let is_pending = |header: &Header| matches!(header.state, State::Active | State::Suspect);
-        let conflict = growing::conflict(growing, &identity, &stamp, &file_path);
+        let conflict = growing::conflict(growing, &identity, &stamp, &file_path)?;
         decided = match (conflict, &header) {
             (Some(text), _) => Verdict::Conflict(text),
             (None, Some(header)) if is_pending(header) => {

@@ -4,7 +4,7 @@ use super::examine::conflict_text;
 use super::{Options, Outcome};
 use crate::error::Result;
 use crate::journal::live::durability_of;
-use crate::journal::{GrowingMark, Identity, RangeHash, Stamp, boot, mark};
+use crate::journal::{BootId, GrowingMark, Identity, RangeHash, Stamp, mark};
 use crate::pmem::{Domain, Medium, detect, medium};
 use crate::settings::{Durability, Settings};
 use crate::sys::each_piece;
@@ -13,21 +13,19 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 /// What is wrong with a growing file, if anything is: the text of the conflict.
-pub(super) fn conflict(mark: &GrowingMark, identity: &Identity, stamp: &Stamp, path: &Path) -> Option<String> {
-    // A write sets both times to the present. A program can set mtime to a time in the future, but not ctime.
-    let changed = stamp.mtime.min(stamp.ctime).0;
+pub(super) fn conflict(mark: &GrowingMark, identity: &Identity, stamp: &Stamp, path: &Path) -> Result<Option<String>> {
     let what: &dyn Display = if mark.identity != identity.hash128() as u64 {
         &"the file carries the mark of another file: it is a copy of one that was being written, and may be half of it"
-    } else if mark.is_volatile && i64::from(mark.until) < boot::started().0 {
+    } else if mark.boot.is_some() && mark.boot != Some(BootId::current()?) {
         &"what was committed of it was not made to survive the end of its boot, which has ended"
     } else if stamp.size < mark.base && !mark.is_found {
         &format_args!("the file has {} bytes, and {} were committed", stamp.size, mark.base)
-    } else if changed > i64::from(mark.until) && stamp.size != mark.base {
+    } else if stamp.changed().0 > i64::from(mark.until) && stamp.size != mark.base {
         &"the file was changed by somebody else after the crash"
     } else {
-        return None;
+        return Ok(None);
     };
-    Some(conflict_text(what, path))
+    Ok(Some(conflict_text(what, path)))
 }
 
 /// The committed size, from what the file holds now.
@@ -61,17 +59,17 @@ pub(super) fn recover(
     let size = rustix::fs::fstat(file)?.st_size as u64;
     let committed = if keeps_all { size } else { committed(file, mark, size)? };
     if !options.dry_run {
+        let mut mark = *mark;
         let found = detect(file, settings).map_or(Domain::PageCache, |found| found.domain);
         let medium = medium(found, false);
         let durability = durability_of(found);
         if durability == Durability::Power {
             if mark.new > mark.base && committed >= mark.new {
-                // A kernel that failed to write these bytes shows them all the same, and takes them for written.
-                each_piece(file, mark.base..mark.new, |at, piece| medium.pwritev(file, &[piece], at))?;
+                write_again(file, &mut mark, medium)?;
             }
             medium.fsync(file)?;
         }
-        end(file, mark, (committed, size), durability, medium)?;
+        end(file, &mark, (committed, size), durability, medium)?;
     }
     Ok(if keeps_all {
         Outcome::Discarded
@@ -80,6 +78,16 @@ pub(super) fn recover(
     } else {
         Outcome::Recovered
     })
+}
+
+/// Writes the hashed bytes: a kernel that failed to write them shows them all the same, and takes them for written. A crash between is no
+/// change by somebody else.
+fn write_again(file: BorrowedFd<'_>, mark: &mut GrowingMark, medium: &dyn Medium) -> Result<()> {
+    each_piece(file, mark.base..mark.new, |at, piece| {
+        mark::say_it_is_ours(file, mark)?;
+        medium.pwritev(file, &[piece], at)
+    })?;
+    Ok(())
 }
 
 /// The file, which has `size` bytes, of which at least `committed` are durable, ends as one of `committed` bytes, without a mark. First the mark says no
@@ -99,4 +107,55 @@ pub(crate) fn end(
         medium.ftruncate(file, committed)?;
     }
     mark::remove(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::{Marked, testing::Scratch};
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    /// A file of seven bytes, three of which were committed, and the others with a hash; long ago.
+    fn file_and_mark(scratch: &Scratch) -> (File, GrowingMark, Identity) {
+        let path = scratch.path("file");
+        std::fs::write(&path, b"abcdefg").unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let identity = Identity::of_path(&path).unwrap();
+        let hash = hash_of(file.as_fd(), 3, 7).unwrap().unwrap();
+        let identity_hash = identity.hash128() as u64;
+        let mark =
+            GrowingMark { base: 3, new: 7, hash, is_found: false, boot: None, until: 1000, identity: identity_hash };
+        mark::set_growing(file.as_fd(), &mark, true).unwrap();
+        (file, mark, identity)
+    }
+
+    /// Where it had written hashed bytes, and ended then, the next one took that for a change by somebody else.
+    #[test]
+    fn a_recovery_that_ends_early_is_no_change_by_somebody_else() {
+        let scratch = Scratch::new();
+        let (file, mut mark, identity) = file_and_mark(&scratch);
+        let found = |file: &File| {
+            let Some(Marked::Growing(mark)) = mark::get_any(file.as_fd()).unwrap() else { panic!("it has no mark") };
+            conflict(&mark, &identity, &Stamp::of(file.as_fd()).unwrap(), Path::new("/f")).unwrap()
+        };
+        assert!(found(&file).is_some_and(|text| text.contains("changed by somebody else")));
+        write_again(file.as_fd(), &mut mark, medium(Domain::PageCache, false)).unwrap();
+        assert_eq!(found(&file), None);
+    }
+
+    /// In the first seconds of the next boot it was taken as it was.
+    #[test]
+    fn what_was_not_to_survive_the_boot_is_a_conflict_in_any_other() {
+        let scratch = Scratch::new();
+        let (file, mark, identity) = file_and_mark(&scratch);
+        let stamp = Stamp::of(file.as_fd()).unwrap();
+        let of = |boot| {
+            let mark = GrowingMark { boot: Some(boot), until: u32::MAX, ..mark.of_size(3) };
+            conflict(&mark, &identity, &stamp, Path::new("/f")).unwrap()
+        };
+        let current = BootId::current().unwrap();
+        assert_eq!(of(current), None);
+        assert!(of(BootId([1; 16])).is_some_and(|text| text.contains("the end of its boot")));
+    }
 }

@@ -7,24 +7,15 @@ use crate::file::atomic::{AtomicFile, GROWING, Inner, PLAIN};
 use crate::file::lease;
 use crate::file::shadow;
 use crate::journal::live::durability_of;
-use crate::journal::{GrowingMark, Identity};
+use crate::journal::{BootId, GrowingMark, Identity};
 use crate::pmem::{Lab, detect, medium};
 use crate::settings::{Durability, JournalChoice, OnClose, OnKill};
-use crate::sys::coarse_now;
 use core::sync::atomic::Ordering;
 use rustix::fs::OFlags;
 use std::os::fd::BorrowedFd;
 
-/// Seconds for which the file's changes are its process's, after it has said so.
-pub(super) const LASTS: u32 = 3;
-
 /// What a descriptor may not have been opened with: the kernel would do more than the library asks for, or less.
 const ODD: OFlags = OFlags::APPEND.union(OFlags::DIRECT).union(OFlags::DSYNC).union(OFlags::SYNC);
-
-/// Now, in seconds of the clock that times of files come from.
-pub(super) fn now() -> u32 {
-    u32::try_from(coarse_now().tv_sec).unwrap_or(0)
-}
 
 impl AtomicFile {
     /// Before the first change of a file, at or beyond `from`: it grows from now on, if it may, and if only what lies beyond its end is
@@ -87,8 +78,9 @@ impl AtomicFile {
         }
         let identity = Identity::of_fd(fd)?.hash128() as u64;
         let is_volatile = durability_of(detected.domain) == Durability::Process;
-        let until = now() + LASTS;
-        let mark = GrowingMark { base: size, new: size, hash: 0, is_found: true, is_volatile, until, identity };
+        let boot = if is_volatile { Some(BootId::current()?) } else { None };
+        let mut mark = GrowingMark { base: size, new: size, hash: 0, is_found: true, boot, until: 0, identity };
+        mark.renew();
         let medium = medium(detected.domain, detected.eadr);
         let is_later = self.settings.on_close == OnClose::Leave && size == 0;
         if !is_later && !order.mark(fd, &mark)? {

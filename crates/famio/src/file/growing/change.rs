@@ -1,6 +1,5 @@
 //! Changes of a growing file: the kernel's, as long as they leave what is committed alone.
 
-use super::begin::{LASTS, now};
 use super::{SUSPECT, State};
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
@@ -112,13 +111,8 @@ impl AtomicFile {
 }
 
 impl State {
-    /// A change of the file from now on, and for some seconds, is its process's: recovery takes a later one for somebody else's.
     fn say_it_is_ours(&mut self, fd: BorrowedFd<'_>) -> Result<()> {
-        let now = now();
-        if !self.is_marked() || self.mark.until > now {
-            return Ok(());
-        }
-        self.store_mark(fd, GrowingMark { until: now + LASTS, ..self.mark })
+        if self.is_marked() { mark::say_it_is_ours(fd, &mut self.mark) } else { Ok(()) }
     }
 
     pub(super) fn store_mark(&mut self, fd: BorrowedFd<'_>, mark: GrowingMark) -> Result<()> {

@@ -61,7 +61,7 @@ impl State {
     }
 
     fn durability(&self) -> Durability {
-        if self.mark.is_volatile { Durability::Process } else { Durability::Power }
+        if self.mark.boot.is_some() { Durability::Process } else { Durability::Power }
     }
 }
 

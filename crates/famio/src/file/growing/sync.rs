@@ -1,7 +1,6 @@
 //! SYNC of a growing file: the mark gets the new size and the hash of what is new, and one flush makes both durable, in any order.
 
 use super::State;
-use super::begin::{LASTS, now};
 use crate::error::{Error, Result};
 use crate::file::atomic::{AtomicFile, GROWING};
 use crate::file::lease;
@@ -61,7 +60,8 @@ impl State {
         if self.is_suspect {
             return Ok(false);
         }
-        let mark = GrowingMark { until: now() + LASTS, ..self.mark };
+        let mut mark = self.mark;
+        mark.renew();
         let is_marked = order.mark_later(fd, &mark)?;
         if is_marked {
             (self.mark, self.marked_later) = (mark, None);
