@@ -10,6 +10,7 @@ mod domain;
 mod lab;
 mod lines;
 mod medium;
+mod metadata;
 mod native;
 pub mod record;
 
@@ -22,6 +23,7 @@ pub use domain::Domain;
 pub use lab::{Lab, stand_in};
 pub use lines::LINE;
 pub use medium::Medium;
+pub(crate) use metadata::keeps_order;
 pub use native::medium;
 
 /// Every thread of the process has passed a fence of the kernel's: see [`Medium::fenced_by_all`].

@@ -8,7 +8,7 @@ use crate::file::lease;
 use crate::file::shadow;
 use crate::journal::live::durability_of;
 use crate::journal::{BootId, GrowingMark, Identity};
-use crate::pmem::{Lab, detect, medium};
+use crate::pmem::{Lab, detect, keeps_order, medium};
 use crate::settings::{Durability, JournalChoice, OnClose, OnKill};
 use core::sync::atomic::Ordering;
 use rustix::fs::OFlags;
@@ -87,6 +87,7 @@ impl AtomicFile {
             return Ok(None);
         }
         let marked_later = is_later.then_some(order);
-        Ok(Some(State { mark, marked_later, medium, is_suspect: false, commits: 0, preallocated: 0 }))
+        let keeps_order = !is_volatile && keeps_order(fd, &detected);
+        Ok(Some(State { mark, marked_later, medium, keeps_order, is_suspect: false, commits: 0, preallocated: 0 }))
     }
 }

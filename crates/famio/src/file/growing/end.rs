@@ -4,6 +4,7 @@ use super::State;
 use crate::error::Result;
 use crate::file::atomic::{AtomicFile, GROWING, PLAIN};
 use crate::file::lease;
+use crate::file::sync::failed;
 use crate::journal::mark;
 use crate::recovery::end_growing;
 use crate::settings::Durability;
@@ -69,8 +70,34 @@ impl State {
         if self.durability() == Durability::Process && !self.is_suspect {
             return mark::remove(fd); // what has no mark is committed
         }
+        if self.keeps_order && !self.is_suspect && self.mark.new == self.mark.base && self.finish_at_once(fd)? {
+            return Ok(());
+        }
         self.commit(fd)?;
         self.unmark(fd)
+    }
+
+    /// What is new reaches the disk, then the mark goes, then one flush makes both durable: where a crash finds the mark gone, all that
+    /// had reached the disk before is there. Not with a hash in the mark: after a kill before the flush others may overwrite the
+    /// file, and a power cut bring the mark back. Whether it could be done.
+    fn finish_at_once(&mut self, fd: BorrowedFd<'_>) -> Result<bool> {
+        let size = rustix::fs::fstat(fd)?.st_size as u64;
+        if size == self.committed() && !self.mark.is_found {
+            return mark::remove(fd).map(|()| true);
+        }
+        let finished = self.write_out_first(fd).and_then(|is_written| {
+            if is_written {
+                mark::remove(fd)?;
+                self.medium.fsync(fd)?;
+            }
+            Ok(is_written)
+        });
+        finished.map_err(|e| {
+            self.is_suspect = true;
+            // Else it would show half an epoch as committed. It may be there still.
+            let _ = mark::set_growing(fd, &self.mark, true).or_else(|_| mark::set_growing(fd, &self.mark, false));
+            failed(e)
+        })
     }
 
     /// Takes the mark off a file of which all is committed.

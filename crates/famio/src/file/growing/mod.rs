@@ -43,6 +43,8 @@ struct State {
     /// A new file that is the kernel's until its first SYNC (`on-close = leave`), and gets its mark then: in this order.
     marked_later: Option<Order>,
     medium: &'static dyn Medium,
+    /// The file system keeps the order of what it makes durable: a commit needs one flush, and no hash.
+    keeps_order: bool,
     /// A flush has failed: no more commits.
     is_suspect: bool,
     /// How often it was committed.

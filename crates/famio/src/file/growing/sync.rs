@@ -1,4 +1,5 @@
-//! SYNC of a growing file: the mark gets the new size and the hash of what is new, and one flush makes both durable, in any order.
+//! SYNC of a growing file: the mark gets the new size and the hash of what is new, and one flush makes both durable, in any order. Where
+//! the file system keeps the order of what it makes durable, the bytes are written first, and need no hash.
 
 use super::State;
 use crate::error::{Error, Result};
@@ -8,6 +9,7 @@ use crate::file::sync::failed;
 use crate::journal::GrowingMark;
 use crate::recovery::hash_of;
 use crate::settings::Durability;
+use crate::sys::write_out;
 use core::sync::atomic::Ordering;
 use std::os::fd::BorrowedFd;
 
@@ -93,11 +95,29 @@ impl State {
         Ok(())
     }
 
+    /// Where the file system keeps the order: what is new reaches the disk, before the mark changes. Whether it did; a sandbox may forbid it.
+    pub(super) fn write_out_first(&mut self, fd: BorrowedFd<'_>) -> Result<bool> {
+        if self.keeps_order {
+            match write_out(fd) {
+                Err(e) if [libc::ENOSYS, libc::EPERM].contains(&e.errno()) => self.keeps_order = false,
+                written => written?,
+            }
+        }
+        Ok(self.keeps_order)
+    }
+
     fn commit_size(&mut self, fd: BorrowedFd<'_>, size: u64) -> Result<()> {
         let base = self.committed();
         let plain = self.mark.of_size(size);
         if self.durability() == Durability::Process {
             return self.store_mark(fd, plain);
+        }
+        if self.write_out_first(fd)? {
+            // Where a crash finds the mark, it finds the bytes.
+            self.store_mark(fd, plain)?;
+            self.medium.fsync(fd)?;
+            self.mark.is_found = false;
+            return Ok(());
         }
         let hash = if (1..=MOST_HASHED).contains(&size.saturating_sub(base)) { hash_of(fd, base, size)? } else { None };
         match hash {

@@ -103,6 +103,30 @@ fn a_new_file_grows_without_a_journal_and_ends_without_a_trace() {
     std::fs::remove_file(&grown.path).unwrap();
 }
 
+/// Where the file system keeps the order of what it makes durable.
+#[test]
+fn a_commit_takes_no_hash_where_the_order_is_kept() {
+    for is_synced in [true, false] {
+        let grown = Grown::at(&std::env::temp_dir(), "order", b"found", &Settings::default());
+        grown.write(5, b"abc");
+        if grown.state() != GROWING {
+            return; // the temporary files are on another kind of file system
+        }
+        grown.atomic.growing.state.lock().as_mut().unwrap().keeps_order = true;
+        if is_synced {
+            grown.atomic.sync().unwrap();
+            let mark = mark::get_any(grown.file.as_fd()).unwrap();
+            assert!(
+                matches!(mark, Some(Marked::Growing(mark)) if (mark.base, mark.new, mark.is_found) == (8, 8, false)),
+                "{mark:?}"
+            );
+        }
+        grown.close();
+        assert_eq!((std::fs::read(&grown.path).unwrap(), is_marked(&grown.path)), (b"foundabc".to_vec(), false));
+        std::fs::remove_file(&grown.path).unwrap();
+    }
+}
+
 #[test]
 fn a_kill_leaves_what_was_committed() {
     for (synced, more, expected) in

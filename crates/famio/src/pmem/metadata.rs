@@ -1,0 +1,68 @@
+//! Whether a file system makes changes of metadata durable in their order, and with them the bytes that were on the disk before.
+//!
+//! Ext4 and xfs have all changes of metadata in one journal, and each commit of it flushes the disk's cache. A written block counts as
+//! written (`sync_file_range` waits for it) only when its extent and the file's size are in the journal, too. So where a change that was made after
+//! that wait is found after a crash, the bytes and the size are found with it. It is not so on btrfs, which notes extents later, and
+//! where the bytes are on another device than the journal's.
+
+use super::Detected;
+use crate::sys::{check, syscall};
+use core::sync::atomic::{AtomicU64, Ordering};
+use rustix::fs::stat;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Of a file on a disk, through the page cache. False where that is not known.
+pub fn keeps_order(fd: BorrowedFd<'_>, detected: &Detected) -> bool {
+    match detected.file_system {
+        "xfs" => !is_on_realtime_device(fd),
+        "ext2/3/4" => rustix::fs::fstat(fd).is_ok_and(|stat| ext4_has_journal(stat.st_dev)),
+        _ => false,
+    }
+}
+
+/// Ext4 may have none, or have it on another device. Of the device that was asked for last the answer is kept.
+fn ext4_has_journal(device: u64) -> bool {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    const KNOWN: u64 = 1 << 63;
+    let key = KNOWN | device << 1;
+    let last = LAST.load(Ordering::Relaxed);
+    if last | 1 == key | 1 {
+        return last & 1 != 0;
+    }
+    let has_journal = has_journal_inside(device);
+    LAST.store(key | u64::from(has_journal), Ordering::Relaxed);
+    has_journal
+}
+
+/// Whether the kernel commits to a journal in the file system itself, which is inode 8 of it.
+fn has_journal_inside(device: u64) -> bool {
+    let link = format!("/sys/dev/block/{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let Ok(path) = rustix::fs::readlink(link, Vec::new()) else { return false };
+    let Some(name) = path.to_str().ok().and_then(|path| path.rsplit('/').next()) else { return false };
+    stat(format!("/proc/fs/jbd2/{name}-8")).is_ok()
+}
+
+/// Whether xfs has the file's bytes on a device of their own.
+fn is_on_realtime_device(fd: BorrowedFd<'_>) -> bool {
+    const FS_IOC_FSGETXATTR: usize = 0x801c_581f;
+    const REALTIME: u32 = 1;
+    let mut attributes = [0u32; 7]; // struct fsxattr: flags first
+    let args = [fd.as_raw_fd() as usize, FS_IOC_FSGETXATTR, attributes.as_mut_ptr() as usize, 0, 0, 0];
+    // SAFETY: the kernel writes 28 bytes into an array of as many.
+    let asked = check(unsafe { syscall(libc::SYS_ioctl, args) });
+    asked.is_err() || attributes[0] & REALTIME != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_of_the_last_device_is_kept_for_that_one_alone() {
+        let device = stat(env!("CARGO_MANIFEST_DIR")).unwrap().st_dev;
+        let inside = has_journal_inside(device);
+        assert_eq!(ext4_has_journal(device), inside);
+        assert!(!ext4_has_journal(rustix::fs::makedev(0, 0)));
+        assert_eq!((ext4_has_journal(device), ext4_has_journal(device)), (inside, inside));
+    }
+}
