@@ -238,7 +238,7 @@ fn prepare(shared: &Shared, fds: &Descriptors, settings: &Settings) -> Result<u6
     shared.gate.reset();
     // The first slot holds the size: the file may grow before the first SYNC.
     shared.committed.store(1, Ordering::Release);
-    next_epoch(shared, &shared.counts.sums(), settings.policy);
+    next_epoch(shared, &shared.counts.take(), settings.policy);
     shared.open.store(0, Ordering::Release);
     shared.released.store(0, Ordering::Release);
     shared.closed.store(0, Ordering::Release);

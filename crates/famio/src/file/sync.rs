@@ -87,7 +87,7 @@ impl Session {
         shared.dirty.store(0, Ordering::SeqCst);
         let alone = self.may_be_alone.load(Ordering::Relaxed);
         self.end_images(alone);
-        let done = shared.counts.sums();
+        let done = shared.counts.take();
         shared.totals.end_epoch(&done);
         next_epoch(shared, &done, self.choice);
         shared.gate.grant(self.me, alone);
@@ -106,5 +106,4 @@ pub(super) fn failed(error: Error) -> Error {
 pub(super) fn next_epoch(shared: &Shared, done: &Sums, choice: crate::settings::PolicyChoice) {
     let policy = policy::choose(shared, done, choice);
     shared.policy.store(policy as u32, Ordering::Relaxed);
-    shared.counts.clear();
 }

@@ -42,6 +42,13 @@ pub(crate) struct Sums {
     pub file: u64,
 }
 
+impl Sums {
+    /// In the order of [`Line::words`].
+    fn of([reads, writes, bytes, journal, file]: [u64; 5]) -> Self {
+        Self { reads, writes, bytes, journal, file }
+    }
+}
+
 impl Line {
     /// A read.
     #[inline]
@@ -89,17 +96,20 @@ impl EpochCounts {
                 .zip(line.words())
                 .for_each(|(sum, word)| *sum = sum.wrapping_add(word.load(Ordering::Relaxed)));
         }
-        let [reads, writes, bytes, journal, file] = sums;
-        Sums { reads, writes, bytes, journal, file }
+        Sums::of(sums)
     }
 
-    /// An epoch begins. The gate is closed.
-    pub fn clear(&self) {
-        for word in self.0.iter().flat_map(Line::words) {
-            if word.load(Ordering::Relaxed) != 0 {
-                word.store(0, Ordering::Relaxed);
+    /// What all threads have done; it begins anew. The gate is closed.
+    pub fn take(&self) -> Sums {
+        let mut all = [0u64; 5];
+        for line in &self.0 {
+            let done = line.words().map(|word| word.load(Ordering::Relaxed));
+            if done != [0; 5] {
+                line.words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
+                all.iter_mut().zip(done).for_each(|(sum, done)| *sum = sum.wrapping_add(done));
             }
         }
+        Sums::of(all)
     }
 }
 
@@ -115,8 +125,8 @@ mod tests {
         counts.0[3].wrote(1, 10);
         counts.0[3].went(64, 128);
         counts.0[2].went(1, 2);
-        assert_eq!(counts.sums(), Sums { reads: 1, writes: 3, bytes: 110, journal: 65, file: 130 });
-        counts.clear();
+        let done = Sums { reads: 1, writes: 3, bytes: 110, journal: 65, file: 130 };
+        assert_eq!((counts.sums(), counts.take()), (done, done));
         assert_eq!(counts.sums(), Sums::default());
     }
 }

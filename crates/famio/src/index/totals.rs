@@ -89,13 +89,15 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    /// The open epoch is committed, in which this was done. The gate is closed.
+    /// The open epoch is committed, in which this was done. The gate is closed, so that nobody else counts but who writes back.
     pub fn end_epoch(&self, done: &Sums) {
-        let add = |word: &AtomicU64, by| word.fetch_add(by, Ordering::Relaxed);
-        add(&self.syncs, 1);
-        let parts = [(&self.reads, done.reads), (&self.writes, done.writes), (&self.written, done.bytes)];
-        for (total, by) in parts.into_iter().chain([(&self.journal, done.journal), (&self.file, done.file)]) {
-            add(total, by);
+        count(&self.syncs, 1);
+        count(&self.reads, done.reads);
+        count(&self.writes, done.writes);
+        count(&self.written, done.bytes);
+        count(&self.journal, done.journal);
+        if done.file != 0 {
+            self.file.fetch_add(done.file, Ordering::Relaxed);
         }
     }
 
