@@ -172,6 +172,9 @@ fn bits_set_after_a_write_stay() {
         std::fs::remove_file(bench.folder.path().join("atomic")).unwrap();
         succeed(&mut bench.command("set-group-id, and what travels"));
         assert_eq!(mode(), 0o755);
+        std::fs::remove_file(bench.folder.path().join("atomic")).unwrap();
+        succeed(&mut bench.command("set-group-id, and the session a child's"));
+        assert_eq!(mode(), 0o755);
         bench.ends_with("Program");
     }
 }

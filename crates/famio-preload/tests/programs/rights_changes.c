@@ -118,6 +118,21 @@ int main(int argc, char **argv) {
     CHECK(fchmod(fd, 02755) == 0);
     look_in_child(fd); /* with something uncommitted */
     CHECK(close(fd) == 0 && (fd = open(path, O_RDONLY)) >= 0 && mode_of(fd) == 02755);
+  } else if (strcmp(what, "set-group-id, and the session a child's") == 0) {
+    CHECK(fchown(fd, NOBODY, NOBODY) == 0);
+    become_nobody();
+    put(fd, "program", 0);
+    pid_t child = fork();
+    if (child == 0) {
+      put(fd, "P", 0);
+      CHECK(fsync(fd) == 0);
+      _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(fchmod(fd, 02755) == 0 && mode_of(fd) == 02755);
+    put(fd, "r", 1);
+    CHECK(mode_of(fd) == 0755);
   } else if (strcmp(what, "sync what travels as another") == 0) {
     put(fd, "program", 0);
     look_in_child(fd);

@@ -2,7 +2,7 @@
 //! writes reach it later, or through a map, or not as the program's: so it is asked for that beforehand, and only then.
 
 use super::Descriptors;
-use super::atomic::AtomicFile;
+use super::atomic::{AtomicFile, PLAIN};
 use super::session::Session;
 use crate::error::Result;
 use crate::index::also;
@@ -55,7 +55,12 @@ pub(super) fn keeping_bits<T>(fds: &Descriptors, work: impl FnOnce() -> Result<T
 impl AtomicFile {
     /// The program has given the file such bits: its next write takes them away.
     pub fn bits_were_set(&self) {
-        self.with_session(|session| session.arena.shared().also.fetch_or(also::PRIVILEGES, Ordering::Release));
+        let note = |session: &Session| session.arena.shared().also.fetch_or(also::PRIVILEGES, Ordering::Release);
+        let is_elsewhere = || self.state.load(Ordering::Acquire) == PLAIN && self.turns.is_disturbed();
+        if self.with_session(note).is_none() && is_elsewhere() && self.fds.has_writable() {
+            // The session is another process's, or nobody's at this moment.
+            let _ = self.writing(|session| Ok(_ = note(session)), || Ok(()));
+        }
     }
 
     /// Before the process loses its rights: without them it could bring nothing to the file and leave it these bits, which the
