@@ -119,9 +119,11 @@ int main(int argc, char **argv) {
     look_in_child(fd); /* with something uncommitted */
     CHECK(close(fd) == 0 && (fd = open(path, O_RDONLY)) >= 0 && mode_of(fd) == 02755);
   } else if (strcmp(what, "set-group-id, and the session a child's") == 0) {
-    CHECK(fchown(fd, NOBODY, NOBODY) == 0);
+    CHECK(close(fd) == 0 && unlink(path) == 0);
     become_nobody();
+    CHECK((fd = open(path, O_RDWR | O_CREAT, 0755)) >= 0);
     put(fd, "program", 0);
+    CHECK(fsync(fd) == 0);
     pid_t child = fork();
     if (child == 0) {
       put(fd, "P", 0);
