@@ -38,6 +38,7 @@ demo: build need-sqlite3 ## Import this machine's package database into SQLite, 
 test: export CARGO_PROFILE_RELEASE_LTO = off
 test: build need-sqlite3 need-python3 need-valgrind model ## All tests, the kill test in its short form
 	$(CARGO) test --release --workspace
+	$(RELEASE)/famio-counts
 	$(RELEASE)/famio-simulate run --states 150000
 	$(RELEASE)/famio-simulate every --maps --length 2 --machine page-cache
 	$(RELEASE)/famio-simulate every --maps --length 2 --machine emulated
@@ -136,6 +137,16 @@ model-long: need-python3 ## The same, longer, and with each rule taken away
 	tests/protocol-model/hand_over.py --holes
 	tests/protocol-model/growing.py
 	tests/protocol-model/growing.py --mutants
+
+# The build of make test: the counts of another one cannot be compared with those that are checked in.
+counts counts-bless: export CARGO_PROFILE_RELEASE_LTO = off
+counts: build need-valgrind ## Instructions of hot paths, against those in tests/counts/counts.txt: fails where one grows by more than 5 %
+	$(RELEASE)/famio-counts
+
+counts-bless: build need-valgrind ## Write tests/counts/counts.txt anew
+	$(RELEASE)/famio-counts --bless --rounds 3
+
+.PHONY: counts counts-bless
 
 fuzz: need-cc ## Each fuzz target for FUZZ_SECONDS (60), on the nightly toolchain
 	scripts/fuzz $(FUZZ_SECONDS)
