@@ -37,8 +37,8 @@ demo: build need-sqlite3 ## Import this machine's package database into SQLite, 
 # With optimization across crates each of a hundred test programs takes five times as long to link, and calls the same code.
 test: export CARGO_PROFILE_RELEASE_LTO = off
 test: build need-sqlite3 need-python3 need-valgrind model ## All tests, the kill test in its short form
-	$(CARGO) test --release --workspace
 	$(RELEASE)/famio-counts
+	$(CARGO) test --release --workspace
 	$(RELEASE)/famio-simulate run --states 150000
 	$(RELEASE)/famio-simulate every --maps --length 2 --machine page-cache
 	$(RELEASE)/famio-simulate every --maps --length 2 --machine emulated

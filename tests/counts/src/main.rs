@@ -12,6 +12,7 @@ mod table;
 use checked::{Checked, Verdict};
 use clap::{Parser, Subcommand};
 use famio_kill::ending::exit_code;
+use machine::Machine;
 use measure::{Measured, Places};
 use paths::HotPath;
 use std::path::PathBuf;
@@ -64,7 +65,7 @@ fn main() -> ExitCode {
 fn guard(args: &Args) -> Result<bool, String> {
     if !measure::is_valgrind_there() {
         println!("counts: SKIPPED: valgrind is not installed");
-        return Ok(true);
+        return Ok(!args.bless);
     }
     let chosen = choose(&args.only)?;
     let checked = if args.bless { None } else { Some(Checked::read(&args.file)?) };
@@ -98,24 +99,29 @@ fn choose(only: &[String]) -> Result<Vec<&'static HotPath>, String> {
     only.iter().map(|name| paths::find(name)).collect()
 }
 
-fn bless(args: &Args, machine: machine::Machine, all: &[Measured]) -> Result<bool, String> {
-    let counts = all.iter().map(|one| (one.name.to_string(), one.per_operation)).collect();
-    Checked { machine, counts }.write(&args.file)?;
-    let rows = all.iter().map(|one| (one, None)).collect::<Vec<_>>();
+/// What was not counted now stays in the file, if it can be compared with the rest.
+fn bless(args: &Args, machine: Machine, all: &[Measured]) -> Result<bool, String> {
+    let before = Checked::read(&args.file).ok().filter(|before| before.machine.differs_from(&machine).is_none());
+    let now = |name| all.iter().find(|one| one.name == name).map(|one| one.per_operation);
+    let count = |name| now(name).or_else(|| before.as_ref()?.count(name));
+    let counts = paths::ALL.iter().filter_map(|path| Some((path.name.to_string(), count(path.name)?))).collect();
+    let rows =
+        all.iter().map(|one| (one, before.as_ref().and_then(|before| before.count(one.name)))).collect::<Vec<_>>();
     print!("{}", table::text(&rows));
-    println!("counts: {} has the counts of {} paths", args.file.display(), all.len());
+    let checked = Checked { machine, counts };
+    checked.write(&args.file)?;
+    println!("counts: {} has the counts of {} paths", args.file.display(), checked.counts.len());
     Ok(true)
 }
 
 fn compare(args: &Args, checked: &Checked, all: &[Measured]) -> Result<bool, String> {
     let rows: Vec<_> = all.iter().map(|one| (one, checked.count(one.name))).collect();
     print!("{}", table::text(&rows));
-    let with = |wanted: fn(&Verdict) -> bool| -> Vec<&str> {
-        let found = rows.iter().filter(|(one, before)| wanted(&Verdict::of(*before, one.per_operation)));
+    let with = |wanted: Verdict| -> Vec<&str> {
+        let found = rows.iter().filter(|(one, before)| Verdict::of(*before, one.per_operation) == wanted);
         found.map(|(one, _)| one.name).collect()
     };
-    let (grown, new, shrunk) =
-        (with(|v| matches!(v, Verdict::Grown)), with(|v| matches!(v, Verdict::New)), with(|v| matches!(v, Verdict::Shrunk)));
+    let (grown, new, shrunk) = (with(Verdict::Grown), with(Verdict::New), with(Verdict::Shrunk));
     let say = |names: &[&str], what: &str| {
         if !names.is_empty() {
             println!("counts: {}: {what}", names.join(", "));

@@ -153,7 +153,8 @@ fn lock(file: &File, kind: i32) {
 }
 
 pub fn small_file(folder: &Path) -> Operation {
-    let names: Vec<CString> = (0..2 * super::FEW).map(|number| c_string(&folder.join(format!("{number:05}.db")))).collect();
+    let names: Vec<CString> =
+        (0..2 * super::FEW).map(|number| c_string(&folder.join(format!("{number:05}.db")))).collect();
     let bytes = [5u8; PIECE];
     Box::new(move |number| {
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_CLOEXEC;

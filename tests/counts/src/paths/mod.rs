@@ -60,7 +60,10 @@ pub static ALL: &[HotPath] = &[
     // pwrite of 4 KiB to a random block, and an fsync every 10.
     interposed("pwrite-4k-fsync", MANY, interposed::pwrite_random_and_fsync),
     // The same on a disk.
-    HotPath { medium: Medium::Disk, ..interposed("disk-write-fsync", FEW, interposed::pwrite_random_and_fsync_on_disk) },
+    HotPath {
+        medium: Medium::Disk,
+        ..interposed("disk-write-fsync", FEW, interposed::pwrite_random_and_fsync_on_disk)
+    },
     // pread of 4 KiB of a random block.
     interposed("pread-4k", MANY, interposed::pread_random),
     // read of 128 bytes at the file position.
@@ -73,8 +76,8 @@ pub static ALL: &[HotPath] = &[
     interposed("plain-pwrite", MANY, interposed::pwrite_plain),
     // stat of a file that is not atomic.
     interposed("plain-stat", MANY, interposed::stat_plain),
-    // A copy of 64 bytes into a region, and a sync of the region.
-    of_crate("region-copy-sync", MANY, crates::copy_into_region),
+    // A copy of 64 bytes into a region.
+    of_crate("region-copy", MANY, crates::copy_into_region),
     // A transaction of four ranges of 128 bytes.
     of_crate("transaction", MANY, crates::transaction),
 ];
