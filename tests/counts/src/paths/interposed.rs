@@ -6,6 +6,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Duration;
 
 const BYTES: u64 = 1 << 20;
 const BLOCK: usize = 4096;
@@ -86,22 +87,25 @@ pub fn write_sequential(folder: &Path) -> Operation {
 }
 
 pub fn pwrite_random_and_fsync(folder: &Path) -> Operation {
-    random_and_fsync(attached(folder))
+    random_and_fsync(attached(folder), || ())
 }
 
+/// With pauses, in which the background prepares what the journal needs next: else the caller does some of that, more or less of it
+/// as the machine is loaded.
 pub fn pwrite_random_and_fsync_on_disk(folder: &Path) -> Operation {
     let file = new_file(folder);
     write_all(&file);
-    random_and_fsync(file)
+    random_and_fsync(file, || std::thread::sleep(Duration::from_millis(5)))
 }
 
-fn random_and_fsync(file: File) -> Operation {
+fn random_and_fsync(file: File, after: fn()) -> Operation {
     let mut bytes = [4; BLOCK];
     Box::new(move |number| {
         bytes[0] = number as u8;
         pwrite(&file, &bytes, random_block(number, BLOCKS) * BLOCK as u64);
         if number % 10 == 9 {
             fsync(&file);
+            after();
         }
     })
 }
