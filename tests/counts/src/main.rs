@@ -18,6 +18,10 @@ use paths::HotPath;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// That of libfamio: how libc's looks for room depends on what went before.
+#[global_allocator]
+static HEAP: famio::heap::Heap = famio::heap::Heap::new();
+
 /// Count the instructions of hot paths and compare them with those that are checked in
 ///
 /// Exit status: 0 if no path has grown by more than 5 %, or if the counts cannot be compared here (it says so); 1 if one has.
