@@ -77,7 +77,7 @@ fn guard(args: &Args) -> Result<bool, String> {
     let machine = measure::machine()?;
     if let Some(difference) = checked.as_ref().and_then(|checked| checked.machine.differs_from(&machine)) {
         println!(
-            "counts: SKIPPED: {}: {difference}. Counts of different machines or builds cannot be compared; make counts-bless counts anew",
+            "counts: SKIPPED: {}: {difference}. Such counts cannot be compared. make counts makes the right build; make counts-bless counts anew",
             args.file.display()
         );
         return Ok(true);
