@@ -9,7 +9,7 @@ const ALLOWED: f64 = 0.05;
 
 const HEAD: &str = "\
 # Instructions of one operation of each hot path, counted by callgrind. `make counts` fails where one grows by more than 5 %;
-# `make counts-bless` writes this file. The paths are described in tests/counts/src/paths.rs.
+# `make counts-bless` writes this file. The paths are described in tests/counts/src/paths.
 ";
 
 /// The counts, and where they were made.
