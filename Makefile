@@ -37,6 +37,7 @@ demo: build need-sqlite3 ## Import this machine's package database into SQLite, 
 # With optimization across crates each of a hundred test programs takes five times as long to link, and calls the same code.
 test: export CARGO_PROFILE_RELEASE_LTO = off
 test: build need-sqlite3 need-python3 need-valgrind model ## All tests, the kill test in its short form
+	$(RELEASE)/famio-counts
 	$(CARGO) test --release --workspace
 	$(RELEASE)/famio-simulate run --states 150000
 	$(RELEASE)/famio-simulate every --maps --length 2 --machine page-cache
@@ -136,6 +137,16 @@ model-long: need-python3 ## The same, longer, and with each rule taken away
 	tests/protocol-model/hand_over.py --holes
 	tests/protocol-model/growing.py
 	tests/protocol-model/growing.py --mutants
+
+# The build of make test: the counts of another one cannot be compared with those that are checked in.
+counts counts-bless: export CARGO_PROFILE_RELEASE_LTO = off
+counts: build need-valgrind ## Instructions of hot paths, against those in tests/counts/counts.txt: fails where one grows by more than 5 %
+	$(RELEASE)/famio-counts
+
+counts-bless: build need-valgrind ## Write tests/counts/counts.txt anew
+	$(RELEASE)/famio-counts --bless --rounds 3
+
+.PHONY: counts counts-bless
 
 fuzz: need-cc ## Each fuzz target for FUZZ_SECONDS (60), on the nightly toolchain
 	scripts/fuzz $(FUZZ_SECONDS)
