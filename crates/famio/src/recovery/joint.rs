@@ -2,9 +2,9 @@
 //! in the pool ([`journal::joint`](crate::journal::joint)).
 
 use crate::error::Result;
-use crate::journal::joint::{Folder, Part, Step, find};
+use crate::journal::joint::{Folder, Part, Record, Step, find, find_all};
 use crate::journal::pool::journal_name_of;
-use crate::journal::{Header, Identity, JournalId, Pool, State};
+use crate::journal::{Header, Identity, JournalId, Pool, State, lock};
 use crate::pmem::Medium;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -19,7 +19,8 @@ pub(super) fn apply(
 ) -> Result<u64> {
     let mut applied = 0;
     let Some(folder) = pool.map(|pool| find(pool, file)).transpose()?.flatten() else { return Ok(0) };
-    folder.each(file, |_, record| {
+    folder.each(Some(file), |_, record| {
+        let Some(record) = Record::open(record)? else { return Ok(()) };
         for part in record.parts()? {
             if !is_next(&part, &header.identity, header.journal_id, committed) {
                 continue;
@@ -45,27 +46,44 @@ fn is_next(part: &Part, identity: &Identity, journal: JournalId, committed: u64)
     part.identity == identity.hash128() && part.journal == journal && part.committed == committed
 }
 
-/// Removes the records that no journal waits for any more, and whose process is gone.
-/// Best effort: one that stays does no harm.
+/// Removes the records that no journal waits for any more, and whose process is gone. Best effort: one that stays does no harm.
 pub(super) fn remove_old(pool: Option<&Pool>, file: BorrowedFd<'_>) {
     if let Some(pool) = pool
         && let Ok(Some(folder)) = find(pool, file)
-        && remove_old_of(pool, &folder, file).is_ok()
     {
+        remove_old_of(pool, &folder);
+    }
+}
+
+/// As [`remove_old`], of all owners.
+pub(super) fn remove_all_old(pool: &Pool) {
+    if let Ok(folders) = find_all(pool) {
+        folders.iter().for_each(|folder| remove_old_of(pool, folder));
+    }
+}
+
+fn remove_old_of(pool: &Pool, folder: &Folder<'_>) {
+    // In a pool that somebody has named, an empty folder may be anybody's.
+    if remove_old_in(pool, folder).is_ok_and(|removed| removed > 0 || pool.is_beside()) {
         folder.remove_if_empty();
     }
 }
 
-fn remove_old_of(pool: &Pool, folder: &Folder<'_>, file: BorrowedFd<'_>) -> Result<()> {
+/// How many were removed.
+fn remove_old_in(pool: &Pool, folder: &Folder<'_>) -> Result<usize> {
     let mut old = Vec::new();
-    folder.each(file, |name, record| {
-        if !record.is_in_use() && record.parts()?.iter().all(|part| is_over(pool, part)) {
+    folder.each(None, |name, record| {
+        if lock::is_in_session(record) {
+            return Ok(());
+        }
+        let parts = Record::open(record)?.map_or(Ok(Vec::new()), |record| record.parts())?;
+        if parts.iter().all(|part| is_over(pool, part)) {
             old.push(name.to_owned());
         }
         Ok(())
     })?;
     old.iter().for_each(|name| folder.remove(name));
-    Ok(())
+    Ok(old.len())
 }
 
 /// Whether the journal of a part has ended. Not known counts as no.

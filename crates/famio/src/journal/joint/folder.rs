@@ -1,6 +1,5 @@
 //! Where records lie: in a folder of the pool that is the files' owner's, so that a recovery finds them without a look at all journals.
 
-use super::record::Record;
 use crate::error::{Error, Result};
 use crate::journal::bytes::hex;
 use crate::journal::reach::{look, open_looked_at};
@@ -14,6 +13,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 const SUFFIX: &str = ".joint";
 
+const FOLDER: &str = "joint-";
+
 /// The folder of one owner's records. Holds descriptors: not to be kept.
 pub(crate) struct Folder<'a> {
     pool: &'a Pool,
@@ -22,7 +23,7 @@ pub(crate) struct Folder<'a> {
 }
 
 fn name_for(file: BorrowedFd<'_>) -> Result<String> {
-    Ok(format!("joint-{}", fstat(file)?.st_uid))
+    Ok(format!("{FOLDER}{}", fstat(file)?.st_uid))
 }
 
 /// The records that may have a part of `file`. `None`: there is no folder, nor was there any in this pool for long.
@@ -33,6 +34,25 @@ pub(crate) fn find<'a>(pool: &'a Pool, file: BorrowedFd<'_>) -> Result<Option<Fo
         Err(Errno::NOENT) => Ok(None),
         Err(e) => Err(Error::from(e).context(format_args!("{}", pool.path_of(&name).display()))),
     }
+}
+
+/// Whether a folder in a pool has the name of one.
+pub(crate) fn may_have_records(name: &[u8]) -> bool {
+    name.starts_with(FOLDER.as_bytes())
+}
+
+/// Those of all owners in a pool.
+pub(crate) fn find_all(pool: &Pool) -> Result<Vec<Folder<'_>>> {
+    let mut all = Vec::new();
+    for entry in crate::sys::list(pool.folder())? {
+        let entry = entry?;
+        if let Some(name) = entry.file_name().to_str().ok().filter(|name| name.starts_with(FOLDER))
+            && let Ok(folder) = open(pool, name)
+        {
+            all.push(Folder { pool, folder, name: name.to_owned() });
+        }
+    }
+    Ok(all)
 }
 
 fn open(pool: &Pool, name: &str) -> rustix::io::Result<InternalFd> {
@@ -82,28 +102,31 @@ impl<'a> Folder<'a> {
         sync_dir(self.pool.folder(), durability, medium)
     }
 
-    /// Calls `visit` with each whole record that may be used for `file`, and its name.
-    pub fn each(&self, file: BorrowedFd<'_>, mut visit: impl FnMut(&str, &Record<'_>) -> Result<()>) -> Result<()> {
+    /// Calls `visit` with each record's file, and its name; for a `file`, with those that may be used for it.
+    pub fn each(
+        &self,
+        file: Option<BorrowedFd<'_>>,
+        mut visit: impl FnMut(&str, BorrowedFd<'_>) -> Result<()>,
+    ) -> Result<()> {
         let failed = |e: Errno| Error::from(e).context(format_args!("{}", self.pool.path_of(&self.name).display()));
         for entry in crate::sys::list(&self.folder).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let Some(name) = entry.file_name().to_str().ok().filter(|name| name.ends_with(SUFFIX)) else { continue };
-            let Some(record) = self.open_record(name, file)? else { continue };
-            if let Some(record) = Record::open(record.as_fd()).map_err(|e| self.named(name, e))? {
-                visit(name, &record).map_err(|e| self.named(name, e))?;
+            if let Some(record) = self.open_record(name, file)? {
+                visit(name, record.as_fd()).map_err(|e| self.named(name, e))?;
             }
         }
         Ok(())
     }
 
-    fn open_record(&self, name: &str, file: BorrowedFd<'_>) -> Result<Option<InternalFd>> {
+    fn open_record(&self, name: &str, file: Option<BorrowedFd<'_>>) -> Result<Option<InternalFd>> {
         let looked = match look(self.folder.as_fd(), name) {
             Ok(looked) => looked,
             Err(Errno::NOENT) => return Ok(None),
             Err(e) => return Err(self.named(name, e.into())),
         };
-        // One that others could have written is nobody's.
-        if access::check_journal(looked.as_fd(), Some(file)).is_err() {
+        // One that others could have written does not count.
+        if access::check_journal(looked.as_fd(), file).is_err() {
             return Ok(None);
         }
         open_looked_at(looked.as_fd(), OFlags::RDWR).map(Some).map_err(|e| self.named(name, e))

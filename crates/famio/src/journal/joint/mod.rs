@@ -8,5 +8,5 @@
 mod folder;
 mod record;
 
-pub(crate) use folder::{Folder, find};
-pub(crate) use record::{Builder, Part, Step};
+pub(crate) use folder::{Folder, find, find_all, may_have_records};
+pub(crate) use record::{Builder, Part, Record, Step};

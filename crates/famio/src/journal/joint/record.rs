@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::journal::bytes::{bytes_at, put, u32_at, u64_at};
-use crate::journal::{Identity, JournalId, RangeHash, lock};
+use crate::journal::{Identity, JournalId, RangeHash};
 use crate::sys::{each_piece, read_at, write_at};
 use std::os::fd::BorrowedFd;
 
@@ -164,11 +164,6 @@ impl<'a> Record<'a> {
     pub fn secure(&self) -> Result<()> {
         each_piece(self.file, 0..self.length, |at, bytes| write_at(self.file, at, bytes))?;
         Ok(rustix::fs::fdatasync(self.file)?)
-    }
-
-    /// Whether a living process uses its file.
-    pub fn is_in_use(&self) -> bool {
-        lock::is_in_session(self.file)
     }
 
     /// All parts.
