@@ -129,6 +129,7 @@ model: need-python3 ## The protocols through every short sequence and every cras
 	tests/protocol-model/model.py --quick
 	tests/protocol-model/hand_over.py --quick
 	tests/protocol-model/growing.py --depth 3
+	tests/protocol-model/joint.py --depth 2
 
 model-long: need-python3 ## The same, longer, and with each rule taken away
 	tests/protocol-model/model.py
@@ -136,7 +137,9 @@ model-long: need-python3 ## The same, longer, and with each rule taken away
 	tests/protocol-model/hand_over.py
 	tests/protocol-model/hand_over.py --holes
 	tests/protocol-model/growing.py
+	tests/protocol-model/joint.py --depth 3
 	tests/protocol-model/growing.py --mutants
+	tests/protocol-model/joint.py --mutants --depth 3
 
 # The build of make test: the counts of another one cannot be compared with those that are checked in.
 counts counts-bless: export CARGO_PROFILE_RELEASE_LTO = off

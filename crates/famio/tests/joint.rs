@@ -11,6 +11,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 use traced::Traced;
 
 fn bank(folder: &Path, what: &[&str]) -> Command {
@@ -44,11 +45,13 @@ fn check(folder: &Path, known: u64, at: &str) -> u64 {
     count.unwrap()
 }
 
-/// Kills at one stop after the other, from its start to its end; `false`: this is not allowed here.
-fn kill_at_calls(folder: &Path) -> bool {
-    let stride = common::kills_asked().map_or(23, |kills| if kills >= 100 { 1 } else { 23 });
-    for stop in (0..).step_by(stride) {
-        let mut child = bank(folder, &["transfer", "4"]).stdout(Stdio::piped()).spawn().unwrap();
+/// Kills at one stop after the other, of these. `is_under_way`: they are counted from the first transfer on. `false`: this is not allowed here.
+fn kill_at_calls(folder: &Path, is_under_way: bool, stops: impl Iterator<Item = usize>) -> bool {
+    for stop in stops {
+        let transfers = if is_under_way { "1000" } else { "2" };
+        let mut child = bank(folder, &["transfer", transfers]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let first = if is_under_way { lines.next() } else { None };
         let traced = Traced::attach(child.id() as libc::pid_t);
         let lives = traced.as_ref().is_some_and(|traced| (0..stop).all(|_| traced.step()));
         if let Some(traced) = traced.as_ref().filter(|_| lives) {
@@ -61,9 +64,8 @@ fn kill_at_calls(folder: &Path) -> bool {
             eprintln!("NOT TESTED: kills at system calls take ptrace(2), which is refused here");
             return false;
         }
-        let said: Vec<u64> =
-            BufReader::new(child.stdout.take().unwrap()).lines().map(|line| line.unwrap().parse().unwrap()).collect();
-        check(folder, said.last().copied().unwrap_or(0), &format!("stop {stop}"));
+        let said = first.into_iter().chain(lines).map_while(Result::ok).last();
+        check(folder, said.map_or(0, |line| line.parse().unwrap()), &format!("stop {stop}"));
         if !lives {
             println!("{stop} stops");
             return true;
@@ -74,8 +76,11 @@ fn kill_at_calls(folder: &Path) -> bool {
 
 #[test]
 fn a_kill_at_any_call_leaves_a_transaction_in_all_its_files_or_in_none() {
+    let is_long = common::kills_asked().is_some_and(|kills| kills >= 100);
     for scratch in [Scratch::on_tmpfs("joint-calls"), Scratch::on_disk("joint-calls")] {
-        kill_at_calls(scratch.path());
+        // Of some transfers each stop; of beginning and end some.
+        let _ = kill_at_calls(scratch.path(), true, 0..if is_long { 400 } else { 60 })
+            && kill_at_calls(scratch.path(), false, (0..).step_by(if is_long { 1 } else { 61 }));
     }
 }
 
@@ -86,9 +91,15 @@ fn a_kill_at_any_time_leaves_a_transaction_in_all_its_files_or_in_none() {
         for round in 0..common::kills_asked().unwrap_or(20) {
             let mut child = bank(scratch.path(), &["transfer", "1000000"]).stdout(Stdio::piped()).spawn().unwrap();
             let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-            // After so many transfers, at some moment of a later one.
-            for line in lines.by_ref().take(1 + round as usize % 7) {
+            let mut began = Instant::now();
+            let mut took = Duration::ZERO;
+            for line in lines.by_ref().take(3) {
                 known = line.unwrap().parse().unwrap();
+                (took, began) = (began.elapsed(), Instant::now());
+            }
+            // Within the transfer that follows.
+            while began.elapsed() < took * (round as u32 * 37 % 100) / 100 {
+                std::hint::spin_loop();
             }
             child.kill().unwrap();
             child.wait().unwrap();

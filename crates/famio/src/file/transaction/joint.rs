@@ -92,7 +92,14 @@ fn commit_in(shares: &[Share<'_>], sessions: &[Option<InUse<'_>>]) -> Result<()>
     for (share, session) in &changed {
         session.prepare(session.context(&share.file.fds), share.set).map_err(|e| share.file.named(e))?;
     }
+    // Of a process that is killed from here on nothing is kept but what is committed: its arena knows nothing of the record.
+    let moving = |is_moving: u32| {
+        let keeping = changed.iter().filter(|(_, session)| session.keeps);
+        keeping.for_each(|(_, session)| session.arena.shared().moving.store(is_moving, Ordering::Release));
+    };
+    moving(1);
     let written = record.map(|(records, bytes)| records.write(&bytes)).transpose().map_err(|failed| {
+        moving(0);
         if failed.is_undecided {
             // It may be on the disk or not, which recovery will see. Until then nobody goes on.
             changed.iter().for_each(|(_, session)| session.arena.shared().poisoned.store(1, Ordering::Release));
