@@ -100,8 +100,10 @@ fn the_banks_in_c_and_rust_survive_kills() {
         both("bank", |folder| {
             succeed(command(&program).arg(folder.path()).args(["transfer", "3"]));
             assert_eq!(succeed(command(&program).arg(folder.path()).arg("check")), "3\n");
-            kills(&program, folder.path(), &["transfer", "1000000"], Some(&["check"]), 20);
-            succeed(command(&program).arg(folder.path()).arg("check"));
+            let killed = folder.path().join("killed");
+            std::fs::create_dir(&killed).unwrap();
+            kills(&program, &killed, &["transfer", "1000000"], Some(&["check"]), 20);
+            succeed(command(&program).arg(&killed).arg("check"));
         });
     }
 }

@@ -45,15 +45,18 @@ fn check(folder: &Path, known: u64, at: &str) -> u64 {
     count.unwrap()
 }
 
-/// Kills at one stop after the other, of these. `is_under_way`: they are counted from the first transfer on. `false`: this is not allowed here.
-fn kill_at_calls(folder: &Path, is_under_way: bool, stops: impl Iterator<Item = usize>) -> bool {
-    for stop in stops {
+/// Kills at one stop after the other, of these, and so many instructions after it. `is_under_way`: they are counted from the first transfer on.
+/// `false`: this is not allowed here.
+fn kill_at_calls(folder: &Path, is_under_way: bool, stops: impl Iterator<Item = (usize, usize)>) -> bool {
+    for (stop, instructions) in stops {
         let transfers = if is_under_way { "1000" } else { "2" };
         let mut child = bank(folder, &["transfer", transfers]).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let first = if is_under_way { lines.next() } else { None };
         let traced = Traced::attach(child.id() as libc::pid_t);
-        let lives = traced.as_ref().is_some_and(|traced| (0..stop).all(|_| traced.step()));
+        let lives = traced
+            .as_ref()
+            .is_some_and(|traced| (0..stop).all(|_| traced.step()) && (0..instructions).all(|_| traced.instruction()));
         if let Some(traced) = traced.as_ref().filter(|_| lives) {
             child.kill().unwrap();
             while libc::WIFSTOPPED(traced.wait()) {}
@@ -65,7 +68,11 @@ fn kill_at_calls(folder: &Path, is_under_way: bool, stops: impl Iterator<Item = 
             return false;
         }
         let said = first.into_iter().chain(lines).map_while(Result::ok).last();
-        check(folder, said.map_or(0, |line| line.parse().unwrap()), &format!("stop {stop}"));
+        check(
+            folder,
+            said.map_or(0, |line| line.parse().unwrap()),
+            &format!("stop {stop}, {instructions} instructions"),
+        );
         if !lives {
             println!("{stop} stops");
             return true;
@@ -79,9 +86,19 @@ fn a_kill_at_any_call_leaves_a_transaction_in_all_its_files_or_in_none() {
     let is_long = common::kills_asked().is_some_and(|kills| kills >= 100);
     for scratch in [Scratch::on_tmpfs("joint-calls"), Scratch::on_disk("joint-calls")] {
         // Of some transfers each stop; of beginning and end some.
-        let _ = kill_at_calls(scratch.path(), true, 0..if is_long { 400 } else { 60 })
-            && kill_at_calls(scratch.path(), false, (0..).step_by(if is_long { 1 } else { 61 }));
+        let at = |stop| (stop, 0);
+        let _ = kill_at_calls(scratch.path(), true, (0..if is_long { 400 } else { 60 }).map(at))
+            && kill_at_calls(scratch.path(), false, (0..).step_by(if is_long { 1 } else { 61 }).map(at));
     }
+}
+
+/// On a tmpfs, with journals in place, nothing between the record and the last file's commit is a call.
+#[test]
+fn a_kill_between_two_calls_leaves_a_transaction_in_all_its_files_or_in_none() {
+    let scratch = Scratch::on_tmpfs("joint-instructions");
+    let stride = if common::kills_asked().is_some_and(|kills| kills >= 100) { 101 } else { 997 };
+    let stops = (0..10).flat_map(|stop| (0..16_000).step_by(stride).map(move |instructions| (stop, instructions)));
+    kill_at_calls(scratch.path(), true, stops);
 }
 
 #[test]

@@ -27,16 +27,26 @@ impl Traced {
 
     /// Lets it go to its next entry to or return from the kernel; false: it ended.
     pub fn step(&self) -> bool {
+        self.go(libc::PTRACE_SYSCALL, libc::SIGTRAP | 0x80)
+    }
+
+    /// Lets it go on by one instruction; false: it ended.
+    #[allow(dead_code, reason = "not every test looks so closely")]
+    pub fn instruction(&self) -> bool {
+        self.go(libc::PTRACE_SINGLESTEP, libc::SIGTRAP)
+    }
+
+    fn go(&self, how: libc::c_uint, until: i32) -> bool {
         let mut signal = 0;
         loop {
             // SAFETY: numbers.
-            assert_eq!(unsafe { libc::ptrace(libc::PTRACE_SYSCALL, self.0, 0, signal) }, 0);
+            assert_eq!(unsafe { libc::ptrace(how, self.0, 0, signal) }, 0);
             let status = self.wait();
             if !libc::WIFSTOPPED(status) {
                 return false;
             }
             match libc::WSTOPSIG(status) {
-                stop if stop == libc::SIGTRAP | 0x80 => return true,
+                stop if stop == until => return true,
                 _ if status >> 16 != 0 => signal = 0, // the stop that was asked for
                 other => signal = other,
             }

@@ -44,8 +44,11 @@ impl Builder {
     /// Without parts. `room`: bytes of all steps, as far as known.
     ///
     /// # Errors
-    /// `ENOMEM`.
+    /// `ENOMEM`. `E2BIG`: it is too long.
     pub fn new(room: usize) -> Result<Self> {
+        if room as u64 > MOST {
+            return Err(too_long(room as u64));
+        }
         let mut bytes = Vec::new();
         bytes.try_reserve(HEAD + room).map_err(|_| Error::new(libc::ENOMEM))?;
         bytes.resize(HEAD, 0);
@@ -90,8 +93,7 @@ impl Builder {
     pub fn finish(mut self) -> Result<Vec<u8>> {
         let length = self.bytes.len() as u64;
         if length > MOST {
-            let what = format!("a transaction of several files with {length} bytes: at most {MOST}");
-            return Err(Error::with(libc::E2BIG, what));
+            return Err(too_long(length));
         }
         put(&mut self.bytes, MAGIC, &MAGIC_BYTES);
         put(&mut self.bytes, FORMAT, &VERSION.to_le_bytes());
@@ -224,6 +226,10 @@ impl<'a> Record<'a> {
     }
 }
 
+fn too_long(length: u64) -> Error {
+    Error::with(libc::E2BIG, format!("a transaction of several files with {length} bytes: at most {MOST}"))
+}
+
 fn senseless() -> Error {
     Error::with(libc::EIO, "the record of a joint commit makes no sense")
 }
@@ -282,6 +288,11 @@ mod tests {
         }
         std::fs::write(scratch.path("cut"), &bytes[..1000]).unwrap();
         assert!(Record::open(File::open(scratch.path("cut")).unwrap().as_fd()).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_too_long_is_refused_at_once() {
+        assert_eq!(Builder::new(MOST as usize + 1).map(drop).unwrap_err().errno(), libc::E2BIG);
     }
 
     trait Lengths {
