@@ -1,9 +1,11 @@
-/* Money that moves between the accounts of two files, one transaction a transfer: whenever it is killed, no money is lost or made.
+/* Money that moves between the accounts of two files, one transaction a transfer: whenever it is killed, and however many of it run at a
+ * time, no money is lost or made.
  *
  *   cc bank.c -lfamio -o bank
  *   ./bank DIR transfer N     makes N transfers, and says after each that it is durable
  *   ./bank DIR check          adds up all accounts
  */
+#include <errno.h>
 #include <famio.h>
 #include <fcntl.h>
 #include <stddef.h>
@@ -33,16 +35,17 @@ static int open_ledger(const char *folder, const char *name) {
   return fd;
 }
 
-/* A transaction of both files. */
+/* A transaction of both files, which fails with EAGAIN if others change what it has read. */
 static nvtx *begin(int giro, int savings) {
-  nvtx *tx = nvtx_begin(giro, 0);
+  nvtx *tx = nvtx_begin(giro, NVTX_CHECK);
   if (tx == NULL || nvtx_join(tx, savings) != 0) fail("transaction");
   return tx;
 }
 
+/* Zero where its commit would fail. */
 static uint64_t get(nvtx *tx, int fd, size_t at) {
   uint64_t value = 0;
-  if (nvtx_pread(tx, fd, &value, sizeof value, at) < 0) fail("read");
+  if (nvtx_pread(tx, fd, &value, sizeof value, at) < 0 && errno != EAGAIN) fail("read");
   return value;
 }
 
@@ -50,8 +53,11 @@ static void set(nvtx *tx, int fd, size_t at, uint64_t value) {
   if (nvtx_pwrite(tx, fd, &value, sizeof value, at) < 0) fail("write");
 }
 
-static void commit(nvtx *tx) {
-  if (nvtx_commit(tx) != 0) fail("commit");
+/* Whether it was; else somebody else was first. */
+static int commit(nvtx *tx) {
+  if (nvtx_commit(tx) == 0) return 1;
+  if (errno != EAGAIN) fail("commit");
+  return 0;
 }
 
 static void begin_with_money(int giro, int savings) {
@@ -63,6 +69,7 @@ static void begin_with_money(int giro, int savings) {
   commit(tx);
 }
 
+/* How many transfers there were with it; 0: to be tried again. */
 static uint64_t transfer(int giro, int savings) {
   int from = rand() % 2 ? giro : savings, to = from == giro ? savings : giro;
   size_t payer = rand() % ACCOUNTS * sizeof(uint64_t), payee = rand() % ACCOUNTS * sizeof(uint64_t);
@@ -74,8 +81,7 @@ static uint64_t transfer(int giro, int savings) {
   uint64_t transfers = get(tx, giro, offsetof(struct ledger, transfers)) + 1;
   set(tx, giro, offsetof(struct ledger, transfers), transfers);
   set(tx, savings, offsetof(struct ledger, transfers), transfers);
-  commit(tx);
-  return transfers;
+  return commit(tx) ? transfers : 0;
 }
 
 static void check(int giro, int savings) {
@@ -103,9 +109,12 @@ int main(int argc, char **argv) {
     struct stat stat;
     if (nvfstat(giro, &stat) != 0) fail("giro");
     if (stat.st_size == 0) begin_with_money(giro, savings);
-    for (long left = argc > 3 ? atol(argv[3]) : 1000; left > 0; left--) {
-      printf("%llu\n", (unsigned long long)transfer(giro, savings));
+    for (long left = argc > 3 ? atol(argv[3]) : 1000; left > 0;) {
+      uint64_t transfers = transfer(giro, savings);
+      if (transfers == 0) continue;
+      printf("%llu\n", (unsigned long long)transfers);
       fflush(stdout);
+      left--;
     }
   }
   return nvclose(giro) == 0 && nvclose(savings) == 0 ? 0 : 1;

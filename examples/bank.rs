@@ -1,4 +1,5 @@
-//! Money that moves between the accounts of two files, one transaction a transfer: whenever it is killed, no money is lost or made.
+//! Money that moves between the accounts of two files, one transaction a transfer: whenever it is killed, and however many of it run at a time,
+//! no money is lost or made.
 //!
 //! `bank DIR transfer N` makes N transfers, and says after each that it is durable; `bank DIR check` adds up all accounts.
 
@@ -34,10 +35,21 @@ fn open_new(giro: &AtomicFile, savings: &AtomicFile) -> Result<(), Error> {
     tx.commit()
 }
 
+/// Again and again, while others change what it has read.
 fn transfer(giro: &AtomicFile, savings: &AtomicFile, random: u64) -> Result<u64, Error> {
+    loop {
+        match try_to_transfer(giro, savings, random) {
+            Err(e) if e.errno() == libc::EAGAIN => {}
+            done => return done,
+        }
+    }
+}
+
+fn try_to_transfer(giro: &AtomicFile, savings: &AtomicFile, random: u64) -> Result<u64, Error> {
     let (from, to) = if random.is_multiple_of(2) { (giro, savings) } else { (savings, giro) };
     let (payer, payee) = (random / 2 % ACCOUNTS, random / 1000 % ACCOUNTS);
     let mut tx = giro.transaction()?;
+    tx.check()?;
     tx.join(savings)?;
     let there = get(&mut tx, from, payer)?;
     let amount = there.min(random % 50);

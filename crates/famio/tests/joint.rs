@@ -126,6 +126,71 @@ fn a_kill_at_any_time_leaves_a_transaction_in_all_its_files_or_in_none() {
     }
 }
 
+/// They wait for each other's sessions, in the same order.
+#[test]
+fn processes_that_commit_to_the_same_files_take_turns() {
+    for scratch in [Scratch::on_tmpfs("joint-turns"), Scratch::on_disk("joint-turns")] {
+        assert!(bank(scratch.path(), &["transfer", "1"]).output().unwrap().status.success());
+        let spawn = || bank(scratch.path(), &["transfer", "100"]).stdout(Stdio::null()).spawn().unwrap();
+        let children = [spawn(), spawn(), spawn()];
+        for mut child in children {
+            assert!(child.wait().unwrap().success());
+        }
+        assert_eq!(check(scratch.path(), 301, "turns"), 301);
+    }
+}
+
+/// Threads with files of their own need records of their own.
+#[test]
+fn commits_of_other_files_at_the_same_time_are_no_conflict() {
+    let scratch = Scratch::on_tmpfs("joint-others");
+    let files: Vec<_> = (0..8).map(|number| open(scratch.path().join(number.to_string()))).collect();
+    std::thread::scope(|scope| {
+        for pair in files.chunks(2) {
+            scope.spawn(move || {
+                for round in (b'a'..=b'z').cycle().take(300) {
+                    let mut tx = pair[0].transaction().unwrap();
+                    tx.join(&pair[1]).unwrap();
+                    tx.write_at(&[round], 0).unwrap();
+                    tx.on(&pair[1]).write_at(&[round], 0).unwrap();
+                    tx.commit().unwrap();
+                }
+            });
+        }
+    });
+    files.chunks(2).for_each(|pair| assert_eq!(read(&pair[0]), read(&pair[1])));
+    files.into_iter().for_each(|file| file.close().unwrap());
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 8, "something is left");
+}
+
+/// The record was looked for where the file had been.
+#[test]
+fn files_that_are_moved_between_two_commits_have_their_record_with_them() {
+    let scratch = Scratch::on_tmpfs("joint-moved");
+    let [old, new] = ["old", "new"].map(|name| scratch.path().join(name));
+    [&old, &new].iter().for_each(|folder| fs::create_dir(folder).unwrap());
+    let (a, b) = (open(old.join("a")), open(old.join("b")));
+    let commit = |text: &str| {
+        let mut tx = a.transaction().unwrap();
+        tx.join(&b).unwrap();
+        tx.write_at(text.as_bytes(), 0).unwrap();
+        tx.on(&b).write_at(text.as_bytes(), 0).unwrap();
+        tx.commit().unwrap();
+    };
+    commit("before");
+    ["a", "b"].map(|name| fs::rename(old.join(name), new.join(name)).unwrap());
+    // Whether they were moved is looked at now and then.
+    let began = Instant::now();
+    let is_there = |folder: &Path| folder.join(".famio/joint").exists();
+    while !is_there(&new) {
+        commit("behind");
+        assert!(began.elapsed() < Duration::from_secs(10), "the record is not where its files are");
+    }
+    assert_eq!((read(&a), read(&b)), ("behind".into(), "behind".into()));
+    [a, b].into_iter().for_each(|file| file.close().unwrap());
+    assert!(!is_there(&new));
+}
+
 #[test]
 fn all_files_or_none_change_and_nothing_is_left() {
     for scratch in [Scratch::on_tmpfs("joint"), Scratch::on_disk("joint")] {
@@ -155,7 +220,7 @@ fn all_files_or_none_change_and_nothing_is_left() {
         tx.join(&b).unwrap();
         tx.commit().unwrap();
         assert_eq!((read(&a).as_str(), read(&b).as_str()), ("Before", "Bytes"));
-        [a, b, c].map(|file| file.close().unwrap());
+        [a, b, c].into_iter().for_each(|file| file.close().unwrap());
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 3, "something is left");
     }
 }
@@ -177,7 +242,7 @@ fn a_conflict_in_one_file_leaves_all_of_them_alone() {
     b.write_at(b"9", 3).unwrap();
     assert_eq!(tx.commit().unwrap_err().errno(), libc::EAGAIN);
     assert_eq!((read(&a).as_str(), read(&b).as_str()), ("0123", "0129"));
-    [a, b].map(|file| file.close().unwrap());
+    [a, b].into_iter().for_each(|file| file.close().unwrap());
 }
 
 #[test]
@@ -203,7 +268,7 @@ fn files_of_two_pools_or_for_other_users_are_refused() {
     tx.no_sync();
     assert_eq!(tx.join(&b).unwrap_err().errno(), libc::EINVAL);
     drop(tx);
-    [a, b, secret].map(|file| file.close().unwrap());
+    [a, b, secret].into_iter().for_each(|file| file.close().unwrap());
 }
 
 /// Each thread moves between the same two files, from either side.
@@ -226,5 +291,5 @@ fn threads_that_commit_at_once_do_not_wait_for_each_other_for_ever() {
         }
     });
     assert_eq!(read(&a), read(&b));
-    [a, b].map(|file| file.close().unwrap());
+    [a, b].into_iter().for_each(|file| file.close().unwrap());
 }

@@ -61,10 +61,9 @@ impl AtomicFile {
         }
     }
 
-    /// A change with all that may have to be done beside it.
     #[cold]
     #[inline(never)]
-    pub(super) fn change_and_also<T, R: IntoIterator<Item = Range<u64>>>(
+    fn change_and_also<T, R: IntoIterator<Item = Range<u64>>>(
         &self,
         change: impl FnOnce() -> Result<T>,
         changed: impl FnOnce(&T) -> R,

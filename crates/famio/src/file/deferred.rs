@@ -130,11 +130,19 @@ impl Session {
 
     /// Closes the gate; nothing is deferred then.
     pub(super) fn close_gate(&self, fds: &Descriptors) -> Result<Closed<'_>> {
-        let shared = self.arena.shared();
-        if shared.deferred.is_any() {
-            // While the gate is open: a reader that comes now finds the thread that has the file alone inside.
-            self.show_deferred(fds)?;
-        }
+        self.show_before_close(fds)?;
+        self.close_shown(fds)
+    }
+
+    /// While the gate is open: a reader that comes now finds the thread that has the file alone inside.
+    #[inline]
+    pub(super) fn show_before_close(&self, fds: &Descriptors) -> Result<()> {
+        if self.arena.shared().deferred.is_any() { self.show_deferred(fds) } else { Ok(()) }
+    }
+
+    /// As [`close_gate`](Self::close_gate), after [`show_before_close`](Self::show_before_close).
+    #[inline]
+    pub(super) fn close_shown(&self, fds: &Descriptors) -> Result<Closed<'_>> {
         let closed = self.close_but_for_the_gone()?;
         self.carry_out(&self.context(fds))?;
         Ok(closed)

@@ -1,6 +1,6 @@
 //! Who owns what is ours, and who may touch it: no more than those who may touch the file (rule 11).
 
-use super::beside::is_sticky;
+pub(super) use super::beside::is_sticky;
 use crate::error::{Error, Result};
 use rustix::fs::{FileType, Gid, Mode, Stat, Uid, fchmod, fchown, fstat};
 use rustix::io::Errno;

@@ -190,6 +190,11 @@ impl Live {
         self.durability
     }
 
+    /// Where it was found last.
+    pub fn place(&self) -> PathBuf {
+        self.place.lock().clone()
+    }
+
     /// The pool that it lies in.
     pub fn find_pool(&self, file: BorrowedFd<'_>) -> Result<Pool> {
         let place = self.place.lock().clone();

@@ -1,10 +1,10 @@
 //! Recovery of a file that was part of a joint commit, and was not told so any more: what the transaction changes of it lies in a record
 //! in the pool ([`journal::joint`](crate::journal::joint)).
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::journal::joint::{Folder, Part, Record, Step, find, find_all};
 use crate::journal::pool::journal_name_of;
-use crate::journal::{Header, Identity, JournalId, Pool, State, lock};
+use crate::journal::{Header, Pool, State};
 use crate::pmem::Medium;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -18,32 +18,64 @@ pub(super) fn apply(
     medium: &dyn Medium,
 ) -> Result<u64> {
     let mut applied = 0;
-    let Some(folder) = pool.map(|pool| find(pool, file)).transpose()?.flatten() else { return Ok(0) };
-    folder.each(Some(file), |_, record| {
-        let Some(record) = Record::open(record)? else { return Ok(()) };
-        for part in record.parts()? {
-            if !is_next(&part, &header.identity, header.journal_id, committed) {
-                continue;
+    each_next(pool, file, header, committed, |record, part, from| {
+        // The other files may have been recovered, or will be, because of what is visible here: it has to stay.
+        record.secure(from)?;
+        record.each(part, |step| match step {
+            Step::Write { offset, bytes } => {
+                applied += bytes.len() as u64;
+                medium.pwritev(file, &[bytes], offset)
             }
-            // The other files may have been recovered, or will be, because of what is visible here: it has to stay.
-            record.secure()?;
-            record.each_step(&part, |step| match step {
-                Step::Write { offset, bytes } => {
-                    applied += bytes.len() as u64;
-                    medium.pwritev(file, &[bytes], offset)
-                }
-                Step::SetSize(size) => medium.ftruncate(file, size),
-            })?;
-            medium.fdatasync(file)?;
-        }
-        Ok(())
+            Step::SetSize(size) => medium.ftruncate(file, size),
+        })?;
+        medium.fdatasync(file)
     })?;
     Ok(applied)
 }
 
-/// Whether a part follows epoch `committed` of that journal.
-fn is_next(part: &Part, identity: &Identity, journal: JournalId, committed: u64) -> bool {
-    part.identity == identity.hash128() && part.journal == journal && part.committed == committed
+/// Whoever only reads a file that [`apply`] would change is told so: the file may have half of it already.
+///
+/// # Errors
+/// `EIO`: it would.
+pub(super) fn refuse_unfinished(
+    pool: Option<&Pool>,
+    file: BorrowedFd<'_>,
+    header: &Header,
+    committed: u64,
+) -> Result<()> {
+    each_next(pool, file, header, committed, |_, _, _| {
+        let what = "a crash left it in the middle of a transaction of several files; run famio recover on it first";
+        Err(Error::with(libc::EIO, what))
+    })
+}
+
+/// Calls `visit` with each part that follows epoch `committed` of that journal, and its record.
+///
+/// # Errors
+/// `EIO`: there is one in a record that others could have written.
+fn each_next(
+    pool: Option<&Pool>,
+    file: BorrowedFd<'_>,
+    header: &Header,
+    committed: u64,
+    mut visit: impl FnMut(&Record, &Part, BorrowedFd<'_>) -> Result<()>,
+) -> Result<()> {
+    let Some(folder) = pool.map(|pool| find(pool, file)).transpose()?.flatten() else { return Ok(()) };
+    let identity = header.identity.hash128();
+    let is_next =
+        |part: &Part| part.identity == identity && part.journal == header.journal_id && part.committed == committed;
+    folder.each(file, |from, untrusted| {
+        let Some(record) = Record::read(from)? else { return Ok(()) };
+        for part in record.parts()?.iter().filter(|part| is_next(part)) {
+            if let Some(why) = untrusted.as_ref() {
+                let what =
+                    format!("it has a transaction that the file lacks, and {why}; make it as the file's journal is");
+                return Err(Error::with(libc::EIO, what));
+            }
+            visit(&record, part, from)?;
+        }
+        Ok(())
+    })
 }
 
 /// Removes the records that no journal waits for any more, and whose process is gone. Best effort: one that stays does no harm.
@@ -63,27 +95,14 @@ pub(super) fn remove_all_old(pool: &Pool) {
 }
 
 fn remove_old_of(pool: &Pool, folder: &Folder<'_>) {
+    let removed = folder.remove_old(|record| {
+        let parts = Record::read(record)?.map_or(Ok(Vec::new()), |record| record.parts())?;
+        Ok(parts.iter().all(|part| is_over(pool, part)))
+    });
     // In a pool that somebody has named, an empty folder may be anybody's.
-    if remove_old_in(pool, folder).is_ok_and(|removed| removed > 0 || pool.is_beside()) {
+    if removed.is_ok_and(|removed| removed > 0 || pool.is_beside()) {
         folder.remove_if_empty();
     }
-}
-
-/// How many were removed.
-fn remove_old_in(pool: &Pool, folder: &Folder<'_>) -> Result<usize> {
-    let mut old = Vec::new();
-    folder.each(None, |name, record| {
-        if lock::is_in_session(record) {
-            return Ok(());
-        }
-        let parts = Record::open(record)?.map_or(Ok(Vec::new()), |record| record.parts())?;
-        if parts.iter().all(|part| is_over(pool, part)) {
-            old.push(name.to_owned());
-        }
-        Ok(())
-    })?;
-    old.iter().for_each(|name| folder.remove(name));
-    Ok(old.len())
 }
 
 /// Whether the journal of a part has ended. Not known counts as no.

@@ -3,9 +3,11 @@
 //! own and commits them as an epoch. A crash before the record is durable leaves nothing of them. After one that comes later, recovery
 //! gives each file what it lacks, from the record.
 
-use super::{Records, Seen, WriteSet};
+use super::records::{Records, Written};
+use super::{Seen, WriteSet};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
+use crate::file::atomic::ATTACHED;
 use crate::file::life::InUse;
 use crate::file::session::Session;
 use crate::journal::joint::Builder;
@@ -13,7 +15,7 @@ use crate::journal::records::Keeper;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-/// Sessions that may end just as they are to be used.
+/// Sessions that may go just as they are to be used.
 const ENDINGS: u32 = 10_000;
 
 /// What a transaction has of one file.
@@ -23,6 +25,9 @@ pub(crate) struct Share<'a> {
     pub seen: Option<&'a Seen>,
 }
 
+/// A share with its file's session.
+type Attached<'a> = (&'a Share<'a>, &'a Session);
+
 /// Commits all of them, or nothing.
 ///
 /// # Errors
@@ -30,84 +35,100 @@ pub(crate) struct Share<'a> {
 /// `E2BIG`: more than 1 GiB.
 pub(crate) fn commit_joint(mut shares: Vec<Share<'_>>) -> Result<()> {
     AtomicFile::may_lock()?;
-    shares.sort_by_key(|share| share.file.key()); // everybody closes gates in this order
+    shares.sort_by_key(|share| share.file.key()); // everybody takes and closes in this order
     let _under_way = shares.iter().map(|share| share.file.commits.begin()).collect::<Result<Vec<_>>>()?;
-    for Share { file, .. } in &shares {
-        if file.shadow().is_some() || file.turns.has_foreign() {
-            file.sync()?; // stores through maps, and what others wrote
-        }
-    }
-    beside(&shares, &mut || commit_attached(&shares))?;
-    shares.iter().for_each(|share| share.file.after_commit());
-    Ok(())
-}
-
-/// Runs `work`, with what is to be done beside a change of each of the files.
-fn beside(shares: &[Share<'_>], work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-    let Some((first, others)) = shares.split_first() else { return work() };
-    first.file.change_and_also(|| beside(others, work), |()| first.set.ranges())
-}
-
-fn commit_attached(shares: &[Share<'_>]) -> Result<()> {
     for _ in 0..ENDINGS {
-        let sessions = shares.iter().map(|share| share.file.session_for_write()).collect::<Result<Vec<_>>>();
-        let committed = sessions.and_then(|sessions| commit_in(shares, &sessions));
-        match committed {
+        match shares.iter().try_for_each(take_session).and_then(|()| commit_beside(&shares)) {
             Err(e) if e.errno() == libc::ESTALE && e.detail().is_none() => {
-                for Share { file, .. } in shares {
+                for Share { file, .. } in &shares {
                     file.begin_without_images()?; // where they leave no room
                 }
                 rustix::thread::sched_yield();
             }
-            done => return done,
+            committed => {
+                shares.iter().for_each(|share| share.file.after_commit());
+                return committed;
+            }
         }
     }
-    Err(Error::with(libc::EIO, "the journals of its files end and begin too often for a transaction"))
+    Err(Error::with(libc::EIO, "the sessions of its files end and begin too often for a transaction"))
 }
 
-fn commit_in(shares: &[Share<'_>], sessions: &[Option<InUse<'_>>]) -> Result<()> {
-    let each = || {
-        shares.iter().zip(sessions).map(|(share, session)| {
-            let session: &Session = session.as_deref().ok_or_else(|| share.file.without_transactions())?;
-            Ok((share, session))
+/// This process owns the file's session afterwards. It may wait for another process, so no lock is held that one needs to give it.
+fn take_session(share: &Share<'_>) -> Result<()> {
+    let Share { file, .. } = share;
+    file.leave_dead_behind()?;
+    file.drop_privileges()?;
+    if file.shadow().is_some() || file.turns.has_foreign() {
+        file.sync()?; // stores through maps, and what others wrote
+    }
+    file.session_for_write()?.map(drop).ok_or_else(|| file.without_transactions())
+}
+
+/// With the locks of all that is to be done beside a change of the files' bytes.
+fn commit_beside(shares: &[Share<'_>]) -> Result<()> {
+    let _changing: Vec<_> = shares.iter().map(|share| share.file.shadow.lock()).collect();
+    let mut is_decided = false;
+    let committed = commit_attached(shares, &mut is_decided);
+    if committed.is_err() && !is_decided {
+        return committed;
+    }
+    let follow = |share: &Share<'_>| {
+        share.set.ranges().try_for_each(|range| {
+            share.file.end_tenures(range.clone());
+            match share.file.shadow().filter(|_| !share.file.is_demoted()) {
+                Some(shadow) => share.file.follow(shadow, range),
+                None => Ok(()),
+            }
         })
     };
-    let all = each().collect::<Result<Vec<_>>>()?;
+    let followed: Vec<_> = shares.iter().map(follow).collect();
+    committed.and(followed.into_iter().collect())
+}
+
+fn commit_attached(shares: &[Share<'_>], is_decided: &mut bool) -> Result<()> {
+    let gone = || Error::new(libc::ESTALE);
+    let attached = |share: &Share<'_>| share.file.state.load(Ordering::Acquire) == ATTACHED;
+    if !shares.iter().all(attached) {
+        return Err(gone());
+    }
+    let sessions: Vec<InUse<'_>> =
+        shares.iter().map(|share| share.file.session().ok_or_else(gone)).collect::<Result<_>>()?;
+    let all: Vec<Attached<'_>> = shares.iter().zip(sessions.iter().map(|session| &**session)).collect();
     for (share, session) in &all {
         if share.file.turns.door.is_read_along() {
             session.may_be_alone.store(false, Ordering::Relaxed);
         }
+        session.show_before_close(&share.file.fds)?;
     }
-    let _closed = all.iter().map(|(share, session)| session.close_gate(&share.file.fds)).collect::<Result<Vec<_>>>()?;
+    let _closed =
+        all.iter().map(|(share, session)| session.close_shown(&share.file.fds)).collect::<Result<Vec<_>>>()?;
     for (share, session) in &all {
+        if share.file.has_dead_within() {
+            return Err(gone());
+        }
         session.check_still_holds(session.context(&share.file.fds), share.seen).map_err(|e| share.file.named(e))?;
     }
-    let changed: Vec<_> = all.iter().filter(|(share, _)| !share.set.is_empty()).collect();
-    for (share, session) in &changed {
+    let changed: Vec<Attached<'_>> = all.into_iter().filter(|(share, _)| !share.set.is_empty()).collect();
+    commit_changed(&changed, is_decided)
+}
+
+/// Nobody else is inside the gates.
+fn commit_changed(changed: &[Attached<'_>], is_decided: &mut bool) -> Result<()> {
+    for (share, session) in changed {
         // So that a part is all that its epoch has.
         commit_one(share, session).map_err(|e| share.file.named(e))?;
         session.keep_journal(session.context(&share.file.fds), false).map_err(|e| share.file.named(e))?;
     }
-    let record = if changed.len() > 1 { Some(record_of(&changed)?) } else { None };
-    for (share, session) in &changed {
+    let record = if changed.len() > 1 { Some(record_of(changed)?) } else { None };
+    for (share, session) in changed {
         session.prepare(session.context(&share.file.fds), share.set).map_err(|e| share.file.named(e))?;
     }
-    // Of a process that is killed from here on nothing is kept but what is committed: its arena knows nothing of the record.
-    let moving = |is_moving: u32| {
-        let keeping = changed.iter().filter(|(_, session)| session.keeps);
-        keeping.for_each(|(_, session)| session.arena.shared().moving.store(is_moving, Ordering::Release));
-    };
-    moving(1);
-    let written = record.map(|(records, bytes)| records.write(&bytes)).transpose().map_err(|failed| {
-        moving(0);
-        if failed.is_undecided {
-            // It may be on the disk or not, which recovery will see. Until then nobody goes on.
-            changed.iter().for_each(|(_, session)| session.arena.shared().poisoned.store(1, Ordering::Release));
-        }
-        failed.error
-    })?;
+    let epochs: Vec<u64> = changed.iter().map(epoch_of).collect();
+    let written = record.map(|(records, bytes)| write(changed, &records, &bytes)).transpose()?;
+    *is_decided = true;
     let mut result = Ok(());
-    for (share, session) in &changed {
+    for (share, session) in changed {
         let copied = session.copy_prepared(session.context(&share.file.fds), share.set);
         result = result.and(copied.and_then(|()| commit_one(share, session)).map_err(|e| {
             session.arena.shared().poisoned.store(1, Ordering::Release);
@@ -115,10 +136,9 @@ fn commit_in(shares: &[Share<'_>], sessions: &[Option<InUse<'_>>]) -> Result<()>
             share.file.named(Error::with(libc::EIO, format!("{what} ({e})")))
         }));
     }
-    if let Some(written) = written
-        && result.is_ok()
-    {
-        written.is_done();
+    if let Some(written) = written.filter(|_| result.is_ok()) {
+        let has_moved = changed.iter().map(epoch_of).zip(&epochs).all(|(now, before)| now != *before);
+        if has_moved { written.is_done() } else { written.is_done_for_good() }
     }
     result
 }
@@ -130,11 +150,15 @@ fn commit_one(share: &Share<'_>, session: &Session) -> Result<()> {
     Ok(())
 }
 
+fn epoch_of((share, session): &Attached<'_>) -> u64 {
+    session.engine.epoch_of_journal(session.context(&share.file.fds))
+}
+
 /// Where the record goes, and what is in it.
-fn record_of(changed: &[&(&Share<'_>, &Session)]) -> Result<(Arc<Records>, Vec<u8>)> {
+fn record_of(changed: &[Attached<'_>]) -> Result<(Arc<Records>, Vec<u8>)> {
     let mut records: Option<Arc<Records>> = None;
     let mut builder = Builder::new(changed.iter().map(|(share, _)| share.set.len_of_record()).sum())?;
-    for (share, session) in changed {
+    for attached @ (share, session) in changed {
         let journal = session.engine.journal();
         let found =
             share.file.fds.with(true, |fd| share.file.joint.records(fd, journal)).map_err(|e| share.file.named(e))?;
@@ -143,14 +167,30 @@ fn record_of(changed: &[&(&Share<'_>, &Session)]) -> Result<(Arc<Records>, Vec<u
             return Err(share.file.named(Error::with(libc::EXDEV, what)));
         }
         let header = journal.header();
-        builder.begin_part(
-            &header.identity,
-            header.journal_id,
-            session.engine.epoch_of_journal(session.context(&share.file.fds)),
-        );
+        builder.begin_part(&header.identity, header.journal_id, epoch_of(attached));
         share.set.put_into(&mut builder);
         records = Some(found);
     }
     let records = records.ok_or(Error::new(libc::EINVAL))?;
     Ok((records, builder.finish()?))
+}
+
+/// The commit point.
+fn write(changed: &[Attached<'_>], records: &Arc<Records>, bytes: &[u8]) -> Result<Written> {
+    // Of a process that is killed from here on nothing is kept but what is committed: its arena knows nothing of the record.
+    let moving = |is_moving: u32| {
+        let keeping = changed.iter().filter(|(_, session)| session.keeps);
+        keeping.for_each(|(_, session)| session.arena.shared().moving.store(is_moving, Ordering::Release));
+    };
+    moving(1);
+    let (share, session) = &changed[0];
+    let written = share.file.fds.with(true, |fd| Ok(records.write(bytes, fd, session.engine.journal())))?;
+    written.map_err(|failed| {
+        moving(0);
+        if failed.is_undecided {
+            // It may be on the disk or not, which recovery will see. Until then nobody goes on.
+            changed.iter().for_each(|(_, session)| session.arena.shared().poisoned.store(1, Ordering::Release));
+        }
+        failed.error
+    })
 }

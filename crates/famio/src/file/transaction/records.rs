@@ -4,7 +4,7 @@
 use crate::error::{Error, Result};
 use crate::journal::joint::Folder;
 use crate::journal::live::Live;
-use crate::journal::{JournalId, Pool};
+use crate::journal::{Pool, lock};
 use crate::pmem::{Domain, Medium, medium};
 use crate::settings::Durability;
 use crate::sys::InternalFd;
@@ -21,6 +21,7 @@ struct Key {
     pool: (u64, u64),
     users: Users,
     durability: Durability,
+    process: u32,
 }
 
 /// Owner, group, and what other users than the owner may do.
@@ -31,41 +32,57 @@ fn users_of(file: BorrowedFd<'_>) -> Result<Users> {
     Ok((stat.st_uid, stat.st_gid, stat.st_mode & 0o066))
 }
 
+fn identity_of(pool: &Pool) -> Result<(u64, u64)> {
+    let stat = fstat(pool.folder())?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
 /// The records of one key.
 pub(in crate::file) struct Records {
     key: Key,
-    process: u32,
     pool: PathBuf,
-    /// The folder's name in the pool.
-    folder: String,
     /// Not in use now.
     free: Mutex<Vec<Place>>,
 }
 
-/// One record's file.
+/// One record's file, and its folder's name in the pool.
 struct Place {
     file: InternalFd,
+    folder: String,
     name: String,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = self.file.run(|file| {
+            lock::give_record(file);
+            Ok(())
+        });
+    }
 }
 
 static ALL: Mutex<Vec<Weak<Records>>> = Mutex::new(Vec::new());
 
-/// What a file knows of them: its records, as long as it has that journal.
+/// Folders that somebody who tidies up removes just as they are to be used.
+const TRIES: u32 = 100;
+
+/// What a file knows of them: its records, as long as its journal lies where it lay then.
 #[derive(Default)]
-pub(in crate::file) struct Joint(Mutex<Option<(JournalId, Arc<Records>)>>);
+pub(in crate::file) struct Joint(Mutex<Option<(PathBuf, Arc<Records>)>>);
 
 impl Joint {
     /// The records for a file with that journal.
     pub fn records(&self, file: BorrowedFd<'_>, journal: &Live) -> Result<Arc<Records>> {
-        let mut here = self.0.lock();
-        if let Some((id, records)) = &*here
-            && *id == journal.id()
+        let (mut here, place) = (self.0.lock(), journal.place());
+        if let Some((at, records)) = &*here
+            && *at == place
             && records.key.users == users_of(file)?
+            && records.key.process == std::process::id()
         {
             return Ok(records.clone());
         }
         let found = Records::of(file, journal)?;
-        *here = Some((journal.id(), found.clone()));
+        *here = Some((place, found.clone()));
         Ok(found)
     }
 
@@ -90,9 +107,14 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// All files have committed their parts.
+    /// All files have committed their parts, each as an epoch of its own.
     pub fn is_done(self) {
         self.records.free.lock().push(self.place);
+    }
+
+    /// All have, and for some that was no epoch, since nothing changed: it would be found again.
+    pub fn is_done_for_good(self) {
+        self.records.remove(&self.place);
     }
 }
 
@@ -103,74 +125,91 @@ fn as_written(durability: Durability) -> &'static dyn Medium {
 impl Records {
     fn of(file: BorrowedFd<'_>, journal: &Live) -> Result<Arc<Self>> {
         let pool = journal.find_pool(file)?;
-        let of_pool = fstat(pool.folder())?;
-        let (users, durability) = (users_of(file)?, journal.durability());
-        let key = Key { pool: (of_pool.st_dev, of_pool.st_ino), users, durability };
+        let (users, durability, process) = (users_of(file)?, journal.durability(), std::process::id());
+        let key = Key { pool: identity_of(&pool)?, users, durability, process };
         let mut all = ALL.lock();
         all.retain(|records| records.strong_count() > 0);
-        let process = std::process::id();
-        let found =
-            all.iter().filter_map(Weak::upgrade).find(|records| records.key == key && records.process == process);
-        if let Some(found) = found {
-            return Ok(found);
-        }
-        let folder = Folder::make(&pool, file)?;
-        let (pool_path, name) = (pool.path().to_path_buf(), folder.name().to_owned());
-        let made = Arc::new(Self { key, process, pool: pool_path, folder: name, free: Mutex::default() });
-        made.free.lock().push(made.create(&folder, file)?);
-        all.push(Arc::downgrade(&made));
-        Ok(made)
+        let found = all.iter().filter_map(Weak::upgrade).find(|records| records.key == key);
+        Ok(found.unwrap_or_else(|| {
+            let made = Arc::new(Self { key, pool: pool.path().to_path_buf(), free: Mutex::default() });
+            all.push(Arc::downgrade(&made));
+            made
+        }))
     }
 
     /// A record's file that others find after a crash.
-    fn create(&self, folder: &Folder<'_>, file: BorrowedFd<'_>) -> Result<Place> {
-        let (record, name) = folder.create(file)?;
-        let medium = as_written(self.key.durability);
-        if self.key.durability == Durability::Power {
-            medium.fsync(record.as_fd())?;
+    fn create(&self, file: BorrowedFd<'_>, journal: &Live) -> Result<Place> {
+        let pool = journal.find_pool(file)?;
+        if identity_of(&pool)? != self.key.pool {
+            return Err(Error::new(libc::ESTALE)); // it was moved just now: again, from the beginning
         }
-        folder.sync(self.key.durability, medium)?;
-        Ok(Place { file: record, name })
+        let durability = self.key.durability;
+        let medium = as_written(durability);
+        for _ in 0..TRIES {
+            let made = Folder::make(&pool, file).and_then(|folder| {
+                let (record, name) = folder.create(file)?;
+                if durability == Durability::Power {
+                    medium.fsync(record.as_fd())?;
+                }
+                folder.sync(durability, medium)?;
+                Ok(Place { file: record, folder: folder.name().to_owned(), name })
+            });
+            match made {
+                Err(e) if e.errno() == libc::ENOENT => {}
+                made => return made,
+            }
+        }
+        Err(Error::with(libc::EIO, "the folder of its records is removed again and again"))
     }
 
     /// A record's file that nobody uses, and that has its name still.
-    fn take(&self) -> Result<Place> {
-        let mut like = None;
-        while let Some(place) = self.free.lock().pop() {
-            if place.file.run(|file| Ok(fstat(file)?.st_nlink > 0))? {
+    fn take(&self, file: BorrowedFd<'_>, journal: &Live) -> Result<Place> {
+        loop {
+            let place = self.free.lock().pop();
+            let Some(place) = place else { return self.create(file, journal) };
+            if place.file.run(|file| Ok(fstat(file)?.st_nlink > 0)).unwrap_or(false) {
                 return Ok(place);
             }
-            like = Some(place);
         }
-        let pool = Pool::at(&self.pool, None)?;
-        let folder = Folder::again(&pool, self.folder.clone())?;
-        let name = like.ok_or(Error::new(libc::EAGAIN))?;
-        name.file.run(|file| self.create(&folder, file.as_fd()))
     }
 
-    /// Writes a record, durably.
-    pub(super) fn write(self: &Arc<Self>, bytes: &[u8]) -> core::result::Result<Written, Failed> {
-        let before = |error| Failed { error, is_undecided: false };
-        let place = self.take().map_err(before)?;
+    /// Writes a record, durably. `file`, with its journal, is one that has a part.
+    pub(super) fn write(
+        self: &Arc<Self>,
+        bytes: &[u8],
+        file: BorrowedFd<'_>,
+        journal: &Live,
+    ) -> core::result::Result<Written, Failed> {
+        let place = self.take(file, journal).map_err(|error| Failed { error, is_undecided: false })?;
         let medium = as_written(self.key.durability);
-        place.file.run(|file| medium.pwritev(file.as_fd(), &[bytes], 0)).map_err(before)?;
-        if self.key.durability == Durability::Power {
-            let flushed = place.file.run(|file| medium.fdatasync(file.as_fd()));
-            flushed.map_err(|error| Failed { error, is_undecided: true })?;
+        if let Err(error) = place.file.run(|file| medium.pwritev(file.as_fd(), &[bytes], 0)) {
+            self.free.lock().push(place); // not whole, and nothing waits for what was in it
+            return Err(Failed { error, is_undecided: false });
+        }
+        if self.key.durability == Durability::Power
+            && let Err(error) = place.file.run(|file| medium.fdatasync(file.as_fd()))
+        {
+            return Err(Failed { error, is_undecided: true });
         }
         Ok(Written { records: self.clone(), place })
+    }
+
+    fn remove(&self, place: &Place) {
+        let Ok(pool) = Pool::at(&self.pool, None) else { return };
+        if identity_of(&pool).is_ok_and(|identity| identity == self.key.pool)
+            && let Ok(folder) = Folder::again(&pool, place.folder.clone())
+        {
+            folder.remove(&place.name);
+            folder.remove_if_empty();
+        }
     }
 }
 
 impl Drop for Records {
     fn drop(&mut self) {
-        if self.process != std::process::id() {
-            return; // a forked child
-        }
-        let Ok(pool) = Pool::at(&self.pool, None) else { return };
-        if let Ok(folder) = Folder::again(&pool, self.folder.clone()) {
-            self.free.lock().iter().for_each(|place| folder.remove(&place.name));
-            folder.remove_if_empty();
+        // Not in a forked child.
+        if self.key.process == std::process::id() {
+            self.free.lock().iter().for_each(|place| self.remove(place));
         }
     }
 }

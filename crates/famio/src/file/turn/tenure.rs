@@ -138,6 +138,11 @@ impl AtomicFile {
         self.turns.has_foreign() && !is_doing() && self.has_foreign_of(Standing::Dead)
     }
 
+    /// As [`has_to_leave_dead`](Self::has_to_leave_dead), by whoever does what is to be done beside a change.
+    pub(in crate::file) fn has_dead_within(&self) -> bool {
+        self.turns.has_foreign() && self.has_foreign_of(Standing::Dead)
+    }
+
     /// Whether what others wrote is in this process's session, of one who stands so.
     pub(super) fn has_foreign_of(&self, standing: Standing) -> bool {
         let is_so = |&(_, writer): &(Range<u64>, Writer)| self.turns.door.standing(writer) == standing;

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 const SUFFIX: &str = ".joint";
 
-const FOLDER: &str = "joint-";
+const FOLDER: &str = "joint";
 
 /// The folder of one owner's records. Holds descriptors: not to be kept.
 pub(crate) struct Folder<'a> {
@@ -22,23 +22,30 @@ pub(crate) struct Folder<'a> {
     name: String,
 }
 
-fn name_for(file: BorrowedFd<'_>) -> Result<String> {
-    Ok(format!("{FOLDER}{}", fstat(file)?.st_uid))
+/// One for all files of the pool; in a pool with the sticky bit, where nobody may remove another's, one for each owner.
+fn name_for(pool: &Pool, file: BorrowedFd<'_>) -> Result<String> {
+    let is_sticky = access::is_sticky(&fstat(pool.folder())?);
+    Ok(if is_sticky { format!("{FOLDER}-{}", fstat(file)?.st_uid) } else { FOLDER.into() })
 }
 
 /// The records that may have a part of `file`. `None`: there is no folder, nor was there any in this pool for long.
 pub(crate) fn find<'a>(pool: &'a Pool, file: BorrowedFd<'_>) -> Result<Option<Folder<'a>>> {
-    let name = name_for(file)?;
+    let name = name_for(pool, file)?;
     match open(pool, &name) {
-        Ok(folder) => Ok(Some(Folder { pool, folder, name })),
-        Err(Errno::NOENT) => Ok(None),
+        // One that is not to be trusted is none of ours.
+        Ok(folder) => {
+            let folder = Folder { pool, folder, name };
+            Ok(folder.check(file).is_ok().then_some(folder))
+        }
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => Ok(None),
         Err(e) => Err(Error::from(e).context(format_args!("{}", pool.path_of(&name).display()))),
     }
 }
 
 /// Whether a folder in a pool has the name of one.
 pub(crate) fn may_have_records(name: &[u8]) -> bool {
-    name.starts_with(FOLDER.as_bytes())
+    let rest = name.strip_prefix(FOLDER.as_bytes());
+    rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'-' && rest[1..].iter().all(u8::is_ascii_digit))
 }
 
 /// Those of all owners in a pool.
@@ -46,7 +53,8 @@ pub(crate) fn find_all(pool: &Pool) -> Result<Vec<Folder<'_>>> {
     let mut all = Vec::new();
     for entry in crate::sys::list(pool.folder())? {
         let entry = entry?;
-        if let Some(name) = entry.file_name().to_str().ok().filter(|name| name.starts_with(FOLDER))
+        if let Ok(name) = entry.file_name().to_str()
+            && may_have_records(name.as_bytes())
             && let Ok(folder) = open(pool, name)
         {
             all.push(Folder { pool, folder, name: name.to_owned() });
@@ -63,11 +71,18 @@ fn open(pool: &Pool, name: &str) -> rustix::io::Result<InternalFd> {
 impl<'a> Folder<'a> {
     /// Makes it, if it is not there. Durable after [`sync`](Self::sync).
     pub fn make(pool: &'a Pool, file: BorrowedFd<'_>) -> Result<Self> {
-        let name = name_for(file)?;
+        let name = name_for(pool, file)?;
         let failed = |e: Error| e.context(format_args!("{}", pool.path_of(&name).display()));
         access::make_folder(pool.folder(), &name, file).map_err(failed)?;
         let folder = open(pool, &name).map_err(|e| failed(e.into()))?;
-        Ok(Self { pool, folder, name })
+        let made = Self { pool, folder, name };
+        made.check(file).map_err(|e| e.context(format_args!("{}", pool.path_of(&made.name).display())))?;
+        Ok(made)
+    }
+
+    /// Whether records of that file may lie in it, as journals in a pool.
+    fn check(&self, file: BorrowedFd<'_>) -> Result<()> {
+        access::check_folder(self.folder.as_fd(), Some(self.pool.folder()), Some(file))
     }
 
     /// The one of that name, which [`name`](Self::name) gave.
@@ -91,7 +106,10 @@ impl<'a> Folder<'a> {
             self.remove(&name); // nobody has seen it
         }
         given.map_err(|e| self.named(&name, e))?;
-        lock::begin(&record);
+        // Somebody who tidies up may have been quicker.
+        if !lock::take_record(&record).unwrap_or(true) || fstat(&record)?.st_nlink == 0 {
+            return Err(Error::new(libc::ENOENT));
+        }
         record.set_name(self.pool.path_of(&self.name).join(&name).into_os_string().into_encoded_bytes(), false)?;
         Ok((record, name))
     }
@@ -102,34 +120,67 @@ impl<'a> Folder<'a> {
         sync_dir(self.pool.folder(), durability, medium)
     }
 
-    /// Calls `visit` with each record's file, and its name; for a `file`, with those that may be used for it.
+    /// Calls `visit` with each record's file; and why it is not to be trusted, if others than the file's users could have written it.
     pub fn each(
         &self,
-        file: Option<BorrowedFd<'_>>,
-        mut visit: impl FnMut(&str, BorrowedFd<'_>) -> Result<()>,
+        file: BorrowedFd<'_>,
+        mut visit: impl FnMut(BorrowedFd<'_>, Option<Error>) -> Result<()>,
     ) -> Result<()> {
+        self.each_name(|name| {
+            let looked = match look(self.folder.as_fd(), name) {
+                Ok(looked) => looked,
+                Err(Errno::NOENT) => return Ok(()),
+                Err(e) => return Err(e.into()),
+            };
+            let untrusted = access::check_journal(looked.as_fd(), Some(file)).err();
+            if untrusted.is_some() && access::check_journal(looked.as_fd(), None).is_err() {
+                return Ok(()); // not even a file
+            }
+            // What whoever may write the file can't open is not the file's.
+            match open_looked_at(looked.as_fd(), if untrusted.is_some() { OFlags::RDONLY } else { OFlags::RDWR }) {
+                Err(e) if [libc::EACCES, libc::EPERM].contains(&e.errno()) => Ok(()),
+                opened => visit(opened?.as_fd(), untrusted),
+            }
+        })
+    }
+
+    fn each_name(&self, mut visit: impl FnMut(&str) -> Result<()>) -> Result<()> {
         let failed = |e: Errno| Error::from(e).context(format_args!("{}", self.pool.path_of(&self.name).display()));
         for entry in crate::sys::list(&self.folder).map_err(failed)? {
             let entry = entry.map_err(failed)?;
-            let Some(name) = entry.file_name().to_str().ok().filter(|name| name.ends_with(SUFFIX)) else { continue };
-            if let Some(record) = self.open_record(name, file)? {
-                visit(name, record.as_fd()).map_err(|e| self.named(name, e))?;
+            if let Some(name) = entry.file_name().to_str().ok().filter(|name| name.ends_with(SUFFIX)) {
+                visit(name).map_err(|e| self.named(name, e))?;
             }
         }
         Ok(())
     }
 
-    fn open_record(&self, name: &str, file: Option<BorrowedFd<'_>>) -> Result<Option<InternalFd>> {
-        let looked = match look(self.folder.as_fd(), name) {
-            Ok(looked) => looked,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(e) => return Err(self.named(name, e.into())),
-        };
-        // One that others could have written does not count.
-        if access::check_journal(looked.as_fd(), file).is_err() {
-            return Ok(None);
+    /// Removes the records that no process uses, and of which `is_old` says so. How many; the rest of very many stays.
+    pub fn remove_old(&self, mut is_old: impl FnMut(BorrowedFd<'_>) -> Result<bool>) -> Result<usize> {
+        const MOST: usize = 1000;
+        let mut names = Vec::new();
+        self.each_name(|name| {
+            if names.len() < MOST {
+                names.push(name.to_owned());
+            }
+            Ok(())
+        })?;
+        let mut removed = 0;
+        let owner = fstat(&self.folder)?.st_uid;
+        for name in names {
+            let Ok(looked) = look(self.folder.as_fd(), &name) else { continue };
+            // Of others than the folder's owner, root and us nothing is read for this.
+            let is_ours = [owner, 0, rustix::process::geteuid().as_raw()].contains(&fstat(&looked)?.st_uid);
+            if !is_ours || access::check_journal(looked.as_fd(), None).is_err() {
+                continue;
+            }
+            let Ok(record) = open_looked_at(looked.as_fd(), OFlags::RDWR) else { continue };
+            if lock::take_record(&record).unwrap_or(false) && is_old(record.as_fd())? {
+                self.remove(&name);
+                removed += 1;
+            }
         }
-        open_looked_at(looked.as_fd(), OFlags::RDWR).map(Some).map_err(|e| self.named(name, e))
+        Ok(removed)
     }
 
     /// Removes a record. Best effort: one that stays does no harm.

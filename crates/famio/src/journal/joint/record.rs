@@ -2,8 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::journal::bytes::{bytes_at, put, u32_at, u64_at};
-use crate::journal::{Identity, JournalId, RangeHash};
-use crate::sys::{each_piece, read_at, write_at};
+use crate::journal::{Identity, JournalId, RangeHash, lock};
+use crate::sys::{read_at, write_at};
 use std::os::fd::BorrowedFd;
 
 const MAGIC_BYTES: [u8; 8] = *b"FAMIOJNT";
@@ -31,6 +31,8 @@ const STEP: usize = LEN + 8;
 const SIZE: u64 = 1 << 63;
 /// Bytes of the longest record.
 const MOST: u64 = 1 << 30;
+/// Files that it has parts of, at most.
+const MOST_PARTS: u32 = 4096;
 
 /// A record in the making.
 pub(crate) struct Builder {
@@ -95,6 +97,9 @@ impl Builder {
         if length > MOST {
             return Err(too_long(length));
         }
+        if self.parts > MOST_PARTS {
+            return Err(Error::with(libc::E2BIG, format!("a transaction of more than {MOST_PARTS} files")));
+        }
         put(&mut self.bytes, MAGIC, &MAGIC_BYTES);
         put(&mut self.bytes, FORMAT, &VERSION.to_le_bytes());
         put(&mut self.bytes, PARTS, &self.parts.to_le_bytes());
@@ -113,11 +118,10 @@ pub(crate) enum Step<'a> {
     SetSize(u64),
 }
 
-/// A whole record in a file.
-pub(crate) struct Record<'a> {
-    file: BorrowedFd<'a>,
+/// A whole record, as it was read at one moment.
+pub(crate) struct Record {
+    bytes: Vec<u8>,
     parts: u32,
-    length: u64,
 }
 
 /// A part of it.
@@ -129,43 +133,50 @@ pub(crate) struct Part {
     /// The epoch to which that had come.
     pub committed: u64,
     steps: u64,
-    /// Where they begin, and where the next part does.
-    at: u64,
-    end: u64,
+    /// Where they begin.
+    at: usize,
 }
 
-impl<'a> Record<'a> {
+impl Record {
     /// The record in a file, which may have been cut short by a crash, or have anything. `None`: no whole one.
-    pub fn open(file: BorrowedFd<'a>) -> Result<Option<Self>> {
+    ///
+    /// # Errors
+    /// `EIO`: it is of a version that is not known. `ENOMEM`.
+    pub fn read(file: BorrowedFd<'_>) -> Result<Option<Self>> {
         let mut head = [0; HEAD];
         if read_at(file, 0, &mut head)? < HEAD || head[..FORMAT] != MAGIC_BYTES {
             return Ok(None);
         }
-        let version = u32_at(&head, FORMAT);
+        let (version, parts, length) = (u32_at(&head, FORMAT), u32_at(&head, PARTS), u64_at(&head, LENGTH));
         if version != VERSION {
             let what = format!("the record of a joint commit has version {version}, and this Famio knows {VERSION}");
             return Err(Error::with(libc::EIO, what));
         }
-        let (parts, length) = (u32_at(&head, PARTS), u64_at(&head, LENGTH));
-        if !(HEAD as u64..=MOST).contains(&length) {
+        let is_there = rustix::fs::fstat(file)?.st_size as u64 >= length;
+        if !(HEAD as u64..=MOST).contains(&length) || parts > MOST_PARTS || !is_there {
             return Ok(None);
         }
-        let stored = u128::from_le_bytes(bytes_at(&head, HASH));
-        head[HASH..].fill(0);
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(length as usize).map_err(|_| Error::new(libc::ENOMEM))?;
+        bytes.resize(length as usize, 0);
+        if read_at(file, 0, &mut bytes)? < bytes.len() {
+            return Ok(None);
+        }
+        let stored: [u8; 16] = bytes_at(&bytes, HASH);
+        bytes[HASH..HEAD].fill(0);
         let mut hash = RangeHash::default();
-        hash.update(&head);
-        let is_whole = each_piece(file, HEAD as u64..length, |_, piece| {
-            hash.update(piece);
-            Ok(())
-        })?;
-        Ok((is_whole && hash.get() == stored).then_some(Self { file, parts, length }))
+        hash.update(&bytes);
+        put(&mut bytes, HASH, &stored);
+        Ok((hash.get().to_le_bytes() == stored).then_some(Self { bytes, parts }))
     }
 
-    /// Makes durable what was just read: whoever wrote it may have been killed before it was. A kernel that failed to write it shows it
-    /// all the same.
-    pub fn secure(&self) -> Result<()> {
-        each_piece(self.file, 0..self.length, |at, bytes| write_at(self.file, at, bytes))?;
-        Ok(rustix::fs::fdatasync(self.file)?)
+    /// Makes durable what was read: whoever wrote it may have been killed before it was. A kernel that failed to write it shows it all
+    /// the same, so it is written once more, unless its process may be about to write another one.
+    pub fn secure(&self, file: BorrowedFd<'_>) -> Result<()> {
+        if !lock::is_record_taken(file) {
+            write_at(file, 0, &self.bytes)?;
+        }
+        Ok(rustix::fs::fdatasync(file)?)
     }
 
     /// All parts.
@@ -173,56 +184,47 @@ impl<'a> Record<'a> {
     /// # Errors
     /// `EIO`: what has a good hash makes no sense.
     pub fn parts(&self) -> Result<Vec<Part>> {
-        let (mut parts, mut at) = (Vec::new(), HEAD as u64);
+        let (mut parts, mut at) = (Vec::new(), HEAD);
         for _ in 0..self.parts {
             let bytes: [u8; PART] = self.bytes(at)?;
-            let mut part = Part {
+            let part = Part {
                 identity: u128::from_le_bytes(bytes_at(&bytes, IDENTITY)),
                 journal: JournalId(bytes_at(&bytes, JOURNAL)),
                 committed: u64_at(&bytes, COMMITTED),
                 steps: u64_at(&bytes, STEPS),
-                at: at + PART as u64,
-                end: 0,
+                at: at + PART,
             };
-            part.end = self.each_head(&part, |_, _, _| Ok(()))?;
-            at = part.end;
+            at = self.each(&part, |_| Ok(()))?;
             parts.push(part);
         }
         Ok(parts)
     }
 
-    /// Calls `visit` with each step's offset, length and where its bytes lie. Where the part ends.
-    fn each_head(&self, part: &Part, mut visit: impl FnMut(u64, u64, u64) -> Result<()>) -> Result<u64> {
+    /// Calls `visit` with the changes of a part, in order. Where the part ends.
+    ///
+    /// # Errors
+    /// As [`parts`](Self::parts); those of `visit`.
+    pub fn each(&self, part: &Part, mut visit: impl FnMut(Step<'_>) -> Result<()>) -> Result<usize> {
         let mut at = part.at;
         for _ in 0..part.steps {
             let bytes: [u8; STEP] = self.bytes(at)?;
             let (offset, len) = (u64_at(&bytes, OFFSET), u64_at(&bytes, LEN));
-            at += STEP as u64;
-            let end = at.checked_add(len).filter(|&end| end <= self.length).ok_or_else(senseless)?;
-            visit(offset, len, at)?;
+            at += STEP;
+            if offset & SIZE != 0 {
+                visit(Step::SetSize(offset & !SIZE))?;
+                continue;
+            }
+            let end =
+                usize::try_from(len).ok().and_then(|len| at.checked_add(len)).filter(|&end| end <= self.bytes.len());
+            let end = end.ok_or_else(senseless)?;
+            visit(Step::Write { offset, bytes: &self.bytes[at..end] })?;
             at = end;
         }
         Ok(at)
     }
 
-    /// Calls `visit` with the changes of a part, in order; long ones come in pieces.
-    pub fn each_step(&self, part: &Part, mut visit: impl FnMut(Step<'_>) -> Result<()>) -> Result<()> {
-        self.each_head(part, |offset, len, from| {
-            if offset & SIZE != 0 {
-                return visit(Step::SetSize(offset & !SIZE));
-            }
-            let is_whole = each_piece(self.file, from..from + len, |at, bytes| {
-                visit(Step::Write { offset: offset + (at - from), bytes })
-            })?;
-            if is_whole { Ok(()) } else { Err(senseless()) }
-        })?;
-        Ok(())
-    }
-
-    fn bytes<const N: usize>(&self, at: u64) -> Result<[u8; N]> {
-        let mut bytes = [0; N];
-        let is_there = at + N as u64 <= self.length && read_at(self.file, at, &mut bytes)? == N;
-        if is_there { Ok(bytes) } else { Err(senseless()) }
+    fn bytes<const N: usize>(&self, at: usize) -> Result<[u8; N]> {
+        if at + N <= self.bytes.len() { Ok(bytes_at(&self.bytes, at)) } else { Err(senseless()) }
     }
 }
 
@@ -252,7 +254,7 @@ mod tests {
         (builder.finish().unwrap(), identity)
     }
 
-    fn steps(record: &Record<'_>, part: &Part) -> Vec<(u64, Vec<u8>)> {
+    fn steps(record: &Record, part: &Part) -> Vec<(u64, Vec<u8>)> {
         let mut all = Vec::new();
         let put = |step: Step<'_>| {
             all.push(match step {
@@ -261,7 +263,7 @@ mod tests {
             });
             Ok(())
         };
-        record.each_step(part, put).unwrap();
+        record.each(part, put).unwrap();
         all
     }
 
@@ -272,36 +274,26 @@ mod tests {
         bytes.extend_from_slice(b"what was there before");
         std::fs::write(scratch.path("r"), &bytes).unwrap();
         let file = File::open(scratch.path("r")).unwrap();
-        let record = Record::open(file.as_fd()).unwrap().unwrap();
+        let record = Record::read(file.as_fd()).unwrap().unwrap();
         let parts = record.parts().unwrap();
         assert_eq!(parts.len(), 2);
         assert_eq!((parts[0].identity, parts[0].committed, parts[1].committed), (identity.hash128(), 7, 8));
         assert_eq!(steps(&record, &parts[0]), [(5, b"hello".to_vec()), (9 | SIZE, Vec::new())]);
         let long = steps(&record, &parts[1]);
-        assert_eq!((long.len(), long.concat_lengths()), (2, 100_000));
+        assert_eq!((long.len(), long[0].1.len()), (1, 100_000));
         for at in [0, 9, 12, 16, 24, HEAD, HEAD + 30, bytes.len() - 30] {
             let mut bad = bytes.clone();
             bad[at] ^= 1;
             std::fs::write(scratch.path("bad"), &bad).unwrap();
             let file = File::open(scratch.path("bad")).unwrap();
-            assert!(!matches!(Record::open(file.as_fd()), Ok(Some(_))), "byte {at}");
+            assert!(!matches!(Record::read(file.as_fd()), Ok(Some(_))), "byte {at}");
         }
         std::fs::write(scratch.path("cut"), &bytes[..1000]).unwrap();
-        assert!(Record::open(File::open(scratch.path("cut")).unwrap().as_fd()).unwrap().is_none());
+        assert!(Record::read(File::open(scratch.path("cut")).unwrap().as_fd()).unwrap().is_none());
     }
 
     #[test]
     fn what_is_too_long_is_refused_at_once() {
         assert_eq!(Builder::new(MOST as usize + 1).map(drop).unwrap_err().errno(), libc::E2BIG);
-    }
-
-    trait Lengths {
-        fn concat_lengths(&self) -> usize;
-    }
-
-    impl Lengths for Vec<(u64, Vec<u8>)> {
-        fn concat_lengths(&self) -> usize {
-            self.iter().map(|(_, bytes)| bytes.len()).sum()
-        }
     }
 }
