@@ -23,7 +23,7 @@ pub struct Args {
     /// Answer requests of /metrics at this address and port, until a signal ends it; port 0: any that is free
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
-    /// Write the file once, in one step, and end
+    /// Write the file once, in one step, and end; a device or FIFO gets the text
     #[arg(long, value_name = "PATH", conflicts_with = "listen")]
     file: Option<PathBuf>,
 }
@@ -81,8 +81,13 @@ fn serve(address: SocketAddr) -> Result<i32, Failure> {
     Ok(0)
 }
 
-/// Whoever reads the file finds all of the old text, or all of the new one.
+/// Whoever reads the file finds all of the old text, or all of the new one. A device or FIFO of that name gets the text, and stays what it
+/// is; so does a symbolic link.
 fn write(path: &Path, text: &str) -> std::io::Result<()> {
+    if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return std::fs::File::options().write(true).open(path)?.write_all(text.as_bytes());
+    }
+    let path = &crate::text::whole(path);
     let mut name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?.to_os_string();
     name.push(format!(".{}.tmp", std::process::id()));
     let new = path.with_file_name(name);

@@ -39,7 +39,7 @@ pub(super) fn is_on(device: u64, inode: u64) -> bool {
 }
 
 /// The process that has a lease on a file. None, where the kernel does not tell.
-fn holder(device: u64, inode: u64) -> Option<u32> {
+pub(super) fn holder(device: u64, inode: u64) -> Option<u32> {
     let list = crate::sys::openat(CWD, c"/proc/locks", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut text = Vec::new();
     let mut piece = vec![0; 1 << 16];

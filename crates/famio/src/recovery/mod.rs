@@ -6,6 +6,8 @@
 
 mod backup;
 mod check;
+mod copying;
+mod destination;
 mod examine;
 mod find;
 mod forget;
@@ -15,10 +17,13 @@ mod in_place;
 mod in_use;
 mod leases;
 mod open;
+mod openers;
 mod outsider;
 mod paths;
 mod records;
+mod restore;
 mod survey;
+mod unfinished;
 mod view;
 mod walk;
 #[cfg(test)]
@@ -44,6 +49,7 @@ pub(crate) use open::{
     writable,
 };
 pub use paths::hand_overs;
+pub use restore::{Restored, restore};
 pub use survey::{Found, survey};
 pub(crate) use view::{Step, is_immutable, steps};
 

@@ -110,7 +110,7 @@ pub(super) fn given<'a>(place: &'a Place, found: &'a Located) -> Given<'a> {
 }
 
 /// Opens a file whose owner has taken the right to write it from himself (mode 0444), by that owner. `error`: of the plain open.
-fn open_own(looked: BorrowedFd<'_>, access: OFlags, error: Error) -> Result<InternalFd> {
+pub(super) fn open_own(looked: BorrowedFd<'_>, access: OFlags, error: Error) -> Result<InternalFd> {
     if error.errno() != libc::EACCES {
         return Err(error);
     }
