@@ -3,7 +3,7 @@
 use crate::failure::{FAILED, Failure};
 use crate::ps::command;
 use crate::settings::Options;
-use crate::text::{bytes, printable};
+use crate::text::{bytes, name, printable};
 use famio::recovery::{self, Backup};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -100,7 +100,7 @@ impl Entry {
 /// Makes a copy.
 pub fn main(args: Args) -> Result<i32, Failure> {
     let settings = args.options.gather().map_err(|error| Failure::new(2, error))?;
-    let dest = inside(&args.dest, &args.file);
+    let dest = inside(&args.dest, &args.file)?;
     let done =
         recovery::backup(&args.file, &dest, args.force, &settings, &|holder| say_who_is_awaited(&args.file, holder))
             .map_err(|error| failure(&error, "; --force replaces it"))?;
@@ -112,7 +112,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
 /// Puts one back.
 pub fn restore(args: RestoreArgs) -> Result<i32, Failure> {
     let settings = args.options.gather().map_err(|error| Failure::new(2, error))?;
-    let file = inside(&args.file, &args.backup);
+    let file = inside(&args.file, &args.backup)?;
     let waits = |holder| say_who_is_awaited(&args.backup, holder);
     let done = recovery::restore(&args.backup, &file, &settings, &waits).map_err(|error| failure(&error, ""))?;
     if let Some(journal) = done.unread_journal {
@@ -150,10 +150,13 @@ fn failure(error: &famio::Error, hint: &str) -> Failure {
 }
 
 /// In a folder the copy has the file's name.
-fn inside(dest: &Path, file: &Path) -> PathBuf {
+fn inside(dest: &Path, file: &Path) -> Result<PathBuf, Failure> {
     match file.file_name() {
-        Some(name) if dest.is_dir() => dest.join(name),
-        _ => dest.to_path_buf(),
+        Some(own) if dest.is_dir() => Ok(dest.join(own)),
+        _ if dest.as_os_str().as_encoded_bytes().ends_with(b"/") => {
+            Err(Failure::new(FAILED, format!("{}: there is no such folder; make it first", name(dest))))
+        }
+        _ => Ok(dest.to_path_buf()),
     }
 }
 
@@ -163,7 +166,7 @@ fn say(entry: &Entry, json: bool, made: &str, more: &str) -> Result<i32, Failure
         crate::out::json(entry)?;
     } else {
         let how = if entry.reflink { " (shared blocks)" } else { "" };
-        println!("{}: {}{more}{how}", printable(made), bytes(entry.bytes));
+        println!("{}: {}{more}{how}", name(Path::new(made)), bytes(entry.bytes));
     }
     Ok(0)
 }

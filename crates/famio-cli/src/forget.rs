@@ -1,7 +1,7 @@
 //! `famio forget`: gets rid of journals whose files are gone.
 
 use crate::failure::{FAILED, Failure};
-use crate::text::{bytes, named, printable};
+use crate::text::{bytes, name, named, printable};
 use famio::recovery::{self, Orphan};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -107,7 +107,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
 }
 
 fn shown(journal: &Path, orphan: &Orphan, removed: bool) -> String {
-    let (file, size) = (orphan.file.display(), bytes(orphan.size));
+    let (file, size) = (name(&orphan.file), bytes(orphan.size));
     let fate = if orphan.is_deleted { "which was deleted" } else { "which was moved or deleted" };
     let holds = match orphan.is_pending {
         true => format!("commits up to epoch {}, which the file may lack", orphan.epoch),
@@ -116,7 +116,7 @@ fn shown(journal: &Path, orphan: &Orphan, removed: bool) -> String {
     let end = if removed { "removed" } else { "not removed: --yes removes it" };
     format!(
         "{}: of {file}, {fate}; {}, {size}, last changed {}; it has {holds}; {end}",
-        journal.display(),
+        name(journal),
         orphan.kind,
         ago(orphan.changed)
     )

@@ -257,3 +257,14 @@ fn a_backup_that_is_killed_leaves_nothing() {
         assert_eq!(names(folder), ["big"], "{signal}");
     }
 }
+
+#[test]
+fn a_folder_that_is_not_there_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.db"), "x").unwrap();
+    refuses(folder.path(), &["backup", "a.db", "nosuchdir/"], 1, "nosuchdir/: there is no such folder");
+    refuses(folder.path(), &["backup", "a.db", "nosuchdir/b"], 1, "nosuchdir/b: its folder is not there");
+    refuses(folder.path(), &["backup", "a.db", "a.db/b"], 1, "a.db/b: not a folder");
+    refuses(folder.path(), &["forget", "nosuchfile"], 1, "nosuchfile: no such file");
+    assert_eq!(names(folder.path()), ["a.db"]);
+}

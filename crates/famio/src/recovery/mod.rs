@@ -138,7 +138,7 @@ pub enum Outcome {
 /// What was done with one journal.
 #[derive(Debug)]
 pub struct Report {
-    /// Where the journal is, or was; empty where none is known.
+    /// Where the journal is, or was; empty where none is known, and of a file that grew without one.
     pub journal: PathBuf,
     /// Its file, where that was found; or what could not be examined.
     pub file: Option<PathBuf>,
@@ -148,4 +148,6 @@ pub struct Report {
     pub epoch: u64,
     /// Bytes copied between journal and file.
     pub bytes: u64,
+    /// Of a file that grew without a journal: bytes beyond its last SYNC, which were cut off.
+    pub cut: Option<u64>,
 }
