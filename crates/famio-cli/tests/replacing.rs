@@ -268,3 +268,24 @@ fn a_folder_that_is_not_there_is_named() {
     refuses(folder.path(), &["forget", "nosuchfile"], 1, "nosuchfile: no such file");
     assert_eq!(names(folder.path()), ["a.db"]);
 }
+
+/// What a crash between the rename and the end of the journal leaves: the new file, and a journal that is nobody's.
+#[test]
+fn a_crash_after_the_rename_leaves_the_new_file() {
+    let Some(folder) = crashed("/dev/shm") else { return };
+    let folder = folder.path();
+    let mut left = std::fs::read_dir(folder.join(".famio")).unwrap().map(|entry| entry.unwrap().path());
+    let journal = left.find(|path| path.extension().is_some_and(|end| end == "journal")).unwrap();
+    let bytes = std::fs::read(&journal).unwrap();
+    std::fs::write(folder.join("a.bak"), "new").unwrap();
+    assert!(famio(folder, &["restore", "a.bak", "a.db"]).status.success());
+    assert!(!folder.join(".famio").exists());
+    std::fs::create_dir(folder.join(".famio")).unwrap();
+    std::fs::write(&journal, bytes).unwrap();
+    let recovered = famio(folder, &["recover", "a.db"]);
+    assert!(recovered.status.success(), "{}", said(&recovered));
+    assert_eq!(std::fs::read(folder.join("a.db")).unwrap(), b"new");
+    refuses(folder, &["status", "."], 3, "orphaned");
+    assert!(famio(folder, &["forget", "--yes", journal.to_str().unwrap()]).status.success());
+    assert!(famio(folder, &["status", "."]).status.success());
+}

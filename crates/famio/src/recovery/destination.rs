@@ -57,7 +57,11 @@ pub(super) fn refuse_atomic(there: BorrowedFd<'_>, settings: &Settings) -> Resul
     if found.is_ok_and(|found| found.map(Control::new).is_some_and(|c| c.is_claimed() || c.has_unowned_session())) {
         return busy("a process uses it as an atomic file; give another name");
     }
-    if !matches!(mark::of_looked_at(there), Ok(None)) {
+    let is_marked = match mark::of_looked_at(there) {
+        Ok(mark) => mark.is_some(),
+        Err(e) => e.errno() == libc::EIO, // a damaged one
+    };
+    if is_marked {
         return busy("an atomic file that is in use, or was left by a crash; give another name, or see famio restore");
     }
     match open_looked_at(there, OFlags::RDONLY) {

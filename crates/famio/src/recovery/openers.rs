@@ -54,6 +54,10 @@ fn try_lease(file: BorrowedFd<'_>, who: Who) -> Option<bool> {
         // SAFETY: no memory is passed.
         check(unsafe { syscall(libc::SYS_fcntl, [file.as_raw_fd() as usize, command, argument as usize, 0, 0, 0]) })
     };
+    // Elsewhere, as on NFS, a lease is refused for other reasons too.
+    if !crate::pmem::is_known(file) {
+        return None;
+    }
     // The signal of who opens the file meanwhile would end this process; this one is ignored where nobody asked for it.
     fcntl(F_SETSIG, libc::SIGURG).ok()?;
     let kind = if who == Who::Anybody { libc::F_WRLCK } else { libc::F_RDLCK };

@@ -20,7 +20,7 @@ use crate::journal::{Verdict, lock};
 use crate::settings::Settings;
 use crate::sys::InternalFd;
 use rustix::fs::{OFlags, Stat, fstat};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 /// What was restored.
@@ -44,12 +44,12 @@ pub struct Restored {
 pub fn restore(from: &Path, to: &Path, settings: &Settings, waits: &dyn Fn(Option<u32>)) -> Result<Restored> {
     crate::sys::shm::choose(settings.shm.as_deref())?;
     let source = source(from)?;
-    let to = destination::find(to)?;
-    let path = &to.path;
-    let old = match &to.there {
+    let destination::Destination { path: to, there } = destination::find(to)?;
+    let path = &to;
+    let old = match there {
         Some(there) => {
             destination::refuse_same(source.as_fd(), from, there.as_fd(), path)?;
-            Some(Old::open(there.as_fd(), settings).map_err(named(path))?)
+            Some(Old::open(there, settings).map_err(named(path))?)
         }
         None => None,
     };
@@ -68,7 +68,7 @@ pub fn restore(from: &Path, to: &Path, settings: &Settings, waits: &dyn Fn(Optio
         None => None,
     };
     crate::index::sweep();
-    Ok(Restored { file: to.path, backup, unread_journal })
+    Ok(Restored { file: to, backup, unread_journal })
 }
 
 /// The file that is to be replaced: nobody else has it, and nobody can begin to use it as an atomic one.
@@ -81,13 +81,15 @@ struct Old {
 }
 
 impl Old {
-    fn open(looked: BorrowedFd<'_>, settings: &Settings) -> Result<Self> {
-        let stat = fstat(looked)?;
+    fn open(looked: InternalFd, settings: &Settings) -> Result<Self> {
+        let stat = fstat(&looked)?;
         let access = OFlags::RDWR;
-        let file = match open_looked_at(looked, access).or_else(|e| open_own(looked, access, e)) {
+        let opened = open_looked_at(looked.as_fd(), access);
+        let file = match opened.or_else(|e| open_own(looked.as_fd(), access, e)) {
             Err(e) if e.errno() == libc::EAGAIN => return Err(busy(holder(stat.st_dev, stat.st_ino))),
             file => file?,
         };
+        drop(looked); // before Linux 5.3 it keeps a lease from being granted
         let is_ordinary = is_ordinary(file.as_fd(), settings)?;
         let claim = match claim_given(file.as_fd(), Given::default(), settings, true, !is_ordinary) {
             Err(e) if e.errno() == libc::EBUSY => {

@@ -13,6 +13,8 @@ use std::path::Path;
 const SUFFIX: &[u8] = b".famio-backup";
 /// Hidden names whose file another process has removed at once, before that is given up.
 const TRIES: u32 = 100;
+const FLAGS: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC);
+const OWNER_ONLY: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// See the module.
 pub(super) struct Unfinished {
@@ -34,18 +36,22 @@ impl Unfinished {
             e => e,
         })?;
         remove_leftovers(&folder, name);
-        let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        let owner_only = Mode::RUSR | Mode::WUSR;
-        if let Ok(file) = openat(&folder, c".", flags | OFlags::TMPFILE, owner_only)
-            && flock(&file, FlockOperation::LockExclusive).is_ok()
-        {
-            return Ok(Self { file, folder, hidden: None });
+        match openat(&folder, c".", FLAGS | OFlags::TMPFILE, OWNER_ONLY) {
+            Ok(file) => {
+                let _ = flock(&file, FlockOperation::LockExclusive);
+                Ok(Self { file, folder, hidden: None })
+            }
+            Err(_) => Self::hidden_in(folder, name),
         }
+    }
+
+    fn hidden_in(folder: InternalFd, name: &OsStr) -> Result<Self> {
         for _ in 0..TRIES {
             let hidden = hidden_name(name)?;
-            let file = openat(&folder, &*hidden, flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW, owner_only)?;
-            flock(&file, FlockOperation::LockExclusive)?;
-            // Whoever looks for leftovers may have been faster.
+            let flags = FLAGS | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+            let file = openat(&folder, &*hidden, flags, OWNER_ONLY)?;
+            // Where there are no locks, nobody removes leftovers either. Whoever looks for them may have been faster.
+            let _ = flock(&file, FlockOperation::LockExclusive);
             if fstat(&file)?.st_nlink > 0 {
                 return Ok(Self { file, folder, hidden: Some(hidden) });
             }
@@ -61,11 +67,14 @@ impl Unfinished {
             let link_to = |name: &OsStr| rustix::fs::linkat(CWD, &*link, &self.folder, name, AtFlags::SYMLINK_FOLLOW);
             if !replace {
                 link_to(name)?;
+                rustix::fs::fsync(&self.file)?;
                 return Ok(rustix::fs::fsync(&self.folder)?);
             }
             let hidden = hidden_name(name)?;
             link_to(&hidden)?;
             self.hidden = Some(hidden);
+            // With its name: it was durable without one.
+            rustix::fs::fsync(&self.file)?;
         }
         let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
         if let Some(hidden) = &self.hidden {
@@ -143,8 +152,16 @@ mod tests {
         let new = |replace| Unfinished::beside(&to).unwrap().publish(&to, replace);
         assert_eq!(new(false).unwrap_err().errno(), libc::EEXIST);
         assert_eq!(std::fs::read(&to).unwrap(), b"old");
-        new(true).unwrap();
-        assert_eq!(std::fs::read(&to).unwrap(), b"");
+        let hidden = || {
+            let folder = openat(CWD, to.parent().unwrap(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+            Unfinished::hidden_in(folder, to.file_name().unwrap()).unwrap()
+        };
+        assert_eq!(hidden().publish(&to, false).unwrap_err().errno(), libc::EEXIST);
+        for new in [Unfinished::beside(&to).unwrap(), hidden()] {
+            std::fs::write(&to, "old").unwrap();
+            new.publish(&to, true).unwrap();
+            assert_eq!(std::fs::read(&to).unwrap(), b"");
+        }
         assert_eq!(std::fs::read_dir(to.parent().unwrap()).unwrap().count(), 1);
     }
 }
