@@ -10,7 +10,8 @@ use std::time::SystemTime;
 /// Remove a journal whose file was deleted
 ///
 /// Says what the journal is, and with --yes removes it, with what only it has. A journal whose file is there, or is in use, is
-/// refused: famio recover brings the file to its last SYNC and removes the journal.
+/// refused: famio recover brings the file to its last SYNC and removes the journal. A file that was moved, and then taken as it is by famio
+/// recover --use=file, does not need its journal any more.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {

@@ -4,12 +4,13 @@ use super::columns::{fitting, shortened, used};
 use super::now::{File, Now};
 use super::times::{quantile, shown};
 use crate::failure::{FAILED, Failure};
-use crate::text::{bytes, count, printable};
+use crate::text::{bytes, count, name};
 use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::event::{self, Event, KeyCode, KeyModifiers};
 use crossterm::terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{execute, queue};
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Show what is done to the atomic files that are in use, live
@@ -134,7 +135,7 @@ fn row(before: Option<&File>, file: &File, seconds: f64) -> ([f64; NUMBERS], Vec
     ];
     let whole = |at: usize| format!("{:.0}", numbers[at]);
     let size = |at: usize| bytes(numbers[at] as u64);
-    let path = file.file.as_deref().map_or("-".into(), |file| printable(file).into_owned());
+    let path = file.file.as_deref().map_or("-".into(), |file| name(Path::new(file)));
     let waits = if file.waiting > 0 { format!("({} waiting for a lock) ", file.waiting) } else { String::new() };
     // Of a growing file nothing is counted.
     let counted = |cell: String| if file.is_counted() { cell } else { "-".into() };

@@ -95,7 +95,7 @@ fn has_open(process: u32, file: &Stat, who: Who) -> bool {
     })
 }
 
-/// With which flags a process has a descriptor open: `flags:	0100002`.
+/// With which flags a process has a descriptor open: `flags: 0100002`.
 fn flags_of(process: u32, number: u32) -> Option<OFlags> {
     let text = text_of(&format!("/proc/{process}/fdinfo/{number}"), 4096)?;
     let flags = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
