@@ -37,6 +37,7 @@ demo: build need-sqlite3 ## Import this machine's package database into SQLite, 
 # With optimization across crates each of a hundred test programs takes five times as long to link, and calls the same code.
 test: export CARGO_PROFILE_RELEASE_LTO = off
 test: build need-sqlite3 need-python3 need-valgrind model ## All tests, the kill test in its short form
+	$(RELEASE)/famio-counts
 	$(CARGO) test --release --workspace
 	$(RELEASE)/famio-simulate run --states 150000
 	$(RELEASE)/famio-simulate every --maps --length 2 --machine page-cache
@@ -128,6 +129,7 @@ model: need-python3 ## The protocols through every short sequence and every cras
 	tests/protocol-model/model.py --quick
 	tests/protocol-model/hand_over.py --quick
 	tests/protocol-model/growing.py --depth 3
+	tests/protocol-model/joint.py --depth 2
 
 model-long: need-python3 ## The same, longer, and with each rule taken away
 	tests/protocol-model/model.py
@@ -135,7 +137,19 @@ model-long: need-python3 ## The same, longer, and with each rule taken away
 	tests/protocol-model/hand_over.py
 	tests/protocol-model/hand_over.py --holes
 	tests/protocol-model/growing.py
+	tests/protocol-model/joint.py --depth 3
 	tests/protocol-model/growing.py --mutants
+	tests/protocol-model/joint.py --mutants --depth 3
+
+# The build of make test: the counts of another one cannot be compared with those that are checked in.
+counts counts-bless: export CARGO_PROFILE_RELEASE_LTO = off
+counts: build need-valgrind ## Instructions of hot paths, against those in tests/counts/counts.txt: fails where one grows by more than 5 %
+	$(RELEASE)/famio-counts
+
+counts-bless: build need-valgrind ## Write tests/counts/counts.txt anew
+	$(RELEASE)/famio-counts --bless --rounds 3
+
+.PHONY: counts counts-bless
 
 fuzz: need-cc ## Each fuzz target for FUZZ_SECONDS (60), on the nightly toolchain
 	scripts/fuzz $(FUZZ_SECONDS)

@@ -87,7 +87,7 @@ void *nvmemmove(void *dest, const void *src, size_t n);
 void *nvmemset(void *dest, int c, size_t n);
 char *nvstrcpy(char *dest, const char *src);
 
-/* Transactions: what one writes stays in memory until its commit, which changes the file as a whole or not at all, and SYNCs it. A
+/* Transactions: what one writes stays in memory until its commit, which changes its files as a whole or not at all, and SYNCs them. A
  * transaction reads what the file shows, and its own writes. nvtx_commit() and nvtx_abort() end it, whatever they return. */
 typedef struct nvtx nvtx;
 
@@ -95,6 +95,7 @@ typedef struct nvtx nvtx;
 #define NVTX_NOSYNC 2 /* the commit is no SYNC: durable with the next one */
 
 nvtx *nvtx_begin(int fd, int flags);
+int nvtx_join(nvtx *tx, int fd); /* one more file of the same pool: the commit is of all or none */
 int nvtx_timeout(nvtx *tx, unsigned int milliseconds); /* from now on; 0: none */
 ssize_t nvtx_pwrite(nvtx *tx, int fd, const void *buf, size_t count, off_t offset);
 ssize_t nvtx_pread(nvtx *tx, int fd, void *buf, size_t count, off_t offset);

@@ -18,6 +18,12 @@ pub unsafe extern "C" fn nvtx_begin(fd: c_int, flags: c_int) -> Handle {
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvtx_join(tx: Handle, fd: c_int) -> c_int {
+    // SAFETY: no memory is passed.
+    call(|nv| unsafe { (nv.tx_join)(tx as usize, fd) }) as c_int
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvtx_timeout(tx: Handle, milliseconds: c_uint) -> c_int {
     // SAFETY: no memory is passed.
     call(|nv| unsafe { (nv.tx_time_limit)(tx as usize, milliseconds) }) as c_int

@@ -93,6 +93,21 @@ fn the_containers_in_cpp_survive_kills() {
     });
 }
 
+/// A transfer is in both files or in none.
+#[test]
+fn the_banks_in_c_and_rust_survive_kills() {
+    for program in [build("examples/bank.c", Linked::Shared), beside("examples/bank")] {
+        both("bank", |folder| {
+            succeed(command(&program).arg(folder.path()).args(["transfer", "3"]));
+            assert_eq!(succeed(command(&program).arg(folder.path()).arg("check")), "3\n");
+            let killed = folder.path().join("killed");
+            std::fs::create_dir(&killed).unwrap();
+            kills(&program, &killed, &["transfer", "1000000"], Some(&["check"]), 20);
+            succeed(command(&program).arg(&killed).arg("check"));
+        });
+    }
+}
+
 fn queue() -> PathBuf {
     beside("examples/queue")
 }

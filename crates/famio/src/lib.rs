@@ -92,6 +92,6 @@ mod open;
 
 pub use error::{Error, Result};
 pub use map::Advice;
-pub use open::{AtomicFile, OpenOptions, Tx};
+pub use open::{AtomicFile, OpenOptions, Tx, TxFile};
 pub use region::Region;
 pub use settings::{Durability, JournalChoice, LocksChoice, OnClose, OnKill, PolicyChoice, Settings};

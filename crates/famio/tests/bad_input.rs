@@ -284,7 +284,9 @@ fn a_header_of_another_boot() {
         let bad = with_header(&crashed.journal, put);
         crashed.put_journal(&bad);
         crashed.forget_arena();
-        // On a disk: the file was touched in this boot, by us; with another boot's journal that is somebody else's doing.
+        let journal = fs::File::options().write(true).open(&crashed.journal_path).unwrap();
+        journal.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+        // On a disk: the file was touched in this boot, by us; with another boot's journal, which was not, that is somebody else's doing.
         let right = crashed.is_told_or_right(&bad, "another boot");
         assert!(!right, "survives a power loss: {survives}");
         let report = crashed.recover(Use::Journal);

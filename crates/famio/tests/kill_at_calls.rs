@@ -6,6 +6,8 @@
 mod common;
 #[path = "common/crash.rs"]
 mod crash;
+#[path = "common/traced.rs"]
+mod traced;
 
 use common::{Opened, Scratch, in_place_settings};
 use crash::{Close, Size, Step, Sync, write};
@@ -15,56 +17,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Stdio;
+use traced::Traced;
 
 const MIB: u64 = 1 << 20;
 
 #[test]
 fn crash_child() {
     crash::child();
-}
-
-/// A thread that stops at its system calls. Only the thread that attached it may ask.
-struct Traced(libc::pid_t);
-
-impl Traced {
-    /// Stops it. `None`: not allowed here.
-    fn attach(thread: libc::pid_t) -> Option<Self> {
-        let options = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACESYSGOOD;
-        // SAFETY: numbers.
-        if unsafe { libc::ptrace(libc::PTRACE_SEIZE, thread, 0, options) } != 0 {
-            return None;
-        }
-        let this = Self(thread);
-        // SAFETY: numbers.
-        assert_eq!(unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, thread, 0, 0) }, 0);
-        assert!(libc::WIFSTOPPED(this.wait()));
-        Some(this)
-    }
-
-    fn wait(&self) -> i32 {
-        let mut status = 0;
-        // SAFETY: `status` is ours.
-        assert_eq!(unsafe { libc::waitpid(self.0, &raw mut status, libc::__WALL) }, self.0);
-        status
-    }
-
-    /// Lets it go to its next entry to or return from the kernel; false: it ended.
-    fn step(&self) -> bool {
-        let mut signal = 0;
-        loop {
-            // SAFETY: numbers.
-            assert_eq!(unsafe { libc::ptrace(libc::PTRACE_SYSCALL, self.0, 0, signal) }, 0);
-            let status = self.wait();
-            if !libc::WIFSTOPPED(status) {
-                return false;
-            }
-            match libc::WSTOPSIG(status) {
-                stop if stop == libc::SIGTRAP | 0x80 => return true,
-                _ if status >> 16 != 0 => signal = 0, // the stop that was asked for
-                other => signal = other,
-            }
-        }
-    }
 }
 
 /// Runs the steps and kills the process at its `stop`th stop. How many SYNCs were acknowledged, or calls that are kept, and whether it came so far; `None`: a

@@ -128,6 +128,37 @@ static void wrong_uses(void) {
   CHECK(!nvclose(comm) && !nvclose(other) && !unlink("other"));
 }
 
+/* All of them or none. */
+static void several_files(void) {
+  int fd = begin(), reader = nvopen("file", O_RDONLY), other = nvopen("other", O_RDWR | O_CREAT, 0644);
+  nvtx *tx = nvtx_begin(fd, 0);
+  CHECK(!nvtx_join(tx, other) && !nvtx_join(tx, fd) && !nvtx_join(tx, other));
+  FAILS(nvtx_join(tx, reader), EBADF);
+  CHECK(nvtx_pwrite(tx, fd, "both", 4, 0) == 4 && nvtx_pwrite(tx, other, "both of them", 12, 0) == 12);
+  CHECK(shows(fd, "before", 0) && shows(other, "", 0));
+  CHECK(!nvtx_ftruncate(tx, other, 4) && !nvtx_commit(tx));
+  CHECK(shows(fd, "bothre", 0) && shows(other, "both", 0));
+  tx = nvtx_begin(fd, NVTX_CHECK);
+  char there[4];
+  CHECK(!nvtx_join(tx, other) && nvtx_pread(tx, other, there, 4, 0) == 4 && nvtx_pwrite(tx, fd, "x", 1, 0) == 1);
+  CHECK(nvpwrite(other, "B", 1, 0) == 1);
+  FAILS(nvtx_commit(tx), EAGAIN);
+  CHECK(shows(fd, "bothre", 0) && shows(other, "Both", 0));
+  tx = nvtx_begin(fd, NVTX_NOSYNC);
+  FAILS(nvtx_join(tx, other), EINVAL);
+  nvtx_abort(tx);
+  FAILS(nvtx_join(tx, other), EINVAL);
+  /* Another pool. */
+  CHECK(!mkdir("folder", 0755));
+  int far = nvopen("folder/far", O_RDWR | O_CREAT, 0644);
+  tx = nvtx_begin(fd, 0);
+  CHECK(!nvtx_join(tx, far) && nvtx_pwrite(tx, fd, "x", 1, 0) == 1 && nvtx_pwrite(tx, far, "x", 1, 0) == 1);
+  FAILS(nvtx_commit(tx), EXDEV);
+  CHECK(shows(fd, "bothre", 0) && shows(far, "", 0));
+  CHECK(!nvclose(fd) && !nvclose(reader) && !nvclose(other) && !nvclose(far));
+  CHECK(!unlink("other") && !unlink("folder/far") && !rmdir("folder"));
+}
+
 static void limits(void) {
   int fd = begin();
   nvtx *tx = nvtx_begin(fd, 0);
@@ -160,6 +191,7 @@ int main(void) {
   as_a_whole();
   into_maps();
   wrong_uses();
+  several_files();
   limits();
   rolled_back();
   return failed;

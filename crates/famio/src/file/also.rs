@@ -61,9 +61,10 @@ impl AtomicFile {
         }
     }
 
+    /// A change with all that may have to be done beside it.
     #[cold]
     #[inline(never)]
-    fn change_and_also<T, R: IntoIterator<Item = Range<u64>>>(
+    pub(super) fn change_and_also<T, R: IntoIterator<Item = Range<u64>>>(
         &self,
         change: impl FnOnce() -> Result<T>,
         changed: impl FnOnce(&T) -> R,

@@ -9,7 +9,7 @@ use super::process::disowned;
 use super::registry::files;
 use super::session::{OldSession, Session};
 use super::shadow::Slot;
-use super::transaction::Commits;
+use super::transaction::{Commits, Joint};
 use super::turn::{Draft, Turns};
 use super::{Access, Descriptors};
 use crate::error::{Error, Result};
@@ -66,6 +66,8 @@ pub struct AtomicFile {
     pub(super) keeper: Mutex<Option<InternalFd>>,
     pub(super) turns: Turns,
     pub(super) commits: Commits,
+    /// Where its transactions with other files are recorded.
+    pub(super) joint: Joint,
     /// Why it was left to the kernel when it was only read: to be said when it is opened for writing. 0: nothing is.
     pub(super) untold: AtomicI32,
 }
@@ -160,6 +162,7 @@ impl AtomicFile {
             keeper: Mutex::default(),
             turns: Turns::new(Door::new()),
             commits: Commits::default(),
+            joint: Joint::default(),
             untold: AtomicI32::new(0),
         });
         file.add_descriptor(fd.as_raw_fd(), access);

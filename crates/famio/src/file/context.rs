@@ -303,6 +303,9 @@ pub(crate) trait Engine: Send + Sync {
     /// Makes the open epoch durable. The gate is closed. An error leaves *C* as it was.
     fn commit(&self, cx: Context<'_>, sealed: Sealed) -> Result<()>;
 
+    /// The epoch to which the journal has come, as a recovery would find it. The gate is closed.
+    fn epoch_of_journal(&self, cx: Context<'_>) -> u64;
+
     /// Epochs that were committed to the journal, with `sealed`, which is the last.
     fn recorded(&self, sealed: Sealed) -> u64;
 

@@ -37,7 +37,7 @@ impl Session {
     }
 
     /// What was committed, and is to be, a recovery finds by the journal's name (rule 21). The gate is closed.
-    fn keep_journal(&self, cx: Context<'_>, is_lost: bool) -> Result<()> {
+    pub(super) fn keep_journal(&self, cx: Context<'_>, is_lost: bool) -> Result<()> {
         if !is_lost && self.engine.finds_journal(cx) {
             return Ok(());
         }

@@ -185,6 +185,17 @@ impl Live {
         ended // not synced: a clean journal that comes back after a power cut is a leftover, and never replayed
     }
 
+    /// What its SYNCs survive.
+    pub fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    /// The pool that it lies in.
+    pub fn find_pool(&self, file: BorrowedFd<'_>) -> Result<Pool> {
+        let place = self.place.lock().clone();
+        Pool::at(place.parent().unwrap_or(Path::new("/")), Some(file))
+    }
+
     /// Gives up the session's lock: from now on any process may recover the journal. To close the descriptor would not do: a forked
     /// child may hold a duplicate of it.
     pub fn leave(&self) {

@@ -38,6 +38,7 @@ mod growing_mark;
 pub mod header;
 mod identity;
 pub(crate) mod inplace;
+pub(crate) mod joint;
 pub(crate) mod live;
 pub(crate) mod lock;
 pub mod mark;

@@ -267,7 +267,12 @@ impl Pool {
 
 /// The name of a file's journal in any pool.
 pub fn journal_name(identity: &Identity) -> String {
-    hex(&identity.hash128().to_be_bytes()) + SUFFIX
+    journal_name_of(identity.hash128())
+}
+
+/// The same, by the identity's hash.
+pub(crate) fn journal_name_of(identity: u128) -> String {
+    hex(&identity.to_be_bytes()) + SUFFIX
 }
 
 /// Whether a file in a pool has a journal's name.

@@ -6,7 +6,7 @@ mod stream;
 mod transaction;
 
 pub use options::OpenOptions;
-pub use transaction::Tx;
+pub use transaction::{Tx, TxFile};
 
 use crate::error::{Error, Result};
 use crate::file::{self, Access, UserBuf};

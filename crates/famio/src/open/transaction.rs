@@ -88,6 +88,46 @@ impl Tx<'_> {
         self.transaction.check()
     }
 
+    /// One more file takes part: [`commit`](Self::commit) commits the changes of all of them, or none; after a crash, too, whichever file is
+    /// opened first, and if one of them is gone. [`on`](Self::on) reads and writes it.
+    ///
+    /// The files lie in one pool (without a setting: in one folder), and have one owner, one group and the same permissions. It takes
+    /// one flush more than the files' own SYNCs: the changes go to a record in the pool first.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), famio::Error> {
+    /// # let path = |name| format!("/dev/shm/famio-doc-join-{name}-{}", std::process::id());
+    /// let options = famio::AtomicFile::options().create(true);
+    /// let (orders, stock) = (options.open(path("orders"))?, options.open(path("stock"))?);
+    ///
+    /// let mut tx = orders.transaction()?;
+    /// tx.join(&stock)?;
+    /// tx.write_at(b"one chair", 0)?;
+    /// tx.on(&stock).write_at(b"41 chairs", 0)?;
+    /// tx.commit()?; // both or none
+    /// # orders.close()?;
+    /// # stock.close()?;
+    /// # ["orders", "stock"].map(|name| std::fs::remove_file(path(name)).unwrap());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `EBADF`: the file was opened for reading. `EINVAL`: [`no_sync`](Self::no_sync) was called. `ETIMEDOUT`. `ECHILD`: in a forked child.
+    pub fn join(&mut self, file: &AtomicFile) -> Result<()> {
+        file.may_write()?;
+        self.transaction.join(&file.file)
+    }
+
+    /// The part of a file that takes part.
+    pub fn on<'t>(&'t mut self, file: &'t AtomicFile) -> TxFile<'t> {
+        TxFile { transaction: &mut self.transaction, file }
+    }
+
+    fn own(&mut self) -> TxFile<'_> {
+        TxFile { transaction: &mut self.transaction, file: self.file }
+    }
+
     /// Its commit is not to be a SYNC: it becomes part of the open epoch, as a whole, and is durable with the next SYNC or commit.
     pub fn no_sync(&mut self) {
         self.transaction.set_durable(false);
@@ -105,9 +145,7 @@ impl Tx<'_> {
     /// Those of [`AtomicFile::read_at`]. `EAGAIN`: it [checks](Self::check), and what it has read has changed. `ETIMEDOUT`. `ECHILD`: in a
     /// forked child.
     pub fn read_at(&mut self, bytes: &mut [u8], offset: u64) -> Result<usize> {
-        // SAFETY: a buffer of the caller's, which is borrowed.
-        unsafe { self.transaction.read(&self.file.file, offset, UserBuf::of(bytes)) }
-            .map_err(|e| self.file.file.named(e))
+        self.own().read_at(bytes, offset)
     }
 
     /// Writes all of `bytes` at `offset`, in memory until the commit.
@@ -124,7 +162,7 @@ impl Tx<'_> {
     /// # Errors
     /// As [`write_at`](Self::write_at).
     pub fn set_len(&mut self, len: u64) -> Result<()> {
-        self.transaction.set_size(&self.file.file, len).map_err(|e| self.file.file.named(e))
+        self.own().set_len(len)
     }
 
     /// The bytes that the file has, with its own changes.
@@ -148,7 +186,8 @@ impl Tx<'_> {
     /// # Errors
     /// `EAGAIN`: it [checks](Self::check), and what it read or overwrote has changed. `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`: there is no room
     /// for all of it. `ETIMEDOUT`. `ECHILD`: in a forked child. The file is as it was then. `EIO`: it can't be made durable; the file takes no
-    /// more writes, and when it is opened again has all of it or nothing. `EOPNOTSUPP`: the file was handed back to the kernel.
+    /// more writes, and when it is opened again has all of it or nothing. `EOPNOTSUPP`: the file was handed back to the kernel. Of several
+    /// files: `EXDEV`, they are not in one pool, or not of one owner, group and mode; `E2BIG`: more than 1 GiB.
     pub fn commit(self) -> Result<()> {
         self.transaction.commit()
     }
@@ -157,5 +196,64 @@ impl Tx<'_> {
 impl core::fmt::Debug for Tx<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Tx").field("file", self.file).finish_non_exhaustive()
+    }
+}
+
+/// What a [transaction](Tx) does to one of the files that take part in it.
+///
+/// # Errors
+/// Of its methods: as those of [`Tx`]. `EXDEV`: the file has not [joined](Tx::join).
+pub struct TxFile<'t> {
+    transaction: &'t mut Transaction,
+    file: &'t AtomicFile,
+}
+
+impl TxFile<'_> {
+    /// As [`Tx::read_at`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn read_at(&mut self, bytes: &mut [u8], offset: u64) -> Result<usize> {
+        // SAFETY: a buffer of the caller's, which is borrowed.
+        unsafe { self.transaction.read(&self.file.file, offset, UserBuf::of(bytes)) }
+            .map_err(|e| self.file.file.named(e))
+    }
+
+    /// As [`Tx::write_at`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn write_at(&mut self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.transaction.write_slice(&self.file.file, offset, bytes).map_err(|e| self.file.file.named(e))
+    }
+
+    /// As [`Tx::set_len`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn set_len(&mut self, len: u64) -> Result<()> {
+        self.transaction.set_size(&self.file.file, len).map_err(|e| self.file.file.named(e))
+    }
+
+    /// As [`Tx::len`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn len(&mut self) -> Result<u64> {
+        self.transaction.size(&self.file.file).map_err(|e| self.file.file.named(e))
+    }
+
+    /// As [`Tx::is_empty`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn is_empty(&mut self) -> Result<bool> {
+        self.len().map(|len| len == 0)
+    }
+}
+
+impl core::fmt::Debug for TxFile<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("TxFile").field("file", self.file).finish_non_exhaustive()
     }
 }

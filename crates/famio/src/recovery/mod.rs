@@ -15,6 +15,7 @@ mod given;
 mod growing;
 mod in_place;
 mod in_use;
+mod joint;
 mod leases;
 mod open;
 mod openers;

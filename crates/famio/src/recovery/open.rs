@@ -2,7 +2,7 @@
 
 use super::examine::{Examined, conflict, examine};
 use super::given::Given;
-use super::{Options, Outcome, Progress, Silent, Use, growing, in_place, records};
+use super::{Options, Outcome, Progress, Silent, Use, growing, in_place, joint, records};
 use crate::error::{Error, Result};
 use crate::index::{Claim, Control};
 use crate::journal::access::as_owner;
@@ -281,10 +281,14 @@ pub(super) fn recover(
                     let (file, journal) = (examined.file_path.display(), examined.journal_path.display());
                     e.context(format_args!("file {file}, journal {journal}: not recovered, both are kept"))
                 })?;
+            let mut bytes = replayed.bytes;
             if !options.dry_run {
+                let pool = examined.pool.as_ref();
+                bytes += joint::apply(pool, file, &header, replayed.epoch, medium(domain, false))?;
                 finish(file, examined, Some(header), domain)?;
+                joint::remove_old(pool, file);
             }
-            Ok((Outcome::Recovered, replayed.epoch, replayed.bytes))
+            Ok((Outcome::Recovered, replayed.epoch, bytes))
         }
     }
 }

@@ -5,7 +5,7 @@ use super::find::{Located, Place};
 use super::given::Given;
 use super::open::{claim_given, in_session, is_ordinary, recover};
 use super::walk::{Visitor, walk};
-use super::{Options, Outcome, Owner, Progress, Report, Use};
+use super::{Options, Outcome, Owner, Progress, Report, Use, joint};
 use crate::error::{Error, Result};
 use crate::index::{Claim, Control};
 use crate::journal::access::as_owner;
@@ -186,6 +186,7 @@ impl Visitor for All<'_> {
                 Control::new(opened).remove_unused_from(folder, name);
             }
         }
+        joint::remove_all_old(&place.pool);
         place.pool.remove_if_empty();
     }
 

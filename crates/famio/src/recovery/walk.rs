@@ -7,6 +7,7 @@ use super::find::Place;
 use crate::error::{Error, Result};
 use crate::index::Control;
 use crate::journal::control::SUFFIX as CONTROL;
+use crate::journal::joint::may_have_records;
 use crate::journal::mark;
 use crate::journal::pool::{Pool, SUFFIX as JOURNAL, is_beside_name, is_journal_name};
 use crate::sys::{InternalFd, high_duplicate, openat};
@@ -191,7 +192,8 @@ impl Walk<'_> {
         // `.famio/` first: what is recovered there has no mark any more.
         folders.sort_unstable_by(|a, b| (is_beside(a), b).cmp(&(is_beside(b), a)));
         files.sort_unstable();
-        if !journals.is_empty() || !controls.is_empty() {
+        let has_records = || is_pool && folders.iter().any(|name| may_have_records(name.to_bytes()));
+        if !journals.is_empty() || !controls.is_empty() || has_records() {
             match self.place(&folder, is_pool) {
                 Ok(place) => {
                     journals.iter().for_each(|name| self.visitor.journal(&place, name));

@@ -8,15 +8,20 @@ mod deadline;
 mod part;
 
 use crate::error::{Error, Result};
+use crate::file::transaction::commit_joint;
 use crate::file::{AtomicFile, UserBuf};
 use core::time::Duration;
 use deadline::Deadline;
 use part::Part;
 use std::sync::Arc;
 
+const NOT_DURABLE: &str = "a transaction of several files is a SYNC of them";
+
 /// A transaction that has neither been committed nor aborted. Dropped, it is aborted.
 pub(crate) struct Transaction {
     part: Part,
+    /// Of the files that have joined.
+    others: Vec<Part>,
     checks: bool,
     /// Its commit is a SYNC.
     durable: bool,
@@ -36,7 +41,7 @@ impl Transaction {
         if checks {
             part.begin_to_see()?;
         }
-        Ok(Self { part, checks, durable: true, deadline: Deadline::none(), is_over: false })
+        Ok(Self { part, others: Vec::new(), checks, durable: true, deadline: Deadline::none(), is_over: false })
     }
 
     /// From now on its commit checks.
@@ -48,12 +53,38 @@ impl Transaction {
         if self.checks {
             return Ok(());
         }
-        if self.part.is_touched() {
+        if self.parts().any(Part::is_touched) {
             let what = "a transaction that is to be checked says so before it reads or writes";
             return Err(self.part.named(Error::with(libc::EINVAL, what)));
         }
         self.part.begin_to_see()?;
+        self.others.iter_mut().try_for_each(Part::begin_to_see)?;
         self.checks = true;
+        Ok(())
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &Part> {
+        core::iter::once(&self.part).chain(&self.others)
+    }
+
+    /// One more file takes part: its commit is of all of them or none. Nothing, if it does already.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin). `EINVAL`: its commit is not to be a SYNC, which several files can't have. `ETIMEDOUT`.
+    pub fn join(&mut self, file: &Arc<AtomicFile>) -> Result<()> {
+        self.may_go_on()?;
+        if self.parts().any(|part| part.is_of(file)) {
+            return Ok(());
+        }
+        let mut part = Part::new(file.clone());
+        if !self.durable {
+            return Err(part.named(Error::with(libc::EINVAL, NOT_DURABLE)));
+        }
+        part.is_usable()?;
+        if self.checks {
+            part.begin_to_see()?;
+        }
+        self.others.push(part);
         Ok(())
     }
 
@@ -74,6 +105,7 @@ impl Transaction {
         if self.is_over || self.deadline.is_over() {
             self.is_over = true;
             self.part.forget();
+            self.others.iter_mut().for_each(Part::forget);
             let what = "the transaction came to its time limit, and is aborted";
             return Err(self.part.named(Error::with(libc::ETIMEDOUT, what)));
         }
@@ -147,13 +179,34 @@ impl Transaction {
     /// `ETIMEDOUT`, `ECHILD`, `EBADF`. Those of [`AtomicFile::commit_transaction`].
     pub fn commit(mut self) -> Result<()> {
         self.may_go_on()?;
-        self.part.commit(self.durable)
+        if self.others.is_empty() {
+            return self.part.commit(self.durable);
+        }
+        self.commit_all()
+    }
+
+    #[cold]
+    fn commit_all(&self) -> Result<()> {
+        self.others.iter().try_for_each(Part::is_usable)?;
+        if !self.durable {
+            return Err(self.part.named(Error::with(libc::EINVAL, NOT_DURABLE)));
+        }
+        let shares: Vec<_> = self.parts().filter_map(Part::share).collect();
+        let mut parts = self.parts().filter(|part| part.share().is_some());
+        match (parts.next(), shares.len()) {
+            (None, _) => self.part.commit(true),
+            (Some(only), 1) => only.commit(true),
+            _ => commit_joint(shares),
+        }
     }
 
     #[inline]
     fn part_of(&mut self, file: &Arc<AtomicFile>) -> Result<&mut Part> {
         if self.part.is_of(file) {
             return Ok(&mut self.part);
+        }
+        if let Some(part) = self.others.iter_mut().find(|part| part.is_of(file)) {
+            return Ok(part);
         }
         Err(Part::new(file.clone()).named(Error::with(libc::EXDEV, "it is not a file of this transaction")))
     }

@@ -1,7 +1,7 @@
 //! What a transaction has of one file.
 
 use crate::error::{Error, Result};
-use crate::file::transaction::{Seen, WriteSet};
+use crate::file::transaction::{Seen, Share, WriteSet};
 use crate::file::{AtomicFile, UserBuf};
 use std::sync::Arc;
 
@@ -132,6 +132,13 @@ impl Part {
             None => self.file.size(),
         };
         self.set.size_after(size)
+    }
+
+    /// For a commit together with others; `None`: it has nothing to commit, nor to check.
+    pub fn share(&self) -> Option<Share<'_>> {
+        let Self { file, set, seen, .. } = self;
+        let seen = seen.as_ref().filter(|seen| !seen.is_empty());
+        (!set.is_empty() || seen.is_some()).then_some(Share { file, set, seen })
     }
 
     pub fn commit(&self, durable: bool) -> Result<()> {

@@ -120,6 +120,10 @@ impl Engine for InPlace {
         )
     }
 
+    fn epoch_of_journal(&self, cx: Context<'_>) -> u64 {
+        cx.shared().committed()
+    }
+
     fn recorded(&self, sealed: Sealed) -> u64 {
         sealed.epoch - 1 // the first slot has the size that the file was found with
     }

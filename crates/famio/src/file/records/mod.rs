@@ -155,6 +155,10 @@ impl Engine for Records {
         self.drop_above(cx, size)
     }
 
+    fn epoch_of_journal(&self, _cx: Context<'_>) -> u64 {
+        lock(&self.log).committed()
+    }
+
     fn recorded(&self, _sealed: Sealed) -> u64 {
         lock(&self.log).committed()
     }

@@ -78,25 +78,40 @@ impl Session {
     }
 
     /// Nobody else is inside the gate.
+    #[inline]
     fn apply_alone(&self, cx: Context<'_>, set: &WriteSet, seen: Option<&Seen>) -> Result<()> {
-        self.check_change(cx)?;
-        self.carry_out(&cx)?;
-        if let Some(seen) = seen {
-            self.still_holds(cx, seen)?;
-        }
+        self.check_still_holds(cx, seen)?;
         if set.is_empty() {
             return Ok(());
         }
-        let shared = cx.shared();
-        let number = (shared.transactions.load(Ordering::Relaxed) | 1) + 1;
+        self.prepare(cx, set)?;
+        self.copy_prepared(cx, set)
+    }
+
+    /// Whether the file may be changed, and what was seen still holds. Nobody else is inside the gate.
+    #[inline]
+    pub(super) fn check_still_holds(&self, cx: Context<'_>, seen: Option<&Seen>) -> Result<()> {
+        self.check_change(cx)?;
+        self.carry_out(&cx)?;
+        seen.map_or(Ok(()), |seen| self.still_holds(cx, seen))
+    }
+
+    /// What can fail comes before the first byte is copied.
+    #[inline]
+    pub(super) fn prepare(&self, cx: Context<'_>, set: &WriteSet) -> Result<()> {
         match self.make_room_for(cx, set) {
             Err(e) if e.errno() == libc::ENOSPC && self.engine.make_room(cx)? => self.make_room_for(cx, set)?,
             made => made?,
         }
-        shared.make_dirty();
-        if self.saves_images() {
-            self.save_images_for(cx, set)?;
-        }
+        cx.shared().make_dirty();
+        if self.saves_images() { self.save_images_for(cx, set) } else { Ok(()) }
+    }
+
+    /// Copies what was [prepared](Self::prepare).
+    #[inline]
+    pub(super) fn copy_prepared(&self, cx: Context<'_>, set: &WriteSet) -> Result<()> {
+        let shared = cx.shared();
+        let number = (shared.transactions.load(Ordering::Relaxed) | 1) + 1;
         let copied = {
             let _copying = Copying::begin(shared, number);
             // Of a transaction that is copied in part nothing is kept of a process that is killed.

@@ -7,12 +7,17 @@
 
 mod apply;
 mod commits;
+mod joint;
+mod records;
 mod rollback;
 mod seen;
 mod whole;
 mod write_set;
 
 pub(crate) use commits::Commits;
+pub(crate) use joint::{Share, commit_joint};
+pub(in crate::file) use records::Joint;
+use records::Records;
 pub(crate) use seen::Seen;
 pub(crate) use write_set::WriteSet;
 

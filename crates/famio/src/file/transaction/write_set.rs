@@ -5,6 +5,7 @@ use crate::file::UserBuf;
 use crate::file::home::{copy_in, copy_out, zero_out};
 use crate::file::write::SIZE_MAX;
 use crate::index::BLOCK;
+use crate::journal::joint::Builder;
 use core::ops::Range;
 use std::collections::BTreeMap;
 
@@ -46,6 +47,21 @@ impl WriteSet {
     #[inline]
     pub fn bytes(&self, from: usize, len: usize) -> &[u8] {
         &self.bytes[from..from + len]
+    }
+
+    /// Bytes that it takes in a record of a joint commit, about.
+    pub fn len_of_record(&self) -> usize {
+        self.bytes.len() + (self.steps.len() + 4) * 16
+    }
+
+    /// Adds its steps to such a record.
+    pub fn put_into(&self, record: &mut Builder) {
+        for step in &self.steps {
+            match *step {
+                Step::Write { offset, from, len } => record.write(offset, self.bytes(from, len)),
+                Step::SetSize(size) => record.set_size(size),
+            }
+        }
     }
 
     /// Whether there is a step that sets the size.

@@ -276,6 +276,7 @@ impl AtomicFile {
                 inner.old.extend(ended.map(OldSession::new));
                 drop(inner);
                 self.shadow_is_stale(); // if it went with this process
+                self.joint.leave();
                 own.into_iter().for_each(|own| self.fds.leave(own));
                 return result;
             }

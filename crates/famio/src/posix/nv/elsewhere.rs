@@ -45,6 +45,7 @@ pub static TABLE: Table = Table {
     tx_commit: transactions::commit,
     tx_abort: transactions::abort,
     rollback: transactions::rollback,
+    tx_join: transactions::join,
 };
 
 /// What the interposer exports: a function without arguments that gives its table.

@@ -28,7 +28,7 @@ use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Changes with every change of [`Table`].
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 
 /// The calls. What they take and give is in `include/famio.h`.
 #[repr(C)]
@@ -74,6 +74,7 @@ pub struct Table {
     pub tx_commit: unsafe extern "C" fn(usize) -> Ret,
     pub tx_abort: unsafe extern "C" fn(usize) -> Ret,
     pub rollback: unsafe extern "C" fn(RawFd) -> Ret,
+    pub tx_join: unsafe extern "C" fn(usize, RawFd) -> Ret,
 }
 
 /// Runs a call; what it says of an error is kept for this thread.

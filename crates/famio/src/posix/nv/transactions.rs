@@ -50,6 +50,10 @@ pub(super) unsafe extern "C" fn begin(fd: RawFd, flags: i32) -> Ret {
     caught(|| told(begin(), |handle| handle as Ret))
 }
 
+pub(super) unsafe extern "C" fn join(handle: usize, fd: RawFd) -> Ret {
+    with(handle, |tx| tx.join(&file_of(fd, true)?).map(|()| 0))
+}
+
 pub(super) unsafe extern "C" fn set_time_limit(handle: usize, milliseconds: u32) -> Ret {
     with(handle, |tx| {
         let limit = (milliseconds > 0).then(|| Duration::from_millis(milliseconds.into()));

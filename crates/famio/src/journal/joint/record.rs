@@ -1,0 +1,307 @@
+//! The bytes of a record.
+
+use crate::error::{Error, Result};
+use crate::journal::bytes::{bytes_at, put, u32_at, u64_at};
+use crate::journal::{Identity, JournalId, RangeHash};
+use crate::sys::{each_piece, read_at, write_at};
+use std::os::fd::BorrowedFd;
+
+const MAGIC_BYTES: [u8; 8] = *b"FAMIOJNT";
+const VERSION: u32 = 1;
+
+// On the medium: the head.
+const MAGIC: usize = 0;
+const FORMAT: usize = MAGIC + 8;
+const PARTS: usize = FORMAT + 4;
+const LENGTH: usize = PARTS + 4;
+const HASH: usize = LENGTH + 8;
+const HEAD: usize = HASH + 16;
+// A part.
+const IDENTITY: usize = 0;
+const JOURNAL: usize = IDENTITY + 16;
+const COMMITTED: usize = JOURNAL + 16;
+const STEPS: usize = COMMITTED + 8;
+const PART: usize = STEPS + 8;
+// A step.
+const OFFSET: usize = 0;
+const LEN: usize = OFFSET + 8;
+const STEP: usize = LEN + 8;
+
+/// In a step's offset: the file gets that size, and no bytes follow.
+const SIZE: u64 = 1 << 63;
+/// Bytes of the longest record.
+const MOST: u64 = 1 << 30;
+
+/// A record in the making.
+pub(crate) struct Builder {
+    bytes: Vec<u8>,
+    parts: u32,
+    /// Where the last part begins.
+    part: usize,
+}
+
+impl Builder {
+    /// Without parts. `room`: bytes of all steps, as far as known.
+    ///
+    /// # Errors
+    /// `ENOMEM`. `E2BIG`: it is too long.
+    pub fn new(room: usize) -> Result<Self> {
+        if room as u64 > MOST {
+            return Err(too_long(room as u64));
+        }
+        let mut bytes = Vec::new();
+        bytes.try_reserve(HEAD + room).map_err(|_| Error::new(libc::ENOMEM))?;
+        bytes.resize(HEAD, 0);
+        Ok(Self { bytes, parts: 0, part: 0 })
+    }
+
+    /// The part of a file whose journal has come to epoch `committed`.
+    pub fn begin_part(&mut self, identity: &Identity, journal: JournalId, committed: u64) {
+        self.part = self.bytes.len();
+        self.parts += 1;
+        let mut part = [0; PART];
+        put(&mut part, IDENTITY, &identity.hash128().to_le_bytes());
+        put(&mut part, JOURNAL, &journal.0);
+        put(&mut part, COMMITTED, &committed.to_le_bytes());
+        self.bytes.extend_from_slice(&part);
+    }
+
+    /// Bytes that the file gets at `offset`.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) {
+        self.step(offset, bytes.len() as u64);
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The size that it gets.
+    pub fn set_size(&mut self, size: u64) {
+        self.step(size | SIZE, 0);
+    }
+
+    fn step(&mut self, offset: u64, len: u64) {
+        let mut step = [0; STEP];
+        put(&mut step, OFFSET, &offset.to_le_bytes());
+        put(&mut step, LEN, &len.to_le_bytes());
+        self.bytes.extend_from_slice(&step);
+        let count = u64_at(&self.bytes, self.part + STEPS) + 1;
+        put(&mut self.bytes, self.part + STEPS, &count.to_le_bytes());
+    }
+
+    /// As it lies on the medium.
+    ///
+    /// # Errors
+    /// `E2BIG`: it is too long.
+    pub fn finish(mut self) -> Result<Vec<u8>> {
+        let length = self.bytes.len() as u64;
+        if length > MOST {
+            return Err(too_long(length));
+        }
+        put(&mut self.bytes, MAGIC, &MAGIC_BYTES);
+        put(&mut self.bytes, FORMAT, &VERSION.to_le_bytes());
+        put(&mut self.bytes, PARTS, &self.parts.to_le_bytes());
+        put(&mut self.bytes, LENGTH, &length.to_le_bytes());
+        let mut hash = RangeHash::default();
+        hash.update(&self.bytes);
+        put(&mut self.bytes, HASH, &hash.get().to_le_bytes());
+        Ok(self.bytes)
+    }
+}
+
+/// A change of a part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step<'a> {
+    Write { offset: u64, bytes: &'a [u8] },
+    SetSize(u64),
+}
+
+/// A whole record in a file.
+pub(crate) struct Record<'a> {
+    file: BorrowedFd<'a>,
+    parts: u32,
+    length: u64,
+}
+
+/// A part of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    /// Of [`Identity::hash128`].
+    pub identity: u128,
+    pub journal: JournalId,
+    /// The epoch to which that had come.
+    pub committed: u64,
+    steps: u64,
+    /// Where they begin, and where the next part does.
+    at: u64,
+    end: u64,
+}
+
+impl<'a> Record<'a> {
+    /// The record in a file, which may have been cut short by a crash, or have anything. `None`: no whole one.
+    pub fn open(file: BorrowedFd<'a>) -> Result<Option<Self>> {
+        let mut head = [0; HEAD];
+        if read_at(file, 0, &mut head)? < HEAD || head[..FORMAT] != MAGIC_BYTES {
+            return Ok(None);
+        }
+        let version = u32_at(&head, FORMAT);
+        if version != VERSION {
+            let what = format!("the record of a joint commit has version {version}, and this Famio knows {VERSION}");
+            return Err(Error::with(libc::EIO, what));
+        }
+        let (parts, length) = (u32_at(&head, PARTS), u64_at(&head, LENGTH));
+        if !(HEAD as u64..=MOST).contains(&length) {
+            return Ok(None);
+        }
+        let stored = u128::from_le_bytes(bytes_at(&head, HASH));
+        head[HASH..].fill(0);
+        let mut hash = RangeHash::default();
+        hash.update(&head);
+        let is_whole = each_piece(file, HEAD as u64..length, |_, piece| {
+            hash.update(piece);
+            Ok(())
+        })?;
+        Ok((is_whole && hash.get() == stored).then_some(Self { file, parts, length }))
+    }
+
+    /// Makes durable what was just read: whoever wrote it may have been killed before it was. A kernel that failed to write it shows it
+    /// all the same.
+    pub fn secure(&self) -> Result<()> {
+        each_piece(self.file, 0..self.length, |at, bytes| write_at(self.file, at, bytes))?;
+        Ok(rustix::fs::fdatasync(self.file)?)
+    }
+
+    /// All parts.
+    ///
+    /// # Errors
+    /// `EIO`: what has a good hash makes no sense.
+    pub fn parts(&self) -> Result<Vec<Part>> {
+        let (mut parts, mut at) = (Vec::new(), HEAD as u64);
+        for _ in 0..self.parts {
+            let bytes: [u8; PART] = self.bytes(at)?;
+            let mut part = Part {
+                identity: u128::from_le_bytes(bytes_at(&bytes, IDENTITY)),
+                journal: JournalId(bytes_at(&bytes, JOURNAL)),
+                committed: u64_at(&bytes, COMMITTED),
+                steps: u64_at(&bytes, STEPS),
+                at: at + PART as u64,
+                end: 0,
+            };
+            part.end = self.each_head(&part, |_, _, _| Ok(()))?;
+            at = part.end;
+            parts.push(part);
+        }
+        Ok(parts)
+    }
+
+    /// Calls `visit` with each step's offset, length and where its bytes lie. Where the part ends.
+    fn each_head(&self, part: &Part, mut visit: impl FnMut(u64, u64, u64) -> Result<()>) -> Result<u64> {
+        let mut at = part.at;
+        for _ in 0..part.steps {
+            let bytes: [u8; STEP] = self.bytes(at)?;
+            let (offset, len) = (u64_at(&bytes, OFFSET), u64_at(&bytes, LEN));
+            at += STEP as u64;
+            let end = at.checked_add(len).filter(|&end| end <= self.length).ok_or_else(senseless)?;
+            visit(offset, len, at)?;
+            at = end;
+        }
+        Ok(at)
+    }
+
+    /// Calls `visit` with the changes of a part, in order; long ones come in pieces.
+    pub fn each_step(&self, part: &Part, mut visit: impl FnMut(Step<'_>) -> Result<()>) -> Result<()> {
+        self.each_head(part, |offset, len, from| {
+            if offset & SIZE != 0 {
+                return visit(Step::SetSize(offset & !SIZE));
+            }
+            let is_whole = each_piece(self.file, from..from + len, |at, bytes| {
+                visit(Step::Write { offset: offset + (at - from), bytes })
+            })?;
+            if is_whole { Ok(()) } else { Err(senseless()) }
+        })?;
+        Ok(())
+    }
+
+    fn bytes<const N: usize>(&self, at: u64) -> Result<[u8; N]> {
+        let mut bytes = [0; N];
+        let is_there = at + N as u64 <= self.length && read_at(self.file, at, &mut bytes)? == N;
+        if is_there { Ok(bytes) } else { Err(senseless()) }
+    }
+}
+
+fn too_long(length: u64) -> Error {
+    Error::with(libc::E2BIG, format!("a transaction of several files with {length} bytes: at most {MOST}"))
+}
+
+fn senseless() -> Error {
+    Error::with(libc::EIO, "the record of a joint commit makes no sense")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::testing::Scratch;
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    fn example() -> (Vec<u8>, Identity) {
+        let identity = Identity::of_path(std::path::Path::new("/")).unwrap();
+        let mut builder = Builder::new(100).unwrap();
+        builder.begin_part(&identity, JournalId([1; 16]), 7);
+        builder.write(5, b"hello");
+        builder.set_size(9);
+        builder.begin_part(&identity, JournalId([2; 16]), 8);
+        builder.write(0, &[3; 100_000]);
+        (builder.finish().unwrap(), identity)
+    }
+
+    fn steps(record: &Record<'_>, part: &Part) -> Vec<(u64, Vec<u8>)> {
+        let mut all = Vec::new();
+        let put = |step: Step<'_>| {
+            all.push(match step {
+                Step::Write { offset, bytes } => (offset, bytes.to_vec()),
+                Step::SetSize(size) => (size | SIZE, Vec::new()),
+            });
+            Ok(())
+        };
+        record.each_step(part, put).unwrap();
+        all
+    }
+
+    #[test]
+    fn it_is_read_as_it_was_made_and_any_damage_is_seen() {
+        let scratch = Scratch::new();
+        let (mut bytes, identity) = example();
+        bytes.extend_from_slice(b"what was there before");
+        std::fs::write(scratch.path("r"), &bytes).unwrap();
+        let file = File::open(scratch.path("r")).unwrap();
+        let record = Record::open(file.as_fd()).unwrap().unwrap();
+        let parts = record.parts().unwrap();
+        assert_eq!(parts.len(), 2);
+        assert_eq!((parts[0].identity, parts[0].committed, parts[1].committed), (identity.hash128(), 7, 8));
+        assert_eq!(steps(&record, &parts[0]), [(5, b"hello".to_vec()), (9 | SIZE, Vec::new())]);
+        let long = steps(&record, &parts[1]);
+        assert_eq!((long.len(), long.concat_lengths()), (2, 100_000));
+        for at in [0, 9, 12, 16, 24, HEAD, HEAD + 30, bytes.len() - 30] {
+            let mut bad = bytes.clone();
+            bad[at] ^= 1;
+            std::fs::write(scratch.path("bad"), &bad).unwrap();
+            let file = File::open(scratch.path("bad")).unwrap();
+            assert!(!matches!(Record::open(file.as_fd()), Ok(Some(_))), "byte {at}");
+        }
+        std::fs::write(scratch.path("cut"), &bytes[..1000]).unwrap();
+        assert!(Record::open(File::open(scratch.path("cut")).unwrap().as_fd()).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_too_long_is_refused_at_once() {
+        assert_eq!(Builder::new(MOST as usize + 1).map(drop).unwrap_err().errno(), libc::E2BIG);
+    }
+
+    trait Lengths {
+        fn concat_lengths(&self) -> usize;
+    }
+
+    impl Lengths for Vec<(u64, Vec<u8>)> {
+        fn concat_lengths(&self) -> usize {
+            self.iter().map(|(_, bytes)| bytes.len()).sum()
+        }
+    }
+}

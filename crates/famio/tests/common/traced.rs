@@ -1,0 +1,55 @@
+//! Another process, from one system call to the next.
+
+/// A thread that stops at its system calls. Only the thread that attached it may ask.
+pub struct Traced(libc::pid_t);
+
+impl Traced {
+    /// Stops it. `None`: not allowed here.
+    pub fn attach(thread: libc::pid_t) -> Option<Self> {
+        let options = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACESYSGOOD;
+        // SAFETY: numbers.
+        if unsafe { libc::ptrace(libc::PTRACE_SEIZE, thread, 0, options) } != 0 {
+            return None;
+        }
+        let this = Self(thread);
+        // SAFETY: numbers.
+        assert_eq!(unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, thread, 0, 0) }, 0);
+        assert!(libc::WIFSTOPPED(this.wait()));
+        Some(this)
+    }
+
+    pub fn wait(&self) -> i32 {
+        let mut status = 0;
+        // SAFETY: `status` is ours.
+        assert_eq!(unsafe { libc::waitpid(self.0, &raw mut status, libc::__WALL) }, self.0);
+        status
+    }
+
+    /// Lets it go to its next entry to or return from the kernel; false: it ended.
+    pub fn step(&self) -> bool {
+        self.go(libc::PTRACE_SYSCALL, libc::SIGTRAP | 0x80)
+    }
+
+    /// Lets it go on by one instruction; false: it ended.
+    #[allow(dead_code, reason = "not every test looks so closely")]
+    pub fn instruction(&self) -> bool {
+        self.go(libc::PTRACE_SINGLESTEP, libc::SIGTRAP)
+    }
+
+    fn go(&self, how: libc::c_uint, until: i32) -> bool {
+        let mut signal = 0;
+        loop {
+            // SAFETY: numbers.
+            assert_eq!(unsafe { libc::ptrace(how, self.0, 0, signal) }, 0);
+            let status = self.wait();
+            if !libc::WIFSTOPPED(status) {
+                return false;
+            }
+            match libc::WSTOPSIG(status) {
+                stop if stop == until => return true,
+                _ if status >> 16 != 0 => signal = 0, // the stop that was asked for
+                other => signal = other,
+            }
+        }
+    }
+}
