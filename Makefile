@@ -211,7 +211,9 @@ install: built ## Install under PREFIX (/usr/local) what `make` has built
 		sed 's|@UP@|$(UP)|g; s|@LIBRARIES@|$(LIBRARIES)|g; s|@VERSION@|$(VERSION)|g; s|@MAJOR@|$(MAJOR)|g' \
 			packaging/cmake/$$file.cmake.in >$(CMAKE)/$$file.cmake; \
 	done
-	install -m 644 $(wildcard packaging/systemd/*) $(DOC)/systemd
+	for file in $(notdir $(wildcard packaging/systemd/*)); do \
+		sed 's|/usr/bin/famio|$(PREFIX)/bin/famio|' packaging/systemd/$$file >$(DOC)/systemd/$$file && chmod 644 $(DOC)/systemd/$$file || exit 1; \
+	done
 	install -m 644 $(wildcard packaging/container/*) $(DOC)/container
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|; s|@LIBRARIES@|$(LIBRARIES)|' famio.pc.in >$(LIBDIR)/pkgconfig/famio.pc
 	install -m 644 $(wildcard man/*.3) $(MAN)/man3

@@ -46,6 +46,7 @@ pub fn recover<'py>(
         dict.set_item("outcome", outcome)?;
         dict.set_item("epoch", report.epoch)?;
         dict.set_item("bytes", report.bytes)?;
+        dict.set_item("cut", report.cut)?;
         dict.set_item("why", why)?;
         Ok(dict)
     };

@@ -8,8 +8,9 @@ use pyo3::prelude::*;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// A mapped part of an atomic file.
-#[pyclass(module = "famio._famio", frozen)]
+/// A mapped part of an atomic file. `famio.Region` derives from it: a class that is written in Python can't have the buffer protocol of its
+/// own before Python 3.12.
+#[pyclass(module = "famio._famio", frozen, subclass)]
 pub struct Map(Mutex<Inner>);
 
 struct Inner {
@@ -32,6 +33,16 @@ impl Map {
 
 #[pymethods]
 impl Map {
+    /// Takes the map of another one, which is closed then.
+    #[new]
+    fn take(other: &Bound<'_, Self>) -> PyResult<Self> {
+        let mut other = other.get().inner();
+        if other.buffers > 0 {
+            return Err(PyBufferError::new_err("a buffer of it is still in use"));
+        }
+        Ok(Self(Mutex::new(Inner { region: other.region.take(), writable: other.writable, buffers: 0 })))
+    }
+
     /// All that was stored, and written to the file, is durable as a whole when it returns.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let file = {

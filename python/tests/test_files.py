@@ -183,3 +183,20 @@ def test_the_command_runs_programs():
             assert file.read() == "x"
     finally:
         os.unlink(path)
+
+
+def test_the_recovery_of_a_file_that_only_grew_names_no_journal(tmp_path):
+    path = tmp_path / "log"
+    script = """
+import famio, os, signal, sys
+file = famio.open(sys.argv[1], "xb", buffering=0)
+file.write(b"synced")
+file.sync()
+file.write(b"not synced")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", script, path]).returncode == -signal.SIGKILL
+    (done,) = famio.recover(path)
+    assert done.ok and done.outcome == "recovered"
+    assert done.journal is None and done.cut == len(b"not synced")
+    assert path.read_bytes() == b"synced"

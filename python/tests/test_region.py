@@ -48,6 +48,22 @@ def test_arrays_use_its_memory(tmp_path):
         region.flush()
 
 
+def test_a_region_has_the_buffer_protocol_in_every_version(tmp_path):
+    """Before Python 3.12 it raised TypeError; only ``region.buffer`` had it."""
+    with famio.Region(tmp_path / "file", length=4096) as region:
+        assert region.buffer is region and len(region) == 4096 and region.name == tmp_path / "file"
+        with memoryview(region) as view:
+            view[:3] = b"abc"
+            with pytest.raises(BufferError):
+                region.close()
+        array = numpy.frombuffer(region, dtype="u1")
+        assert bytes(array[:3]) == b"abc" and not region.closed
+        del array
+    assert region.closed
+    with pytest.raises(ValueError):
+        memoryview(region)
+
+
 def test_a_memmap_is_like_numpys(tmp_path):
     path = tmp_path / "matrix"
     array = famio.memmap(path, dtype="f4", mode="w+", shape=(30, 50))

@@ -3,8 +3,8 @@
 use crate::failure::{FAILED, Failure};
 use crate::ps::command;
 use crate::settings::Options;
-use crate::text::{bytes, printable};
-use famio::recovery::{self, Backup, Outcome, Use};
+use crate::text::{bytes, name, printable};
+use famio::recovery::{self, Backup};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -14,8 +14,8 @@ const IN_USE: i32 = 4;
 /// Copy an atomic file as of its last SYNC, while programs write to it
 ///
 /// What no SYNC covers yet is not in the copy. The copy is an ordinary file, durable when the command ends, and has its name only when it
-/// is whole. Where the file system can (xfs, btrfs) it shares the file's blocks and takes no time. A file that a crash left is copied as
-/// it would be after its recovery, and stays as it is.
+/// is whole; a signal leaves nothing. Where the file system can (xfs, btrfs) it shares the file's blocks and takes no time. A file that a
+/// crash left is copied as it would be after its recovery, and stays as it is.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
@@ -25,7 +25,7 @@ pub struct Args {
     /// The copy: a name, or a folder
     #[arg(value_name = "DEST")]
     dest: PathBuf,
-    /// Replace a file that has the copy's name
+    /// Replace a regular file that has the copy's name; not the file itself, nor one that a process writes
     #[arg(long)]
     force: bool,
     /// For programs: an object (docs/json.md)
@@ -41,7 +41,8 @@ on a disk. Where the journal is one in place (files on persistent memory or tmpf
 it, for two seconds at most. If no copy as of one SYNC could be made in some seconds, the command fails with exit status 6, and leaves \
 nothing.
 
-Exit status: 0; 1 if the copy could not be made; 2 bad usage; 3 if file and journal contradict each other; 6 if too much was written.
+Exit status: 0; 1 if the copy could not be made; 2 bad usage; 3 if file and journal contradict each other; 4 if DEST is an atomic file, or a \
+process writes it; 6 if too much was written.
 
 Examples:
   famio backup app.db /backup/app.db
@@ -50,8 +51,10 @@ Examples:
 
 /// Put a copy back in the place of an atomic file
 ///
-/// The file gets the copy's content, by one rename: a crash leaves the old file or the new one. What was in the old file, and what a crash
-/// left of it in its journal, is gone. Programs that use the file have to be stopped before.
+/// The file gets the copy's content, by one rename: a crash leaves the old file with its journal, or the new one. Nothing is changed before
+/// the copy is whole. What was in the old file, and what a crash left of it in its journal, is gone then. Owner, group and mode are the old
+/// file's, as far as you may give them; a symbolic link stays, and the file that it leads to is replaced. Programs that use the file have to
+/// be stopped before.
 #[derive(clap::Args)]
 #[command(after_help = RESTORE_HELP)]
 pub struct RestoreArgs {
@@ -69,7 +72,10 @@ pub struct RestoreArgs {
 }
 
 const RESTORE_HELP: &str = "\
-Exit status: 0; 1 if it failed; 2 bad usage; 4 if a process uses the file.
+A process that has the file open, however, is named, and nothing is done. Where the kernel grants no lease on the file (not its owner, nor \
+root; some file systems), only processes that /proc shows to you are seen.
+
+Exit status: 0; 1 if it failed; 2 bad usage; 3 if the copy is a file that contradicts its journal; 4 if a process has the file open.
 
 Examples:
   famio restore /backup/app.db app.db";
@@ -94,7 +100,7 @@ impl Entry {
 /// Makes a copy.
 pub fn main(args: Args) -> Result<i32, Failure> {
     let settings = args.options.gather().map_err(|error| Failure::new(2, error))?;
-    let dest = inside(&args.dest, &args.file);
+    let dest = inside(&args.dest, &args.file)?;
     let done =
         recovery::backup(&args.file, &dest, args.force, &settings, &|holder| say_who_is_awaited(&args.file, holder))
             .map_err(|error| failure(&error, "; --force replaces it"))?;
@@ -106,34 +112,18 @@ pub fn main(args: Args) -> Result<i32, Failure> {
 /// Puts one back.
 pub fn restore(args: RestoreArgs) -> Result<i32, Failure> {
     let settings = args.options.gather().map_err(|error| Failure::new(2, error))?;
-    let file = inside(&args.file, &args.backup);
-    if std::fs::symlink_metadata(&file).is_ok() {
-        drop_journal(&file, &settings)?;
-    }
+    let file = inside(&args.file, &args.backup)?;
     let waits = |holder| say_who_is_awaited(&args.backup, holder);
-    let done = recovery::backup(&args.backup, &file, true, &settings, &waits).map_err(|error| failure(&error, ""))?;
-    let entry = Entry::new(&file, &args.backup, done);
+    let done = recovery::restore(&args.backup, &file, &settings, &waits).map_err(|error| failure(&error, ""))?;
+    if let Some(journal) = done.unread_journal {
+        let journal = journal.display().to_string();
+        eprintln!(
+            "famio: {}: a journal of the old file, which could not be read; removed with it",
+            printable(&journal)
+        );
+    }
+    let entry = Entry::new(&done.file, &args.backup, done.backup);
     say(&entry, args.json, &entry.file, ", restored")
-}
-
-/// What a crash left of the old file goes with it: a journal without its file would be an orphan.
-fn drop_journal(file: &Path, settings: &famio::Settings) -> Result<(), Failure> {
-    let failed = |error: &dyn std::fmt::Display| Failure::new(FAILED, error);
-    let in_use = |file: &Path| Failure::new(IN_USE, format!("{}: a process uses it; stop that first", file.display()));
-    let found = recovery::survey(file, settings).map_err(|error| failed(&error))?;
-    if found.iter().any(|found| found.in_use) {
-        return Err(in_use(file));
-    }
-    let options = recovery::Options { on_conflict: Use::File, ..recovery::Options::default() };
-    for report in recovery::recover_path(file, settings, &options, &recovery::Silent).map_err(|error| failed(&error))? {
-        match report.outcome {
-            Outcome::InUse(_) => return Err(in_use(file)),
-            Outcome::Failed(error) | Outcome::Unexamined(error) => return Err(failed(&error)),
-            Outcome::Conflict(why) => return Err(failed(&why)),
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 /// A process that does not give up its write lease may be stopped.
@@ -152,16 +142,21 @@ fn failure(error: &famio::Error, hint: &str) -> Failure {
     let status = match error.errno() {
         libc::EAGAIN => 6,
         libc::EIO => 3,
+        libc::EBUSY => IN_USE,
         _ => FAILED,
     };
-    Failure::new(status, format!("{error}{}", if error.errno() == libc::EEXIST { hint } else { "" }))
+    let hint = if error.errno() == libc::EEXIST { hint } else { "" };
+    Failure::new(status, printable(&format!("{error}{hint}")))
 }
 
 /// In a folder the copy has the file's name.
-fn inside(dest: &Path, file: &Path) -> PathBuf {
+fn inside(dest: &Path, file: &Path) -> Result<PathBuf, Failure> {
     match file.file_name() {
-        Some(name) if dest.is_dir() => dest.join(name),
-        _ => dest.to_path_buf(),
+        Some(own) if dest.is_dir() => Ok(dest.join(own)),
+        _ if dest.as_os_str().as_encoded_bytes().ends_with(b"/") => {
+            Err(Failure::new(FAILED, format!("{}: there is no such folder; make it first", name(dest))))
+        }
+        _ => Ok(dest.to_path_buf()),
     }
 }
 
@@ -171,7 +166,7 @@ fn say(entry: &Entry, json: bool, made: &str, more: &str) -> Result<i32, Failure
         crate::out::json(entry)?;
     } else {
         let how = if entry.reflink { " (shared blocks)" } else { "" };
-        println!("{}: {}{more}{how}", printable(made), bytes(entry.bytes));
+        println!("{}: {}{more}{how}", name(Path::new(made)), bytes(entry.bytes));
     }
     Ok(0)
 }

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::settings::Options;
-use crate::text::{named, printable, whole};
+use crate::text::{name, named, printable, whole};
 use famio::recovery::{self, Checked, Condition, Owner};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -110,7 +110,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
                 statuses.push(UNREAD);
                 entries.push(Entry::failed(path, error.to_string()));
             }
-            Ok(all) if all.is_empty() => println!("{}: no journals", path.display()),
+            Ok(all) if all.is_empty() => println!("{}: no journals", name(path)),
             Ok(all) => {
                 for checked in &all {
                     let (status, lines) = (status(&checked.condition), lines(checked, path, checked.journal.exists()));
@@ -122,7 +122,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
                 }
             }
             Err(error) => {
-                eprintln!("famio: {}", named(path, &error));
+                eprintln!("famio: {}", printable(&named(path, &error)));
                 statuses.push(UNREAD);
             }
         }
@@ -144,10 +144,11 @@ fn status(condition: &Condition) -> i32 {
 
 /// One line for the journal, and one for each thing that is wrong or worth to know.
 fn lines(checked: &Checked, asked: &Path, is_there: bool) -> String {
-    let file = checked.file.as_deref().unwrap_or(asked).display();
-    let journal = checked.journal.display();
+    let file = name(checked.file.as_deref().unwrap_or(asked));
+    let journal = name(&checked.journal);
     let mut text = match &checked.condition {
         Condition::Ordinary => format!("{file}: no journal"),
+        Condition::Sound { .. } if checked.journal.as_os_str().is_empty() => format!("{file}: sound (no journal)"),
         Condition::Sound { epoch: 0 } => format!("{file}: sound, nothing is pending (journal {journal})"),
         Condition::Sound { epoch } => format!("{file}: sound, at epoch {epoch} (journal {journal})"),
         // Its path is only where it was looked for.

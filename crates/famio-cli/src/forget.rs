@@ -1,7 +1,7 @@
 //! `famio forget`: gets rid of journals whose files are gone.
 
 use crate::failure::{FAILED, Failure};
-use crate::text::{bytes, named, printable};
+use crate::text::{bytes, name, named, printable};
 use famio::recovery::{self, Orphan};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,8 @@ use std::time::SystemTime;
 /// Remove a journal whose file was deleted
 ///
 /// Says what the journal is, and with --yes removes it, with what only it has. A journal whose file is there, or is in use, is
-/// refused: famio recover brings the file to its last SYNC and removes the journal.
+/// refused: famio recover brings the file to its last SYNC and removes the journal. A file that was moved, and then taken as it is by famio
+/// recover --use=file, does not need its journal any more.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
@@ -107,7 +108,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
 }
 
 fn shown(journal: &Path, orphan: &Orphan, removed: bool) -> String {
-    let (file, size) = (orphan.file.display(), bytes(orphan.size));
+    let (file, size) = (name(&orphan.file), bytes(orphan.size));
     let fate = if orphan.is_deleted { "which was deleted" } else { "which was moved or deleted" };
     let holds = match orphan.is_pending {
         true => format!("commits up to epoch {}, which the file may lack", orphan.epoch),
@@ -116,7 +117,7 @@ fn shown(journal: &Path, orphan: &Orphan, removed: bool) -> String {
     let end = if removed { "removed" } else { "not removed: --yes removes it" };
     format!(
         "{}: of {file}, {fate}; {}, {size}, last changed {}; it has {holds}; {end}",
-        journal.display(),
+        name(journal),
         orphan.kind,
         ago(orphan.changed)
     )

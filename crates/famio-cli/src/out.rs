@@ -40,6 +40,7 @@ pub fn say(text: Arguments<'_>, line: bool) {
 /// See `eprintln`.
 pub fn complain(text: Arguments<'_>) {
     let text = text.to_string();
+    let text = crate::text::printable(&text);
     let own = text.strip_prefix("famio: ");
     let name = if own.is_some() { paint_error("famio: ", Style::Bad) } else { String::new() };
     let _ = writeln!(io::stderr().lock(), "{name}{}", own.unwrap_or(&text));

@@ -3,7 +3,7 @@
 use crate::failure::{FAILED, Failure};
 use crate::progress::Bar;
 use crate::settings::Options;
-use crate::text::{bytes, named, printable, whole};
+use crate::text::{bytes, name, named, printable, whole};
 use clap::ValueEnum;
 use famio::recovery::{self, Outcome, Owner, Report, Use};
 use serde::Serialize;
@@ -73,6 +73,8 @@ struct Entry {
     dry_run: bool,
     epoch: u64,
     bytes: u64,
+    /// Of a file that grew without a journal.
+    cut: Option<u64>,
     owner: Option<u32>,
     why: Option<String>,
 }
@@ -98,6 +100,7 @@ impl Entry {
             dry_run,
             epoch: report.epoch,
             bytes: report.bytes,
+            cut: report.cut,
             owner,
             why,
         }
@@ -125,11 +128,11 @@ pub fn main(args: Args) -> Result<i32, Failure> {
             }
             Err(error) if args.json => {
                 statuses.push(FAILED);
-                let report =
-                    Report { journal: PathBuf::new(), file: None, outcome: Outcome::Failed(error), epoch: 0, bytes: 0 };
+                let outcome = Outcome::Failed(error);
+                let report = Report { journal: PathBuf::new(), file: None, outcome, epoch: 0, bytes: 0, cut: None };
                 entries.push(Entry::new(&report, path, args.dry_run));
             }
-            Ok(reports) if reports.is_empty() => println!("{}: nothing to recover", path.display()),
+            Ok(reports) if reports.is_empty() => println!("{}: nothing to recover", name(path)),
             Ok(reports) => {
                 for report in &reports {
                     let line = line(report, path, args.dry_run);
@@ -141,7 +144,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
                 }
             }
             Err(error) => {
-                eprintln!("famio: {}", named(path, &error));
+                eprintln!("famio: {}", printable(&named(path, &error)));
                 statuses.push(FAILED);
             }
         }
@@ -169,9 +172,12 @@ pub fn status(outcome: &Outcome) -> i32 {
 
 /// What happened to one journal, in one line.
 pub fn line(report: &Report, asked: &Path, dry_run: bool) -> String {
-    let file = report.file.as_deref().unwrap_or(asked).display();
-    let journal = report.journal.display();
+    let file = name(report.file.as_deref().unwrap_or(asked));
+    let journal = name(&report.journal);
     let would = if dry_run { "would be " } else { "" };
+    if let (Some(cut), true) = (report.cut, report.journal.as_os_str().is_empty()) {
+        return line_of_growing(file, &report.outcome, cut, would);
+    }
     match &report.outcome {
         Outcome::NothingToDo => format!("{file}: nothing to recover"),
         Outcome::Clean => format!("{file}: nothing was pending; leftovers {would}removed (journal {journal})"),
@@ -191,6 +197,19 @@ pub fn line(report: &Report, asked: &Path, dry_run: bool) -> String {
         Outcome::Unexamined(error) => format!("{file}: could not be examined: {error}"),
         Outcome::InUse(Some(owner)) => format!("{file}: in use by {owner}, not touched"),
         Outcome::InUse(None) => format!("{file}: in use, not touched"),
+    }
+}
+
+/// It has no journal to be named, and nothing is moved.
+fn line_of_growing(file: impl std::fmt::Display, outcome: &Outcome, cut: u64, would: &str) -> String {
+    match outcome {
+        Outcome::Recovered => {
+            format!("{file}: {would}recovered to its last SYNC, {} after it {would}cut off (no journal)", bytes(cut))
+        }
+        Outcome::Discarded => {
+            format!("{file}: kept as it is, {} after its last SYNC too; mark {would}removed", bytes(cut))
+        }
+        _ => format!("{file}: nothing was pending; mark {would}removed (no journal)"),
     }
 }
 
@@ -214,6 +233,7 @@ mod tests {
             outcome: Outcome::Recovered,
             epoch: 7,
             bytes: 2048,
+            cut: None,
         };
         let done = "/d/app.db: recovered to epoch 7, 2.0 KiB moved (journal /d/.famio/1)";
         assert_eq!(line(&report, Path::new("/d"), false), done);

@@ -3,7 +3,7 @@
 use crate::color::{Style, paint};
 use crate::failure::{FAILED, Failure};
 use crate::settings::Options;
-use crate::text::{bytes, named, printable, quoted, table, whole};
+use crate::text::{bytes, name, named, printable, quoted, table, whole};
 use famio::recovery::{self, Found, Owner};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -33,8 +33,11 @@ as having a journal, which is not there), orphaned (a journal whose file is not 
 Exit status, for monitors: 0 if there is nothing to do; 1 if a path, or something below it, can't be looked at or read; 2 bad \
 usage; 3 if a journal is missing or orphaned; 5 if a file needs recovery. If more than one holds, 1 before 3 before 5.
 
-With --json each object has: file, journal (empty: missing), kind (in place, records, none), state (as above), journal_state (the journal's own \
-word: creating, active, clean, suspect), epoch, bytes (of the journal), owner (a process, or null), alive (in use by a process).
+KIND is that of the journal, or \"growing\": the file has none, since it only grows. Of the bytes that it has, so many are committed.
+
+With --json each object has: file, journal (empty: missing), kind (in place, records, growing, none; null: not known), state (as above), \
+journal_state (the journal's own word: creating, active, clean, suspect), epoch, bytes (of the journal), committed_bytes (of a growing file), why \
+(what is wrong, or null), owner (a process, or null), alive (in use by a process).
 
 Examples:
   famio status .
@@ -53,11 +56,16 @@ const PENDING: &str = "needs recovery";
 struct Entry {
     file: String,
     journal: String,
-    kind: String,
+    kind: Option<&'static str>,
     state: String,
     journal_state: String,
-    epoch: u64,
+    /// Of a growing file none is kept.
+    epoch: Option<u64>,
     bytes: u64,
+    /// Of a growing file.
+    committed_bytes: Option<u64>,
+    /// What is wrong.
+    why: Option<String>,
     /// Its process id. Not of a process in another PID namespace: the number would be another one's here.
     owner: Option<u32>,
     #[serde(skip)]
@@ -72,11 +80,13 @@ impl From<Found> for Entry {
             file: found.file.display().to_string(),
             // Of a missing one it is only where it was looked for.
             journal: if found.state == Found::MISSING { "".into() } else { found.journal.display().to_string() },
-            kind: if found.state == Found::MISSING { "none".into() } else { found.kind },
+            kind: if found.state == Found::MISSING { Some("none") } else { found.kind },
             state: if needs_recovery { PENDING } else { found.state }.to_string(),
             journal_state: found.state.to_string(),
-            epoch: found.epoch,
+            epoch: (found.kind != Some(Found::GROWING)).then_some(found.epoch),
             bytes: found.size,
+            committed_bytes: found.growing.map(|growing| growing.committed),
+            why: found.why,
             owner: found.owner.and_then(Owner::pid_here),
             is_contained: found.owner.is_some_and(|owner| owner.is_contained),
             alive: found.in_use,
@@ -93,7 +103,8 @@ pub fn main(args: Args) -> Result<i32, Failure> {
         match recovery::survey(&whole(path), &settings) {
             Ok(found) => {
                 for found in found {
-                    let (file, journal, why) = (found.file.display(), found.journal.display(), &found.kind);
+                    let (file, journal, why) =
+                        (name(&found.file), name(&found.journal), found.why.as_deref().unwrap_or_default());
                     match found.state {
                         Found::UNEXAMINED => {
                             eprintln!("famio: {}", printable(&format!("{file}: could not be examined: {why}")));
@@ -113,7 +124,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
                             let line = format!(
                                 "{file}: not there: it was moved or deleted; bring it back, or recover it by its own path; if it is \
                                  gone for good: famio forget {}",
-                                quoted(&journal.to_string())
+                                quoted(&journal)
                             );
                             eprintln!("famio: {}", printable(&line));
                             statuses.push(CONFLICT);
@@ -125,7 +136,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
                 }
             }
             Err(error) => {
-                eprintln!("famio: {}", named(path, &error));
+                eprintln!("famio: {}", printable(&named(path, &error)));
                 statuses.push(FAILED);
             }
         }
@@ -149,6 +160,13 @@ fn style(state: &str) -> Style {
     }
 }
 
+fn kind(entry: &Entry) -> String {
+    match (entry.kind, entry.committed_bytes) {
+        (Some(kind), Some(committed)) => format!("{kind}, {committed} bytes committed"),
+        (kind, _) => kind.unwrap_or("-").into(),
+    }
+}
+
 fn rows(entries: &[Entry]) -> Vec<Vec<String>> {
     let mut rows = vec![["FILE", "STATE", "KIND", "EPOCH", "SIZE", "OWNER", "JOURNAL"].map(String::from).to_vec()];
     for entry in entries {
@@ -162,9 +180,9 @@ fn rows(entries: &[Entry]) -> Vec<Vec<String>> {
         rows.push(vec![
             printable(&entry.file).into(),
             paint(&entry.state, style(&entry.state)),
-            printable(&entry.kind).into(),
-            entry.epoch.to_string(),
-            bytes(entry.bytes),
+            kind(entry),
+            entry.epoch.map_or("-".into(), |epoch| epoch.to_string()),
+            if entry.committed_bytes.is_some() { "-".into() } else { bytes(entry.bytes) },
             owner,
             if entry.journal.is_empty() { "none".into() } else { printable(&entry.journal).into() },
         ]);
@@ -181,11 +199,13 @@ mod tests {
         let mut entry = Entry {
             file: "/a".into(),
             journal: "/.famio/1".into(),
-            kind: "records".into(),
+            kind: Some("records"),
             state: PENDING.into(),
             journal_state: "active".into(),
-            epoch: 3,
+            epoch: Some(3),
             bytes: 4096,
+            committed_bytes: None,
+            why: None,
             owner: None,
             is_contained: false,
             alive: false,

@@ -37,13 +37,19 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     text.chars().map(|c| if is_command(c) { c.escape_default().to_string() } else { c.into() }).collect()
 }
 
+/// A path in a line: without what a terminal would take for commands, nor the end of a line.
+pub fn name(path: &Path) -> String {
+    let path = path.display().to_string();
+    path.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.into() }).collect()
+}
+
 /// An error with the path that it is about, which it may name by itself.
 pub fn named(path: &Path, error: &impl std::fmt::Display) -> String {
     let (name, error) = (path.display().to_string(), error.to_string());
     if error.starts_with(&format!("{name}: ")) || error.starts_with(&format!("{}: ", whole(path).display())) {
         error
     } else {
-        format!("{name}: {error}")
+        format!("{}: {error}", self::name(path))
     }
 }
 
@@ -60,6 +66,18 @@ pub fn whole(path: &Path) -> PathBuf {
 
 /// Rows under a head, columns aligned to the left, two spaces apart.
 pub fn table(rows: &[Vec<String>]) -> String {
+    let text = list(rows);
+    match text.split_once('\n') {
+        Some((head, rest)) => format!("{}\n{rest}", paint(head, Style::Head)),
+        None => text,
+    }
+}
+
+/// As [`table`], without a head.
+pub fn list(rows: &[Vec<String>]) -> String {
+    // A name may have the end of a line in it.
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().map(|cell| cell.replace('\n', "\\n")).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widest = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
@@ -67,11 +85,10 @@ pub fn table(rows: &[Vec<String>]) -> String {
     };
     let widths: Vec<usize> = (0..columns).map(widest).collect();
     let mut out = String::new();
-    for (at, row) in rows.iter().enumerate() {
+    for row in &rows {
         let cells = row.iter().zip(&widths).map(|(cell, &wide)| cell.clone() + &" ".repeat(wide - width(cell)));
         let line = cells.collect::<Vec<_>>().join("  ");
-        let line = line.trim_end();
-        out.push_str(&if at == 0 { paint(line, Style::Head) } else { line.into() });
+        out.push_str(line.trim_end());
         out.push('\n');
     }
     out
@@ -108,6 +125,8 @@ mod tests {
     fn names_give_no_commands() {
         assert_eq!(printable("a file\n: done"), "a file\n: done");
         assert_eq!(printable("\u{1b}[2Ja\rb"), "\\u{1b}[2Ja\\rb");
+        assert_eq!(name(Path::new("a\nfamio: b\u{7}")), "a\\nfamio: b\\u{7}");
+        assert_eq!(list(&[vec!["a\nb".into(), "c".into()]]), "a\\nb  c\n");
     }
 
     #[test]

@@ -218,3 +218,52 @@ fn the_page_of_the_configuration_has_its_keys() {
     };
     assert_eq!(sorted(keys), sorted(documented));
 }
+
+/// A file's name could clear the screen, or make a line of its own.
+#[test]
+fn names_of_files_are_no_commands_for_a_terminal() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let name = "a\u{1b}[2J\nfamio: all is well";
+    std::fs::write(folder.path().join(name), "x").unwrap();
+    let commands: [&[&str]; 8] = [
+        &["status", name],
+        &["status", "--color=always", "none\u{1b}[2J"],
+        &["check", name],
+        &["recover", name],
+        &["doctor", name],
+        &["forget", name],
+        &["backup", name, "copy\u{1b}[2J\nfamio: all is well"],
+        &["restore", "none\u{1b}[2J", name],
+    ];
+    for args in commands {
+        let said = said(&famio(folder.path()).args(args).output().unwrap());
+        assert!(!said.contains("\u{1b}[2J"), "{args:?}: {said}");
+    }
+    for command in ["check", "recover", "doctor", "forget"] {
+        let said = said(&famio(folder.path()).args([command, name]).output().unwrap());
+        assert!(!said.contains("\nfamio: all is well"), "{command}: {said}");
+    }
+}
+
+#[test]
+fn no_row_of_doctor_is_a_head() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let output = famio(folder.path()).args(["doctor", ".", "--color", "always"]).output().unwrap();
+    assert!(!said(&output).contains('\u{1b}'), "{}", said(&output));
+}
+
+/// The variable was looked at first.
+#[test]
+fn a_variable_that_the_command_line_overrides_is_not_looked_at() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    std::fs::write(folder.path().join("a.db"), "x").unwrap();
+    let run = |args: &[&str]| {
+        let mut command = famio(folder.path());
+        command.env("FAMIO_POLICY", "maybe").args(["run", "--dry-run", "--no-config", "--atomic", "a.db"]);
+        said(&command.args(args).args(["--", "true"]).output().unwrap())
+    };
+    let refused = run(&[]);
+    assert!(refused.contains("FAMIO_POLICY: 'maybe' is not one of") && refused.ends_with("status 125"), "{refused}");
+    let obeyed = run(&["--policy", "redo"]);
+    assert!(obeyed.contains("redo") && obeyed.ends_with("status 0"), "{obeyed}");
+}

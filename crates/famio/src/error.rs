@@ -129,6 +129,14 @@ fn describe(errno: i32) -> &'static str {
         libc::ESTALE => "stale",
         libc::EOVERFLOW => "too large",
         libc::ENXIO => "beyond the end of the file",
+        libc::ENOTDIR => "not a folder, or what leads to it is none",
+        libc::EISDIR => "a folder",
+        libc::ENAMETOOLONG => "the name is too long",
+        libc::ELOOP => "too many symbolic links",
+        libc::EXDEV => "on another file system",
+        libc::ETXTBSY => "a program that runs",
+        libc::ENODEV => "no such device",
+        libc::ENOSYS => "not known to this kernel",
         _ => "system error",
     }
 }

@@ -1,5 +1,5 @@
 import os
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from _typeshed import ReadableBuffer, WriteableBuffer
 
@@ -45,6 +45,7 @@ class Transaction:
     def ended(self) -> bool: ...
 
 class Map:
+    def __new__(cls, other: Map, /) -> Self: ...
     def flush(self) -> None: ...
     def close(self) -> None: ...
     @property

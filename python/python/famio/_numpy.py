@@ -42,7 +42,7 @@ class Array(numpy.ndarray[Any, Any]):
         start = offset // PAGE * PAGE
         length = offset - start + _bytes(dimensions, kind.itemsize)
         region = Region(filename, length, offset=start, mode=mode, **settings)
-        array = numpy.ndarray.__new__(cls, dimensions, kind, memoryview(region.buffer), offset - start, order=order)
+        array = numpy.ndarray.__new__(cls, dimensions, kind, memoryview(region), offset - start, order=order)
         array._region, array.filename, array.offset, array.mode = region, filename, offset, mode
         return array
 

@@ -20,6 +20,7 @@ class Recovery:
 
     file: Path
     journal: Path | None
+    """``None``: there is none, as of a file that only grew."""
     outcome: Outcome
     epoch: int
     """The last sync."""
@@ -27,6 +28,8 @@ class Recovery:
     """Moved from the journal to the file."""
     why: str | None
     """Of ``conflict``, ``failed`` and ``unexamined``."""
+    cut: int | None = None
+    """Of a file that grew without a journal: bytes after its last sync, which were cut off."""
 
     @property
     def ok(self) -> bool:
@@ -58,6 +61,7 @@ def recover(
             entry["epoch"],
             entry["bytes"],
             entry["why"],
+            entry["cut"],
         )
         for entry in found
     ]

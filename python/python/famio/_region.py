@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from . import _famio
 from ._files import Settings, StrPath
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PAGE = 4096
 
 
-class Region:
+class Region(_famio.Map):
     """A map of an atomic file, with the buffer protocol: ``memoryview(region)``, ``numpy.frombuffer(region)``, ``region[a:b]``.
 
     ``length``: bytes to map; the file is made as long if it is shorter, unless it is only read; by default as far as the file goes.
@@ -26,8 +26,11 @@ class Region:
     below the end of a region that is in use crashes the process, as with ``mmap``.
     """
 
-    def __init__(
-        self,
+    name: StrPath
+    offset: int
+
+    def __new__(
+        cls,
         path: StrPath,
         length: int | None = None,
         *,
@@ -35,7 +38,7 @@ class Region:
         mode: Literal["r", "r+", "w+"] = "r+",
         permissions: int = 0o666,
         **settings: Unpack[Settings],
-    ) -> None:
+    ) -> Self:
         if mode not in ("r", "r+", "w+"):
             raise ValueError(f"mode must be 'r', 'r+' or 'w+', not {mode!r}")
         if offset < 0 or offset % PAGE:
@@ -59,48 +62,38 @@ class Region:
                 if not writable:
                     raise ValueError("the region would end behind the file's end")
                 file.set_size(end)
-            self._map = file.map(offset, end - offset, writable)
+            self = super().__new__(cls, file.map(offset, end - offset, writable))
         finally:
             file.close()  # the map keeps it open
         self.name = path
         self.offset = offset
-
-    def __len__(self) -> int:
-        return len(self._map)
+        return self
 
     def __getitem__(self, key: int | slice) -> Any:
-        with memoryview(self._map) as view:
+        with memoryview(self) as view:
             found = view[key]
             return found if isinstance(found, int) else bytes(found)
 
     def __setitem__(self, key: int | slice, value: Any) -> None:
-        with memoryview(self._map) as view:
+        with memoryview(self) as view:
             view[key] = value
 
     @property
     def buffer(self) -> _famio.Map:
-        """What has the buffer protocol, also for Python before 3.12: ``memoryview(region.buffer)``."""
-        return self._map
-
-    def __buffer__(self, flags: int, /) -> memoryview:
-        return memoryview(self._map)
+        """The region itself, for programs of the time when only this had the buffer protocol before Python 3.12."""
+        return self
 
     def flush(self) -> None:
         """All that was stored is durable when it returns, as a whole."""
-        self._map.flush()
+        super().flush()
 
     sync = flush
 
-    @property
-    def closed(self) -> bool:
-        """Whether it was closed."""
-        return self._map.closed
-
     def close(self) -> None:
         """Gives up the map, and syncs what was stored."""
-        self._map.close()
+        super().close()
 
-    def __enter__(self) -> Region:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:

@@ -8,7 +8,7 @@ mod selection;
 use crate::failure::{FAILED, Failure};
 use crate::run::{preload, search};
 use crate::settings::Options;
-use crate::text::table;
+use crate::text::{list, name, printable};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -153,16 +153,16 @@ fn report(subject: &Path, findings: &[Finding]) -> String {
             Verdict::Note => "note",
             Verdict::Problem => "PROBLEM",
         };
-        [verdict, finding.topic, &finding.text].map(String::from).to_vec()
+        [verdict, finding.topic, &printable(&finding.text)].map(String::from).to_vec()
     };
     let rows: Vec<_> = findings.iter().map(row).collect();
     let problems = findings.iter().filter(|finding| finding.verdict == Verdict::Problem).count();
     let end = match problems {
-        0 => format!("{}: can be protected\n", subject.display()),
-        1 => format!("{}: can't be protected: 1 problem\n", subject.display()),
-        many => format!("{}: can't be protected: {many} problems\n", subject.display()),
+        0 => format!("{}: can be protected\n", name(subject)),
+        1 => format!("{}: can't be protected: 1 problem\n", name(subject)),
+        many => format!("{}: can't be protected: {many} problems\n", name(subject)),
     };
-    table(&rows) + &end
+    list(&rows) + &end
 }
 
 #[cfg(test)]

@@ -3,23 +3,37 @@
 use super::{Entry, command, descriptors, locks};
 use famio::recovery::{self, Growing};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+/// A process and a growing file that it has open.
+pub struct SeenGrowing {
+    /// The process.
+    pub pid: u32,
+    /// The file's path.
+    pub path: PathBuf,
+    /// Its device and inode.
+    pub id: (u64, u64),
+    /// How far it has grown.
+    pub growing: Growing,
+}
 
 /// The growing files of these processes: each has the mark of one, and the process has the write lease on it.
-pub fn all(processes: &[u32]) -> Vec<Entry> {
+pub fn all(processes: &[u32]) -> Vec<SeenGrowing> {
     let leases = leases(&locks());
     let of_process = |&pid: &u32| {
         let is_under_lease =
             |stat: &std::fs::Metadata| stat.is_file() && leases.iter().any(|&lease| lease == (pid, stat.ino()));
         let has_any = leases.iter().any(|lease| lease.0 == pid);
-        let mut files: Vec<(PathBuf, Growing)> = if has_any { descriptors(pid) } else { Vec::new() }
+        let mut files: Vec<SeenGrowing> = if has_any { descriptors(pid) } else { Vec::new() }
             .into_iter()
-            .filter(|(fd, _)| std::fs::metadata(fd).is_ok_and(|stat| is_under_lease(&stat)))
-            .filter_map(|(fd, path)| Some((path, recovery::growing_at(&fd)?)))
+            .filter_map(|(fd, path)| {
+                let stat = std::fs::metadata(&fd).ok().filter(is_under_lease)?;
+                Some(SeenGrowing { pid, path, id: (stat.dev(), stat.ino()), growing: recovery::growing_at(&fd)? })
+            })
             .collect();
-        files.sort_by(|a, b| a.0.cmp(&b.0));
-        files.dedup_by(|a, b| a.0 == b.0);
-        files.into_iter().map(move |(path, growing)| Entry::of_growing(pid, &path, growing))
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        files.dedup_by(|a, b| a.path == b.path);
+        files
     };
     processes.iter().flat_map(of_process).collect()
 }
@@ -34,18 +48,27 @@ fn leases(locks: &str) -> Vec<(u32, u64)> {
     locks.lines().filter_map(lease).collect()
 }
 
-impl Entry {
-    fn of_growing(pid: u32, path: &Path, growing: Growing) -> Self {
+impl SeenGrowing {
+    /// Bytes that no SYNC covers yet.
+    pub fn open_bytes(&self) -> u64 {
+        self.growing.size.saturating_sub(self.growing.committed)
+    }
+}
+
+impl From<SeenGrowing> for Entry {
+    fn from(seen: SeenGrowing) -> Self {
+        let open_bytes = Some(seen.open_bytes());
+        let SeenGrowing { pid, path, .. } = seen;
         Self {
             pid,
             command: command(pid),
             file: Some(path.display().to_string()),
             journal: None,
-            kind: Some("growing"),
+            kind: Some(recovery::Found::GROWING),
             journal_bytes: 0,
             epoch: None,
             open_writes: None,
-            open_bytes: Some(growing.size.saturating_sub(growing.committed)),
+            open_bytes,
             policy: None,
             lease: Some(true),
             owner: true,

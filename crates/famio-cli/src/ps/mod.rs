@@ -1,7 +1,7 @@
 //! `famio ps`: the processes that use atomic files, and what they do with them. Nothing of theirs is disturbed: what they share is read
 //! from outside, and no file of theirs is opened but the control file and the journal.
 
-mod growing;
+pub mod growing;
 
 use crate::failure::Failure;
 use crate::text::{bytes, printable, table};
@@ -59,7 +59,7 @@ struct Entry {
 pub fn main(args: Args) -> Result<i32, Failure> {
     let processes = processes();
     let mut entries: Vec<Entry> = all(&processes).into_iter().map(Entry::from).collect();
-    entries.extend(growing::all(&processes));
+    entries.extend(growing::all(&processes).into_iter().map(Entry::from));
     entries.sort_by(|a, b| (a.pid, &a.file).cmp(&(b.pid, &b.file)));
     if args.json {
         crate::out::json(&entries)?;

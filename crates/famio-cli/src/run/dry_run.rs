@@ -76,7 +76,7 @@ fn files(found: &Found) -> String {
         many => format!("  matches {many} files now{place}{more}\n"),
     };
     for file in found.files.iter().take(LISTED) {
-        text += &format!("    {}\n", file.display());
+        text += &format!("    {}\n", crate::text::name(file));
     }
     if found.files.len() > LISTED {
         text += &format!("    and {} more\n", found.files.len() - LISTED);

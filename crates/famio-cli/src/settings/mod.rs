@@ -273,7 +273,10 @@ pub fn gather(top: Layer, config: ConfigChoice<'_>) -> Result<Layer, String> {
 /// All sources one by one, the strongest first.
 pub fn layers(top: Layer, config: ConfigChoice<'_>) -> Result<Vec<(Source, Layer)>, String> {
     let here = std::env::current_dir().map_err(|error| format!("current folder: {error}"))?;
-    let environment = environment::read(|name| std::env::var_os(name), &here)?;
+    // What the command line says counts, whatever is wrong with the variable; globs add up.
+    let said: Vec<&str> =
+        top.variables().into_iter().map(|(name, _)| name).filter(|name| *name != environment::ATOMIC).collect();
+    let environment = environment::read(|name| std::env::var_os(name).filter(|_| !said.contains(&name)), &here)?;
     let mut all = vec![(Source::CommandLine, top), (Source::Environment, environment)];
     let path = match config {
         ConfigChoice::None => None,

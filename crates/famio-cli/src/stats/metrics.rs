@@ -10,7 +10,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
 /// Give the numbers of `famio stats` to Prometheus
@@ -20,12 +20,30 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// Answer requests of /metrics at this address and port, until a signal ends it; port 0: any that is free
-    #[arg(long, value_name = "ADDR")]
-    listen: Option<SocketAddr>,
-    /// Write the file once, in one step, and end
+    /// Answer requests of /metrics at this address and port, until a signal ends it. A port alone: of this machine (127.0.0.1) only; port
+    /// 0: any that is free
+    #[arg(long, value_name = "ADDR:PORT", value_parser = addresses)]
+    listen: Option<Addresses>,
+    /// Write the file once, in one step, and end; a device or FIFO gets the text
     #[arg(long, value_name = "PATH", conflicts_with = "listen")]
     file: Option<PathBuf>,
+}
+
+/// What a name stands for.
+#[derive(Clone, Debug)]
+struct Addresses(Vec<SocketAddr>);
+
+/// `127.0.0.1:9464`, `[::1]:9464`, `localhost:9464`, `:9464` or `9464`.
+fn addresses(text: &str) -> Result<Addresses, String> {
+    let port = text.strip_prefix(':').unwrap_or(text);
+    if let Ok(port) = port.parse::<u16>() {
+        return Ok(Addresses(vec![SocketAddr::from(([127, 0, 0, 1], port))]));
+    }
+    match text.to_socket_addrs() {
+        Ok(found) if found.len() > 0 => Ok(Addresses(found.collect())),
+        Err(error) if text.contains(':') => Err(format!("{error}; for example 127.0.0.1:9464")),
+        _ => Err("not an address with a port; for example 127.0.0.1:9464".into()),
+    }
 }
 
 const HELP: &str = "\
@@ -33,6 +51,7 @@ Who can reach the address sees the paths of files. There is no password: listen 
 
 Examples:
   famio metrics --listen 127.0.0.1:9464
+  famio metrics --listen localhost:9464
   famio metrics --file /var/lib/node_exporter/famio.prom";
 
 /// What requests get.
@@ -41,7 +60,7 @@ const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Serves, writes or prints.
 pub fn main(args: Args) -> Result<i32, Failure> {
     match (&args.listen, &args.file) {
-        (Some(address), _) => serve(*address),
+        (Some(addresses), _) => serve(addresses),
         (None, Some(path)) => {
             let failed = |error| Failure::new(FAILED, format!("{}: can't be written: {error}", path.display()));
             write(path, &encode(Now::look())?).map_err(failed)?;
@@ -54,10 +73,12 @@ pub fn main(args: Args) -> Result<i32, Failure> {
     }
 }
 
-fn serve(address: SocketAddr) -> Result<i32, Failure> {
-    let cannot =
-        |error: &dyn std::fmt::Display| Failure::new(FAILED, format!("{address}: can't be listened at: {error}"));
-    let server = tiny_http::Server::http(address).map_err(|error| cannot(&error))?;
+fn serve(Addresses(addresses): &Addresses) -> Result<i32, Failure> {
+    let cannot = |error: &dyn std::fmt::Display| {
+        let first = addresses.first().map(ToString::to_string).unwrap_or_default();
+        Failure::new(FAILED, format!("{first}: can't be listened at: {error}"))
+    };
+    let server = tiny_http::Server::http(&addresses[..]).map_err(|error| cannot(&error))?;
     if let Some(address) = server.server_addr().to_ip() {
         eprintln!("famio: http://{address}/metrics");
     }
@@ -81,8 +102,13 @@ fn serve(address: SocketAddr) -> Result<i32, Failure> {
     Ok(0)
 }
 
-/// Whoever reads the file finds all of the old text, or all of the new one.
+/// Whoever reads the file finds all of the old text, or all of the new one. A device or FIFO of that name gets the text, and stays what it
+/// is; so does a symbolic link.
 fn write(path: &Path, text: &str) -> std::io::Result<()> {
+    if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return std::fs::File::options().write(true).open(path)?.write_all(text.as_bytes());
+    }
+    let path = &crate::text::whole(path);
     let mut name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?.to_os_string();
     name.push(format!(".{}.tmp", std::process::id()));
     let new = path.with_file_name(name);
@@ -111,16 +137,22 @@ type Number = (&'static str, &'static str, Option<Unit>, fn(&File) -> u64);
 type TimesOf = fn(&File) -> &Quantiles;
 type CountOf = fn(&super::Run) -> u64;
 
-fn gauges() -> [Number; 8] {
+fn gauges() -> [Number; 6] {
     [
         ("famio_processes", "Processes that have the file open", None, |file| file.processes.len() as u64),
         ("famio_lock_waiters", "Of those, how many wait for a lock", None, |file| file.waiting as u64),
-        ("famio_epoch", "The last commit", None, |file| file.epoch),
-        ("famio_open_writes", "Writes since the last SYNC", None, |file| file.open_writes),
         ("famio_open", "Bytes written since the last SYNC", Some(Unit::Bytes), |file| file.open_bytes),
         ("famio_journal_size", "Size of the journal", Some(Unit::Bytes), |file| file.journal_size),
         ("famio_write_lease", "1: the processes have the write lease", None, |file| file.lease.into()),
-        ("famio_attached", "1: the file has a journal", None, |file| file.kind.is_some().into()),
+        ("famio_attached", "1: the file has a journal", None, |file| (file.kind.is_some() && file.is_counted()).into()),
+    ]
+}
+
+/// Not of growing files, of which they are not known.
+fn counted_gauges() -> [Number; 2] {
+    [
+        ("famio_epoch", "The last commit", None, |file| file.epoch),
+        ("famio_open_writes", "Writes since the last SYNC", None, |file| file.open_writes),
     ]
 }
 
@@ -140,15 +172,18 @@ fn counters() -> [Number; 9] {
 
 impl Collector for Now {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
-        for (name, help, unit, value) in gauges() {
+        let counted = || self.files.iter().filter(|file| file.is_counted());
+        let gauges =
+            gauges().map(|gauge| (gauge, true)).into_iter().chain(counted_gauges().map(|gauge| (gauge, false)));
+        for ((name, help, unit, value), of_all) in gauges {
             let mut metric = encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
-            for file in &self.files {
+            for file in self.files.iter().filter(|file| of_all || file.is_counted()) {
                 ConstGauge::new(value(file) as i64).encode(metric.encode_family(&labels(file))?)?;
             }
         }
         for (name, help, unit, value) in counters() {
             let mut metric = encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Counter)?;
-            for file in &self.files {
+            for file in counted() {
                 ConstCounter::new(value(file)).encode(metric.encode_family(&labels(file))?)?;
             }
         }
@@ -158,7 +193,7 @@ impl Collector for Now {
         ];
         for (name, help, of) in times {
             let mut metric = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
-            for file in &self.files {
+            for file in counted() {
                 let times = of(file);
                 let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
                 let buckets = bounds().map(|bound| {
@@ -201,6 +236,17 @@ fn bounds() -> impl Iterator<Item = Option<u64>> {
 mod tests {
     use super::super::times::Bucket;
     use super::*;
+
+    #[test]
+    fn addresses_have_many_forms() {
+        let port = |text| addresses(text).map(|Addresses(all)| (all[0].port(), all[0].ip().is_loopback()));
+        for text in ["127.0.0.1:9464", "[::1]:9464", "localhost:9464", ":9464", "9464"] {
+            assert_eq!(port(text), Ok((9464, true)), "{text}");
+        }
+        for text in ["localhost", "", "1.2.3.4", "localhost:high", "99999"] {
+            assert!(port(text).unwrap_err().contains("for example 127.0.0.1:9464"), "{text}");
+        }
+    }
 
     #[test]
     fn names_of_files_are_no_syntax_and_buckets_add_up() {

@@ -1,5 +1,6 @@
 //! `famio stats`: what was done to the files that are in use, in numbers. Like `famio ps` it only looks.
 
+mod columns;
 pub mod metrics;
 pub mod now;
 mod runs;
@@ -27,7 +28,7 @@ pub struct Args {
 
 const HELP: &str = "\
 TIMES are 'half of them took less than / 99 of 100 took less than', to the next power of two. SYNCs of a journal on persistent memory are \
-measured one in 16, writes one in 64.
+measured one in 16, writes one in 64. Of a file that only grows, and has no journal, nothing is counted (-).
 
 Examples:
   famio stats
@@ -39,7 +40,7 @@ Examples:
 pub fn main(args: Args) -> Result<i32, Failure> {
     let now = Now::look();
     if args.json {
-        crate::out::json(&now)?;
+        crate::out::json(&now.json()?)?;
         return Ok(0);
     }
     if now.files.is_empty() {
@@ -75,20 +76,22 @@ fn rows(files: &[File]) -> Vec<Vec<String>> {
     let mut rows = vec![head.map(String::from).to_vec()];
     let times = |times: &Quantiles| format!("{} / {}", shown(quantile(times, 50)), shown(quantile(times, 99)));
     for file in files {
+        // Of a growing file nothing is counted.
+        let counted = |cell: String| if file.is_counted() { cell } else { "-".into() };
         rows.push(vec![
             file.file.as_deref().map_or("-".into(), |file| printable(file).into()),
             file.processes.len().to_string(),
-            file.syncs.to_string(),
-            file.failed_syncs.to_string(),
-            file.writes.to_string(),
-            file.reads.to_string(),
-            bytes(file.written_bytes),
-            bytes(file.journal_bytes),
-            bytes(file.file_bytes),
-            file.write_backs.to_string(),
-            file.hand_overs.to_string(),
-            times(&file.sync_nanoseconds),
-            times(&file.write_nanoseconds),
+            counted(file.syncs.to_string()),
+            counted(file.failed_syncs.to_string()),
+            counted(file.writes.to_string()),
+            counted(file.reads.to_string()),
+            counted(bytes(file.written_bytes)),
+            counted(bytes(file.journal_bytes)),
+            counted(bytes(file.file_bytes)),
+            counted(file.write_backs.to_string()),
+            counted(file.hand_overs.to_string()),
+            counted(times(&file.sync_nanoseconds)),
+            counted(times(&file.write_nanoseconds)),
         ]);
     }
     rows

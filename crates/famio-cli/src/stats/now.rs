@@ -2,8 +2,28 @@
 
 use super::times::Quantiles;
 use super::{Run, runs};
+use crate::failure::{FAILED, Failure};
+use crate::ps::growing::SeenGrowing;
 use crate::ps::{self, Seen};
+use famio::recovery::Found;
 use serde::Serialize;
+
+/// The fields of a file that come from counting its calls.
+const COUNTED: [&str; 13] = [
+    "epoch",
+    "open_writes",
+    "syncs",
+    "failed_syncs",
+    "writes",
+    "reads",
+    "written_bytes",
+    "journal_bytes",
+    "file_bytes",
+    "write_backs",
+    "hand_overs",
+    "sync_nanoseconds",
+    "write_nanoseconds",
+];
 
 /// What there is at some moment.
 #[derive(Clone, Debug, Serialize)]
@@ -19,14 +39,16 @@ pub struct Now {
 pub struct File {
     /// By its path in the first of its processes.
     pub file: Option<String>,
-    /// Tells files apart: device and inode of the control file.
+    /// Tells files apart: device and inode of the control file, or of a growing file.
     pub id: String,
     /// The processes that have it open.
     pub processes: Vec<u32>,
     /// Of the processes, those that wait for a lock of another one.
     pub waiting: usize,
-    /// `in place` or `records`; `null` before the first write.
+    /// `in place` or `records`; `growing`: it has no journal; `null` before the first write.
     pub kind: Option<&'static str>,
+    /// Of a growing file.
+    pub committed_bytes: Option<u64>,
     /// Of the journal's file.
     pub journal_size: u64,
     /// `undo`, `redo` or `alternate`.
@@ -76,8 +98,18 @@ impl Now {
             }
         }
         let mut files: Vec<File> = files.into_iter().map(|(.., file)| file).collect();
+        files.extend(ps::growing::all(&processes).iter().map(File::of_growing));
         files.sort_by(|a, b| (&a.file, &a.id).cmp(&(&b.file, &b.id)));
         Self { files, runs: runs::all(&processes) }
+    }
+
+    /// As docs/json.md has it: what is not counted is not known.
+    pub fn json(&self) -> Result<serde_json::Value, Failure> {
+        let mut all = serde_json::to_value(self).map_err(|error| Failure::new(FAILED, error))?;
+        for (at, _) in self.files.iter().enumerate().filter(|(_, file)| !file.is_counted()) {
+            COUNTED.iter().for_each(|&field| all["files"][at][field] = serde_json::Value::Null);
+        }
+        Ok(all)
     }
 }
 
@@ -115,6 +147,26 @@ impl File {
         }
         file.add(seen);
         file
+    }
+
+    /// It has no journal, and what its process does to it is not counted.
+    fn of_growing(seen: &SeenGrowing) -> Self {
+        let (device, inode) = seen.id;
+        Self {
+            file: Some(seen.path.display().to_string()),
+            id: format!("{device:x}:{inode:x}"),
+            processes: vec![seen.pid],
+            kind: Some(Found::GROWING),
+            committed_bytes: Some(seen.growing.committed),
+            lease: true,
+            open_bytes: seen.open_bytes(),
+            ..Self::default()
+        }
+    }
+
+    /// Whether its calls are counted: not those of a growing file.
+    pub fn is_counted(&self) -> bool {
+        self.kind != Some(Found::GROWING)
     }
 
     fn add(&mut self, seen: &Seen) {

@@ -1,14 +1,16 @@
 //! `famio top`: the files that are in use and what is done to them each second, live on a terminal.
 
+use super::columns::{fitting, shortened, used};
 use super::now::{File, Now};
 use super::times::{quantile, shown};
 use crate::failure::{FAILED, Failure};
-use crate::text::{bytes, count, printable};
+use crate::text::{bytes, count, name};
 use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::event::{self, Event, KeyCode, KeyModifiers};
 use crossterm::terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{execute, queue};
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Show what is done to the atomic files that are in use, live
@@ -16,7 +18,8 @@ use std::time::{Duration, Instant};
 /// Each second: SYNCs, writes, bytes written, bytes to the journal, write-backs and hand-overs of each file, how long its SYNCs and
 /// writes took (99 of 100 took less), and what no SYNC covers yet. Looking disturbs nobody.
 ///
-/// q ends it, s sorts by the next column, p stops the screen and lets it go on.
+/// q ends it, s sorts by the next column, p stops the screen and lets it go on. On a narrow terminal some columns are left out, and paths
+/// begin with an ellipsis.
 #[derive(clap::Args)]
 pub struct Args {
     /// Seconds between two looks
@@ -39,6 +42,8 @@ const HEAD: [&str; 11] = [
 ];
 /// Columns to the right of it are text.
 const NUMBERS: usize = 10;
+/// Where the terminal is narrow: HAND/s, BACK/s, PROC, WRITE 99%, JOURNAL/s, OPEN, SYNC 99%, WRITTEN/s, WRITE/s.
+const LEAVES_FIRST: [usize; 9] = [5, 4, 9, 7, 3, 8, 6, 2, 1];
 
 /// Looks and draws until the user ends it.
 pub fn main(args: Args) -> Result<i32, Failure> {
@@ -76,8 +81,7 @@ fn watch(interval: Duration) -> io::Result<()> {
     let mut now: (Now, Instant) = (before.0.clone(), before.1);
     let (mut sorted_by, mut is_stopped) = (0, false);
     loop {
-        let lines = lines(&before.0, &now.0, now.1 - before.1, sorted_by, is_stopped);
-        draw(&lines)?;
+        draw(&before.0, &now.0, now.1 - before.1, sorted_by, is_stopped)?;
         let due = now.1 + interval;
         loop {
             let left = due.saturating_duration_since(Instant::now());
@@ -98,7 +102,7 @@ fn watch(interval: Duration) -> io::Result<()> {
                 Event::Resize(..) => {}
                 _ => continue,
             }
-            draw(&self::lines(&before.0, &now.0, now.1 - before.1, sorted_by, is_stopped))?;
+            draw(&before.0, &now.0, now.1 - before.1, sorted_by, is_stopped)?;
         }
         before = now;
         now = (Now::look(), Instant::now());
@@ -131,26 +135,28 @@ fn row(before: Option<&File>, file: &File, seconds: f64) -> ([f64; NUMBERS], Vec
     ];
     let whole = |at: usize| format!("{:.0}", numbers[at]);
     let size = |at: usize| bytes(numbers[at] as u64);
-    let path = file.file.as_deref().map_or("-".into(), |file| printable(file).into_owned());
-    let waits = if file.waiting > 0 { format!(" ({} waiting for a lock)", file.waiting) } else { String::new() };
+    let path = file.file.as_deref().map_or("-".into(), |file| name(Path::new(file)));
+    let waits = if file.waiting > 0 { format!("({} waiting for a lock) ", file.waiting) } else { String::new() };
+    // Of a growing file nothing is counted.
+    let counted = |cell: String| if file.is_counted() { cell } else { "-".into() };
     let cells = vec![
-        whole(0),
-        whole(1),
-        size(2),
-        size(3),
-        whole(4),
-        whole(5),
+        counted(whole(0)),
+        counted(whole(1)),
+        counted(size(2)),
+        counted(size(3)),
+        counted(whole(4)),
+        counted(whole(5)),
         shown(sync),
         shown(write),
         size(8),
         whole(9),
-        path + &waits,
+        waits + &path,
     ];
     (numbers, cells)
 }
 
-/// What the screen shows, line by line.
-fn lines(before: &Now, now: &Now, passed: Duration, sorted_by: usize, is_stopped: bool) -> Vec<String> {
+/// What a screen of that width shows, line by line.
+fn lines(before: &Now, now: &Now, passed: Duration, sorted_by: usize, is_stopped: bool, screen: usize) -> Vec<String> {
     let seconds = passed.as_secs_f64();
     let mut rows: Vec<_> = now
         .files
@@ -164,6 +170,9 @@ fn lines(before: &Now, now: &Now, passed: Duration, sorted_by: usize, is_stopped
     table.extend(rows.into_iter().map(|(_, cells)| cells));
     let widths: Vec<usize> =
         (0..NUMBERS).map(|at| table.iter().map(|row| row[at].chars().count()).max().unwrap_or(0)).collect();
+    let longest = table.iter().map(|row| row[NUMBERS].chars().count()).max().unwrap_or(0);
+    let shown = fitting(&widths, &LEAVES_FIRST, longest, screen);
+    let room = screen.saturating_sub(used(&widths, &shown));
     let processes: std::collections::BTreeSet<u32> = now.files.iter().flat_map(|file| file.processes.clone()).collect();
     let sum = |of: fn(&super::Run) -> u64| now.runs.iter().map(of).fold(0, u64::saturating_add);
     let mut lines = vec![
@@ -179,8 +188,9 @@ fn lines(before: &Now, now: &Now, passed: Duration, sorted_by: usize, is_stopped
         String::new(),
     ];
     for row in table {
-        let numbers: Vec<String> = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:>width$}")).collect();
-        lines.push(format!("{}  {}", numbers.join("  "), row[NUMBERS]));
+        let cell = |&column: &usize| format!("{:>width$}", row[column], width = widths[column]);
+        let numbers: Vec<String> = shown.iter().map(cell).collect();
+        lines.push(format!("{}  {}", numbers.join("  "), shortened(&row[NUMBERS], room)));
     }
     if now.files.is_empty() {
         lines.push("no process uses atomic files".into());
@@ -188,8 +198,9 @@ fn lines(before: &Now, now: &Now, passed: Duration, sorted_by: usize, is_stopped
     lines
 }
 
-fn draw(lines: &[String]) -> io::Result<()> {
+fn draw(before: &Now, now: &Now, passed: Duration, sorted_by: usize, is_stopped: bool) -> io::Result<()> {
     let (width, height) = terminal::size()?;
+    let lines = lines(before, now, passed, sorted_by, is_stopped, width.into());
     let mut out = io::BufWriter::new(io::stdout().lock());
     for (at, line) in lines.iter().take(height.into()).enumerate() {
         let shown: String = line.chars().take(width.into()).collect();
@@ -217,11 +228,24 @@ mod tests {
         let now = |files| Now { files, runs: Vec::new() };
         let before = now(vec![file("a", 10, 0), file("b", 100, 0)]);
         let after = now(vec![file("a", 30, 4096), file("b", 50, 0), file("c", 5, 0)]);
-        let shown = lines(&before, &after, Duration::from_secs(2), 0, false);
+        let shown = lines(&before, &after, Duration::from_secs(2), 0, false, 120);
         assert!(shown[0].starts_with("famio top: 3 files, 1 process, 0 handed back, 0 conflicts"), "{shown:?}");
         let cells = |line: &str| line.split_whitespace().map(String::from).collect::<Vec<_>>();
         assert!(shown[4].ends_with("/data/a"), "{shown:?}");
         assert_eq!(cells(&shown[4])[..4], ["10", "0", "2.0", "KiB"]);
         assert_eq!(cells(&shown[5])[0], "0");
+    }
+
+    /// At 80 columns there was no file, and at 100 its name was cut off.
+    #[test]
+    fn the_files_own_name_is_on_every_screen() {
+        let long = "a-folder/with-a-long-name/and-another-one/application.db";
+        let now = Now { files: vec![file(long, 1, 1), file("b", 1, 1)], runs: Vec::new() };
+        for (screen, column) in [(80, "WRITTEN/s"), (100, "OPEN"), (200, "HAND/s")] {
+            let shown = lines(&now, &now, Duration::from_secs(1), 0, false, screen);
+            assert!(shown[3].contains("FILE") && shown[3].contains(column), "{shown:?}");
+            assert!(shown.iter().any(|line| line.ends_with("application.db")), "{shown:?}");
+            assert!(shown.iter().all(|line| line.chars().count() <= screen), "{shown:?}");
+        }
     }
 }

@@ -28,7 +28,8 @@ pub fn table(seen: &Seen, files: &[Judged], all: bool) -> String {
     rows.extend(shown.iter().map(|&index| row(index + 1, &files[index], &here)));
     out += &text::table(&rows);
     for (folder, count) in &hidden {
-        let folder = folder.strip_prefix(&here).unwrap_or(folder).display().to_string();
+        let folder = folder.strip_prefix(&here).unwrap_or(folder);
+        let folder = text::name(folder);
         let folder = if folder.is_empty() { "this folder" } else { &folder };
         out += &format!("and {count} more like these in {folder}\n");
     }
@@ -80,7 +81,7 @@ fn row(number: usize, judged: &Judged, here: &Path) -> Vec<String> {
     vec![
         if judged.suggested { "*" } else { "" }.into(),
         number.to_string(),
-        path.display().to_string(),
+        text::name(path),
         judged.size.map_or("-".into(), text::bytes),
         writes,
         sized(Count::Reads, Count::ReadBytes),

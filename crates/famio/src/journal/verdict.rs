@@ -77,7 +77,7 @@ pub fn verdict(facts: &Facts<'_>) -> Verdict {
         (None, Journal::Blank) => Verdict::Leftover,
         (Some(_), Journal::Absent) => facts.journal_missing(),
         (Some(_), Journal::Blank) => facts.conflict("the file is marked as having a journal, which is empty"),
-        (_, Journal::Unreadable(error)) => facts.conflict(&error.to_string()),
+        (_, Journal::Unreadable(error)) => facts.unreadable(error),
         (mark, Journal::Valid(header)) => journal_verdict(facts, mark, header),
     }
 }
@@ -130,6 +130,14 @@ impl Facts<'_> {
         Verdict::Conflict(format!(
             "the file is marked as having a journal, which is not there: bring the journal back, or the pool, or the file to where it was \
              (file {file}; looked for {journal}); it is kept: famio recover --use=file keeps it as it is, without the journal"
+        ))
+    }
+
+    /// Nothing can be taken from it.
+    fn unreadable(&self, error: &Error) -> Verdict {
+        let (file, journal) = (self.file_path.display(), self.journal_path.display());
+        Verdict::Conflict(format!(
+            "{error} (file {file}, journal {journal}); both are kept: famio recover --use=file keeps the file as it is, without the journal"
         ))
     }
 

@@ -10,22 +10,24 @@
 //!   brought to the file: that is counted after the file has it and before the journal is without it. So that there is such a time, the
 //!   next SYNC waits for the copy, for two seconds at most, and the writers for it.
 
+use super::copying::{copy_all, copy_to_memory, copy_with, kernels};
+use super::destination;
 use super::examine::{Examined, examine};
 use super::given::Given;
 use super::in_place;
+use super::unfinished::Unfinished;
 use crate::error::{Error, Result};
 use crate::index::{Control, DeadArena, LONGEST_FREEZE};
 use crate::journal::header::{Kind, first_bytes};
 use crate::journal::records::{apply, scan};
 use crate::journal::{Header, State, Verdict, control, lock};
-use crate::pmem::{Domain, Medium, medium};
+use crate::pmem::{Domain, medium};
 use crate::settings::Settings;
-use crate::sys::{InternalFd, read_at};
+use crate::sys::InternalFd;
 use core::sync::atomic::Ordering;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, fstat};
-use rustix::io::Errno;
+use rustix::fs::{Mode, Stat, fstat};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Copies that are begun anew, since too much has happened meanwhile.
 const TRIES: u32 = 40;
@@ -33,7 +35,6 @@ const TRIES: u32 = 40;
 const PAUSE: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Write-backs wait so long, in nanoseconds, unless they are asked again or space runs short.
 const HOLD: u64 = 5_000_000_000;
-const PIECE: usize = 1 << 20;
 
 /// What was copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,13 +48,14 @@ pub struct Backup {
 }
 
 /// Copies the file at `from`, as of its last SYNC, to `to`; durably, and by one rename: what had that name before stays until the copy is
-/// whole. `replace`: something may have that name. Mode and owner are the file's, as far as this process may give them. While a process
-/// has a write lease on the file, the copy waits for its end: for some milliseconds, or, if that process is stopped, up to
-/// `/proc/sys/fs/lease-break-time` seconds. If that takes longer than a second, `waits` is called once, with its process id.
+/// whole. `replace`: a regular file may have that name, or be what a symbolic link of that name leads to. Mode and owner are the file's, as
+/// far as this process may give them. While a process has a write lease on the file, the copy waits for its end: for some milliseconds, or,
+/// if that process is stopped, up to `/proc/sys/fs/lease-break-time` seconds. If that takes longer than a second, `waits` is called once,
+/// with its process id.
 ///
 /// # Errors
-/// `EEXIST`. `EAGAIN`: the file is written too fast to be copied. `EIO`: file and journal contradict each other. `EINVAL`: not a regular
-/// file. Others are the kernel's.
+/// `EEXIST`. `EAGAIN`: the file is written too fast to be copied. `EIO`: file and journal contradict each other. `EBUSY`: `to` is an atomic
+/// file, or a process writes it. `EINVAL`: not a regular file, or both are the same one. Others are the kernel's.
 pub fn backup(
     from: &Path,
     to: &Path,
@@ -61,36 +63,68 @@ pub fn backup(
     settings: &Settings,
     waits: &dyn Fn(Option<u32>),
 ) -> Result<Backup> {
-    let named = |path: &Path| {
-        let path = path.display().to_string();
-        move |e: Error| if e.detail().is_some_and(|said| said.contains(&path)) { e } else { e.context(&path) }
-    };
+    let to = destination::find(to)?;
+    let source = source(from)?;
+    if let Some(there) = &to.there {
+        destination::refuse_same(source.as_fd(), from, there.as_fd(), &to.path)?;
+        if !replace {
+            return Err(named(&to.path)(Error::new(libc::EEXIST)));
+        }
+        destination::refuse_atomic(there.as_fd(), settings).map_err(named(&to.path))?;
+    }
+    let (new, stat, backup) = copy(from, &to.path, settings, waits)?;
+    give(&new, (stat.st_uid, stat.st_gid, stat.st_mode)).map_err(named(&to.path))?;
+    if let Some(there) = &to.there {
+        destination::refuse_atomic(there.as_fd(), settings).map_err(named(&to.path))?;
+    }
+    new.publish(&to.path, replace).map_err(named(&to.path))?;
+    Ok(backup)
+}
+
+/// An error names its file, if it does not by itself.
+pub(super) fn named(path: &Path) -> impl Fn(Error) -> Error {
+    let path = path.display().to_string();
+    move |e: Error| if e.detail().is_some_and(|said| said.contains(&path)) { e } else { e.context(&path) }
+}
+
+/// The file that is to be copied, which is only looked at.
+pub(super) fn source(from: &Path) -> Result<InternalFd> {
     let looked = crate::journal::reach::look_at(from).map_err(named(from))?;
     if !crate::journal::reach::is_regular(&fstat(&looked)?) {
         return Err(named(from)(Error::with(libc::EINVAL, "not a regular file")));
     }
+    Ok(looked)
+}
+
+/// A whole copy that has no name yet, with what the file was.
+pub(super) fn copy(
+    from: &Path,
+    to: &Path,
+    settings: &Settings,
+    waits: &dyn Fn(Option<u32>),
+) -> Result<(Unfinished, Stat, Backup)> {
     // After a lease's end: until then the file may be in the middle of an epoch.
     let file = super::leases::open_after(from, waits).map_err(|e| named(from)(e.into()))?;
-    if !replace && rustix::fs::lstat(to).is_ok() {
-        return Err(named(to)(Error::new(libc::EEXIST)));
-    }
     let new = Unfinished::beside(to).map_err(named(to))?;
-    let backup = copy_of_last_sync(file.as_fd(), new.file.as_fd(), settings).map_err(named(from))?;
-    let stat = fstat(&file)?;
-    // Who may not give files away keeps the copy.
-    let _ = rustix::fs::fchown(&new.file, Some(uid(stat.st_uid)), Some(gid(stat.st_gid)));
-    rustix::fs::fchmod(&new.file, Mode::from_raw_mode(stat.st_mode & 0o777))?;
-    rustix::fs::fsync(&new.file).map_err(|e| named(to)(e.into()))?;
-    new.publish(to, replace).map_err(named(to))?;
-    Ok(backup)
+    let copied = copy_of_last_sync(file.as_fd(), new.file.as_fd(), settings);
+    let backup = copied.map_err(|e| if is_of_destination(&e) { named(to)(e) } else { named(from)(e) })?;
+    Ok((new, fstat(&file)?, backup))
 }
 
-fn uid(id: u32) -> rustix::fs::Uid {
-    rustix::fs::Uid::from_raw(id)
+/// Where the copy had no room, the file has nothing to do with it.
+fn is_of_destination(error: &Error) -> bool {
+    [libc::ENOSPC, libc::EDQUOT, libc::EFBIG, libc::EROFS].contains(&error.errno())
 }
 
-fn gid(id: u32) -> rustix::fs::Gid {
-    rustix::fs::Gid::from_raw(id)
+/// Owner, group and mode, as far as this process may give them; and the copy is durable.
+pub(super) fn give(new: &Unfinished, (owner, group, mode): (u32, u32, u32)) -> Result<()> {
+    let (owner, group) = (Some(rustix::fs::Uid::from_raw(owner)), Some(rustix::fs::Gid::from_raw(group)));
+    // Who may not give files away keeps the copy, and may be a member of the group.
+    if rustix::fs::fchown(&new.file, owner, group).is_err() {
+        let _ = rustix::fs::fchown(&new.file, None, group);
+    }
+    rustix::fs::fchmod(&new.file, Mode::from_raw_mode(mode & 0o777))?;
+    Ok(rustix::fs::fsync(&new.file)?)
 }
 
 fn copy_of_last_sync(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings) -> Result<Backup> {
@@ -266,10 +300,6 @@ impl Drop for Frozen<'_> {
     }
 }
 
-fn kernels() -> &'static dyn Medium {
-    medium(Domain::PageCache, false)
-}
-
 fn control_of(found: &Examined, file: BorrowedFd<'_>) -> Option<Control> {
     Some(Control::new(control::find_in(found.pool.as_ref()?, file).ok()??))
 }
@@ -289,97 +319,4 @@ fn activity(control: &Control) -> Option<[u64; 8]> {
         load(&shared.totals.write_backs),
         load(&shared.totals.file),
     ])
-}
-
-/// Whether it is a reflink.
-fn copy_all(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<bool> {
-    copy_with(from, to, &|| ())
-}
-
-/// As [`copy_all`]; `between` is called before every piece.
-fn copy_with(from: BorrowedFd<'_>, to: BorrowedFd<'_>, between: &dyn Fn()) -> Result<bool> {
-    rustix::fs::ftruncate(to, 0)?;
-    if rustix::fs::ioctl_ficlone(to, from).is_ok() {
-        return Ok(true);
-    }
-    let size = fstat(from)?.st_size as u64;
-    rustix::fs::ftruncate(to, size)?;
-    let mut at = 0;
-    while at < size {
-        between();
-        // Holes stay holes.
-        at = match rustix::fs::seek(from, rustix::fs::SeekFrom::Data(at)) {
-            Ok(data) => data,
-            Err(Errno::NXIO) => break,
-            Err(_) => at,
-        };
-        let end = rustix::fs::seek(from, rustix::fs::SeekFrom::Hole(at)).map_or(size, |hole| hole.min(size));
-        let copied = copy_range(from, to, at, end)?;
-        if copied == at {
-            break; // it was cut
-        }
-        at = copied;
-    }
-    Ok(false)
-}
-
-/// Copies at most a piece; up to where.
-fn copy_range(from: BorrowedFd<'_>, to: BorrowedFd<'_>, at: u64, end: u64) -> Result<u64> {
-    let want = ((end - at) as usize).min(32 * PIECE);
-    let (mut input, mut output) = (at, at);
-    match rustix::fs::copy_file_range(from, Some(&mut input), to, Some(&mut output), want) {
-        Ok(0) | Err(_) => {}
-        Ok(copied) => return Ok(at + copied as u64),
-    }
-    let mut piece = vec![0; want.min(PIECE)];
-    let length = read_at(from, at, &mut piece)?;
-    kernels().pwritev(to, &[&piece[..length]], at)?;
-    Ok(at + length as u64)
-}
-
-/// A copy of the journal, which nobody changes.
-fn copy_to_memory(journal: BorrowedFd<'_>, between: &dyn Fn()) -> Result<InternalFd> {
-    let copy = crate::sys::internal::make("/memfd:famio-backup", || {
-        rustix::fs::memfd_create("famio-backup", rustix::fs::MemfdFlags::CLOEXEC)
-    })?;
-    copy_with(journal, copy.as_fd(), between)?;
-    Ok(copy)
-}
-
-/// A copy that has another name until it is whole.
-struct Unfinished {
-    file: InternalFd,
-    path: PathBuf,
-    is_published: bool,
-}
-
-impl Unfinished {
-    fn beside(to: &Path) -> Result<Self> {
-        let name = to.file_name().ok_or(Error::with(libc::EINVAL, "not the name of a file"))?;
-        let number = crate::index::random()?;
-        let mut hidden = std::ffi::OsString::from(".");
-        hidden.push(name);
-        hidden.push(format!(".{number:016x}.famio-backup"));
-        let path = to.with_file_name(hidden);
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let file = crate::sys::openat(CWD, &path, flags, Mode::RUSR | Mode::WUSR)?;
-        Ok(Self { file, path, is_published: false })
-    }
-
-    fn publish(mut self, to: &Path, replace: bool) -> Result<()> {
-        let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
-        rustix::fs::renameat_with(CWD, &self.path, CWD, to, flags)?;
-        self.is_published = true;
-        let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let folder = crate::sys::openat(CWD, folder, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
-        Ok(rustix::fs::fsync(&folder)?)
-    }
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        if !self.is_published {
-            let _ = rustix::fs::unlinkat(CWD, &self.path, AtFlags::empty());
-        }
-    }
 }

@@ -5,8 +5,8 @@ use super::survey::epoch_of;
 use crate::error::{Error, Result};
 use crate::index::Control;
 use crate::journal::pool::{Pool, is_beside_name, is_journal_name};
-use crate::journal::reach::{is_regular, look, open_looked_at};
-use crate::journal::{State, control, lock};
+use crate::journal::reach::{is_regular, look, look_at, open_looked_at};
+use crate::journal::{Header, Marked, State, control, lock, mark};
 use crate::sys::openat;
 use rustix::fs::{CWD, Mode, OFlags, fstat};
 use std::os::fd::AsFd;
@@ -37,6 +37,7 @@ pub struct Orphan {
 /// `EINVAL`: not a journal's path. `ENOENT`. `EEXIST`: its file is there. `EBUSY`: a process has it in use. Or it can't be read, or not be
 /// removed.
 pub fn forget(journal: &Path, remove: bool) -> Result<Orphan> {
+    look_at(journal)?; // a name that is mistyped is not there, whatever it looks like
     let (place, name) = place_of(journal)?;
     let name = name.as_str();
     let (header, fd) = place.header(name)?;
@@ -53,8 +54,14 @@ pub fn forget(journal: &Path, remove: bool) -> Result<Orphan> {
     if let Ok(found) = place.file_of(name) {
         return Err(there(&found.path));
     }
-    if let Some(path) = header.identity.path_of(fd.as_fd()) {
-        return Err(there(&path));
+    // Of a file that was moved, what its mark says counts: it may have been taken as it is, by `famio recover --use=file`.
+    if let Some(path) = header.identity.path_of(fd.as_fd())
+        && is_named_by(&path, &header)
+    {
+        return Err(match place.pool.is_beside() {
+            true => moved(&path, &header.path_hint),
+            false => there(&path),
+        });
     }
     let stat = fstat(&fd)?;
     let orphan = Orphan {
@@ -71,6 +78,27 @@ pub fn forget(journal: &Path, remove: bool) -> Result<Orphan> {
         crate::index::sweep();
     }
     Ok(orphan)
+}
+
+/// The error for a file that was moved away from its journal, which only its old place leads to.
+fn moved(now: &Path, before: &Path) -> Error {
+    let (now, before) = (now.display(), before.display());
+    Error::with(
+        libc::EEXIST,
+        format!(
+            "its file was moved to {now} and needs it: move it back to {before} and let famio recover bring it to its last SYNC; or \
+             famio recover --use=file {now} keeps it as it is, and the journal can go then"
+        ),
+    )
+}
+
+/// Whether the mark of a file names this journal; so too if that can't be told.
+fn is_named_by(path: &Path, header: &Header) -> bool {
+    let mark = look_at(path).and_then(|file| mark::of_looked_at(file.as_fd()));
+    match mark {
+        Ok(mark) => mark.and_then(Marked::journal).is_some_and(|mark| mark.journal_id == header.journal_id),
+        Err(_) => true,
+    }
 }
 
 /// Whether a process has the right to change the journal's file, or may take it at once.

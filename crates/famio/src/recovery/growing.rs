@@ -48,14 +48,14 @@ pub(crate) fn hash_of(file: BorrowedFd<'_>, from: u64, to: u64) -> Result<Option
 }
 
 /// Brings the file to its committed size, and takes the mark off; the file is as after a clean close then. `keeps_all`: the file is to
-/// be taken as it is.
+/// be taken as it is. Gives the bytes that were cut off, too.
 pub(super) fn recover(
     file: BorrowedFd<'_>,
     mark: &GrowingMark,
     settings: &Settings,
     options: Options,
     keeps_all: bool,
-) -> Result<Outcome> {
+) -> Result<(Outcome, u64)> {
     let size = rustix::fs::fstat(file)?.st_size as u64;
     let committed = if keeps_all { size } else { committed(file, mark, size)? };
     if !options.dry_run {
@@ -71,13 +71,12 @@ pub(super) fn recover(
         }
         end(file, &mark, (committed, size), durability, medium)?;
     }
-    Ok(if keeps_all {
-        Outcome::Discarded
-    } else if committed == size {
-        Outcome::Clean
-    } else {
-        Outcome::Recovered
-    })
+    let outcome = match keeps_all {
+        true => Outcome::Discarded,
+        false if committed == size => Outcome::Clean,
+        false => Outcome::Recovered,
+    };
+    Ok((outcome, size.saturating_sub(committed)))
 }
 
 /// Writes the hashed bytes: a kernel that failed to write them shows them all the same, and takes them for written. A crash between is no

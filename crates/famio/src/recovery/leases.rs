@@ -33,13 +33,8 @@ pub(super) fn open_after(path: &Path, told: &dyn Fn(Option<u32>)) -> Result<Inte
     }
 }
 
-/// Whether somebody has a lease on a file. Not, where the kernel does not tell.
-pub(super) fn is_on(device: u64, inode: u64) -> bool {
-    holder(device, inode).is_some()
-}
-
 /// The process that has a lease on a file. None, where the kernel does not tell.
-fn holder(device: u64, inode: u64) -> Option<u32> {
+pub(super) fn holder(device: u64, inode: u64) -> Option<u32> {
     let list = crate::sys::openat(CWD, c"/proc/locks", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut text = Vec::new();
     let mut piece = vec![0; 1 << 16];

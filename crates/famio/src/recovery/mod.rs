@@ -6,6 +6,8 @@
 
 mod backup;
 mod check;
+mod copying;
+mod destination;
 mod examine;
 mod find;
 mod forget;
@@ -16,10 +18,13 @@ mod in_use;
 mod joint;
 mod leases;
 mod open;
+mod openers;
 mod outsider;
 mod paths;
 mod records;
+mod restore;
 mod survey;
+mod unfinished;
 mod view;
 mod walk;
 #[cfg(test)]
@@ -45,6 +50,7 @@ pub(crate) use open::{
     writable,
 };
 pub use paths::hand_overs;
+pub use restore::{Restored, restore};
 pub use survey::{Found, survey};
 pub(crate) use view::{Step, is_immutable, steps};
 
@@ -133,7 +139,7 @@ pub enum Outcome {
 /// What was done with one journal.
 #[derive(Debug)]
 pub struct Report {
-    /// Where the journal is, or was; empty where none is known.
+    /// Where the journal is, or was; empty where none is known, and of a file that grew without one.
     pub journal: PathBuf,
     /// Its file, where that was found; or what could not be examined.
     pub file: Option<PathBuf>,
@@ -143,4 +149,6 @@ pub struct Report {
     pub epoch: u64,
     /// Bytes copied between journal and file.
     pub bytes: u64,
+    /// Of a file that grew without a journal: bytes beyond its last SYNC, which were cut off.
+    pub cut: Option<u64>,
 }

@@ -232,7 +232,7 @@ pub(crate) fn has_ended(fd: BorrowedFd<'_>, settings: &Settings) -> bool {
     })
 }
 
-/// Does what the verdict says, or the user. Gives the outcome, the epoch and the bytes copied.
+/// Does what the verdict says, or the user. Gives the outcome, the epoch and the bytes copied; of a growing file those that were cut off.
 pub(super) fn recover(
     file: BorrowedFd<'_>,
     examined: &Examined,
@@ -245,11 +245,11 @@ pub(super) fn recover(
     if let Some(mark) = &examined.growing
         && (*verdict == Verdict::Growing || options.on_conflict != Use::Refuse)
     {
-        let outcome = growing::recover(file, mark, settings, options, options.on_conflict == Use::File)?;
+        let (outcome, cut) = growing::recover(file, mark, settings, options, options.on_conflict == Use::File)?;
         if journal.is_some() && *verdict == Verdict::Growing && !options.dry_run {
             finish(file, examined, header.clone(), Domain::PageCache)?; // a leftover
         }
-        return Ok((outcome, 0, 0));
+        return Ok((outcome, 0, cut));
     }
     let own = header.as_ref().filter(|header| header.identity == examined.identity);
     let act = match (verdict, options.on_conflict) {

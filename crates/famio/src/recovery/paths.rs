@@ -110,7 +110,7 @@ pub(super) fn given<'a>(place: &'a Place, found: &'a Located) -> Given<'a> {
 }
 
 /// Opens a file whose owner has taken the right to write it from himself (mode 0444), by that owner. `error`: of the plain open.
-fn open_own(looked: BorrowedFd<'_>, access: OFlags, error: Error) -> Result<InternalFd> {
+pub(super) fn open_own(looked: BorrowedFd<'_>, access: OFlags, error: Error) -> Result<InternalFd> {
     if error.errno() != libc::EACCES {
         return Err(error);
     }
@@ -126,7 +126,7 @@ fn is_strangers(place: &Place, name: &str, file: BorrowedFd<'_>) -> bool {
 }
 
 fn report(journal: PathBuf, file: Option<PathBuf>) -> Report {
-    Report { journal, file, outcome: Outcome::NothingToDo, epoch: 0, bytes: 0 }
+    Report { journal, file, outcome: Outcome::NothingToDo, epoch: 0, bytes: 0, cut: None }
 }
 
 struct All<'a> {
@@ -261,8 +261,12 @@ impl All<'_> {
             report.journal.clone_from(&examined.journal_path);
             return self.keep(file, &examined.file_path, settings, report);
         }
+        let mut grew = false;
         let done = examined.and_then(|examined| {
-            report.journal.clone_from(&examined.journal_path);
+            grew = examined.growing.is_some();
+            if !grew || examined.journal.is_some() {
+                report.journal.clone_from(&examined.journal_path);
+            }
             if examined.journal.as_ref().is_some_and(|(journal, _)| lock::is_in_session(journal)) {
                 return Err(in_session());
             }
@@ -284,6 +288,9 @@ impl All<'_> {
             }
         }
         (report.outcome, report.epoch, report.bytes) = done?;
+        if grew && matches!(report.outcome, Outcome::Clean | Outcome::Recovered | Outcome::Discarded) {
+            report.cut = Some(core::mem::take(&mut report.bytes));
+        }
         Ok(())
     }
 

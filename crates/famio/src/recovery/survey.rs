@@ -1,11 +1,11 @@
 //! `famio status`: which journals there are, and in what state.
 
-use super::Owner;
 use super::find::Place;
 use super::given::Given;
 use super::leases;
 use super::paths::{Seen, kind_of};
 use super::walk::{Visitor, walk};
+use super::{Growing, Owner};
 use crate::error::{Error, Result};
 use crate::index::Control;
 use crate::journal::header::Kind;
@@ -30,8 +30,12 @@ pub struct Found {
     pub journal: PathBuf,
     /// Its file; as last seen, where it is not there.
     pub file: PathBuf,
-    /// `in place`, `records`, or why the header can't be read, or the file not be examined.
-    pub kind: String,
+    /// `in place`, `records`, or [`GROWING`](Self::GROWING); `None`: not known, or there is no journal.
+    pub kind: Option<&'static str>,
+    /// Why the header can't be read, or the file not be examined, or that the journal is not there.
+    pub why: Option<String>,
+    /// What is known of a file that grows without a journal.
+    pub growing: Option<Growing>,
     /// `creating`, `active`, `clean`, `suspect`, [`ORPHANED`](Self::ORPHANED), [`UNREADABLE`](Self::UNREADABLE),
     /// [`MISSING`](Self::MISSING), or [`UNEXAMINED`](Self::UNEXAMINED).
     pub state: &'static str,
@@ -54,16 +58,36 @@ impl Found {
     pub const MISSING: &str = "missing";
     /// The file or folder could not be examined: there may be a journal, or more than one.
     pub const UNEXAMINED: &str = "unexamined";
+    /// The kind of a file that has no journal, because it only grows.
+    pub const GROWING: &str = "growing";
 
-    fn of_file(file: &Path, journal: PathBuf, state: &'static str, why: String) -> Self {
-        Self { journal, file: file.to_path_buf(), kind: why, state, epoch: 0, size: 0, owner: None, in_use: false }
+    fn of_file(file: &Path, journal: PathBuf, state: &'static str, why: Option<String>) -> Self {
+        Self {
+            journal,
+            file: file.to_path_buf(),
+            kind: None,
+            why,
+            growing: None,
+            state,
+            epoch: 0,
+            size: 0,
+            owner: None,
+            in_use: false,
+        }
     }
 
-    /// A file that grows without a journal: it has a mark alone.
+    /// A file that grows without a journal: it has a mark alone. Its process has the write lease on it.
     fn of_growing(file: BorrowedFd<'_>, path: &Path, mark: &GrowingMark) -> Self {
-        let kind = format!("growing, {} bytes committed", mark.new);
-        let in_use = fstat(file).is_ok_and(|stat| leases::is_on(stat.st_dev, stat.st_ino));
-        Self { in_use, ..Self::of_file(path, PathBuf::new(), State::Active.name(), kind) }
+        let stat = fstat(file).ok();
+        let holder = stat.and_then(|stat| leases::holder(stat.st_dev, stat.st_ino));
+        Self {
+            kind: Some(Self::GROWING),
+            growing: stat.map(|stat| Growing { committed: mark.new, size: stat.st_size as u64 }),
+            in_use: holder.is_some(),
+            // 0: a process of another PID namespace.
+            owner: holder.filter(|&pid| pid > 0).map(|pid| Owner { pid, is_contained: false }),
+            ..Self::of_file(path, PathBuf::new(), State::Active.name(), None)
+        }
     }
 
     /// No process has the file open, and the journal was not closed: the next open, or `famio recover`, brings the file to its
@@ -128,7 +152,7 @@ impl Visitor for All<'_> {
     }
 
     fn unexamined(&mut self, path: &Path, why: Error) {
-        self.found.push(Found::of_file(path, PathBuf::new(), Found::UNEXAMINED, why.to_string()));
+        self.found.push(Found::of_file(path, PathBuf::new(), Found::UNEXAMINED, Some(why.to_string())));
     }
 }
 
@@ -158,7 +182,7 @@ fn of_file(file: BorrowedFd<'_>, path: &Path, given: Given<'_>, settings: &Setti
     let beside = || beside_path(&file_path);
     let pool = mark.and_then(|mark| mark.pool).unwrap_or_else(beside);
     let what = "the file is marked as having a journal, which is not there".into();
-    Ok(Some(Found::of_file(path, pool.join(&name), Found::MISSING, what)))
+    Ok(Some(Found::of_file(path, pool.join(&name), Found::MISSING, Some(what))))
 }
 
 /// The control file of a file whose journal is in this pool, where this process may open it.
@@ -178,7 +202,9 @@ fn look_into(place: &Place, name: &str, file: Option<PathBuf>, control: Option<&
             Found {
                 epoch: epoch_of(place, name, &header, &fd, size),
                 file: file.unwrap_or(header.path_hint),
-                kind: header.kind.name().into(),
+                kind: Some(header.kind.name()),
+                why: None,
+                growing: None,
                 state: if is_orphaned { Found::ORPHANED } else { header.state.name() },
                 journal,
                 size,
@@ -186,7 +212,7 @@ fn look_into(place: &Place, name: &str, file: Option<PathBuf>, control: Option<&
                 in_use,
             }
         }
-        Err(e) => Found::of_file(&file.unwrap_or_default(), journal, Found::UNREADABLE, e.to_string()),
+        Err(e) => Found::of_file(&file.unwrap_or_default(), journal, Found::UNREADABLE, Some(e.to_string())),
     }
 }
 

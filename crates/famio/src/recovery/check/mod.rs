@@ -9,6 +9,7 @@ use super::Owner;
 use super::examine::{Examined, examine};
 use super::find::Place;
 use super::given::Given;
+use super::growing;
 use super::open::claim_given;
 use super::paths::{Seen, given, is_held, kind_of, owner, pool_setting};
 use super::walk::{Visitor, walk};
@@ -74,7 +75,7 @@ pub enum Condition {
 /// A journal that was checked.
 #[derive(Debug)]
 pub struct Checked {
-    /// Where the journal is, or should be.
+    /// Where the journal is, or should be; empty where none is looked for: of a file that grew without one.
     pub journal: PathBuf,
     /// Its file, where that was found.
     pub file: Option<PathBuf>,
@@ -215,18 +216,29 @@ fn with_file(looked: BorrowedFd<'_>, given: Given<'_>, settings: &Settings, chec
 
 /// What mark and header say of each other, then the rest of the journal.
 fn weigh(file: BorrowedFd<'_>, examined: &Examined, checked: &mut Checked) -> Result<()> {
-    checked.journal.clone_from(&examined.journal_path);
+    if examined.growing.is_none() || examined.journal.is_some() {
+        checked.journal.clone_from(&examined.journal_path);
+    }
     if let Verdict::Conflict(text) = &examined.verdict {
         checked.problems.push(Problem::general(text));
     }
     let Some((journal, _)) = &examined.journal else {
+        if let Some(mark) = examined.growing.as_ref().filter(|_| examined.verdict == Verdict::Growing) {
+            let size = rustix::fs::fstat(file)?.st_size as u64;
+            let cut = size.saturating_sub(growing::committed(file, mark, size)?);
+            checked
+                .remarks
+                .push(format!("it grew without a journal: recovery cuts off {cut} bytes that no SYNC covers"));
+        }
         if examined.verdict != Verdict::Nothing {
             checked.conclude(0);
         }
         return Ok(());
     };
     let Some(header) = &examined.header else {
-        checked.remarks.push("its creation was cut short: recovery removes it".into());
+        if examined.verdict == Verdict::Leftover {
+            checked.remarks.push("its creation was cut short: recovery removes it".into());
+        }
         checked.conclude(0);
         return Ok(());
     };

@@ -1,0 +1,107 @@
+//! Journals that their files do not need any more, and journals that can't be read.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+const WRITER: &str = "
+import os, sys
+a = os.open('o.db', os.O_RDWR | os.O_CREAT)
+os.write(a, b'old' * 5000)
+os.fsync(a)
+os.pwrite(a, b'open', 100)
+print('ready', flush=True)
+sys.stdin.read()";
+
+fn famio(folder: &Path, args: &[&str]) -> Output {
+    common::famio().current_dir(folder).args(args).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// A folder with `o.db`, which a killed process has left, and its journal. `None`: the library is not built.
+fn crashed() -> Option<(tempfile::TempDir, PathBuf)> {
+    let library = common::built("libfamio_preload.so")?;
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut child = common::famio()
+        .current_dir(folder.path())
+        .args(["run", "--no-config", "--journal", "always", "--atomic", "o.db", "--", "python3", "-c", WRITER])
+        .env("FAMIO_PRELOAD", library)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let names = std::fs::read_dir(folder.path().join(".famio")).unwrap().map(|entry| entry.unwrap().path());
+    let journal = names.into_iter().find(|path| path.extension().is_some_and(|end| end == "journal")).unwrap();
+    Some((folder, journal))
+}
+
+/// It was refused for ever: its file was there, though without need of it.
+#[test]
+fn a_journal_that_its_moved_file_does_not_need_can_be_forgotten() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("SKIPPED: not root, so that nobody knows where the file is");
+    }
+    let Some((folder, journal)) = crashed() else { return };
+    let (folder, journal) = (folder.path(), journal.to_str().unwrap());
+    std::fs::create_dir(folder.join("moved")).unwrap();
+    let (here, there) = (folder.join("o.db"), folder.join("moved/o.db"));
+    std::fs::rename(&here, &there).unwrap();
+    let refused = famio(folder, &["forget", "--yes", journal]);
+    let text = said(&refused);
+    let advice = format!("move it back to {}", here.display());
+    assert!(refused.status.code() == Some(3) && text.contains(&advice), "{text}");
+    let kept = famio(folder, &["recover", "--use=file", "moved/o.db"]);
+    assert!(kept.status.success(), "{}", said(&kept));
+    let forgotten = famio(folder, &["forget", "--yes", journal]);
+    assert!(forgotten.status.success(), "{}", said(&forgotten));
+    assert!(!Path::new(journal).exists() && there.exists());
+}
+
+#[test]
+fn a_file_that_is_moved_back_is_recovered() {
+    let Some((folder, _)) = crashed() else { return };
+    let folder = folder.path();
+    std::fs::create_dir(folder.join("moved")).unwrap();
+    std::fs::rename(folder.join("o.db"), folder.join("moved/o.db")).unwrap();
+    std::fs::rename(folder.join("moved/o.db"), folder.join("o.db")).unwrap();
+    assert!(famio(folder, &["recover", "o.db"]).status.success());
+    assert_eq!(std::fs::read(folder.join("o.db")).unwrap(), b"old".repeat(5000));
+}
+
+/// The advice was to use the journal, which nobody could, and that its creation had been cut short.
+#[test]
+fn a_journal_of_another_version_has_one_advice() {
+    let Some((folder, journal)) = crashed() else { return };
+    let folder = folder.path();
+    let mut bytes = std::fs::read(&journal).unwrap();
+    // The version follows the magic, in both copies of the header.
+    for at in [8, 2048 + 8] {
+        bytes[at] = 9;
+    }
+    std::fs::write(&journal, &bytes).unwrap();
+    for (args, status) in [(["recover", "o.db"], 3), (["check", "o.db"], 1)] {
+        let output = famio(folder, &args);
+        let text = said(&output);
+        assert!(output.status.code() == Some(status) && text.contains("format version 9"), "{args:?}: {text}");
+        assert!(text.contains("--use=file keeps the file as it is"), "{args:?}: {text}");
+        assert!(!text.contains("--use=journal") && !text.contains("cut short"), "{args:?}: {text}");
+    }
+    let entry: serde_json::Value =
+        serde_json::from_slice(&famio(folder, &["status", "--json", "o.db"]).stdout).unwrap();
+    assert!(entry[0]["kind"].is_null() && entry[0]["why"].as_str().unwrap().contains("version 9"), "{entry}");
+    // The backup has its place; the journal goes, and that is said.
+    std::fs::write(folder.join("o.bak"), "new").unwrap();
+    let restored = famio(folder, &["restore", "o.bak", "o.db"]);
+    let text = said(&restored);
+    assert!(restored.status.success() && text.contains(&*journal.to_string_lossy()), "{text}");
+    assert!(text.contains("could not be read") && !journal.exists(), "{text}");
+}

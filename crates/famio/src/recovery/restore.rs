@@ -1,0 +1,144 @@
+//! `famio restore`: a copy takes the place of a file, with all that a crash has left of it.
+//!
+//! The copy is whole and durable before anything is touched. Then the rename, and only then the old file's journal goes: after a crash
+//! between the two the journal is that of a file which is gone. The other way round, the old file would be there without the journal that
+//! it needs.
+
+use super::backup::{Backup, copy, give, named, source};
+use super::destination;
+use super::examine::{Examined, examine};
+use super::given::Given;
+use super::leases::holder;
+use super::open::{claim_given, in_session, is_ordinary, recover};
+use super::openers::{self, Who, busy};
+use super::paths::{open_own, owner};
+use super::{Options, Owner, Silent, Use};
+use crate::error::{Error, Result};
+use crate::index::Claim;
+use crate::journal::reach::open_looked_at;
+use crate::journal::{Verdict, lock};
+use crate::settings::Settings;
+use crate::sys::InternalFd;
+use rustix::fs::{OFlags, Stat, fstat};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+/// What was restored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// The file, after the symbolic links of its path.
+    pub file: PathBuf,
+    /// The copy that has its place.
+    pub backup: Backup,
+    /// A journal of the old file that could not be read, and went with it.
+    pub unread_journal: Option<PathBuf>,
+}
+
+/// Puts a copy of `from`, as [`backup`](super::backup()) makes it, in the place of the file `to`, which need not be there; by one rename.
+/// Owner, group and mode are those of the old file, as far as this process may give them. Its journal is removed after that, unless the
+/// file has another name too.
+///
+/// # Errors
+/// `EBUSY`: a process has the file open. `EINVAL`: not a regular file, or both are the same one. Others are [`backup`](super::backup())'s.
+/// Whatever it is, the old file and its journal are as they were, unless the text says that it was restored.
+pub fn restore(from: &Path, to: &Path, settings: &Settings, waits: &dyn Fn(Option<u32>)) -> Result<Restored> {
+    crate::sys::shm::choose(settings.shm.as_deref())?;
+    let source = source(from)?;
+    let destination::Destination { path: to, there } = destination::find(to)?;
+    let path = &to;
+    let old = match there {
+        Some(there) => {
+            destination::refuse_same(source.as_fd(), from, there.as_fd(), path)?;
+            Some(Old::open(there, settings).map_err(named(path))?)
+        }
+        None => None,
+    };
+    let (new, stat, backup) = copy(from, path, settings, waits)?;
+    let like = old.as_ref().map_or(stat, |old| old.stat);
+    give(&new, (like.st_uid, like.st_gid, like.st_mode)).map_err(named(path))?;
+    if let Some(old) = &old {
+        // The copy may have taken long.
+        openers::refuse(old.file.as_fd(), Who::Anybody).map_err(named(path))?;
+    }
+    new.publish(path, old.is_some()).map_err(named(path))?;
+    let unread_journal = match old {
+        Some(old) => old.end(settings).map_err(|e| {
+            e.context(format_args!("{}: restored, but the journal of the old file is still there", path.display()))
+        })?,
+        None => None,
+    };
+    crate::index::sweep();
+    Ok(Restored { file: to, backup, unread_journal })
+}
+
+/// The file that is to be replaced: nobody else has it, and nobody can begin to use it as an atomic one.
+struct Old {
+    file: InternalFd,
+    stat: Stat,
+    claim: Option<Claim>,
+    /// Unless it is an ordinary file.
+    examined: Option<Examined>,
+}
+
+impl Old {
+    fn open(looked: InternalFd, settings: &Settings) -> Result<Self> {
+        let stat = fstat(&looked)?;
+        let access = OFlags::RDWR;
+        let opened = open_looked_at(looked.as_fd(), access);
+        let file = match opened.or_else(|e| open_own(looked.as_fd(), access, e)) {
+            Err(e) if e.errno() == libc::EAGAIN => return Err(busy(holder(stat.st_dev, stat.st_ino))),
+            file => file?,
+        };
+        drop(looked); // before Linux 5.3 it keeps a lease from being granted
+        let is_ordinary = is_ordinary(file.as_fd(), settings)?;
+        let claim = match claim_given(file.as_fd(), Given::default(), settings, true, !is_ordinary) {
+            Err(e) if e.errno() == libc::EBUSY => {
+                return Err(match owner(file.as_fd(), settings).and_then(Owner::pid_here) {
+                    Some(process) => busy(Some(process)),
+                    None => Error::with(libc::EBUSY, format!("{e}; stop that first")),
+                });
+            }
+            claim => claim?,
+        };
+        let mut old = Self { file, stat, claim, examined: None };
+        openers::refuse(old.file.as_fd(), Who::Anybody)?;
+        if !is_ordinary {
+            let examined = examine(old.file.as_fd(), old.claim.as_ref(), settings, true, Given::default())?;
+            if examined.journal.as_ref().is_some_and(|(journal, _)| lock::is_in_session(journal)) {
+                return Err(in_session());
+            }
+            old.examined = Some(examined);
+        }
+        Ok(old)
+    }
+
+    /// The file is gone, and its journal goes. A journal that could not be read is told.
+    fn end(mut self, settings: &Settings) -> Result<Option<PathBuf>> {
+        let Some(examined) = self.examined.take() else { return Ok(None) };
+        if examined.journal.is_none() || fstat(&self.file)?.st_nlink > 0 {
+            return Ok(None);
+        }
+        let options = Options { on_conflict: Use::File, ..Options::default() };
+        recover(self.file.as_fd(), &examined, self.claim.as_ref(), settings, options, &Silent)?;
+        if let Some(claim) = self.claim.take() {
+            let control = claim.control().clone();
+            if claim.may_keep() {
+                control.drop_epoch();
+            }
+            claim.release();
+            control.remove_if_unused();
+        }
+        let is_unread = examined.header.is_none() && matches!(examined.verdict, Verdict::Conflict(_));
+        Ok(is_unread.then_some(examined.journal_path))
+    }
+}
+
+impl Drop for Old {
+    fn drop(&mut self) {
+        if let Some(claim) = self.claim.take() {
+            let control = claim.control().clone();
+            claim.leave();
+            control.remove_if_unused();
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! A copy that gets its name when it is whole. Where the file system can, it has none before (`O_TMPFILE`), and nothing is left of it
+//! however its process ends. Elsewhere it has a hidden one, under a lock: the next copy to the same name removes it if its process has died.
+
+use crate::error::{Error, Result};
+use crate::journal::reach::{is_regular, look, open_looked_at};
+use crate::sys::{InternalFd, openat};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, flock, fstat};
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+const SUFFIX: &[u8] = b".famio-backup";
+/// Hidden names whose file another process has removed at once, before that is given up.
+const TRIES: u32 = 100;
+const FLAGS: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC);
+const OWNER_ONLY: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// See the module.
+pub(super) struct Unfinished {
+    pub file: InternalFd,
+    folder: InternalFd,
+    /// Its name until it is whole.
+    hidden: Option<OsString>,
+}
+
+impl Unfinished {
+    /// A new file for the path `to`.
+    pub fn beside(to: &Path) -> Result<Self> {
+        let name = to.file_name().ok_or(Error::with(libc::EINVAL, "not the name of a file"))?;
+        let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = openat(CWD, folder, flags, Mode::empty());
+        let folder = opened.map_err(|e| match Error::from(e) {
+            e if e.errno() == libc::ENOENT => Error::with(libc::ENOENT, "its folder is not there"),
+            e => e,
+        })?;
+        remove_leftovers(&folder, name);
+        match openat(&folder, c".", FLAGS | OFlags::TMPFILE, OWNER_ONLY) {
+            Ok(file) => {
+                let _ = flock(&file, FlockOperation::LockExclusive);
+                Ok(Self { file, folder, hidden: None })
+            }
+            Err(_) => Self::hidden_in(folder, name),
+        }
+    }
+
+    fn hidden_in(folder: InternalFd, name: &OsStr) -> Result<Self> {
+        for _ in 0..TRIES {
+            let hidden = hidden_name(name)?;
+            let flags = FLAGS | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+            let file = openat(&folder, &*hidden, flags, OWNER_ONLY)?;
+            // Where there are no locks, nobody removes leftovers either. Whoever looks for them may have been faster.
+            let _ = flock(&file, FlockOperation::LockExclusive);
+            if fstat(&file)?.st_nlink > 0 {
+                return Ok(Self { file, folder, hidden: Some(hidden) });
+            }
+        }
+        Err(Error::new(libc::EAGAIN))
+    }
+
+    /// Gives it the name of `to`, durably. `replace`: of another file.
+    pub fn publish(mut self, to: &Path, replace: bool) -> Result<()> {
+        let name = to.file_name().ok_or(Error::new(libc::EINVAL))?;
+        if self.hidden.is_none() {
+            let link = format!("/proc/thread-self/fd/{}", self.file.as_fd().as_raw_fd());
+            let link_to = |name: &OsStr| rustix::fs::linkat(CWD, &*link, &self.folder, name, AtFlags::SYMLINK_FOLLOW);
+            if !replace {
+                link_to(name)?;
+                rustix::fs::fsync(&self.file)?;
+                return Ok(rustix::fs::fsync(&self.folder)?);
+            }
+            let hidden = hidden_name(name)?;
+            link_to(&hidden)?;
+            self.hidden = Some(hidden);
+            // With its name: it was durable without one.
+            rustix::fs::fsync(&self.file)?;
+        }
+        let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+        if let Some(hidden) = &self.hidden {
+            rustix::fs::renameat_with(&self.folder, &**hidden, &self.folder, name, flags)?;
+        }
+        self.hidden = None;
+        Ok(rustix::fs::fsync(&self.folder)?)
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(hidden) = &self.hidden {
+            let _ = rustix::fs::unlinkat(&self.folder, &**hidden, AtFlags::empty());
+        }
+    }
+}
+
+/// `.NAME.0123456789abcdef.famio-backup`
+fn hidden_name(name: &OsStr) -> Result<OsString> {
+    let mut hidden = OsString::from(".");
+    hidden.push(name);
+    hidden.push(format!(".{:016x}", crate::index::random()?));
+    hidden.push(OsStr::from_bytes(SUFFIX));
+    Ok(hidden)
+}
+
+fn is_hidden_name(hidden: &[u8], name: &OsStr) -> bool {
+    let number = hidden.strip_prefix(b".").and_then(|rest| rest.strip_prefix(name.as_bytes()));
+    let number = number.and_then(|rest| rest.strip_prefix(b".")).and_then(|rest| rest.strip_suffix(SUFFIX));
+    number.is_some_and(|number| number.len() == 16 && number.iter().all(u8::is_ascii_hexdigit))
+}
+
+/// What processes have left that were killed while they copied to this name.
+fn remove_leftovers(folder: &InternalFd, name: &OsStr) {
+    let Ok(entries) = crate::sys::list(folder) else { return };
+    for entry in entries.flatten().filter(|entry| is_hidden_name(entry.file_name().to_bytes(), name)) {
+        let Ok(looked) = look(folder.as_fd(), entry.file_name()) else { continue };
+        if !fstat(&looked).is_ok_and(|stat| is_regular(&stat)) {
+            continue;
+        }
+        let Ok(file) = open_looked_at(looked.as_fd(), OFlags::RDONLY) else { continue };
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            let _ = rustix::fs::unlinkat(folder, entry.file_name(), AtFlags::empty());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::testing::Scratch;
+
+    #[test]
+    fn leftovers_of_the_dead_go_and_those_of_the_living_stay() {
+        let scratch = Scratch::new();
+        let path = |name: &str| scratch.path(name);
+        let dead = path(".copy.0123456789abcdef.famio-backup");
+        let living = path(".copy.1123456789abcdef.famio-backup");
+        let others = path(".copy.x.0123456789abcdef.famio-backup");
+        for path in [&dead, &living, &others] {
+            std::fs::write(path, "x").unwrap();
+        }
+        let held = std::fs::File::open(&living).unwrap();
+        flock(&held, FlockOperation::LockExclusive).unwrap();
+        drop(Unfinished::beside(&path("copy")).unwrap());
+        assert!(!dead.exists() && living.exists() && others.exists());
+    }
+
+    #[test]
+    fn a_name_that_is_taken_is_replaced_only_if_that_is_asked_for() {
+        let scratch = Scratch::new();
+        let to = scratch.path("copy");
+        std::fs::write(&to, "old").unwrap();
+        let new = |replace| Unfinished::beside(&to).unwrap().publish(&to, replace);
+        assert_eq!(new(false).unwrap_err().errno(), libc::EEXIST);
+        assert_eq!(std::fs::read(&to).unwrap(), b"old");
+        let hidden = || {
+            let folder = openat(CWD, to.parent().unwrap(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+            Unfinished::hidden_in(folder, to.file_name().unwrap()).unwrap()
+        };
+        assert_eq!(hidden().publish(&to, false).unwrap_err().errno(), libc::EEXIST);
+        for new in [Unfinished::beside(&to).unwrap(), hidden()] {
+            std::fs::write(&to, "old").unwrap();
+            new.publish(&to, true).unwrap();
+            assert_eq!(std::fs::read(&to).unwrap(), b"");
+        }
+        assert_eq!(std::fs::read_dir(to.parent().unwrap()).unwrap().count(), 1);
+    }
+}
