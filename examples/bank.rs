@@ -92,7 +92,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if what == "check" {
         check(&giro, &savings)?;
     } else {
-        if giro.len() == 0 {
+        if giro.is_empty() {
             open_new(&giro, &savings)?;
         }
         let mut random = 88_172_645_463_325_252_u64;

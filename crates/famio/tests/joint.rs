@@ -5,7 +5,7 @@ mod common;
 mod traced;
 
 use common::Scratch;
-use famio::recovery::{Options, Silent, recover_path};
+use famio::recovery::{Options, Silent, backup, recover_path};
 use famio::{AtomicFile, Settings};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -45,6 +45,24 @@ fn check(folder: &Path, known: u64, at: &str) -> u64 {
     count.unwrap()
 }
 
+/// Copies that can be made of both files, before anybody recovers them, have the transactions in both or in none.
+fn check_backups(folder: &Path, at: &str) {
+    let copies = folder.join("copies");
+    fs::create_dir(&copies).unwrap();
+    let copied = ["giro", "savings"].map(|name| {
+        let (from, to) = (folder.join(name), copies.join(name));
+        backup(&from, &to, false, &Settings::default(), &|_| {})
+    });
+    if copied.iter().all(Result::is_ok) {
+        let checked = bank(&copies, &["check"]).output().unwrap();
+        assert!(checked.status.success(), "{at}: {}", String::from_utf8_lossy(&checked.stderr));
+    }
+    for error in copied.into_iter().filter_map(Result::err) {
+        assert!(error.to_string().contains("transaction of several files"), "{at}: {error}");
+    }
+    fs::remove_dir_all(copies).unwrap();
+}
+
 /// Kills at one stop after the other, of these, and so many instructions after it. `is_under_way`: they are counted from the first transfer on.
 /// `false`: this is not allowed here.
 fn kill_at_calls(folder: &Path, is_under_way: bool, stops: impl Iterator<Item = (usize, usize)>) -> bool {
@@ -66,6 +84,9 @@ fn kill_at_calls(folder: &Path, is_under_way: bool, stops: impl Iterator<Item = 
             child.wait().unwrap();
             eprintln!("NOT TESTED: kills at system calls take ptrace(2), which is refused here");
             return false;
+        }
+        if is_under_way {
+            check_backups(folder, &format!("stop {stop}"));
         }
         let said = first.into_iter().chain(lines).map_while(Result::ok).last();
         check(
@@ -178,7 +199,7 @@ fn files_that_are_moved_between_two_commits_have_their_record_with_them() {
         tx.commit().unwrap();
     };
     commit("before");
-    ["a", "b"].map(|name| fs::rename(old.join(name), new.join(name)).unwrap());
+    ["a", "b"].into_iter().for_each(|name| fs::rename(old.join(name), new.join(name)).unwrap());
     // Whether they were moved is looked at now and then.
     let began = Instant::now();
     let is_there = |folder: &Path| folder.join(".famio/joint").exists();

@@ -204,6 +204,20 @@ fn done(is_good: bool, to: BorrowedFd<'_>, epoch: u64, is_reflink: bool) -> Resu
     Ok(Tried::Done(Backup { epoch, bytes: fstat(to)?.st_size as u64, is_reflink }))
 }
 
+/// As of that epoch, if no transaction of several files is to be brought to the file yet.
+fn done_at(
+    found: &Examined,
+    header: &Header,
+    journal: &InternalFd,
+    file: BorrowedFd<'_>,
+    (to, epoch, is_reflink): (BorrowedFd<'_>, u64, bool),
+) -> Result<Tried> {
+    match super::joint::refuse_unfinished(found.pool.as_ref(), file, header, epoch) {
+        Err(_) if lock::is_in_session(journal) => Ok(Tried::Again("it is in a transaction of several files")),
+        refused => refused.and_then(|()| done(true, to, epoch, is_reflink)),
+    }
+}
+
 fn of_records(
     found: &Examined,
     header: &Header,
@@ -233,8 +247,8 @@ fn of_records(
     if last.settled != first.settled || last.epoch < first.epoch {
         return Ok(Tried::Again("too much of it is written back"));
     }
-    apply(copy.as_fd(), &now, to, kernels())?;
-    done(true, to, last.epoch, is_reflink)
+    let epoch = apply(copy.as_fd(), &now, to, kernels())?;
+    done_at(found, header, journal, file, (to, epoch, is_reflink))
 }
 
 fn in_place_of(
@@ -269,15 +283,8 @@ fn in_place_of(
     if activity() != before || lock::is_in_session(journal) != is_used && before.is_none() {
         return Ok(Tried::Again(BUSY));
     }
-    let image = crate::journal::inplace::Image::open(
-        copy.as_fd(),
-        length,
-        crate::journal::inplace::Key::of(header.journal_id),
-        medium(Domain::Emulated, false),
-    )?;
-    let epoch = image.slots().last().map_or(0, |commit| commit.epoch);
-    in_place::list(to, copy.as_fd(), length, header, medium(Domain::Emulated, false), kernels())?;
-    done(true, to, epoch, is_reflink)
+    let epoch = in_place::list(to, copy.as_fd(), length, header, medium(Domain::Emulated, false), kernels())?;
+    done_at(found, header, journal, file, (to, epoch, is_reflink))
 }
 
 /// Looks for a SYNC to have ended.

@@ -61,7 +61,7 @@ pub(super) fn replay(
     Ok(replayed)
 }
 
-/// What a replay would do to the file, told to the medium `to`. Changes nothing else.
+/// What a replay would do to the file, told to the medium `to`. Changes nothing else. The epoch of the last commit.
 pub(super) fn list(
     file: BorrowedFd<'_>,
     journal: BorrowedFd<'_>,
@@ -69,11 +69,12 @@ pub(super) fn list(
     header: &Header,
     medium: &'static dyn Medium,
     to: &dyn Medium,
-) -> Result<()> {
+) -> Result<u64> {
     let Found { image, last, moves, bytes } = find(file, journal, length, header, medium)?;
     to.ftruncate(file, last.size)?;
     copy_all(file, &image, &moves, bytes, 1, to, &super::Silent)?;
-    to.ftruncate(file, last.size)
+    to.ftruncate(file, last.size)?;
+    Ok(last.epoch)
 }
 
 /// A journal that was read through, and what of it goes to the file.

@@ -36,7 +36,8 @@ pub(crate) fn is_immutable(file: BorrowedFd<'_>) -> bool {
 /// # Errors
 /// `EIO`: file and journal contradict each other, or the journal is damaged. `EFBIG`: it is more.
 pub(crate) fn steps(file: BorrowedFd<'_>, claim: &Claim, settings: &Settings, most: u64) -> Result<Vec<Step>> {
-    let Examined { verdict, header, journal, .. } = examine(file, Some(claim), settings, false, Given::default())?;
+    let Examined { verdict, header, journal, pool, .. } =
+        examine(file, Some(claim), settings, false, Given::default())?;
     match verdict {
         Verdict::Recover => {}
         Verdict::Conflict(text) => return Err(conflict(&text)),
@@ -51,7 +52,8 @@ pub(crate) fn steps(file: BorrowedFd<'_>, claim: &Claim, settings: &Settings, mo
         Kind::InPlace => in_place::list(file, journal.as_fd(), length, &header, native, &list),
         Kind::Records => apply(journal.as_fd(), &header, file, &list),
     };
-    listed.map_err(|e| e.context("its journal can't be read"))?;
+    let epoch = listed.map_err(|e| e.context("its journal can't be read"))?;
+    super::joint::refuse_unfinished(pool.as_ref(), file, &header, epoch)?;
     Ok(core::mem::take(&mut *list.steps.lock()))
 }
 

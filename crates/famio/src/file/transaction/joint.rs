@@ -138,7 +138,7 @@ fn commit_changed(changed: &[Attached<'_>], is_decided: &mut bool) -> Result<()>
     }
     if let Some(written) = written.filter(|_| result.is_ok()) {
         let has_moved = changed.iter().map(epoch_of).zip(&epochs).all(|(now, before)| now != *before);
-        if has_moved { written.is_done() } else { written.is_done_for_good() }
+        if has_moved { written.end() } else { written.end_for_good() }
     }
     result
 }

@@ -100,7 +100,7 @@ pub(super) struct Failed {
     pub is_undecided: bool,
 }
 
-/// A record that was written, and is durable. Its file is not used again, nor removed, unless it [is done](Self::is_done).
+/// A record that was written, and is durable. Its file is not used again, nor removed, unless it [ends](Self::end).
 pub(super) struct Written {
     records: Arc<Records>,
     place: Place,
@@ -108,12 +108,12 @@ pub(super) struct Written {
 
 impl Written {
     /// All files have committed their parts, each as an epoch of its own.
-    pub fn is_done(self) {
+    pub fn end(self) {
         self.records.free.lock().push(self.place);
     }
 
     /// All have, and for some that was no epoch, since nothing changed: it would be found again.
-    pub fn is_done_for_good(self) {
+    pub fn end_for_good(self) {
         self.records.remove(&self.place);
     }
 }

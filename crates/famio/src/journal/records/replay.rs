@@ -65,9 +65,10 @@ pub fn replay(
 }
 
 /// What [`replay`] would do to the file, told to `medium`; changes nothing else.
-pub fn apply(journal: BorrowedFd<'_>, header: &Header, file: BorrowedFd<'_>, medium: &dyn Medium) -> Result<()> {
+pub fn apply(journal: BorrowedFd<'_>, header: &Header, file: BorrowedFd<'_>, medium: &dyn Medium) -> Result<u64> {
     let scan = scan(journal, header)?;
-    Apply { journal, file, medium, threads: 1, progress: &|_| {} }.all(&scan).map(drop)
+    Apply { journal, file, medium, threads: 1, progress: &|_| {} }.all(&scan)?;
+    Ok(scan.committed)
 }
 
 /// Before anything is stored in the file: what was read is durable (it may be only in a cache, or the kernel may have
