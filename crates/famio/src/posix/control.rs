@@ -59,13 +59,16 @@ fn shown_flags(fd: RawFd, handle: &Description, kernel: i32) -> i32 {
     if handle.is_handed_back() {
         own &= !SETTABLE;
     }
+    // It may lead to an `O_PATH` descriptor for a moment.
+    let kernel = kernel & !libc::O_PATH;
     kernel & !own | handle.flags_now(fd) & own
 }
 
 fn set_flags(fd: RawFd, handle: &Description, flags: i32) -> Ret {
     let kept = if handle.is_handed_back() { flags } else { flags & !SETTABLE };
     // SAFETY: no memory is passed.
-    let result = unsafe { raw!(SYS_fcntl, fd, libc::F_SETFL, kept) };
+    let kernel = || unsafe { raw!(SYS_fcntl, fd, libc::F_SETFL, kept) };
+    let result = if handle.is_ours() { handle.file().while_apart(kernel) } else { kernel() };
     if result == 0 {
         handle.set_flags(handle.flags() & !SETTABLE | flags & SETTABLE);
         if handle.is_handed_back() {

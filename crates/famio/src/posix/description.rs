@@ -145,9 +145,29 @@ impl Description {
     /// for is marked on the kernel's description. `fd` leads to it.
     pub(super) fn pass_on(&self, fd: RawFd) {
         if !self.is_shared() {
+            let is_own = self.split().is_ok(); // else it keeps a position of its own, in each process
             mark::set(fd, self.flags());
-            self.position.share(fd);
+            if is_own {
+                self.position.share(fd);
+            }
         }
+    }
+
+    /// The kernel's description is this one's alone from now on: others, or the kernel, are to go on with it.
+    ///
+    /// # Errors
+    /// `EBUSY`, with one message: the file could not be opened once more for that.
+    pub(super) fn split(&self) -> Result<()> {
+        if !self.is_ours() {
+            return Ok(());
+        }
+        self.file().split().inspect_err(|error| {
+            if error.errno() == libc::EBUSY && process::say_once(process::Once::Twins) {
+                const WHY: &str = "opened several times here, and it can't be opened once more now, so that the kernel can't be given \
+                                   a description of it (EBUSY): has the process lost its rights on it?";
+                process::say(self.path(), WHY);
+            }
+        })
     }
 
     #[inline]
@@ -223,7 +243,13 @@ impl Description {
     /// Gives the kernel's description the position and the append flag: from here on calls go to the kernel.
     /// `fd` refers to this description. One that others may have stays as it is: an append flag there would move their writes by
     /// offset. This process's appends say so themselves then ([`appends_by_itself`](Self::appends_by_itself)).
-    pub(super) fn hand_back(&self, fd: RawFd) {
+    ///
+    /// # Errors
+    /// Those of [`split`](Self::split).
+    pub(super) fn hand_back(&self, fd: RawFd) -> Result<()> {
+        if !self.is_handed_back() {
+            self.split()?;
+        }
         let _turn = self.position.hold();
         if !self.handed_back.load(Ordering::Relaxed) {
             if !self.is_shared() {
@@ -232,6 +258,7 @@ impl Description {
             mark::hand_back(fd, self.flags()); // who gets it now gets an ordinary file's
             self.handed_back.store(true, Ordering::Release);
         }
+        Ok(())
     }
 
     /// It has come from another process, which had handed it back.
@@ -244,7 +271,7 @@ impl Description {
         if self.is_shared() {
             self.handed_back.store(true, Ordering::Release);
         } else {
-            self.hand_back(fd);
+            let _ = self.hand_back(fd); // said
         }
     }
 

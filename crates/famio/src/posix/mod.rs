@@ -52,6 +52,7 @@ mod sync;
 pub mod table;
 mod times;
 mod traces;
+mod twin;
 mod unreadable;
 mod user;
 mod vector;
@@ -85,6 +86,7 @@ pub use stat::{fstat, fstatat, statx};
 pub use streams::{stream_closing, stream_opened, stream_opening, streams_matter};
 pub use sync::{fdatasync, fsync, sync, sync_file_range, syncfs};
 pub use times::{mode_was_set, owner_was_set, set_by_descriptor, set_by_path};
+pub use twin::allow as allow_twins;
 pub use vector::{preadv, preadv2, pwritev, pwritev2, readv, writev};
 
 /// What a system call returns: `-4095..=-1` is a negated errno.
