@@ -52,6 +52,11 @@ impl AtomicFile {
         result
     }
 
+    /// Does `act` while the program's descriptors lead where they did.
+    pub(crate) fn while_numbers_stay<T>(&self, act: impl FnOnce() -> T) -> T {
+        self.fds.while_numbers_stay(act)
+    }
+
     /// Does `act`, which changes something of the kernel's description, while that is the program's.
     pub(crate) fn while_apart<T>(&self, act: impl Fn() -> T) -> T {
         for _ in 0..TRIES {

@@ -126,6 +126,22 @@ unsafe fn look(dirfd: i32, path: *const core::ffi::c_char, nofollow: bool) -> Op
     crate::sys::openat(at, path, flags, Mode::empty()).ok()
 }
 
+/// A system call by `fd`. For a moment a descriptor of an atomic file may be one that the kernel refuses (`file::twins`): again then.
+fn steadily(fd: std::os::fd::RawFd, call: impl Fn() -> Ret) -> Ret {
+    let done = call();
+    if done != fail(libc::EBADF)
+        || !table::is_managed(fd)
+        || process::in_vfork_child()
+        || lock::not_reentered().is_err()
+    {
+        return done;
+    }
+    match table::get(fd) {
+        Some(handle) if handle.is_ours() => handle.file().while_numbers_stay(call),
+        _ => done,
+    }
+}
+
 /// A system call of ours that makes a descriptor, also where the program has none left.
 fn with_number(mut call: impl FnMut() -> Ret) -> Ret {
     let errno = |e: crate::Error| rustix::io::Errno::from_raw_os_error(e.errno());

@@ -259,7 +259,10 @@ pub(super) unsafe fn open_atomic(
         if let Some((fd, handle)) = unsafe { twin::open(&file, dirfd, path, flags, kernel_access) } {
             return finish(Ok(handle), fd, dirfd, said, flags);
         }
-        let _ = file.give_up_lease();
+        // What is there already is not opened.
+        if flags & (libc::O_CREAT | libc::O_EXCL) != libc::O_CREAT | libc::O_EXCL {
+            let _ = file.give_up_lease();
+        }
     }
     let fd = match opened {
         Some(fd) => fd as Ret,

@@ -127,6 +127,12 @@ impl Descriptors {
         }
     }
 
+    /// Does `act` while no number gets another description.
+    pub fn while_numbers_stay<T>(&self, act: impl FnOnce() -> T) -> T {
+        let _list = self.list();
+        act()
+    }
+
     /// Does `act` while no description is joined. `None`: they are.
     pub fn while_apart<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
         let list = self.list();
