@@ -24,12 +24,18 @@ static void sync_some(int fd) {
   CHECK(pwrite(fd, &number, 1, SIZE - 1) == 1 && fsync(fd) == 0);
 }
 
+static int lock(int fd, int command, int type, long start, long len) {
+  struct flock lock = {.l_type = (short)type, .l_whence = SEEK_SET, .l_start = start, .l_len = len};
+  return fcntl(fd, command, &lock) == 0 ? 0 : errno;
+}
+
 /* A file with these bytes, and the lease. */
 static int leased(void) {
   int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
   CHECK(fd >= 0 && pwrite(fd, bytes, SIZE, 0) == SIZE && fsync(fd) == 0);
-  do { /* first it may only grow, under a lease that goes with that */
+  do { /* first it may only grow, under a lease that goes with that; on a disk it is taken for the locks' sake */
     sync_some(fd);
+    for (int i = 0; i < 70; i++) CHECK(lock(fd, F_SETLK, F_RDLCK, 0, 1) == 0 && lock(fd, F_SETLK, F_UNLCK, 0, 1) == 0);
     sched_yield();
   } while (lease_of(fd) != F_WRLCK);
   return fd;
@@ -66,10 +72,6 @@ static void apart(int a, int b) {
 
 static long at(int fd) { return lseek(fd, 0, SEEK_CUR); }
 
-static int lock(int fd, int command, int type, long start, long len) {
-  struct flock lock = {.l_type = (short)type, .l_whence = SEEK_SET, .l_start = start, .l_len = len};
-  return fcntl(fd, command, &lock) == 0 ? 0 : errno;
-}
 
 /* What the kernel knows of the process's record locks. */
 static bool in_kernel(int fd) {
@@ -221,6 +223,7 @@ static void joined_later(void) {
   /* And again. */
   while (lease_of(fd) != F_WRLCK) {
     sync_some(fd);
+    CHECK(lock(fd, F_SETLK, F_RDLCK, 0, 1) == 0 && lock(fd, F_SETLK, F_UNLCK, 0, 1) == 0);
     sched_yield();
   }
   CHECK(one(fd, twin) && close(fd) == 0 && close(twin) == 0);
