@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// back from us. `fd` is any descriptor of it.
 pub(super) fn demote_file(file: &Arc<AtomicFile>, path: &CStr, fd: RawFd, why: &str) -> Result<()> {
     if !file.is_demoted() {
-        file.split()?;
+        file.split_if_left()?;
         let stat = super::open::stat_of(fd).map_err(Error::new)?;
         // SAFETY: an empty path is the descriptor itself.
         let identity = unsafe { Identity::of(fd, c"".as_ptr(), &stat) };

@@ -284,3 +284,6 @@ impl Split<'_> {
         Some(opened)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -152,6 +152,22 @@ impl AtomicFile {
         if self.fds.are_joined() { Err(Error::new(libc::EBUSY)) } else { Ok(()) }
     }
 
+    /// Descriptions that are still joined without the lease get one of the kernel's each.
+    ///
+    /// # Errors
+    /// `EBUSY`, as from [`split`](Self::split).
+    pub(crate) fn split_if_left(&self) -> Result<()> {
+        if !self.fds.are_joined() {
+            return Ok(());
+        }
+        let mut table = self.locks.table.lock();
+        if self.has_locks_in_memory() {
+            return Ok(()); // they are split when the lease is given up
+        }
+        self.split_where_free(&mut table);
+        if self.fds.are_joined() { Err(Error::new(libc::EBUSY)) } else { Ok(()) }
+    }
+
     pub(super) fn split_for_locks(&self) -> Result<()> {
         self.split().map_err(|error| if error.errno() == libc::EBUSY { Error::new(libc::ENOLCK) } else { error })
     }
