@@ -97,7 +97,7 @@ static bool locked_for_others(long start) {
 static void positions_and_flags(void) {
   int fd = leased(), twin = twin_of(fd, O_CREAT | O_CLOEXEC | O_NOFOLLOW), appends = twin_of(fd, O_APPEND);
   CHECK(fcntl(fd, F_GETFD) == 0 && fcntl(twin, F_GETFD) == FD_CLOEXEC && fcntl(appends, F_GETFD) == 0);
-  CHECK(fcntl(fd, F_GETFL) == (O_RDWR | LARGE) && fcntl(twin, F_GETFL) == (O_RDWR | LARGE));
+  CHECK(fcntl(fd, F_GETFL) == (O_RDWR | LARGE) && fcntl(twin, F_GETFL) == (O_RDWR | O_NOFOLLOW | LARGE));
   CHECK(fcntl(appends, F_GETFL) == (O_RDWR | O_APPEND | LARGE));
   CHECK(lseek(fd, 100, SEEK_SET) == 100 && at(twin) == 0 && at(appends) == 0);
   CHECK(write(twin, "twin", 4) == 4 && at(twin) == 4 && at(fd) == 100);
@@ -115,7 +115,8 @@ static void positions_and_flags(void) {
   apart(fd, twin);
   CHECK(one(again, copy) && at(copy) == 7 && at(again) == 7 && at(fd) == 100 && at(twin) == SIZE + 4);
   CHECK(fcntl(fd, F_GETFD) == 0 && fcntl(twin, F_GETFD) == FD_CLOEXEC);
-  CHECK(fcntl(appends, F_GETFL) == (O_RDWR | O_APPEND | LARGE) && fcntl(twin, F_GETFL) == (O_RDWR | LARGE));
+  CHECK(fcntl(appends, F_GETFL) == (O_RDWR | O_APPEND | LARGE));
+  CHECK(fcntl(twin, F_GETFL) == (O_RDWR | O_NOFOLLOW | LARGE));
   CHECK(close(copy) == 0 && close(again) == 0 && close(twin) == 0 && close(appends) == 0 && close(fd) == 0);
   /* What only the kernel keeps. */
   fd = leased(), twin = twin_of(fd, 0);
@@ -207,7 +208,7 @@ static void locks_of_descriptions(void) {
 /* Two that were opened before anything was written. */
 static void joined_later(void) {
   CHECK(close(leased()) == 0);
-  int fd = open(path, O_RDWR), twin = open(path, O_RDWR | O_CLOEXEC);
+  int fd = open(path, O_RDWR | O_NOFOLLOW), twin = open(path, O_RDWR | O_CLOEXEC);
   CHECK(fd >= 0 && twin >= 0 && !one(fd, twin) && lseek(twin, 9, SEEK_SET) == 9 && lseek(fd, 3, SEEK_SET) == 3);
   for (int round = 0; lease_of(fd) != F_WRLCK; round++) {
     /* With a lock that is held at each SYNC, as a database has it. */
@@ -216,6 +217,7 @@ static void joined_later(void) {
     CHECK(lock(twin, F_SETLK, F_UNLCK, 0, 1) == 0);
     sched_yield();
   }
+  CHECK(fcntl(fd, F_GETFL) == (O_RDWR | O_NOFOLLOW | LARGE) && fcntl(twin, F_GETFL) == (O_RDWR | LARGE));
   CHECK(one(fd, twin) && at(twin) == 9 && at(fd) == 3 && fcntl(twin, F_GETFD) == FD_CLOEXEC && fcntl(fd, F_GETFD) == 0);
   break_it();
   apart(fd, twin);

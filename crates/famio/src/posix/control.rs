@@ -1,6 +1,6 @@
 //! `fcntl` and `ioctl`: locks, leases and the like go to the kernel on the real descriptor.
 
-use super::description::{Description, EMULATED};
+use super::description::{Description, KEPT};
 use super::lock::not_reentered;
 use super::process::in_vfork_child;
 use super::{Ret, close, dup, fail, locks, mark, raw, steadily, table, user};
@@ -72,7 +72,7 @@ fn while_number_stays(fd: RawFd, call: impl FnOnce() -> Ret) -> Ret {
 
 /// The kernel's flags with those that the program asked for.
 fn shown_flags(fd: RawFd, handle: &Description, kernel: i32) -> i32 {
-    let mut own = libc::O_ACCMODE | EMULATED;
+    let mut own = libc::O_ACCMODE | KEPT;
     if handle.is_handed_back() {
         own &= !SETTABLE;
     }

@@ -16,6 +16,10 @@ use std::sync::Arc;
 /// The flags that we keep from the kernel and act out ourselves.
 pub(super) const EMULATED: i32 = libc::O_APPEND | libc::O_SYNC | libc::O_DSYNC | libc::O_DIRECT | libc::O_ASYNC;
 
+/// What a description keeps of the flags with which it was opened, besides the access mode. The last one only `F_GETFL` shows; the kernel's
+/// description may have been opened with another's.
+pub(super) const KEPT: i32 = EMULATED | libc::O_NOFOLLOW;
+
 pub(super) struct Subject {
     file: Arc<AtomicFile>,
     path: CString,
@@ -27,7 +31,7 @@ pub struct Description {
     refs: AtomicUsize,
     /// The fork generation that opened it.
     generation: AtomicU32,
-    /// What the program asked for: access mode and [`EMULATED`] flags.
+    /// What the program asked for: access mode and [`KEPT`] flags.
     flags: AtomicI32,
     /// The access mode that the kernel's description has.
     kernel_access: AtomicI32,

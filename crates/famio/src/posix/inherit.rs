@@ -2,7 +2,7 @@
 //! through a socket. It becomes one more process at the file (`file::turn`), at its first call.
 
 use super::config::Config;
-use super::description::{Description, EMULATED, Handle};
+use super::description::{Description, Handle, KEPT};
 use super::lock::{Lock, not_reentered};
 use super::{Ret, demote, mark, open, ordinary, policy, process, raw, table};
 use crate::error::{Error, Result};
@@ -178,7 +178,7 @@ pub(super) fn receive(fd: RawFd) -> Result<()> {
     let kernel = unsafe { raw!(SYS_fcntl, fd, libc::F_GETFL) } as i32;
     let kernel_access = kernel & libc::O_ACCMODE;
     let asked = if flags & libc::O_WRONLY != 0 { libc::O_WRONLY } else { kernel_access };
-    let flags = asked | (flags | kernel) & EMULATED;
+    let flags = asked | (flags | kernel) & KEPT;
     let handle = open::attach(config, fd, c"?", flags, kernel_access, None).inspect_err(|error| {
         process::say_error(&policy::path_of(fd, c"?"), error);
         // SAFETY: the program has not seen the descriptor.
@@ -208,7 +208,7 @@ fn receive_handed_back(config: &Config, fd: RawFd, flags: i32) -> Result<()> {
     let settings = config.settings_of(&path);
     let file = AtomicFile::open_handed_back(borrowed, table::access(kernel_access), &path, &settings)?;
     let asked = if writes_only { libc::O_WRONLY } else { kernel_access };
-    let handle = Handle::new(file, path, asked | (flags | kernel) & EMULATED, kernel_access, None);
+    let handle = Handle::new(file, path, asked | (flags | kernel) & KEPT, kernel_access, None);
     handle.came_handed_back();
     table::install(fd, handle);
     Ok(())

@@ -1,7 +1,7 @@
 //! The open family: a path that is meant leads to an atomic file.
 
 use super::config::Config;
-use super::description::{EMULATED, Handle};
+use super::description::{EMULATED, Handle, KEPT};
 use super::meant::{asks_for_data, is_open, may_match, wanted, wanted_now};
 use super::open_plain::{self, Opened, Tried, try_open};
 use super::{Ret, demote, fail, lock, ordinary, policy, process, raw, run_notes, table, twin, unreadable, with_lowest};
@@ -301,7 +301,7 @@ pub(super) unsafe fn open_atomic(
     if table::is_managed(fd) {
         table::forget(fd);
     }
-    let attached = attach(config, fd, said, flags & (libc::O_ACCMODE | EMULATED | O_ATOMIC), kernel_access, Some(0));
+    let attached = attach(config, fd, said, flags & (libc::O_ACCMODE | KEPT | O_ATOMIC), kernel_access, Some(0));
     finish(attached, fd, dirfd, said, flags)
 }
 
@@ -428,7 +428,7 @@ unsafe fn join(fd: RawFd, path: *const c_char) -> Ret {
         crate::file::end_lease_of_others(unsafe { BorrowedFd::borrow_raw(fd) });
     }
     let access = flags & libc::O_ACCMODE;
-    match attach(config, fd, said, flags & (libc::O_ACCMODE | EMULATED), access, Some(position.max(0) as u64)) {
+    match attach(config, fd, said, flags & (libc::O_ACCMODE | KEPT), access, Some(position.max(0) as u64)) {
         Ok(handle) => {
             run_notes::opened(handle.file().key(), libc::AT_FDCWD, said, handle.path(), flags);
             fd as Ret

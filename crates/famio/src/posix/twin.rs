@@ -1,7 +1,7 @@
 //! A second `open` of a file that is open here already, and has the lease or grows, by a duplicate of a descriptor that is there: an `open` by the
 //! kernel would end either. What the kernel would ask for is asked for; where that can't be done the same way, the kernel opens it.
 
-use super::description::{EMULATED, Handle};
+use super::description::{EMULATED, Handle, KEPT};
 use super::open::{O_ATOMIC, stat_of};
 use super::{Ret, look, policy, raw, table, with_lowest};
 use crate::file::AtomicFile;
@@ -87,7 +87,7 @@ pub(super) unsafe fn open(
     let _held = Held::of_process();
     // SAFETY: the kernel has read it.
     let path = policy::path_of(fd, unsafe { CStr::from_ptr(path) });
-    let handle = Handle::new(file.clone(), path, flags & (libc::O_ACCMODE | EMULATED), kernel_access, Some(0));
+    let handle = Handle::new(file.clone(), path, flags & (libc::O_ACCMODE | KEPT), kernel_access, Some(0));
     table::install(fd, handle.share());
     Some((fd, handle))
 }

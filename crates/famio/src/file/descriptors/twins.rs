@@ -38,8 +38,8 @@ fn kind_of(fd: BorrowedFd<'_>) -> Option<Kind> {
     if !is_known || stat.stx_nlink != 1 || forbids {
         return None;
     }
-    // The kernel adds the latter for a lease.
-    let ignored = OFlags::LARGEFILE | OFlags::from_bits_retain(libc::O_ASYNC as u32);
+    // The last one the kernel adds for a lease; the one before mattered to the `open` alone.
+    let ignored = OFlags::LARGEFILE | OFlags::NOFOLLOW | OFlags::from_bits_retain(libc::O_ASYNC as u32);
     let flags = rustix::fs::fcntl_getfl(fd).ok()? - ignored;
     Some(Kind { flags, mount: stat.stx_mnt_id })
 }
@@ -139,10 +139,11 @@ impl Descriptors {
         list.joined.is_none().then(act)
     }
 
-    /// A number of the program's for which `fits`.
+    /// A number of the program's, and not one of the library's that stands in for it, for which `fits`.
     pub fn find(&self, fits: impl Fn(BorrowedFd<'_>) -> bool) -> Option<RawFd> {
         let list = self.list();
-        list.open.iter().map(|number| number.fd).find(|&fd| self.is_still(fd) && fits(borrow(fd)))
+        let fits = |number: &&Number| number.description != 0 && self.is_still(number.fd) && fits(borrow(number.fd));
+        list.open.iter().find(fits).map(|number| number.fd)
     }
 
     /// All descriptions share the kernel's of one of them, if nothing tells them apart. The process has no locks on the file. Whether
