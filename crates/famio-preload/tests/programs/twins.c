@@ -1,8 +1,13 @@
 /* Several opens of one file in one process, which has the write lease all the same: what the program sees is what it sees of a
  * plain file. */
 #include "check.h"
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/prctl.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -325,6 +330,86 @@ static void handed_back(void) {
   CHECK(dup2(input, 0) == 0 && close(input) == 0 && close(twin) == 0 && close(fd) == 0);
 }
 
+/* No descriptor of the file's can be opened once more by the library, in any thread. */
+static void forbid_opens(void) {
+  struct sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, O_RDWR | O_NONBLOCK | LARGE | O_CLOEXEC, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog program = {.len = sizeof filter / sizeof filter[0], .filter = filter};
+  CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+  CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0);
+}
+
+/* They go on together, and nothing is done that the kernel would do to both. */
+static void cannot_part(void) {
+  for (int locks = 0; locks < 2; locks++) {
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child != 0) {
+      wait_for(child);
+      continue;
+    }
+    int fd = leased(), twin = twin_of(fd, O_CLOEXEC), number = dup(0);
+    CHECK(lseek(fd, 10, SEEK_SET) == 10 && lseek(twin, 20, SEEK_SET) == 20);
+    if (locks) CHECK(lock(twin, F_SETLK, F_WRLCK, 0, 1) == 0);
+    forbid_opens();
+    break_by_another();
+    CHECK(write(fd, "one", 3) == 3 && write(twin, "two", 3) == 3 && at(fd) == 13 && at(twin) == 23);
+    CHECK(one(fd, twin) && lease_of(fd) == F_UNLCK && locked_for_others(0) == locks);
+    FAILS(flock(twin, LOCK_EX), ENOLCK);
+    CHECK(lock(fd, F_OFD_SETLK, F_WRLCK, 100, 1) == ENOLCK && lock(fd, F_SETLK, F_WRLCK, 100, 1) == 0);
+    FAILS(dup2(fd, 0), EBUSY);
+    CHECK(dup2(number, 0) == 0 && fsync(twin) == 0 && pread(twin, bytes, 3, 10) == 3 && memcmp(bytes, "one", 3) == 0);
+    if (locks) CHECK(lock(twin, F_SETLK, F_WRLCK, 0, 1) == 0); /* the close of 0 has ended it */
+    CHECK(write(twin, "more", 4) == 4 && at(twin) == 27 && at(fd) == 13);
+    pid_t grandchild = fork();
+    CHECK(grandchild >= 0);
+    if (grandchild == 0) {
+      CHECK(at(fd) == 13 && at(twin) == 27);
+      _exit(0);
+    }
+    wait_for(grandchild);
+    CHECK(at(fd) == 13 && at(twin) == 27 && locked_for_others(0) == locks);
+    CHECK(close(twin) == 0 && !locked_for_others(0) && close(fd) == 0 && has(path, "") == false);
+    _exit(0);
+  }
+}
+
+/* An owner who has taken the rights from himself. */
+static void rights(void) {
+  if (geteuid() != 0) return;
+  int go[2], done[2];
+  char byte = 1;
+  CHECK(mkdir("folder", 0777) == 0 && chown("folder", 65534, 65534) == 0 && chdir("folder") == 0);
+  CHECK(pipe(go) == 0 && pipe(done) == 0);
+  pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    CHECK(setgid(65534) == 0 && setuid(65534) == 0);
+    int fd = leased(), twin = twin_of(fd, 0);
+    CHECK(lseek(twin, 20, SEEK_SET) == 20 && fchmod(twin, 0) == 0 && one(fd, twin));
+    CHECK(lock(twin, F_SETLK, F_WRLCK, 0, 1) == 0);
+    CHECK(write(go[1], &byte, 1) == 1 && read(done[0], &byte, 1) == 1);
+    apart(fd, twin);
+    struct stat stat;
+    CHECK(fstat(fd, &stat) == 0 && (stat.st_mode & 0777) == 0);
+    FAILS(open(path, O_RDWR), EACCES);
+    CHECK(at(twin) == 20 && at(fd) == 0 && in_kernel(fd) && write(twin, "x", 1) == 1);
+    CHECK(close(twin) == 0 && close(fd) == 0 && unlink(path) == 0);
+    _exit(0);
+  }
+  CHECK(read(go[0], &byte, 1) == 1);
+  break_it();
+  CHECK(write(done[1], &byte, 1) == 1);
+  wait_for(child);
+  CHECK(chdir("..") == 0 && rmdir("folder") == 0);
+}
+
 /* A file that only grows goes on doing so. */
 static void grows(void) {
   unlink(path);
@@ -411,7 +496,7 @@ int main(int argc, char **argv) {
   } parts[] = {
       {"positions", positions_and_flags}, {"opens", other_opens}, {"closes", closes}, {"records", record_locks},
       {"descriptions", locks_of_descriptions}, {"joined", joined_later}, {"execs", execs}, {"sent", sent},
-      {"grows", grows}, {"threads", threads}, {"handed", handed_back},
+      {"grows", grows}, {"threads", threads}, {"stuck", cannot_part}, {"rights", rights}, {"handed", handed_back},
   };
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
     if (argc < 3 || strcmp(argv[2], parts[i].name) == 0) parts[i].run();

@@ -14,6 +14,7 @@ use crate::thread::Guard;
 use core::sync::atomic::Ordering;
 use rustix::fs::{AtFlags, OFlags, StatxAttributes, StatxFlags};
 use rustix::io::FdFlags;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
@@ -44,11 +45,20 @@ fn kind_of(fd: BorrowedFd<'_>) -> Option<Kind> {
     Some(Kind { flags, mount: stat.stx_mnt_id })
 }
 
-/// Whether a file that `fd` leads to could be opened for reading and writing now.
+/// Whether the file that `fd` leads to could be opened for reading and writing now, by the name that `fd` was opened by.
 fn may_be_opened(fd: BorrowedFd<'_>) -> bool {
-    let flags = libc::AT_EMPTY_PATH | libc::AT_EACCESS;
-    let access = libc::R_OK | libc::W_OK;
-    let arguments = [fd.as_raw_fd() as usize, c"".as_ptr() as usize, access as usize, flags as usize, 0, 0];
+    may_access(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)
+}
+
+/// Whether `fd` could be opened once more, by `/proc`.
+fn may_be_opened_again(fd: BorrowedFd<'_>) -> bool {
+    let name = CString::new(format!("/proc/thread-self/fd/{}", fd.as_raw_fd()));
+    name.is_ok_and(|name| may_access(libc::AT_FDCWD, &name, 0))
+}
+
+fn may_access(at: RawFd, path: &CStr, flags: i32) -> bool {
+    let (access, flags) = (libc::R_OK | libc::W_OK, flags | libc::AT_EACCESS);
+    let arguments = [at as usize, path.as_ptr() as usize, access as usize, flags as usize, 0, 0];
     // SAFETY: the path is a C string.
     check(unsafe { syscall(libc::SYS_faccessat2, arguments) }).is_ok()
 }
@@ -166,7 +176,7 @@ impl Descriptors {
             && list.parked.is_none()
             && list.leftover.is_empty()
             && list.open.iter().all(joins)
-            && may_be_opened(borrow(base));
+            && may_be_opened_again(borrow(base));
         if !may_join {
             return false;
         }
@@ -183,7 +193,8 @@ impl Descriptors {
         let is_alike = self.is_still(base.fd)
             && kind.flags == OFlags::RDWR
             && kind_of(look).is_some_and(|looked| looked.mount == kind.mount)
-            && may_be_opened(look);
+            && may_be_opened(look)
+            && may_be_opened_again(borrow(base.fd));
         if !is_alike {
             return None;
         }
