@@ -236,6 +236,20 @@ static void joined_later(void) {
   CHECK(one(fd, twin) && close(fd) == 0 && close(twin) == 0);
 }
 
+/* Descriptions that have locks of their own are not joined. */
+static void flocks_are_kept(void) {
+  CHECK(close(leased()) == 0);
+  int fd = open(path, O_RDWR), twin = open(path, O_RDWR);
+  CHECK(fd >= 0 && twin >= 0 && flock(fd, LOCK_SH) == 0 && flock(twin, LOCK_SH) == 0 && flock(fd, LOCK_UN) == 0);
+  for (int round = 0; round < 300; round++) {
+    CHECK(lock(fd, F_SETLK, F_WRLCK, 0, 1) == 0);
+    sync_some(fd);
+    CHECK(lock(fd, F_SETLK, F_UNLCK, 0, 1) == 0 && !one(fd, twin));
+  }
+  FAILS(flock(fd, LOCK_EX | LOCK_NB), EWOULDBLOCK);
+  CHECK(close(twin) == 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && close(fd) == 0);
+}
+
 static void wait_for(pid_t child) {
   int status;
   CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
@@ -495,7 +509,7 @@ int main(int argc, char **argv) {
     void (*run)(void);
   } parts[] = {
       {"positions", positions_and_flags}, {"opens", other_opens}, {"closes", closes}, {"records", record_locks},
-      {"descriptions", locks_of_descriptions}, {"joined", joined_later}, {"execs", execs}, {"sent", sent},
+      {"descriptions", locks_of_descriptions}, {"joined", joined_later}, {"flocks", flocks_are_kept}, {"execs", execs}, {"sent", sent},
       {"grows", grows}, {"threads", threads}, {"stuck", cannot_part}, {"rights", rights}, {"handed", handed_back},
   };
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)

@@ -281,7 +281,9 @@ impl AtomicFile {
         let Some(mut state) = self.lease.state.try_lock() else { return };
         let is_due = state.wanted && state.fd.is_none() && !state.resting && !may_come_back();
         if is_due && let Some(watcher) = Watched::begin() {
+            let left = self.locks.tries_left();
             self.lease.try_to_take(self, &mut state, watcher.thread());
+            self.locks.try_no_more_than(left);
             if state.fd.is_some() && !watcher.tells() {
                 self.lease.give_up(self, &mut state);
             }

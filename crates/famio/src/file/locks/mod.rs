@@ -163,9 +163,11 @@ impl AtomicFile {
         self.locks.flocks.load(Ordering::Acquire)
     }
 
-    /// The kernel has ended what those calls had locked.
+    /// The kernel has ended what those calls had locked by one description. Where there are several, others may have locked, too.
     pub fn flock_ended(&self, flocks: u32) {
-        self.locks.flocks_ended.store(flocks, Ordering::Release);
+        if !self.fds.are_several() {
+            self.locks.flocks_ended.store(flocks, Ordering::Release);
+        }
     }
 
     /// The locks are to be the kernel's for this call.

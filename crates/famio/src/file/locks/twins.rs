@@ -1,6 +1,6 @@
 //! Locks while several descriptions of the program's share one of the kernel's (`Descriptors::join`).
 
-use super::{AtomicFile, IN_MEMORY, Owner, Table};
+use super::{AtomicFile, IN_MEMORY, Locks, Owner, Table};
 use crate::error::{Error, Result};
 use crate::file::descriptors::Split;
 use crate::settings::LocksChoice;
@@ -25,6 +25,17 @@ impl Table {
     fn come_to_memory(&mut self, file: &AtomicFile) {
         (self.leased, self.next_pause) = (true, 0);
         file.locks.leased.store(true, Ordering::Release);
+    }
+}
+
+impl Locks {
+    /// How many unlocks are to try to take the lease.
+    pub(in crate::file) fn tries_left(&self) -> u32 {
+        self.at_unlocks.load(Ordering::Relaxed)
+    }
+
+    pub(in crate::file) fn try_no_more_than(&self, left: u32) {
+        self.at_unlocks.fetch_min(left, Ordering::Relaxed);
     }
 }
 
