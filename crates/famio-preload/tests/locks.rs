@@ -159,10 +159,13 @@ fn connections(folder: &Folder) {
         shell.run("COMMIT;");
         rows += 1;
     }
-    // A third one comes and goes.
+    // A third one comes; the shell looks at the file by a stream first, which ends the lease for a while.
     shell.run(".connection 2\n.open atomic.db");
     assert_eq!(shell.run("SELECT count(*) FROM t;"), format!("{rows}\n"));
-    assert_eq!(kernels(folder, "atomic.db"), ["LEASE"]);
+    while kernels(folder, "atomic.db") != ["LEASE"] {
+        shell.run(&format!(".connection {}\n{INSERT}", rows % 3));
+        rows += 1;
+    }
     shell.run(".connection 0\n.connection close 2");
     assert_eq!(kernels(folder, "atomic.db"), ["LEASE"]);
     // One keeps the other out.
