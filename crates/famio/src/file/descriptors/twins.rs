@@ -34,8 +34,7 @@ fn kind_of(fd: BorrowedFd<'_>) -> Option<Kind> {
     let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::NLINK | StatxFlags::MNT_ID).ok()?;
     let is_known = stat.stx_mask & (StatxFlags::NLINK | StatxFlags::MNT_ID).bits()
         == (StatxFlags::NLINK | StatxFlags::MNT_ID).bits();
-    let attributes = StatxAttributes::from_bits_retain(u64::from(stat.stx_attributes.bits()));
-    let forbids = attributes.intersects(StatxAttributes::APPEND | StatxAttributes::IMMUTABLE);
+    let forbids = stat.stx_attributes.intersects(StatxAttributes::APPEND | StatxAttributes::IMMUTABLE);
     if !is_known || stat.stx_nlink != 1 || forbids {
         return None;
     }
@@ -269,8 +268,12 @@ impl Split<'_> {
                 let is_led = match &opened {
                     _ if !self.of.is_still(twin.fd) => continue, // closed out of sight
                     Some(opened) => lead(opened.as_fd(), twin.fd),
-                    None if is_hidden => lead(self.base(), twin.fd) && false,
-                    None => false,
+                    None => {
+                        if is_hidden {
+                            lead(self.base(), twin.fd);
+                        }
+                        false
+                    }
                 };
                 all &= is_led;
             }
