@@ -111,6 +111,9 @@ A name of an atomic file is a glob on
 paths; links are followed, and once a file is open in a process, every other path to it in that process leads to the same
 atomic file.
 
+A second `open` of an atomic file may get a duplicate of the first one's descriptor, with a description of its own in the library:
+guarantees.md, \"Twins\".
+
 **Signal handlers.** What POSIX lists as async-signal-safe is so on atomic files, too: `open`, `close`, `read`, `write`, `pread`,
 `pwrite` and their vectors, `fsync`, `fdatasync`, `lseek`, `dup`, `dup2`, `fcntl`, `ftruncate`, the `stat` family, `fork`, `_exit` and
 `execve` take no memory from libc's allocator and no lock of libc's, and start no thread, wherever the handler interrupted its thread. A

@@ -8,7 +8,7 @@ use crate::signals::SIGACTION;
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
-use famio::posix::{handlers, process};
+use famio::posix::{self, handlers, process};
 
 /// libc's functions behind the fronts; null until the constructor has run: the kernel is called directly.
 #[unsafe(no_mangle)]
@@ -57,6 +57,7 @@ extern "C" fn constructor() {
         next.find();
     }
     famio_setcanceltype.store(find(c"pthread_setcanceltype"), Ordering::Relaxed);
+    posix::allow_twins(); // before anything is opened
     process::start();
     if process::is_on() && famio::posix::nv::claim_hooks() {
         handlers::begin();

@@ -143,6 +143,62 @@ fn two_shells_of_sqlite() {
     }
 }
 
+/// In one process: neither ends the lease, and between BEGIN and COMMIT nothing but the lease is in the kernel.
+fn connections(folder: &Folder) {
+    let mut shell = Shell::new(folder, true, "auto");
+    shell.run("PRAGMA journal_mode=MEMORY; PRAGMA synchronous=FULL; CREATE TABLE t(x);");
+    shell.run(".connection 1\n.open atomic.db\nPRAGMA journal_mode=MEMORY; PRAGMA synchronous=FULL;");
+    let (mut rows, mut in_memory) = (0, 0);
+    while in_memory < 10 {
+        shell.run(&format!(".connection {}", rows % 2));
+        shell.run("BEGIN IMMEDIATE;");
+        shell.run(INSERT);
+        // While it only grows it has a lease, too, which goes with that.
+        in_memory = if kernels(folder, "atomic.db") == ["LEASE"] { in_memory + 1 } else { 0 };
+        shell.run("COMMIT;");
+        rows += 1;
+    }
+    // A third one comes; the shell looks at the file by a stream first, which ends the lease for a while.
+    shell.run(".connection 2\n.open atomic.db");
+    assert_eq!(shell.run("SELECT count(*) FROM t;"), format!("{rows}\n"));
+    while kernels(folder, "atomic.db") != ["LEASE"] {
+        shell.run(&format!(".connection {}\n{INSERT}", rows % 3));
+        rows += 1;
+    }
+    shell.run(".connection 0\n.connection close 2");
+    assert_eq!(kernels(folder, "atomic.db"), ["LEASE"]);
+    // One keeps the other out.
+    shell.run("BEGIN IMMEDIATE;");
+    assert_eq!(shell.run(".connection 1\nBEGIN IMMEDIATE; SELECT 'locked by both';"), "");
+    // The locks are there for others, too, and both go on.
+    let mut second = Shell::new(folder, false, "auto");
+    assert_eq!(second.run("BEGIN IMMEDIATE; SELECT 'locked by both';"), "");
+    shell.run(&format!(".connection 0\n{INSERT}\nCOMMIT;"));
+    shell.run(&format!(".connection 1\n{INSERT}"));
+    drop(second);
+    let found = format!("{0}|{0}\nok\n", rows + 2);
+    for connection in 0..2 {
+        shell.run(&format!(".connection {connection}"));
+        assert_eq!(shell.run("SELECT count(*), max(x) FROM t; PRAGMA integrity_check;"), found);
+    }
+    // Alone again.
+    loop {
+        shell.run(".connection 0\nBEGIN IMMEDIATE;");
+        shell.run(INSERT);
+        let found = kernels(folder, "atomic.db");
+        shell.run("COMMIT;");
+        if found == ["LEASE"] {
+            break;
+        }
+    }
+}
+
+#[test]
+fn two_connections_of_one_shell() {
+    connections(&Folder::new("locks-connections"));
+    connections(&Folder::on_disk("locks-connections"));
+}
+
 #[test]
 fn they_stay_in_the_kernel_if_that_is_asked_for() {
     let folder = Folder::new("locks-kernel");

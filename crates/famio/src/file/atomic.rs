@@ -211,6 +211,16 @@ impl AtomicFile {
     /// One more descriptor of the program's leads to this file, and may be used.
     pub fn add_descriptor(&self, fd: RawFd, access: Access) {
         self.fds.add(fd, access);
+        self.has_come(access);
+    }
+
+    /// As [`add_descriptor`](Self::add_descriptor), of the description of `old`.
+    pub fn add_duplicate(&self, old: RawFd, fd: RawFd, access: Access) {
+        self.fds.add_duplicate(old, fd, access);
+        self.has_come(access);
+    }
+
+    fn has_come(&self, access: Access) {
         if access == Access::Write {
             self.turns.door.set_writes(true);
             self.say_what_is_untold();

@@ -42,6 +42,7 @@ mod times;
 pub(crate) mod transaction;
 mod transfer;
 mod turn;
+mod twins;
 mod write;
 mod zero;
 

@@ -1,7 +1,9 @@
 //! `fcntl` and `ioctl`: locks, leases and the like go to the kernel on the real descriptor.
 
-use super::description::{Description, EMULATED};
-use super::{Ret, close, dup, fail, locks, mark, raw, table, user};
+use super::description::{Description, KEPT};
+use super::lock::not_reentered;
+use super::process::in_vfork_child;
+use super::{Ret, close, dup, fail, locks, mark, raw, steadily, table, user};
 use std::os::fd::RawFd;
 
 /// `F_SETOWN`, `F_GETOWN`, `F_SETSIG`, `F_GETSIG`: 8 to 11.
@@ -13,6 +15,9 @@ const F_GETOWN_EX: i32 = 16;
 /// What `F_SETFL` may change of what we emulate.
 const SETTABLE: i32 = libc::O_APPEND | libc::O_DIRECT;
 
+/// What it may change of the kernel's description.
+const KERNELS: i32 = libc::O_NONBLOCK | libc::O_NOATIME;
+
 /// `fcntl(2)`.
 ///
 /// # Safety
@@ -23,6 +28,7 @@ pub unsafe fn fcntl(fd: RawFd, command: i32, argument: usize) -> Ret {
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => return dup::from(fd, argument as RawFd, kernel),
         libc::F_GETFL | libc::F_SETFL => {}
+        libc::F_SETFD => return while_number_stays(fd, kernel),
         _ if locks::is_lock(command) => {}
         // A lease uses all of these: the description is the program's alone from here on.
         libc::F_SETLEASE | libc::F_GETLEASE | F_SETOWN..=F_GETSIG | F_SETOWN_EX | F_GETOWN_EX => {
@@ -53,19 +59,39 @@ pub unsafe fn fcntl(fd: RawFd, command: i32, argument: usize) -> Ret {
     }
 }
 
+/// Changes what the number `fd` has, and not its description, which it may get another of (`file::twins`).
+fn while_number_stays(fd: RawFd, call: impl FnOnce() -> Ret) -> Ret {
+    match table::get(fd) {
+        Some(handle) if handle.is_ours() && !in_vfork_child() && not_reentered().is_ok() => {
+            handle.file().while_numbers_stay(call)
+        }
+        None if close::is_hidden(fd) => fail(libc::EBADF),
+        _ => call(),
+    }
+}
+
 /// The kernel's flags with those that the program asked for.
 fn shown_flags(fd: RawFd, handle: &Description, kernel: i32) -> i32 {
-    let mut own = libc::O_ACCMODE | EMULATED;
+    let mut own = libc::O_ACCMODE | KEPT;
     if handle.is_handed_back() {
         own &= !SETTABLE;
     }
+    // It may lead to an `O_PATH` descriptor for a moment.
+    let kernel = kernel & !libc::O_PATH;
     kernel & !own | handle.flags_now(fd) & own
 }
 
 fn set_flags(fd: RawFd, handle: &Description, flags: i32) -> Ret {
     let kept = if handle.is_handed_back() { flags } else { flags & !SETTABLE };
     // SAFETY: no memory is passed.
-    let result = unsafe { raw!(SYS_fcntl, fd, libc::F_SETFL, kept) };
+    let kernel = || unsafe { raw!(SYS_fcntl, fd, libc::F_SETFL, kept) };
+    // SAFETY: as above.
+    let changes = || (unsafe { raw!(SYS_fcntl, fd, libc::F_GETFL) } as i32 ^ kept) & KERNELS != 0;
+    let result = match () {
+        () if !handle.is_ours() || handle.is_handed_back() => kernel(),
+        () if handle.file().has_twins() && !changes() => 0,
+        () => handle.file().while_apart(kernel),
+    };
     if result == 0 {
         handle.set_flags(handle.flags() & !SETTABLE | flags & SETTABLE);
         if handle.is_handed_back() {
@@ -85,6 +111,8 @@ const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 const FIBMAP: u32 = 1;
 const FIONREAD: u32 = 0x541b;
+const FIONCLEX: u32 = 0x5450;
+const FIOCLEX: u32 = 0x5451;
 /// `FS_IOC_RESVSP` to `FS_IOC_ZERO_RANGE`: old forms of `fallocate`.
 const SPACE: [u32; 5] = [0x4030_5828, 0x4030_5829, 0x4030_582a, 0x4030_582b, 0x4030_5839];
 
@@ -94,7 +122,7 @@ const SPACE: [u32; 5] = [0x4030_5828, 0x4030_5829, 0x4030_582a, 0x4030_582b, 0x4
 /// As the system call: bad memory gives `EFAULT`.
 pub unsafe fn ioctl(fd: RawFd, request: u32, argument: usize) -> Ret {
     // SAFETY: the caller's promise.
-    let kernel = || unsafe { raw!(SYS_ioctl, fd, request, argument) };
+    let kernel = || steadily(fd, || unsafe { raw!(SYS_ioctl, fd, request, argument) });
     if !table::any() {
         return kernel();
     }
@@ -111,6 +139,7 @@ pub unsafe fn ioctl(fd: RawFd, request: u32, argument: usize) -> Ret {
         return kernel();
     }
     match request {
+        FIONCLEX | FIOCLEX => while_number_stays(fd, kernel),
         // Nobody may write the file after it, and nobody could recover it: it has everything before.
         FS_IOC_SETFLAGS | FS_IOC_FSSETXATTR => {
             if let Some(handle) = table::get(fd)

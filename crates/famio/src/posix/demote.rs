@@ -13,6 +13,7 @@ use std::sync::Arc;
 /// back from us. `fd` is any descriptor of it.
 pub(super) fn demote_file(file: &Arc<AtomicFile>, path: &CStr, fd: RawFd, why: &str) -> Result<()> {
     if !file.is_demoted() {
+        file.split_if_left()?;
         let stat = super::open::stat_of(fd).map_err(Error::new)?;
         // SAFETY: an empty path is the descriptor itself.
         let identity = unsafe { Identity::of(fd, c"".as_ptr(), &stat) };
@@ -26,12 +27,15 @@ pub(super) fn demote_file(file: &Arc<AtomicFile>, path: &CStr, fd: RawFd, why: &
         crate::sys::events::count_demotion();
         process::say(path, &what);
     }
+    let mut handed = Ok(());
     table::for_each(0, u32::MAX, |fd, handle| {
-        if Arc::ptr_eq(handle.file(), file) {
-            handle.hand_back(fd);
+        if Arc::ptr_eq(handle.file(), file)
+            && let Err(error) = handle.hand_back(fd)
+        {
+            handed = Err(error);
         }
     });
-    Ok(())
+    handed
 }
 
 fn demote_handle(fd: RawFd, handle: &Description, why: &str) -> Result<()> {

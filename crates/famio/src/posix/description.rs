@@ -16,6 +16,10 @@ use std::sync::Arc;
 /// The flags that we keep from the kernel and act out ourselves.
 pub(super) const EMULATED: i32 = libc::O_APPEND | libc::O_SYNC | libc::O_DSYNC | libc::O_DIRECT | libc::O_ASYNC;
 
+/// What a description keeps of the flags with which it was opened, besides the access mode. The last one only `F_GETFL` shows; the kernel's
+/// description may have been opened with another's.
+pub(super) const KEPT: i32 = EMULATED | libc::O_NOFOLLOW;
+
 pub(super) struct Subject {
     file: Arc<AtomicFile>,
     path: CString,
@@ -27,7 +31,7 @@ pub struct Description {
     refs: AtomicUsize,
     /// The fork generation that opened it.
     generation: AtomicU32,
-    /// What the program asked for: access mode and [`EMULATED`] flags.
+    /// What the program asked for: access mode and [`KEPT`] flags.
     flags: AtomicI32,
     /// The access mode that the kernel's description has.
     kernel_access: AtomicI32,
@@ -145,9 +149,29 @@ impl Description {
     /// for is marked on the kernel's description. `fd` leads to it.
     pub(super) fn pass_on(&self, fd: RawFd) {
         if !self.is_shared() {
+            let is_own = self.split().is_ok(); // else it keeps a position of its own, in each process
             mark::set(fd, self.flags());
-            self.position.share(fd);
+            if is_own {
+                self.position.share(fd);
+            }
         }
+    }
+
+    /// The kernel's description is this one's alone from now on: others, or the kernel, are to go on with it.
+    ///
+    /// # Errors
+    /// `EBUSY`, with one message: the file could not be opened once more for that.
+    pub(super) fn split(&self) -> Result<()> {
+        if !self.is_ours() {
+            return Ok(());
+        }
+        self.file().split().inspect_err(|error| {
+            if error.errno() == libc::EBUSY && process::say_once(process::Once::Twins) {
+                const WHY: &str = "opened several times here, and it can't be opened once more now, so that the kernel can't be given \
+                                   a description of it (EBUSY): has the process lost its rights on it?";
+                process::say(self.path(), WHY);
+            }
+        })
     }
 
     #[inline]
@@ -223,7 +247,13 @@ impl Description {
     /// Gives the kernel's description the position and the append flag: from here on calls go to the kernel.
     /// `fd` refers to this description. One that others may have stays as it is: an append flag there would move their writes by
     /// offset. This process's appends say so themselves then ([`appends_by_itself`](Self::appends_by_itself)).
-    pub(super) fn hand_back(&self, fd: RawFd) {
+    ///
+    /// # Errors
+    /// Those of [`split`](Self::split).
+    pub(super) fn hand_back(&self, fd: RawFd) -> Result<()> {
+        if !self.is_handed_back() {
+            self.split()?;
+        }
         let _turn = self.position.hold();
         if !self.handed_back.load(Ordering::Relaxed) {
             if !self.is_shared() {
@@ -232,6 +262,7 @@ impl Description {
             mark::hand_back(fd, self.flags()); // who gets it now gets an ordinary file's
             self.handed_back.store(true, Ordering::Release);
         }
+        Ok(())
     }
 
     /// It has come from another process, which had handed it back.
@@ -244,7 +275,7 @@ impl Description {
         if self.is_shared() {
             self.handed_back.store(true, Ordering::Release);
         } else {
-            self.hand_back(fd);
+            let _ = self.hand_back(fd); // said
         }
     }
 

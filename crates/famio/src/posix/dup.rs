@@ -5,23 +5,24 @@ use super::{Ret, close, demote, fail, lock, process, raw, table, with_lowest};
 use crate::sys::internal::{Replacing, has_waited};
 use std::os::fd::RawFd;
 
-/// After the kernel made `new` a duplicate of `handle`'s descriptor.
-pub(super) fn joined(handle: &Handle, new: RawFd) {
+/// After the kernel made `new` a duplicate of `handle`'s descriptor `old`.
+pub(super) fn joined(handle: &Handle, old: RawFd, new: RawFd) {
     if table::is_managed(new) {
         table::forget(new);
     }
     if handle.is_ours() {
-        handle.file().add_descriptor(new, table::access(handle.kernel_access()));
+        handle.file().add_duplicate(old, new, table::access(handle.kernel_access()));
     }
     table::install(new, handle.share());
 }
 
 /// Duplicates by a call that picks the new number itself.
 pub(super) fn pick(fd: RawFd, call: impl Fn() -> Ret) -> Ret {
-    let kernel = || match with_lowest(&call) {
-        full if full == fail(libc::EMFILE) && has_waited() => with_lowest(&call),
+    let lowest = |call: &dyn Fn() -> Ret| match with_lowest(call) {
+        full if full == fail(libc::EMFILE) && has_waited() => with_lowest(call),
         made => made,
     };
+    let kernel = || lowest(&call);
     let Some(handle) = table::get(fd) else {
         return if close::is_hidden(fd) { fail(libc::EBADF) } else { table::fresh(kernel()) };
     };
@@ -35,9 +36,9 @@ pub(super) fn pick(fd: RawFd, call: impl Fn() -> Ret) -> Ret {
         table::forget(fd);
         return table::fresh(kernel());
     }
-    let new = kernel();
+    let new = if handle.is_ours() { lowest(&|| handle.file().duplicate(fd, &call)) } else { kernel() };
     if new >= 0 {
-        joined(&handle, new as RawFd);
+        joined(&handle, fd, new as RawFd);
     }
     demote::unless_standard(new)
 }
@@ -148,9 +149,7 @@ fn over_internal(old: RawFd, new: RawFd, flags: i32) -> Ret {
 }
 
 /// By the kernel, while no descriptor of the library's passes through the number.
-fn replace(old: RawFd, new: RawFd, flags: i32) -> Ret {
-    // SAFETY: no memory is passed.
-    let kernel = || unsafe { raw!(SYS_dup3, old, new, flags) };
+fn replace(new: RawFd, kernel: impl Fn() -> Ret) -> Ret {
     if !Replacing::is_needed(new) || process::in_vfork_child() {
         return kernel(); // a child's numbers are its own
     }
@@ -172,7 +171,9 @@ fn replace(old: RawFd, new: RawFd, flags: i32) -> Ret {
 }
 
 fn over(old: RawFd, new: RawFd, flags: i32) -> Ret {
-    let kernel = || replace(old, new, flags);
+    // SAFETY: no memory is passed.
+    let plain = || unsafe { raw!(SYS_dup3, old, new, flags) };
+    let kernel = || replace(new, plain);
     if !table::is_managed(old) && !table::is_managed(new) {
         return kernel();
     }
@@ -196,11 +197,14 @@ fn over(old: RawFd, new: RawFd, flags: i32) -> Ret {
     }
     let handle = table::get(old);
     close::release(new);
-    let result = kernel();
+    let result = match &handle {
+        Some(handle) if handle.is_ours() => replace(new, || handle.file().duplicate(old, plain)),
+        _ => kernel(),
+    };
     if let Some(handle) = handle
         && result >= 0
     {
-        joined(&handle, new);
+        joined(&handle, old, new);
     }
     demote::unless_standard(result)
 }

@@ -37,8 +37,11 @@ pub fn before_exec(managed: bool) -> Passing {
         file::release_all();
         super::rights::tidy();
         each_inherited(|fd, handle| {
+            if handle.split().is_err() {
+                return keep(fd);
+            }
             if handle.is_ours() && handle.file().is_demoted() {
-                handle.hand_back(fd);
+                let _ = handle.hand_back(fd); // it has been split
             }
             if handle.is_shared() {
                 return; // see below
@@ -104,8 +107,7 @@ fn keep_from_new_program(managed: bool) {
             && !handle.is_handed_back()
             && super::close::is_still(fd, handle)
         {
-            // SAFETY: changes a flag of the child's own descriptor.
-            unsafe { raw!(SYS_fcntl, fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+            keep(fd);
             if fd <= 2 {
                 say(
                     handle.path(),
@@ -116,6 +118,12 @@ fn keep_from_new_program(managed: bool) {
             }
         }
     });
+}
+
+/// The new program does not get it.
+fn keep(fd: RawFd) {
+    // SAFETY: changes a flag of the process's own descriptor.
+    unsafe { raw!(SYS_fcntl, fd, libc::F_SETFD, libc::FD_CLOEXEC) };
 }
 
 fn each_inherited(mut visit: impl FnMut(RawFd, &Handle)) {

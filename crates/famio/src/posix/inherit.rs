@@ -2,7 +2,7 @@
 //! through a socket. It becomes one more process at the file (`file::turn`), at its first call.
 
 use super::config::Config;
-use super::description::{Description, EMULATED, Handle};
+use super::description::{Description, Handle, KEPT};
 use super::lock::{Lock, not_reentered};
 use super::{Ret, demote, mark, open, ordinary, policy, process, raw, table};
 use crate::error::{Error, Result};
@@ -38,7 +38,7 @@ pub(super) fn adopt(fd: RawFd, theirs: &'static Description) {
     if theirs.file().is_demoted() || mark::handed_back(fd).is_some() || is_ordinary(fd) {
         theirs.forget_lock();
         match hand_back_here(fd, &policy::path_of(fd, theirs.path())) {
-            Ok(()) => theirs.hand_back(fd),
+            Ok(()) => drop(theirs.hand_back(fd)), // a parent's is not split
             Err(error) => process::say_error(theirs.path(), &error),
         }
         return;
@@ -80,22 +80,23 @@ fn has_its_file(fd: RawFd, description: &Description) -> bool {
 
 fn adopt_as_own(fd: RawFd, theirs: &'static Description) -> Result<Handle> {
     let kernel_access = theirs.kernel_access();
-    // SAFETY: the descriptor is open, and stays so during the call.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-    crate::file::end_lease_of_others(borrowed);
-    let settings = theirs.file().settings();
-    let file = AtomicFile::open(borrowed, table::access(kernel_access), theirs.path(), settings)?;
-    let position = (!theirs.is_shared()).then(|| theirs.position(fd));
-    let own = Handle::new(file, theirs.path().to_owned(), theirs.flags(), kernel_access, position);
     let mut all = Vec::new();
     table::for_each(0, u32::MAX, |fd, handle| {
         if ptr::eq(&**handle, theirs) {
             all.push(fd);
         }
     });
+    // SAFETY: the descriptor is open, and stays so during the call.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    crate::file::end_lease_of_others(borrowed);
+    theirs.file().own_in_child(&all);
+    let settings = theirs.file().settings();
+    let file = AtomicFile::open(borrowed, table::access(kernel_access), theirs.path(), settings)?;
+    let position = (!theirs.is_shared()).then(|| theirs.position(fd));
+    let own = Handle::new(file, theirs.path().to_owned(), theirs.flags(), kernel_access, position);
     for other in all {
         if has_its_file(other, theirs) {
-            own.file().add_descriptor(other, table::access(kernel_access));
+            own.file().add_duplicate(fd, other, table::access(kernel_access));
         }
         table::install(other, own.share());
     }
@@ -117,7 +118,7 @@ pub(super) fn share_all() {
 /// Others may have a descriptor of a file that was handed back: it stays so here, though the last descriptor of it is closed.
 fn stay_handed_back(fd: RawFd, handle: &Description) {
     if handle.is_ours() && handle.file().is_demoted() {
-        handle.hand_back(fd); // while this process alone has the position
+        let _ = handle.hand_back(fd); // while this process alone has the position
     }
     if handle.is_handed_back() && has_its_file(fd, handle) {
         let _ = hand_back_here(fd, handle.path()); // it is demoted: this notes it
@@ -177,7 +178,7 @@ pub(super) fn receive(fd: RawFd) -> Result<()> {
     let kernel = unsafe { raw!(SYS_fcntl, fd, libc::F_GETFL) } as i32;
     let kernel_access = kernel & libc::O_ACCMODE;
     let asked = if flags & libc::O_WRONLY != 0 { libc::O_WRONLY } else { kernel_access };
-    let flags = asked | (flags | kernel) & EMULATED;
+    let flags = asked | (flags | kernel) & KEPT;
     let handle = open::attach(config, fd, c"?", flags, kernel_access, None).inspect_err(|error| {
         process::say_error(&policy::path_of(fd, c"?"), error);
         // SAFETY: the program has not seen the descriptor.
@@ -207,7 +208,7 @@ fn receive_handed_back(config: &Config, fd: RawFd, flags: i32) -> Result<()> {
     let settings = config.settings_of(&path);
     let file = AtomicFile::open_handed_back(borrowed, table::access(kernel_access), &path, &settings)?;
     let asked = if writes_only { libc::O_WRONLY } else { kernel_access };
-    let handle = Handle::new(file, path, asked | (flags | kernel) & EMULATED, kernel_access, None);
+    let handle = Handle::new(file, path, asked | (flags | kernel) & KEPT, kernel_access, None);
     handle.came_handed_back();
     table::install(fd, handle);
     Ok(())

@@ -2,7 +2,7 @@
 
 use super::demote::demote_file;
 use super::description::Description;
-use super::{Ret, close, fail, lock, process, raw, run_notes, table, verify};
+use super::{Ret, close, fail, lock, process, raw, run_notes, steadily, table, verify};
 use crate::error::{Error, Result};
 use crate::file::shadow::{self, MapRequest, Mapped};
 use crate::map::Advice;
@@ -139,7 +139,7 @@ fn map(handle: &Description, request: &MapRequest, too_large: TooLarge) -> Resul
     }
     let mapped = match shadow::map(handle.file(), request) {
         Err(_) if handle.file().is_demoted() => {
-            handle.hand_back(fd);
+            handle.hand_back(fd)?;
             return Ok(None);
         }
         mapped => mapped?,
@@ -280,7 +280,7 @@ pub fn posix_madvise(addr: usize, length: usize, advice: i32) -> Ret {
 /// `fadvise64(2)`: the kernel's, of its own copy of the file; and of the maps that an atomic file is read through.
 pub fn fadvise(fd: RawFd, offset: i64, length: i64, advice: i32) -> Ret {
     // SAFETY: no memory is passed.
-    let done = unsafe { raw!(SYS_fadvise64, fd, offset, length, advice) };
+    let done = steadily(fd, || unsafe { raw!(SYS_fadvise64, fd, offset, length, advice) });
     let Some(advice) = Advice::from_posix(advice).filter(|_| done == 0) else { return done };
     if let Some(handle) = table::get(fd)
         && handle.is_ours()

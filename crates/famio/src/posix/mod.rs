@@ -52,6 +52,7 @@ mod sync;
 pub mod table;
 mod times;
 mod traces;
+mod twin;
 mod unreadable;
 mod user;
 mod vector;
@@ -85,6 +86,7 @@ pub use stat::{fstat, fstatat, statx};
 pub use streams::{stream_closing, stream_opened, stream_opening, streams_matter};
 pub use sync::{fdatasync, fsync, sync, sync_file_range, syncfs};
 pub use times::{mode_was_set, owner_was_set, set_by_descriptor, set_by_path};
+pub use twin::allow as allow_twins;
 pub use vector::{preadv, preadv2, pwritev, pwritev2, readv, writev};
 
 /// What a system call returns: `-4095..=-1` is a negated errno.
@@ -122,6 +124,22 @@ unsafe fn look(dirfd: i32, path: *const core::ffi::c_char, nofollow: bool) -> Op
     // SAFETY: not -1, of which a path may be independent; the caller's promise.
     let (at, path) = unsafe { (if dirfd == -1 { CWD } else { BorrowedFd::borrow_raw(dirfd) }, CStr::from_ptr(path)) };
     crate::sys::openat(at, path, flags, Mode::empty()).ok()
+}
+
+/// A system call by `fd`. For a moment a descriptor of an atomic file may be one that the kernel refuses (`file::twins`): again then.
+fn steadily(fd: std::os::fd::RawFd, call: impl Fn() -> Ret) -> Ret {
+    let done = call();
+    if done != fail(libc::EBADF)
+        || !table::is_managed(fd)
+        || process::in_vfork_child()
+        || lock::not_reentered().is_err()
+    {
+        return done;
+    }
+    match table::get(fd) {
+        Some(handle) if handle.is_ours() => handle.file().while_numbers_stay(call),
+        _ => done,
+    }
 }
 
 /// A system call of ours that makes a descriptor, also where the program has none left.

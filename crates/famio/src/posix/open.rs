@@ -1,10 +1,10 @@
 //! The open family: a path that is meant leads to an atomic file.
 
 use super::config::Config;
-use super::description::{EMULATED, Handle};
+use super::description::{EMULATED, Handle, KEPT};
 use super::meant::{asks_for_data, is_open, may_match, wanted, wanted_now};
 use super::open_plain::{self, Opened, Tried, try_open};
-use super::{Ret, demote, fail, lock, ordinary, policy, process, raw, run_notes, table, unreadable, with_lowest};
+use super::{Ret, demote, fail, lock, ordinary, policy, process, raw, run_notes, table, twin, unreadable, with_lowest};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
 use crate::sys::internal::has_waited;
@@ -247,7 +247,6 @@ pub(super) unsafe fn open_atomic(
         process::say(said, "refused (EBUSY): an atomic file cannot be opened between vfork(2) and exec(3)");
         return fail(libc::EBUSY);
     }
-    let cut = flags & libc::O_TRUNC != 0;
     let (kernel_access, kernel_flags) = for_kernel(flags);
     if opened.is_none()
         && table::any()
@@ -256,7 +255,14 @@ pub(super) unsafe fn open_atomic(
         && let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino)
     {
         // Open here already: its lease would keep this call waiting. If it stays, the kernel asks for it.
-        let _ = file.give_up_lease();
+        // SAFETY: the path is good.
+        if let Some((fd, handle)) = unsafe { twin::open(&file, dirfd, path, flags, kernel_access) } {
+            return finish(Ok(handle), fd, dirfd, said, flags);
+        }
+        // What is there already is not opened.
+        if flags & (libc::O_CREAT | libc::O_EXCL) != libc::O_CREAT | libc::O_EXCL {
+            let _ = file.give_up_lease();
+        }
     }
     let fd = match opened {
         Some(fd) => fd as Ret,
@@ -295,7 +301,13 @@ pub(super) unsafe fn open_atomic(
     if table::is_managed(fd) {
         table::forget(fd);
     }
-    let attached = attach(config, fd, said, flags & (libc::O_ACCMODE | EMULATED | O_ATOMIC), kernel_access, Some(0));
+    let attached = attach(config, fd, said, flags & (libc::O_ACCMODE | KEPT | O_ATOMIC), kernel_access, Some(0));
+    finish(attached, fd, dirfd, said, flags)
+}
+
+/// The end of [`open_atomic`]: `fd` is open, and may be the file's.
+fn finish(attached: Result<Handle>, fd: RawFd, dirfd: RawFd, said: &CStr, flags: i32) -> Ret {
+    let cut = flags & libc::O_TRUNC != 0;
     if let Ok(handle) = &attached {
         run_notes::opened(handle.file().key(), dirfd, said, handle.path(), flags);
     }
@@ -352,6 +364,9 @@ pub(super) fn attach(
         settings.to_mut().require = true;
     }
     let file: Arc<AtomicFile> = AtomicFile::open(borrowed, table::access(kernel_access), &path, &settings)?;
+    if twin::may_be() {
+        file.is_opened(fd);
+    }
     let flags = flags & !O_ATOMIC;
     let handle = Handle::new(file, path, flags, kernel_access, position);
     table::install(fd, handle.share());
@@ -413,7 +428,7 @@ unsafe fn join(fd: RawFd, path: *const c_char) -> Ret {
         crate::file::end_lease_of_others(unsafe { BorrowedFd::borrow_raw(fd) });
     }
     let access = flags & libc::O_ACCMODE;
-    match attach(config, fd, said, flags & (libc::O_ACCMODE | EMULATED), access, Some(position.max(0) as u64)) {
+    match attach(config, fd, said, flags & (libc::O_ACCMODE | KEPT), access, Some(position.max(0) as u64)) {
         Ok(handle) => {
             run_notes::opened(handle.file().key(), libc::AT_FDCWD, said, handle.path(), flags);
             fd as Ret

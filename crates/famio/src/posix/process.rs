@@ -338,6 +338,7 @@ pub(super) enum Once {
     Ring = 8,
     Reentered = 16,
     Weakened = 32,
+    Twins = 64,
 }
 
 static SAID: AtomicU8 = AtomicU8::new(0);

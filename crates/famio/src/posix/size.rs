@@ -3,7 +3,7 @@
 use super::description::Description;
 use super::full_disk::hand_back_without_room;
 use super::verify::{answer, offset_fits};
-use super::{Ret, fail, limits, raw, table};
+use super::{Ret, fail, limits, raw, steadily, table};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
 use crate::index::Positions;
@@ -76,7 +76,7 @@ pub fn fallocate(fd: RawFd, mode: i32, offset: i64, length: i64) -> Ret {
 /// that no file has makes it go no further.
 fn mode_exists(fd: RawFd, mode: i32) -> Result<()> {
     // SAFETY: no memory is passed.
-    match check(unsafe { raw!(SYS_fallocate, fd, mode, i64::MAX, i64::MAX) }) {
+    match check(steadily(fd, || unsafe { raw!(SYS_fallocate, fd, mode, i64::MAX, i64::MAX) })) {
         Err(error) if error.errno() != libc::EFBIG => Err(error),
         _ => Ok(()),
     }

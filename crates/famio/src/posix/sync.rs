@@ -1,7 +1,7 @@
 //! SYNC by its POSIX names.
 
 use super::verify::answer;
-use super::{Ret, raw, run_notes, table};
+use super::{Ret, raw, run_notes, steadily, table};
 use crate::file::{AtomicFile, shadow};
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub fn fdatasync(fd: RawFd) -> Ret {
 /// `sync_file_range(2)`: commits the whole epoch, once the kernel has accepted the arguments.
 pub fn sync_file_range(fd: RawFd, offset: i64, length: i64, flags: u32) -> Ret {
     // SAFETY: no memory is passed.
-    let result = unsafe { raw!(SYS_sync_file_range, fd, offset, length, flags) };
+    let result = steadily(fd, || unsafe { raw!(SYS_sync_file_range, fd, offset, length, flags) });
     if result < 0 { result } else { commit(fd, || result) }
 }
 
@@ -71,7 +71,7 @@ pub fn sync() -> Ret {
 /// `syncfs(2)`: as [`sync`], for one file system.
 pub fn syncfs(fd: RawFd) -> Ret {
     // SAFETY: no memory is passed.
-    let result = unsafe { raw!(SYS_syncfs, fd) };
+    let result = steadily(fd, || unsafe { raw!(SYS_syncfs, fd) });
     if result < 0 || !table::any() {
         return result;
     }

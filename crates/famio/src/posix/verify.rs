@@ -17,7 +17,7 @@ pub(super) fn enter(fd: RawFd, handle: &Description) -> Result<bool> {
     lock::not_reentered()?;
     handle.check_ours()?;
     if handle.file().is_demoted() {
-        handle.hand_back(fd);
+        handle.hand_back(fd)?;
         return Ok(false);
     }
     Ok(true)
@@ -34,10 +34,7 @@ pub(super) fn answer(fd: RawFd, handle: &Description, act: impl FnOnce() -> Resu
     }
     match act() {
         Ok(value) => Some(value as Ret),
-        Err(_) if handle.file().is_demoted() => {
-            handle.hand_back(fd);
-            None
-        }
+        Err(_) if handle.file().is_demoted() => handle.hand_back(fd).err().map(|error| failed(handle, &error)),
         Err(error) => Some(failed(handle, &error)),
     }
 }

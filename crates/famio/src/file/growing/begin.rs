@@ -32,18 +32,16 @@ impl AtomicFile {
         // A map that was kept of it as an ordinary file counts as one that has it open.
         crate::map::cache::forget(self.device, self.inode);
         let Some(watcher) = lease::Watched::begin() else { return false };
-        let begun = self.fds.with(true, |fd| {
-            if !watcher.take(fd) {
-                return Ok(None);
-            }
-            let begun = self.first_state(fd, from);
-            if !matches!(begun, Ok(Some(_))) {
-                lease::give_up(fd);
-            }
-            begun
-        });
+        let take = || self.fds.with(true, |fd| Ok(watcher.take(fd))).unwrap_or(false);
+        let is_taken = if self.fds.are_several() { self.join_for_lease(take) } else { take() };
+        if !is_taken {
+            return false;
+        }
         // Whatever is wrong: a session says it, or the file is handed back.
-        let Ok(Some(state)) = begun else { return false };
+        let Ok(Some(state)) = self.fds.with(true, |fd| self.first_state(fd, from)) else {
+            let _ = self.give_up_growing_lease();
+            return false;
+        };
         *self.growing.state.lock() = Some(state);
         self.state.store(GROWING, Ordering::SeqCst);
         watcher.goes_on();

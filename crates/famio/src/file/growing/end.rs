@@ -26,9 +26,9 @@ impl AtomicFile {
                 }
                 state.finish(fd)?;
             }
-            lease::give_up(fd);
             Ok(())
         })?;
+        self.give_up_growing_lease()?;
         self.has_grown(&mut growing);
         Ok(())
     }
@@ -57,10 +57,17 @@ impl AtomicFile {
     /// # Errors
     /// `EBADF`: the descriptor was closed out of sight, and the lease is gone with it.
     pub(super) fn give_up_growing_lease(&self) -> Result<()> {
-        self.fds.with(true, |fd| {
-            lease::give_up(fd);
-            Ok(())
-        })
+        let mut given_up = Ok(());
+        self.locks_leave_memory(|joined| match joined {
+            Some(fd) => lease::give_up(fd),
+            None => {
+                given_up = self.fds.with(true, |fd| {
+                    lease::give_up(fd);
+                    Ok(())
+                });
+            }
+        });
+        given_up
     }
 }
 

@@ -90,6 +90,11 @@ impl Growing {
         Unmoved(self.moves.load(Ordering::Relaxed)) == before
     }
 
+    /// While it lives the file goes on growing, if it does, or does not begin to.
+    pub fn stay(&self) -> impl Sized + '_ {
+        self.state.lock()
+    }
+
     fn moving(&self) -> Moving<'_> {
         self.mover.store(me(), Ordering::Relaxed);
         self.moves.fetch_add(1, Ordering::SeqCst);

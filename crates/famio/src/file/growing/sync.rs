@@ -44,11 +44,11 @@ impl AtomicFile {
             }
             if is_over || !is_marked {
                 self.growing.is_over.store(true, Ordering::Relaxed);
-                lease::give_up(fd);
             }
             Ok(Some(()))
         });
         if self.growing.is_over.load(Ordering::Relaxed) {
+            let _ = self.give_up_growing_lease();
             self.has_grown(&mut growing);
         }
         synced.map_err(|e| self.named(e)).transpose()

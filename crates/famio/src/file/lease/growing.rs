@@ -16,6 +16,16 @@ impl Watched {
         Some(Self { tid: thread::watch()? })
     }
 
+    /// Which thread that is.
+    pub fn thread(&self) -> i32 {
+        self.tid
+    }
+
+    /// The thread hears of something to look at. Whether it is still the same one.
+    pub fn tells(&self) -> bool {
+        thread::wake() && thread::is_there(self.tid)
+    }
+
     /// Takes the write lease; whether it did.
     pub fn take(&self, fd: BorrowedFd<'_>) -> bool {
         if kernel::take(fd, self.tid) != Taken::Yes {

@@ -161,19 +161,47 @@ impl Lease {
 
     /// Gives the lease back to the kernel; what the file shows from here on is others' to see.
     fn unlock(&self, file: &AtomicFile, state: &mut State) {
-        let fd = state.fd.take();
-        if fd.is_some() {
-            file.locks_leave_memory();
+        let Some(fd) = state.fd.take() else { return };
+        file.locks_leave_memory(|joined| {
             self.held.store(false, Ordering::Release);
-        }
-        if let Some(fd) = fd
             // SAFETY: the descriptor was the program's and in use here; one that was closed behind our back is refused by
             // the kernel, or is another file's.
-            && let fd = unsafe { BorrowedFd::borrow_raw(fd) }
-            && crate::sys::identity(fd).is_ok_and(|identity| identity == file.key())
-        {
-            kernel::give_up(fd);
+            let fd = joined.unwrap_or(unsafe { BorrowedFd::borrow_raw(fd) });
+            if crate::sys::identity(fd).is_ok_and(|identity| identity == file.key()) {
+                kernel::give_up(fd);
+            }
+        });
+    }
+
+    /// An attempt to take the lease, where the session can use it. Breaks are told to the thread `tid`.
+    fn try_to_take(&self, file: &AtomicFile, state: &mut State, tid: i32) {
+        if !state.wanted || state.fd.is_some() {
+            return;
         }
+        file.with_session(|session| {
+            state.tried = now();
+            // One that was cloned past us has the same description, and the kernel would not mind.
+            if file.turns.door.has_others() {
+                state.failures += 1;
+                return self.later(state, Some(session));
+            }
+            match file.take_lease(tid) {
+                Ok((Taken::Yes, fd)) => {
+                    (state.fd, state.failures) = (Some(fd), 0);
+                    self.held.store(true, Ordering::Release);
+                    if state.exposes {
+                        session.arena.shared().lease.store(HELD, Ordering::Release);
+                    }
+                    file.lease_covers_locks();
+                }
+                Ok((Taken::Later, _)) => {
+                    state.failures += 1;
+                    self.later(state, Some(session));
+                }
+                Ok((Taken::Never, _)) => state.wanted = false,
+                Err(_) => {}
+            }
+        });
     }
 
     /// Another attempt is to come, some epochs from now.
@@ -222,38 +250,44 @@ impl AtomicFile {
         }
         // As the one user it might not be allowed to give up what it took as the other.
         state.wanted &= !state.asked || !may_come_back();
-        if core::mem::take(&mut state.asked) && state.wanted && state.fd.is_none() {
-            self.with_session(|session| {
-                state.tried = now();
-                // One that was cloned past us has the same description, and the kernel would not mind.
-                if self.turns.door.has_others() {
-                    state.failures += 1;
-                    return lease.later(&state, Some(session));
-                }
-                let attempt = self.fds.with(true, |fd| Ok((kernel::take(fd, tid), fd.as_raw_fd())));
-                match attempt {
-                    Ok((Taken::Yes, fd)) => {
-                        (state.fd, state.failures) = (Some(fd), 0);
-                        lease.held.store(true, Ordering::Release);
-                        if state.exposes {
-                            session.arena.shared().lease.store(HELD, Ordering::Release);
-                        }
-                        self.lease_covers_locks();
-                    }
-                    Ok((Taken::Later, _)) => {
-                        state.failures += 1;
-                        lease.later(&state, Some(session));
-                    }
-                    Ok((Taken::Never, _)) => state.wanted = false,
-                    Err(_) => {}
-                }
-            });
+        if core::mem::take(&mut state.asked) {
+            lease.try_to_take(self, &mut state, tid);
         }
         // SAFETY: as in `unlock`.
         if state.fd.is_some_and(|fd| kernel::is_broken(unsafe { BorrowedFd::borrow_raw(fd) })) {
             lease.give_up(self, &mut state);
         }
         state.fd.is_some()
+    }
+
+    /// Takes it from the kernel: how that ended, and by which descriptor. For that the program's descriptions are joined.
+    fn take_lease(&self, tid: i32) -> Result<(Taken, RawFd)> {
+        let take = || self.fds.with(true, |fd| Ok((kernel::take(fd, tid), fd.as_raw_fd())));
+        if !self.fds.are_several() {
+            return take();
+        }
+        let mut taken = Ok((Taken::Later, -1));
+        self.join_for_lease(|| {
+            taken = take();
+            matches!(taken, Ok((Taken::Yes, _)))
+        });
+        taken
+    }
+
+    /// A lock was given up in the kernel; the process's own locks were in the lease's way.
+    #[cold]
+    pub(super) fn try_lease_at_unlock(&self) {
+        // Else somebody is at it.
+        let Some(mut state) = self.lease.state.try_lock() else { return };
+        let is_due = state.wanted && state.fd.is_none() && !state.resting && !may_come_back();
+        if is_due && let Some(watcher) = Watched::begin() {
+            let left = self.locks.tries_left();
+            self.lease.try_to_take(self, &mut state, watcher.thread());
+            self.locks.try_no_more_than(left);
+            if state.fd.is_some() && !watcher.tells() {
+                self.lease.give_up(self, &mut state);
+            }
+        }
     }
 
     /// Whether an outsider's `open` would wait until the file shows what was committed last.
@@ -291,7 +325,15 @@ impl AtomicFile {
         if !self.lease.held.load(Ordering::Acquire) {
             return Ok(());
         }
+        self.give_up_lease_held()
+    }
+
+    /// As [`give_up_lease`](Self::give_up_lease), and waits for a thread that is about to take it.
+    pub(super) fn give_up_lease_held(&self) -> Result<()> {
         Self::may_wait()?;
+        if self.state.load(Ordering::Acquire) == GROWING {
+            self.grow_no_more()?;
+        }
         self.lease.give_up(self, &mut self.lease.state());
         Ok(())
     }
@@ -311,13 +353,25 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// The program closes `fd`: a lease that is held through it goes first.
+    /// The program closes `fd`: a lease that is held through it goes first, unless another descriptor is of the same description.
     pub(super) fn lease_leaves(&self, fd: RawFd) {
         let mut state = self.lease.state();
         if state.fd == Some(fd) {
+            if let Some(other) = self.fds.find(kernel::is_held) {
+                state.fd = Some(other);
+                return;
+            }
             self.lease.give_up(self, &mut state);
             state.failures = 0;
         }
+    }
+
+    /// Does `act` while the lease is held, and nobody waits for it.
+    pub(super) fn under_lease<T>(&self, act: impl FnOnce() -> Option<T>) -> Option<T> {
+        let state = self.lease.state();
+        // SAFETY: as in `unlock`.
+        let is_held = state.fd.is_some_and(|fd| kernel::is_held(unsafe { BorrowedFd::borrow_raw(fd) }));
+        if is_held && !state.resting && !state.barred { act() } else { None }
     }
 
     /// The session has ended, or failed to: everything that is committed is in the file, or as much as could be.

@@ -5,10 +5,14 @@
 //! Memory takes over when the kernel has no lock of this process on the file, so that nothing has to be found out about those.
 //! Nothing waits in memory: where a call would have to, the locks move to the kernel, and the call waits there.
 //!
+//! While descriptions are joined (`Descriptors::join`) the locks are in memory, and all the process's: a lock of a description's is the
+//! kernel's, which tells the descriptions apart.
+//!
 //! Lock order: `Locks::table` comes after `Lease::state`, and before the list of descriptors.
 
 mod kernel;
 mod ranges;
+mod twins;
 
 use super::AtomicFile;
 use crate::error::{Error, Result};
@@ -39,6 +43,8 @@ pub(super) struct Locks {
     flocks_ended: AtomicU32,
     /// The lease is held: a copy of `Table::leased`, for a look without the lock.
     leased: AtomicBool,
+    /// It could not be had because of the process's own locks: so many unlocks are to try. Counted without care.
+    at_unlocks: AtomicU32,
     table: Mutex<Table>,
     /// Locks that the kernel is to refuse.
     #[cfg(test)]
@@ -54,6 +60,22 @@ struct Table {
     /// Unlocks to be let pass before the next attempt to move to memory, and before the one after it.
     pause: u32,
     next_pause: u32,
+}
+
+/// Whose locks a call is about. A description's may also wait for others, or ask what only the kernel knows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    Process,
+    Description,
+}
+
+impl Whose {
+    fn of(owner: Owner) -> Self {
+        match owner {
+            Owner::Process => Self::Process,
+            Owner::Description(_) => Self::Description,
+        }
+    }
 }
 
 /// What became of a call.
@@ -77,11 +99,11 @@ impl InKernel<'_> {
     pub fn unlocked(self) {
         let file = self.0;
         drop(self);
-        if let Some(file) = file
-            && file.locks.leased.load(Ordering::Relaxed)
-            && AtomicFile::may_wait().is_ok()
-        {
+        let Some(file) = file else { return };
+        if file.locks.leased.load(Ordering::Relaxed) && AtomicFile::may_wait().is_ok() {
             file.try_memory();
+        } else if file.tries_at_unlock() && AtomicFile::may_wait().is_ok() {
+            file.try_lease_at_unlock();
         }
     }
 }
@@ -97,7 +119,7 @@ impl Drop for InKernel<'_> {
 impl AtomicFile {
     /// Sets `lock`, or with `kind` `None` takes it away. `waits`: it may wait for others.
     pub fn set_lock(&self, owner: Owner, kind: Option<Kind>, range: Range, waits: bool) -> Outcome<'_, ()> {
-        self.in_memory(|table| {
+        self.in_memory(Whose::of(owner), |table| {
             let Some(kind) = kind else {
                 table.ranges.unset(owner, range);
                 return Some(Ok(()));
@@ -114,12 +136,12 @@ impl AtomicFile {
 
     /// The first lock that keeps `lock` out.
     pub fn find_conflict(&self, lock: Lock) -> Outcome<'_, Option<Lock>> {
-        self.in_memory(|table| Some(Ok(table.ranges.conflict(lock))))
+        self.in_memory(Whose::of(lock.owner), |table| Some(Ok(table.ranges.conflict(lock))))
     }
 
     /// `flock`, for the description with that number. `kind` `None`: the end of it.
     pub fn set_flock(&self, description: usize, kind: Option<Kind>) -> Outcome<'_, ()> {
-        let outcome = self.in_memory(|table| {
+        let outcome = self.in_memory(Whose::Description, |table| {
             match kind {
                 Some(kind) if table.flock.is_none_or(|(other, _)| other == description) => {
                     table.flock = Some((description, kind));
@@ -141,18 +163,30 @@ impl AtomicFile {
         self.locks.flocks.load(Ordering::Acquire)
     }
 
-    /// The kernel has ended what those calls had locked.
+    /// The kernel has ended what those calls had locked by one description. Where there are several, others may have locked, too.
     pub fn flock_ended(&self, flocks: u32) {
-        self.locks.flocks_ended.store(flocks, Ordering::Release);
+        if !self.fds.are_several() {
+            self.locks.flocks_ended.store(flocks, Ordering::Release);
+        }
     }
 
     /// The locks are to be the kernel's for this call.
     pub fn locks_in_kernel(&self) -> Outcome<'_, ()> {
-        self.in_memory(|_| None)
+        self.in_memory(Whose::Description, |_| None)
     }
 
     /// Carries out a call on the locks in memory, if they are there. `None`: the kernel is to do it.
-    fn in_memory<T>(&self, call: impl FnOnce(&mut Table) -> Option<core::result::Result<T, i32>>) -> Outcome<'_, T> {
+    fn in_memory<T>(
+        &self,
+        whose: Whose,
+        call: impl FnOnce(&mut Table) -> Option<core::result::Result<T, i32>>,
+    ) -> Outcome<'_, T> {
+        if whose == Whose::Description
+            && self.fds.are_joined()
+            && let Err(error) = self.split_for_locks()
+        {
+            return Outcome::Done(Err(error.errno()));
+        }
         if let Some(in_kernel) = self.enter_kernel() {
             return Outcome::Kernel(in_kernel);
         }
@@ -160,6 +194,13 @@ impl AtomicFile {
             return Outcome::Done(Err(error.errno()));
         }
         let mut table = self.locks.table.lock();
+        while whose == Whose::Description && self.has_locks_in_memory() && self.fds.are_joined() {
+            drop(table); // joined since
+            if let Err(error) = self.split_for_locks() {
+                return Outcome::Done(Err(error.errno()));
+            }
+            table = self.locks.table.lock();
+        }
         if self.has_locks_in_memory() {
             if let Some(done) = call(&mut table) {
                 return Outcome::Done(done);
@@ -218,9 +259,7 @@ impl AtomicFile {
         if !table.leased || locks.place.compare_exchange(0, IN_MEMORY, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return;
         }
-        let has_flock = locks.flocks.load(Ordering::Acquire) != locks.flocks_ended.load(Ordering::Acquire);
-        let is_free = !has_flock && self.fds.with(false, |fd| Ok(kernel::has_none(fd))).unwrap_or(false);
-        if is_free {
+        if self.has_none_in_kernel() {
             table.next_pause = 0;
         } else {
             locks.place.fetch_and(!IN_MEMORY, Ordering::AcqRel);
@@ -228,16 +267,33 @@ impl AtomicFile {
         }
     }
 
-    /// The lease is about to be given up, or is lost: what is in memory is made in the kernel.
-    pub(super) fn locks_leave_memory(&self) {
+    /// Whether nobody has a lock on the file, as far as the kernel knows. Nobody of this process sets one meanwhile.
+    fn has_none_in_kernel(&self) -> bool {
+        let locks = &self.locks;
+        let has_flock = locks.flocks.load(Ordering::Acquire) != locks.flocks_ended.load(Ordering::Acquire);
+        !has_flock && self.fds.with(false, |fd| Ok(kernel::has_none(fd))).unwrap_or(false)
+    }
+
+    /// The lease is about to be given up, or is lost: what is in memory is made in the kernel; then `give_up` gives it up.
+    /// By which descriptor is given where descriptions are joined.
+    pub(super) fn locks_leave_memory(&self, give_up: impl FnOnce(Option<BorrowedFd<'_>>)) {
         let mut table = self.locks.table.lock();
         table.leased = false;
         self.locks.leased.store(false, Ordering::Release);
-        if !self.has_locks_in_memory() {
-            return;
+        if let Some(split) = self.fds.split() {
+            return self.leave_memory_and_split(&mut table, split, give_up);
         }
+        if self.has_locks_in_memory() {
+            self.make_in_kernel(&mut table, |file, table| file.move_to_kernel(table));
+        }
+        drop(table);
+        give_up(None);
+    }
+
+    /// Makes all locks in the kernel by `make`, or says that they are lost.
+    fn make_in_kernel(&self, table: &mut Table, make: impl Fn(&Self, &mut Table) -> Result<()>) {
         let mut attempts = 0;
-        while let Err(error) = self.move_to_kernel(&mut table) {
+        while let Err(error) = make(self, table) {
             attempts += 1;
             if error.errno() == libc::ENOLCK && attempts < ATTEMPTS {
                 let _ = rustix::thread::nanosleep(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 1_000_000 });
@@ -270,30 +326,35 @@ impl AtomicFile {
 
     /// Makes all locks in the kernel. After an error they are in memory as before, and the kernel has none.
     fn move_to_kernel(&self, table: &mut Table) -> Result<()> {
-        let made = self.fds.with(false, |fd| {
-            let made = (|| {
-                for lock in table.ranges.iter() {
-                    #[cfg(test)]
-                    self.locks.refuse()?;
-                    kernel::set(fd, *lock)?;
-                }
-                table.flock.map_or(Ok(()), |(_, kind)| kernel::flock(fd, Some(kind)))
-            })();
-            if made.is_err() {
-                table.ranges.iter().for_each(|lock| kernel::unset_all(fd, lock.owner));
-            }
-            made
-        });
-        match made {
+        match self.fds.with(false, |fd| self.set_in_kernel(table, fd)) {
             Err(error) if error.errno() != libc::EBADF => return Err(error),
             _ => {} // without a descriptor the program has no lock
         }
+        self.are_moved(table);
+        self.locks.place.fetch_and(!IN_MEMORY, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn set_in_kernel(&self, table: &Table, fd: BorrowedFd<'_>) -> Result<()> {
+        let made = (|| {
+            for lock in table.ranges.iter() {
+                #[cfg(test)]
+                self.locks.refuse()?;
+                kernel::set(fd, *lock)?;
+            }
+            table.flock.map_or(Ok(()), |(_, kind)| kernel::flock(fd, Some(kind)))
+        })();
+        if made.is_err() {
+            table.ranges.iter().for_each(|lock| kernel::unset_all(fd, lock.owner));
+        }
+        made
+    }
+
+    fn are_moved(&self, table: &mut Table) {
         if table.flock.is_some() {
             self.locks.flocks.fetch_add(1, Ordering::AcqRel);
         }
         table.forget();
-        self.locks.place.fetch_and(!IN_MEMORY, Ordering::AcqRel);
-        Ok(())
     }
 
     /// The program closes a descriptor of the file: record locks of the process go, by whichever descriptor they were set.

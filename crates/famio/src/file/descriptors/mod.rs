@@ -1,12 +1,17 @@
 //! Which kernel descriptors of the file may be used: the program's own. Closing one of ours would drop the record locks
 //! that the process holds on the file. So ours are closed only when the program closes one itself, which drops them as well.
 
+mod twins;
+
+pub(super) use twins::Split;
+
 use super::Access;
 use crate::error::{Error, Result};
 use crate::journal::has_lost_its_name;
 use crate::sys::internal::open_again_low;
 use crate::sys::{InternalFd, high_duplicate, identity};
 use crate::thread::{Guard, Mutex};
+use core::sync::atomic::AtomicBool;
 use rustix::fs::OFlags;
 use rustix::time::Timespec;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -20,11 +25,26 @@ pub(crate) struct Descriptors {
     /// Device and inode: before one of the program's is used it is confirmed, for the program may have closed it, and opened another
     /// file, by system calls that no hook sees.
     key: Option<(u64, u64)>,
+    /// Descriptions share one of the kernel's: what `List::joined` says, for a look without the lock.
+    joined: AtomicBool,
+}
+
+/// One of the program's.
+#[derive(Clone, Copy)]
+struct Number {
+    fd: RawFd,
+    access: Access,
+    /// The program's open file description, by a number of the list's. 0: not known, or the library's own.
+    description: u32,
 }
 
 #[derive(Default)]
 struct List {
-    open: Vec<(RawFd, Access)>,
+    open: Vec<Number>,
+    /// The last description's number.
+    last: u32,
+    /// All descriptions share the kernel's of this one (`twins`).
+    joined: Option<u32>,
     /// Those of them whose close has begun, while another was there to be the last.
     going: Vec<RawFd>,
     /// A writable duplicate. Shared with calls that use it: those are begun under the lock of the list.
@@ -39,13 +59,27 @@ fn is_used(fd: &Arc<InternalFd>) -> bool {
 
 impl List {
     fn writable(&self) -> Option<RawFd> {
-        self.open.iter().find(|&&(_, access)| access == Access::Write).map(|&(fd, _)| fd)
+        self.open.iter().find(|number| number.access == Access::Write).map(|number| number.fd)
     }
 
     /// The program has it no longer.
     fn take(&mut self, fd: RawFd) {
-        self.open.retain(|&(known, _)| known != fd);
+        self.open.retain(|number| number.fd != fd);
         self.going.retain(|&known| known != fd);
+    }
+
+    fn find(&self, fd: RawFd) -> Option<&Number> {
+        self.open.iter().find(|number| number.fd == fd)
+    }
+
+    fn put(&mut self, fd: RawFd, access: Access, description: u32) {
+        self.take(fd);
+        self.open.push(Number { fd, access, description });
+    }
+
+    fn new_description(&mut self) -> u32 {
+        self.last += 1;
+        self.last
     }
 
     /// Parks a duplicate of `fd`, which is open.
@@ -85,22 +119,45 @@ impl Descriptors {
     /// A descriptor of the library's that stands in for the program's has another number now.
     pub fn renumber(&self, old: RawFd, new: RawFd) {
         let mut list = self.list();
-        list.open.iter_mut().filter(|(fd, _)| *fd == old).for_each(|(fd, _)| *fd = new);
+        list.open.iter_mut().filter(|number| number.fd == old).for_each(|number| number.fd = new);
         list.going.iter_mut().filter(|fd| **fd == old).for_each(|fd| *fd = new);
     }
 
-    /// The program has one more.
+    /// There is one more, of a description that is not known.
     pub fn add(&self, fd: RawFd, access: Access) {
+        self.list().put(fd, access, 0);
+    }
+
+    /// It is of a new description, and all that the program does with it is seen.
+    pub fn is_opened(&self, fd: RawFd) {
         let mut list = self.list();
-        list.take(fd);
-        list.open.push((fd, access));
+        let description = list.new_description();
+        list.open.iter_mut().filter(|number| number.fd == fd).for_each(|number| number.description = description);
+    }
+
+    /// The program has one more, of the same description as `old`.
+    pub fn add_duplicate(&self, old: RawFd, fd: RawFd, access: Access) {
+        let mut list = self.list();
+        let description = list.find(old).map_or(0, |number| number.description);
+        list.put(fd, access, description);
+    }
+
+    /// Makes a call that duplicates `old`; no description gets another of the kernel's meanwhile.
+    pub fn duplicate(&self, old: RawFd, call: impl FnOnce() -> Option<RawFd>) {
+        let mut list = self.list();
+        if let Some(new) = call()
+            && new != old
+            && let Some(&Number { access, description, .. }) = list.find(old)
+        {
+            list.put(new, access, description);
+        }
     }
 
     /// `fd` is to be closed: whether it is the last. If not, it is no other for those that are closed from now on: of threads that
     /// close the last ones at the same time, one closes the last.
     pub fn goes_as_last(&self, fd: RawFd) -> bool {
         let mut list = self.list();
-        let is_last = list.open.iter().all(|(known, _)| *known == fd || list.going.contains(known));
+        let is_last = list.open.iter().all(|known| known.fd == fd || list.going.contains(&known.fd));
         if !is_last && !list.going.contains(&fd) {
             list.going.push(fd);
         }
@@ -110,7 +167,7 @@ impl Descriptors {
     /// The program is about to close `fd`. `keep_writable`: journal work may still need a writable one.
     pub fn remove(&self, fd: RawFd, keep_writable: bool) {
         let mut list = self.list();
-        let was_writable = list.open.contains(&(fd, Access::Write));
+        let was_writable = list.find(fd).is_some_and(|number| number.access == Access::Write);
         list.take(fd);
         if list.open.is_empty() || !keep_writable || list.writable().is_some() {
             list.let_go();
@@ -136,7 +193,7 @@ impl Descriptors {
     /// A descriptor of ours, which stood in for the program's, is to go when the program closes one of its own.
     pub fn leave(&self, ours: InternalFd) {
         let mut list = self.list();
-        let was_writable = list.open.contains(&(ours.as_raw_fd(), Access::Write));
+        let was_writable = list.find(ours.as_raw_fd()).is_some_and(|number| number.access == Access::Write);
         list.take(ours.as_raw_fd());
         if was_writable && list.writable().is_none() && list.parked.is_none() {
             list.parked = Some(Arc::new(ours)); // journal work may still need it
@@ -159,13 +216,13 @@ impl Descriptors {
 
     /// Whether the program has one with this access.
     pub fn has(&self, access: Access) -> bool {
-        self.list().open.iter().any(|&(_, known)| known == access)
+        self.list().open.iter().any(|number| number.access == access)
     }
 
     /// Whether one can be written through.
     pub fn has_writable(&self) -> bool {
         let list = self.list();
-        list.parked.is_some() || list.open.iter().any(|&(_, access)| access == Access::Write)
+        list.parked.is_some() || list.writable().is_some()
     }
 
     /// The program has taken the name away by which the writable one was opened that is used: another, whose name is there, is to
@@ -174,7 +231,7 @@ impl Descriptors {
         let open = &mut self.list().open;
         // SAFETY: as in `with`.
         let is_named = |fd: RawFd| !has_lost_its_name(unsafe { BorrowedFd::borrow_raw(fd) });
-        let named = open.iter().position(|&(fd, access)| access == Access::Write && is_named(fd));
+        let named = open.iter().position(|number| number.access == Access::Write && is_named(number.fd));
         if let Some(place) = named {
             open[..=place].rotate_right(1);
         }
@@ -189,7 +246,7 @@ impl Descriptors {
             return false;
         }
         // SAFETY: as in `with`.
-        let mut open = list.open.iter().map(|&(fd, _)| unsafe { BorrowedFd::borrow_raw(fd) });
+        let mut open = list.open.iter().map(|number| unsafe { BorrowedFd::borrow_raw(number.fd) });
         let named = open.find(|&fd| !has_lost_its_name(fd));
         // Not one that waits for a lease of ours.
         let Some(Ok(new)) = named.map(|fd| open_again_low(fd, OFlags::RDWR | OFlags::NONBLOCK)) else { return false };
@@ -204,7 +261,8 @@ impl Descriptors {
     /// Calls `work` with a descriptor that stays open meanwhile; a writable one where asked for. `EBADF` without one.
     pub fn with<T>(&self, writable: bool, work: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
         let list = self.list();
-        let mut open = list.open.iter().filter(|&&(_, access)| access == Access::Write || !writable).map(|&(fd, _)| fd);
+        let fits = |number: &&Number| number.access == Access::Write || !writable;
+        let mut open = list.open.iter().filter(fits).map(|number| number.fd);
         if let Some(fd) = open.find(|&fd| self.is_still(fd)) {
             // SAFETY: confirmed; a descriptor leaves the list, under its lock, before it is closed.
             return work(unsafe { BorrowedFd::borrow_raw(fd) });

@@ -1,0 +1,304 @@
+//! Twins: several open file descriptions of the program's that share one of the kernel's, so that the process can have the write
+//! lease, for which the kernel wants a single one. Positions, flags and locks are the library's while the lease is held; the program
+//! can't tell. Before the lease is given up, or where the kernel's description would matter, they are *split*: each gets one of its own.
+//!
+//! A `dup3` over a number closes what it led to, and a close drops the process's record locks. So descriptions are joined while there
+//! are none, and split while there are none in the kernel: those that are kept in memory are made there in between. Until then the
+//! numbers lead to an `O_PATH` descriptor, whose close drops no locks.
+
+use super::{Descriptors, List, Number, is_used};
+use crate::file::Access;
+use crate::sys::internal::{Passing, open_again_low};
+use crate::sys::{InternalFd, check, syscall};
+use crate::thread::Guard;
+use core::sync::atomic::Ordering;
+use rustix::fs::{AtFlags, OFlags, StatxAttributes, StatxFlags};
+use rustix::io::FdFlags;
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+const F_GETSIG: usize = 11;
+const F_GETOWN_EX: usize = 16;
+
+/// What two descriptions have to have in common before they share one of the kernel's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Kind {
+    flags: OFlags,
+    mount: u64,
+}
+
+/// `None`: its description has to be its own. A file with several names, or with attributes that forbid an `open`, could not be opened
+/// again by another description as it was by this one.
+fn kind_of(fd: BorrowedFd<'_>) -> Option<Kind> {
+    let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::NLINK | StatxFlags::MNT_ID).ok()?;
+    let is_known = stat.stx_mask & (StatxFlags::NLINK | StatxFlags::MNT_ID).bits()
+        == (StatxFlags::NLINK | StatxFlags::MNT_ID).bits();
+    let forbids = stat.stx_attributes.intersects(StatxAttributes::APPEND | StatxAttributes::IMMUTABLE);
+    if !is_known || stat.stx_nlink != 1 || forbids {
+        return None;
+    }
+    // The last one the kernel adds for a lease; the one before mattered to the `open` alone.
+    let ignored = OFlags::LARGEFILE | OFlags::NOFOLLOW | OFlags::from_bits_retain(libc::O_ASYNC as u32);
+    let flags = rustix::fs::fcntl_getfl(fd).ok()? - ignored;
+    Some(Kind { flags, mount: stat.stx_mnt_id })
+}
+
+/// Whether the file that `fd` leads to could be opened for reading and writing now, by the name that `fd` was opened by.
+fn may_be_opened(fd: BorrowedFd<'_>) -> bool {
+    may_access(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)
+}
+
+/// Whether `fd` could be opened once more, by `/proc`.
+fn may_be_opened_again(fd: BorrowedFd<'_>) -> bool {
+    let name = CString::new(format!("/proc/thread-self/fd/{}", fd.as_raw_fd()));
+    name.is_ok_and(|name| may_access(libc::AT_FDCWD, &name, 0))
+}
+
+fn may_access(at: RawFd, path: &CStr, flags: i32) -> bool {
+    let (access, flags) = (libc::R_OK | libc::W_OK, flags | libc::AT_EACCESS);
+    let arguments = [at as usize, path.as_ptr() as usize, access as usize, flags as usize, 0, 0];
+    // SAFETY: the path is a C string.
+    check(unsafe { syscall(libc::SYS_faccessat2, arguments) }).is_ok()
+}
+
+/// Whether nobody has asked for signals by a description, and it has no mark, and no lease.
+fn is_unmarked(fd: BorrowedFd<'_>) -> bool {
+    let mut owner = [0i32; 2];
+    let fcntl = |command: usize, argument: usize| {
+        // SAFETY: a pointer among the arguments is to `owner`, which is as large as a `struct f_owner_ex`.
+        check(unsafe { syscall(libc::SYS_fcntl, [fd.as_raw_fd() as usize, command, argument, 0, 0, 0]) })
+    };
+    let has_none = |answer: crate::error::Result<usize>, none: usize| answer.is_ok_and(|answer| answer == none);
+    has_none(fcntl(libc::F_GETLEASE as usize, 0), libc::F_UNLCK as usize)
+        && has_none(fcntl(F_GETSIG, 0), 0)
+        && has_none(fcntl(F_GETOWN_EX, (&raw mut owner) as usize), 0)
+        && owner[1] == 0
+}
+
+/// Lets `number` lead to the description of `fd`; whether it is closed by an `exec` stays.
+fn lead(fd: BorrowedFd<'_>, number: RawFd) -> bool {
+    // SAFETY: the number is open, as its list says, and is not closed meanwhile.
+    let closes = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(number) });
+    let flags = match closes {
+        Ok(flags) if flags.contains(FdFlags::CLOEXEC) => libc::O_CLOEXEC,
+        Ok(_) => 0,
+        Err(_) => return false,
+    };
+    let arguments = [fd.as_raw_fd() as usize, number as usize, flags as usize, 0, 0, 0];
+    // SAFETY: no memory is passed; the number is the program's, and goes on leading to the same file.
+    check(unsafe { syscall(libc::SYS_dup3, arguments) }).is_ok()
+}
+
+fn borrow(number: RawFd) -> BorrowedFd<'static> {
+    // SAFETY: never -1; who uses it has the lock of the list, under which a number leaves it before it is closed.
+    unsafe { BorrowedFd::borrow_raw(number) }
+}
+
+impl List {
+    /// Numbers that lead to the kernel's description of another one.
+    fn twins(&self) -> Vec<Number> {
+        let is_twin = |number: &&Number| number.description != 0 && Some(number.description) != self.joined;
+        if self.joined.is_some() { self.open.iter().filter(is_twin).copied().collect() } else { Vec::new() }
+    }
+}
+
+impl Descriptors {
+    /// Whether descriptions share one of the kernel's.
+    #[inline]
+    pub fn are_joined(&self) -> bool {
+        self.joined.load(Ordering::Acquire)
+    }
+
+    fn set_joined(&self, list: &mut List, joined: Option<u32>) {
+        list.joined = joined;
+        self.joined.store(joined.is_some(), Ordering::Release);
+    }
+
+    /// Whether the program has several descriptions, each with the kernel's of its own.
+    pub fn are_several(&self) -> bool {
+        let list = self.list();
+        let mut open = list.open.iter().map(|number| number.description);
+        let first = open.next();
+        list.joined.is_none() && open.any(|other| Some(other) != first)
+    }
+
+    /// In a forked child that has made no call before, and no lock: the numbers `of` one description get the kernel's of its own.
+    pub fn own_in_child(&self, of: &[RawFd]) {
+        let Some(list) = self.list.try_lock() else { return };
+        let is_twin = |fd: &&RawFd| list.twins().iter().any(|twin| twin.fd == **fd);
+        if let Some(&twin) = of.iter().find(is_twin)
+            && let Ok(own) = open_again_low(borrow(twin), OFlags::RDWR)
+        {
+            of.iter().filter(|&&fd| self.is_still(fd)).for_each(|&fd| {
+                lead(own.as_fd(), fd);
+            });
+        }
+    }
+
+    /// Does `act` while no number gets another description.
+    pub fn while_numbers_stay<T>(&self, act: impl FnOnce() -> T) -> T {
+        let _list = self.list();
+        act()
+    }
+
+    /// Does `act` while no description is joined. `None`: they are.
+    pub fn while_apart<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
+        let list = self.list();
+        list.joined.is_none().then(act)
+    }
+
+    /// A number of the program's, and not one of the library's that stands in for it, for which `fits`.
+    pub fn find(&self, fits: impl Fn(BorrowedFd<'_>) -> bool) -> Option<RawFd> {
+        let list = self.list();
+        let fits = |number: &&Number| number.description != 0 && self.is_still(number.fd) && fits(borrow(number.fd));
+        list.open.iter().find(fits).map(|number| number.fd)
+    }
+
+    /// All descriptions share the kernel's of one of them, if nothing tells them apart. The process has no locks on the file. Whether
+    /// they do; if not, [`split`](Self::split) follows all the same.
+    pub fn join(&self) -> bool {
+        let mut list = self.list();
+        let Some(base) = list.writable() else { return false };
+        let Some(&Number { description, .. }) = list.find(base) else { return false };
+        list.let_go(); // no lock is dropped: there is none
+        let kind = kind_of(borrow(base)).filter(|kind| kind.flags == OFlags::RDWR);
+        let joins = |number: &Number| {
+            number.description != 0
+                && number.access == Access::Write
+                && self.is_still(number.fd)
+                && kind_of(borrow(number.fd)) == kind
+                && is_unmarked(borrow(number.fd))
+        };
+        let may_join = kind.is_some()
+            && list.joined.is_none()
+            && list.parked.is_none()
+            && list.leftover.is_empty()
+            && list.open.iter().all(joins)
+            && may_be_opened_again(borrow(base));
+        if !may_join {
+            return false;
+        }
+        self.set_joined(&mut list, Some(description));
+        list.twins().iter().all(|twin| lead(borrow(base), twin.fd))
+    }
+
+    /// Under the lease, so that there is one description of the kernel's: the program gets a twin of it, which `duplicate` makes.
+    /// `look` leads to the file as the program opens it. `None`: it has to be opened.
+    pub fn add_twin(&self, look: BorrowedFd<'_>, duplicate: impl FnOnce(BorrowedFd<'_>) -> isize) -> Option<RawFd> {
+        let mut list = self.list();
+        let &base = list.open.iter().find(|number| number.access == Access::Write && number.description != 0)?;
+        let kind = kind_of(borrow(base.fd))?;
+        let is_alike = self.is_still(base.fd)
+            && kind.flags == OFlags::RDWR
+            && kind_of(look).is_some_and(|looked| looked.mount == kind.mount)
+            && may_be_opened(look)
+            && may_be_opened_again(borrow(base.fd));
+        if !is_alike {
+            return None;
+        }
+        let new = duplicate(borrow(base.fd));
+        if new < 0 {
+            return None;
+        }
+        let joined = list.joined.unwrap_or(base.description);
+        self.set_joined(&mut list, Some(joined));
+        let twin = list.new_description();
+        list.put(new as RawFd, Access::Write, twin);
+        Some(new as RawFd)
+    }
+
+    /// Before descriptions that are joined get the kernel's of their own. `None`: they are not.
+    pub fn split(&self) -> Option<Split<'_>> {
+        if !self.are_joined() {
+            return None;
+        }
+        let passing = Passing::begin(); // before the lock: a thread that replaces a number may wait for that
+        let mut list = self.list();
+        list.joined?;
+        let is_there = |number: &&Number| number.description != 0 && self.is_still(number.fd);
+        let mut there = list.open.iter().filter(is_there);
+        let of_joined = there.clone().find(|number| Some(number.description) == list.joined);
+        let Some(&base) = of_joined.or_else(|| there.next()) else {
+            self.set_joined(&mut list, None); // the program has closed them all
+            return None;
+        };
+        list.joined = Some(base.description);
+        Some(Split { of: self, list, base: base.fd, look: None, _passing: passing })
+    }
+}
+
+/// While no number of the file is closed, and none comes.
+pub(crate) struct Split<'a> {
+    of: &'a Descriptors,
+    list: Guard<'a, List>,
+    /// A number that keeps the kernel's description.
+    base: RawFd,
+    /// What the others lead to while locks are made in the kernel.
+    look: Option<OwnedFd>,
+    _passing: Passing,
+}
+
+impl Split<'_> {
+    /// A descriptor that keeps the kernel's description.
+    pub fn base(&self) -> BorrowedFd<'_> {
+        borrow(self.base)
+    }
+
+    /// The process has no record locks in the kernel, and gets some now: they stay when the numbers are closed.
+    pub fn hide(&mut self) {
+        let Ok(look) = open_again_low(self.base(), OFlags::PATH) else { return };
+        for twin in self.list.twins() {
+            lead(look.as_fd(), twin.fd);
+        }
+        self.look = Some(look);
+    }
+
+    /// Each description gets one of the kernel's. `has_locks`: the process has record locks in the kernel, or may have. Whether each
+    /// has; else they are joined as before.
+    pub fn end(mut self, has_locks: bool) -> bool {
+        let is_hidden = self.look.is_some();
+        if has_locks && !is_hidden {
+            return false;
+        }
+        let (mut twins, mut all) = (self.list.twins(), true);
+        while let Some(&Number { description, .. }) = twins.first() {
+            let opened = self.open();
+            for twin in twins.extract_if(.., |twin| twin.description == description) {
+                let is_led = match &opened {
+                    _ if !self.of.is_still(twin.fd) => continue, // closed out of sight
+                    Some(opened) => lead(opened.as_fd(), twin.fd),
+                    None => {
+                        if is_hidden {
+                            lead(self.base(), twin.fd);
+                        }
+                        false
+                    }
+                };
+                all &= is_led;
+            }
+            match opened {
+                // Its close would drop the locks.
+                Some(opened) if has_locks => {
+                    self.list.leftover.extend(InternalFd::at_its_number(opened).ok().map(Arc::new));
+                }
+                _ => {}
+            }
+        }
+        self.list.leftover.retain(|fd| has_locks || is_used(fd));
+        if all {
+            self.of.set_joined(&mut self.list, None);
+        }
+        all
+    }
+
+    fn open(&self) -> Option<OwnedFd> {
+        let again = || open_again_low(self.base(), OFlags::RDWR | OFlags::NONBLOCK);
+        let opened = crate::journal::access::as_owner(self.base(), again).ok()?;
+        rustix::fs::fcntl_setfl(&opened, OFlags::RDWR).ok()?;
+        Some(opened)
+    }
+}
+
+#[cfg(test)]
+mod tests;
