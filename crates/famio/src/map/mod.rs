@@ -3,7 +3,9 @@
 
 mod advice;
 pub(crate) mod ahead;
+#[doc(hidden)]
 pub mod cache;
+#[doc(hidden)]
 pub mod guard;
 pub(crate) mod huge;
 pub(crate) mod mapped;
@@ -13,5 +15,7 @@ mod view;
 pub use advice::Advice;
 pub use guard::Fault;
 pub(crate) use reserve::{AHEAD_FROM, reservation};
+#[doc(hidden)]
 pub use reserve::{Mapping, RESERVATION};
+#[doc(hidden)]
 pub use view::View;

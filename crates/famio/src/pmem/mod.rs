@@ -12,6 +12,7 @@ mod lines;
 mod medium;
 mod metadata;
 mod native;
+#[doc(hidden)]
 pub mod record;
 
 pub use cpu::CpuFeatures;
@@ -21,9 +22,12 @@ pub use detect::{Detected, detect};
 pub use domain::Domain;
 #[doc(hidden)]
 pub use lab::{Lab, stand_in};
+#[doc(hidden)]
 pub use lines::LINE;
+#[doc(hidden)]
 pub use medium::Medium;
 pub(crate) use metadata::keeps_order;
+#[doc(hidden)]
 pub use native::medium;
 
 /// Every thread of the process has passed a fence of the kernel's: see [`Medium::fenced_by_all`].

@@ -42,13 +42,14 @@ pub use backup::{Backup, backup};
 pub use check::{Checked, Condition, Problem, check, check_journal};
 pub use forget::{Orphan, forget};
 pub(crate) use growing::{end as end_growing, hash_of};
-pub use in_use::{
-    Growing, InUse, Session, Times, Totals, bounds_of_times, growing as growing_at, in_use, is_control_name,
-};
+pub use in_use::{Growing, InUse, Session, Times, Totals, growing as growing_at, in_use};
+#[doc(hidden)]
+pub use in_use::{bounds_of_times, is_control_name};
 pub(crate) use open::{
     at_open, claim, commits_since_attach, has_ended, in_session, is_in_session, is_ordinary, left_journal, look,
     writable,
 };
+#[doc(hidden)]
 pub use paths::hand_overs;
 pub use restore::{Restored, restore};
 pub use survey::{Found, survey};
