@@ -20,7 +20,7 @@ pub struct File {
 }
 
 impl File {
-    fn get(&self) -> PyResult<Arc<AtomicFile>> {
+    pub(crate) fn get(&self) -> PyResult<Arc<AtomicFile>> {
         let file = self.file.read().unwrap_or_else(|poisoned| poisoned.into_inner());
         file.clone().ok_or_else(|| PyValueError::new_err("I/O operation on closed file"))
     }

@@ -1,5 +1,6 @@
 //! A transaction on an atomic file.
 
+use crate::file::File;
 use crate::os_error;
 use famio::{AtomicFile, Tx};
 use pyo3::buffer::PyBuffer;
@@ -13,10 +14,10 @@ use std::time::Duration;
 #[pyclass(module = "famio._famio", frozen)]
 pub struct Transaction(Mutex<Option<Open>>);
 
-/// Fields are dropped in this order: the transaction before its file.
+/// Fields are dropped in this order: the transaction before its files, of which the first has begun it.
 struct Open {
     tx: Tx<'static>,
-    file: Arc<AtomicFile>,
+    files: Vec<Arc<AtomicFile>>,
 }
 
 impl Open {
@@ -31,14 +32,27 @@ impl Open {
         if check {
             tx.check()?;
         }
-        Ok(Self { tx, file })
+        Ok(Self { tx, files: vec![file] })
+    }
+
+    fn of(&mut self, file: usize) -> famio::TxFile<'_> {
+        self.tx.on(&self.files[file])
+    }
+
+    /// The file's number from now on.
+    fn join(&mut self, file: Arc<AtomicFile>) -> famio::Result<usize> {
+        self.tx.join(&file)?;
+        self.files.push(file);
+        Ok(self.files.len() - 1)
     }
 
     fn end(self, how: impl FnOnce(Tx<'static>) -> famio::Result<()>) -> famio::Result<()> {
-        let ended = how(self.tx);
-        // The program may have closed the file meanwhile.
-        let closed = Arc::into_inner(self.file).map_or(Ok(()), AtomicFile::close);
-        ended.and(closed)
+        let mut ended = how(self.tx);
+        for file in self.files {
+            // The program may have closed it meanwhile.
+            ended = ended.and(Arc::into_inner(file).map_or(Ok(()), AtomicFile::close));
+        }
+        ended
     }
 }
 
@@ -67,12 +81,20 @@ fn ended() -> PyErr {
 
 #[pymethods]
 impl Transaction {
+    /// One more file takes part: its number in the other calls.
+    fn join(&self, py: Python<'_>, file: &File) -> PyResult<usize> {
+        let file = file.get()?;
+        self.with(py, |open| open.join(file))
+    }
+
     /// Reads so many bytes, fewer at the end of the file.
-    fn read<'py>(&self, py: Python<'py>, length: usize, offset: u64) -> PyResult<Bound<'py, PyBytes>> {
+    #[pyo3(signature = (length, offset, file=0))]
+    fn read<'py>(&self, py: Python<'py>, length: usize, offset: u64, file: usize) -> PyResult<Bound<'py, PyBytes>> {
         let bytes = self.with(py, |open| {
-            let there = open.tx.len()?.saturating_sub(offset).min(length as u64) as usize;
+            let mut part = open.of(file);
+            let there = part.len()?.saturating_sub(offset).min(length as u64) as usize;
             let mut bytes = vec![0; there];
-            let done = open.tx.read_at(&mut bytes, offset)?;
+            let done = part.read_at(&mut bytes, offset)?;
             bytes.truncate(done);
             Ok(bytes)
         })?;
@@ -80,19 +102,22 @@ impl Transaction {
     }
 
     /// Writes all of a buffer at an offset, at the commit.
-    fn write(&self, py: Python<'_>, buffer: PyBuffer<u8>, offset: u64) -> PyResult<usize> {
+    #[pyo3(signature = (buffer, offset, file=0))]
+    fn write(&self, py: Python<'_>, buffer: PyBuffer<u8>, offset: u64, file: usize) -> PyResult<usize> {
         let bytes = buffer.to_vec(py)?;
-        self.with(py, |open| open.tx.write_at(&bytes, offset).map(|()| bytes.len()))
+        self.with(py, |open| open.of(file).write_at(&bytes, offset).map(|()| bytes.len()))
     }
 
     /// Bytes of the file, with its own changes.
-    fn size(&self, py: Python<'_>) -> PyResult<u64> {
-        self.with(py, |open| open.tx.len())
+    #[pyo3(signature = (file=0))]
+    fn size(&self, py: Python<'_>, file: usize) -> PyResult<u64> {
+        self.with(py, |open| open.of(file).len())
     }
 
     /// Makes it so long, at the commit.
-    fn set_size(&self, py: Python<'_>, size: u64) -> PyResult<()> {
-        self.with(py, |open| open.tx.set_len(size))
+    #[pyo3(signature = (size, file=0))]
+    fn set_size(&self, py: Python<'_>, size: u64, file: usize) -> PyResult<()> {
+        self.with(py, |open| open.of(file).set_len(size))
     }
 
     /// Commits it.

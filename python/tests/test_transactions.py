@@ -121,3 +121,31 @@ def test_errors(path):
     tx.commit()
     assert path.read_bytes()[:4] == b"kept"
     assert sorted(os.listdir(path.parent)) == ["file"]
+
+
+@pytest.mark.parametrize("buffering", [0, -1])
+def test_all_files_are_changed_or_none(tmp_path, buffering):
+    paths = [tmp_path / "giro", tmp_path / "savings"]
+    for path in paths:
+        path.write_bytes(bytes(8))
+    with famio.open(paths[0], "r+b", buffering) as giro, famio.open(paths[1], "r+b", buffering) as savings:
+        with giro.transaction(check=True) as tx:
+            part = tx.join(savings)
+            tx.write(b"giro", 0)
+            part.write(b"savings", 0)
+            part.truncate(7)
+            assert (tx.read(4, 0), part.read(9, 0), part.size) == (b"giro", b"savings", 7)
+        giro.seek(0), savings.seek(0)
+        assert (giro.read(8), savings.read(8)) == (b"giro" + bytes(4), b"savings")
+        tx = giro.transaction(check=True)
+        part = tx.join(savings)
+        part.read(1, 0)
+        tx.write(b"G", 0)
+        with savings.transaction() as other:
+            other.write(b"S", 0)
+        with pytest.raises(BlockingIOError):
+            tx.commit()
+        with pytest.raises(ValueError, match="ended"):
+            part.read(1, 0)
+    assert (paths[0].read_bytes(), paths[1].read_bytes()) == (b"giro" + bytes(4), b"Savings")
+    assert sorted(os.listdir(tmp_path)) == ["giro", "savings"]

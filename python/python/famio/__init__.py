@@ -10,7 +10,7 @@ from ._famio import __version__
 from ._files import AtomicBuffered, AtomicRaw, AtomicText, open
 from ._recovery import Recovery, recover
 from ._region import Region, memmap
-from ._transactions import Transaction
+from ._transactions import Transaction, TransactionFile
 
 __all__ = [
     "AtomicBuffered",
@@ -19,6 +19,7 @@ __all__ = [
     "Recovery",
     "Region",
     "Transaction",
+    "TransactionFile",
     "__version__",
     "memmap",
     "open",

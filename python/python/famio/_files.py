@@ -158,6 +158,10 @@ class AtomicBuffered(io.BufferedRandom):
 
     raw: AtomicRaw
 
+    @property
+    def _file(self) -> _famio.File:
+        return self.raw._file
+
     def sync(self) -> None:
         """All that was written is durable when it returns, as a whole."""
         self.flush()

@@ -17,36 +17,60 @@ class _Flushed(Protocol):
     def flush(self) -> None: ...
 
 
-class Transaction:
-    """Changes of a file that are committed as a whole, or never happen; made by the ``transaction()`` of what ``famio.open()`` gives.
+class _Joinable(_Flushed, Protocol):
+    """What ``famio.open()`` gives, but for text."""
 
-    As a context manager it commits at the end of the block, and aborts if the block raises. What it writes stays in memory until its commit,
-    and nobody else sees it; it reads what the file shows, with its own writes over that. Any number may be open at once. Offsets and sizes are
-    in bytes.
-    """
+    @property
+    def _file(self) -> _famio.File: ...
 
-    def __init__(self, transaction: _famio.Transaction, file: _Flushed) -> None:
+
+class TransactionFile:
+    """One of the files of a transaction. Offsets and sizes are in bytes."""
+
+    def __init__(self, transaction: _famio.Transaction, number: int = 0) -> None:
         self._transaction = transaction
-        self._file = file
+        self._number = number
 
     def read(self, length: int, offset: int) -> bytes:
         """Reads at an offset; fewer bytes at the end of the file. ``BlockingIOError``: it checks, and what it has read has changed."""
-        return self._transaction.read(length, offset)
+        return self._transaction.read(length, offset, self._number)
 
     def write(self, data: ReadableBuffer, offset: int) -> int:
         """Writes all of it at an offset, at the commit."""
         with memoryview(data).cast("B") as view:
-            return self._transaction.write(view, offset)
+            return self._transaction.write(view, offset, self._number)
 
     def truncate(self, size: int) -> int:
         """Makes the file so long, at the commit."""
-        self._transaction.set_size(size)
+        self._transaction.set_size(size, self._number)
         return size
 
     @property
     def size(self) -> int:
         """Bytes of the file, with the transaction's own changes."""
-        return self._transaction.size()
+        return self._transaction.size(self._number)
+
+
+class Transaction(TransactionFile):
+    """Changes of files that are committed as a whole, or never happen; made by the ``transaction()`` of what ``famio.open()`` gives.
+
+    As a context manager it commits at the end of the block, and aborts if the block raises. What it writes stays in memory until its commit,
+    and nobody else sees it; it reads what the files show, with its own writes over that. Any number may be open at once.
+    """
+
+    def __init__(self, transaction: _famio.Transaction, file: _Flushed) -> None:
+        super().__init__(transaction)
+        self._files = [file]
+
+    def join(self, file: _Joinable) -> TransactionFile:
+        """One more file takes part, of the same folder (or pool), owner, group and permissions: the commit changes all of them or none.
+
+        What it gives reads and writes that file.
+        """
+        file.flush()
+        number = self._transaction.join(file._file)
+        self._files.append(file)
+        return TransactionFile(self._transaction, number)
 
     @property
     def ended(self) -> bool:
@@ -60,8 +84,9 @@ class Transaction:
         ``ETIMEDOUT`` and the like leaves the file as it was; with ``EIO`` it takes no more writes.
         """
         self._transaction.commit()
-        if not self._file.closed:
-            self._file.flush()  # a buffer may hold what was there before
+        for file in self._files:
+            if not file.closed:
+                file.flush()  # a buffer may hold what was there before
 
     def abort(self) -> None:
         """Forgets what it has written. Nothing, if it has ended."""

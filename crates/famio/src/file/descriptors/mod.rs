@@ -142,14 +142,15 @@ impl Descriptors {
         list.put(fd, access, description);
     }
 
-    /// Makes a call that duplicates `old`; no description gets another of the kernel's meanwhile.
+    /// Makes a call that duplicates `old`. Not under the lock: the call is to get the lowest number, for which no descriptor of the
+    /// library's may pass, and who lets one pass may have the lock. Where descriptions are joined just then, the attempt to get the lease
+    /// fails by the duplicate, and they are split again, it with them.
     pub fn duplicate(&self, old: RawFd, call: impl FnOnce() -> Option<RawFd>) {
-        let mut list = self.list();
-        if let Some(new) = call()
-            && new != old
-            && let Some(&Number { access, description, .. }) = list.find(old)
-        {
-            list.put(new, access, description);
+        if let Some(new) = call().filter(|&new| new != old) {
+            let mut list = self.list();
+            if let Some(&Number { access, description, .. }) = list.find(old) {
+                list.put(new, access, description);
+            }
         }
     }
 
