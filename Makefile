@@ -62,6 +62,7 @@ test: build need-sqlite3 need-python3 need-valgrind model ## All tests, the kill
 	$(RELEASE)/famio-power --cuts 4 --fs ext4
 	$(RELEASE)/famio-power --cuts 2 --fs xfs
 	tests/power/growing/campaign 2 ext4
+	tests/power/joint/campaign 2 disk
 	scripts/test-install
 	tests/tour/tour
 	@echo "make test: all passed"
