@@ -102,6 +102,9 @@ test-long: test-long-says build need-cc need-sqlite3 need-python3 need-valgrind 
 	$(RELEASE)/famio-power --cuts 50 --fs xfs
 	tests/power/growing/campaign 20 ext4
 	tests/power/growing/campaign 20 xfs
+	tests/power/joint/campaign 20 disk
+	tests/power/joint/campaign 20 pmem
+	tests/power/joint/campaign 20 xfs
 	@$(STEP) 8 "each fuzz target for $(FUZZ_LONG) s"
 	scripts/fuzz $(FUZZ_LONG)
 	@$(STEP) 9 "the protocol model, longer, and with each rule taken away (about 3 minutes)"
