@@ -97,7 +97,8 @@ impl Tx<'_> {
     /// ```
     /// # fn main() -> Result<(), famio::Error> {
     /// # let path = |name| format!("/dev/shm/famio-doc-join-{name}-{}", std::process::id());
-    /// let options = famio::AtomicFile::options().create(true);
+    /// let mut options = famio::AtomicFile::options();
+    /// options.create(true);
     /// let (orders, stock) = (options.open(path("orders"))?, options.open(path("stock"))?);
     ///
     /// let mut tx = orders.transaction()?;
