@@ -103,10 +103,14 @@ impl EpochCounts {
     pub fn take(&self) -> Sums {
         let mut all = [0u64; 5];
         for line in &self.0 {
-            let done = line.words().map(|word| word.load(Ordering::Relaxed));
-            if done != [0; 5] {
+            let mut any = 0;
+            for (sum, word) in all.iter_mut().zip(line.words()) {
+                let done = word.load(Ordering::Relaxed);
+                *sum = sum.wrapping_add(done);
+                any |= done;
+            }
+            if any != 0 {
                 line.words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
-                all.iter_mut().zip(done).for_each(|(sum, done)| *sum = sum.wrapping_add(done));
             }
         }
         Sums::of(all)
