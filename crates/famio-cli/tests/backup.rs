@@ -2,9 +2,10 @@
 
 mod common;
 
+use common::running::{self, Running, said};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 /// Each epoch has one letter in all of its blocks; a part of the next one is always there, and not synced.
 const WRITER: &str = "
@@ -26,43 +27,8 @@ fn famio(folder: &Path) -> Command {
     command
 }
 
-fn said(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
-
-/// A program that goes on until it is killed, also by a test that fails.
-struct Running(Child);
-
-impl Running {
-    fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-/// `None`: the library is not built.
 fn start(folder: &Path) -> Option<Running> {
-    start_with(folder, "always", WRITER)
-}
-
-fn start_with(folder: &Path, journal: &str, program: &str) -> Option<Running> {
-    let library = common::built("libfamio_preload.so")?;
-    let mut child = famio(folder)
-        .args(["run", "--no-config", "--journal", journal, "--atomic", "a.db", "--", "python3", "-c", program])
-        .env("FAMIO_PRELOAD", library)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert_eq!(line, "ready\n");
-    Some(Running(child))
+    running::start(folder, &["--journal", "always", "--atomic", "a.db"], WRITER)
 }
 
 fn is_of_one_sync(path: &Path) {
@@ -121,7 +87,7 @@ os.write(a, b'open')
 os.write(1, b'ready\\n')
 time.sleep(600)";
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-    let Some(child) = start_with(folder.path(), "auto", GROWER) else { return };
+    let Some(child) = running::start(folder.path(), &["--journal", "auto", "--atomic", "a.db"], GROWER) else { return };
     let send = |signal: &str| Command::new("kill").args([signal, &child.0.id().to_string()]).status().unwrap();
     assert!(send("-STOP").success());
     let mut backup = famio(folder.path()).args(["backup", "a.db", "copy"]).stderr(Stdio::piped()).spawn().unwrap();

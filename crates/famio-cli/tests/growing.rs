@@ -2,10 +2,9 @@
 
 mod common;
 
+use common::running::{self, Running, famio, said};
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Output, Stdio};
 
 const GROWER: &str = "
 import os, sys
@@ -16,38 +15,8 @@ os.write(a, b'y' * 700)
 print('ready', flush=True)
 sys.stdin.read()";
 
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        self.0.wait().unwrap();
-    }
-}
-
-/// `None`: the library is not built.
 fn start(folder: &Path) -> Option<Running> {
-    let library = common::built("libfamio_preload.so")?;
-    let mut child = common::famio()
-        .current_dir(folder)
-        .args(["run", "--no-config", "--atomic", "g.log", "--", "python3", "-c", GROWER])
-        .env("FAMIO_PRELOAD", library)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert_eq!(line, "ready\n");
-    Some(Running(child))
-}
-
-fn famio(folder: &Path, args: &[&str]) -> Output {
-    common::famio().current_dir(folder).args(args).output().unwrap()
-}
-
-fn said(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    running::start(folder, &["--atomic", "g.log"], GROWER)
 }
 
 fn json(folder: &Path, args: &[&str]) -> Value {

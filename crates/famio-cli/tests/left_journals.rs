@@ -2,9 +2,8 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
+use common::running::{famio, said, start};
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
 
 const WRITER: &str = "
 import os, sys
@@ -15,30 +14,10 @@ os.pwrite(a, b'open', 100)
 print('ready', flush=True)
 sys.stdin.read()";
 
-fn famio(folder: &Path, args: &[&str]) -> Output {
-    common::famio().current_dir(folder).args(args).output().unwrap()
-}
-
-fn said(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
-
 /// A folder with `o.db`, which a killed process has left, and its journal. `None`: the library is not built.
 fn crashed() -> Option<(tempfile::TempDir, PathBuf)> {
-    let library = common::built("libfamio_preload.so")?;
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-    let mut child = common::famio()
-        .current_dir(folder.path())
-        .args(["run", "--no-config", "--journal", "always", "--atomic", "o.db", "--", "python3", "-c", WRITER])
-        .env("FAMIO_PRELOAD", library)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    child.kill().unwrap();
-    child.wait().unwrap();
+    drop(start(folder.path(), &["--journal", "always", "--atomic", "o.db"], WRITER)?);
     let names = std::fs::read_dir(folder.path().join(".famio")).unwrap().map(|entry| entry.unwrap().path());
     let journal = names.into_iter().find(|path| path.extension().is_some_and(|end| end == "journal")).unwrap();
     Some((folder, journal))

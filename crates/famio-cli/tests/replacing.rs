@@ -2,10 +2,11 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Write};
+use common::running::{self, Running, famio, said};
+use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 /// Commits `old`, writes more, says so, and waits for the end of its input.
 const WRITER: &str = "
@@ -25,43 +26,13 @@ os.read(a, 10)
 print('ready', flush=True)
 sys.stdin.read()";
 
-fn famio(folder: &Path, args: &[&str]) -> Output {
-    common::famio().current_dir(folder).args(args).output().unwrap()
-}
-
-fn said(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
-
 fn refuses(folder: &Path, args: &[&str], status: i32, text: &str) {
     let output = famio(folder, args);
     assert!(output.status.code() == Some(status) && said(&output).contains(text), "{args:?}: {}", said(&output));
 }
 
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        self.0.wait().unwrap();
-    }
-}
-
-/// `None`: the library is not built.
 fn start(folder: &Path, program: &str) -> Option<Running> {
-    let library = common::built("libfamio_preload.so")?;
-    let mut child = common::famio()
-        .current_dir(folder)
-        .args(["run", "--no-config", "--journal", "always", "--atomic", "a.db", "--", "python3", "-c", program])
-        .env("FAMIO_PRELOAD", library)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert_eq!(line, "ready\n");
-    Some(Running(child))
+    running::start(folder, &["--journal", "always", "--atomic", "a.db"], program)
 }
 
 /// A folder with a file that a killed process has left with its journal.

@@ -76,23 +76,24 @@ fn rows(files: &[File]) -> Vec<Vec<String>> {
     let mut rows = vec![head.map(String::from).to_vec()];
     let times = |times: &Quantiles| format!("{} / {}", shown(quantile(times, 50)), shown(quantile(times, 99)));
     for file in files {
+        let path = file.file.as_deref().map_or("-".into(), |file| printable(file).into());
+        let counted = [
+            file.syncs.to_string(),
+            file.failed_syncs.to_string(),
+            file.writes.to_string(),
+            file.reads.to_string(),
+            bytes(file.written_bytes),
+            bytes(file.journal_bytes),
+            bytes(file.file_bytes),
+            file.write_backs.to_string(),
+            file.hand_overs.to_string(),
+            times(&file.sync_nanoseconds),
+            times(&file.write_nanoseconds),
+        ];
+        let mut row = vec![path, file.processes.len().to_string()];
         // Of a growing file nothing is counted.
-        let counted = |cell: String| if file.is_counted() { cell } else { "-".into() };
-        rows.push(vec![
-            file.file.as_deref().map_or("-".into(), |file| printable(file).into()),
-            file.processes.len().to_string(),
-            counted(file.syncs.to_string()),
-            counted(file.failed_syncs.to_string()),
-            counted(file.writes.to_string()),
-            counted(file.reads.to_string()),
-            counted(bytes(file.written_bytes)),
-            counted(bytes(file.journal_bytes)),
-            counted(bytes(file.file_bytes)),
-            counted(file.write_backs.to_string()),
-            counted(file.hand_overs.to_string()),
-            counted(times(&file.sync_nanoseconds)),
-            counted(times(&file.write_nanoseconds)),
-        ]);
+        row.extend(counted.map(|cell| if file.is_counted() { cell } else { "-".into() }));
+        rows.push(row);
     }
     rows
 }

@@ -1,6 +1,8 @@
 //! What the tests of the command share.
 #![allow(dead_code)] // each test uses a part
 
+pub mod running;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -72,14 +72,20 @@ impl AtomicFile {
         self.drop_privileges()?;
         let _changing = self.shadow.lock();
         let done = change()?;
-        // The one that is there now: the change may have begun a session. Handed back by it, its maps are the kernel's.
+        self.follow_change(changed(&done))?;
+        Ok(done)
+    }
+
+    /// After a change of these ranges, with the shadow's lock: nobody takes back any more what was there, and maps show what is.
+    pub(super) fn follow_change(&self, ranges: impl IntoIterator<Item = Range<u64>>) -> Result<()> {
+        // The shadow that is there now: the change may have begun a session. Handed back by it, its maps are the kernel's.
         let shadow = self.shadow().filter(|_| !self.is_demoted());
-        for range in changed(&done) {
+        for range in ranges {
             self.end_tenures(range.clone());
             if let Some(shadow) = shadow {
                 self.follow(shadow, range)?;
             }
         }
-        Ok(done)
+        Ok(())
     }
 }

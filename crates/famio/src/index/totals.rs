@@ -89,7 +89,7 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    /// The open epoch is committed, in which this was done. The gate is closed, so that nobody else counts but who writes back.
+    /// The open epoch is committed, in which this was done. The gate is closed: only threads that write back count meanwhile.
     pub fn end_epoch(&self, done: &Sums) {
         count(&self.syncs, 1);
         count(&self.reads, done.reads);

@@ -197,8 +197,7 @@ impl Live {
 
     /// The pool that it lies in.
     pub fn find_pool(&self, file: BorrowedFd<'_>) -> Result<Pool> {
-        let place = self.place.lock().clone();
-        Pool::at(place.parent().unwrap_or(Path::new("/")), Some(file))
+        Pool::at(self.place().parent().unwrap_or(Path::new("/")), Some(file))
     }
 
     /// Gives up the session's lock: from now on any process may recover the journal. To close the descriptor would not do: a forked
@@ -214,7 +213,7 @@ impl Live {
     fn remove(&self, file: BorrowedFd<'_>) -> Result<()> {
         let own = self.file.identity();
         // By its path: that takes no descriptor, and there may be none left.
-        let place = self.place.lock().clone();
+        let place = self.place();
         if remove_if(&place, own)? {
             return Ok(());
         }
@@ -286,7 +285,7 @@ impl Live {
             rustix::fs::statx(rustix::fs::CWD, path, flags, rustix::fs::StatxFlags::INO)
                 .map(|stat| (rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino) == own)
         };
-        let place = self.place.lock().clone();
+        let place = self.place();
         let is_there = leads_here(&place) == Ok(true);
         if is_there && (self.pool.is_some() || !thorough) {
             return true;

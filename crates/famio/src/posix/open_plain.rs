@@ -13,9 +13,9 @@ use std::os::fd::RawFd;
 
 /// `openat` sets it for programs of 64 bits, `openat2` does not.
 #[cfg(target_arch = "x86_64")]
-const LARGE: i32 = 0o100_000;
+pub(super) const LARGE: i32 = 0o100_000;
 #[cfg(not(target_arch = "x86_64"))]
-const LARGE: i32 = 0o400_000;
+pub(super) const LARGE: i32 = 0o400_000;
 
 /// Flags with which an atomic file is opened, or made, just so, and that `openat2` knows.
 const PLAIN: i32 = libc::O_RDWR

@@ -3,6 +3,7 @@
 
 use super::description::{EMULATED, Handle, KEPT};
 use super::open::{O_ATOMIC, stat_of};
+use super::open_plain::LARGE;
 use super::{Ret, look, policy, raw, table, with_lowest};
 use crate::file::AtomicFile;
 use crate::sys::identity;
@@ -25,12 +26,6 @@ pub fn allow() {
 pub(super) fn may_be() -> bool {
     MAY_BE.load(Ordering::Relaxed)
 }
-
-/// `openat` sets it for programs of 64 bits.
-#[cfg(target_arch = "x86_64")]
-const LARGE: i32 = 0o100_000;
-#[cfg(not(target_arch = "x86_64"))]
-const LARGE: i32 = 0o400_000;
 
 /// Flags that are the library's, or matter to the `open` alone.
 const KNOWN: i32 = libc::O_ACCMODE

@@ -13,7 +13,7 @@ const F_SETLEASE: usize = 1024;
 /// Bytes of a list of mappings that are looked at.
 const MOST: usize = 16 << 20;
 
-/// Who is asked about.
+/// Which processes count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Who {
     /// Whoever has the file open or mapped.
@@ -22,8 +22,8 @@ pub(super) enum Who {
     Writers,
 }
 
-/// An error if somebody else has the file open. `file`: the only descriptor of the caller; for writing if [`Who::Anybody`] is asked
-/// about, for reading if [`Who::Writers`] are.
+/// An error if another process has the file open. `file`: the only descriptor of the caller; for writing with [`Who::Anybody`], for reading
+/// with [`Who::Writers`].
 ///
 /// # Errors
 /// `EBUSY`, with the process where `/proc` names it.
@@ -39,7 +39,7 @@ pub(super) fn refuse(file: BorrowedFd<'_>, who: Who) -> Result<()> {
     }
 }
 
-/// The error of who finds such a process.
+/// The error where such a process was found.
 pub(super) fn busy(process: Option<u32>) -> Error {
     let who = match process {
         Some(process) => format!("process {process} ({})", command(process)),

@@ -191,12 +191,11 @@ impl Transaction {
         if !self.durable {
             return Err(self.part.named(Error::with(libc::EINVAL, NOT_DURABLE)));
         }
-        let shares: Vec<_> = self.parts().filter_map(Part::share).collect();
-        let mut parts = self.parts().filter(|part| part.share().is_some());
-        match (parts.next(), shares.len()) {
-            (None, _) => self.part.commit(true),
-            (Some(only), 1) => only.commit(true),
-            _ => commit_joint(shares),
+        let parts: Vec<&Part> = self.parts().filter(|part| part.has_work()).collect();
+        match parts[..] {
+            [] => self.part.commit(true),
+            [only] => only.commit(true),
+            _ => commit_joint(parts.iter().map(|part| part.share()).collect()),
         }
     }
 

@@ -134,11 +134,14 @@ impl Part {
         self.set.size_after(size)
     }
 
-    /// For a commit together with others; `None`: it has nothing to commit, nor to check.
-    pub fn share(&self) -> Option<Share<'_>> {
-        let Self { file, set, seen, .. } = self;
-        let seen = seen.as_ref().filter(|seen| !seen.is_empty());
-        (!set.is_empty() || seen.is_some()).then_some(Share { file, set, seen })
+    /// Whether it has something to commit, or to check.
+    pub fn has_work(&self) -> bool {
+        !self.set.is_empty() || self.seen.as_ref().is_some_and(|seen| !seen.is_empty())
+    }
+
+    /// For a commit together with others.
+    pub fn share(&self) -> Share<'_> {
+        Share { file: &self.file, set: &self.set, seen: self.seen.as_ref() }
     }
 
     pub fn commit(&self, durable: bool) -> Result<()> {

@@ -73,17 +73,8 @@ fn commit_beside(shares: &[Share<'_>]) -> Result<()> {
     if committed.is_err() && !is_decided {
         return committed;
     }
-    let follow = |share: &Share<'_>| {
-        share.set.ranges().try_for_each(|range| {
-            share.file.end_tenures(range.clone());
-            match share.file.shadow().filter(|_| !share.file.is_demoted()) {
-                Some(shadow) => share.file.follow(shadow, range),
-                None => Ok(()),
-            }
-        })
-    };
-    let followed: Vec<_> = shares.iter().map(follow).collect();
-    committed.and(followed.into_iter().collect())
+    // Each of them, also where one can't.
+    shares.iter().fold(committed, |result, share| result.and(share.file.follow_change(share.set.ranges())))
 }
 
 fn commit_attached(shares: &[Share<'_>], is_decided: &mut bool) -> Result<()> {

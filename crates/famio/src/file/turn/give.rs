@@ -148,7 +148,7 @@ impl AtomicFile {
             crate::file::background::wait_until_there();
         }
         if self.turns.door.be_seen() {
-            // Other processes that wait for the bell alone look again now. This process asks itself for nothing; a request that another
+            // Wakes the processes that wait for the bell only. A ring of this process is no request to itself; a request that another
             // process made before or meanwhile stays.
             let before = self.turns.door.ring();
             let after = before.wrapping_add(1);

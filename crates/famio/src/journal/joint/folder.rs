@@ -1,4 +1,4 @@
-//! Where records lie: in a folder of the pool that is the files' owner's, so that a recovery finds them without a look at all journals.
+//! Where records lie: in a folder of the pool, so that a recovery finds them without a look at all journals.
 
 use crate::error::{Error, Result};
 use crate::journal::bytes::hex;
@@ -15,7 +15,7 @@ const SUFFIX: &str = ".joint";
 
 const FOLDER: &str = "joint";
 
-/// The folder of one owner's records. Holds descriptors: not to be kept.
+/// A folder of records. Holds descriptors: not to be kept.
 pub(crate) struct Folder<'a> {
     pool: &'a Pool,
     folder: InternalFd,
@@ -28,11 +28,10 @@ fn name_for(pool: &Pool, file: BorrowedFd<'_>) -> Result<String> {
     Ok(if is_sticky { format!("{FOLDER}-{}", fstat(file)?.st_uid) } else { FOLDER.into() })
 }
 
-/// The records that may have a part of `file`. `None`: there is no folder, nor was there any in this pool for long.
+/// The records that may have a part of `file`. `None`: the pool has no folder of them, or one that is not to be trusted.
 pub(crate) fn find<'a>(pool: &'a Pool, file: BorrowedFd<'_>) -> Result<Option<Folder<'a>>> {
     let name = name_for(pool, file)?;
     match open(pool, &name) {
-        // One that is not to be trusted is none of ours.
         Ok(folder) => {
             let folder = Folder { pool, folder, name };
             Ok(folder.check(file).is_ok().then_some(folder))
