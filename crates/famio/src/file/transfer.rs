@@ -420,6 +420,9 @@ impl AtomicFile {
     /// `EIO`: the flush failed; nothing of the epoch is durable, no more writes are taken.
     pub fn sync(&self) -> Result<()> {
         let synced = self.sync_all();
+        if synced.is_ok() {
+            self.trim_maps();
+        }
         if self.is_wanted.load(Ordering::Relaxed) {
             self.leave_if_wanted();
         }

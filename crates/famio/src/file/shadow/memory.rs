@@ -1,5 +1,6 @@
 //! The memory of a shadow: made or joined, resized, filled, read, and lent to maps.
 
+use super::cow::CowMaps;
 use super::notes::Notes;
 use super::slot::Slot;
 use crate::error::{Error, Result};
@@ -24,10 +25,10 @@ const MAPPED_MAX: u64 = 64 << 30;
 /// Bytes that are read, compared or copied at a time.
 pub(super) const PIECE: usize = 64 << 10;
 
-/// The file's bytes in memory. As long as the file's size, to the byte: beyond its last page is a SIGBUS, as in a file.
+/// The file's bytes in memory, or what stands for them where that would take too much. As long as the file's size, to the byte:
+/// beyond its last page is a SIGBUS, as in a file.
 pub(in crate::file) struct Shadow {
-    memory: InternalFd,
-    ours: Mapping,
+    backing: Backing,
     size: Size,
     /// The number of its file, if processes share it.
     number: Option<u64>,
@@ -35,6 +36,14 @@ pub(in crate::file) struct Shadow {
     pub(super) filled: AtomicBool,
     /// Made at the first copy into a map; `None`: there is no address space for them.
     notes: OnceLock<Option<Notes>>,
+}
+
+/// Where a shadow's bytes are.
+enum Backing {
+    /// In memory of their own, which the program maps, and the library, too.
+    Memory { memory: InternalFd, ours: Mapping },
+    /// In the program's maps: copied pages over the file.
+    Cow(CowMaps),
 }
 
 /// Bytes that a shadow has.
@@ -62,8 +71,35 @@ impl Shadow {
         let most = usize::try_from(size_limit().min(MAPPED_MAX)).unwrap_or(usize::MAX);
         let mut ours = Mapping::reserve(memory.as_fd(), Domain::Process, now, true, most)?;
         ours.map_ahead(now, Reach::Touch);
-        let (filled, notes) = (AtomicBool::new(false), OnceLock::new());
-        Ok(Self { memory, ours, size, number, filled, notes })
+        Ok(Self::with(Backing::Memory { memory, ours }, size, number))
+    }
+
+    fn with(backing: Backing, size: Size, number: Option<u64>) -> Self {
+        Self { backing, size, number, filled: AtomicBool::new(false), notes: OnceLock::new() }
+    }
+
+    /// One without memory of its own: the program's maps are private ones of the file.
+    ///
+    /// # Errors
+    /// The kernel can't say which pages of them were copied.
+    pub(super) fn cow(size: u64) -> Result<Self> {
+        Ok(Self::with(Backing::Cow(CowMaps::new()?), Size::Own(AtomicU64::new(size)), None))
+    }
+
+    /// What is known of the program's maps, if they are private ones of the file.
+    #[inline]
+    pub(super) fn cow_maps(&self) -> Option<&CowMaps> {
+        match &self.backing {
+            Backing::Cow(maps) => Some(maps),
+            Backing::Memory { .. } => None,
+        }
+    }
+
+    fn ours(&self) -> Option<&Mapping> {
+        match &self.backing {
+            Backing::Memory { ours, .. } => Some(ours),
+            Backing::Cow(_) => None,
+        }
     }
 
     /// The number of its file, if it was made to be shared.
@@ -85,20 +121,21 @@ impl Shadow {
         self.notes.get()?.as_ref()
     }
 
-    /// The same, for a copy.
+    /// The same, for a copy. None where the library has no map of its own to copy by.
     #[inline]
     pub(super) fn notes_for_copy(&self) -> Option<&Notes> {
         if self.notes.get().is_none() {
             let _held = crate::thread::Held::of_process(); // in one piece: a handler in the middle would wait for it
-            self.notes.get_or_init(|| Notes::new(self.ours.reserved() as u64).ok());
+            self.notes.get_or_init(|| Notes::new(self.ours()?.reserved() as u64).ok());
         }
         self.notes()
     }
 
     /// The memory, if its descriptor is still ours: the program may have closed what it did not open.
     pub(super) fn memory(&self) -> Result<&InternalFd> {
-        self.memory.get().map_err(|e| e.context("the shadow of a mapped file"))?;
-        Ok(&self.memory)
+        let Backing::Memory { memory, .. } = &self.backing else { return Err(Error::new(libc::ENXIO)) };
+        memory.get().map_err(|e| e.context("the shadow of a mapped file"))?;
+        Ok(memory)
     }
 
     pub(super) fn size(&self) -> u64 {
@@ -107,19 +144,28 @@ impl Shadow {
 
     /// Where its bytes lie, below its size.
     pub(super) fn at(&self, offset: u64, len: usize) -> Result<*mut u8> {
-        self.ours.ptr(offset, len).ok_or(Error::new(libc::EFBIG))
+        self.ours().and_then(|ours| ours.ptr(offset, len)).ok_or(Error::new(libc::EFBIG))
     }
 
     /// Bytes at `offset` are about to be read or written through our map: what follows is mapped ahead, if that is done in order.
     #[inline]
     pub(super) fn touch(&self, offset: u64, len: usize) {
-        self.ours.touch(offset, len, || self.size());
+        if let Some(ours) = self.ours() {
+            ours.touch(offset, len, || self.size());
+        }
     }
 
     /// Says how a range will be used through our map.
     pub(in crate::file) fn advise(&self, range: Range<u64>, advice: Advice) {
         let end = range.end.min(self.size());
-        self.ours.advise(range.start, end.saturating_sub(range.start) as usize, advice);
+        if let Some(ours) = self.ours() {
+            ours.advise(range.start, end.saturating_sub(range.start) as usize, advice);
+        }
+    }
+
+    /// The file's end moves; nothing else, for who has laid the maps out for it.
+    pub(super) fn set_size(&self, size: u64) {
+        self.size_word().store(size, Ordering::Release);
     }
 
     /// The file has another size. What the program stored behind its end shows as zeros when it grows.
@@ -242,7 +288,7 @@ pub(super) fn check_size(size: u64) -> Result<()> {
 }
 
 /// A quarter of this machine's memory.
-fn size_limit() -> u64 {
+pub(super) fn size_limit() -> u64 {
     crate::pmem::Lab::current().shadow_limit.unwrap_or_else(|| {
         // SAFETY: plain words, filled in by the kernel.
         let info = unsafe {

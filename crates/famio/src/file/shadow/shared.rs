@@ -77,6 +77,18 @@ impl AtomicFile {
         Ok(self.shadow.put(made, &self.shadowed, |_| false))
     }
 
+    /// As [`new_shadow`](Self::new_shadow); for a file that takes too much memory one that leaves it in place. For who has the turn as
+    /// long as it is mapped.
+    pub(super) fn new_shadow_or_cow(&self, size: u64) -> Result<&Shadow> {
+        match self.new_shadow(size) {
+            Err(e) if e.errno() == libc::ENOMEM => {
+                let made = Shadow::cow(size).map_err(|_| e)?;
+                Ok(self.shadow.put(made, &self.shadowed, |_| false))
+            }
+            made => made,
+        }
+    }
+
     fn new_shared(&self, size: u64) -> Result<Shadow> {
         check_size(size)?;
         if crate::pmem::Lab::current().own_shadow || !has_room(size) {
@@ -161,7 +173,10 @@ impl AtomicFile {
 
     pub(super) fn kernels_maps_to_shadow(&self) -> Result<()> {
         let Some(shadow) = self.join_shadow()? else { return Ok(()) };
-        sides::replace(self.key(), |writable| shadow.descriptor(writable))?;
+        match shadow.cow_maps() {
+            Some(cow) => self.make_maps_private(shadow, cow)?,
+            None => sides::replace(self.key(), |writable| shadow.descriptor(writable))?,
+        }
         self.turns.door.set_maps(KERNELS, false);
         Ok(())
     }
@@ -178,7 +193,7 @@ impl AtomicFile {
             return Ok(());
         }
         let size = session.arena.shared().size();
-        if self.shadow().is_none() && check_size(size).is_err() {
+        if self.shadow().is_none_or(|shadow| shadow.cow_maps().is_some()) && check_size(size).is_err() {
             return Ok(()); // they stay maps of the kernel's file, and show what is settled
         }
         if self.shadow().is_none() {

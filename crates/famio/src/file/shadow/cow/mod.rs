@@ -1,0 +1,85 @@
+//! Maps that cost what is stored. A file of more than a quarter of the machine's memory has no copy of its bytes there: what the
+//! program maps are private copy-on-write pages of the kernel's, over the file. A page that is only read is the page cache's. One
+//! that is stored to is copied by the kernel, and found at the next SYNC; so no store reaches the file before its epoch is
+//! committed. When the file itself has what a copy has, the copy goes (`trim.rs`).
+//!
+//! **What must hold.** A page that was not copied shows what the file on the medium has, now. So every page in which that may be
+//! something else than what the program is to see, or may become so, is a copy: what is written by calls is copied to the maps
+//! (`show.rs`), and a block that has anything in the journal stays a copy until it was settled.
+//!
+//! What lies beyond the part of the file that nobody cuts any more, its *ground*, is no map of the file but of zeros: else the
+//! kernel would take copies away where a committed cut is brought to the file. Beyond the end of the file is a map of an empty
+//! one, for its SIGBUS. Both ends are the same for all maps of the file (`lay.rs`).
+//!
+//! Private pages are one process's. So while there are such maps the file stays with its process, as it does with a shadow for
+//! which there is no room in `/dev/shm`; a forked child does not get the maps; and of bytes that may be stored to through one map
+//! there is no second.
+
+mod copied;
+mod lay;
+mod map;
+mod read;
+mod show;
+mod take;
+mod trim;
+
+use super::memory::new_memory;
+use crate::error::{Error, Result};
+use crate::sys::{InternalFd, openat};
+use copied::PageTables;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use rustix::fs::{CWD, Mode, OFlags};
+
+pub(super) use map::remap;
+
+const PAGE: u64 = super::memory::PAGE as u64;
+
+/// What is known of the program's private maps of one file.
+pub(in crate::file) struct CowMaps {
+    tables: PageTables,
+    /// This process's memory, to change what the program may not store to.
+    process: InternalFd,
+    /// An empty file.
+    nothing: InternalFd,
+    /// See the module: whole pages.
+    ground: AtomicU64,
+    /// Bytes of pages that may be copies, at most.
+    copied: AtomicU64,
+    /// All copied pages are to be compared at the next SYNC: at the last one not all that were stored to were taken.
+    look_at_all: AtomicBool,
+    /// It was said that copies can't go.
+    said: AtomicBool,
+}
+
+impl CowMaps {
+    /// # Errors
+    /// The kernel can't say which pages were copied, or `/proc` can't be used.
+    pub(super) fn new() -> Result<Self> {
+        let process = openat(CWD, c"/proc/self/mem", OFlags::RDWR, Mode::empty())?;
+        let (tables, nothing) = (PageTables::open()?, new_memory(0)?);
+        let (ground, copied) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (look_at_all, said) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Self { tables, process, nothing, ground, copied, look_at_all, said })
+    }
+
+    fn ground(&self) -> u64 {
+        self.ground.load(Ordering::Acquire)
+    }
+
+    fn count_copied(&self, bytes: u64) {
+        self.copied.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// The end of the page in which `offset` lies, or begins.
+fn page_end(offset: u64) -> u64 {
+    offset.next_multiple_of(PAGE)
+}
+
+/// There can't be a second map of bytes that the program may store to.
+pub(super) fn second_map() -> Error {
+    Error::with(
+        libc::ENOMEM,
+        "a file larger than a quarter of this machine's memory can't have two maps of the same bytes of which one may be stored to",
+    )
+}

@@ -1,0 +1,180 @@
+//! Copies go when the file itself has what they have.
+
+use super::super::Shadow;
+use super::super::memory::{PIECE, size_limit};
+use super::super::ranges::{self, MappedRange};
+use super::super::watch;
+use super::copied::Wanted;
+use super::lay::{advise, in_file};
+use super::{CowMaps, PAGE, page_end};
+use crate::error::Result;
+use crate::file::atomic::AtomicFile;
+use crate::file::privileges::keeping_bits;
+use crate::file::session::Session;
+use crate::sys::{ALL_BUT_LIBCS, block_signals, read_at, restore_signals};
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+
+/// Bytes of copies from which on a SYNC brings the journal to the file, so that they can go.
+const MANY: u64 = 64 << 20;
+
+const STAY: &[u8] = b": the copied pages of its map take more than a quarter of this machine's memory: they can't go, since another thread of the program might store there";
+
+impl AtomicFile {
+    /// After a SYNC: if the maps have many copies, they go as far as the file can be brought to what they have.
+    #[inline]
+    pub(in crate::file) fn trim_maps(&self) {
+        if let Some(shadow) = self.shadow()
+            && let Some(cow) = shadow.cow_maps()
+            && cow.copied.load(Ordering::Relaxed) >= MANY.min(size_limit() / 16)
+        {
+            // What fails here fails again, and is told, where it matters: at the next write or SYNC.
+            let _ = self.trim(shadow, cow);
+        }
+    }
+
+    #[cold]
+    fn trim(&self, shadow: &Shadow, cow: &CowMaps) -> Result<()> {
+        Self::may_lock()?;
+        let _changing = self.shadow.lock();
+        let maps: Vec<_> = ranges::lock().of(self.key()).filter(|map| map.cow).map(|map| map.clone()).collect();
+        // Nothing tells a store between the last look at a copy and its end: so there is to be nobody who could store.
+        if maps.iter().any(|map| map.stores) && !is_alone() {
+            if cow.copied.load(Ordering::Relaxed) > size_limit() && !cow.said.swap(true, Ordering::Relaxed) {
+                crate::sys::notice_parts(&[self.path.to_bytes(), STAY]);
+            }
+            return Ok(());
+        }
+        let before = block_signals(ALL_BUT_LIBCS); // a handler may store, too
+        let trimmed = self.session().map(|session| self.trim_by(&session, shadow, cow, &maps));
+        restore_signals(before);
+        trimmed.transpose().map(drop)
+    }
+
+    fn trim_by(&self, session: &Session, shadow: &Shadow, cow: &CowMaps, maps: &[MappedRange]) -> Result<()> {
+        let _closed = session.close_gate(&self.fds)?;
+        let cx = session.context(&self.fds);
+        session.check(cx)?;
+        keeping_bits(&self.fds, || session.engine.make_room(cx))?;
+        let in_file_alone = |at: u64| {
+            let cell = cx.index().lookup(at / PAGE);
+            cell.is_none_or(|cell| cell.entry.load(Ordering::Acquire) == 0)
+        };
+        let mut kept = 0;
+        for map in maps {
+            kept += self.drop_copies(shadow, cow, map, &in_file_alone)?;
+        }
+        let shared = cx.shared();
+        if shared.dirty.load(Ordering::Acquire) == 0 {
+            let sure = shared.committed_size.load(Ordering::Acquire).min(session.engine.readable(cx));
+            kept -= self.raise_ground(shadow, cow, maps, sure)?.min(kept);
+        }
+        cow.copied.store(kept, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Copies that lie over the file and have what it has. Gives how many bytes of copies are left.
+    fn drop_copies(
+        &self,
+        shadow: &Shadow,
+        cow: &CowMaps,
+        map: &MappedRange,
+        in_file_alone: &dyn Fn(u64) -> bool,
+    ) -> Result<u64> {
+        let mut kept = 0;
+        for run in copied_below(cow, map, page_end(shadow.size()))? {
+            let part = in_file(map, run.clone());
+            let mut goes: Vec<Range<usize>> = Vec::new();
+            let mut at = run.start;
+            self.compare(shadow, cow, run, part, |offset, same| {
+                let page = at..at + PAGE as usize;
+                at = page.end;
+                match goes.last_mut() {
+                    _ if !same || offset >= cow.ground() || !in_file_alone(offset) => kept += PAGE,
+                    Some(last) if last.end == page.start => last.end = page.end,
+                    _ => goes.push(page),
+                }
+                true
+            })?;
+            for pages in goes {
+                let len = pages.end - pages.start;
+                if map.watched {
+                    watch::let_go(pages.start, pages.end)?; // else something stays in their place
+                }
+                if advise(pages.start, len, libc::MADV_DONTNEED).is_err() {
+                    kept += len as u64; // locked in memory
+                }
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Compares copies with the file, page by page, until `seen` says that it is enough.
+    fn compare(
+        &self,
+        shadow: &Shadow,
+        cow: &CowMaps,
+        run: Range<usize>,
+        part: Range<u64>,
+        mut seen: impl FnMut(u64, bool) -> bool,
+    ) -> Result<()> {
+        let (mut copy, mut file) = (vec![0; PIECE], vec![0; PIECE]);
+        let end = part.end.min(shadow.size());
+        let mut at = part.start;
+        while at < end {
+            let want = PIECE.min((end - at) as usize);
+            cow.get(run.start + (at - part.start) as usize, &mut copy[..want])?;
+            let got = self.fds.with(false, |fd| read_at(fd, at, &mut file[..want]))?;
+            for (index, (copy, file)) in copy[..want].chunks(PAGE as usize).zip(file.chunks(PAGE as usize)).enumerate() {
+                let start = index * PAGE as usize;
+                let same = start + copy.len() <= got && *copy == file[..copy.len()];
+                if !seen(at + start as u64, same) {
+                    return Ok(());
+                }
+            }
+            at += want as u64;
+        }
+        Ok(())
+    }
+
+    /// Nothing is open, and all that is committed is in the file: what lies below `sure`, and was mapped as zeros, is mapped from the
+    /// file. Gives how many bytes of copies have gone. Not where the copies have something else.
+    fn raise_ground(&self, shadow: &Shadow, cow: &CowMaps, maps: &[MappedRange], sure: u64) -> Result<u64> {
+        let (old, new) = (cow.ground(), page_end(sure.min(shadow.size())));
+        if new <= old {
+            return Ok(0);
+        }
+        let (mut copies, mut all_same) = (0, true);
+        for map in maps {
+            for run in copied_below(cow, map, new)? {
+                self.compare(shadow, cow, run.clone(), in_file(map, run), |offset, same| {
+                    copies += if offset >= old { PAGE } else { 0 };
+                    all_same &= same || offset < old;
+                    all_same
+                })?;
+            }
+        }
+        if !all_same {
+            return Ok(0);
+        }
+        cow.ground.store(new, Ordering::Release);
+        for map in maps {
+            self.lay(shadow, cow, map, old..new)?;
+        }
+        Ok(copies)
+    }
+}
+
+/// Copies in a map, of the file below `end`.
+fn copied_below(cow: &CowMaps, map: &MappedRange, end: u64) -> Result<Vec<Range<usize>>> {
+    let len = usize::try_from(end.saturating_sub(map.offset)).unwrap_or(usize::MAX);
+    let end = map.end.min(map.start.saturating_add(len));
+    if end <= map.start { Ok(Vec::new()) } else { cow.tables.copied(map.start..end, Wanted::All) }
+}
+
+/// Whether only this thread could store in a map: the program has no other, nor has the kernel been asked to read into memory
+/// meanwhile.
+fn is_alone() -> bool {
+    crate::pmem::Lab::current().alone
+        || !crate::file::reads_may_end_later() && crate::thread::is_programs_only()
+}
