@@ -73,6 +73,10 @@ pub struct Protect {
     /// How far the journal of one file may grow, for example 512MiB [default: 4GiB]
     #[arg(long, value_name = "SIZE")]
     journal_limit: Option<Size>,
+    /// How large a file may be to be copied to memory when it is mapped, for example 1GiB; of a larger one only the pages that
+    /// are stored to take memory, but one process has it [default: a quarter of the machine's]
+    #[arg(long, value_name = "SIZE")]
+    map_memory: Option<Size>,
     /// What becomes of writes that no SYNC covers, if the program is killed: rollback, they are gone; keep, they stay, as
     /// in a plain file; a glob, may be given more than once: they stay in these files [default: rollback]
     #[arg(long, value_name = "rollback|keep|GLOB")]
@@ -98,7 +102,7 @@ pub struct Protect {
 
 const HELP: &str = "\
 Settings also come from the environment (FAMIO_ATOMIC, one glob per line, FAMIO_POOL, FAMIO_SHM, FAMIO_DURABILITY, \
-FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_LOCKS, FAMIO_JOURNAL, FAMIO_ON_CLOSE, FAMIO_JOURNAL_LIMIT, FAMIO_ON_KILL, FAMIO_ASYNC_IO, FAMIO_REQUIRE, FAMIO_LOG, \
+FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_LOCKS, FAMIO_JOURNAL, FAMIO_ON_CLOSE, FAMIO_JOURNAL_LIMIT, FAMIO_MAP_MEMORY, FAMIO_ON_KILL, FAMIO_ASYNC_IO, FAMIO_REQUIRE, FAMIO_LOG, \
 FAMIO_LOG_LEVEL) \
 and from famio.toml in this folder or one above:
 
@@ -111,6 +115,7 @@ and from famio.toml in this folder or one above:
   journal = \"auto\"                      # or \"always\"
   on-close = \"commit\"                  # or \"leave\": new files that are never synced are the kernel's
   journal-limit = \"4GiB\"
+  map-memory = \"6GiB\"                 # files up to this are copied to memory when they are mapped
   on-kill = \"rollback\"                  # or \"keep\", or globs of files that keep
   async-io = \"refuse\"
   require = true
@@ -238,6 +243,7 @@ fn gather(protect: &Protect) -> Result<Vec<(settings::Source, Layer)>, String> {
     top.journal = protect.journal;
     top.on_close = protect.on_close;
     top.journal_limit = protect.journal_limit;
+    top.map_memory = protect.map_memory;
     top.on_kill = OnKillRule::all(&protect.on_kill)?;
     top.async_io = protect.async_io;
     top.require = protect.require.then_some(true);

@@ -28,6 +28,8 @@ pub const JOURNAL: &str = "FAMIO_JOURNAL";
 pub const ON_CLOSE: &str = "FAMIO_ON_CLOSE";
 /// Bytes.
 pub const JOURNAL_LIMIT: &str = "FAMIO_JOURNAL_LIMIT";
+/// Bytes.
+pub const MAP_MEMORY: &str = "FAMIO_MAP_MEMORY";
 /// `refuse` or `allow`.
 pub const ASYNC_IO: &str = "FAMIO_ASYNC_IO";
 /// `1` or `0`.
@@ -51,9 +53,9 @@ pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<
             given.push(String::from_utf8_lossy(line).into_owned());
         }
     }
-    let limit = match get(JOURNAL_LIMIT) {
-        Some(value) => Some(value.to_string_lossy().parse().map_err(|error| format!("{JOURNAL_LIMIT}: {error}"))?),
-        None => None,
+    let size = |name: &str| {
+        let parse = |value: OsString| value.to_string_lossy().parse().map_err(|error| format!("{name}: {error}"));
+        get(name).map(parse).transpose()
     };
     Ok(Layer {
         atomic,
@@ -66,7 +68,8 @@ pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<
         locks: word::<LocksName>(LOCKS, get(LOCKS))?,
         journal: word::<JournalName>(JOURNAL, get(JOURNAL))?,
         on_close: word::<OnCloseName>(ON_CLOSE, get(ON_CLOSE))?,
-        journal_limit: limit,
+        journal_limit: size(JOURNAL_LIMIT)?,
+        map_memory: size(MAP_MEMORY)?,
         async_io: word::<AsyncIoName>(ASYNC_IO, get(ASYNC_IO))?,
         require: truth(REQUIRE, get(REQUIRE))?,
         on_kill: on_kill(get(ON_KILL), here)?,

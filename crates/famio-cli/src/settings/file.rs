@@ -26,6 +26,7 @@ struct Text {
     journal: Option<JournalName>,
     on_close: Option<OnCloseName>,
     journal_limit: Option<Size>,
+    map_memory: Option<Size>,
     async_io: Option<AsyncIoName>,
     require: Option<bool>,
     on_kill: Option<OnKillText>,
@@ -89,6 +90,7 @@ pub fn read(path: &Path) -> Result<Layer, String> {
         journal: text.journal,
         on_close: text.on_close,
         journal_limit: text.journal_limit,
+        map_memory: text.map_memory,
         async_io: text.async_io,
         require: text.require,
         on_kill,
@@ -114,7 +116,7 @@ mod tests {
         let root = folder.path().canonicalize().unwrap();
         let path = root.join(NAME);
         let text = "atomic = ['./app.db', '/x/*.db']\npool = 'pool'\nshm = 'shm'\ndurability = 'process'\ndomain = 'emulated'\n\
-                    policy = 'undo'\nlocks = 'kernel'\njournal = 'always'\njournal-limit = '1GiB'\nasync-io = 'allow'\nrequire = true\non-kill = ['x/*.db', 'b.db']\n\
+                    policy = 'undo'\nlocks = 'kernel'\njournal = 'always'\njournal-limit = '1GiB'\nmap-memory = '2GiB'\nasync-io = 'allow'\nrequire = true\non-kill = ['x/*.db', 'b.db']\n\
                     on-close = 'leave'\nlog = 'a.log'\nlog-level = 'error'\n";
         std::fs::write(&path, text).unwrap();
         let layer = read(&path).unwrap();
@@ -127,7 +129,7 @@ mod tests {
         assert_eq!(layer.locks, Some(LocksName::Kernel));
         assert_eq!(layer.journal, Some(JournalName::Always));
         assert_eq!(layer.on_close, Some(OnCloseName::Leave));
-        assert_eq!(layer.journal_limit, Some(Size(1 << 30)));
+        assert_eq!((layer.journal_limit, layer.map_memory), (Some(Size(1 << 30)), Some(Size(2 << 30))));
         assert_eq!(layer.async_io, Some(AsyncIoName::Allow));
         assert_eq!(layer.require, Some(true));
         assert_eq!(layer.log.unwrap().text(), root.join("a.log"));

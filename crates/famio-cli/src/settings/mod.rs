@@ -162,6 +162,8 @@ pub struct Layer {
     pub on_close: Option<OnCloseName>,
     /// How far a journal may grow.
     pub journal_limit: Option<Size>,
+    /// How large a file may be to be copied to memory when it is mapped.
+    pub map_memory: Option<Size>,
     /// Whether io_uring and kernel AIO may be set up.
     pub async_io: Option<AsyncIoName>,
     /// Whether a file that can't be protected is an error.
@@ -195,6 +197,7 @@ impl Layer {
             journal: self.journal.or(below.journal),
             on_close: self.on_close.or(below.on_close),
             journal_limit: self.journal_limit.or(below.journal_limit),
+            map_memory: self.map_memory.or(below.map_memory),
             async_io: self.async_io.or(below.async_io),
             require: self.require.or(below.require),
             on_kill: self.on_kill.or(below.on_kill),
@@ -233,6 +236,7 @@ impl Layer {
                 Some(OnCloseName::Commit) | None => OnClose::Commit,
             },
             journal_limit: self.journal_limit.map_or(default.journal_limit, |Size(bytes)| bytes),
+            map_memory: self.map_memory.map(|Size(bytes)| bytes),
             require: self.require.unwrap_or(default.require),
             on_kill: self.on_kill.as_ref().map_or(default.on_kill, OnKillRule::of_all),
         }
@@ -251,6 +255,7 @@ impl Layer {
         add(environment::JOURNAL, self.journal.map(name_of));
         add(environment::ON_CLOSE, self.on_close.map(name_of));
         add(environment::JOURNAL_LIMIT, self.journal_limit.map(|Size(bytes)| bytes.to_string().into()));
+        add(environment::MAP_MEMORY, self.map_memory.map(|Size(bytes)| bytes.to_string().into()));
         add(environment::ASYNC_IO, self.async_io.map(name_of));
         add(environment::REQUIRE, self.require.map(|require| if require { "1" } else { "0" }.into()));
         add(environment::ON_KILL, self.on_kill.as_ref().map(OnKillRule::variable));

@@ -142,6 +142,13 @@ fn parse_settings<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>) -> Result<(S
             None => return bad("FAMIO_JOURNAL_LIMIT", value, "a number of bytes, with K, M or G if you like"),
         }
     }
+    if let Some(value) = text("FAMIO_MAP_MEMORY")? {
+        settings.map_memory = match (value, bytes(value)) {
+            ("0", _) => Some(0),
+            (_, Some(limit)) => Some(limit),
+            _ => return bad("FAMIO_MAP_MEMORY", value, "a number of bytes, with K, M or G if you like"),
+        }
+    }
     settings.require = match text("FAMIO_REQUIRE")? {
         None | Some("0") => false,
         Some("1") => true,
@@ -259,6 +266,7 @@ mod tests {
             ("FAMIO_DURABILITY", "process"),
             ("FAMIO_POLICY", "redo"),
             ("FAMIO_JOURNAL_LIMIT", "16M"),
+            ("FAMIO_MAP_MEMORY", "3G"),
             ("FAMIO_LOCKS", "kernel"),
             ("FAMIO_JOURNAL", "always"),
             ("FAMIO_ON_CLOSE", "leave"),
@@ -271,7 +279,9 @@ mod tests {
         assert_eq!(config.settings.pool, Some("/pool".into()));
         assert_eq!(config.settings.durability, Durability::Process);
         assert_eq!(config.settings.policy, PolicyChoice::Redo);
-        assert_eq!(config.settings.journal_limit, 16 << 20);
+        assert_eq!((config.settings.journal_limit, config.settings.map_memory), (16 << 20, Some(3 << 30)));
+        let none = with(&[("FAMIO_ATOMIC", "x"), ("FAMIO_MAP_MEMORY", "0")]).unwrap().unwrap();
+        assert_eq!(none.settings.map_memory, Some(0));
         assert_eq!(config.settings.locks, LocksChoice::Kernel);
         assert_eq!(config.settings.journal, JournalChoice::Always);
         assert_eq!(config.settings.on_close, OnClose::Leave);
@@ -304,6 +314,7 @@ mod tests {
             ("FAMIO_ASYNC_IO", "yes"),
             ("FAMIO_REQUIRE", "yes"),
             ("FAMIO_JOURNAL_LIMIT", "-1"),
+            ("FAMIO_MAP_MEMORY", "half"),
             ("FAMIO_JOURNAL_LIMIT", "0"),
             ("FAMIO_JOURNAL_LIMIT", "99999999999G"),
             ("FAMIO_ON_KILL", "a["),

@@ -3,7 +3,7 @@
 use super::cow;
 use super::cow::second_map;
 use super::loads::Loads;
-use super::memory::{PAGE, check_size, fill, new_memory};
+use super::memory::{PAGE, check_size, fill, new_memory, size_limit};
 use super::ranges::{self, MappedRange, OfFile, keys};
 use super::watch;
 use crate::error::{Error, Result};
@@ -188,7 +188,7 @@ fn snapshot(file: &AtomicFile, request: &MapRequest) -> Result<InternalFd> {
     let size = file.size();
     let start = request.offset as u64;
     let end = start.saturating_add(request.length as u64).min(size);
-    check_size(end.saturating_sub(start))?;
+    check_size(end.saturating_sub(start), file.map_limit().max(size_limit()))?;
     let memory = new_memory(size)?;
     // SAFETY: the piece is ours.
     fill(&memory, start..end, |at, piece| unsafe { file.read(at, &[UserBuf::of(piece)]) })?;

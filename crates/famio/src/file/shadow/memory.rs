@@ -5,6 +5,7 @@ use super::notes::Notes;
 use super::slot::Slot;
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
+use crate::file::atomic::AtomicFile;
 use crate::file::bits::GRANULE;
 use crate::file::home::copy_out;
 use crate::index::SharedSize;
@@ -54,21 +55,21 @@ enum Size {
 
 impl Shadow {
     /// An empty one of this process's own. `ENOMEM`: the file takes too much of this machine's memory.
-    pub(super) fn own(size: u64) -> Result<Self> {
-        check_size(size)?;
-        Self::of(new_memory(size)?, Size::Own(AtomicU64::new(size)), None, size)
+    pub(super) fn own(size: u64, limit: u64) -> Result<Self> {
+        check_size(size, limit)?;
+        Self::of(new_memory(size)?, Size::Own(AtomicU64::new(size)), None, size, limit)
     }
 
     /// That of a file which processes share, as the size says that they share.
-    pub(super) fn shared(memory: InternalFd, size: SharedSize, number: u64) -> Result<Self> {
+    pub(super) fn shared(memory: InternalFd, size: SharedSize, number: u64, limit: u64) -> Result<Self> {
         let now = size.word().load(Ordering::Acquire);
-        check_size(now)?;
-        Self::of(memory, Size::Shared(size), Some(number), now)
+        check_size(now, limit.max(size_limit()))?; // who made it may have another limit
+        Self::of(memory, Size::Shared(size), Some(number), now, limit)
     }
 
-    fn of(memory: InternalFd, size: Size, number: Option<u64>, now: u64) -> Result<Self> {
+    fn of(memory: InternalFd, size: Size, number: Option<u64>, now: u64, limit: u64) -> Result<Self> {
         // It stays where it is: as far as it may grow.
-        let most = usize::try_from(size_limit().min(MAPPED_MAX)).unwrap_or(usize::MAX);
+        let most = usize::try_from(limit.max(now).min(MAPPED_MAX.max(now))).unwrap_or(usize::MAX);
         let mut ours = Mapping::reserve(memory.as_fd(), Domain::Process, now, true, most)?;
         ours.map_ahead(now, Reach::Touch);
         Ok(Self::with(Backing::Memory { memory, ours }, size, number))
@@ -278,13 +279,19 @@ pub(super) fn new_memory(size: u64) -> Result<InternalFd> {
     Ok(memory)
 }
 
-/// `ENOMEM` for what would take more than a quarter of the machine's memory.
-pub(super) fn check_size(size: u64) -> Result<()> {
-    let limit = size_limit();
+/// `ENOMEM` for what would take more memory than the limit.
+pub(super) fn check_size(size: u64, limit: u64) -> Result<()> {
     if size <= limit {
         return Ok(());
     }
     Err(Error::with(libc::ENOMEM, format!("a map of a file of {size} bytes takes more memory than {limit} bytes")))
+}
+
+impl AtomicFile {
+    /// Bytes that it may have for a shadow in memory.
+    pub(super) fn map_limit(&self) -> u64 {
+        self.settings.map_memory.unwrap_or_else(size_limit)
+    }
 }
 
 /// A quarter of this machine's memory.

@@ -116,7 +116,7 @@ impl AtomicFile {
     /// Whether this shadow, which has to be filled, is to be the next as well: others have never seen it, or this process's maps lead
     /// to it.
     fn is_to_stay(&self, stale: &Shadow) -> bool {
-        let fits = stale.cow_maps().is_some() || check_size(self.size()).is_ok();
+        let fits = stale.cow_maps().is_some() || check_size(self.size(), self.map_limit()).is_ok();
         stale.number().is_none() && fits || is_mapped(self.key())
     }
 
@@ -214,12 +214,18 @@ impl AtomicFile {
 
     /// The file's bytes were changed: so are the shadow's. By who has the lock.
     pub(super) fn follow(&self, shadow: &Shadow, range: Range<u64>) -> Result<()> {
-        let old = shadow.size();
-        let in_maps = |cow| self.follow_in_maps(shadow, cow, range.clone(), self.size_past_shadow());
-        let followed = shadow.cow_maps().map(in_maps).unwrap_or_else(|| {
-            shadow.resize(self.size_past_shadow()).and_then(|()| self.copy_to(shadow, range.start.min(old)..range.end))
-        });
-        followed.map_err(|e| {
+        let followed = (|| {
+            let (old, size) = (shadow.size(), self.size_past_shadow());
+            if self.outgrow(shadow, size)? {
+                return Ok(());
+            }
+            if let Some(cow) = shadow.cow_maps() {
+                return self.follow_in_maps(shadow, cow, range, size);
+            }
+            shadow.resize(size)?;
+            self.copy_to(shadow, range.start.min(old)..range.end)
+        })();
+        followed.map_err(|e: Error| {
             // File and shadow differ: back to the last SYNC, rather than a commit of what nobody wrote.
             self.with_session(|session| session.arena.shared().poisoned.store(1, Ordering::Release));
             let why = format!("what was written could not be shown in its maps ({e}): no more writes are taken");
@@ -242,7 +248,15 @@ impl AtomicFile {
             return unsafe { self.read_beside_maps(shadow, cow, offset, bufs) };
         }
         // SAFETY: the caller's promise.
-        unsafe { shadow.read(&self.shadow, offset, bufs) }
+        let read = unsafe { shadow.read(&self.shadow, offset, bufs) };
+        match self.shadow() {
+            // What it had it may have given up meanwhile (`cow`).
+            Some(now) if now.cow_maps().is_some() => {
+                // SAFETY: the caller's promise.
+                unsafe { self.read_shadow(now, offset, bufs) }
+            }
+            _ => read,
+        }
     }
 
     /// The program closes its last descriptor: if it has the file mapped, one of ours stays, so that what it stores is not lost, and

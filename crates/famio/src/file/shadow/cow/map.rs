@@ -88,7 +88,7 @@ fn touch(one: &Range<u64>, other: &Range<u64>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
-fn unmap(range: Range<usize>) {
+pub(super) fn unmap(range: Range<usize>) {
     // SAFETY: addresses of a map that is not in the list any more.
     unsafe { syscall(libc::SYS_munmap, [range.start, range.end - range.start, 0, 0, 0, 0]) };
 }
@@ -133,6 +133,12 @@ impl AtomicFile {
             return Err(Error::new(libc::EFAULT));
         };
         let mut new = map.clone();
+        let longer = map.in_file().start..map.in_file().start + length as u64;
+        let overlaps = |other: &MappedRange| other.cow && (map.stores || other.stores) && touch(&other.in_file(), &longer);
+        if length > old.end - old.start && ranges::has(self.key(), overlaps) {
+            ranges::lock().add(map.clone());
+            return Err(second_map());
+        }
         let moved = self.move_map(shadow, cow, &mut new, length, flags, target);
         if moved.is_err() {
             ranges::lock().add(map.clone());
@@ -205,7 +211,7 @@ impl AtomicFile {
     }
 
     /// A new map, or what one has gained, shows what the file has.
-    fn show_in_new(&self, shadow: &Shadow, cow: &CowMaps, part: Range<u64>, start: usize) -> Result<()> {
+    pub(super) fn show_in_new(&self, shadow: &Shadow, cow: &CowMaps, part: Range<u64>, start: usize) -> Result<()> {
         let part = part.start..part.end.min(shadow.size());
         if part.start >= part.end {
             return Ok(());
@@ -218,7 +224,7 @@ impl AtomicFile {
 }
 
 /// Addresses that nobody else gets.
-fn reserve(at: usize, len: usize, flags: i32) -> Result<usize> {
+pub(super) fn reserve(at: usize, len: usize, flags: i32) -> Result<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | flags;
     let got = map_at(at, len, libc::PROT_NONE, flags, -1, 0)?;
     if at != 0 && got != at {
@@ -228,7 +234,7 @@ fn reserve(at: usize, len: usize, flags: i32) -> Result<usize> {
     Ok(got)
 }
 
-fn move_pages(from: usize, len: usize, to: usize) -> Result<()> {
+pub(super) fn move_pages(from: usize, len: usize, to: usize) -> Result<()> {
     let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
     // SAFETY: a map of the program's goes where it asked, or to addresses that were reserved for it.
     check(unsafe { syscall(libc::SYS_mremap, [from, len, len, flags, to, 0]) }).map(drop)

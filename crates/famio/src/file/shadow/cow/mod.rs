@@ -18,6 +18,7 @@
 mod copied;
 mod lay;
 mod map;
+mod outgrow;
 mod read;
 mod show;
 mod take;

@@ -1,0 +1,113 @@
+//! Mapped files larger than the memory that their maps may take: protected, and what they take is what is stored.
+
+mod common;
+
+use common::{Folder, build, succeed, under};
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+/// Twice the memory of this machine, in GiB.
+fn gib() -> String {
+    // SAFETY: plain words, filled in by the call.
+    let info = unsafe {
+        let mut info: libc::sysinfo = std::mem::zeroed();
+        libc::sysinfo(&raw mut info);
+        info
+    };
+    (2 * info.totalram * u64::from(info.mem_unit)).div_ceil(1 << 30).to_string()
+}
+
+fn folders(name: &str) -> [Folder; 2] {
+    [Folder::new(name), Folder::on_disk(name)]
+}
+
+/// What it says on stdout; nothing is said on stderr, or only that it can't be done here.
+fn run(folder: &Folder, program: &Path, arguments: &[&str]) -> Option<String> {
+    let (out, said) = succeed(under(folder, program).arg("atomic").args(arguments));
+    if said.contains("handed back") {
+        eprintln!("SKIPPED: this kernel cannot say which pages were stored to: {said}");
+        return None;
+    }
+    assert_eq!(said, "", "{arguments:?}");
+    Some(out)
+}
+
+/// The same on a plain file shows that the program is right; there it says what is only Famio's.
+#[test]
+fn private_pages_are_as_shared_ones() {
+    let program = build("large");
+    for folder in folders("large-traps") {
+        if run(&folder, &program, &["traps", &gib()]).is_some() {
+            assert!(folder.names().iter().all(|name| !name.contains("famio")), "{:?}", folder.names());
+        }
+    }
+    let _ = std::fs::remove_file(program);
+}
+
+/// 64 MiB of copied pages, and as much again of what waits to be written to the file, are about what it takes.
+#[test]
+fn memory_is_bounded_by_what_was_stored_since_the_checkpoint() {
+    let program = build("large");
+    for folder in folders("large-memory") {
+        // 1,000 stores are 4 MiB of pages: without an end to them these would be 480.
+        run(&folder, &program, &["memory", &gib(), "160", "120"]);
+        let seen = run(&folder, &program, &["check", &gib()]);
+        assert!(seen.is_none_or(|seen| seen == "120\n"));
+    }
+    let _ = std::fs::remove_file(program);
+}
+
+#[test]
+fn another_thread_that_stores_loses_nothing() {
+    let program = build("large");
+    for folder in folders("large-threads") {
+        run(&folder, &program, &["threads", &gib(), "60"]);
+    }
+    let _ = std::fs::remove_file(program);
+}
+
+fn kills(kills: u64) {
+    let program = build("large");
+    for folder in folders("large-kills") {
+        let mut last = 0;
+        for kill in 0..kills {
+            let mut child =
+                under(&folder, &program).args(["atomic", "stores", &gib()]).stdout(Stdio::piped()).spawn().unwrap();
+            let mut out = child.stdout.take().unwrap();
+            let mut said = vec![0];
+            out.read_exact(&mut said).unwrap();
+            let reader = std::thread::spawn(move || {
+                out.read_to_end(&mut said).unwrap();
+                said
+            });
+            let until = Instant::now() + Duration::from_micros(kill * 104_729 % 900_000);
+            while Instant::now() < until {
+                std::thread::yield_now();
+            }
+            child.kill().unwrap();
+            assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+            let said = String::from_utf8(reader.join().unwrap()).unwrap();
+            let whole = said.rfind('\n').map_or("", |end| &said[..end]);
+            last = whole.lines().last().map_or(last, |line| line.parse().unwrap());
+            let Some(found) = run(&folder, &program, &["check", &gib()]) else { return };
+            let found: u64 = found.trim().parse().unwrap();
+            assert!((last..=last + 1).contains(&found), "kill {kill}: {last} was durable, {found} is there");
+            last = found;
+        }
+    }
+    let _ = std::fs::remove_file(program);
+}
+
+#[test]
+fn a_kill_leaves_the_last_msync() {
+    kills(6);
+}
+
+#[test]
+#[ignore = "minutes"]
+fn a_kill_leaves_the_last_msync_at_many_kills() {
+    kills(100);
+}
