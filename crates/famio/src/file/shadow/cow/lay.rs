@@ -10,7 +10,7 @@ use crate::file::atomic::AtomicFile;
 use crate::sys::{check, syscall};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// What the addresses of a part of the file lead to.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl AtomicFile {
         let len = (of.end - of.start) as usize;
         let flags = libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_NORESERVE;
         match piece {
-            Piece::File => self.fds.with(false, |fd| {
+            Piece::File => self.by_its_descriptor(|fd| {
                 map_at(at, len, range.prot, flags, fd.as_raw_fd(), of.start as i64).map(drop)
             })?,
             Piece::Zeros => {
@@ -67,6 +67,12 @@ impl AtomicFile {
         belongs_to_process(range, at, len)
     }
 
+    /// Does `work` by a descriptor of the file that is written: on an overlay file system one that was opened for reading may still be
+    /// of another.
+    pub(super) fn by_its_descriptor<T>(&self, work: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
+        self.fds.with(self.fds.has_writable(), work)
+    }
+
     /// Before the first map of the file: what of it nobody cuts any more.
     pub(in crate::file::shadow) fn find_ground(&self, shadow: &Shadow, cow: &CowMaps) {
         let bounds = |session: &crate::file::session::Session| {
@@ -76,6 +82,7 @@ impl AtomicFile {
         // Without a session the kernel's file is all there is.
         let sure = self.with_session(bounds).unwrap_or(u64::MAX);
         cow.ground.store(page_end(sure.min(shadow.size())), Ordering::Release);
+        [&cow.copied, &cow.kept].iter().for_each(|bytes| bytes.store(0, Ordering::Relaxed));
     }
 
     /// The file has another size: its maps end there. By who has the lock.

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::file::atomic::AtomicFile;
 use crate::sys::{check, syscall};
 use core::ops::Range;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 impl AtomicFile {
@@ -36,7 +37,7 @@ impl AtomicFile {
         if !ranges::has(self.key(), |map| map.cow) {
             self.find_ground(shadow, cow);
         }
-        let start = self.fds.with(false, |fd| request.carry_out_private(std::os::fd::AsRawFd::as_raw_fd(&fd)))?;
+        let start = self.by_its_descriptor(|fd| request.carry_out_private(fd.as_raw_fd()))?;
         let mut range = request.range(start, self, true);
         range.cow = true;
         let whole = range.in_file();

@@ -44,8 +44,9 @@ pub(in crate::file) struct CowMaps {
     nothing: InternalFd,
     /// See the module: whole pages.
     ground: AtomicU64,
-    /// Bytes of pages that may be copies, at most.
+    /// Bytes of pages that were copied since copies were dropped last, at most, and what was left then.
     copied: AtomicU64,
+    kept: AtomicU64,
     /// All copied pages are to be compared at the next SYNC: at the last one not all that were stored to were taken.
     look_at_all: AtomicBool,
     /// It was said that copies can't go.
@@ -58,9 +59,9 @@ impl CowMaps {
     pub(super) fn new() -> Result<Self> {
         let process = openat(CWD, c"/proc/self/mem", OFlags::RDWR, Mode::empty())?;
         let (tables, nothing) = (PageTables::open()?, new_memory(0)?);
-        let (ground, copied) = (AtomicU64::new(0), AtomicU64::new(0));
+        let [ground, copied, kept] = [const { AtomicU64::new(0) }; 3];
         let (look_at_all, said) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Self { tables, process, nothing, ground, copied, look_at_all, said })
+        Ok(Self { tables, process, nothing, ground, copied, kept, look_at_all, said })
     }
 
     fn ground(&self) -> u64 {

@@ -33,6 +33,22 @@ impl CowMaps {
         write_at(self.process.get()?, at as u64, bytes)
     }
 
+    /// As [`put`](Self::put), where the map is of zeros and not of the file: what is there already takes no memory.
+    fn put_over_zeros(&self, prot: i32, at: usize, bytes: &[u8]) -> Result<()> {
+        let mut there = [0; PAGE as usize];
+        let mut done = 0;
+        while done < bytes.len() {
+            let len = (PAGE as usize - (at + done) % PAGE as usize).min(bytes.len() - done);
+            let bytes = &bytes[done..done + len];
+            self.get(at + done, &mut there[..len])?;
+            if *bytes != there[..len] {
+                self.put(prot, at + done, bytes)?;
+            }
+            done += len;
+        }
+        Ok(())
+    }
+
     /// Copies bytes of a map of the program's to memory of ours.
     pub(super) fn get(&self, at: usize, to: &mut [u8]) -> Result<()> {
         // SAFETY: as in `put`.
@@ -97,7 +113,7 @@ impl AtomicFile {
     }
 
     pub(super) fn show_bytes(&self, cow: &CowMaps, range: Range<u64>, only: Option<usize>) -> Result<()> {
-        let mut piece = vec![0; PIECE.min((range.end - range.start) as usize)];
+        let (mut piece, ground) = (vec![0; PIECE.min((range.end - range.start) as usize)], cow.ground());
         let mut at = range.start;
         while at < range.end {
             let want = PIECE.min((range.end - at) as usize);
@@ -108,9 +124,12 @@ impl AtomicFile {
             }
             let end = at + got as u64;
             for map in ranges::lock().of(self.key()).filter(|map| map.cow && only.is_none_or(|only| map.start == only)) {
-                if let Some((address, part)) = part_of(map, &(at..end)) {
-                    let bytes = &piece[(part.start - at) as usize..(part.end - at) as usize];
-                    cow.put(map.prot, address, bytes)?;
+                let piece = |part: &Range<u64>| &piece[(part.start - at) as usize..(part.end - at) as usize];
+                if let Some((address, part)) = part_of(map, &(at..end.min(ground))) {
+                    cow.put(map.prot, address, piece(&part))?;
+                }
+                if let Some((address, part)) = part_of(map, &(at.max(ground)..end)) {
+                    cow.put_over_zeros(map.prot, address, piece(&part))?;
                 }
             }
             at = end;
@@ -139,7 +158,7 @@ impl AtomicFile {
         let readable = readable.transpose()?.unwrap_or(u64::MAX).min(range.end);
         let mut at = ground.max(range.start);
         while at < readable {
-            let Some(data) = self.fds.with(false, |fd| next_data(fd, at..readable))? else { break };
+            let Some(data) = self.by_its_descriptor(|fd| next_data(fd, at..readable))? else { break };
             at = data.end;
             parts.push(data);
         }

@@ -20,13 +20,17 @@ const MANY: u64 = 64 << 20;
 
 const STAY: &[u8] = b": the copied pages of its map take more than a quarter of this machine's memory: they can't go, since another thread of the program might store there";
 
+fn many() -> u64 {
+    MANY.min(size_limit() / 16)
+}
+
 impl AtomicFile {
     /// After a SYNC: if the maps have many copies, they go as far as the file can be brought to what they have.
     #[inline]
     pub(in crate::file) fn trim_maps(&self) {
         if let Some(shadow) = self.shadow()
             && let Some(cow) = shadow.cow_maps()
-            && cow.copied.load(Ordering::Relaxed) >= MANY.min(size_limit() / 16)
+            && cow.copied.load(Ordering::Relaxed) >= many()
         {
             // What fails here fails again, and is told, where it matters: at the next write or SYNC.
             let _ = self.trim(shadow, cow);
@@ -38,9 +42,21 @@ impl AtomicFile {
         Self::may_lock()?;
         let _changing = self.shadow.lock();
         let maps: Vec<_> = ranges::lock().of(self.key()).filter(|map| map.cow).map(|map| map.clone()).collect();
+        // Pages that are stored to again and again were counted as often.
+        let mut copied = 0;
+        for map in &maps {
+            copied += copied_below(cow, map, page_end(shadow.size()))?.iter().map(|run| run.len() as u64).sum::<u64>();
+        }
+        let before = cow.kept.load(Ordering::Relaxed);
+        if copied < before + many() {
+            cow.copied.store(copied.saturating_sub(before), Ordering::Relaxed);
+            return Ok(());
+        }
         // Nothing tells a store between the last look at a copy and its end: so there is to be nobody who could store.
         if maps.iter().any(|map| map.stores) && !is_alone() {
-            if cow.copied.load(Ordering::Relaxed) > size_limit() && !cow.said.swap(true, Ordering::Relaxed) {
+            cow.copied.store(0, Ordering::Relaxed);
+            cow.kept.store(copied, Ordering::Relaxed);
+            if copied > size_limit() && !cow.said.swap(true, Ordering::Relaxed) {
                 crate::sys::notice_parts(&[self.path.to_bytes(), STAY]);
             }
             return Ok(());
@@ -69,7 +85,8 @@ impl AtomicFile {
             let sure = shared.committed_size.load(Ordering::Acquire).min(session.engine.readable(cx));
             kept -= self.raise_ground(shadow, cow, maps, sure)?.min(kept);
         }
-        cow.copied.store(kept, Ordering::Relaxed);
+        cow.copied.store(0, Ordering::Relaxed);
+        cow.kept.store(kept, Ordering::Relaxed);
         Ok(())
     }
 
@@ -124,11 +141,10 @@ impl AtomicFile {
         while at < end {
             let want = PIECE.min((end - at) as usize);
             cow.get(run.start + (at - part.start) as usize, &mut copy[..want])?;
-            let got = self.fds.with(false, |fd| read_at(fd, at, &mut file[..want]))?;
+            let got = self.by_its_descriptor(|fd| read_at(fd, at, &mut file[..want]))?;
+            file[got..want].fill(0); // so the kernel shows the rest of the file's last page
             for (index, (copy, file)) in copy[..want].chunks(PAGE as usize).zip(file.chunks(PAGE as usize)).enumerate() {
-                let start = index * PAGE as usize;
-                let same = start + copy.len() <= got && *copy == file[..copy.len()];
-                if !seen(at + start as u64, same) {
+                if !seen(at + index as u64 * PAGE, *copy == file[..copy.len()]) {
                     return Ok(());
                 }
             }
@@ -172,9 +188,11 @@ fn copied_below(cow: &CowMaps, map: &MappedRange, end: u64) -> Result<Vec<Range<
     if end <= map.start { Ok(Vec::new()) } else { cow.tables.copied(map.start..end, Wanted::All) }
 }
 
-/// Whether only this thread could store in a map: the program has no other, nor has the kernel been asked to read into memory
+/// Whether only this thread could store in a map: it is the program's, which has no other, nor has the kernel been asked to read into memory
 /// meanwhile.
 fn is_alone() -> bool {
     crate::pmem::Lab::current().alone
-        || !crate::file::reads_may_end_later() && crate::thread::is_programs_only()
+        || !crate::file::reads_may_end_later()
+            && crate::thread::current().ours.get() == 0
+            && crate::thread::is_programs_only()
 }
