@@ -2,6 +2,8 @@
  *
  * large FILE stores GIB: epochs of 1,000 stores in 1 GiB of it, each ended by msync; says the number of each that is durable. Begins
  *   by checking what is there. large FILE check GIB: no more than that; says the last epoch.
+ * large FILE leave GIB HOW BYTE: stores it, and ends without a SYNC. large FILE byte GIB: says what is there.
+ * large FILE other GIB: beside another process that has it mapped.
  * large FILE memory GIB MIB EPOCHS: as many epochs, and never more than so many MiB of memory of its own.
  * large FILE traps GIB: what private pages could do otherwise than shared ones. large FILE threads GIB EPOCHS: a second thread stores, too. */
 #include "check.h"
@@ -113,7 +115,7 @@ static void traps(int fd, const char *path) {
   before = own_memory();
   char *second = mmap(NULL, GIB / 2, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
   CHECK(second == MAP_FAILED && errno == ENOMEM); /* there is a map that may be stored to */
-  CHECK(munmap(map, GIB) == 0);
+  CHECK(munmap(map, 2 * GIB) == 0);
   second = mmap(NULL, GIB / 2, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
   CHECK(second != MAP_FAILED && own_memory() < before + 16);
   second[5] = 'f';
@@ -149,30 +151,35 @@ static void traps(int fd, const char *path) {
   /* The end moves: a signal behind it, zeros where it was before. */
   struct sigaction action = {.sa_handler = faulted};
   CHECK(sigaction(SIGBUS, &action, NULL) == 0);
-  char *tail = second + GIB; /* it is at GIB in the file */
-  CHECK(ftruncate(fd, (off_t)(GIB + 10)) == 0);
+  CHECK(munmap(second, 2 * GIB) == 0 && munmap(map + 2 * GIB, size - 2 * GIB) == 0);
+  off_t near = (off_t)(size - 64 * PAGE); /* what is cut and grows again may be written, with zeros */
+  second = mmap(NULL, 2 * GIB, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)(size - GIB));
+  char *tail = second + GIB - 64 * PAGE;
+  CHECK(second != MAP_FAILED && !is_there(second + GIB) && is_there(second + GIB - 1));
+  CHECK(pwrite(fd, "k", 1, near + 9) == 1);
+  CHECK(ftruncate(fd, near + 10) == 0);
   CHECK(is_there(tail + 9) && !is_there(tail + PAGE) && tail[9] == 'k' && tail[10] == 0);
   tail[20] = 'z'; /* behind the end */
-  CHECK(ftruncate(fd, (off_t)(GIB + 10 * PAGE)) == 0);
+  CHECK(ftruncate(fd, near + 10 * PAGE) == 0);
   CHECK(tail[20] == 0 && tail[3 * PAGE] == 0);
   tail[3 * PAGE] = 'm';
   CHECK(fsync(fd) == 0);
-  CHECK(pwrite(fd, "n", 1, (off_t)(GIB + 3 * PAGE + 1)) == 1 && tail[3 * PAGE] == 'm' && tail[3 * PAGE + 1] == 'n');
-  CHECK(ftruncate(fd, (off_t)size) == 0 && tail[11 * PAGE] == 0 && tail[3 * PAGE] == 'm');
-  CHECK(fsync(fd) == 0);
+  CHECK(pwrite(fd, "n", 1, near + 3 * PAGE + 1) == 1 && tail[3 * PAGE] == 'm' && tail[3 * PAGE + 1] == 'n');
+  CHECK(ftruncate(fd, (off_t)size + 4 * PAGE) == 0 && tail[11 * PAGE] == 0 && tail[3 * PAGE] == 'm');
+  CHECK(is_there(second + GIB + 3 * PAGE) && fsync(fd) == 0);
   /* Another name, and then none. */
   char other[4096];
   snprintf(other, sizeof other, "%s-other", path);
   CHECK(rename(path, other) == 0);
   tail[5 * PAGE] = 'o';
-  CHECK(fsync(fd) == 0 && pread(fd, &byte, 1, (off_t)(GIB + 5 * PAGE)) == 1 && byte == 'o');
+  CHECK(fsync(fd) == 0 && pread(fd, &byte, 1, near + 5 * PAGE) == 1 && byte == 'o');
   CHECK(close(fd) == 0);
   tail[5 * PAGE] = 'p';
   CHECK(msync(second, 2 * GIB, MS_SYNC) == 0);
   tail[5 * PAGE + 1] = 'q';
   CHECK(munmap(second, 2 * GIB) == 0);
   fd = open(other, O_RDWR);
-  CHECK(pread(fd, bytes, 2, (off_t)(GIB + 5 * PAGE)) == 2 && memcmp(bytes, "pq", 2) == 0);
+  CHECK(pread(fd, bytes, 2, near + 5 * PAGE) == 2 && memcmp(bytes, "pq", 2) == 0);
   CHECK(close(fd) == 0 && unlink(other) == 0);
 }
 
@@ -181,11 +188,33 @@ int main(int argc, char **argv) {
   const char *what = argv[2];
   size = (uint64_t)atol(argv[3]) * GIB;
   int fd = open(argv[1], O_RDWR | O_CREAT, 0600);
+  if (strcmp(what, "other") == 0) {
+    /* Beside a process that has it mapped: what a write gives, and a map, and whether a read shows an epoch. */
+    uint64_t there = 0;
+    int written = pwrite(fd, "x", 1, 100) == 1 ? 0 : errno;
+    void *mapped = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    int failed = mapped == MAP_FAILED ? errno : 0;
+    ssize_t n = pread(fd, &there, sizeof there, 0);
+    printf("%d %d %s\n", written, failed, n == 8 && there > 0 ? "read" : n < 0 ? strerror(errno) : "nothing");
+    return 0;
+  }
   CHECK(fd >= 0 && ftruncate(fd, (off_t)size) == 0);
   map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   CHECK(map != MAP_FAILED);
   if (strcmp(what, "traps") == 0) {
     traps(fd, argv[1]);
+    return 0;
+  }
+  char *stored = map + size / 4 + 5;
+  if (strcmp(what, "byte") == 0) {
+    printf("%c\n", *stored);
+    return 0;
+  }
+  if (strcmp(what, "leave") == 0) {
+    *stored = argv[5][0];
+    if (strcmp(argv[4], "_exit") == 0) _exit(0);
+    if (strcmp(argv[4], "exec") == 0) execl("/bin/true", "true", (char *)NULL);
+    if (strcmp(argv[4], "close") == 0) CHECK(close(fd) == 0 && munmap(map, size) == 0);
     return 0;
   }
   uint64_t epoch = check();

@@ -244,6 +244,9 @@ struct Private {
 
 impl Private {
     fn at(start: usize, end: usize) -> Self {
+        if !ranges::any_private() {
+            return Self { locked: Vec::new(), files: Vec::new() };
+        }
         let there: Vec<_> = ranges::lock().touching(start, end).filter(|range| range.cow).cloned().collect();
         let files: Vec<_> =
             keys(&there).into_iter().filter_map(|(device, inode)| AtomicFile::find(device, inode)).collect();
@@ -397,6 +400,9 @@ pub(crate) fn protect(addr: usize, length: usize, prot: i32, kernel: impl FnOnce
 
 /// Whether bytes of private maps there are also in another one.
 fn has_second_map(start: usize, end: usize) -> bool {
+    if !ranges::any_private() {
+        return false;
+    }
     let ranges = ranges::lock();
     let there: Vec<_> = ranges.touching(start, end).filter(|range| range.cow && !range.stores).collect();
     there.iter().any(|one| {

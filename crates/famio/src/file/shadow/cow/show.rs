@@ -16,7 +16,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 /// More than this is not copied as it is: most of it may be holes, and of no account.
-const LONG: u64 = 1 << 20;
+const LONG: u64 = PIECE as u64;
 
 impl CowMaps {
     /// Copies bytes to where they lie in a map of the program's, whatever that may do there.
@@ -152,6 +152,9 @@ impl AtomicFile {
                 }
                 Ok(())
             })?;
+            // What is appended to the block in which the committed file ends is in the file without an entry, until it is moved.
+            let last = cx.shared().committed_size.load(Ordering::Acquire) / block * block;
+            parts.push(last..last + block);
             Ok(session.engine.readable(cx))
         });
         // What lies beyond the ground is not mapped from the file, and may be there.
