@@ -78,7 +78,8 @@ fn private_maps_and_errors() {
 /// All but what has two maps of the same bytes, or a child that stores.
 #[test]
 fn maps_of_large_files_are_no_other() {
-    let of_one_map = ["read_only", "grows", "by_number", "streams", "after_close", "fixed", "cuts", "removes", "race", "first"];
+    let of_one_map =
+        ["read_only", "grows", "by_number", "streams", "after_close", "fixed", "cuts", "removes", "race", "first"];
     for what in of_one_map.into_iter().chain(["private", "errors", "locks"]) {
         assert_eq!(both_with(Some("0"), what), "", "{what}");
     }
@@ -243,7 +244,8 @@ fn kills(limit: Option<&str>, what: &str, kills: u64, slack: u64, writer: &[&str
         let folder = make(what);
         let mut last = 0;
         for kill in 0..kills {
-            let mut child = under_with(limit, &folder, writer[0]).args(&writer[1..]).stdout(Stdio::piped()).spawn().unwrap();
+            let mut child =
+                under_with(limit, &folder, writer[0]).args(&writer[1..]).stdout(Stdio::piped()).spawn().unwrap();
             let mut out = child.stdout.take().unwrap();
             let mut said = vec![0];
             out.read_exact(&mut said).unwrap_or_else(|error| panic!("{what}: the writer ended: {error}"));
@@ -308,7 +310,8 @@ fn lmdb(limit: Option<&str>, size: u64, kills_each: u64) {
     // Without `metasync` LMDB itself may lose the last transaction.
     for (mode, slack) in [("default", 0), ("w", 0), ("s", 0), ("ws", 0), ("m", 1), ("wm", 1)] {
         let mode = if mode == "default" { "-" } else { mode };
-        let [writes, checks] = [LMDB_WRITES, LMDB_CHECKS].map(|text| text.replace("32 << 20", &format!("{size} << 20")));
+        let [writes, checks] =
+            [LMDB_WRITES, LMDB_CHECKS].map(|text| text.replace("32 << 20", &format!("{size} << 20")));
         kills(
             limit,
             &format!("lmdb{mode}"),

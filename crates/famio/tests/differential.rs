@@ -24,36 +24,133 @@ const CLOSED: i32 = 1 << 20;
 
 #[derive(Clone, Debug)]
 enum Call {
-    Open { slot: usize, access: i32, flags: i32 },
+    Open {
+        slot: usize,
+        access: i32,
+        flags: i32,
+    },
     Close(usize),
     CloseAll,
-    Dup { from: usize, to: usize },
-    Dup2 { from: usize, to: usize },
-    Read { slot: usize, len: usize },
-    Write { slot: usize, len: usize, seed: u8 },
-    Pread { slot: usize, at: i64, len: usize },
-    Pwrite { slot: usize, at: i64, len: usize, seed: u8 },
-    Readv { slot: usize, at: Option<i64>, lens: Vec<usize> },
-    Writev { slot: usize, at: Option<i64>, lens: Vec<usize>, flags: i32, seed: u8 },
-    Seek { slot: usize, to: i64, whence: i32 },
-    Truncate { slot: usize, size: i64 },
-    TruncatePath { size: i64 },
-    Fallocate { slot: usize, mode: i32, at: i64, len: i64 },
-    Sync { slot: usize, data: bool },
-    Stat { slot: usize },
+    Dup {
+        from: usize,
+        to: usize,
+    },
+    Dup2 {
+        from: usize,
+        to: usize,
+    },
+    Read {
+        slot: usize,
+        len: usize,
+    },
+    Write {
+        slot: usize,
+        len: usize,
+        seed: u8,
+    },
+    Pread {
+        slot: usize,
+        at: i64,
+        len: usize,
+    },
+    Pwrite {
+        slot: usize,
+        at: i64,
+        len: usize,
+        seed: u8,
+    },
+    Readv {
+        slot: usize,
+        at: Option<i64>,
+        lens: Vec<usize>,
+    },
+    Writev {
+        slot: usize,
+        at: Option<i64>,
+        lens: Vec<usize>,
+        flags: i32,
+        seed: u8,
+    },
+    Seek {
+        slot: usize,
+        to: i64,
+        whence: i32,
+    },
+    Truncate {
+        slot: usize,
+        size: i64,
+    },
+    TruncatePath {
+        size: i64,
+    },
+    Fallocate {
+        slot: usize,
+        mode: i32,
+        at: i64,
+        len: i64,
+    },
+    Sync {
+        slot: usize,
+        data: bool,
+    },
+    Stat {
+        slot: usize,
+    },
     StatPath,
     GetFlags(usize),
-    SetAppend { slot: usize, on: bool },
-    BadPointer { slot: usize, write: bool, vector: bool },
-    BadCount { slot: usize, write: bool, count: usize },
-    Copy { from: usize, to: usize, from_at: Option<i64>, to_at: Option<i64>, len: usize },
-    Map { slot: usize, map: usize, page: i64, pages: usize, shared: bool, prot: i32 },
+    SetAppend {
+        slot: usize,
+        on: bool,
+    },
+    BadPointer {
+        slot: usize,
+        write: bool,
+        vector: bool,
+    },
+    BadCount {
+        slot: usize,
+        write: bool,
+        count: usize,
+    },
+    Copy {
+        from: usize,
+        to: usize,
+        from_at: Option<i64>,
+        to_at: Option<i64>,
+        len: usize,
+    },
+    Map {
+        slot: usize,
+        map: usize,
+        page: i64,
+        pages: usize,
+        shared: bool,
+        prot: i32,
+    },
     Unmap(usize),
-    Load { map: usize, at: usize, len: usize },
-    Store { map: usize, at: usize, len: usize, seed: u8 },
-    Msync { map: usize, flags: i32 },
-    Protect { map: usize, prot: i32 },
-    Remap { map: usize, pages: usize },
+    Load {
+        map: usize,
+        at: usize,
+        len: usize,
+    },
+    Store {
+        map: usize,
+        at: usize,
+        len: usize,
+        seed: u8,
+    },
+    Msync {
+        map: usize,
+        flags: i32,
+    },
+    Protect {
+        map: usize,
+        prot: i32,
+    },
+    Remap {
+        map: usize,
+        pages: usize,
+    },
     /// Bytes stay, as the map is shared.
     DontNeed(usize),
 }
@@ -617,7 +714,8 @@ fn tmpfs_mapped_privately() {
 
 #[test]
 fn disk_mapped_privately() {
-    for (unwatched, durability) in [(false, Durability::Process), (false, Durability::Power), (true, Durability::Power)] {
+    for (unwatched, durability) in [(false, Durability::Process), (false, Durability::Power), (true, Durability::Power)]
+    {
         mapped_privately(unwatched, &disk(), settings(PolicyChoice::Auto, durability, false), calls(1_000));
     }
 }

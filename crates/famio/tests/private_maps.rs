@@ -75,8 +75,19 @@ fn stores_copies_and_writes_are_of_one_epoch() {
             assert_eq!(load(&region, (40 << 20) - 101, 9002), [vec![0], vec![round; 9000], vec![0]].concat());
             assert_eq!((read(&file, 100, 60), read(&file, 5 * MIB, 10)), (vec![round; 60], vec![round; 10]));
             assert_eq!(read(&file, 6 * MIB - 1, 102), [vec![0], vec![round; 100], vec![0]].concat());
+            let mut tx = file.transaction().unwrap();
+            tx.write_at(&[round; 200], 50 * MIB).unwrap();
+            tx.write_at(&[round; 200], 8 * MIB - 100).unwrap();
+            let before = load(&region, 50 << 20, 1);
+            assert_eq!(before, [round - 1], "it is not committed");
+            tx.commit().unwrap();
+            assert_eq!(
+                (load(&region, 50 << 20, 200), load(&region, (8 << 20) - 100, 200)),
+                (vec![round; 200], vec![round; 200])
+            );
             region.sync().unwrap();
         }
+        assert_eq!(file.rollback().err().unwrap().errno(), libc::EBUSY);
         assert!(copied(&region) < 100 * PAGE as u64, "{}", copied(&region));
         store(&region, 7 << 20, &[77]); // committed with the end of the map
         drop(region);

@@ -5,9 +5,9 @@ use super::cow::second_map;
 use super::loads::Loads;
 use super::memory::{PAGE, check_size, fill, new_memory, size_limit};
 use super::ranges::{self, MappedRange, OfFile, keys};
+use super::slot::Changing;
 use super::watch;
 use crate::error::{Error, Result};
-use super::slot::Changing;
 use crate::file::UserBuf;
 use crate::file::atomic::{AtomicFile, PLAIN};
 use crate::file::process::disowned;
@@ -408,7 +408,10 @@ fn has_second_map(start: usize, end: usize) -> bool {
     there.iter().any(|one| {
         let same = |other: &&MappedRange| other.key == one.key && other.cow && other.start != one.start;
         let (from, to) = (one.in_file().start, one.in_file().end);
-        ranges.touching(0, usize::MAX).filter(same).any(|other| other.in_file().start < to && from < other.in_file().end)
+        ranges
+            .touching(0, usize::MAX)
+            .filter(same)
+            .any(|other| other.in_file().start < to && from < other.in_file().end)
     })
 }
 

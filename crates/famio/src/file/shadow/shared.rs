@@ -193,7 +193,8 @@ impl AtomicFile {
             return Ok(());
         }
         let size = session.arena.shared().size();
-        if self.shadow().is_none_or(|shadow| shadow.cow_maps().is_some()) && check_size(size, self.map_limit()).is_err() {
+        if self.shadow().is_none_or(|shadow| shadow.cow_maps().is_some()) && check_size(size, self.map_limit()).is_err()
+        {
             return Ok(()); // they stay maps of the kernel's file, and show what is settled
         }
         if self.shadow().is_none() {

@@ -157,7 +157,10 @@ mod tests {
             // SAFETY: as above.
             let get = |page: usize| unsafe { at(page).read_volatile() };
             assert_eq!(get(3) + get(PAGES - 3), 1);
-            assert!(tables.copied(base..base + PAGES * PAGE, Wanted::All).unwrap().is_empty(), "what was read is no copy");
+            assert!(
+                tables.copied(base..base + PAGES * PAGE, Wanted::All).unwrap().is_empty(),
+                "what was read is no copy"
+            );
             // SAFETY: as above.
             [5, 6, PAGES - 5].iter().for_each(|&page| unsafe { at(page).write_volatile(2) });
             let found = tables.copied(base..base + PAGES * PAGE, Wanted::All).unwrap();

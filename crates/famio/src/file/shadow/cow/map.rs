@@ -71,7 +71,10 @@ impl AtomicFile {
             self.with_session(|session| {
                 session.arena.shared().poisoned.store(1, core::sync::atomic::Ordering::Release);
             });
-            crate::sys::notice(&format!("{}: what was stored in a map that goes is lost: {error}", self.path().to_string_lossy()));
+            crate::sys::notice(&format!(
+                "{}: what was stored in a map that goes is lost: {error}",
+                self.path().to_string_lossy()
+            ));
         }
     }
 }
@@ -135,7 +138,8 @@ impl AtomicFile {
         };
         let mut new = map.clone();
         let longer = map.in_file().start..map.in_file().start + length as u64;
-        let overlaps = |other: &MappedRange| other.cow && (map.stores || other.stores) && touch(&other.in_file(), &longer);
+        let overlaps =
+            |other: &MappedRange| other.cow && (map.stores || other.stores) && touch(&other.in_file(), &longer);
         if length > old.end - old.start && ranges::has(self.key(), overlaps) {
             ranges::lock().add(map.clone());
             return Err(second_map());
@@ -193,7 +197,9 @@ impl AtomicFile {
         let (ground, end) = (cow.ground(), page_end(shadow.size()));
         let pieces = [0..ground, ground..end, end..u64::MAX]
             .map(|piece| piece.start.max(stays.start)..piece.end.min(stays.end))
-            .map(|piece| (piece.start.saturating_sub(stays.start) as usize, piece.end.saturating_sub(piece.start) as usize));
+            .map(|piece| {
+                (piece.start.saturating_sub(stays.start) as usize, piece.end.saturating_sub(piece.start) as usize)
+            });
         let pieces: Vec<_> = pieces.into_iter().filter(|&(_, len)| len > 0).collect();
         for (index, &(at, len)) in pieces.iter().enumerate() {
             if let Err(error) = move_pages(old.start + at, len, to + at) {

@@ -52,7 +52,8 @@ impl AtomicFile {
 
     /// Each map is made beside, with all that it is to show, and then put in the place of the old one.
     fn replace_by_private(&self, shadow: &Shadow, cow: &CowMaps) -> Result<()> {
-        let maps: Vec<_> = ranges::lock().of(self.key()).filter(|map| map.shadow && !map.cow).map(|map| map.clone()).collect();
+        let maps: Vec<_> =
+            ranges::lock().of(self.key()).filter(|map| map.shadow && !map.cow).map(|map| map.clone()).collect();
         for mut old in maps {
             old.ahead.end();
             let len = old.end - old.start;

@@ -28,7 +28,8 @@ impl AtomicFile {
             let mut of_buf = 0;
             while of_buf < buf.len {
                 let at = offset + done as u64;
-                let want = (buf.len - of_buf).min(PIECE).min(shadow.size().saturating_sub(at).min(PIECE as u64) as usize);
+                let want =
+                    (buf.len - of_buf).min(PIECE).min(shadow.size().saturating_sub(at).min(PIECE as u64) as usize);
                 if want == 0 {
                     return Ok(done);
                 }
@@ -55,7 +56,8 @@ impl AtomicFile {
     fn read_map(&self, cow: &CowMaps, at: u64, piece: &mut [u8]) -> Option<usize> {
         let mut ranges = ranges::lock();
         let mut maps = ranges.of(self.key()).filter(|map| map.cow && map.stores);
-        let (address, part) = maps.find_map(|map| part_of(map, &(at..at + piece.len() as u64)).filter(|found| found.1.start == at))?;
+        let (address, part) =
+            maps.find_map(|map| part_of(map, &(at..at + piece.len() as u64)).filter(|found| found.1.start == at))?;
         let len = (part.end - part.start) as usize;
         // One that may not be read had its stores taken before.
         cow.get(address, &mut piece[..len]).ok().map(|()| len)

@@ -123,7 +123,8 @@ impl AtomicFile {
                 break;
             }
             let end = at + got as u64;
-            for map in ranges::lock().of(self.key()).filter(|map| map.cow && only.is_none_or(|only| map.start == only)) {
+            for map in ranges::lock().of(self.key()).filter(|map| map.cow && only.is_none_or(|only| map.start == only))
+            {
                 let piece = |part: &Range<u64>| &piece[(part.start - at) as usize..(part.end - at) as usize];
                 if let Some((address, part)) = part_of(map, &(at..end.min(ground))) {
                     cow.put(map.prot, address, piece(&part))?;
@@ -138,8 +139,7 @@ impl AtomicFile {
     }
 
     /// The parts of a long range in which the maps may show something else than the file has, or may come to.
-    pub(super) fn to_be_shown(
-        &self, cow: &CowMaps, range: Range<u64>, only: Option<usize>) -> Result<Vec<Range<u64>>> {
+    pub(super) fn to_be_shown(&self, cow: &CowMaps, range: Range<u64>, only: Option<usize>) -> Result<Vec<Range<u64>>> {
         let mut parts = Vec::new();
         let (ground, block) = (cow.ground(), BLOCK as u64);
         let readable = self.with_session(|session| -> Result<u64> {

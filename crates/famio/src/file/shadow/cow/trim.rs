@@ -72,9 +72,11 @@ impl AtomicFile {
         let cx = session.context(&self.fds);
         session.check(cx)?;
         keeping_bits(&self.fds, || session.engine.make_room(cx))?;
+        // What is appended to the block in which the committed file ends has no entry, but may be moved away from there.
+        let last = cx.shared().committed_size.load(Ordering::Acquire) / PAGE;
         let in_file_alone = |at: u64| {
             let cell = cx.index().lookup(at / PAGE);
-            cell.is_none_or(|cell| cell.entry.load(Ordering::Acquire) == 0)
+            at / PAGE != last && cell.is_none_or(|cell| cell.entry.load(Ordering::Acquire) == 0)
         };
         let mut kept = 0;
         for map in maps {
@@ -143,7 +145,8 @@ impl AtomicFile {
             cow.get(run.start + (at - part.start) as usize, &mut copy[..want])?;
             let got = self.by_its_descriptor(|fd| read_at(fd, at, &mut file[..want]))?;
             file[got..want].fill(0); // so the kernel shows the rest of the file's last page
-            for (index, (copy, file)) in copy[..want].chunks(PAGE as usize).zip(file.chunks(PAGE as usize)).enumerate() {
+            for (index, (copy, file)) in copy[..want].chunks(PAGE as usize).zip(file.chunks(PAGE as usize)).enumerate()
+            {
                 if !seen(at + index as u64 * PAGE, *copy == file[..copy.len()]) {
                     return Ok(());
                 }
@@ -174,9 +177,11 @@ impl AtomicFile {
             return Ok(0);
         }
         cow.ground.store(new, Ordering::Release);
-        for map in maps {
-            self.lay(shadow, cow, map, old..new)?;
-        }
+        maps.iter().try_for_each(|map| self.lay(shadow, cow, map, old..new)).inspect_err(|_| {
+            // Some maps are of zeros still, and are taken to be of the file: no copy in them is to go, nor a commit to follow.
+            cow.ground.store(old, Ordering::Release);
+            self.with_session(|session| session.arena.shared().poisoned.store(1, Ordering::Release));
+        })?;
         Ok(copies)
     }
 }
