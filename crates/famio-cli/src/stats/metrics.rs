@@ -189,7 +189,7 @@ impl Collector for Now {
         }
         let times: [(_, _, TimesOf); 2] = [
             ("famio_sync", "How long SYNCs took: in place one of 16, records all", |file| &file.sync_nanoseconds),
-            ("famio_write", "How long writes took: one of 64", |file| &file.write_nanoseconds),
+            ("famio_write", "How long writes took: one of 256", |file| &file.write_nanoseconds),
         ];
         for (name, help, of) in times {
             let mut metric = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;

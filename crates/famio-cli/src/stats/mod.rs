@@ -28,7 +28,7 @@ pub struct Args {
 
 const HELP: &str = "\
 TIMES are 'half of them took less than / 99 of 100 took less than', to the next power of two. SYNCs of a journal on persistent memory are \
-measured one in 16, writes one in 64. Of a file that only grows, and has no journal, nothing is counted (-).
+measured one in 16, writes one in 256. Of a file that only grows, and has no journal, nothing is counted (-).
 
 Examples:
   famio stats
