@@ -51,7 +51,7 @@ fn shared_memory(setting: Option<&Path>) -> Finding {
     if all > LITTLE {
         return Finding::fine(TOPIC, room);
     }
-    let follows = "little: what is written and not synced goes on in a file beside the journal when three quarters are in use, and \
+    let follows = "little: when three quarters are in use, unsynced data goes to a file beside the journal, and \
                    other processes may get EBUSY until the next SYNC then; a file that is mapped can't be shared by processes at all. \
                    Make it larger (docker run --shm-size=1g), or name another tmpfs with --shm DIR";
     Finding::note(TOPIC, format!("{room}, which is {follows}"))

@@ -217,7 +217,7 @@ impl AtomicFile {
         let text = error.to_string();
         let why = text.strip_prefix(&*path).map_or(&*text, |rest| rest.trim_start_matches(": "));
         crate::sys::notice(&format!(
-            "{path}: handed back to the kernel because it can't be protected ({why}): from here on it is an ordinary file"
+            "{path}: demoted to an ordinary file because it can't be protected ({why})"
         ));
     }
 }

@@ -125,7 +125,7 @@ unsafe fn open_asked(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -
         }
         // SAFETY: the path is good.
         if unsafe { ordinary::is(dirfd, path, &stat, true) } {
-            let what = "it was handed back to the kernel before, and can't be atomic in this process";
+            let what = "it was demoted to an ordinary file before, and can't be atomic in this process";
             return refused(said, &Error::with(libc::EBUSY, what));
         }
     }

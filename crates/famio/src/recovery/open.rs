@@ -164,7 +164,7 @@ pub(crate) fn is_in_session(file: BorrowedFd<'_>, settings: &Settings) -> bool {
 
 /// The error of who finds such a session.
 pub(crate) fn in_session() -> Error {
-    let what = "another process has it open as an atomic file, but the control file beside its journal was removed; close it there";
+    let what = "another process has it open as an atomic file, but the control file beside its journal was removed; close the file there";
     Error::with(libc::EBUSY, what)
 }
 

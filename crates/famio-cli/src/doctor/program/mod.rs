@@ -126,7 +126,7 @@ fn judge(images: &[Image], has_main: bool, names: &Names) -> Vec<Finding> {
         let own: Vec<&str> = main.exports.iter().map(String::as_str).filter(|name| names.is_hooked(name)).collect();
         if !own.is_empty() {
             let text = format!(
-                "{} has functions of its own with these names, which come before Famio's: {}; calls to them go past Famio",
+                "{} has its own functions with these names, which come before Famio's: {}; calls to them bypass Famio",
                 main.name,
                 own.join(", ")
             );
@@ -143,7 +143,7 @@ fn judge(images: &[Image], has_main: bool, names: &Names) -> Vec<Finding> {
     if !handed.is_empty() {
         let text =
             format!("{}: an atomic file that is used by these becomes an ordinary one, with a notice", shown(&handed));
-        findings.push(Finding::note("handed back", text));
+        findings.push(Finding::note("demoted", text));
     }
     let unknown = unknown(&foreign, names);
     if !unknown.is_empty() {
@@ -167,7 +167,7 @@ const IMPORTS: [Import; 5] = [
         "kernel AIO",
         &["io_setup", "io_submit", "io_queue_init"],
         "refused with ENOSYS under famio run, and most programs then make ordinary calls; if this one does not, --async-io \
-         allow lets it, and atomic files that it is used on are handed back",
+         allow permits it, and atomic files that it is used on are demoted",
     ),
     ("syscall(2)", &["syscall"], "file calls by number are handled like the functions"),
     (
@@ -179,7 +179,7 @@ const IMPORTS: [Import; 5] = [
     (
         "dlmopen(3)",
         &["dlmopen"],
-        "a library in a namespace of its own has a C library of its own: its calls go past Famio, unprotected",
+        "a library in its own namespace has its own C library: its calls bypass Famio, unprotected",
     ),
 ];
 

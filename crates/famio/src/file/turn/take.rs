@@ -263,7 +263,7 @@ impl AtomicFile {
         let owner = self.turns.door.control().and_then(|control| control.owner());
         let who = owner.map_or("another process".into(), |owner| owner.to_string());
         let path = self.path.to_string_lossy();
-        let what = "which has it handed back, or mapped, or does not run, or whose open epoch has no room in";
+        let what = "which has demoted or mapped it, or does not run, or whose open epoch has no room in";
         Error::with(libc::EBUSY, format!("{path}: in use as an atomic file by {who}, {what} {}", shm::folder()))
     }
 

@@ -53,7 +53,7 @@ impl Door {
         }
         Err(Error::with(
             libc::EDEADLK,
-            "another process does not end a call at the file position that it shares with this one",
+            "another process does not end its call at the shared file position",
         ))
     }
 }
