@@ -93,7 +93,9 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
         let (kind, name) = (entry.file_type().unwrap(), name.to_str().unwrap());
         if kind.is_dir() && name != "target" && !name.starts_with('.') {
             files(&path, found);
-        } else if kind.is_file() && [".rs", ".py", ".txt", ".c", ".h", ".7", ".5", ".3"].iter().any(|end| name.ends_with(end)) {
+        } else if kind.is_file()
+            && [".rs", ".py", ".txt", ".c", ".h", ".7", ".5", ".3"].iter().any(|end| name.ends_with(end))
+        {
             found.push(path);
         }
     }
@@ -125,7 +127,8 @@ fn sections_that_are_named_are_there() {
         for (page, heading) in named_sections(&text) {
             named += 1;
             let path = root.join("docs").join(format!("{page}.md"));
-            let is_there = path.exists() && prose(&path).lines().any(|line| line.trim_start_matches('#').trim() == heading);
+            let is_there =
+                path.exists() && prose(&path).lines().any(|line| line.trim_start_matches('#').trim() == heading);
             if !is_there {
                 missing.push(format!("{}: docs/{page}.md has no section '{heading}'", source.display()));
             }

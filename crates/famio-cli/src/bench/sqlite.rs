@@ -115,7 +115,8 @@ fn text(args: &Args, rows: &[Row]) -> String {
         line.extend(row.sides.iter().filter_map(|side| side.ratio).map(|ratio| format!("{ratio:.2}x")));
         lines.push(line);
     }
-    let how = format!("transactions per second, synchronous=FULL; {} rounds of each, alternating, medians", args.rounds);
+    let how =
+        format!("transactions per second, synchronous=FULL; {} rounds of each, alternating, medians", args.rounds);
     format!("{}{how}\n", table(&lines))
 }
 

@@ -177,9 +177,10 @@ fn checksum(bytes: &[u8]) -> u64 {
 pub fn set(file: BorrowedFd<'_>, mark: &Mark) -> Result<()> {
     let bytes = mark.encode();
     match access::as_owner(file, || rustix::fs::fsetxattr(file, NAME, &bytes, XattrFlags::CREATE)) {
-        Err(Errno::EXIST) => {
-            Err(Error::with(libc::EBUSY, "in use as an atomic file by a process with another pool, or under another name"))
-        }
+        Err(Errno::EXIST) => Err(Error::with(
+            libc::EBUSY,
+            "in use as an atomic file by a process with another pool, or under another name",
+        )),
         set => set.map_err(|e| refused(e, "marked")),
     }
 }

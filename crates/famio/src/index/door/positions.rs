@@ -51,10 +51,7 @@ impl Door {
             }
             rounds += timed_out(futex::wait(word, futex::Flags::empty(), seen, Some(&PATIENCE)));
         }
-        Err(Error::with(
-            libc::EDEADLK,
-            "another process does not end its call at the shared file position",
-        ))
+        Err(Error::with(libc::EDEADLK, "another process does not end its call at the shared file position"))
     }
 }
 
