@@ -63,7 +63,7 @@ fn open(path: &Path) -> std::io::Result<(File, PathBuf)> {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
         _ => PathBuf::from("."),
     };
-    let not_there = "not there; for a file that is yet to come, ask for its folder";
+    let not_there = "not there; for a new file, ask for its folder";
     let stat = std::fs::metadata(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => std::io::Error::new(error.kind(), not_there),
         _ => error,

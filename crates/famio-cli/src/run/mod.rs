@@ -219,7 +219,7 @@ fn expanded(protect: &Protect, name: &OsStr, failure: Failure) -> Failure {
         return failure;
     }
     let message = format!(
-        "{}; it looks as if the shell had made files of a glob, of which {} went to --atomic and the next was taken for the program: \
+        "{}; it looks as if the shell had expanded a glob: {} went to --atomic, and the next file was taken for the program: \
          put the glob in quotes, and -- before the program",
         failure.message,
         last.display()

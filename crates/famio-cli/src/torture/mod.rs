@@ -180,7 +180,7 @@ impl Torture<'_> {
                 self.moments.ended_after(after);
                 self.tally.ended += 1;
                 if !status.success() && !self.args.may_fail {
-                    let what = format!("the program ended by itself ({status}); --may-fail lets it");
+                    let what = format!("the program ended by itself ({status}); --may-fail permits that");
                     return Ok(Some(Wrong { what, said: self.program.messages() }));
                 }
             }

@@ -113,9 +113,9 @@ fn settle(config: Config, chosen: &[&Judged], files: &[Judged]) -> Result<(), Fa
         let said = config.add(chosen).map_err(Failure::refused)?;
         eprintln!("famio: {said}");
     } else if judge::suggested(files).is_empty() {
-        eprintln!("famio: no file looks like one to make atomic; famio.toml is left as it is");
+        eprintln!("famio: no file looks as if it should be atomic; famio.toml is unchanged");
     } else {
-        eprintln!("famio: famio.toml is left as it is; --yes writes what is suggested");
+        eprintln!("famio: famio.toml is unchanged; --yes writes the suggestions");
     }
     Ok(())
 }
