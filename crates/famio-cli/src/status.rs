@@ -33,7 +33,7 @@ as having a journal, which is not there), orphaned (a journal whose file is not 
 Exit status, for monitors: 0 if there is nothing to do; 1 if a path, or something below it, can't be read; 2 bad \
 usage; 3 if a journal is missing or orphaned; 5 if a file needs recovery. If more than one holds, 1 before 3 before 5.
 
-KIND is the kind of the journal, or \"growing\": the file has none, since it only grows; SIZE is then its committed bytes.
+KIND is the kind of the journal, or \"growing\": the file has none, since it only grows. The number beside it is its committed bytes.
 
 With --json each object has: file, journal (empty: missing), kind (in place, records, growing, none; null: not known), state (as above), \
 journal_state (the journal's own word: creating, active, clean, suspect), epoch, bytes (of the journal), committed_bytes (of a growing file), why \
