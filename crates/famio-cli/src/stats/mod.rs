@@ -29,7 +29,7 @@ pub struct Args {
 
 const HELP: &str = "\
 TIMES are the median and the 99th percentile, rounded up to a power of two. One SYNC in 16 is measured (with a journal in \
-place), and one write in 64. Calls on a file that only grows, and has no journal, are not counted (-).
+place), and one write in 256. Calls on a file that only grows, and has no journal, are not counted (-).
 
 Examples:
   famio stats
