@@ -159,7 +159,7 @@ pub fn check_journal(journal: BorrowedFd<'_>, file: Option<BorrowedFd<'_>>) -> R
     }
     if writers_beyond(&stat, &file) != 0 {
         return refused(format!(
-            "mode {:03o} lets users write it who may not write the file, mode {:03o}; chmod go-w",
+            "mode {:03o} lets users write it who may not write the file (mode {:03o}); chmod go-w",
             stat.st_mode & 0o777,
             file.st_mode & 0o777
         ));
