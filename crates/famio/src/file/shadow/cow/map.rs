@@ -72,7 +72,7 @@ impl AtomicFile {
                 session.arena.shared().poisoned.store(1, core::sync::atomic::Ordering::Release);
             });
             crate::sys::notice(&format!(
-                "{}: what was stored in a map that goes is lost: {error}",
+                "{}: stores in a map that is unmapped or protected are lost: {error}",
                 self.path().to_string_lossy()
             ));
         }

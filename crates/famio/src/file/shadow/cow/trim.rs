@@ -18,7 +18,7 @@ use core::sync::atomic::Ordering;
 /// Bytes of copies from which on a SYNC brings the journal to the file, so that they can go.
 const MANY: u64 = 64 << 20;
 
-const STAY: &[u8] = b": the copied pages of its map take more than a quarter of this machine's memory: they can't go, since another thread of the program might store there";
+const STAY: &[u8] = b": its map holds more than a quarter of this machine's memory in copied pages, which cannot be dropped while the program has several threads";
 
 fn many() -> u64 {
     MANY.min(size_limit() / 16)
