@@ -85,7 +85,7 @@ impl AtomicFile {
         [&cow.copied, &cow.kept].iter().for_each(|bytes| bytes.store(0, Ordering::Relaxed));
     }
 
-    /// The file has another size: its maps end there. By who has the lock.
+    /// The file has another size: its maps end there. The caller holds the lock.
     pub(in crate::file::shadow) fn lay_for_size(&self, shadow: &Shadow, cow: &CowMaps, size: u64) -> Result<()> {
         let old = shadow.size();
         let (from, to) = (page_end(old.min(size)), page_end(old.max(size)));

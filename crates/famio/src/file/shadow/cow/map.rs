@@ -14,7 +14,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 impl AtomicFile {
-    /// Maps a part of the file, as the program has asked for it. `None`: the file was handed back meanwhile.
+    /// Maps a part of the file, as the program has asked for it. `None`: the file was demoted meanwhile.
     ///
     /// # Errors
     /// `ENOMEM` also: the part is mapped already, and may be stored to through one of the maps. Else the kernel's.
@@ -60,7 +60,7 @@ impl AtomicFile {
         Ok(Some(start))
     }
 
-    /// Before private maps that may be stored to are taken away, or are not to be read any more. By who has the lock.
+    /// Before private maps that may be stored to are taken away, or are not to be read any more. The caller holds the lock.
     pub(in crate::file::shadow) fn take_before_maps_go(&self) {
         let Some((shadow, cow)) = self.shadow().and_then(|shadow| Some((shadow, shadow.cow_maps()?))) else { return };
         if self.is_demoted() || self.is_disowned() || !self.fds.has_writable() {

@@ -1,19 +1,18 @@
-//! Maps that cost what is stored. A file of more than a quarter of the machine's memory has no copy of its bytes there: what the
-//! program maps are private copy-on-write pages of the kernel's, over the file. A page that is only read is the page cache's. One
-//! that is stored to is copied by the kernel, and found at the next SYNC; so no store reaches the file before its epoch is
-//! committed. When the file itself has what a copy has, the copy goes (`trim.rs`).
+//! Private maps, which take memory only for pages with stores. A file larger than a quarter of the machine's memory has no copy
+//! of its bytes in memory. The program maps private copy-on-write pages of the kernel over the file itself. A page that is only
+//! read belongs to the page cache; the kernel copies a page at its first store, and the next SYNC finds the copy. So no store
+//! reaches the file before its epoch is committed. When the file holds the same bytes as a copy, the copy goes (`trim.rs`).
 //!
-//! **What must hold.** A page that was not copied shows what the file on the medium has, now. So every page in which that may be
-//! something else than what the program is to see, or may become so, is a copy: what is written by calls is copied to the maps
-//! (`show.rs`), and a block that has anything in the journal stays a copy until it was settled.
+//! **Invariant.** A page that is no copy shows the bytes of the file on the medium. So a page is a copy if those bytes are not
+//! what the program is to see, or may become something else: writes by calls are copied into the maps (`show.rs`), and a block
+//! that has anything in the journal stays a copy until its checkpoint.
 //!
-//! What lies beyond the part of the file that nobody cuts any more, its *ground*, is no map of the file but of zeros: else the
-//! kernel would take copies away where a committed cut is brought to the file. Beyond the end of the file is a map of an empty
-//! one, for its SIGBUS. Both ends are the same for all maps of the file (`lay.rs`).
+//! The *ground* is the part of the file that no checkpoint can cut. Beyond it the program maps zeros instead of the file, since
+//! the kernel takes copies away where a file is cut. Beyond the end of the file it maps an empty file, for the SIGBUS. Both
+//! bounds are the same for all maps of the file (`lay.rs`).
 //!
-//! Private pages are one process's. So while there are such maps the file stays with its process, as it does with a shadow for
-//! which there is no room in `/dev/shm`; a forked child does not get the maps; and of bytes that may be stored to through one map
-//! there is no second.
+//! Private pages belong to one process. While such maps exist, ownership stays with the process, as with a shadow without room in
+//! `/dev/shm`; a forked child does not get the maps; and bytes that one map may store to have no second map.
 
 mod copied;
 mod lay;

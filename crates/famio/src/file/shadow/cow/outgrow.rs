@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering;
 use rustix::fs::ftruncate;
 
 impl AtomicFile {
-    /// The file is about to have `size` bytes, in its maps, too. Whether they are private ones now, and have them. By who has the lock.
+    /// The file is about to have `size` bytes, in its maps, too. Whether they are private ones now, and have them. The caller holds the lock.
     pub(in crate::file::shadow) fn outgrow(&self, shadow: &Shadow, size: u64) -> Result<bool> {
         let grows = shadow.cow_maps().is_none() && size > shadow.size();
         if !grows || check_size(size, self.map_limit()).is_ok() || self.with_session(|_| ()).is_none() {
@@ -30,7 +30,7 @@ impl AtomicFile {
         }
         if door.has_others() {
             if was_shared {
-                door.set_shadow(); // who came meanwhile may have it
+                door.set_shadow(); // a process that came meanwhile may have it
             }
             return Ok(false);
         }
@@ -43,7 +43,7 @@ impl AtomicFile {
             new.filled.store(true, Ordering::Release);
             self.replace_by_private(new, cow)?;
         }
-        // Who was reading there reads again.
+        // A call that was reading there reads again.
         if let Ok(memory) = shadow.memory() {
             let _ = memory.run(|memory| Ok(ftruncate(memory, 0)?));
         }

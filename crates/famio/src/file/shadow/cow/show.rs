@@ -63,7 +63,7 @@ impl CowMaps {
 }
 
 impl AtomicFile {
-    /// The file's bytes in `range` were changed, or its size: so are its maps. By who has the lock.
+    /// The file's bytes in `range` were changed, or its size: so are its maps. The caller holds the lock.
     pub(in crate::file::shadow) fn follow_in_maps(
         &self,
         shadow: &Shadow,
@@ -97,7 +97,7 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// All maps, or the one at `only`, show what the file has in `range`, as far as it goes. By who has the lock.
+    /// All maps, or the one at `only`, show what the file has in `range`, as far as it goes. The caller holds the lock.
     pub(super) fn show(&self, shadow: &Shadow, cow: &CowMaps, range: Range<u64>, only: Option<usize>) -> Result<()> {
         let range = range.start..range.end.min(shadow.size());
         if range.start >= range.end {

@@ -16,7 +16,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::AsRawFd;
 
 impl AtomicFile {
-    /// Writes what was stored since the last time. By who has the lock: no map moves or goes meanwhile.
+    /// Writes what was stored since the last time. The caller holds the lock, so no map moves or goes meanwhile.
     ///
     /// # Errors
     /// Those of a write; what was stored stays to be written.
@@ -56,7 +56,7 @@ impl AtomicFile {
         let end = part.end.min(shadow.size());
         let (mut stored, mut file) = (vec![0; PIECE], vec![0; PIECE]);
         let mut at = part.start;
-        // Handed back meanwhile, by a write of ours: then its maps are the kernel's.
+        // Demoted meanwhile, by a write of ours: then its maps are the kernel's.
         while at < end && !self.is_demoted() {
             let want = PIECE.min((end - at) as usize);
             // SAFETY: the piece is ours.

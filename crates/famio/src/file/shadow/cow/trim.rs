@@ -52,7 +52,7 @@ impl AtomicFile {
             cow.copied.store(copied.saturating_sub(before), Ordering::Relaxed);
             return Ok(());
         }
-        // Nothing tells a store between the last look at a copy and its end: so there is to be nobody who could store.
+        // A store between the comparison and the drop would be lost, and nothing tells of it: so no other thread may exist.
         if maps.iter().any(|map| map.stores) && !is_alone() {
             cow.copied.store(0, Ordering::Relaxed);
             cow.kept.store(copied, Ordering::Relaxed);
