@@ -94,4 +94,6 @@ pub use error::{Error, Result};
 pub use map::Advice;
 pub use open::{AtomicFile, OpenOptions, Tx, TxFile};
 pub use region::Region;
-pub use settings::{Durability, JournalChoice, LocksChoice, OnClose, OnKill, PolicyChoice, Settings};
+pub use settings::{
+    Durability, JournalChoice, LocksChoice, OnClose, OnKill, PolicyChoice, Settings, TierChoice, WriteBackRange,
+};

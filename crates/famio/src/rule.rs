@@ -29,6 +29,9 @@ rules! {
     PagesHaveChecks,
     SegmentOfRecordsHasHash,
     RecordFollowsHash,
+    TieredRecordHasCheck,
+    TieredListHasHash,
+    TieredRecordIsOfGeneration,
     RecordIsOfGeneration,
     MirrorCountsBelowSize,
     // Order in a journal in place.
@@ -62,6 +65,14 @@ rules! {
     JournalBeforeFile,
     LastEpochIsWrittenAgain,
     WhatDidNotHappenIsErased,
+    // Of tiered journals.
+    TieredSegmentBeforeCount,
+    TieredCountBeforeCut,
+    TieredDataBeforeSlot,
+    TieredTailBeforeReuse,
+    TieredReuseAfterTail,
+    TieredSlotIsWrittenAgain,
+    TieredJournalBeforeFile,
     // Of maps.
     StoresBeforeCommit,
     CopiesAreNoted,

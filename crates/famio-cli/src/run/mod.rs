@@ -14,7 +14,7 @@ pub mod search;
 use crate::failure::Failure;
 use crate::settings::{
     self, AsyncIoName, JournalName, Layer, LocksName, LogLevelName, LogTarget, OnCloseName, OnKillRule, Options,
-    Origins, PolicyName, Size,
+    Origins, PolicyName, Size, WriteBack,
 };
 use famio::posix::run_record;
 use std::ffi::{OsStr, OsString};
@@ -73,6 +73,10 @@ pub struct Protect {
     /// How far the journal of one file may grow, for example 512MiB [default: 4GiB]
     #[arg(long, value_name = "SIZE")]
     journal_limit: Option<Size>,
+    /// How much of the journal of a file on a disk, whose pool is in memory, is used as a write cache: from which percentage on it
+    /// is written back, and down to which [default: 30:10]
+    #[arg(long, value_name = "FROM:TO")]
+    write_back: Option<WriteBack>,
     /// What becomes of writes that no SYNC covers, if the program is killed: rollback, they are gone; keep, they stay, as
     /// in a plain file; a glob, may be given more than once: they stay in these files [default: rollback]
     #[arg(long, value_name = "rollback|keep|GLOB")]
@@ -98,7 +102,7 @@ pub struct Protect {
 
 const HELP: &str = "\
 Settings also come from the environment (FAMIO_ATOMIC, one glob per line, FAMIO_POOL, FAMIO_SHM, FAMIO_DURABILITY, \
-FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_LOCKS, FAMIO_JOURNAL, FAMIO_ON_CLOSE, FAMIO_JOURNAL_LIMIT, FAMIO_ON_KILL, FAMIO_ASYNC_IO, FAMIO_REQUIRE, FAMIO_LOG, \
+FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_LOCKS, FAMIO_JOURNAL, FAMIO_ON_CLOSE, FAMIO_JOURNAL_LIMIT, FAMIO_TIER, FAMIO_WRITE_BACK, FAMIO_ON_KILL, FAMIO_ASYNC_IO, FAMIO_REQUIRE, FAMIO_LOG, \
 FAMIO_LOG_LEVEL) \
 and from famio.toml in this folder or one above:
 
@@ -111,6 +115,8 @@ and from famio.toml in this folder or one above:
   journal = \"auto\"                      # or \"always\"
   on-close = \"commit\"                  # or \"leave\": new files that are never synced are the kernel's
   journal-limit = \"4GiB\"
+  tier = \"auto\"                         # or \"off\"
+  write-back = \"30:10\"                  # percent of the limit
   on-kill = \"rollback\"                  # or \"keep\", or globs of files that keep
   async-io = \"refuse\"
   require = true
@@ -238,6 +244,7 @@ fn gather(protect: &Protect) -> Result<Vec<(settings::Source, Layer)>, String> {
     top.journal = protect.journal;
     top.on_close = protect.on_close;
     top.journal_limit = protect.journal_limit;
+    top.write_back = protect.write_back;
     top.on_kill = OnKillRule::all(&protect.on_kill)?;
     top.async_io = protect.async_io;
     top.require = protect.require.then_some(true);

@@ -2,7 +2,7 @@
 
 use super::{
     AsyncIoName, DomainName, DurabilityName, JournalName, Layer, LocksName, LogLevelName, LogTarget, OnCloseName,
-    OnKillRule, PolicyName, absolute,
+    OnKillRule, PolicyName, TierName, absolute,
 };
 use clap::ValueEnum;
 use std::ffi::{OsStr, OsString};
@@ -28,6 +28,10 @@ pub const JOURNAL: &str = "FAMIO_JOURNAL";
 pub const ON_CLOSE: &str = "FAMIO_ON_CLOSE";
 /// Bytes.
 pub const JOURNAL_LIMIT: &str = "FAMIO_JOURNAL_LIMIT";
+/// `auto` or `off`.
+pub const TIER: &str = "FAMIO_TIER";
+/// Parts of a hundred, as `30:10`.
+pub const WRITE_BACK: &str = "FAMIO_WRITE_BACK";
 /// `refuse` or `allow`.
 pub const ASYNC_IO: &str = "FAMIO_ASYNC_IO";
 /// `1` or `0`.
@@ -67,6 +71,11 @@ pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<
         journal: word::<JournalName>(JOURNAL, get(JOURNAL))?,
         on_close: word::<OnCloseName>(ON_CLOSE, get(ON_CLOSE))?,
         journal_limit: limit,
+        tier: word::<TierName>(TIER, get(TIER))?,
+        write_back: match get(WRITE_BACK) {
+            Some(value) => Some(value.to_string_lossy().parse().map_err(|error| format!("{WRITE_BACK}: {error}"))?),
+            None => None,
+        },
         async_io: word::<AsyncIoName>(ASYNC_IO, get(ASYNC_IO))?,
         require: truth(REQUIRE, get(REQUIRE))?,
         on_kill: on_kill(get(ON_KILL), here)?,

@@ -3,7 +3,7 @@
 use super::trust::{self, Trust};
 use super::{
     AsyncIoName, DomainName, DurabilityName, JournalName, Layer, LocksName, LogLevelName, LogTarget, OnCloseName,
-    OnKillRule, PolicyName, Size, absolute,
+    OnKillRule, PolicyName, Size, TierName, WriteBack, absolute,
 };
 use serde::Deserialize;
 use std::ffi::OsStr;
@@ -26,6 +26,8 @@ struct Text {
     journal: Option<JournalName>,
     on_close: Option<OnCloseName>,
     journal_limit: Option<Size>,
+    tier: Option<TierName>,
+    write_back: Option<WriteBack>,
     async_io: Option<AsyncIoName>,
     require: Option<bool>,
     on_kill: Option<OnKillText>,
@@ -89,6 +91,8 @@ pub fn read(path: &Path) -> Result<Layer, String> {
         journal: text.journal,
         on_close: text.on_close,
         journal_limit: text.journal_limit,
+        tier: text.tier,
+        write_back: text.write_back,
         async_io: text.async_io,
         require: text.require,
         on_kill,
@@ -114,7 +118,7 @@ mod tests {
         let root = folder.path().canonicalize().unwrap();
         let path = root.join(NAME);
         let text = "atomic = ['./app.db', '/x/*.db']\npool = 'pool'\nshm = 'shm'\ndurability = 'process'\ndomain = 'emulated'\n\
-                    policy = 'undo'\nlocks = 'kernel'\njournal = 'always'\njournal-limit = '1GiB'\nasync-io = 'allow'\nrequire = true\non-kill = ['x/*.db', 'b.db']\n\
+                    policy = 'undo'\nlocks = 'kernel'\njournal = 'always'\njournal-limit = '1GiB'\ntier = 'off'\nwrite-back = '40:5'\nasync-io = 'allow'\nrequire = true\non-kill = ['x/*.db', 'b.db']\n\
                     on-close = 'leave'\nlog = 'a.log'\nlog-level = 'error'\n";
         std::fs::write(&path, text).unwrap();
         let layer = read(&path).unwrap();
@@ -128,6 +132,7 @@ mod tests {
         assert_eq!(layer.journal, Some(JournalName::Always));
         assert_eq!(layer.on_close, Some(OnCloseName::Leave));
         assert_eq!(layer.journal_limit, Some(Size(1 << 30)));
+        assert_eq!((layer.tier, layer.write_back), (Some(TierName::Off), Some("40:5".parse().unwrap())));
         assert_eq!(layer.async_io, Some(AsyncIoName::Allow));
         assert_eq!(layer.require, Some(true));
         assert_eq!(layer.log.unwrap().text(), root.join("a.log"));
@@ -147,6 +152,8 @@ mod tests {
             ("log = ''", "log"),
             ("journal-limit = -1", "-1"),
             ("journal-limit = 'much'", "much"),
+            ("write-back = '10:30'", "10:30"),
+            ("tier = 'on'", "on"),
             ("atomic = 'a'", "sequence"),
             ("atomic = ['[']", "["),
             ("on-kill = 'kept'", "kept"),

@@ -8,9 +8,10 @@ mod on_kill;
 mod origins;
 mod size;
 mod trust;
+mod write_back;
 
 use clap::{Args, ValueEnum};
-use famio::{Durability, JournalChoice, LocksChoice, OnClose, PolicyChoice, Settings};
+use famio::{Durability, JournalChoice, LocksChoice, OnClose, PolicyChoice, Settings, TierChoice};
 use serde::Deserialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ pub use log::{LogLevelName, LogTarget};
 pub use on_kill::OnKillRule;
 pub use origins::{Glob, Origins, Setting, Source};
 pub use size::Size;
+pub use write_back::WriteBack;
 
 /// What a SYNC must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
@@ -61,6 +63,16 @@ pub enum LocksName {
     Auto,
     /// In the kernel
     Kernel,
+}
+
+/// Whether a pool in memory is a tier before files on a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TierName {
+    /// It is
+    Auto,
+    /// It is used as one on a disk
+    Off,
 }
 
 /// Which files have a journal.
@@ -109,6 +121,10 @@ pub struct Options {
     /// Treat ordinary memory as persistent memory, to measure and to test
     #[arg(long, value_enum, hide_possible_values = true, value_name = "emulated")]
     pub domain: Option<DomainName>,
+    /// Whether a pool on persistent memory (or in memory, with --durability process) takes the SYNCs of files on a disk, and the
+    /// disk is written later [default: auto]
+    #[arg(long, value_enum, hide_possible_values = true, value_name = "auto|off")]
+    pub tier: Option<TierName>,
     /// Read settings from FILE [default: famio.toml here or in a folder above]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -162,6 +178,10 @@ pub struct Layer {
     pub on_close: Option<OnCloseName>,
     /// How far a journal may grow.
     pub journal_limit: Option<Size>,
+    /// Whether a pool in memory is a tier.
+    pub tier: Option<TierName>,
+    /// How much of that is a write cache.
+    pub write_back: Option<WriteBack>,
     /// Whether io_uring and kernel AIO may be set up.
     pub async_io: Option<AsyncIoName>,
     /// Whether a file that can't be protected is an error.
@@ -195,6 +215,8 @@ impl Layer {
             journal: self.journal.or(below.journal),
             on_close: self.on_close.or(below.on_close),
             journal_limit: self.journal_limit.or(below.journal_limit),
+            tier: self.tier.or(below.tier),
+            write_back: self.write_back.or(below.write_back),
             async_io: self.async_io.or(below.async_io),
             require: self.require.or(below.require),
             on_kill: self.on_kill.or(below.on_kill),
@@ -233,6 +255,11 @@ impl Layer {
                 Some(OnCloseName::Commit) | None => OnClose::Commit,
             },
             journal_limit: self.journal_limit.map_or(default.journal_limit, |Size(bytes)| bytes),
+            tier: match self.tier {
+                Some(TierName::Off) => TierChoice::Off,
+                Some(TierName::Auto) | None => TierChoice::Auto,
+            },
+            write_back: self.write_back.map_or(default.write_back, |WriteBack(range)| range),
             require: self.require.unwrap_or(default.require),
             on_kill: self.on_kill.as_ref().map_or(default.on_kill, OnKillRule::of_all),
         }
@@ -251,6 +278,8 @@ impl Layer {
         add(environment::JOURNAL, self.journal.map(name_of));
         add(environment::ON_CLOSE, self.on_close.map(name_of));
         add(environment::JOURNAL_LIMIT, self.journal_limit.map(|Size(bytes)| bytes.to_string().into()));
+        add(environment::TIER, self.tier.map(name_of));
+        add(environment::WRITE_BACK, self.write_back.map(|range| range.to_string().into()));
         add(environment::ASYNC_IO, self.async_io.map(name_of));
         add(environment::REQUIRE, self.require.map(|require| if require { "1" } else { "0" }.into()));
         add(environment::ON_KILL, self.on_kill.as_ref().map(OnKillRule::variable));
@@ -320,7 +349,7 @@ impl Options {
             None => Ok(None),
         };
         let (pool, shm) = (absolute("--pool", &self.pool)?, absolute("--shm", &self.shm)?);
-        Ok(Layer { pool, shm, durability: self.durability, domain: self.domain, ..Layer::default() })
+        Ok(Layer { pool, shm, durability: self.durability, domain: self.domain, tier: self.tier, ..Layer::default() })
     }
 
     /// Which `famio.toml` counts.
@@ -386,6 +415,8 @@ mod tests {
             journal: Some(JournalName::Always),
             on_close: Some(OnCloseName::Leave),
             journal_limit: Some(Size(5)),
+            tier: Some(TierName::Off),
+            write_back: Some("50:20".parse().unwrap()),
             async_io: Some(AsyncIoName::Allow),
             require: Some(true),
             on_kill: Some(OnKillRule::Globs(vec!["/b*".into(), "*.ibd".into()])),
@@ -403,6 +434,8 @@ mod tests {
             ("FAMIO_JOURNAL", "always"),
             ("FAMIO_ON_CLOSE", "leave"),
             ("FAMIO_JOURNAL_LIMIT", "5"),
+            ("FAMIO_TIER", "off"),
+            ("FAMIO_WRITE_BACK", "50:20"),
             ("FAMIO_ASYNC_IO", "allow"),
             ("FAMIO_REQUIRE", "1"),
             ("FAMIO_ON_KILL", "/b*\n*.ibd"),

@@ -15,6 +15,8 @@ pub struct Lab {
     pub medium: Option<&'static dyn Medium>,
     /// The domain of every file and folder; nothing is mapped with `MAP_SYNC`.
     pub domain: Option<Domain>,
+    /// The domain of journals, if it is another one.
+    pub journals: Option<Domain>,
     pub boot: Option<[u8; 16]>,
     /// New journals get the ids that follow this one.
     pub ids: Option<u64>,
@@ -40,6 +42,7 @@ thread_local! {
         Cell::new(Lab {
             medium: None,
             domain: None,
+            journals: None,
             boot: None,
             ids: None,
             segments: None,

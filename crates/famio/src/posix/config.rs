@@ -2,7 +2,7 @@
 
 use super::policy::Globs;
 use super::raw;
-use crate::settings::{Durability, JournalChoice, LocksChoice, OnClose, OnKill, PolicyChoice, Settings};
+use crate::settings::{Durability, JournalChoice, LocksChoice, OnClose, OnKill, PolicyChoice, Settings, TierChoice};
 use crate::sys::log::{self, Level, Target};
 use crate::sys::shm;
 use core::ffi::c_char;
@@ -142,6 +142,17 @@ fn parse_settings<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>) -> Result<(S
             None => return bad("FAMIO_JOURNAL_LIMIT", value, "a number of bytes, with K, M or G if you like"),
         }
     }
+    settings.tier = match text("FAMIO_TIER")? {
+        None | Some("auto") => TierChoice::Auto,
+        Some("off") => TierChoice::Off,
+        Some(other) => return bad("FAMIO_TIER", other, "auto or off"),
+    };
+    if let Some(value) = text("FAMIO_WRITE_BACK")? {
+        match value.parse() {
+            Ok(range) => settings.write_back = range,
+            Err(good) => return bad("FAMIO_WRITE_BACK", value, good),
+        }
+    }
     settings.require = match text("FAMIO_REQUIRE")? {
         None | Some("0") => false,
         Some("1") => true,
@@ -260,6 +271,8 @@ mod tests {
             ("FAMIO_POLICY", "redo"),
             ("FAMIO_JOURNAL_LIMIT", "16M"),
             ("FAMIO_LOCKS", "kernel"),
+            ("FAMIO_TIER", "off"),
+            ("FAMIO_WRITE_BACK", "20:5"),
             ("FAMIO_JOURNAL", "always"),
             ("FAMIO_ON_CLOSE", "leave"),
             ("FAMIO_ASYNC_IO", "allow"),
@@ -273,6 +286,8 @@ mod tests {
         assert_eq!(config.settings.policy, PolicyChoice::Redo);
         assert_eq!(config.settings.journal_limit, 16 << 20);
         assert_eq!(config.settings.locks, LocksChoice::Kernel);
+        assert_eq!(config.settings.tier, TierChoice::Off);
+        assert_eq!(config.settings.write_back, "20:5".parse().unwrap());
         assert_eq!(config.settings.journal, JournalChoice::Always);
         assert_eq!(config.settings.on_close, OnClose::Leave);
         assert_eq!(with(&[("FAMIO_ATOMIC", "x")]).unwrap().unwrap().settings.locks, LocksChoice::Auto);
@@ -305,6 +320,8 @@ mod tests {
             ("FAMIO_REQUIRE", "yes"),
             ("FAMIO_JOURNAL_LIMIT", "-1"),
             ("FAMIO_JOURNAL_LIMIT", "0"),
+            ("FAMIO_TIER", "on"),
+            ("FAMIO_WRITE_BACK", "10:30"),
             ("FAMIO_JOURNAL_LIMIT", "99999999999G"),
             ("FAMIO_ON_KILL", "a["),
             ("FAMIO_SHM", "/no/such/folder"),

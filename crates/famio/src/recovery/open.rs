@@ -2,7 +2,7 @@
 
 use super::examine::{Examined, conflict, examine};
 use super::given::Given;
-use super::{Options, Outcome, Progress, Silent, Use, growing, in_place, joint, records};
+use super::{Options, Outcome, Progress, Silent, Use, growing, in_place, joint, records, tiered};
 use crate::error::{Error, Result};
 use crate::index::{Claim, Control};
 use crate::journal::access::as_owner;
@@ -75,8 +75,8 @@ pub(crate) fn commits_since_attach(fd: BorrowedFd<'_>, claim: &Claim, settings: 
     let options = Options { dry_run: true, ..Options::default() };
     let (outcome, epoch, _) = recover(fd, &examined, Some(claim), settings, options, &Silent)?;
     match (outcome, &examined.header) {
-        // The first slot of a journal in place has the size that the file was found with.
-        (Outcome::Recovered, Some(header)) => Ok(epoch.saturating_sub(u64::from(header.kind == Kind::InPlace))),
+        // The first slot of a journal with slots has the size that the file was found with.
+        (Outcome::Recovered, Some(header)) => Ok(epoch.saturating_sub(u64::from(header.kind != Kind::Records))),
         (Outcome::Conflict(text), _) => Err(conflict(&text)),
         _ => Ok(0),
     }
@@ -328,6 +328,7 @@ fn replay(
     match found.kind {
         Kind::InPlace => in_place::replay(file, journal, length, &found, medium, options, progress, adopt),
         Kind::Records => records::replay(file, claim, journal, header, medium, options, progress),
+        Kind::Tiered => tiered::replay(file, journal, length, &found, medium, options, progress, adopt),
     }
 }
 

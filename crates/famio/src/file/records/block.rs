@@ -20,7 +20,8 @@ impl Records {
     }
 
     fn write_once(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
-        if cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64 > settle::HARD {
+        let buffers = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
+        if self.tier.as_ref().map_or(buffers > settle::HARD, |tier| tier.is_hard(buffers)) {
             // The background does not keep up: help it, as long as it helps.
             self.settle_round(cx)?;
         }
@@ -61,7 +62,9 @@ impl Records {
             Ok(())
         })?;
         cell.entry.store(number + 1, Ordering::Relaxed);
-        State::set(cell, committed, state.held | bits, state.open | bits);
+        let (held, open) = (state.held | bits, state.open | bits);
+        let since = if state.held & !open == 0 { self.next_epoch() } else { state.since };
+        State::set(cell, since, (held, open), committed);
         if state.open == 0 {
             lock(&self.open).push(block);
         }
@@ -101,6 +104,9 @@ impl Records {
         state: &State,
     ) -> Result<u64> {
         let bits = touched(start, end);
+        if self.tier.is_some() && state.held & bits == 0 {
+            return Ok(bits); // to look would take reading the file; the journal has room, and the next write finds it in the buffer
+        }
         let mut live = BlockBuf::new();
         let live = live.as_mut_ptr().cast::<u8>();
         if bits & !state.held != 0 {
@@ -148,7 +154,7 @@ impl Records {
             let _locked = cx.lock(cell)?;
             let _changing = cell.changing();
             let keep = below(block, size);
-            State::set(cell, committed, state.held & keep, state.open & keep);
+            State::set(cell, state.since, (state.held & keep, state.open & keep), committed);
             self.granules.fetch_sub((state.open & !keep).count_ones().into(), Ordering::Relaxed);
             // Written again it counts again.
             self.blocks.fetch_sub(u64::from(state.open != 0 && state.open & keep == 0), Ordering::Relaxed);

@@ -1,16 +1,19 @@
-//! The engine for journals of records: what is not yet in the file lies in buffers in the arena; SYNC appends what the
-//! epoch wrote to the journal; settling writes committed granules to the file, through the page cache.
+//! The engine for files behind the page cache: what is not yet in the file lies in buffers in the arena; SYNC appends what the
+//! epoch wrote to the journal; settling writes committed granules to the file. The journal is one of records, on a disk, or a tiered
+//! one, in memory that persists by itself: then it is a write cache, too (`write_back.rs`).
 
 mod attach;
 mod block;
 mod buffers;
+mod epochs;
 mod hand_over;
 mod prepare;
 mod reserve;
 mod settle;
 mod state;
+mod write_back;
 
-pub(super) use attach::{attach, join};
+pub(super) use attach::{attach, attach_tiered, join, join_tiered};
 pub(super) use block::{copy_block, readable};
 pub(super) use buffers::UNIT;
 pub(super) use state::State;
@@ -21,18 +24,22 @@ use super::journal_name::{Named, is_found};
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, Cell};
 use crate::journal::live::Live;
-use crate::journal::records::{Batch, Block, Preparation, RecordLog};
+use crate::journal::records::{Batch, Block};
 use crate::pmem::{Lab, Medium};
 use crate::rule::{Rule, holds};
 use crate::thread::{Guard, Mutex};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use epochs::{EpochLog, Segment};
 use settle::Settling;
 use state::Open;
 use std::sync::Arc;
+use write_back::WriteBack;
 
-/// A journal of records and the file that it protects.
+/// A journal of epochs and the file that it protects.
 pub(crate) struct Records {
-    log: Mutex<RecordLog>,
+    log: Mutex<EpochLog>,
+    /// How a tiered journal is written back; `None`: it is one of records.
+    tier: Option<WriteBack>,
     live: Arc<Live>,
     medium: &'static dyn Medium,
     /// Bytes of journal that are reserved for the open epoch.
@@ -65,9 +72,10 @@ fn lock<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
 }
 
 impl Records {
-    fn new(log: RecordLog, live: Arc<Live>, size: u64, medium: &'static dyn Medium) -> Self {
+    fn new(log: EpochLog, tier: Option<WriteBack>, live: Arc<Live>, size: u64, medium: &'static dyn Medium) -> Self {
         Self {
             log: Mutex::new(log),
+            tier,
             live,
             medium,
             reserved: AtomicU64::new(0),
@@ -95,9 +103,17 @@ impl Records {
 
     /// Whether the journal has become long for what is in buffers: a pass pays for itself.
     fn is_long(&self, cx: Context<'_>) -> bool {
+        if let Some(tier) = &self.tier {
+            return tier.is_pressed(0);
+        }
         let used = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
         let taken_up = self.taken_up.load(Ordering::Relaxed);
         self.appended.load(Ordering::Relaxed).saturating_sub(taken_up) > settle::LONG.max(4 * used)
+    }
+
+    /// The epoch that the open one will have in a tiered journal.
+    fn next_epoch(&self) -> u64 {
+        self.tier.as_ref().map_or(0, WriteBack::next_epoch)
     }
 
     /// Whether the open epoch has made the file shorter: nothing is settled until that is committed.
@@ -160,7 +176,8 @@ impl Engine for Records {
     }
 
     fn recorded(&self, _sealed: Sealed) -> u64 {
-        lock(&self.log).committed()
+        // The first slot of a tiered journal has the size that the file was found with.
+        lock(&self.log).committed() - u64::from(self.tier.is_some())
     }
 
     fn journal(&self) -> &Live {
@@ -182,7 +199,7 @@ impl Engine for Records {
         cx.fds.with(true, |fd| log.move_by(|| self.live.make_anew(fd)))
     }
 
-    /// One append and one `fdatasync` of the journal.
+    /// One append: to pages, and one `fdatasync` of the journal; to memory, and two fences.
     fn commit(&self, cx: Context<'_>, sealed: Sealed) -> Result<()> {
         let cut = self.cut.load(Ordering::Relaxed).min(sealed.size);
         let mut open = std::mem::take(&mut *lock(&self.open));
@@ -211,9 +228,12 @@ impl Engine for Records {
         cx.shared().totals.journal.fetch_add(log.written().saturating_sub(before), Ordering::Relaxed);
         // Where tests have small segments, none ahead: they are to be used again.
         let wants_segment = log.wants_segment() && Lab::current().segments.is_none();
+        if let Some(tier) = &self.tier {
+            tier.note(&log);
+        }
         drop(log); // settling takes the two locks in the other order
         if let Some(epoch) = self.note_commit(open) {
-            lock(&self.log).release(epoch);
+            self.release(epoch);
         }
         self.begin_epoch(sealed.size);
         if wants_segment {
@@ -243,8 +263,8 @@ impl Engine for Records {
         if *over || self.is_away.load(Ordering::Acquire) || !self.wants_segment.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
-        let next = lock(&self.log).prepare_next();
-        match next.map(Preparation::run) {
+        let next = lock(&self.log).next_segment();
+        match next.map(Segment::run) {
             // A full disk is told to the write that needs the room.
             Some(Err(e)) if ![libc::ENOSPC, libc::EDQUOT].contains(&e.errno()) => Err(e),
             _ => Ok(()),
@@ -302,6 +322,9 @@ impl Engine for Records {
     }
 
     fn is_pressed(&self, cx: Context<'_>) -> bool {
+        if let Some(tier) = &self.tier {
+            return tier.is_pressed(cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64);
+        }
         cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64 > settle::PRESSED || self.is_long(cx)
     }
 }

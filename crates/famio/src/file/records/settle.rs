@@ -23,11 +23,16 @@ pub(super) const HARD: u64 = 128 << 20;
 /// Blocks settled in one round.
 const ROUND: usize = 64;
 
+/// So many blocks may wait, some of them more than once, before each is kept once.
+const MANY: usize = 4096;
+
 /// Where settling stands.
 #[derive(Default)]
 pub(super) struct Settling {
     /// Committed blocks that no pass has taken up yet.
     waiting: Vec<u64>,
+    /// With so many it is looked whether some are there more than once.
+    tidy_at: usize,
     /// Blocks of the pass that is under way.
     queue: Vec<u64>,
     /// The journal's epoch when the pass began.
@@ -83,6 +88,11 @@ impl Records {
     pub(super) fn note_commit(&self, mut blocks: Vec<u64>) -> Option<u64> {
         let mut settling = lock(&self.settling);
         settling.waiting.append(&mut blocks);
+        if settling.waiting.len() > settling.tidy_at.max(MANY) {
+            settling.waiting.sort_unstable();
+            settling.waiting.dedup();
+            settling.tidy_at = 2 * settling.waiting.len();
+        }
         settling.finished.take()
     }
 
@@ -91,18 +101,19 @@ impl Records {
         let used = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
         let may_wait = used < HARD / 2 && cx.shared().totals.is_held();
         self.settling.try_lock().map_or(Ok(false), |mut settling| {
-            if may_wait && !settling.under_way { Ok(false) } else { self.round(cx, &mut settling) }
+            if may_wait && !settling.under_way { Ok(false) } else { self.round(cx, &mut settling, false) }
         })
     }
 
-    fn round(&self, cx: Context<'_>, settling: &mut Settling) -> Result<bool> {
+    /// `everything`: also where a write cache would keep some.
+    fn round(&self, cx: Context<'_>, settling: &mut Settling, everything: bool) -> Result<bool> {
         if self.is_cut(cx) && holds(Rule::SettlingWaitsForCut) {
             return Ok(false); // committed granules above the cut must not come after it, and it is not committed
         }
         // Also in the middle of a pass: a cut may have been committed since it began, and what comes above it now must
         // find the file cut already.
         settling.was_cut |= self.apply_cut(cx)?;
-        self.begin_pass(settling);
+        self.begin_pass(cx, settling, everything)?;
         if settling.queue.is_empty() {
             return Ok(false);
         }
@@ -121,7 +132,7 @@ impl Records {
         let mut any = self.wait_for_others_flush();
         // A pass may have been under way; what came since takes another. Blocks that others write are left to them.
         for _ in 0..2 {
-            while self.round(cx, &mut lock(&self.settling))? {}
+            while self.round(cx, &mut lock(&self.settling), true)? {}
             any |= self.end_pass(cx)? || self.wait_for_others_flush();
         }
         Ok(any)
@@ -144,19 +155,71 @@ impl Records {
         true
     }
 
-    fn begin_pass(&self, settling: &mut Settling) {
+    fn begin_pass(&self, cx: Context<'_>, settling: &mut Settling, everything: bool) -> Result<()> {
         if settling.under_way || (settling.waiting.is_empty() && !settling.was_cut) {
-            return;
+            return Ok(());
         }
+        let log = lock(&self.log);
+        let buffers = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
+        let target = self.tier.as_ref().filter(|_| !everything).and_then(|tier| tier.target(&log, buffers));
+        let committed = log.committed();
+        drop(log);
+        settling.overwritten = false;
+        settling.skipped = false;
+        settling.target = target.unwrap_or(committed);
         settling.queue = core::mem::take(&mut settling.waiting);
         settling.queue.sort_unstable_by(|a, b| b.cmp(a)); // taken from the end: in file order
         settling.queue.dedup();
-        settling.target = lock(&self.log).committed();
+        if target.is_some() {
+            self.keep_later(cx, settling, committed)?;
+        }
         self.taken_up.store(self.appended.load(Ordering::Relaxed), Ordering::Relaxed);
-        settling.overwritten = false;
-        settling.skipped = false;
+        if target.is_some() && settling.queue.is_empty() && !settling.was_cut {
+            self.may_release(settling); // all of it was written again since
+            return Ok(());
+        }
         settling.was_cut = false;
         settling.under_way = true;
+        Ok(())
+    }
+
+    /// Of the blocks of a pass, those stay in the write cache that need no epoch up to its target.
+    fn keep_later(&self, cx: Context<'_>, settling: &mut Settling, committed: u64) -> Result<()> {
+        let (mut queue, mut waiting) = (Vec::new(), Vec::new());
+        for &block in &settling.queue {
+            let Some(cell) = cx.index().lookup(block) else { continue };
+            let _locked = cx.lock(cell)?;
+            let state = State::of(cell, cx.shared().committed());
+            if state.buffer.is_none() {
+                continue;
+            }
+            // All that is committed of it the open epoch has written anew, and may not be committed.
+            settling.overwritten |= state.since > committed;
+            if state.since > settling.target { waiting.push(block) } else { queue.push(block) }
+        }
+        settling.queue = queue;
+        settling.waiting = waiting;
+        Ok(())
+    }
+
+    /// The pass has done what it was to do, durably: the journal up to its target can be used again, now or with the next commit.
+    fn may_release(&self, settling: &mut Settling) {
+        if settling.skipped {
+            // The pass that takes up what is waiting now releases more.
+        } else if settling.overwritten && holds(Rule::OverwrittenWaits) {
+            settling.finished = Some(settling.target);
+        } else {
+            self.release(settling.target);
+        }
+    }
+
+    /// Everything up to `epoch` is in the file, durably.
+    pub(super) fn release(&self, epoch: u64) {
+        let mut log = lock(&self.log);
+        log.release(epoch);
+        if let Some(tier) = &self.tier {
+            tier.note(&log);
+        }
     }
 
     /// A committed cut reaches the file before anything is stored above it. Whether there was one.
@@ -221,7 +284,7 @@ impl Records {
             shared.totals.count_write_back(u64::from(moving.count_ones()) * GRANULE as u64);
         }
         let _changing = cell.changing();
-        State::set(cell, committed, state.held & !moving, state.open);
+        State::set(cell, self.next_epoch(), (state.held & !moving, state.open), committed);
         if state.open == 0 {
             cell.entry.store(0, Ordering::Relaxed);
             buffers::give_back(cx, number);
@@ -285,13 +348,7 @@ impl Records {
             return Err(Error::with(libc::EIO, format!("settling failed ({e}): no more writes are taken")));
         }
         settling.under_way = false;
-        if settling.skipped {
-            // The pass that takes up what is waiting now releases more.
-        } else if settling.overwritten && holds(Rule::OverwrittenWaits) {
-            settling.finished = Some(settling.target);
-        } else {
-            lock(&self.log).release(settling.target);
-        }
+        self.may_release(&mut settling);
         Ok(true)
     }
 

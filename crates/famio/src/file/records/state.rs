@@ -1,5 +1,5 @@
-//! What a block's cell says: version 0, which granules the buffer holds (committed or not), and version 1, which of them the
-//! open epoch wrote.
+//! What a block's cell says: version 0, which granules the buffer holds (committed or not), and since when; and version 1, which of
+//! them the open epoch wrote.
 
 use super::buffers;
 use crate::file::context::Context;
@@ -18,22 +18,25 @@ pub(in crate::file) struct State {
     pub held: u64,
     /// Those that the open epoch wrote.
     pub open: u64,
+    /// No epoch before this one is needed for them.
+    pub since: u64,
 }
 
 impl State {
     #[inline]
     pub fn of(cell: &Cell, committed: u64) -> Self {
         let buffer = cell.entry.load(Ordering::Relaxed).checked_sub(1);
-        let open = cell.version(OPEN);
+        let (held, open) = (cell.version(HELD), cell.version(OPEN));
         Self {
             buffer,
-            held: if buffer.is_some() { cell.version(HELD).granules } else { 0 },
+            held: if buffer.is_some() { held.granules } else { 0 },
+            since: held.epoch,
             open: if open.epoch == committed + 1 { open.granules } else { 0 },
         }
     }
 
-    pub fn set(cell: &Cell, committed: u64, held: u64, open: u64) {
-        cell.set_version(HELD, Version { epoch: 1, granules: held });
+    pub fn set(cell: &Cell, since: u64, (held, open): (u64, u64), committed: u64) {
+        cell.set_version(HELD, Version { epoch: since.max(1), granules: held });
         cell.set_version(OPEN, Version { epoch: committed + 1, granules: open });
     }
 }
