@@ -278,7 +278,15 @@ impl Engine for Records {
     }
 
     fn shrink(&self, cx: Context<'_>) -> Result<()> {
-        if self.can_shrink(cx) { lock(&self.log).shrink() } else { Ok(()) }
+        if !self.can_shrink(cx) {
+            return Ok(());
+        }
+        let mut log = lock(&self.log);
+        log.shrink()?;
+        if let Some(tier) = &self.tier {
+            tier.note(&log);
+        }
+        Ok(())
     }
 
     fn retire(&self, cx: Context<'_>) -> Result<()> {

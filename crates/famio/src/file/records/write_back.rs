@@ -7,14 +7,18 @@ use super::EpochLog;
 use crate::settings::{Settings, WriteBackRange};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Parts of a hundred of the budget from where on writers help.
+/// Parts of a hundred of the budget from where on buffers are given up, and from where on writers help.
+const FULL: u64 = 45;
 const HARD: u64 = 60;
 
 /// See the module.
 pub(super) struct WriteBack {
-    /// Bytes of journal, or of buffers, from which on blocks are written back; down to how many; and from which on writers help.
+    /// Bytes of journal from which on blocks are written back, and down to how many.
     from: u64,
     to: u64,
+    /// Bytes of buffers from which on all is. Of a block they have all bytes, and the journal only what was written.
+    full: u64,
+    /// Bytes of either from which on writers help.
     hard: u64,
     /// Bytes of journal in use.
     used: AtomicU64,
@@ -32,6 +36,7 @@ impl WriteBack {
         Self {
             from: part(from.into()),
             to: part(to.into()),
+            full: part(FULL.max(from.into())),
             hard: part(HARD.max(from.into())),
             used: AtomicU64::new(0),
             next: AtomicU64::new(0),
@@ -54,7 +59,7 @@ impl WriteBack {
     /// Whether so much waits that it is not left for a quiet moment. `buffers`: their bytes.
     #[inline]
     pub fn is_pressed(&self, buffers: u64) -> bool {
-        buffers.max(self.used.load(Ordering::Relaxed)) > self.from
+        self.used.load(Ordering::Relaxed) > self.from || buffers > self.full
     }
 
     /// Whether writers are to help.
@@ -66,7 +71,7 @@ impl WriteBack {
     /// The epoch up to which all is to be written back now; `None`: everything.
     pub fn target(&self, log: &EpochLog, buffers: u64) -> Option<u64> {
         match log {
-            EpochLog::Memory(log) if self.is_pressed(0) && buffers <= self.from => Some(log.epoch_before(self.to)),
+            EpochLog::Memory(log) if self.is_pressed(0) && buffers <= self.full => Some(log.epoch_before(self.to)),
             _ => None,
         }
     }

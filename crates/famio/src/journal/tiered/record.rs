@@ -202,8 +202,8 @@ mod tests {
         let head = |list, granules| Head { list, granules, ..sample() };
         let mut bytes = Vec::new();
         let hash = put_list(&mut bytes, blocks.into_iter());
-        assert_eq!((bytes.len(), list(&head(hash, 71), &bytes)), (128, Some(blocks.to_vec())));
-        assert_eq!([list(&head(hash, 70), &bytes), list(&head(hash ^ 1, 71), &bytes)], [None, None]);
+        assert_eq!((bytes.len(), list(&head(hash, 70), &bytes)), (128, Some(blocks.to_vec())));
+        assert_eq!([list(&head(hash, 71), &bytes), list(&head(hash ^ 1, 70), &bytes)], [None, None]);
         for wrong in [[(2, 1), (1, 1)], [(1, 1), (1, 1)], [(1, 1), (2, 0)], [(1, 1), (u64::MAX, 1)]] {
             let mut bytes = Vec::new();
             let hash = put_list(&mut bytes, wrong.into_iter());
