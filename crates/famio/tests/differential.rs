@@ -519,6 +519,13 @@ fn disk() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().to_owned()
 }
 
+/// On a disk, with the journals in a pool in memory.
+fn tiered(name: &str) -> Settings {
+    let pool = tmpfs().join(format!("famio-pool-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&pool).unwrap();
+    Settings { pool: Some(pool), ..settings(PolicyChoice::Auto, Durability::Process, true) }
+}
+
 fn settings(policy: PolicyChoice, durability: Durability, emulated: bool) -> Settings {
     Settings { policy, durability, emulated, ..Settings::default() }
 }
@@ -551,6 +558,20 @@ fn disk_power() {
 #[test]
 fn disk_process() {
     differential(&disk(), &settings(PolicyChoice::Auto, Durability::Process, false), calls(3_000));
+}
+
+#[test]
+fn disk_tiered() {
+    let settings = tiered("calls");
+    differential(&disk(), &settings, calls(3_000));
+    std::fs::remove_dir(settings.pool.unwrap()).expect("nothing is left in the pool");
+}
+
+#[test]
+fn disk_tiered_mapped() {
+    let settings = tiered("mapped");
+    run(&disk(), &settings, calls(2_000), mapped_call());
+    std::fs::remove_dir(settings.pool.unwrap()).expect("nothing is left in the pool");
 }
 
 #[test]

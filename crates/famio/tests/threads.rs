@@ -18,8 +18,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const BLOCK: u64 = 4096;
 
 /// The policies in place, with and without flushes and fences, and records: a name for each, and where it lies.
-fn everywhere(name: &str) -> [(&'static str, Settings, Scratch); 7] {
-    let all = ["undo", "redo", "alternate", "undo-emulated", "redo-emulated", "alternate-emulated", "records"];
+fn everywhere(name: &str) -> [(&'static str, Settings, Scratch); 9] {
+    let all = [
+        "undo",
+        "redo",
+        "alternate",
+        "undo-emulated",
+        "redo-emulated",
+        "alternate-emulated",
+        "records",
+        "tiered",
+        "tiered-tight",
+    ];
     everywhere::everywhere(name, all)
 }
 

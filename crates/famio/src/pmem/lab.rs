@@ -22,6 +22,8 @@ pub struct Lab {
     pub ids: Option<u64>,
     /// Bytes of the segments of new journals of records: the first, the second, the longest.
     pub segments: Option<[u64; 3]>,
+    /// A write cache logs again what it would write back, however much that is.
+    pub logs_again: bool,
     /// Bytes of a file that may be mapped with a shadow.
     pub shadow_limit: Option<u64>,
     /// Shadows are a process's own, as without room in `/dev/shm`.
@@ -46,6 +48,7 @@ thread_local! {
             boot: None,
             ids: None,
             segments: None,
+            logs_again: false,
             shadow_limit: None,
             own_shadow: false,
             unwatched: false,

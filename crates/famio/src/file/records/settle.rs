@@ -172,6 +172,9 @@ impl Records {
         settling.queue.dedup();
         if target.is_some() {
             self.keep_later(cx, settling, committed)?;
+            if self.tier.as_ref().is_some_and(|tier| tier.has_room_for_all(buffers)) {
+                self.log_again(cx, settling)?;
+            }
         }
         self.taken_up.store(self.appended.load(Ordering::Relaxed), Ordering::Relaxed);
         if target.is_some() && settling.queue.is_empty() && !settling.was_cut {
@@ -199,6 +202,36 @@ impl Records {
         }
         settling.queue = queue;
         settling.waiting = waiting;
+        Ok(())
+    }
+
+    /// All that is in use fits into the write cache: what the journal is to give up goes to its end, with the open epoch, and not to
+    /// the disk. Only where that epoch will be committed, and where nobody else has to tell whose its bytes are.
+    fn log_again(&self, cx: Context<'_>, settling: &mut Settling) -> Result<()> {
+        let shared = cx.shared();
+        if shared.dirty.load(Ordering::Acquire) == 0 || shared.images.load(Ordering::Acquire) != 0 {
+            return Ok(());
+        }
+        while let Some(&block) = settling.queue.last() {
+            let Some(cell) = cx.index().lookup(block) else { break };
+            let _locked = cx.lock(cell)?;
+            let state = State::of(cell, shared.committed());
+            if state.buffer.is_some() {
+                let more = state.held & !state.open;
+                match self.reserve(state.open == 0, more.count_ones().into()) {
+                    Err(e) if e.errno() == libc::ENOSPC => break, // to the disk
+                    reserved => reserved?,
+                }
+                let _changing = cell.changing();
+                State::set(cell, self.next_epoch(), (state.held, state.held), shared.committed());
+                if state.open == 0 {
+                    lock(&self.open).push(block);
+                }
+                settling.overwritten = true;
+                settling.waiting.push(block);
+            }
+            settling.queue.pop();
+        }
         Ok(())
     }
 

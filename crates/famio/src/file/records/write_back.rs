@@ -4,6 +4,7 @@
 //! those go to the file that were not written for the longest time: the journal's oldest records, less what later ones have replaced.
 
 use super::EpochLog;
+use crate::pmem::Lab;
 use crate::settings::{Settings, WriteBackRange};
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -68,10 +69,17 @@ impl WriteBack {
         buffers.max(self.used.load(Ordering::Relaxed)) > self.hard
     }
 
+    /// Whether what is in buffers is little enough to stay in the journal as it is.
+    pub fn has_room_for_all(&self, buffers: u64) -> bool {
+        buffers <= self.to || Lab::current().logs_again
+    }
+
     /// The epoch up to which all is to be written back now; `None`: everything.
     pub fn target(&self, log: &EpochLog, buffers: u64) -> Option<u64> {
+        // What is logged again comes with one commit: it is not to be much.
+        let keep = if self.has_room_for_all(buffers) { self.from - self.from / 4 } else { self.to };
         match log {
-            EpochLog::Memory(log) if self.is_pressed(0) && buffers <= self.full => Some(log.epoch_before(self.to)),
+            EpochLog::Memory(log) if self.is_pressed(0) && buffers <= self.full => Some(log.epoch_before(keep)),
             _ => None,
         }
     }
