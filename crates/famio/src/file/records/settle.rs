@@ -171,7 +171,7 @@ impl Records {
         settling.queue.sort_unstable_by(|a, b| b.cmp(a)); // taken from the end: in file order
         settling.queue.dedup();
         if target.is_some() {
-            self.keep_later(cx, settling, committed)?;
+            self.keep_later(cx, settling, committed);
             if self.tier.as_ref().is_some_and(|tier| tier.has_room_for_all(buffers)) {
                 self.log_again(cx, settling)?;
             }
@@ -187,11 +187,11 @@ impl Records {
     }
 
     /// Of the blocks of a pass, those stay in the write cache that need no epoch up to its target.
-    fn keep_later(&self, cx: Context<'_>, settling: &mut Settling, committed: u64) -> Result<()> {
+    fn keep_later(&self, cx: Context<'_>, settling: &mut Settling, committed: u64) {
         let (mut queue, mut waiting) = (Vec::new(), Vec::new());
         for &block in &settling.queue {
             let Some(cell) = cx.index().lookup(block) else { continue };
-            let _locked = cx.lock(cell)?;
+            // Without its lock: a writer that is at it makes the block needed later, and lists it with its epoch.
             let state = State::of(cell, cx.shared().committed());
             if state.buffer.is_none() {
                 continue;
@@ -202,7 +202,6 @@ impl Records {
         }
         settling.queue = queue;
         settling.waiting = waiting;
-        Ok(())
     }
 
     /// All that is in use fits into the write cache: what the journal is to give up goes to its end, with the open epoch, and not to
@@ -214,7 +213,7 @@ impl Records {
         }
         while let Some(&block) = settling.queue.last() {
             let Some(cell) = cx.index().lookup(block) else { break };
-            let _locked = cx.lock(cell)?;
+            let Some(_locked) = cx.try_lock(cell) else { break };
             let state = State::of(cell, shared.committed());
             if state.buffer.is_some() {
                 let more = state.held & !state.open;
