@@ -22,7 +22,7 @@ impl Session {
         }
         let totals = &self.arena.shared().totals;
         let is_timed =
-            !clean && (!self.engine.is_in_place() || self.arena.shared().committed().is_multiple_of(SYNCS_TIMED));
+            !clean && (!self.engine.commits_in_memory() || self.arena.shared().committed().is_multiple_of(SYNCS_TIMED));
         let timer = Timer::begin(&totals.sync_times, is_timed);
         let _closed = self.close_gate(fds)?;
         if clean {

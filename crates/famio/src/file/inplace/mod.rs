@@ -132,7 +132,7 @@ impl Engine for InPlace {
         &self.journal
     }
 
-    fn is_in_place(&self) -> bool {
+    fn commits_in_memory(&self) -> bool {
         true
     }
 

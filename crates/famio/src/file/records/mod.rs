@@ -31,7 +31,6 @@ use crate::thread::{Guard, Mutex};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use epochs::{EpochLog, Segment};
 use settle::Settling;
-use state::Open;
 use std::sync::Arc;
 use write_back::WriteBack;
 
@@ -66,6 +65,10 @@ pub(crate) struct Records {
 
 /// A journal up to so long is not worth shrinking: about its first two segments.
 const RESTING: u64 = 2 << 20;
+
+/// Blocks of an epoch for which no memory is asked.
+const FEW: usize = 8;
+const NO_BLOCK: Block<'_> = Block { number: 0, mask: 0, data: &[0; BLOCK] };
 
 fn lock<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
     mutex.lock()
@@ -171,6 +174,10 @@ impl Engine for Records {
         self.drop_above(cx, size)
     }
 
+    fn commits_in_memory(&self) -> bool {
+        self.tier.is_some()
+    }
+
     fn epoch_of_journal(&self, _cx: Context<'_>) -> u64 {
         lock(&self.log).committed()
     }
@@ -206,16 +213,22 @@ impl Engine for Records {
         open.sort_unstable();
         open.dedup(); // a block that a cut took out may have come again
         let index = cx.index();
-        let held: Vec<Open> = open.iter().filter_map(|&number| Open::of(cx, index.lookup(number)?, number)).collect();
-        let blocks: Vec<Block<'_>> =
-            held.iter().map(|open| Block { number: open.number, mask: open.granules, data: open.data() }).collect();
+        let mut found = open.iter().filter_map(|&number| state::open_block(cx, index.lookup(number)?, number));
+        let (mut few, mut many) = ([NO_BLOCK; FEW], Vec::new());
+        let blocks = if open.len() <= FEW {
+            let count = few.iter_mut().zip(&mut found).map(|(place, block)| *place = block).count();
+            &few[..count]
+        } else {
+            many.extend(found);
+            &many[..]
+        };
         if blocks.is_empty() && !self.is_cut(cx) && sealed.size == cx.shared().committed_size.load(Ordering::Relaxed) {
             // A write that had no room: nothing to append, and perhaps no room for that either.
             self.begin_epoch(sealed.size);
             return Ok(());
         }
         let mut log = lock(&self.log);
-        let batch = Batch { epoch: log.committed() + 1, size: sealed.size, cut, commit: true, blocks: &blocks };
+        let batch = Batch { epoch: log.committed() + 1, size: sealed.size, cut, commit: true, blocks };
         let before = log.written();
         if let Err(e) = log.append(&batch) {
             drop(log);
@@ -232,9 +245,10 @@ impl Engine for Records {
             tier.note(&log);
         }
         drop(log); // settling takes the two locks in the other order
-        if let Some(epoch) = self.note_commit(open) {
+        if let Some(epoch) = self.note_commit(&mut open) {
             self.release(epoch);
         }
+        *lock(&self.open) = open; // empty; its memory is used again
         self.begin_epoch(sealed.size);
         if wants_segment {
             self.wants_segment.store(true, Ordering::Release);

@@ -85,9 +85,9 @@ impl Settling {
 
 impl Records {
     /// A commit of `blocks` is durable. Gives the epoch up to which the journal can be released.
-    pub(super) fn note_commit(&self, mut blocks: Vec<u64>) -> Option<u64> {
+    pub(super) fn note_commit(&self, blocks: &mut Vec<u64>) -> Option<u64> {
         let mut settling = lock(&self.settling);
-        settling.waiting.append(&mut blocks);
+        settling.waiting.append(blocks);
         if settling.waiting.len() > settling.tidy_at.max(MANY) {
             settling.waiting.sort_unstable();
             settling.waiting.dedup();

@@ -4,6 +4,7 @@
 use super::buffers;
 use crate::file::context::Context;
 use crate::index::{BLOCK, Cell, Version};
+use crate::journal::records::Block;
 use core::sync::atomic::Ordering;
 
 const HELD: usize = 0;
@@ -41,23 +42,12 @@ impl State {
     }
 }
 
-/// A block of the epoch that is being committed; the gate is closed, so that it does not change.
-pub(super) struct Open {
-    pub number: u64,
-    pub granules: u64,
-    at: *const [u8; BLOCK],
-}
-
-impl Open {
-    /// `None`: a cut took it out of the epoch again.
-    pub fn of(cx: Context<'_>, cell: &Cell, number: u64) -> Option<Self> {
-        let state = State::of(cell, cx.shared().committed());
-        let at = buffers::address(cx, state.buffer?).ok()?;
-        (state.open != 0).then_some(Self { number, granules: state.open, at: at.cast() })
-    }
-
-    pub fn data(&self) -> &[u8; BLOCK] {
-        // SAFETY: a buffer in the arena, which is mapped; nobody writes to it while the gate is closed.
-        unsafe { &*self.at }
-    }
+/// A block of the epoch that is being committed; the gate is closed, so that it does not change as long as that is. `None`: a cut took
+/// it out of the epoch again.
+pub(super) fn open_block<'a>(cx: Context<'a>, cell: &Cell, number: u64) -> Option<Block<'a>> {
+    let state = State::of(cell, cx.shared().committed());
+    let at = buffers::address(cx, state.buffer?).ok()?;
+    // SAFETY: a buffer in the arena, which is mapped as long as the context lives; nobody writes to it while the gate is closed.
+    let data = unsafe { &*at.cast::<[u8; BLOCK]>() };
+    (state.open != 0).then_some(Block { number, mask: state.open, data })
 }
