@@ -5,7 +5,7 @@ mod common;
 mod crash;
 
 use common::{Opened, Scratch};
-use crash::{Crashed, everywhere_and_tiered, in_place};
+use crash::{Crashed, everywhere, everywhere_and_tiered, in_place};
 use famio::Settings;
 use famio::journal::{Header, State};
 use famio::recovery::{Checked, Condition, Options, Silent, check, check_journal, recover_path};
@@ -55,7 +55,7 @@ fn what_a_kill_leaves_is_sound_and_stays_as_it_is() {
 
 #[test]
 fn nothing_is_changed() {
-    everywhere_and_tiered("unchanged", |crashed| {
+    everywhere("unchanged", |crashed| {
         let arena = fs::read(crash::arena(&crashed.path)).unwrap();
         check_one(&crashed.path, &crashed.settings);
         assert!(fs::read(&crashed.path).unwrap() == crashed.raw);
@@ -131,7 +131,7 @@ fn a_journal_that_was_cut_short() {
 
 #[test]
 fn marks_files_and_journals_that_are_not_there() {
-    everywhere_and_tiered("missing", |crashed| {
+    everywhere("missing", |crashed| {
         crash::remove_mark(&crashed.path);
         let checked = check_one(&crashed.path, &crashed.settings);
         assert!(checked.problems[0].what.contains("no mark"), "{checked:?}");

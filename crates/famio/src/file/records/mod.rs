@@ -30,7 +30,7 @@ use crate::rule::{Rule, holds};
 use crate::thread::{Guard, Mutex};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use epochs::{EpochLog, Segment};
-use settle::Settling;
+use settle::{Again, Settling};
 use std::sync::Arc;
 use write_back::WriteBack;
 
@@ -117,6 +117,17 @@ impl Records {
     /// The epoch that the open one will have in a tiered journal.
     fn next_epoch(&self) -> u64 {
         self.tier.as_ref().map_or(0, WriteBack::next_epoch)
+    }
+
+    /// What the commit that is under way logs again, if there is plenty of room for it.
+    fn again_if_room(&self, cx: Context<'_>) -> Option<Again> {
+        let again = self.take_again()?;
+        let cells = again.blocks.iter().filter_map(|&block| cx.index().lookup(block));
+        let more = cells.map(|cell| u64::from(State::of(cell, cx.shared().committed()).held.count_ones())).sum::<u64>();
+        let (blocks, granules) = (self.blocks.load(Ordering::Relaxed), self.granules.load(Ordering::Relaxed));
+        let cost = self.cost(blocks + again.blocks.len() as u64, granules + more);
+        let is_tight = self.tier.as_ref().is_none_or(|tier| tier.is_hard(0));
+        (!is_tight && lock(&self.log).reserve(cost).is_ok()).then_some(again)
     }
 
     /// Whether the open epoch has made the file shorter: nothing is settled until that is committed.
@@ -212,10 +223,22 @@ impl Engine for Records {
         let mut open = std::mem::take(&mut *lock(&self.open));
         open.sort_unstable();
         open.dedup(); // a block that a cut took out may have come again
+        let again = self.tier.as_ref().and_then(|_| self.again_if_room(cx));
+        let is_again = |number: &u64| {
+            again.as_ref().is_some_and(|again| again.blocks.binary_search_by(|block| number.cmp(block)).is_ok())
+        };
+        let merged = again.as_ref().map(|again| {
+            let mut all = [&open[..], &again.blocks].concat();
+            all.sort_unstable();
+            all.dedup();
+            all
+        });
+        let all = merged.as_ref().unwrap_or(&open);
         let index = cx.index();
-        let mut found = open.iter().filter_map(|&number| state::open_block(cx, index.lookup(number)?, number));
+        let mut found =
+            all.iter().filter_map(|number| state::open_block(cx, index.lookup(*number)?, *number, is_again(number)));
         let (mut few, mut many) = ([NO_BLOCK; FEW], Vec::new());
-        let blocks = if open.len() <= FEW {
+        let blocks = if all.len() <= FEW {
             let count = few.iter_mut().zip(&mut found).map(|(place, block)| *place = block).count();
             &few[..count]
         } else {
@@ -228,7 +251,8 @@ impl Engine for Records {
             return Ok(());
         }
         let mut log = lock(&self.log);
-        let batch = Batch { epoch: log.committed() + 1, size: sealed.size, cut, commit: true, blocks };
+        let epoch = log.committed() + 1;
+        let batch = Batch { epoch, size: sealed.size, cut, commit: true, blocks };
         let before = log.written();
         if let Err(e) = log.append(&batch) {
             drop(log);
@@ -245,6 +269,9 @@ impl Engine for Records {
             tier.note(&log);
         }
         drop(log); // settling takes the two locks in the other order
+        if let Some(again) = &again {
+            self.logged_again(cx, again, epoch);
+        }
         if let Some(epoch) = self.note_commit(&mut open) {
             self.release(epoch);
         }

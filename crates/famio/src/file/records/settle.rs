@@ -53,6 +53,16 @@ pub(super) struct Settling {
     was_cut: bool,
     /// A finished pass's target, which the next commit may release.
     finished: Option<u64>,
+    /// What the next commit logs again.
+    again: Option<Again>,
+}
+
+/// Blocks of a write cache, all of which wait to be settled, too.
+pub(super) struct Again {
+    /// In descending order.
+    pub blocks: Vec<u64>,
+    /// With them in a later epoch, the journal up to this one can go.
+    pub target: u64,
 }
 
 impl Settling {
@@ -96,6 +106,19 @@ impl Records {
         settling.finished.take()
     }
 
+    /// What the commit that is under way is to log again; it says by [`logged_again`](Self::logged_again) whether it has.
+    pub(super) fn take_again(&self) -> Option<Again> {
+        lock(&self.settling).again.take()
+    }
+
+    /// A commit has logged these blocks, too, in `epoch`. The gate is closed.
+    pub(super) fn logged_again(&self, cx: Context<'_>, again: &Again, epoch: u64) {
+        for cell in again.blocks.iter().filter_map(|&block| cx.index().lookup(block)) {
+            State::set_since(cell, epoch);
+        }
+        self.release(again.target);
+    }
+
     /// One round: some blocks of a pass. Whether anything was done; not while another thread is at one.
     pub(super) fn settle_round(&self, cx: Context<'_>) -> Result<bool> {
         let used = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
@@ -113,7 +136,7 @@ impl Records {
         // Also in the middle of a pass: a cut may have been committed since it began, and what comes above it now must
         // find the file cut already.
         settling.was_cut |= self.apply_cut(cx)?;
-        self.begin_pass(cx, settling, everything)?;
+        self.begin_pass(cx, settling, everything);
         if settling.queue.is_empty() {
             return Ok(false);
         }
@@ -155,10 +178,11 @@ impl Records {
         true
     }
 
-    fn begin_pass(&self, cx: Context<'_>, settling: &mut Settling, everything: bool) -> Result<()> {
+    fn begin_pass(&self, cx: Context<'_>, settling: &mut Settling, everything: bool) {
         if settling.under_way || (settling.waiting.is_empty() && !settling.was_cut) {
-            return Ok(());
+            return;
         }
+        settling.again = None;
         let log = lock(&self.log);
         let buffers = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
         let target = self.tier.as_ref().filter(|_| !everything).and_then(|tier| tier.target(&log, buffers));
@@ -172,18 +196,20 @@ impl Records {
         settling.queue.dedup();
         if target.is_some() {
             self.keep_later(cx, settling, committed);
-            if self.tier.as_ref().is_some_and(|tier| tier.has_room_for_all(buffers)) {
-                self.log_again(cx, settling)?;
+            if self.tier.as_ref().is_some_and(|tier| tier.has_room_for_all(buffers)) && !settling.was_cut {
+                // All that is in use fits: what the journal is to give up goes to its end, and not to the disk.
+                settling.waiting.extend(&settling.queue);
+                settling.again = Some(Again { blocks: core::mem::take(&mut settling.queue), target: settling.target });
+                return;
             }
         }
         self.taken_up.store(self.appended.load(Ordering::Relaxed), Ordering::Relaxed);
         if target.is_some() && settling.queue.is_empty() && !settling.was_cut {
             self.may_release(settling); // all of it was written again since
-            return Ok(());
+            return;
         }
         settling.was_cut = false;
         settling.under_way = true;
-        Ok(())
     }
 
     /// Of the blocks of a pass, those stay in the write cache that need no epoch up to its target.
@@ -202,36 +228,6 @@ impl Records {
         }
         settling.queue = queue;
         settling.waiting = waiting;
-    }
-
-    /// All that is in use fits into the write cache: what the journal is to give up goes to its end, with the open epoch, and not to
-    /// the disk. Only where that epoch will be committed, and where nobody else has to tell whose its bytes are.
-    fn log_again(&self, cx: Context<'_>, settling: &mut Settling) -> Result<()> {
-        let shared = cx.shared();
-        if shared.dirty.load(Ordering::Acquire) == 0 || shared.images.load(Ordering::Acquire) != 0 {
-            return Ok(());
-        }
-        while let Some(&block) = settling.queue.last() {
-            let Some(cell) = cx.index().lookup(block) else { break };
-            let Some(_locked) = cx.try_lock(cell) else { break };
-            let state = State::of(cell, shared.committed());
-            if state.buffer.is_some() {
-                let more = state.held & !state.open;
-                match self.reserve(state.open == 0, more.count_ones().into()) {
-                    Err(e) if e.errno() == libc::ENOSPC => break, // to the disk
-                    reserved => reserved?,
-                }
-                let _changing = cell.changing();
-                State::set(cell, self.next_epoch(), (state.held, state.held), shared.committed());
-                if state.open == 0 {
-                    lock(&self.open).push(block);
-                }
-                settling.overwritten = true;
-                settling.waiting.push(block);
-            }
-            settling.queue.pop();
-        }
-        Ok(())
     }
 
     /// The pass has done what it was to do, durably: the journal up to its target can be used again, now or with the next commit.

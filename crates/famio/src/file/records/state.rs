@@ -42,12 +42,20 @@ impl State {
     }
 }
 
-/// A block of the epoch that is being committed; the gate is closed, so that it does not change as long as that is. `None`: a cut took
+impl State {
+    /// What is held is needed from this epoch on.
+    pub fn set_since(cell: &Cell, since: u64) {
+        cell.set_version(HELD, Version { epoch: since, ..cell.version(HELD) });
+    }
+}
+
+/// A block of the epoch that is being committed, `whole`: with all that is held of it; the gate is closed, so that it does not change as long as that is. `None`: a cut took
 /// it out of the epoch again.
-pub(super) fn open_block<'a>(cx: Context<'a>, cell: &Cell, number: u64) -> Option<Block<'a>> {
+pub(super) fn open_block<'a>(cx: Context<'a>, cell: &Cell, number: u64, whole: bool) -> Option<Block<'a>> {
     let state = State::of(cell, cx.shared().committed());
     let at = buffers::address(cx, state.buffer?).ok()?;
     // SAFETY: a buffer in the arena, which is mapped as long as the context lives; nobody writes to it while the gate is closed.
     let data = unsafe { &*at.cast::<[u8; BLOCK]>() };
-    (state.open != 0).then_some(Block { number, mask: state.open, data })
+    let mask = if whole { state.held } else { state.open };
+    (mask != 0).then_some(Block { number, mask, data })
 }
