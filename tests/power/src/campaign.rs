@@ -170,8 +170,7 @@ fn one(
     let name = names::STAMPED[random.below(names::STAMPED.len() as u64) as usize];
     let broken = args.broken.map(|broken| {
         // Where it is broken, soon after a commit.
-        let on_disk = |name| names::domain(name) == Domain::PageCache;
-        let fits = |name: &&str| on_disk(name) == (broken == Broken::Fdatasync);
+        let fits = |name: &&str| (names::domain(name) == Domain::PageCache) == (broken == Broken::Fdatasync);
         let names: Vec<_> = names::STAMPED.into_iter().filter(fits).collect();
         Cut::Exact(names[random.below(names.len() as u64) as usize])
     });

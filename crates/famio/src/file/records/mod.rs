@@ -204,6 +204,9 @@ impl Engine for Records {
 
     fn finds_journal(&self, cx: Context<'_>) -> bool {
         let is_due = self.named.is_due();
+        if !is_due && self.tier.is_some() {
+            return true; // a system call at every SYNC would cost more than the rest
+        }
         // Where nothing is to be committed it is no news that the journal is gone.
         !is_due && cx.shared().dirty.load(Ordering::Acquire) == 0 || is_found(&self.live, cx, is_due)
     }

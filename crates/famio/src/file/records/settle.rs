@@ -6,8 +6,10 @@ use super::state::State;
 use super::{Records, buffers, lock};
 use crate::error::{Error, Result};
 use crate::file::bits::{GRANULE, runs};
+use crate::file::close::is_quiet;
 use crate::file::context::{Context, Words};
 use crate::index::BLOCK;
+use crate::pmem::Lab;
 use crate::rule::{Rule, holds};
 use core::sync::atomic::Ordering;
 use rustix::thread::nanosleep;
@@ -185,6 +187,8 @@ impl Records {
         settling.again = None;
         let log = lock(&self.log);
         let buffers = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
+        // In a quiet moment everything is: no commit comes that would log it again.
+        let everything = everything || is_quiet(cx.shared()) && !Lab::current().logs_again;
         let target = self.tier.as_ref().filter(|_| !everything).and_then(|tier| tier.target(&log, buffers));
         let committed = log.committed();
         drop(log);

@@ -69,9 +69,9 @@ impl WriteBack {
         buffers.max(self.used.load(Ordering::Relaxed)) > self.hard
     }
 
-    /// Whether what is in buffers is little enough to stay in the journal as it is.
+    /// Whether what is in buffers is little enough to stay in the journal as it is, which has room to log some of it again.
     pub fn has_room_for_all(&self, buffers: u64) -> bool {
-        buffers <= self.to || Lab::current().logs_again
+        buffers <= self.to && !self.is_hard(0) || Lab::current().logs_again
     }
 
     /// The epoch up to which all is to be written back now; `None`: everything.
