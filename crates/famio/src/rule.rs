@@ -59,6 +59,7 @@ rules! {
     OnlyCommittedIsSettled,
     SettlingWaitsForCut,
     OverwrittenWaits,
+    OverwrittenStays,
     ReuseAfterDurableTail,
     TailLiesElsewhere,
     MissingNoteIsNoEnd,

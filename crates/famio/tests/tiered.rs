@@ -3,7 +3,9 @@
 mod common;
 
 use common::{Opened, Scratch, comes_true, tiered_settings};
+use famio::recovery::check_journal;
 use famio::{Settings, WriteBackRange};
+use std::os::fd::AsFd;
 use std::sync::Mutex;
 
 /// What a process writes is counted for all its threads.
@@ -77,4 +79,31 @@ fn a_working_set_that_does_not_fit_is_written_back_in_time() {
     assert!(largest <= 16 << 20, "the journal has {largest} bytes");
     drop(opened);
     assert!(std::fs::read(&path).unwrap() == model);
+}
+
+/// Its journal's file was removed: what is committed later is in another one, which has all of it.
+#[test]
+fn a_journal_that_was_removed_is_made_anew() {
+    let dir = Scratch::on_disk("anew");
+    let pool = Scratch::on_tmpfs("anew-pool");
+    let path = dir.path().join("file");
+    let mut model = vec![1; 100 * BLOCK];
+    std::fs::write(&path, &model).unwrap();
+    let settings = Settings { pool: Some(pool.path().to_path_buf()), ..tiered_settings(false) };
+    let opened = Opened::new(&path, &settings);
+    let journal = || {
+        let all = std::fs::read_dir(pool.path()).unwrap().map(|entry| entry.unwrap().path());
+        all.into_iter().find(|path| path.extension().is_some_and(|end| end == "journal"))
+    };
+    write_on(&opened, &mut model, 50);
+    let epoch_of = |path| check_journal(std::fs::File::open(path).unwrap().as_fd(), None).unwrap();
+    let (before, problems) = epoch_of(journal().unwrap());
+    assert!(before >= 50 && problems.is_empty(), "{before} {problems:?}");
+    std::fs::remove_file(journal().unwrap()).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    write_on(&opened, &mut model, 50);
+    let (epoch, problems) = epoch_of(journal().expect("it is there again"));
+    assert!(epoch >= before + 50 && problems.is_empty(), "{epoch} after {before}: {problems:?}");
+    drop(opened);
+    assert!(std::fs::read(&path).unwrap() == model && journal().is_none());
 }

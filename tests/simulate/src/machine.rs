@@ -90,7 +90,6 @@ impl Machine {
             ids: Some(0),
             // As small as they may be: three operations get to the end of one.
             segments: Some([32 << 10, 32 << 10, 64 << 10]),
-            logs_again: self == Machine::Tiered,
             still: true,
             // Shared on the others.
             own_shadow: matches!(self, Machine::Eadr | Machine::Process),

@@ -80,6 +80,18 @@ const RECORDS: [&str; 22] = [
     "u+pool: w100+60 s c w4096+100 s c",
 ];
 
+/// For a tiered journal: in a pool its write cache is always full, and what was found not synced is logged again.
+const TIERED: [&str; 6] = [
+    // A block that the open epoch has overwritten, and a pass after the one that has left it.
+    "u+pool: w0+4096 s w4096+30000 s w40000+64 s w0+64 g g",
+    "u+pool: w0+4096 s w4096+30000 s w40000+64 s w0+64 g g s g",
+    "u+unsynced+pool: w0+4096 s w4096+30000 s w40000+64 s w64+64 g s g s w40000+64 s",
+    "u+unsynced+pool: w0+4096 s w4096+30000 s w40000+64 s w0+64 g t100 s g w0+9000 s",
+    // Segments are used again.
+    "u+pool: w0+20000 s w0+20000 s g w0+20000 s g w0+20000 s g w0+20000 s",
+    "u: w0+20000 s w0+20000 s w0+20000 s g w0+20000 s w0+20000 s w0+20000 s",
+];
+
 /// Stores in maps: by copies and through pointers, behind the end, before a change of hands; `?` is each policy.
 const MAPS: [&str; 7] = [
     "?: mc100+60 s",
@@ -120,6 +132,9 @@ pub fn all(machine: Machine) -> Vec<Job> {
         }
     } else {
         RECORDS.iter().for_each(|text| add(text));
+        if machine == Machine::Tiered {
+            TIERED.iter().for_each(|text| add(text));
+        }
         MAPS.iter().for_each(|text| add(&text.replacen('?', "u", 1)));
         // Epochs of a page each fill a segment to its last page, which a note takes; then one that needs several segments.
         for count in [11, 12] {

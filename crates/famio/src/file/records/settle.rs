@@ -45,8 +45,8 @@ pub(super) struct Settling {
     flushing: bool,
     /// How many have been.
     flushes: u64,
-    /// The pass left granules that the open epoch had overwritten: their committed copies are in the journal alone, until
-    /// that epoch is committed.
+    /// A pass left granules that the open epoch had overwritten: their committed copies are in the journal alone, until that epoch is
+    /// committed. Until then it counts for every pass: their blocks are listed no more, and of a write cache others still are.
     overwritten: bool,
     /// The pass left a block to a writer that was at it. Of its granules the next commit need not write any: the journal
     /// has to stay until another pass has settled them.
@@ -100,6 +100,7 @@ impl Records {
     pub(super) fn note_commit(&self, blocks: &mut Vec<u64>) -> Option<u64> {
         let mut settling = lock(&self.settling);
         settling.waiting.append(blocks);
+        settling.overwritten = false;
         if settling.waiting.len() > settling.tidy_at.max(MANY) {
             settling.waiting.sort_unstable();
             settling.waiting.dedup();
@@ -192,7 +193,9 @@ impl Records {
         let target = self.tier.as_ref().filter(|_| !everything).and_then(|tier| tier.target(&log, buffers));
         let committed = log.committed();
         drop(log);
-        settling.overwritten = false;
+        if !holds(Rule::OverwrittenStays) {
+            settling.overwritten = false;
+        }
         settling.skipped = false;
         settling.target = target.unwrap_or(committed);
         settling.queue = core::mem::take(&mut settling.waiting);
