@@ -132,3 +132,15 @@ fn a_change_of_hands_may_fail() {
         assert!(explorer.counts.failed_calls > 100, "{}", explorer.counts);
     }
 }
+
+/// What the open epoch had overwritten was in the journal alone. The pass of a write cache that saw it waited with the tail for that
+/// epoch's commit; the next one did not see it any more, and did not wait: the committed bytes were gone.
+#[test]
+fn what_is_overwritten_keeps_the_tail_back_for_later_passes_too() {
+    for history in [
+        "tiered/u+pool: w0+4096 s w4096+30000 s w40000+64 s w0+64 g g",
+        "tiered/u+unsynced+pool: w0+4096 s w4096+30000 s w40000+64 s w64+64 g s g s w40000+64 s",
+    ] {
+        is_right(history, None);
+    }
+}
