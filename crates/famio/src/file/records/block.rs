@@ -24,6 +24,10 @@ impl Records {
 
     fn write_once(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
         let buffers = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
+        if self.tier.as_ref().is_some_and(|tier| tier.is_hard(0)) && self.granules.load(Ordering::Relaxed) == 0 {
+            // Later, what the epoch overwrites keeps the journal as it is until it is committed: it is to have room for that.
+            self.make_room(cx)?;
+        }
         if self.tier.as_ref().map_or(buffers > settle::HARD, |tier| tier.is_hard(buffers)) {
             // The background does not keep up: help it, as long as it helps.
             self.settle_round(cx)?;
