@@ -1,8 +1,8 @@
-/* Money that moves between the accounts of two files, one transaction a transfer: whenever it is killed, and however many of it run at a
- * time, no money is lost or made.
+/* Moves money between the accounts of two files, one transaction per transfer. Whenever it is killed, and however many copies of it
+ * run at a time, no money is lost or made.
  *
  *   cc bank.c -lfamio -o bank
- *   ./bank DIR transfer N     makes N transfers, and says after each that it is durable
+ *   ./bank DIR transfer N     makes N transfers, and reports each as durable
  *   ./bank DIR check          adds up all accounts
  */
 #include <errno.h>
@@ -53,7 +53,7 @@ static void set(nvtx *tx, int fd, size_t at, uint64_t value) {
   if (nvtx_pwrite(tx, fd, &value, sizeof value, at) < 0) fail("write");
 }
 
-/* Whether it was; else somebody else was first. */
+/* Whether it was; else another process was first. */
 static int commit(nvtx *tx) {
   if (nvtx_commit(tx) == 0) return 1;
   if (errno != EAGAIN) fail("commit");

@@ -1,7 +1,7 @@
-//! Money that moves between the accounts of two files, one transaction a transfer: whenever it is killed, and however many of it run at a time,
-//! no money is lost or made.
+//! Moves money between the accounts of two files, one transaction per transfer. Whenever it is killed, and however many copies of it run
+//! at a time, no money is lost or made.
 //!
-//! `bank DIR transfer N` makes N transfers, and says after each that it is durable; `bank DIR check` adds up all accounts.
+//! `bank DIR transfer N` makes N transfers, and reports each as durable; `bank DIR check` adds up all accounts.
 
 use famio::{AtomicFile, Error, Tx};
 use std::io::Write;

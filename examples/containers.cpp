@@ -1,6 +1,6 @@
-// Containers of the C++ library in a file: an allocator gives out memory of a region, and pointers are distances, so that the file may
-// be mapped anywhere the next time. A ledger of accounts: each transfer changes two of them and a journal of its own, and is there as
-// a whole after a crash, or not at all.
+// Containers of the C++ library in a file: an allocator gives out memory of a region, and pointers are distances, so the file may be
+// mapped anywhere the next time. A ledger of accounts: each transfer changes two accounts and a list of transfers; after a crash it is
+// there as a whole, or not at all.
 //
 //   c++ -std=c++17 containers.cpp $(pkg-config --cflags --libs famio) -o containers
 //   ./containers FILE N        transfers N times, and says the sum, which stays the same, and how many were ever made
@@ -26,7 +26,7 @@ namespace {
   std::exit(1);
 }
 
-// A pointer that says how far away something is, from where it lies itself. One: nowhere.
+// A pointer that holds the distance from itself to its target. One: null.
 template <class T> class distance {
   std::ptrdiff_t far_ = 1;
 

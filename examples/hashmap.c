@@ -1,10 +1,10 @@
-/* A persistent hash map of strings in a region of libfamio: chained, growing with what is put in. There is no log and no order of
- * stores here: what happens between two nvmsync()s is there as a whole after a crash, or not at all.
+/* A persistent hash map of strings in a region of libfamio: chained, growing with its contents. It has no log and no order of
+ * stores: after a crash, everything between two nvmsync()s is there as a whole, or not at all.
  *
  *   cc hashmap.c $(pkg-config --cflags --libs famio) -o hashmap
  *   ./hashmap FILE put KEY VALUE | get KEY | del KEY | list | check | rounds N
  *
- * Small changes go by plain stores; bytes in a row by nvmemcpy(), which the next SYNC need not search for. */
+ * Small changes are plain stores; longer ones go by nvmemcpy(), which the next SYNC need not search for. */
 #define _GNU_SOURCE
 #include <famio.h>
 
@@ -20,7 +20,7 @@
 #define FIRST_SIZE (64 * 1024ull)
 #define FIRST_BUCKETS 64u
 
-/* What the file has. Places are offsets in it: it may be mapped anywhere. Zero is no place. */
+/* The beginning of the file. Places are offsets, so the file may be mapped anywhere. Zero is no place. */
 struct header {
   uint64_t magic;
   uint64_t size;    /* of the file */
@@ -53,7 +53,7 @@ static struct header *header(struct map *map) { return (struct header *)map->bas
 static void *at(struct map *map, uint64_t place) { return map->base + place; }
 static struct entry *entry_at(struct map *map, uint64_t place) { return place ? at(map, place) : NULL; }
 
-/* Makes file and region longer. Pointers into the region are old after it. */
+/* Makes file and region longer. Pointers into the region are invalid after it. */
 static void grow(struct map *map, uint64_t least) {
   uint64_t size = map->size;
   while (size < least) size *= 2;
@@ -88,7 +88,7 @@ static uint64_t give(struct map *map, uint64_t bytes) {
   return place;
 }
 
-/* Larger pieces, old tables that is, stay lost: all of them together are smaller than the table. */
+/* Larger pieces (old tables) stay lost: together they are smaller than the table. */
 static void take_back(struct map *map, uint64_t place, uint64_t bytes) {
   int class = class_of(bytes);
   if (class < 0) return;
@@ -123,7 +123,7 @@ static void map_open(struct map *map, const char *path) {
   }
 }
 
-/* All that was done since the last time is durable as a whole. */
+/* Makes everything since the last call durable, as a whole. */
 static void map_sync(struct map *map) {
   if (nvmsync(map->base, map->size, MS_SYNC)) fail("nvmsync");
 }
@@ -224,7 +224,7 @@ static uint64_t map_check(struct map *map, int print) {
   return seen;
 }
 
-/* For a test that kills this: each round changes ten keys and adds one, SYNCs, and says so. */
+/* For a test that kills this program: each round changes ten keys, adds one, SYNCs, and reports that. */
 static void rounds(struct map *map, unsigned long count) {
   const struct entry *last = map_get(map, "round");
   unsigned long from = last ? strtoul(last->bytes + last->key_len, NULL, 10) : 0;
@@ -247,7 +247,7 @@ static void rounds(struct map *map, unsigned long count) {
   }
 }
 
-/* After a kill: all ten keys are of the last round, and so is what was added. */
+/* After a kill: all ten keys and the added one are of the last round. */
 static void check_rounds(struct map *map) {
   uint64_t entries = map_check(map, 0);
   const struct entry *last = map_get(map, "round");

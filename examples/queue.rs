@@ -1,5 +1,5 @@
-//! A persistent queue: messages of any length in a ring in a file, for one who puts and one who takes. What was taken and what was
-//! put between two SYNCs is so as a whole after a crash, or not at all: no message is half there, lost, or taken twice.
+//! A persistent queue: messages of any length in a ring in a file, with one producer and one consumer. After a crash, all puts and
+//! takes between two SYNCs have happened, or none: no message is torn, lost, or taken twice.
 //!
 //! `queue FILE put TEXT | take | work N`
 
@@ -82,7 +82,7 @@ impl Queue {
     }
 }
 
-/// Puts a message and takes one, again and again, and SYNCs both together: there are always three. Each has a number.
+/// Puts a message and takes one, again and again, and SYNCs both together: there are always three. Messages are numbered.
 fn work(queue: &Queue, count: u64) -> Result<()> {
     let text = |number: u64| format!("{number} {}", "x".repeat((number * 37 % 500) as usize));
     let number = |message: &[u8]| -> u64 {

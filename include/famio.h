@@ -1,7 +1,7 @@
 /* famio.h: files whose changes between two SYNCs are durable as a whole or, after a crash, gone as a whole.
  *
- * Each call is like the POSIX call of its name: what it takes, what it returns, what errno says. nverrmsg() has a sentence for
- * the last error of the thread. On a descriptor, or memory, that no atomic file has, each is that POSIX call.
+ * Each call is like the POSIX call of its name: arguments, results, errno. nverrmsg() returns a sentence about the last
+ * error of the thread. On a descriptor, or memory, that belongs to no atomic file, each is that POSIX call.
  *
  * docs/api.md and famio(7) say how they fit together; each has a man page.
  *
@@ -23,7 +23,7 @@ extern "C" {
 #define FAMIO_VERSION_MAJOR 0
 #define FAMIO_VERSION_MINOR 1
 
-/* A flag for open(2) under `famio run`: the file is atomic though no pattern names it. nvopen() has it always. Without
+/* A flag for open(2) under `famio run`: the file is atomic though no glob names it. nvopen() always sets it. Without
  * Famio the kernel ignores it. */
 #ifndef O_ATOMIC
 #define O_ATOMIC 0x40000000
@@ -38,8 +38,8 @@ extern "C" {
 
 /* Flags for nvrecover(). */
 #define NVRECOVER_DRY_RUN 1     /* look, and change nothing */
-#define NVRECOVER_USE_JOURNAL 2 /* where the file was changed without us, the journal is right */
-#define NVRECOVER_USE_FILE 4    /* where the file was changed without us, the file is right */
+#define NVRECOVER_USE_JOURNAL 2 /* if another program changed the file, the journal counts */
+#define NVRECOVER_USE_FILE 4    /* if another program changed the file, the file counts */
 
 /* What a file has done. Later versions may add to the end. */
 struct nvcounters {

@@ -75,67 +75,89 @@ pub fn parse(text: &str) -> Vec<Section> {
 pub fn document(sections: &[Section]) -> String {
     let mut text = String::from(HEAD);
     for section in sections {
-        text += &format!("\n## {}\n\n| names | what happens | remark |\n|---|---|---|\n", section.title);
+        text += &format!("\n## {}\n\n", section.title);
         for row in &section.rows {
             let names: Vec<String> = row.names.iter().map(|name| format!("`{name}`")).collect();
-            text += &format!("| {} | {} | {} |\n", names.join(", "), row.treatment, row.remark.replace('|', "\\|"));
+            let remark = if row.remark.is_empty() { String::new() } else { format!(": {}", row.remark) };
+            text += &wrapped(&format!("- {}: **{}**{remark}", names.join(", "), row.treatment));
         }
     }
     text
 }
 
+/// An item of a list, in lines of at most 120 characters.
+fn wrapped(item: &str) -> String {
+    let mut text = String::new();
+    let mut width = 0;
+    for word in item.split(' ') {
+        let length = word.chars().count();
+        if width > 0 && width + 1 + length > 120 {
+            text += "\n  ";
+            width = 2;
+        } else if width > 0 {
+            text.push(' ');
+            width += 1;
+        }
+        text += word;
+        width += length;
+    }
+    text.push('\n');
+    text
+}
+
 const HEAD: &str = "# POSIX calls under Famio
 
-<!-- Made from crates/famio-preload/hooks.txt; change it there and run `FAMIO_BLESS=1 cargo test -p famio-preload --test table`. -->
+<!-- Made from crates/famio-preload/hooks.txt and table.rs; change them and run
+     `FAMIO_BLESS=1 cargo test -p famio-preload --test table`. -->
 
-What `libfamio_preload.so` does with each libc function that can reach the data of an **atomic file**. For every other
-file and descriptor all of them do what libc does.
+What `libfamio_preload.so` does with each libc function that can reach the data of an **atomic file**, for people who
+want to know how a call differs from the kernel's. For every other file and descriptor these functions do what libc
+does.
 
 - **handle**: the library answers.
-- **demote**: the file is committed, settled and handed back to the kernel, with a notice on stderr; from there on it is
-  an ordinary file for the rest of the process.
+- **demote**: the library commits and checkpoints the file and leaves it to the kernel, with a notice on stderr; from
+  there on it is an ordinary file for the rest of the process.
 - **refuse**: an error, in a process whose configuration names atomic files.
 - **watch**: libc or the kernel answers; the library prepares or takes note.
 - **forward**: not interposed, for the reason given.
 
-What the library cannot see: inlined system calls, programs that are static or setuid, and what a child made by `vfork` or
+The library cannot see inlined system calls, static or set-user-id programs, and what a child made by `vfork` or
 `posix_spawn` does before it runs another program. `famio doctor CMD` looks for these in a program.
 
-Requests of io_uring and of kernel AIO (libaio) go past the library too. So `famio run` makes `io_uring_setup` and `io_setup`
-fail with `ENOSYS`, however they are called, by a seccomp filter; programs then fall back to calls of this table. With
-`--async-io allow` there is no filter, and the library does not refuse either: what io_uring does to an atomic file is not
-protected; a file that libaio's `io_submit` names is handed back. Without `famio run`, by `LD_PRELOAD` alone, the library still
-refuses io_uring where it is set up through libc or liburing.
+Requests of io_uring and of kernel AIO (libaio) bypass the library, too. So `famio run` makes `io_uring_setup` and
+`io_setup` fail with `ENOSYS`, however they are called, by a seccomp filter; programs then fall back to the calls below.
+With `--async-io allow` there is no filter, and the library does not refuse either: what io_uring does to an atomic file
+is not protected, and a file that libaio's `io_submit` names is demoted. Without `famio run`, by `LD_PRELOAD` alone, the
+library still refuses io_uring that is set up through libc or liburing.
 
-A name of an atomic file is a glob on
-paths; links are followed, and once a file is open in a process, every other path to it in that process leads to the same
-atomic file.
+A glob on paths selects atomic files. Links are followed, and once a file is open in a process, every other path to it
+in that process leads to the same atomic file. A second `open` of an atomic file may get a duplicate of the first one's
+descriptor, with its own description in the library ([twins](guarantees.md#twins)).
 
-A second `open` of an atomic file may get a duplicate of the first one's descriptor, with a description of its own in the library:
-guarantees.md, \"Twins\".
+**Signal handlers.** What POSIX lists as async-signal-safe is so on atomic files, too: `open`, `close`, `read`, `write`,
+`pread`, `pwrite` and their vectors, `fsync`, `fdatasync`, `lseek`, `dup`, `dup2`, `fcntl`, `ftruncate`, the `stat`
+family, `fork`, `_exit` and `execve` take no memory from libc's allocator and no lock of libc's, and start no thread,
+wherever the handler interrupted its thread. A handler runs before or after a call on an atomic file and never in the
+middle: a signal that comes while the call holds a lock is kept, with its `siginfo_t`, until the lock is free, as the
+kernel keeps a signal until its `write` is done. So a handler may leave by `siglongjmp`, and `_exit` in it commits. To
+that end the handlers that `sigaction` and `signal` set run behind a function of the library's; the program sees them as
+it has set them. Exceptions:
 
-**Signal handlers.** What POSIX lists as async-signal-safe is so on atomic files, too: `open`, `close`, `read`, `write`, `pread`,
-`pwrite` and their vectors, `fsync`, `fdatasync`, `lseek`, `dup`, `dup2`, `fcntl`, `ftruncate`, the `stat` family, `fork`, `_exit` and
-`execve` take no memory from libc's allocator and no lock of libc's, and start no thread, wherever the handler interrupted its thread. A
-handler runs before or after a call on an atomic file and never in the middle of one: a signal that comes while the call holds
-a lock is kept, with its `siginfo_t`, until the lock is free, as the kernel keeps one until its `write` is done. So a handler
-may leave by `siglongjmp`, and `_exit` in one commits. For that the handlers that `sigaction` and `signal` set stand behind a function
-of the library's; the program sees them as it has set them. Exceptions:
+- Handlers that are set in another way (`sigset`, or a system call of the program's own), or with `SA_RESETHAND`, or
+  before the library was loaded, run at once. If they interrupted a call that holds a lock, their own calls on atomic
+  files get `EDEADLK`.
+- The first write to any file starts the library's background thread, which checkpoints files and hands them over to
+  other processes, but not in a handler. It starts with the next write to a new file, or SYNC, outside a handler. Until
+  then other processes cannot have the files that this process has written. (It is not started with the program: a
+  second thread costs every program time, and keeps it from `unshare(CLONE_NEWUSER)`.)
+- `fork` in a handler that has interrupted `malloc`: libc's own `fork` takes the allocator's lock in a program with
+  several threads, and a program with open atomic files has a thread of the library's. Such a `fork` waits for ever, as
+  it does in any program with threads.
+- A program's own allocator that writes atomic files while it holds its lock must permit one more allocation by the
+  thread in it, at the first write.
 
-- Handlers that are set past these two (`sigset`, or a system call of the program's own), or with `SA_RESETHAND`, or before the library was
-  loaded, run at once. A call on an atomic file that they make after they have interrupted another that holds a lock gets `EDEADLK`.
-- The library's background thread, which settles files and hands them to other processes, is started by the first write to any file,
-  but not in a handler. It starts with the next write to a new file, or SYNC, outside a handler. Until then other processes
-  can't have the files that this one has written. (It is not started with the program: a second thread costs every program time, and
-  keeps it from `unshare(CLONE_NEWUSER)`.)
-- `fork` in a handler that has interrupted `malloc`: libc's own `fork` takes the allocator's lock in a program with several threads, and one
-  whose atomic files are open has a thread of the library's. Such a `fork` waits for ever, as it does in any program with threads.
-- An allocator of the program's own that writes atomic files while it holds its lock must let the thread in it allocate once more, at
-  the first write.
-
-A thread that may be cancelled at any instruction (`PTHREAD_CANCEL_ASYNCHRONOUS`) is not in the middle of a read, write, SYNC, lock
-or `close` by descriptor, but after it. POSIX allows no other function of files there either; in those (`open`, `stat`) the
-cancellation of such a thread may end the program.
-Calls on atomic files are no cancellation points; `open` of any file is none, which is felt where a thread waits in it for the other
-end of a FIFO.
+A thread that may be cancelled at any instruction (`PTHREAD_CANCEL_ASYNCHRONOUS`) is cancelled after a read, write,
+SYNC, lock or `close` by descriptor, not in the middle. POSIX allows no other function of files there either; in those
+(`open`, `stat`) the cancellation of such a thread may end the program. Calls on atomic files are no cancellation
+points; nor is `open` of any file, which matters for a thread that waits in it for the other end of a FIFO.
 ";

@@ -13,9 +13,9 @@ const IN_USE: i32 = 4;
 
 /// Copy an atomic file as of its last SYNC, while programs write to it
 ///
-/// What no SYNC covers yet is not in the copy. The copy is an ordinary file, durable when the command ends, and has its name only when it
-/// is whole; a signal leaves nothing. Where the file system can (xfs, btrfs) it shares the file's blocks and takes no time. A file that a
-/// crash left is copied as it would be after its recovery, and stays as it is.
+/// The copy has nothing that no SYNC covers yet. It is an ordinary file, durable when the command ends, and has its name
+/// only when it is whole; a signal leaves nothing. On xfs and btrfs it shares the file's blocks and takes no time. A file
+/// that a crash left is copied as it would be after its recovery, and stays as it is.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
@@ -25,10 +25,10 @@ pub struct Args {
     /// The copy: a name, or a folder
     #[arg(value_name = "DEST")]
     dest: PathBuf,
-    /// Replace a regular file that has the copy's name; not the file itself, nor one that a process writes
+    /// Replace a regular file that has the copy's name; not the file itself, nor a file that a process writes
     #[arg(long)]
     force: bool,
-    /// For programs: an object (docs/json.md)
+    /// Print a JSON object (docs/json.md)
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -36,25 +36,24 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-One file at a time is copied: of two files that belong together the copies are of two moments. Writers do not wait for the copy of a file \
-on a disk. Where the journal is one in place (files on persistent memory or tmpfs), the next fsync waits for the copy, and the writers with \
-it, for two seconds at most. If no copy as of one SYNC could be made in some seconds, the command fails with exit status 6, and leaves \
-nothing.
+Files are copied one at a time: copies of two files are of two moments. On a disk, writers do not wait for the copy. With a \
+journal in place (persistent memory or tmpfs), the next fsync waits for the copy, and writers with it, for two seconds at \
+most. If no copy of one SYNC could be made in some seconds, the command fails with exit status 6, and leaves nothing.
 
 Exit status: 0; 1 if the copy could not be made; 2 bad usage; 3 if file and journal contradict each other; 4 if DEST is an atomic file, or a \
-process writes it; 6 if too much was written.
+process writes it; 6 if the program wrote too much.
 
 Examples:
   famio backup app.db /backup/app.db
   famio backup --force app.db /backup/
   famio restore /backup/app.db app.db";
 
-/// Put a copy back in the place of an atomic file
+/// Replace an atomic file by a copy
 ///
-/// The file gets the copy's content, by one rename: a crash leaves the old file with its journal, or the new one. Nothing is changed before
-/// the copy is whole. What was in the old file, and what a crash left of it in its journal, is gone then. Owner, group and mode are the old
-/// file's, as far as you may give them; a symbolic link stays, and the file that it leads to is replaced. Programs that use the file have to
-/// be stopped before.
+/// One rename gives the file the copy's content: a crash leaves the old file with its journal, or the new file.
+/// Nothing changes before the copy is whole. The old content is gone then, with what a crash left of it in its
+/// journal. Owner, group and mode are those of the old file, as far as you may give them; a symbolic link stays, and
+/// the file that it leads to is replaced. Stop programs that use the file first.
 #[derive(clap::Args)]
 #[command(after_help = RESTORE_HELP)]
 pub struct RestoreArgs {
@@ -64,7 +63,7 @@ pub struct RestoreArgs {
     /// The file to be replaced, or made
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// For programs: an object (docs/json.md)
+    /// Print a JSON object (docs/json.md)
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -72,10 +71,10 @@ pub struct RestoreArgs {
 }
 
 const RESTORE_HELP: &str = "\
-A process that has the file open, however, is named, and nothing is done. Where the kernel grants no lease on the file (not its owner, nor \
-root; some file systems), only processes that /proc shows to you are seen.
+If a process has the file open, the command names it and does nothing. If the kernel grants no lease on the file (to users \
+other than its owner and root; on some file systems), the command sees only processes that /proc shows to you.
 
-Exit status: 0; 1 if it failed; 2 bad usage; 3 if the copy is a file that contradicts its journal; 4 if a process has the file open.
+Exit status: 0; 1 if it failed; 2 bad usage; 3 if the copy contradicts its journal; 4 if a process has the file open.
 
 Examples:
   famio restore /backup/app.db app.db";

@@ -16,16 +16,16 @@ const IN_USE: i32 = 4;
 
 /// Look through journals for damage, without changing anything
 ///
-/// Reads all that a journal says about itself and its file: headers, checks and hashes, epochs, sizes, who owns which block.
-/// What it finds is printed with its offset in the journal. A sound journal is one that recovery can bring the file to its
-/// last SYNC with.
+/// Reads everything that a journal says about itself and its file: headers, checks and hashes, epochs, sizes, which
+/// entry has which block. Prints each problem with its offset in the journal. From a sound journal, recovery can
+/// bring the file to its last SYNC.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
     /// Files, folders (with everything below) or pools
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// For programs: an array of objects (docs/json.md)
+    /// Print a JSON array of objects (docs/json.md)
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -9,9 +9,9 @@ use std::time::SystemTime;
 
 /// Remove a journal whose file was deleted
 ///
-/// Says what the journal is, and with --yes removes it, with what only it has. A journal whose file is there, or is in use, is
-/// refused: famio recover brings the file to its last SYNC and removes the journal. A file that was moved, and then taken as it is by famio
-/// recover --use=file, does not need its journal any more.
+/// Shows the journal and, with --yes, removes it with everything that only it has. A journal that is in use, or whose
+/// file exists, is refused: famio recover brings the file to its last SYNC and removes the journal. A file that was
+/// moved, and then accepted as it is by famio recover --use=file, does not need its old journal any more.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
@@ -21,16 +21,16 @@ pub struct Args {
     /// Remove them; without it they are only shown
     #[arg(long)]
     yes: bool,
-    /// For programs: an array of objects (docs/json.md)
+    /// Print a JSON array of objects (docs/json.md)
     #[arg(long)]
     json: bool,
 }
 
 const HELP: &str = "\
-Only root can be told by the kernel whether a file was deleted or moved; without that, be sure before you say --yes.
+The kernel tells only root whether a file was deleted or moved; otherwise make sure before you use --yes.
 
-Exit status: 0 if all were removed; 1 if something failed; 2 bad usage; 3 if one was not removed: without --yes, or since its file is \
-there; 4 if a file is in use. If more than one holds, 1 before 3 before 4.
+Exit status: 0 if all were removed; 1 if something failed; 2 bad usage; 3 if one was not removed: without --yes, or because its file \
+exists; 4 if a file is in use. If more than one holds, 1 before 3 before 4.
 
 Examples:
   famio status .

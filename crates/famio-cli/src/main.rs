@@ -37,7 +37,7 @@ use failure::Failure;
 #[derive(Parser)]
 #[command(name = "famio", version, after_help = EXAMPLES, max_term_width = 100)]
 struct Cli {
-    /// When text is coloured: auto, on a terminal unless NO_COLOR is set; always; never
+    /// When to colour text: auto: on a terminal unless NO_COLOR is set; always; never
     #[arg(long, global = true, value_enum, hide_possible_values = true, value_name = "WHEN", default_value = "auto")]
     color: color::Color,
     #[command(subcommand)]
@@ -47,10 +47,10 @@ struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   famio run --atomic app.db -- sqlite3 app.db     make app.db atomic for this sqlite3
-  famio trace -- ./server                         which files does ./server write, and which want to be atomic?
+  famio trace -- ./server                         which files does ./server write, and which should be atomic?
   famio status .                                  journals that a crash left in this folder
   famio recover app.db                            bring app.db to its last SYNC
-  famio top                                       what is done to files that are in use, live
+  famio top                                       SYNCs, writes and times of files in use, live
   famio check .                                   whether those journals are sound
   famio backup app.db /backup/                    a copy as of the last SYNC, while programs write
   famio doctor .                                  what this machine and this folder give

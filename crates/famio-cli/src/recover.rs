@@ -16,8 +16,8 @@ const IN_USE: i32 = 4;
 
 /// Bring files to their last SYNC
 ///
-/// Opening an atomic file under `famio run` does this by itself; this command is for files that other programs are to
-/// read, for whole folders and pools, and for conflicts. It touches only the files that the journals name, may be
+/// Opening an atomic file under `famio run` recovers it. Use this command for files that other programs read first,
+/// for whole folders and pools, and for conflicts. It touches only the files that the journals name, may be
 /// interrupted at any point, and may be run again.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
@@ -28,13 +28,13 @@ pub struct Args {
     /// Say what would be done, and do nothing
     #[arg(long)]
     dry_run: bool,
-    /// What counts if a file was changed by somebody else after the crash
+    /// What counts if another program changed a file after the crash
     #[arg(long = "use", value_enum, value_name = "journal|file", hide_possible_values = true)]
     winner: Option<Winner>,
     /// Threads for one journal [default: by its size]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// For programs: an array of objects (docs/json.md)
+    /// Print a JSON array of objects (docs/json.md)
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -51,13 +51,13 @@ enum Winner {
 }
 
 const HELP: &str = "\
-A conflict: the file was changed by another program after the crash, or its journal is from another boot although it \
-promised no more than to survive the process. Nothing is touched then until --use says what counts.
+A conflict: another program changed the file after the crash, or its journal is from another boot although it promised \
+only to survive the process. Nothing changes then until --use says what counts.
 
-A file with a mark (user.famio) whose journal is gone is a conflict, too: --use=file takes the mark off.
+A file with a mark (user.famio) whose journal is gone is a conflict, too: --use=file removes the mark.
 
-Exit status: 0 if all is recovered or nothing was to do; 1 if something failed, or could not be examined (a folder or file \
-without permission, say; the rest is recovered all the same); 2 bad usage; 3 if there is a conflict; 4 if a file is in use.
+Exit status: 0 if everything is recovered or there was nothing to do; 1 if something failed, or could not be examined (a \
+folder or file without permission, for example; the rest is recovered all the same); 2 bad usage; 3 if there is a conflict; 4 if a file is in use.
 
 Examples:
   famio recover app.db

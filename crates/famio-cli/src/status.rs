@@ -10,14 +10,14 @@ use std::path::PathBuf;
 
 /// List journals: file, state, epoch, size, owner
 ///
-/// A journal is there while its file is in use, and after a crash until the file is recovered.
+/// A journal exists while its file is in use, and after a crash until the file is recovered.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
     /// Files, folders (with everything below) or pools
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// For programs: an array of objects (docs/json.md)
+    /// Print a JSON array of objects (docs/json.md)
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -25,15 +25,15 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-Looking changes nothing and ends no lease: data files are not opened.
+The command changes nothing and ends no lease: it does not open data files.
 
 States: active (in use), needs recovery (no process has the file: a crash), clean (a leftover), missing (the file is marked \
 as having a journal, which is not there), orphaned (a journal whose file is not there), unreadable. EPOCH counts the commits up to the last SYNC.
 
-Exit status, for monitors: 0 if there is nothing to do; 1 if a path, or something below it, can't be looked at or read; 2 bad \
+Exit status, for monitors: 0 if there is nothing to do; 1 if a path, or something below it, can't be read; 2 bad \
 usage; 3 if a journal is missing or orphaned; 5 if a file needs recovery. If more than one holds, 1 before 3 before 5.
 
-KIND is that of the journal, or \"growing\": the file has none, since it only grows. Of the bytes that it has, so many are committed.
+KIND is the kind of the journal, or \"growing\": the file has none, since it only grows. The number beside it is its committed bytes.
 
 With --json each object has: file, journal (empty: missing), kind (in place, records, growing, none; null: not known), state (as above), \
 journal_state (the journal's own word: creating, active, clean, suspect), epoch, bytes (of the journal), committed_bytes (of a growing file), why \

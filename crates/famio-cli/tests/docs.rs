@@ -1,4 +1,5 @@
-//! The pages lead to each other: every link leads to a file that is there, and to a heading of it.
+//! The documentation holds together: every link leads to a file that is there and to a heading of it, the sections that code, manual
+//! pages and tests name exist, and lines fit a terminal.
 
 use std::path::{Path, PathBuf};
 
@@ -53,11 +54,17 @@ fn broken(page: &Path, target: &str) -> Option<String> {
     (!is_there).then(|| format!("{name}: {target}: no such heading"))
 }
 
-#[test]
-fn every_link_leads_somewhere() {
+/// All pages of the documentation.
+fn all_pages() -> Vec<PathBuf> {
     let root = root();
     let mut all = [pages(&root), pages(&root.join("docs"))].concat();
-    all.push(root.join("python/README.md"));
+    all.extend(["python/README.md", "tests/protocol-model/README.md"].map(|page| root.join(page)));
+    all
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let all = all_pages();
     let links: Vec<_> =
         all.iter().flat_map(|page| targets(page).into_iter().map(move |target| (page, target))).collect();
     assert!(links.len() > 50, "{links:?}");
@@ -77,6 +84,79 @@ fn the_overview_leads_to_every_page() {
             "docs/README.md has no link to {name}"
         );
     }
+}
+
+/// Files of ours below a folder, but for what is built.
+fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap()) {
+        let (path, name) = (entry.path(), entry.file_name());
+        let (kind, name) = (entry.file_type().unwrap(), name.to_str().unwrap());
+        if kind.is_dir() && name != "target" && !name.starts_with('.') {
+            files(&path, found);
+        } else if kind.is_file()
+            && [".rs", ".py", ".txt", ".c", ".h", ".7", ".5", ".3"].iter().any(|end| name.ends_with(end))
+        {
+            found.push(path);
+        }
+    }
+}
+
+/// Sections that a text names, as `docs/format.md, "Growing files"` or `docs/format.md, *A write*`: the page and the heading.
+fn named_sections(text: &str) -> Vec<(&str, &str)> {
+    let mentions = text.split("docs/").skip(1).filter_map(|rest| rest.split_once(".md"));
+    mentions
+        .filter(|(page, _)| page.chars().all(|c| c.is_ascii_lowercase() || c == '-'))
+        .filter_map(|(page, rest)| {
+            let rest = rest.trim_start_matches('`').strip_prefix(", ")?;
+            let end = rest.chars().next().filter(|first| "\"*".contains(*first))?;
+            Some((page, rest[1..].split_once(end)?.0))
+        })
+        .collect()
+}
+
+#[test]
+fn sections_that_are_named_are_there() {
+    let root = root();
+    let mut sources = Vec::new();
+    ["crates", "tests", "man", "include", "fuzz/src"].iter().for_each(|folder| files(&root.join(folder), &mut sources));
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/docs.rs").canonicalize().unwrap();
+    let mut named = 0;
+    let mut missing = Vec::new();
+    for source in sources.iter().filter(|source| **source != own) {
+        let Ok(text) = std::fs::read_to_string(source) else { continue };
+        for (page, heading) in named_sections(&text) {
+            named += 1;
+            let path = root.join("docs").join(format!("{page}.md"));
+            let is_there =
+                path.exists() && prose(&path).lines().any(|line| line.trim_start_matches('#').trim() == heading);
+            if !is_there {
+                missing.push(format!("{}: docs/{page}.md has no section '{heading}'", source.display()));
+            }
+        }
+    }
+    assert!(named >= 3, "only {named} are named");
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+/// Tables are left out: a row can't be wrapped.
+#[test]
+fn lines_fit_a_terminal() {
+    const WIDEST: usize = 125;
+    let mut wide = Vec::new();
+    for page in all_pages() {
+        for (number, line) in (1..).zip(std::fs::read_to_string(&page).unwrap().lines()) {
+            if line.chars().count() > WIDEST && !line.starts_with('|') {
+                wide.push(format!("{}:{number}", page.display()));
+            }
+        }
+    }
+    assert!(wide.is_empty(), "more than {WIDEST} columns: {wide:#?}");
+}
+
+#[test]
+fn a_section_is_found_by_its_name() {
+    let text = "see docs/a-b.md, \"One: two\"; `docs/c.md`, *Three*; docs/d.md and docs/E.md, \"no page\"";
+    assert_eq!(named_sections(text), [("a-b", "One: two"), ("c", "Three")]);
 }
 
 #[test]

@@ -147,7 +147,7 @@ fn a_go_program() {
     let said = place.doctor(&["./dynamic"]);
     assert!(topic(&said, "Go").unwrap().contains("makes its system calls itself"), "{said}");
     place.compile("static", text, &["-static"]);
-    assert!(place.doctor(&["./static"]).contains("there is no way in"));
+    assert!(place.doctor(&["./static"]).contains("Famio cannot enter it"));
 }
 
 #[test]

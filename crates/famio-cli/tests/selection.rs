@@ -138,7 +138,7 @@ fn what_was_nearly_selected_is_said() {
         0,
         &[
             "not protected: $/app.db (nearly --atomic App.db) was written and synced, and no glob selects it",
-            "--atomic App.db selected no file that the program wrote; it nearly selected $/app.db, but for the case of letters",
+            "--atomic App.db selected no file that the program wrote; it nearly selected $/app.db, except for the case of letters",
         ],
     );
     place.says(

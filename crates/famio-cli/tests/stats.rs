@@ -143,7 +143,7 @@ fn what_was_done_is_counted_and_looking_changes_nothing() {
             assert!(section.contains(&format!("`{name}`")), "{name} is not in docs/json.md");
         }
         let table = answer(&["stats"]);
-        assert!(table.contains(&running.path()) && table.contains("1 handed back to the kernel"), "{table}");
+        assert!(table.contains(&running.path()) && table.contains("1 demoted to ordinary files"), "{table}");
     }
 }
 

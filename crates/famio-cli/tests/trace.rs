@@ -438,7 +438,7 @@ fn what_runs_on_is_waited_for() {
     let mut said = String::new();
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     stderr.read_line(&mut said).unwrap();
-    assert!(said.contains("runs on"), "{said}");
+    assert!(said.contains("run on"), "{said}");
     std::fs::write(&fifo, "written\n").unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(4));
     counts(&place.file(&place.read_report(), "late"), &[("writes", 1), ("written_bytes", 8)]);

@@ -31,7 +31,7 @@ fn splices() {
 #[test]
 fn demotion_is_said_and_right() {
     let said = same("demote");
-    assert!(said.contains("handed back to the kernel because of io_submit(2)"), "{said}");
+    assert!(said.contains("demoted to an ordinary file because of io_submit(2)"), "{said}");
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_descriptor_does_not_slip_into_another_program() {
         said.contains("in a child of vfork(2) a descriptor of an atomic file can't become a standard stream"),
         "{said}"
     );
-    assert!(said.contains("handed back to the kernel because of posix_spawn(3)"), "{said}");
+    assert!(said.contains("demoted to an ordinary file because of posix_spawn(3)"), "{said}");
 }
 
 #[test]

@@ -186,7 +186,7 @@ fn containers_with_one_shm_are_processes_like_others() {
         assert!(host.data.read("atomic")[10..].starts_with(b"written"), "{domain}");
         host.nothing_left();
         let said = ["a", "b", "c"].map(|name| host.said(name));
-        assert!(said.iter().all(|said| !said.contains("in use") && !said.contains("handed back")), "{said:?}");
+        assert!(said.iter().all(|said| !said.contains("in use") && !said.contains("demoted")), "{said:?}");
     });
 }
 

@@ -72,7 +72,7 @@ fn record_locks_of_the_program_stay() {
 #[test]
 fn names_that_go_while_a_file_is_mapped() {
     let said = both("names");
-    assert!(said.lines().all(|line| line.contains("the name that it was opened by is gone")), "{said}");
+    assert!(said.lines().all(|line| line.contains("the name by which it was opened is gone")), "{said}");
 }
 
 /// It waited for ever.

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 const NOBODY: u32 = 65534;
-const LEFT: &str = "handed back to the kernel because it can't be protected";
+const LEFT: &str = "demoted to an ordinary file because it can't be protected";
 
 struct Bench {
     folder: Folder,

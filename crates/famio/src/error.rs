@@ -129,7 +129,7 @@ fn describe(errno: i32) -> &'static str {
         libc::ESTALE => "stale",
         libc::EOVERFLOW => "too large",
         libc::ENXIO => "beyond the end of the file",
-        libc::ENOTDIR => "not a folder, or what leads to it is none",
+        libc::ENOTDIR => "not a folder, or a part of its path is none",
         libc::EISDIR => "a folder",
         libc::ENAMETOOLONG => "the name is too long",
         libc::ELOOP => "too many symbolic links",

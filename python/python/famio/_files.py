@@ -78,7 +78,7 @@ class AtomicRaw(io.RawIOBase):
         return True
 
     def fileno(self) -> int:
-        """There is none: ``os.fsync`` would go past the library. Use ``sync()``."""
+        """There is none: ``os.fsync`` would bypass the library. Use ``sync()``."""
         raise io.UnsupportedOperation("an atomic file has no descriptor to use; there is sync()")
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
@@ -138,7 +138,7 @@ class AtomicRaw(io.RawIOBase):
     def transaction(self, *, check: bool = False, sync: bool = True, timeout: float | None = None) -> Transaction:
         """Begins a transaction: changes that are committed as a whole, or never happen.
 
-        ``check``: its commit fails with ``BlockingIOError`` if what it read or overwrote was changed by somebody else. ``sync=False``: its commit
+        ``check``: its commit fails with ``BlockingIOError`` if another transaction or call has changed what it read or overwrote. ``sync=False``: its commit
         is not a sync of the file, and durable with the next. ``timeout``: seconds after which it ends by itself (``ETIMEDOUT``).
         """
         self._check(self._writable, "writable")
@@ -170,7 +170,7 @@ class AtomicBuffered(io.BufferedRandom):
     def transaction(self, *, check: bool = False, sync: bool = True, timeout: float | None = None) -> Transaction:
         """Begins a transaction: changes that are committed as a whole, or never happen.
 
-        ``check``: its commit fails with ``BlockingIOError`` if what it read or overwrote was changed by somebody else. ``sync=False``: its commit
+        ``check``: its commit fails with ``BlockingIOError`` if another transaction or call has changed what it read or overwrote. ``sync=False``: its commit
         is not a sync of the file, and durable with the next. ``timeout``: seconds after which it ends by itself (``ETIMEDOUT``).
         """
         self.flush()

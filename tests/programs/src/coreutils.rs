@@ -14,7 +14,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 const DEMOTED: &[&str] = &[
-    "handed back to the kernel because of its use as a standard stream",
+    "demoted to an ordinary file because of its use as a standard stream",
     "written through freopen(3)",
     "because of posix_spawn(3)",
 ];

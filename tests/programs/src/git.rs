@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// git maps its index and packs to read them; the shell writes files by redirection, and git gives files to its children.
-const MAPS: &[&str] = &["handed back to the kernel because of"];
+const MAPS: &[&str] = &["demoted to an ordinary file because of"];
 
 /// An endless history; prints each commit when it is made.
 const HISTORY: &str = r#"

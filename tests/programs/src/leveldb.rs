@@ -19,7 +19,7 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
         words: vec![python.into(), "-c".into(), SCRIPT.into()],
         environment: &[],
         // LevelDB maps its tables to read them.
-        expected: &["handed back to the kernel because of mmap(2)"],
+        expected: &["demoted to an ordinary file because of mmap(2)"],
         longest: Duration::from_millis(500),
         makes_files_unsynced: false,
     };

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const SCRIPT: &str = include_str!("scripts/calls.py");
-const PASSES: &str = "handed back to the kernel because of its use as a standard stream";
+const PASSES: &str = "demoted to an ordinary file because of its use as a standard stream";
 
 /// The script, to its end and killed.
 pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 /// Compare two runs: what has changed beyond their noise
 ///
-/// Both files are JSON of famio bench io, fig, paper or all (--json, or figures.json in the folder of --report). A value has changed if the
-/// interval of the ratio of both runs, by a bootstrap over their rounds, leaves out 1, and if it differs by more than --threshold. Runs of
-/// fewer than three rounds say too little, and are left out.
+/// Both files are JSON of famio bench io, fig, paper or all (--json, or figures.json in the folder of --report). A
+/// value has changed if the interval of the ratio of both runs, by a bootstrap over their rounds, excludes 1, and if
+/// it differs by more than --threshold. Runs of fewer than three rounds say too little, and are left out.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Exit status: 0; with --fail, 1 if something got worse beyond noise; 1 if a file can't

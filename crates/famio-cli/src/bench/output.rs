@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// JSON or a table.
 #[derive(clap::Args, Clone, Default)]
 pub struct Json {
-    /// Write JSON in place of the table (docs/json.md)
+    /// Print JSON (docs/json.md) instead of the table
     #[arg(long)]
     pub json: bool,
 }

@@ -13,9 +13,9 @@ use std::process::Command;
 
 /// Calls on a file that is not atomic, without and under Famio
 ///
-/// One program makes each call on an ordinary file, in turn without Famio, under Famio with another file named as
-/// atomic, and the same with that file open and written. Shown are nanoseconds of one call, medians, and what Famio adds;
-/// and how much of that is the filter against io_uring, which `--async-io allow` leaves out.
+/// One program makes each call on an ordinary file, alternately without Famio, under Famio with another file named as
+/// atomic, and with that file open and written. The table shows nanoseconds per call, medians, what Famio adds, and
+/// how much of that is the filter against io_uring, which `--async-io allow` leaves out.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -128,7 +128,7 @@ fn text(args: &Args, rows: &[Row]) -> String {
         line.extend([figure(beside), extra(beside - plain)]);
         lines.push(line);
     }
-    let how = format!("nanoseconds a call; {} rounds of {} s, in turn, medians", args.rounds, args.seconds);
+    let how = format!("nanoseconds a call; {} rounds of {} s, alternating, medians", args.rounds, args.seconds);
     format!("{}{how}\n", table(&lines))
 }
 

@@ -13,10 +13,10 @@ use std::time::Instant;
 
 /// Copies into regions, and the search for them
 ///
-/// In one process, in turn: a copy of 64 bytes into a region that was just used (`nvmemcpy`), and the same bytes by bare
-/// non-temporal stores and a fence; and the search for the region of an address among many, with the thread's memory of its
-/// last ones and without it. Then a region that is new, copied from and to in order, in pieces of 4 KiB, without map-ahead (by the advice
-/// that it is used at random) and with it; a busy machine has no processor left for what is mapped in the background.
+/// In one process, alternately: a copy of 64 bytes into a region that was just used (`nvmemcpy`), and the same bytes
+/// by bare non-temporal stores and a fence; the search for the region of an address among many, with and without the
+/// thread's memory of its last regions. Then a new region, copied from and to in order, in pieces of 4 KiB, without
+/// map-ahead (by advice) and with it; a busy machine has no processor left for mapping in the background.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -82,7 +82,7 @@ fn text(args: &Args, rows: &[Row]) -> String {
         let times = row.times_as_long.map_or(String::new(), |times| format!("{times:.2}x"));
         lines.push(vec![row.work.clone(), format!("{:.1}", row.time.median), times]);
     }
-    let how = format!("nanoseconds; {} rounds of {} thousand calls, in turn, medians", args.rounds, args.thousands);
+    let how = format!("nanoseconds; {} rounds of {} thousand calls, alternating, medians", args.rounds, args.thousands);
     format!("{}{how}\n", table(&lines))
 }
 

@@ -19,9 +19,10 @@ use std::time::Instant;
 
 /// Compare a command of yours, plain and under Famio
 ///
-/// Runs the command plain and under famio run, in each round, in an order drawn anew, and compares wall time, CPU time, and what was written to the
-/// disk that the current folder is on (by all programs: on a quiet machine, by the command). With --baseline, another command is the plain side:
-/// the same program with its own journal or double writes, which Famio makes unnecessary. The command's output goes nowhere, unless --output is given.
+/// Runs the command plain and under famio run, in each round, in random order, and compares wall time, CPU time, and
+/// bytes written to the disk of the current folder (by all programs: use a quiet machine). With --baseline, another
+/// command is the plain side: the same program with its own journal or double writes, which Famio makes unnecessary.
+/// The command's output is discarded, unless --output is given.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

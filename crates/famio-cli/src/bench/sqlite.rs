@@ -15,9 +15,9 @@ use std::time::Instant;
 
 /// SQLite inserts, under Famio and with SQLite's own journals
 ///
-/// Inserts rows into a new database in three ways in turn: journal_mode MEMORY under Famio, plain WAL, plain DELETE; all
-/// with synchronous=FULL. The time of a measurement is from the first insert to the end of sqlite3, so that what a journal
-/// leaves to be done counts. Shown are transactions per second, medians.
+/// Inserts rows into a new database in three ways, alternately: journal_mode MEMORY under Famio, plain WAL, plain
+/// DELETE; all with synchronous=FULL. The time is from the first insert to the end of sqlite3, so it includes work
+/// that a journal leaves for later. The table shows transactions per second, medians.
 #[derive(clap::Args)]
 pub struct Args {
     /// Where the databases go
@@ -115,7 +115,8 @@ fn text(args: &Args, rows: &[Row]) -> String {
         line.extend(row.sides.iter().filter_map(|side| side.ratio).map(|ratio| format!("{ratio:.2}x")));
         lines.push(line);
     }
-    let how = format!("transactions per second, synchronous=FULL; {} rounds of each in turn, medians", args.rounds);
+    let how =
+        format!("transactions per second, synchronous=FULL; {} rounds of each, alternating, medians", args.rounds);
     format!("{}{how}\n", table(&lines))
 }
 

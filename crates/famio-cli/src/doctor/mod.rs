@@ -15,20 +15,20 @@ use std::path::{Path, PathBuf};
 
 /// Say what protection a file, a folder or a program gets here, and why
 ///
-/// Of a file: which glob of the configuration selects it, or what would.
+/// For a file: which glob of the configuration selects it, or what would.
 ///
-/// Of a program: whether Famio can enter it, and what it and its libraries import that would step around Famio.
+/// For a program: whether Famio can enter it, and what it and its libraries import that would bypass Famio.
 #[derive(clap::Args)]
 #[command(after_help = HELP, override_usage = "famio doctor [OPTIONS] [PATH | PROGRAM] [-- <CMD>...]")]
 pub struct Args {
-    /// A file, or a folder where files are to be protected; or a program or library. A name without a slash that is not
-    /// here is looked for in PATH [default: .]
+    /// A file, a folder for protected files, a program or a library. A name without a slash that is not here is
+    /// looked up in PATH [default: .]
     #[arg(value_name = "PATH | PROGRAM")]
     path: Option<PathBuf>,
     /// A program, whatever else has its name; arguments are ignored
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
-    /// For programs: an array of objects (docs/json.md)
+    /// Print a JSON array of objects (docs/json.md)
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -54,7 +54,7 @@ fn shared_memory(setting: Option<&Path>) -> Finding {
     if all > LITTLE {
         return Finding::fine(TOPIC, room);
     }
-    let follows = "little: what is written and not synced goes on in a file beside the journal when three quarters are in use, and \
+    let follows = "little: when three quarters are in use, unsynced data goes to a file beside the journal, and \
                    other processes may get EBUSY until the next SYNC then; a file that is mapped can't be shared by processes at all. \
                    Make it larger (docker run --shm-size=1g), or name another tmpfs with --shm DIR";
     Finding::note(TOPIC, format!("{room}, which is {follows}"))
@@ -66,7 +66,7 @@ fn open(path: &Path) -> std::io::Result<(File, PathBuf)> {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
         _ => PathBuf::from("."),
     };
-    let not_there = "not there; for a file that is yet to come, ask for its folder";
+    let not_there = "not there; for a new file, ask for its folder";
     let stat = std::fs::metadata(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => std::io::Error::new(error.kind(), not_there),
         _ => error,

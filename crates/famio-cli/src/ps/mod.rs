@@ -15,21 +15,21 @@ use std::path::{Path, PathBuf};
 
 /// List the processes that use atomic files
 ///
-/// For each process and file: the last epoch, what was written since the last SYNC, the size of the journal, whether the
-/// processes have the write lease on the file, the policy, which process may change the file, and for which process's lock
-/// it waits. Looking disturbs nobody. Of other users' processes only root sees anything.
+/// For each process and file: the last epoch, bytes written since the last SYNC, the size of the journal, whether the
+/// process holds the write lease, the policy, which process owns the file, and for which process's lock it waits. The
+/// command takes no lock and ends no lease. Root sees the processes of all users, others their own.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// For programs: an array of objects (docs/json.md)
+    /// Print a JSON array of objects (docs/json.md)
     #[arg(long)]
     json: bool,
 }
 
 const HELP: &str = "\
-OPEN is the number of bytes that were written to the file since its last SYNC, by all processes. OWNER marks the process that has the \
-right to change the file at this moment; it goes to the next one that writes. WAITS FOR is of locks that the kernel knows. KIND is that of the journal, or \
-that the file has none since it only grows.
+OPEN is the number of bytes that all processes have written to the file since its last SYNC. OWNER marks the process that \
+owns the file now and may change it; ownership passes to the next process that writes. WAITS FOR is about locks that the \
+kernel knows. KIND is the kind of the journal, or \"growing\": the file has none, since it only grows.
 
 Examples:
   famio ps

@@ -71,7 +71,7 @@ fn files(found: &Found) -> String {
     let place = if found.is_name { " (of a name: in this folder and below)" } else { "" };
     let more = if found.is_cut_short { " at least; not all folders were looked through" } else { "" };
     let mut text = match found.files.len() {
-        0 => format!("  matches no file now{place}{more}; one that is made later would be protected\n"),
+        0 => format!("  matches no file now{place}{more}; a file made later would be protected\n"),
         1 => format!("  matches 1 file now{place}{more}\n"),
         many => format!("  matches {many} files now{place}{more}\n"),
     };

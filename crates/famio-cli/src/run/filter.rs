@@ -43,7 +43,7 @@ pub fn install() -> Result<(), String> {
     }
     done.map_err(|error| {
         format!(
-            "io_uring and kernel AIO, whose requests would go past Famio, can't be kept from the program: seccomp: \
+            "io_uring and kernel AIO, whose requests bypass Famio, can't be refused to the program: seccomp: \
              {error}; where it uses neither, --async-io allow runs it all the same"
         )
     })

@@ -30,14 +30,14 @@ use std::path::{Path, PathBuf};
 pub struct Args {
     #[command(flatten)]
     protect: Protect,
-    /// Run nothing: show what each glob stands for and matches now, and all settings with their sources. Exit status 1 if a
-    /// glob matches no file
+    /// Run nothing: show what each glob means and matches now, and all settings with their sources. Exit status 1 if
+    /// a glob matches no file
     #[arg(long)]
     dry_run: bool,
-    /// With --dry-run: an object for programs (docs/json.md)
+    /// With --dry-run: print a JSON object (docs/json.md)
     #[arg(long, requires = "dry_run")]
     json: bool,
-    /// Say on stderr, when the program has ended, which files were selected by which glob, and all settings
+    /// When the program has ended, report on stderr which files were selected by which glob, and all settings
     #[arg(long)]
     verbose: bool,
     /// The program and its arguments
@@ -48,51 +48,52 @@ pub struct Args {
 /// What is protected and how: the options of every command that runs a program.
 #[derive(clap::Args)]
 pub struct Protect {
-    /// Files to protect, may be given more than once: a name, which counts in every folder, or a path from the current
-    /// folder on (./app.db: only here); with * ? [..] {a,b} and, for any number of folders, **. A folder means all below
-    /// it, ~ the home folder; a backslash takes what follows literally
+    /// Files to protect; may be repeated: a name, which counts in every folder, or a path from the current folder on
+    /// (./app.db: only here); with * ? [..] {a,b} and, for any number of folders, **. A folder means everything below
+    /// it, ~ the home folder; a backslash quotes the next character
     #[arg(long, value_name = "GLOB")]
     atomic: Vec<OsString>,
     #[command(flatten)]
     pub options: Options,
-    /// Where a write goes, for files whose journal is in place [default: auto]
+    /// Where a write goes, for files with a journal in place [default: auto]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "auto|undo|redo|alternate")]
     policy: Option<PolicyName>,
-    /// Where the program's locks on a file (fcntl, flock) are kept: auto, in memory while no other process can have the file
-    /// open, else in the kernel; kernel, always there [default: auto]
+    /// Where the program's locks on a file (fcntl, flock) are kept: auto: in memory while no other process can have
+    /// the file open, else in the kernel; kernel: always in the kernel [default: auto]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "auto|kernel")]
     locks: Option<LocksName>,
-    /// Which files have a journal: auto, those that need one, not a file that is new or only grows; always, all that are changed
-    /// [default: auto]
+    /// Which files have a journal: auto: files that need one, not those that are new or only grow; always: all that
+    /// are changed [default: auto]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "auto|always")]
     journal: Option<JournalName>,
-    /// What the last close of a file does with what no SYNC covers: commit, it is made durable; leave, a new file that was never
-    /// synced is left to the kernel, as in a plain run, and is atomic from its first SYNC on [default: commit]
+    /// What the last close of a file does with writes that no SYNC covers: commit: make them durable; leave: leave a
+    /// new file that was never synced to the kernel, as a plain close does; it is atomic from its first SYNC on
+    /// [default: commit]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "commit|leave")]
     on_close: Option<OnCloseName>,
-    /// How far the journal of one file may grow, for example 512MiB [default: 4GiB]
+    /// Largest size of the journal of one file, for example 512MiB [default: 4GiB]
     #[arg(long, value_name = "SIZE")]
     journal_limit: Option<Size>,
-    /// How much of the journal of a file on a disk, whose pool is in memory, is used as a write cache: from which percentage on it
-    /// is written back, and down to which [default: 30:10]
+    /// Part of the journal of a tiered file (pool in memory, file on a disk) that is a write cache: the percentage from
+    /// which it is written back, and down to which [default: 30:10]
     #[arg(long, value_name = "FROM:TO")]
     write_back: Option<WriteBack>,
-    /// What becomes of writes that no SYNC covers, if the program is killed: rollback, they are gone; keep, they stay, as
-    /// in a plain file; a glob, may be given more than once: they stay in these files [default: rollback]
+    /// What happens to writes that no SYNC covers if the program is killed: rollback: they are gone; keep: they stay,
+    /// as in a plain file; a glob, may be repeated: they stay in these files [default: rollback]
     #[arg(long, value_name = "rollback|keep|GLOB")]
     on_kill: Vec<OnKillRule>,
-    /// Whether the program may set up io_uring or kernel AIO (libaio), whose requests would go past Famio [default:
-    /// refuse, so that it falls back to ordinary calls]
+    /// Whether the program may set up io_uring or kernel AIO (libaio), whose requests bypass Famio [default: refuse,
+    /// so that it falls back to ordinary calls]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "refuse|allow")]
     async_io: Option<AsyncIoName>,
-    /// Protect or fail: exit status 125 if a glob selects no file that is written, if none of the files that are synced is
-    /// selected, if a program of the run starts without Famio, or if a selected file can't be protected
+    /// Protect or fail: exit status 125 if a glob selects no file that is written, if no synced file is selected, if
+    /// a program of the run starts without Famio, or if a selected file can't be protected
     #[arg(long)]
     require: bool,
-    /// Where Famio's own messages go, instead of the program's stderr: syslog, journald, or a file that is appended to
+    /// Where Famio's own messages go, instead of the program's stderr: syslog, journald, or a file to append to
     #[arg(long, value_name = "stderr|syslog|journald|FILE")]
     log: Option<OsString>,
-    /// Which messages there are [default: warning]
+    /// Which messages Famio writes [default: warning]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "off|error|warning|info")]
     log_level: Option<LogLevelName>,
     /// Only errors: as --log-level error
@@ -113,7 +114,7 @@ and from famio.toml in this folder or one above:
   policy = \"auto\"
   locks = \"auto\"
   journal = \"auto\"                      # or \"always\"
-  on-close = \"commit\"                  # or \"leave\": new files that are never synced are the kernel's
+  on-close = \"commit\"                  # or \"leave\": never-synced new files are the kernel's
   journal-limit = \"4GiB\"
   tier = \"auto\"                         # or \"off\"
   write-back = \"30:10\"                  # percent of the limit
@@ -123,11 +124,12 @@ and from famio.toml in this folder or one above:
   log = \"/var/log/famio.log\"             # or \"stderr\", \"syslog\", \"journald\"
   log-level = \"warning\"
 
-What weakens durability is said on stderr in any case. A message that can't be left where it should goes to stderr.
+Reduced durability is always reported on stderr. A message that can't be delivered elsewhere goes to stderr.
 
-The command line wins over the environment, the environment over famio.toml; globs of all three add up. --no-config leaves famio.toml out; --dry-run and --verbose name the one that was read.
+The command line wins over the environment, the environment over famio.toml; globs of all three add up. --no-config \
+ignores famio.toml; --dry-run and --verbose name the file that was read.
 
-At the end of the run Famio says on stderr which globs selected nothing that was written, which files were written and \
+At the end of the run Famio reports on stderr which globs selected no written file, which files were written and \
 synced though no glob selects them (if no selected file was synced), and which programs of the run started without Famio: \
 statically linked, set-user-id, or with an environment without LD_PRELOAD. See --dry-run, --verbose, --require.
 
@@ -223,7 +225,7 @@ fn expanded(protect: &Protect, name: &OsStr, failure: Failure) -> Failure {
         return failure;
     }
     let message = format!(
-        "{}; it looks as if the shell had made files of a glob, of which {} went to --atomic and the next was taken for the program: \
+        "{}; it looks as if the shell had expanded a glob: {} went to --atomic, and the next file was taken for the program: \
          put the glob in quotes, and -- before the program",
         failure.message,
         last.display()

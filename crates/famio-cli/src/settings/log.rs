@@ -9,11 +9,11 @@ use std::path::Path;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevelName {
-    /// None, but for what weakens durability
+    /// None except reports of reduced durability
     Off,
     /// Only calls that failed, and data that may be lost
     Error,
-    /// Also files that are not protected as was asked for
+    /// Also files that are not protected as requested
     Warning,
     /// Also files that were recovered
     Info,

@@ -27,7 +27,7 @@ pub use write_back::WriteBack;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DurabilityName {
-    /// Power loss, where the file system can give that
+    /// Power loss, if the file system permits
     Power,
     /// The end of the process, however it ends; faster, and gone at a power cut
     Process,
@@ -51,7 +51,7 @@ pub enum PolicyName {
     Undo,
     /// New bytes to the journal, copied to the file later
     Redo,
-    /// To whichever of file and journal does not hold the committed copy
+    /// To the file or the journal, whichever does not hold the committed copy
     Alternate,
 }
 
@@ -79,7 +79,7 @@ pub enum TierName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JournalName {
-    /// Those that need one: not a file that is new, or only grows
+    /// Files that need one: not those that are new or only grow
     Auto,
     /// All that are changed
     Always,
@@ -89,9 +89,9 @@ pub enum JournalName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnCloseName {
-    /// It commits it
+    /// Commit: the close waits for the disk
     Commit,
-    /// A new file that was never synced is left to the kernel
+    /// Leave a new file that was never synced to the kernel
     Leave,
 }
 
@@ -99,7 +99,7 @@ pub enum OnCloseName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AsyncIoName {
-    /// ENOSYS, so that programs fall back to calls that are handled
+    /// ENOSYS, so that programs fall back to calls that Famio handles
     Refuse,
     /// Their requests on atomic files are not protected
     Allow,
@@ -111,8 +111,8 @@ pub struct Options {
     /// Folder that holds the journals [default: .famio/ beside each file]
     #[arg(long, value_name = "DIR")]
     pub pool: Option<PathBuf>,
-    /// Folder on tmpfs in which processes share memory, the same for all that have a file open, in containers too [default:
-    /// /dev/shm]
+    /// Folder on tmpfs in which processes share memory, the same for all processes that have a file open, also in
+    /// containers [default: /dev/shm]
     #[arg(long, value_name = "DIR")]
     pub shm: Option<PathBuf>,
     /// What a SYNC must survive [default: power]

@@ -63,7 +63,7 @@ impl OnKillRule {
             [one] => Ok(Some(one.clone())),
             many => match many.iter().map(globs).collect::<Option<Vec<_>>>() {
                 Some(globs) => Ok(Some(Self::Globs(globs.concat()))),
-                None => Err("--on-kill: rollback and keep are for all files, and said once".into()),
+                None => Err("--on-kill: rollback and keep apply to all files; give them once".into()),
             },
         }
     }

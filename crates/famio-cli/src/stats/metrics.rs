@@ -13,15 +13,16 @@ use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
-/// Give the numbers of `famio stats` to Prometheus
+/// Export the numbers of `famio stats` to Prometheus
 ///
-/// In OpenMetrics text: by HTTP, into a file (for the text file collector of node_exporter), or to stdout. Each request looks anew,
-/// and disturbs nobody. Run it as root to see the processes of all users.
+/// Writes OpenMetrics text: by HTTP, into a file (for the text file collector of node_exporter), or to stdout. Each
+/// request collects the numbers anew, takes no lock and ends no lease. Run it as root to see the processes of all
+/// users.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// Answer requests of /metrics at this address and port, until a signal ends it. A port alone: of this machine (127.0.0.1) only; port
-    /// 0: any that is free
+    /// Answer requests for /metrics at this address and port, until a signal ends it. A port alone means 127.0.0.1;
+    /// port 0 any free port
     #[arg(long, value_name = "ADDR:PORT", value_parser = addresses)]
     listen: Option<Addresses>,
     /// Write the file once, in one step, and end; a device or FIFO gets the text
@@ -47,7 +48,8 @@ fn addresses(text: &str) -> Result<Addresses, String> {
 }
 
 const HELP: &str = "\
-Who can reach the address sees the paths of files. There is no password: listen on 127.0.0.1, or behind a proxy that asks for one.
+Everybody who can reach the address sees the paths of files. There is no password: listen on 127.0.0.1, or behind a proxy \
+that asks for one.
 
 Examples:
   famio metrics --listen 127.0.0.1:9464
@@ -189,7 +191,7 @@ impl Collector for Now {
         }
         let times: [(_, _, TimesOf); 2] = [
             ("famio_sync", "How long SYNCs took: in place one of 16, records all", |file| &file.sync_nanoseconds),
-            ("famio_write", "How long writes took: one of 64", |file| &file.write_nanoseconds),
+            ("famio_write", "How long writes took: one of 256", |file| &file.write_nanoseconds),
         ];
         for (name, help, of) in times {
             let mut metric = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
@@ -208,7 +210,7 @@ impl Collector for Now {
             }
         }
         let of_runs: [(_, _, CountOf); 2] = [
-            ("famio_demotions", "Files that were handed back to the kernel, of a run", |run| run.demotions),
+            ("famio_demotions", "Files of a run that became ordinary files", |run| run.demotions),
             ("famio_conflicts", "Opens that failed since file and journal contradict each other, of a run", |run| {
                 run.conflicts
             }),

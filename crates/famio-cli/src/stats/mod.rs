@@ -15,20 +15,21 @@ use times::{Quantiles, quantile, shown};
 
 /// Show what was done to the atomic files that are in use
 ///
-/// For each file: SYNCs, writes and their bytes, bytes that went to the journal and to the file, blocks that were written back from
-/// the journal to the file, changes of the owner, and how long SYNCs and writes took. Numbers count from the first write of the
-/// processes that have the file open, up to the last SYNC. Looking disturbs nobody. Of other users' processes only root sees anything.
+/// For each file: SYNCs, writes and their bytes, bytes that went to the journal and to the file, blocks written back
+/// from the journal to the file, changes of ownership, and how long SYNCs and writes took. Numbers count from the
+/// first write of the processes that have the file open, up to the last SYNC. The command takes no lock and ends no
+/// lease. Root sees the processes of all users, others their own.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// For programs: an object (docs/json.md)
+    /// Print a JSON object (docs/json.md)
     #[arg(long)]
     json: bool,
 }
 
 const HELP: &str = "\
-TIMES are 'half of them took less than / 99 of 100 took less than', to the next power of two. SYNCs of a journal on persistent memory are \
-measured one in 16, writes one in 64. Of a file that only grows, and has no journal, nothing is counted (-).
+TIMES are the median and the 99th percentile, rounded up to a power of two. One SYNC in 16 is measured (with a journal in \
+place), and one write in 256. Calls on a file that only grows, and has no journal, are not counted (-).
 
 Examples:
   famio stats
@@ -50,7 +51,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
     }
     for run in now.runs.iter().filter(|run| run.demotions + run.conflicts > 0) {
         println!(
-            "run of process {}: {} handed back to the kernel, {} in conflict",
+            "run of process {}: {} demoted to ordinary files, {} in conflict",
             run.pid, run.demotions, run.conflicts
         );
     }

@@ -15,14 +15,15 @@ use std::time::{Duration, Instant};
 
 /// Show what is done to the atomic files that are in use, live
 ///
-/// Each second: SYNCs, writes, bytes written, bytes to the journal, write-backs and hand-overs of each file, how long its SYNCs and
-/// writes took (99 of 100 took less), and what no SYNC covers yet. Looking disturbs nobody.
+/// Each second: SYNCs, writes, bytes written, bytes to the journal, write-backs and hand-overs of each file, the 99th
+/// percentile of the time of its SYNCs and writes, and the bytes that no SYNC covers yet. The command takes no lock
+/// and ends no lease.
 ///
-/// q ends it, s sorts by the next column, p stops the screen and lets it go on. On a narrow terminal some columns are left out, and paths
-/// begin with an ellipsis.
+/// q quits, s sorts by the next column, p pauses and resumes. A narrow terminal shows fewer columns, and paths begin
+/// with an ellipsis.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Seconds between two looks
+    /// Seconds between two updates
     #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
 }
@@ -177,7 +178,7 @@ fn lines(before: &Now, now: &Now, passed: Duration, sorted_by: usize, is_stopped
     let sum = |of: fn(&super::Run) -> u64| now.runs.iter().map(of).fold(0, u64::saturating_add);
     let mut lines = vec![
         format!(
-            "famio top: {}, {}, {} handed back, {}{}",
+            "famio top: {}, {}, {} demoted, {}{}",
             count(now.files.len() as u64, "file"),
             if processes.len() == 1 { "1 process".into() } else { format!("{} processes", processes.len()) },
             sum(|run| run.demotions),
@@ -229,7 +230,7 @@ mod tests {
         let before = now(vec![file("a", 10, 0), file("b", 100, 0)]);
         let after = now(vec![file("a", 30, 4096), file("b", 50, 0), file("c", 5, 0)]);
         let shown = lines(&before, &after, Duration::from_secs(2), 0, false, 120);
-        assert!(shown[0].starts_with("famio top: 3 files, 1 process, 0 handed back, 0 conflicts"), "{shown:?}");
+        assert!(shown[0].starts_with("famio top: 3 files, 1 process, 0 demoted, 0 conflicts"), "{shown:?}");
         let cells = |line: &str| line.split_whitespace().map(String::from).collect::<Vec<_>>();
         assert!(shown[4].ends_with("/data/a"), "{shown:?}");
         assert_eq!(cells(&shown[4])[..4], ["10", "0", "2.0", "KiB"]);

@@ -29,15 +29,15 @@ const NOTHING: i32 = 2;
 /// Kill a program again and again, recover its files, and check them
 ///
 /// Runs the program as 'famio run' does, sends SIGKILL to it and all that it started at a random moment, recovers as
-/// 'famio recover' does, and runs the checker. Then again, from the files as they are. One kill in four comes after the
-/// program was stopped (SIGSTOP) for a while. The first failure ends it, and what is needed to look into it is kept.
+/// 'famio recover' does, and runs the checker. Then repeats this with the files as they are. Before one kill in four
+/// the program is stopped (SIGSTOP) for a while. The command ends at the first failure, and keeps the evidence.
 #[derive(clap::Args)]
 #[command(after_help = HELP, override_usage = "famio torture [OPTIONS] --check <CHECK> -- <CMD>...")]
 pub struct Args {
-    /// A shell command that looks at the recovered files, without Famio; exit status 0: they are right
+    /// A shell command that checks the recovered files, without Famio; exit status 0 means that they are right
     #[arg(long, value_name = "CHECK")]
     check: OsString,
-    /// How many kills have to hit
+    /// Number of kills that must hit the running program
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     kills: u64,
     /// Go on until something fails, or Ctrl-C
@@ -52,11 +52,11 @@ pub struct Args {
     /// A program that ends by itself may do so with any exit status
     #[arg(long)]
     may_fail: bool,
-    /// Files, folders (with everything below) or pools to recover after a kill, may be given more than once [default: the
-    /// pool; else the folders that --atomic names, and this one]
+    /// Files, folders (with everything below) or pools to recover after a kill; may be repeated [default: the pool;
+    /// else the folders that --atomic names, and the current folder]
     #[arg(long, value_name = "PATH")]
     recover: Vec<PathBuf>,
-    /// For programs: an object (docs/json.md), in the place of what is said on stdout
+    /// Print a JSON object (docs/json.md) instead of the text on stdout
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -67,11 +67,11 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-The program goes on from what the last kill left, so it should be one that can. It is started again when it ends by \
-itself. If its input is a file, every start reads it from the beginning; otherwise it has none. What it prints goes to a \
-file, and FAMIO_TORTURE_OUTPUT tells the checker which: lines that are in it were printed before the kill.
+The program must be able to continue from what the last kill left. It is started again when it ends by itself. If its \
+input is a file, every start reads it from the beginning; otherwise it has none. Its output goes to a file, which \
+FAMIO_TORTURE_OUTPUT names for the checker: lines in that file were printed before the kill.
 
-The seed repeats the decisions, not the scheduler's. While it runs, and after a failure, all that it keeps is in \
+The seed repeats the decisions, not the scheduler's. During the run, and after a failure, the evidence is in \
 famio-torture-SEED/ in the current folder: the files and journals as the kill left them, what the program and the \
 checker printed, and report.txt.
 
@@ -180,7 +180,7 @@ impl Torture<'_> {
                 self.moments.ended_after(after);
                 self.tally.ended += 1;
                 if !status.success() && !self.args.may_fail {
-                    let what = format!("the program ended by itself ({status}); --may-fail lets it");
+                    let what = format!("the program ended by itself ({status}); --may-fail permits that");
                     return Ok(Some(Wrong { what, said: self.program.messages() }));
                 }
             }

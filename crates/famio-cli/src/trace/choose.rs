@@ -16,7 +16,7 @@ pub fn ask<'a>(files: &'a [Judged<'a>], config: &Config) -> Vec<&'a Judged<'a>> 
     let mut lines = BufReader::new(&terminal).lines();
     loop {
         let question = format!(
-            "Which are to be atomic, in {}? Their numbers, or 'none' [Enter: {enter}]: ",
+            "Which should be atomic, in {}? Their numbers, or 'none' [Enter: {enter}]: ",
             config.path().display()
         );
         if (&terminal).write_all(question.as_bytes()).is_err() {

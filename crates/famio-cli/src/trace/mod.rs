@@ -20,17 +20,18 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// List the files that a program writes, and say which want to be atomic
+/// List the files that a program writes, and suggest which should be atomic
 ///
-/// Runs the program, without Famio's protection, and counts what it and the programs that it starts do to the files that
-/// they open for writing. Then asks, on a terminal, which of them to name in famio.toml, for 'famio run'.
+/// Runs the program without protection, and counts what it and the programs that it starts do to the files that they
+/// open for writing. Then asks, on a terminal, which of them to name in famio.toml, for 'famio run'.
 #[derive(clap::Args)]
 #[command(after_help = HELP, override_usage = "famio trace [OPTIONS] -- <CMD>...")]
 pub struct Args {
-    /// Write what is suggested to famio.toml, without asking
+    /// Write the suggestions to famio.toml, without asking
     #[arg(long)]
     yes: bool,
-    /// Write what is suggested to FILE, without asking [default with --yes: the famio.toml that 'famio run' would read here]
+    /// Write the suggestions to FILE, without asking [default with --yes: the famio.toml that 'famio run' would read
+    /// here]
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
     /// Report as JSON
@@ -51,8 +52,8 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-Existing settings and comments in famio.toml stay as they are. docs/trace.md has the rules by which files are suggested, \
-and what is not seen.
+Existing settings and comments in famio.toml stay as they are. docs/trace.md has the rules for suggestions, and what \
+the command cannot see.
 
 Exit status: the program's own, 128 and the signal's number if one ended it; 125 if Famio refuses or fails; 126 if the \
 program can't be executed; 127 if there is no such program.
@@ -112,9 +113,9 @@ fn settle(config: Config, chosen: &[&Judged], files: &[Judged]) -> Result<(), Fa
         let said = config.add(chosen).map_err(Failure::refused)?;
         eprintln!("famio: {said}");
     } else if judge::suggested(files).is_empty() {
-        eprintln!("famio: no file looks like one to make atomic; famio.toml is left as it is");
+        eprintln!("famio: no file looks as if it should be atomic; famio.toml is unchanged");
     } else {
-        eprintln!("famio: famio.toml is left as it is; --yes writes what is suggested");
+        eprintln!("famio: famio.toml is unchanged; --yes writes the suggestions");
     }
     Ok(())
 }

@@ -133,7 +133,8 @@ fn wait_for_others() {
             Ok(None) => {
                 said = true;
                 eprintln!(
-                    "famio: the program has ended, what it started runs on; waiting for it (Ctrl-C: report what was seen so far)"
+                    "famio: the program has ended, processes that it started run on; waiting for them (Ctrl-C: report what \
+                     was seen so far)"
                 );
             }
             Err(_) => return,

@@ -18,7 +18,7 @@ const OTHERS: usize = 20;
 pub fn table(seen: &Seen, files: &[Judged], all: bool) -> String {
     let mut out = String::new();
     if files.is_empty() {
-        out += "famio: no file was opened for writing, as far as can be seen (docs/trace.md)\n";
+        out += "famio: no file was seen to be opened for writing (docs/trace.md)\n";
         return out;
     }
     let here = std::env::current_dir().unwrap_or_default();

@@ -216,9 +216,7 @@ impl AtomicFile {
         let path = self.path.to_string_lossy();
         let text = error.to_string();
         let why = text.strip_prefix(&*path).map_or(&*text, |rest| rest.trim_start_matches(": "));
-        crate::sys::notice(&format!(
-            "{path}: handed back to the kernel because it can't be protected ({why}): from here on it is an ordinary file"
-        ));
+        crate::sys::notice(&format!("{path}: demoted to an ordinary file because it can't be protected ({why})"));
     }
 }
 

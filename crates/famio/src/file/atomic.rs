@@ -14,12 +14,15 @@ use super::turn::{Draft, Turns};
 use super::{Access, Descriptors};
 use crate::error::{Error, Result};
 use crate::index::{Arena, Claim, Door};
+use crate::recovery::Known;
 use crate::settings::Settings;
 use crate::sys::InternalFd;
 use crate::thread::{Guard, Mutex};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, Ordering};
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Nothing was written yet: no journal, no index; reads go to the kernel.
@@ -103,7 +106,21 @@ impl AtomicFile {
     /// file system is not supported. `EINVAL`: not a regular file, or settings that would weaken durability unsaid, or that name another
     /// folder of shared memory than this process has.
     pub fn open(fd: BorrowedFd<'_>, access: Access, path: &CStr, settings: &Settings) -> Result<Arc<Self>> {
-        Self::open_as(PLAIN, fd, access, path, settings)
+        Self::open_as(PLAIN, fd, access, path, None, settings)
+    }
+
+    /// As [`open`](Self::open), of a file that was just opened, or made, by this path, which is absolute and has no links and no dots.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) fn open_by_real_path(
+        fd: BorrowedFd<'_>,
+        access: Access,
+        path: &CStr,
+        settings: &Settings,
+    ) -> Result<Arc<Self>> {
+        let real = Path::new(OsStr::from_bytes(path.to_bytes()));
+        Self::open_as(PLAIN, fd, access, path, Some(real), settings)
     }
 
     /// As [`open`](Self::open), by a descriptor that another program has handed back: the file is the kernel's here, too.
@@ -116,17 +133,25 @@ impl AtomicFile {
         path: &CStr,
         settings: &Settings,
     ) -> Result<Arc<Self>> {
-        Self::open_as(DEMOTED, fd, access, path, settings)
+        Self::open_as(DEMOTED, fd, access, path, None, settings)
     }
 
-    fn open_as(state: u8, fd: BorrowedFd<'_>, access: Access, path: &CStr, settings: &Settings) -> Result<Arc<Self>> {
-        let stat = rustix::fs::fstat(fd)?;
-        if rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::RegularFile {
+    /// `real`: the path, if it is how the kernel names the file.
+    fn open_as(
+        state: u8,
+        fd: BorrowedFd<'_>,
+        access: Access,
+        path: &CStr,
+        real: Option<&Path>,
+        settings: &Settings,
+    ) -> Result<Arc<Self>> {
+        let looked = crate::sys::look_at(fd)?;
+        if rustix::fs::FileType::from_raw_mode(looked.mode) != rustix::fs::FileType::RegularFile {
             return Err(Error::with(libc::EINVAL, format!("{}: not a regular file", path.to_string_lossy())));
         }
         let named = |e: Error| e.context(path.to_string_lossy());
         crate::sys::shm::choose(settings.shm.as_deref()).map_err(named)?;
-        let (device, inode) = (stat.st_dev, stat.st_ino);
+        let (device, inode) = looked.key;
         // Held to the end: two threads that open the same file get the same one, recovered once.
         let mut files = files();
         if let Some(file) = files.get(&(device, inode)) {
@@ -152,7 +177,7 @@ impl AtomicFile {
             }),
             plain: PlainReads::default(),
             growing: Growing::default(),
-            found_size: stat.st_size as u64,
+            found_size: looked.size,
             kernels_size: KernelsSize::default(),
             lease: Lease::default(),
             locks: Locks::default(),
@@ -167,7 +192,7 @@ impl AtomicFile {
         });
         file.add_descriptor(fd.as_raw_fd(), access);
         if state == PLAIN
-            && let Err(e) = file.recover_if_left()
+            && let Err(e) = file.recover_if_left(fd, Known { path: real, is_new: looked.is_new })
         {
             file.turns.door.leave();
             return Err(named(e));

@@ -89,7 +89,7 @@ pub(super) fn attach(
     let plan = fds.with(true, |fd| plan(fd, settings))?;
     // Another process, which has it handed back, may have just put the flag on a description that this one has, too.
     if fds.with(true, |fd| Ok(rustix::fs::fcntl_getfl(fd)?))?.contains(OFlags::APPEND) {
-        return Err(Error::with(libc::EBUSY, "another process has handed back a descriptor of it that appends"));
+        return Err(Error::with(libc::EBUSY, "another process has demoted a descriptor of it that appends"));
     }
     if !travels {
         fds.with(true, super::privileges::drop_before_session)?;

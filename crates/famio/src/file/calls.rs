@@ -7,7 +7,7 @@
 use crate::sys::{membarrier, monotonic_now, thread_is_gone};
 use crate::thread;
 use core::marker::PhantomData;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence};
 
 /// Threads that have a place of their own. Those beyond share one, and pay for it.
 const PLACES: usize = 512;
@@ -26,6 +26,9 @@ struct Place {
 }
 
 static ALL: [Place; PLACES] = [const { Place { owner: AtomicU32::new(0), word: AtomicU64::new(0) } }; PLACES];
+/// No place from here on was ever taken. Raised before the first call in a new one: whoever does not see that any more is not seen by it
+/// either, as with the places' words.
+static END: AtomicUsize = AtomicUsize::new(0);
 /// How many calls are inside of threads without a place.
 static CROWD: AtomicU64 = AtomicU64::new(0);
 /// Instead of the number of a place: of the crowd.
@@ -120,7 +123,9 @@ fn settle_in(number: u64) -> Option<&'static Place> {
         })
     });
     thread::current().calls.set(at.map_or(IN_CROWD, |at| at as u64 + 1));
-    let place = &ALL[at?];
+    let at = at?;
+    END.fetch_max(at + 1, Ordering::SeqCst);
+    let place = &ALL[at];
     // A thread that ended inside a call is inside no more.
     let word = place.word.load(Ordering::Relaxed);
     place.word.store((word & !DEPTH).wrapping_add(ONE_CALL), Ordering::Release);
@@ -141,7 +146,8 @@ impl Inside {
         if BARRIER.load(Ordering::SeqCst) == YES && !membarrier::on_all_threads() {
             return None;
         }
-        let words = ALL.iter().map(|place| place.word.load(Ordering::Acquire)).enumerate();
+        let taken = &ALL[..END.load(Ordering::SeqCst)];
+        let words = taken.iter().map(|place| place.word.load(Ordering::Acquire)).enumerate();
         let places = words.filter(|(_, word)| word & DEPTH != 0).collect();
         Some(Self { places, crowd: CROWD.load(Ordering::SeqCst) != 0 })
     }

@@ -229,7 +229,7 @@ impl Words<'_> {
     }
 
     fn damaged() -> Error {
-        Error::with(libc::EIO, "the shared index is damaged: what the last owner has left")
+        Error::with(libc::EIO, "the shared index is damaged: the state that the last owner left")
     }
 }
 

@@ -13,7 +13,7 @@ use super::read::is_current;
 use super::session::Session;
 use super::{Descriptors, UserBuf};
 use crate::error::{Error, Result};
-use crate::index::{Arena, BLOCK, Closed, Inside, LONG, PLACE, PutOff, SHORT};
+use crate::index::{Arena, BLOCK, Closed, CountsLine, Inside, LONG, PLACE, PutOff, SHORT};
 use crate::pmem::LINE;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -40,12 +40,19 @@ impl Session {
         Ok(places.0[place].as_ptr().cast_mut().cast::<u8>().wrapping_add(shift % LINE))
     }
 
-    /// Defers a write of one whole block, where that is possible. `None`: nothing was done. Inside the gate.
+    /// Defers a write of one whole block, where that is possible, and counts it in `mine`, the thread's counts. `None`: nothing was
+    /// done. Inside the gate.
     ///
     /// # Safety
     /// The buffer is the caller's to be read; it may be bad.
     #[inline]
-    pub(super) unsafe fn defer(&self, cx: &Context<'_>, offset: u64, bufs: &[UserBuf]) -> Option<Result<usize>> {
+    pub(super) unsafe fn defer(
+        &self,
+        cx: &Context<'_>,
+        offset: u64,
+        bufs: &[UserBuf],
+        mine: &CountsLine,
+    ) -> Option<Result<usize>> {
         let [UserBuf { base, len: BLOCK }] = *bufs else { return None };
         let (block, shared) = (offset / BLOCK as u64, cx.shared());
         let inside = offset.checked_add(BLOCK as u64).is_some_and(|end| end <= shared.size());
@@ -71,7 +78,7 @@ impl Session {
         }
         shared.make_dirty();
         shared.deferred.put(PutOff { block, place, shift });
-        shared.counts.mine().wrote(1, BLOCK as u64);
+        mine.wrote(1, BLOCK as u64);
         self.touch(*cx);
         Some(Ok(BLOCK))
     }

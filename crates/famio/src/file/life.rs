@@ -15,10 +15,10 @@ use core::ops::Deref;
 use core::sync::atomic::Ordering;
 
 pub(super) const LOST: &[u8] =
-    b": handed back to the kernel because the name that it was opened by is gone; open it by its other name";
+    b": demoted to an ordinary file because the name by which it was opened is gone; open it by its other name";
 
 const LARGE: &[u8] =
-    b": handed back to the kernel because it is mapped, and larger than a quarter of this machine's memory";
+    b": demoted to an ordinary file because it is mapped, and larger than a quarter of this machine's memory";
 
 /// Tries to leave a file to the kernel that others change in turn with this process.
 const LEAVES: u32 = 1000;
@@ -232,7 +232,7 @@ impl AtomicFile {
         if super::shadow::is_mapped(self.key()) {
             return Err(Error::with(
                 libc::EBUSY,
-                format!("{}: it is mapped, and can't be handed back to the kernel", self.path.to_string_lossy()),
+                format!("{}: it is mapped, and can't be demoted to an ordinary file", self.path.to_string_lossy()),
             ));
         }
         if !self.is_demoted() && !self.is_disowned() {
@@ -258,7 +258,7 @@ impl AtomicFile {
         let path = self.path.to_string_lossy();
         Err(Error::with(
             libc::EBUSY,
-            format!("{path}: other processes use it, and it can't be handed back to the kernel"),
+            format!("{path}: other processes use it, and it can't be demoted to an ordinary file"),
         ))
     }
 
@@ -270,7 +270,7 @@ impl AtomicFile {
     /// They would go on with memory that nobody shows what the kernel's file has.
     fn mapped_by_others(&self) -> Error {
         let path = self.path.to_string_lossy();
-        let what = format!("{path}: other processes have it mapped, and it can't be handed back to the kernel");
+        let what = format!("{path}: other processes have it mapped, and it can't be demoted to an ordinary file");
         Error::with(libc::EBUSY, what)
     }
 

@@ -108,13 +108,14 @@ impl Session {
         let shared = cx.shared();
         let total = UserBuf::total(bufs).min(CALL_MAX);
         // By both: so that programs with few writes in an epoch are not measured at each of them.
-        let turn = shared.counts.mine().writes() ^ shared.committed.load(Ordering::Relaxed);
+        let mine = shared.counts.mine();
+        let turn = mine.writes() ^ shared.committed.load(Ordering::Relaxed);
         let timer = Timer::begin(&shared.totals.write_times, turn.is_multiple_of(WRITES_TIMED));
         let _inside = self.go_in(&mut cx)?;
         self.check_change(cx)?;
         if let Some(offset) = at
             // SAFETY: the caller's promise.
-            && let Some(done) = unsafe { self.defer(&cx, offset, bufs) }
+            && let Some(done) = unsafe { self.defer(&cx, offset, bufs, mine) }
         {
             timer.end();
             return done.map(|done| (offset, done));
@@ -160,7 +161,7 @@ impl Session {
             if extending.is_some() {
                 shared.size.fetch_max(offset + done as u64, Ordering::AcqRel);
             }
-            shared.counts.mine().wrote(1, done as u64);
+            mine.wrote(1, done as u64);
         }
         self.touch(cx);
         timer.end();

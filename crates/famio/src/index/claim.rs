@@ -156,7 +156,7 @@ fn busy(control: &Control) -> Error {
         Some(owner) => owner.to_string(),
         None => "another process".into(),
     };
-    let what = format!("in use as an atomic file by {owner}, whose turn it is ({})", control.path());
+    let what = format!("in use as an atomic file by its owner, {owner} ({})", control.path());
     Error::with(libc::EBUSY, what)
 }
 

@@ -161,7 +161,7 @@ impl Control {
     /// The error of who finds that.
     pub fn kept_out(&self) -> Error {
         let what = format!(
-            "in use as an atomic file by processes that share memory in another folder than {}, of another container maybe; \
+            "in use as an atomic file by processes that share memory in another folder than {}, perhaps in another container; \
              give all of them one folder on tmpfs by the setting shm (FAMIO_SHM, famio run --shm DIR); its control file is {}",
             shm::folder(),
             self.path()

@@ -12,7 +12,7 @@ const LINES: usize = 4;
 /// What threads of one line have done.
 #[repr(C, align(64))]
 #[derive(Default)]
-pub(crate) struct Line {
+pub(crate) struct CountsLine {
     reads: AtomicU64,
     writes: AtomicU64,
     /// Bytes of those writes.
@@ -26,7 +26,7 @@ pub(crate) struct Line {
 /// The open epoch's counts.
 #[repr(C)]
 #[derive(Default)]
-pub(crate) struct EpochCounts([Line; LINES]);
+pub(crate) struct EpochCounts([CountsLine; LINES]);
 
 /// Their sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,13 +43,13 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// In the order of [`Line::words`].
+    /// In the order of [`CountsLine::words`].
     fn of([reads, writes, bytes, journal, file]: [u64; 5]) -> Self {
         Self { reads, writes, bytes, journal, file }
     }
 }
 
-impl Line {
+impl CountsLine {
     /// A read.
     #[inline]
     pub fn read(&self) {
@@ -84,7 +84,7 @@ impl Line {
 impl EpochCounts {
     /// This thread's line.
     #[inline]
-    pub fn mine(&self) -> &Line {
+    pub fn mine(&self) -> &CountsLine {
         &self.0[stripe(core::ptr::from_ref(thread::current()) as u64) % LINES]
     }
 

@@ -125,7 +125,7 @@ impl DeadArena {
 }
 
 fn gone() -> Error {
-    Error::with(libc::EIO, "a part of the memory that it shared is gone, or damaged")
+    Error::with(libc::EIO, "part of its shared memory is gone or damaged")
 }
 
 fn read_words<T: Words>(file: BorrowedFd<'_>, size: u64, at: u64) -> Result<Box<T>> {

@@ -28,7 +28,7 @@ pub(crate) use cell::{Cell, Changing, Version};
 pub(crate) use claim::Claim;
 pub use control::Owner;
 pub(crate) use control::{Control, SIZE as CONTROL_SIZE, random};
-pub(crate) use counts::Sums;
+pub(crate) use counts::{CountsLine, Sums};
 pub(crate) use dead::{DeadArena, PLACE};
 pub(crate) use deferred::PutOff;
 pub(crate) use door::{

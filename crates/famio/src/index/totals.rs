@@ -14,7 +14,7 @@ pub(crate) const BUCKETS: usize = 32;
 const FIRST: u32 = 7;
 
 /// Of so many writes one is timed.
-pub(crate) const WRITES_TIMED: u64 = 64;
+pub(crate) const WRITES_TIMED: u64 = 256;
 /// Of so many SYNCs of a journal in place one is timed; of records each is, as it takes a system call.
 pub(crate) const SYNCS_TIMED: u64 = 16;
 

@@ -68,7 +68,7 @@ pub(super) fn check_folder(
     }
     let anybody = |stat: &Stat| stat.st_mode & 0o002 != 0 && !is_sticky(stat);
     if anybody(&stat) && !parent.is_some_and(|parent| anybody(&parent)) {
-        return Err(Error::with(libc::EACCES, "everybody may replace journals in it; chmod o-w or +t"));
+        return Err(Error::with(libc::EACCES, "everybody can replace journals in it; chmod o-w or +t"));
     }
     Ok(())
 }
@@ -129,7 +129,7 @@ pub(crate) fn check_shared(ours: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result
         return refused(format!("belongs to user {}, who may not write the file", here.st_uid));
     }
     if here.st_mode & 0o077 & !allowed != 0 {
-        return refused(format!("mode {:03o} is for others than those who may write the file", here.st_mode & 0o777));
+        return refused(format!("mode {:03o} admits users who may not write the file", here.st_mode & 0o777));
     }
     Ok(())
 }
@@ -159,7 +159,7 @@ pub fn check_journal(journal: BorrowedFd<'_>, file: Option<BorrowedFd<'_>>) -> R
     }
     if writers_beyond(&stat, &file) != 0 {
         return refused(format!(
-            "mode {:03o} lets others write it than those who may write the file, mode {:03o}; chmod go-w",
+            "mode {:03o} lets users write it who may not write the file (mode {:03o}); chmod go-w",
             stat.st_mode & 0o777,
             file.st_mode & 0o777
         ));

@@ -67,9 +67,10 @@ fn is_missing(file: &Path, name: &str) -> bool {
     matches!(lstat(file.with_file_name(name)), Err(Errno::NOENT))
 }
 
-/// Whether there may be one beside a file: by a few system calls, where to look for what is in it takes ten.
-pub(crate) fn may_be_beside(file: BorrowedFd<'_>) -> Result<bool> {
-    let path = super::path_of(file)?;
+/// Whether there may be one beside a file: by a few system calls, where to look for what is in it takes ten. `path`: the file's as the
+/// kernel names it, if that is known.
+pub(crate) fn may_be_beside(file: BorrowedFd<'_>, path: Option<&Path>) -> Result<bool> {
+    let path = path.map_or_else(|| super::path_of(file).map(Cow::Owned), |path| Ok(Cow::Borrowed(path)))?;
     if !is_missing(&path, BESIDE) {
         return Ok(true);
     }
@@ -112,12 +113,12 @@ mod tests {
         let file = std::fs::File::open(dir.path("file")).unwrap();
         let me = rustix::process::geteuid().as_raw();
         assert_eq!(beside_path(&dir.path("file")), dir.path(BESIDE));
-        assert!(!may_be_beside(file.as_fd()).unwrap());
+        assert!(!may_be_beside(file.as_fd(), None).unwrap());
         std::fs::set_permissions(dir.root(), std::fs::Permissions::from_mode(0o1777)).unwrap();
         let own = format!("{BESIDE}-{me}");
         assert_eq!(beside_path(&dir.path("file")), dir.path(&own));
-        assert!(!may_be_beside(file.as_fd()).unwrap());
+        assert!(!may_be_beside(file.as_fd(), None).unwrap());
         std::fs::create_dir(dir.path(&own)).unwrap();
-        assert!(may_be_beside(file.as_fd()).unwrap());
+        assert!(may_be_beside(file.as_fd(), None).unwrap());
     }
 }

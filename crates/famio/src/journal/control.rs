@@ -52,7 +52,7 @@ pub(crate) fn name_beside(journal: &str) -> String {
 /// # Errors
 /// `EACCES`: this process may not write the file, or what lies there is not from one that may.
 pub(crate) fn find(file: BorrowedFd<'_>, setting: Option<&Path>) -> Result<Option<InternalFd>> {
-    if setting.is_none() && !matches!(mark_of(file), Ok(Some(_))) && !may_be_beside(file)? {
+    if setting.is_none() && !matches!(mark_of(file), Ok(Some(_))) && !may_be_beside(file, None)? {
         return Ok(None);
     }
     match Pool::find(file, pool_of(file, setting).as_deref()) {

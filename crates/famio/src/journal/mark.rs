@@ -177,9 +177,10 @@ fn checksum(bytes: &[u8]) -> u64 {
 pub fn set(file: BorrowedFd<'_>, mark: &Mark) -> Result<()> {
     let bytes = mark.encode();
     match access::as_owner(file, || rustix::fs::fsetxattr(file, NAME, &bytes, XattrFlags::CREATE)) {
-        Err(Errno::EXIST) => {
-            Err(Error::with(libc::EBUSY, "in use as an atomic file by a process with another pool, or by another name"))
-        }
+        Err(Errno::EXIST) => Err(Error::with(
+            libc::EBUSY,
+            "in use as an atomic file by a process with another pool, or under another name",
+        )),
         set => set.map_err(|e| refused(e, "marked")),
     }
 }
@@ -269,8 +270,8 @@ pub fn persist(file: BorrowedFd<'_>, durability: Durability, medium: &dyn Medium
 fn refused(errno: Errno, what: &str) -> Error {
     let why = match errno {
         Errno::OPNOTSUPP => "its file system has no user attributes",
-        Errno::ACCESS if what == "asked for its mark" => "its attributes may be read only by those who may read it",
-        Errno::PERM | Errno::ACCESS => "its attributes may be changed only by those who may write it",
+        Errno::ACCESS if what == "asked for its mark" => "only users who may read it may read its attributes",
+        Errno::PERM | Errno::ACCESS => "only users who may write it may change its attributes",
         Errno::NOSPC | Errno::DQUOT | Errno::TOOBIG => "no room for the attribute",
         Errno::ROFS => "read-only file system",
         _ => "the attribute user.famio",

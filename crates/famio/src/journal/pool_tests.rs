@@ -125,7 +125,7 @@ fn planted_files_are_refused() {
     refused("two", "has 2 names");
     fs::write(pool.path_of("open"), "").unwrap();
     fs::set_permissions(pool.path_of("open"), Permissions::from_mode(0o666)).unwrap();
-    refused("open", "lets others write it");
+    refused("open", "lets users write it who may not write the file");
     symlink(dir.root(), dir.path("sub")).unwrap();
     fs::remove_dir_all(pool.path()).unwrap();
     symlink(dir.root(), dir.path(BESIDE)).unwrap();

@@ -68,7 +68,7 @@ pub fn verdict(facts: &Facts<'_>) -> Verdict {
         && mark.identity != own
     {
         return facts.conflict(
-            "the file carries the mark of another file: it is a copy of one whose journal is pending, and may be half of it",
+            "the file carries the mark of another file: it is a copy of a file with a pending journal, and may be incomplete",
         );
     }
     match (facts.mark, facts.journal) {
@@ -118,7 +118,7 @@ fn pending_verdict(facts: &Facts<'_>, header: &Header) -> Verdict {
         }
     };
     if changed {
-        return facts.conflict("the file was changed by somebody else after the crash");
+        return facts.conflict("another program changed the file after the crash");
     }
     Verdict::Recover
 }
@@ -191,10 +191,10 @@ mod tests {
             (make(Clean, Process, false, None), AFTER, ["L", "L", copy, other]),
             (make(Active, PageCache, true, None), AFTER, [lost, "R", copy, other]),
             (make(Active, PageCache, true, Some(AFTER)), AFTER, [lost, "R", copy, other]),
-            (make(Active, PageCache, true, Some(BEFORE)), AFTER, [lost, "changed by somebody", copy, other]),
+            (make(Active, PageCache, true, Some(BEFORE)), AFTER, [lost, "another program changed", copy, other]),
             (make(Active, PageCache, false, Some(AFTER)), BEFORE, [lost, "R", copy, other]),
             (make(Active, Pmem, false, None), BEFORE, [lost, "R", copy, other]),
-            (make(Active, Pmem, false, None), AFTER, [lost, "changed by somebody", copy, other]),
+            (make(Active, Pmem, false, None), AFTER, [lost, "another program changed", copy, other]),
             (make(Active, Pmem, false, Some(AFTER)), AFTER, [lost, "R", copy, other]),
             (make(Active, Pmem, false, None), RENAMED, [lost, "R", copy, other]),
             (make(Active, PageCache, false, Some(BEFORE)), RENAMED, [lost, "R", copy, other]),

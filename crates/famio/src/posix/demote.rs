@@ -23,7 +23,7 @@ pub(super) fn demote_file(file: &Arc<AtomicFile>, path: &CStr, fd: RawFd, why: &
             ordinary::forget(&identity);
             return Err(error);
         }
-        let what = format!("handed back to the kernel because of {why}: from here on it is an ordinary file");
+        let what = format!("demoted to an ordinary file because of {why}: from here on it is not protected");
         crate::sys::events::count_demotion();
         process::say(path, &what);
     }
@@ -91,7 +91,7 @@ pub(super) fn unless_standard(fd: Ret) -> Ret {
 
 fn refuse_to_append(handle: &Description) -> Ret {
     const WHY: &str =
-        "opened with O_APPEND, and in use by another process that has it, it can't become a standard stream (EBUSY)";
+        "opened with O_APPEND, and shared with another process, it can't become a standard stream (EBUSY)";
     process::say(handle.path(), WHY);
     fail(libc::EBUSY)
 }

@@ -65,7 +65,7 @@ fn hand_back_here(fd: RawFd, path: &CStr) -> Result<()> {
     if let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino)
         && !file.is_demoted()
     {
-        return demote::demote_file(&file, path, fd, "a descriptor of it that another process has handed back");
+        return demote::demote_file(&file, path, fd, "a descriptor that another process has demoted");
     }
     // SAFETY: an empty path is the descriptor itself.
     ordinary::note_for_good(unsafe { ordinary::Identity::of(fd, c"".as_ptr(), &stat) });

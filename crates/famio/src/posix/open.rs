@@ -11,7 +11,7 @@ use crate::sys::internal::has_waited;
 use crate::thread::Held;
 use core::ffi::c_char;
 use libc::stat as Stat;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 
@@ -125,7 +125,7 @@ unsafe fn open_asked(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -
         }
         // SAFETY: the path is good.
         if unsafe { ordinary::is(dirfd, path, &stat, true) } {
-            let what = "it was handed back to the kernel before, and can't be atomic in this process";
+            let what = "it was demoted to an ordinary file before, and can't be atomic in this process";
             return refused(said, &Error::with(libc::EBUSY, what));
         }
     }
@@ -219,7 +219,7 @@ unsafe fn open_append_only(dirfd: RawFd, path: *const c_char, flags: i32, mode: 
     fd
 }
 
-/// `opened`: by the kernel, with the flags of [`for_kernel`].
+/// `opened`: by the kernel, with the flags of [`for_kernel`], and through no link.
 ///
 /// # Safety
 /// `path` is a C string.
@@ -301,7 +301,12 @@ pub(super) unsafe fn open_atomic(
     if table::is_managed(fd) {
         table::forget(fd);
     }
-    let attached = attach(config, fd, said, flags & (libc::O_ACCMODE | KEPT | O_ATOMIC), kernel_access, Some(0));
+    let flags_kept = flags & (libc::O_ACCMODE | KEPT | O_ATOMIC);
+    let attached = if opened.is_some() && policy::is_plain(said.to_bytes()) {
+        attach_as(config, fd, said.to_owned(), true, flags_kept, kernel_access, Some(0))
+    } else {
+        attach(config, fd, said, flags_kept, kernel_access, Some(0))
+    };
     finish(attached, fd, dirfd, said, flags)
 }
 
@@ -349,6 +354,19 @@ pub(super) fn attach(
     kernel_access: i32,
     position: Option<u64>,
 ) -> Result<Handle> {
+    attach_as(config, fd, policy::path_of(fd, said), false, flags, kernel_access, position)
+}
+
+/// As [`attach`]; `is_real`: the path is surely how the kernel names the file.
+fn attach_as(
+    config: &Config,
+    fd: RawFd,
+    path: CString,
+    is_real: bool,
+    flags: i32,
+    kernel_access: i32,
+    position: Option<u64>,
+) -> Result<Handle> {
     // In one piece, for handlers: the file is found only by who finds its description, too.
     let _held = Held::of_process();
     if let Some(warning) = config.warning()
@@ -356,14 +374,14 @@ pub(super) fn attach(
     {
         crate::sys::log::say_always(&[warning.as_bytes()]);
     }
-    let path = policy::path_of(fd, said);
     // SAFETY: the descriptor is open, and stays so during the call.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     let mut settings = config.settings_of(&path);
     if flags & O_ATOMIC != 0 {
         settings.to_mut().require = true;
     }
-    let file: Arc<AtomicFile> = AtomicFile::open(borrowed, table::access(kernel_access), &path, &settings)?;
+    let open = if is_real { AtomicFile::open_by_real_path } else { AtomicFile::open };
+    let file: Arc<AtomicFile> = open(borrowed, table::access(kernel_access), &path, &settings)?;
     if twin::may_be() {
         file.is_opened(fd);
     }

@@ -141,7 +141,7 @@ impl Parser<'_> {
         if commas == 0 {
             let inside: String = self.text[start..self.at - 1].iter().collect();
             if inside.contains("..") {
-                return Err(format!("{{{inside}}} is not understood; list what is meant, as in {{1,2,3}}"));
+                return Err(format!("{{{inside}}} is not supported; list the alternatives, as in {{1,2,3}}"));
             }
             // As in a shell: braces without a comma are part of the name.
             all.iter_mut().for_each(|one| *one = format!("{{{one}}}"));

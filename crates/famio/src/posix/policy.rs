@@ -170,6 +170,12 @@ pub(super) fn path_of(fd: RawFd, said: &CStr) -> std::ffi::CString {
     }
 }
 
+/// Whether a path that leads through no link is how the kernel names the file: it begins at the root, and has no dots.
+pub(super) fn is_plain(path: &[u8]) -> bool {
+    let Some(rest) = path.strip_prefix(b"/") else { return false };
+    rest.split(|&byte| byte == b'/').all(|part| !matches!(part, b"" | b"." | b".."))
+}
+
 fn start(dirfd: RawFd, path: &[u8], text: &mut Text) -> bool {
     text.length = 0;
     if path.first() == Some(&b'/') {

@@ -190,7 +190,7 @@ fn say_globs(joined: &Joined, config: &Config) -> bool {
 /// The file that was nearly selected, for a user who has mistyped a glob.
 fn add_nearest(line: &mut Line, joined: &Joined, config: &Config, glob: usize) {
     for (wanted, text) in
-        [(Nearly::Case, &b", but for the case of letters"[..]), (Nearly::Folder, b", in another folder")]
+        [(Nearly::Case, &b", except for the case of letters"[..]), (Nearly::Folder, b", in another folder")]
     {
         for slot in joined.record.synced.iter().filter(|slot| is_unselected(slot, config)) {
             let mut room = room();

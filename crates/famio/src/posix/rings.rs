@@ -28,12 +28,12 @@ pub fn io_uring() -> Ret {
     let Some(config) = process::config() else { return 0 };
     if config.async_io {
         if process::say_once(process::Once::Ring) {
-            sys::notice("io_uring is used, as async-io=allow has it: its requests on atomic files are not protected");
+            sys::notice("io_uring is used (async-io = allow): its requests on atomic files are not protected");
         }
         return 0;
     }
     if process::say_once(process::Once::Ring) {
-        sys::notice("io_uring refused (ENOSYS): its requests would go past the library; the program may fall back");
+        sys::notice("io_uring refused (ENOSYS): its requests would bypass Famio; the program may fall back");
     }
     fail(libc::ENOSYS)
 }

@@ -227,7 +227,7 @@ fn of_epochs(
     file: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
 ) -> Result<Tried> {
-    const TURNED: &str = "its journal was begun anew meanwhile";
+    const TURNED: &str = "its journal was restarted meanwhile";
     let control = control_of(found, file);
     let hold = || control.iter().for_each(|control| control.hold_write_backs(HOLD));
     hold();

@@ -21,7 +21,7 @@ pub(super) fn conflict(mark: &GrowingMark, identity: &Identity, stamp: &Stamp, p
     } else if stamp.size < mark.base && !mark.is_found {
         &format_args!("the file has {} bytes, and {} were committed", stamp.size, mark.base)
     } else if stamp.changed().0 > i64::from(mark.until) && stamp.size != mark.base {
-        &"the file was changed by somebody else after the crash"
+        &"another program changed the file after the crash"
     } else {
         return Ok(None);
     };
@@ -138,7 +138,7 @@ mod tests {
             let Some(Marked::Growing(mark)) = mark::get_any(file.as_fd()).unwrap() else { panic!("it has no mark") };
             conflict(&mark, &identity, &Stamp::of(file.as_fd()).unwrap(), Path::new("/f")).unwrap()
         };
-        assert!(found(&file).is_some_and(|text| text.contains("changed by somebody else")));
+        assert!(found(&file).is_some_and(|text| text.contains("another program changed")));
         write_again(file.as_fd(), &mut mark, medium(Domain::PageCache, false)).unwrap();
         assert_eq!(found(&file), None);
     }

@@ -80,7 +80,7 @@ pub struct Totals {
     pub write_backs: u64,
     /// How long SYNCs took: of a journal in place one of 16 is measured, of records each.
     pub sync_times: Times,
-    /// How long writes took: one of 64 is measured.
+    /// How long writes took: one of 256 is measured.
     pub write_times: Times,
 }
 

@@ -18,12 +18,13 @@ use rustix::io::Errno;
 use rustix::time::Timespec;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Before an atomic file is used: recovers it if a crash left a journal. `EIO` with a message that names both files where
 /// that is not safe. A file without a journal costs three system calls.
 pub(crate) fn at_open(fd: BorrowedFd<'_>, is_writable: bool, claim: &mut Claim, settings: &Settings) -> Result<()> {
-    if is_ordinary(fd, settings)? {
+    if is_ordinary(fd, Known::default(), settings)? {
         return Ok(());
     }
     claim.upgrade()?;
@@ -68,7 +69,7 @@ pub(crate) fn at_open(fd: BorrowedFd<'_>, is_writable: bool, claim: &mut Claim, 
 
 /// How many epochs were committed to the journal of a process that died; 0 where there is none. Changes nothing.
 pub(crate) fn commits_since_attach(fd: BorrowedFd<'_>, claim: &Claim, settings: &Settings) -> Result<u64> {
-    if is_ordinary(fd, settings)? {
+    if is_ordinary(fd, Known::default(), settings)? {
         return Ok(0);
     }
     let examined = examine(fd, Some(claim), settings, false, Given::default())?;
@@ -163,19 +164,30 @@ pub(crate) fn is_in_session(file: BorrowedFd<'_>, settings: &Settings) -> bool {
 
 /// The error of who finds such a session.
 pub(crate) fn in_session() -> Error {
-    let what = "another process has it open as an atomic file, but the control file beside its journal was removed; close it there";
+    let what = "another process has it open as an atomic file, but the control file beside its journal was removed; close the file there";
     Error::with(libc::EBUSY, what)
 }
 
+/// What is known already of a file that was just opened.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Known<'a> {
+    /// Its path, as the kernel names it.
+    pub path: Option<&'a Path>,
+    /// It was made a moment ago, and is empty ([`look_at`](crate::sys::look_at)).
+    pub is_new: bool,
+}
+
 /// Whether a file has neither mark nor journal, by the cheapest look.
-pub(crate) fn is_ordinary(fd: BorrowedFd<'_>, settings: &Settings) -> Result<bool> {
+pub(crate) fn is_ordinary(fd: BorrowedFd<'_>, known: Known<'_>, settings: &Settings) -> Result<bool> {
     match mark::get_any(fd) {
+        // A journal without a mark is one whose mark was lost, or was not removed in time, in a crash of the machine or a kill.
+        Ok(None) if known.is_new && settings.pool.is_none() => return Ok(true),
         Ok(None) => {}
         // Not for this process, which has the file from one that was somebody else: the journal's name tells.
         Err(e) if e.errno() == libc::EACCES => {}
         _ => return Ok(false), // a damaged one is looked at with the journal
     }
-    if settings.pool.is_none() && !may_be_beside(fd)? {
+    if settings.pool.is_none() && !may_be_beside(fd, known.path)? {
         return Ok(true);
     }
     // Without a mark there is at most a leftover, or a journal whose mark was lost: in a pool, which may not be there.

@@ -25,7 +25,7 @@ fn changed_since(page: &[u8; 4096], size: u64, changed: u64) -> Option<&'static 
         return None;
     }
     if size != word(offset_of!(Shared, physical)) && size != word(offset_of!(Shared, physical_next)) {
-        return Some("the size of the file was changed by somebody else after the crash");
+        return Some("another program changed the size of the file after the crash");
     }
     let alone = offset_of!(Shared, gate.alone) + offset_of!(Alone, inside);
     let alone = (0..ALONE).map(|i| alone + i * size_of::<Alone>());
@@ -34,7 +34,7 @@ fn changed_since(page: &[u8; 4096], size: u64, changed: u64) -> Option<&'static 
     let busy = alone.chain(slots).chain([offset_of!(Shared, gate.closed)]).any(|at| half(at) != 0);
     let touched = word(offset_of!(Shared, touched));
     if !busy && touched != 0 && changed > touched + SLACK {
-        return Some("the file was changed by somebody else after the crash");
+        return Some("another program changed the file after the crash");
     }
     None
 }

@@ -3,7 +3,7 @@
 use super::examine::examine;
 use super::find::{Located, Place};
 use super::given::Given;
-use super::open::{claim_given, in_session, is_ordinary, recover};
+use super::open::{Known, claim_given, in_session, is_ordinary, recover};
 use super::walk::{Visitor, walk};
 use super::{Options, Outcome, Owner, Progress, Report, Use, joint};
 use crate::error::{Error, Result};
@@ -242,7 +242,7 @@ impl All<'_> {
         };
         let file = file.as_fd();
         // What a walk comes by has a mark or a journal.
-        let may_be_left = given.path.is_some() || !is_ordinary(file, settings)?;
+        let may_be_left = given.path.is_some() || !is_ordinary(file, Known::default(), settings)?;
         let claim = match claim_given(file, given, settings, true, may_be_left && !options.dry_run) {
             Err(e) if e.errno() == libc::EBUSY => {
                 report.outcome = Outcome::InUse(owner(file, settings));

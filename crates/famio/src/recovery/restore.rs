@@ -9,7 +9,7 @@ use super::destination;
 use super::examine::{Examined, examine};
 use super::given::Given;
 use super::leases::holder;
-use super::open::{claim_given, in_session, is_ordinary, recover};
+use super::open::{Known, claim_given, in_session, is_ordinary, recover};
 use super::openers::{self, Who, busy};
 use super::paths::{open_own, owner};
 use super::{Options, Owner, Silent, Use};
@@ -90,7 +90,7 @@ impl Old {
             file => file?,
         };
         drop(looked); // before Linux 5.3 it keeps a lease from being granted
-        let is_ordinary = is_ordinary(file.as_fd(), settings)?;
+        let is_ordinary = is_ordinary(file.as_fd(), Known::default(), settings)?;
         let claim = match claim_given(file.as_fd(), Given::default(), settings, true, !is_ordinary) {
             Err(e) if e.errno() == libc::EBUSY => {
                 return Err(match owner(file.as_fd(), settings).and_then(Owner::pid_here) {

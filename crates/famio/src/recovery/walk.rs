@@ -103,7 +103,10 @@ impl Walk<'_> {
         let Some(folder) = &level.folder else {
             // It was moved, while what lies below it was walked through, and can't be found any more.
             if !level.folders.is_empty() || !level.files.is_empty() {
-                self.unexamined(Error::with(libc::ESTALE, "it was moved meanwhile, and not walked through to its end"));
+                self.unexamined(Error::with(
+                    libc::ESTALE,
+                    "it was moved meanwhile; not everything below it was examined",
+                ));
             }
             self.levels.pop();
             return true;

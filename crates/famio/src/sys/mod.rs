@@ -4,6 +4,7 @@ pub(crate) mod address_space;
 mod bytes;
 pub(crate) mod events;
 mod futexes;
+mod identity;
 pub(crate) mod internal;
 pub(crate) mod locks;
 pub mod log;
@@ -16,14 +17,15 @@ pub(crate) mod users;
 
 pub(crate) use bytes::{each_data, each_piece, read_at, with_position_kept, write_at, write_out};
 pub(crate) use futexes::{Ended, WORDS_MAX, Word, wait_for_any};
+pub(crate) use identity::{identity, identity_and_size, look_at};
 pub use raw::{check, syscall};
 
 use crate::error::Error;
 use crate::error::Result;
 use core::sync::atomic::{AtomicU64, Ordering};
 pub(crate) use internal::{InternalFd, open as openat, open_again, with_number};
-use rustix::fs::{AtFlags, CWD, StatxFlags};
-use rustix::io::Errno;
+use rustix::fs::CWD;
+
 pub use signal::{
     ALL_BUT_LIBCS, SignalAction, block_signals, restore_signals, signal_action, signal_bit, signal_this_thread,
     unblock_signals,
@@ -192,20 +194,6 @@ pub(crate) fn thread_is_gone(thread: u32) -> bool {
 pub(crate) fn monotonic_now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-/// The device and inode of an open file: which file it is. Asks for no times: on a kernel with fine-grained time stamps
-/// (since 6.13) a question for them makes the next write change the inode, which the next `fdatasync` may have to write.
-pub(crate) fn identity(fd: BorrowedFd<'_>) -> Result<(u64, u64)> {
-    match rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::INO) {
-        Ok(stat) => Ok((rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino)),
-        // A sandbox that does not know the call.
-        Err(Errno::NOSYS | Errno::PERM) => {
-            let stat = rustix::fs::fstat(fd)?;
-            Ok((stat.st_dev, stat.st_ino))
-        }
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// What is in a folder.

@@ -39,7 +39,7 @@ impl Oracle {
 
     /// Takes a message of Famio's.
     pub fn hear_famio(&mut self, message: &str) {
-        if let Some((path, _)) = message.strip_prefix("famio: ").and_then(|text| text.split_once(": handed back")) {
+        if let Some((path, _)) = message.strip_prefix("famio: ").and_then(|text| text.split_once(": demoted")) {
             let name = Path::new(path).file_name().unwrap_or_default();
             self.handed_back.insert(name.to_string_lossy().into_owned());
         }

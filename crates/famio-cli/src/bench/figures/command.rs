@@ -17,7 +17,7 @@ pub struct ListArgs {}
 
 /// Measure figures by their names
 ///
-/// Each figure is measured plain and under Famio, in turn. `famio bench list` has the names.
+/// Each figure is measured plain and under Famio, alternately. `famio bench list` has the names.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -34,17 +34,16 @@ use workload::{Pattern, SyncEvery, Workload};
 
 /// Reads, writes and SYNCs by file calls, plain and under Famio
 ///
-/// Measures a table of workloads (--set), or one that the options describe. Each runs plain and under Famio in each round, in an order drawn
-/// anew, in processes of its own and on files of its own. Before the clock starts, each block is written in three passes, or read once;
-/// with --cold nothing comes before, and the first second of a new process is measured.
+/// Measures a table of workloads (--set), or one workload that the options describe. Each runs plain and under Famio
+/// in each round, in random order, in new processes and on new files. Before the clock starts, each block is written
+/// in three passes, or read once; with --cold there is no warm-up, and the first second of a new process is measured.
 ///
-/// A CALL is the time of all calls together, divided by their number: an fsync that belongs to a workload is in it, and no look at the clock.
-/// RATIO is the first side's time by this side's: above 1, Famio is faster; beside it the interval in which 95 of 100 such runs would be, from
-/// a bootstrap over the rounds. CPU and BY CPU are the same by the CPU time of the threads that call, which says more on a busy machine. The
-/// percentiles are of single calls, with their fsyncs, timed in a phase of its own (with --cold in a process of its own). FSYNC is the mean of
-/// one. TO DISK: bytes written to the disk for each byte of the calls.
-///
-/// What is written differs from write to write, and after each measurement the files must have what was written last.
+/// A CALL is the time of all calls together, with the workload's fsyncs, divided by their number. RATIO is the first
+/// side's time by this side's: above 1, Famio is faster; beside it the interval in which 95 of 100 such runs would
+/// be, from a bootstrap over the rounds. CPU and BY CPU are the same by the CPU time of the calling threads, which
+/// says more on a busy machine. The percentiles are of single calls, with their fsyncs, timed in a second phase (with
+/// --cold in a second process). FSYNC is the mean of an fsync. TO DISK: bytes written to the disk for each byte of
+/// the calls. Writes differ from each other, and after each measurement the files must have what was written last.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -222,7 +221,7 @@ fn closing(args: &Args, effort: &Effort) -> String {
         Length::Calls(calls) => format!("{calls} calls"),
     };
     format!(
-        "{} rounds of {length}, in turn, medians; {}; {} MiB, policy {}",
+        "{} rounds of {length}, alternating, medians; {}; {} MiB, policy {}",
         effort.rounds,
         if args.cold { "from the first call of a process" } else { "warm" },
         effort.file_size >> 20,

@@ -25,11 +25,11 @@ use work::Way;
 
 /// Mapped files: map-ahead and the mapping cache, against mmap
 ///
-/// Each measurement is a process of its own that opens, maps, reads in records of 4 KiB, unmaps and closes; all of that is
-/// in the time. `populate` is mmap with MAP_POPULATE, `default` without, `ahead` Famio's View with the mapping cache off,
-/// `advised` the same with advice (Sequential, WillNeed), `cache` with the mapping cache. `copy` reads a map that is built already:
-/// the ceiling; `huge` is `ahead` on a file of its own that was put into huge pages before (tmpfs). All ways take turns; shown are
-/// medians. On a machine that is busy, READER shows what the time would be: the CPU time of the thread that reads.
+/// Each measurement is a process that opens, maps, reads in records of 4 KiB, unmaps and closes; all of that is
+/// timed. `populate` is mmap with MAP_POPULATE, `default` without, `ahead` Famio's View with the mapping cache off,
+/// `advised` the same with advice (Sequential, WillNeed), `cache` with the mapping cache. `copy` reads an existing
+/// map: the upper bound; `huge` is `ahead` on a file that was put into huge pages before (tmpfs). All ways alternate;
+/// the table shows medians. On a busy machine, look at READER: the CPU time of the reading thread.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -98,7 +98,7 @@ pub fn main(args: &Args) -> Result<(), String> {
         let how = format!(
             "of a 4 KiB record: nanoseconds, CPU of the reading thread and of all, faults in 1000; times as fast as \
              MAP_POPULATE and mmap, by the clock and by the reader's CPU; \
-             {} rounds in turn, medians; {}; {files} files of {}, limit {}",
+             {} rounds, alternating, medians; {}; {files} files of {}, limit {}",
             args.rounds,
             bytes(extent.large_file_bytes),
             bytes(each),

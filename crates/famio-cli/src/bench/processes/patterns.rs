@@ -103,7 +103,7 @@ impl Group {
             Group::Files => "File calls: pread of 4 KiB; pwrite of 4 KiB and fsync; no locks",
             Group::Sqlite => "SQLite: a SELECT of one row; an UPDATE of one row, synchronous=FULL",
             Group::SqliteAlone => "SQLite, one process: a row in each transaction, synchronous=FULL",
-            Group::HandOver => "Two processes in turn: pwrite of 4 KiB, for which the file changes hands",
+            Group::HandOver => "Two processes alternately: pwrite of 4 KiB, for which ownership changes",
         }
     }
 

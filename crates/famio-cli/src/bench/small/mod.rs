@@ -16,10 +16,10 @@ pub use work::{WorkArgs, main as work_main};
 
 /// Small files made, written and closed, without and under Famio
 ///
-/// A new process makes files in a folder of its own, each with other bytes, in turn without and under Famio: written and closed; written, synced and
-/// closed; and written, synced and renamed over another file, with a sync of the folder. The first again with --on-close leave.
-/// Shown are microseconds a file (all files of a run, by their number), the 99th of a hundred and the longest, medians of the rounds. Afterwards
-/// the bytes are looked at.
+/// A new process makes files with different bytes in a new folder, alternately without and under Famio: written and
+/// closed; written, synced and closed; written, synced and renamed over another file, with a sync of the folder. The
+/// first again with --on-close leave. The table shows microseconds per file: mean, 99th percentile and longest,
+/// medians of the rounds. Afterwards the bytes are checked.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -175,7 +175,7 @@ fn text(args: &Args, rows: &[Row]) -> String {
         lines.push(line);
     }
     let how = format!(
-        "microseconds a file; {} files of {} bytes in a new process, {} rounds, in turn, medians",
+        "microseconds a file; {} files of {} bytes in a new process, {} rounds, alternating, medians",
         args.files, args.bytes, args.rounds
     );
     format!("{}{how}\n", table(&lines))

@@ -15,9 +15,10 @@ use std::time::Instant;
 
 /// Transactions, and the bare copy of what they write
 ///
-/// In one process, in turn: ranges of a file, in an order that no prefetcher knows, are changed as a whole: by a transaction, by one that
-/// checks what it overwrites, and by as many writes and a SYNC; and by a bare copy with write-backs and a fence, which is not atomic. Where
-/// libpmemobj is installed, by a transaction of that, on a file beside. Then two threads commit on one file, each its own ranges.
+/// In one process, alternately: ranges of a file, in an order that no prefetcher knows, are changed as a whole by a
+/// transaction, by a transaction that checks what it overwrites, by as many writes and a SYNC, and by a bare copy
+/// with write-backs and a fence, which is not atomic. If libpmemobj is installed, also by its transaction, on another
+/// file. Then two threads commit on one file, each its own ranges.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -95,7 +96,7 @@ pub fn main(args: &Args) -> Result<(), String> {
     };
     Method::new(&args.folder, args.rounds, extent).emulated().show(&args.output, measure, |rows| {
         let how = format!(
-            "{ranges} ranges of {bytes} bytes over {} MiB; {} rounds of {} transactions, in turn, medians; \
+            "{ranges} ranges of {bytes} bytes over {} MiB; {} rounds of {} transactions, alternating, medians; \
              persistent memory is emulated",
             args.mib, args.rounds, args.count
         );

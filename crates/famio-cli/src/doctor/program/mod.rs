@@ -39,7 +39,7 @@ pub fn look(path: &Path) -> Vec<Finding> {
     let whole = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let library = image::read(&whole).is_ok_and(|image| image.is_library);
     let main = if library {
-        findings.push(Finding::fine("library", "looked at as part of whatever program loads it"));
+        findings.push(Finding::fine("library", "checked as part of the program that loads it"));
         whole
     } else {
         match program::check(&whole) {
@@ -57,7 +57,7 @@ pub fn look(path: &Path) -> Vec<Finding> {
     let listed = match libraries::of(&main) {
         Ok(listed) => listed,
         Err(error) => {
-            findings.push(Finding::note("libraries", format!("can't be listed, so they are not looked at: {error}")));
+            findings.push(Finding::note("libraries", format!("can't be listed, so they were not checked: {error}")));
             libraries::Listed::default()
         }
     };
@@ -93,7 +93,7 @@ fn entered(program: &Path, main: &Path) -> Finding {
 /// What to do about a program that is refused.
 fn advice(path: &Path) -> &'static str {
     match image::read(path) {
-        Ok(image) if image.is_go => ". A Go program makes its system calls itself: there is no way in",
+        Ok(image) if image.is_go => ". A Go program makes its system calls itself: Famio cannot enter it",
         Ok(image) if image.is_static => ". Link it dynamically with this machine's C library, if you can build it",
         _ => "",
     }
@@ -115,7 +115,7 @@ fn judge(images: &[Image], has_main: bool, names: &Names) -> Vec<Finding> {
         let calls = raw::names(&image.raw);
         if !image.is_go && !calls.is_empty() {
             let text = format!(
-                "{} seems to make these itself, without libc: {}; on atomic files that would go past Famio, unprotected",
+                "{} seems to make these itself, without libc: {}; on atomic files these bypass Famio, unprotected",
                 image.name,
                 calls.join(", ")
             );
@@ -126,7 +126,7 @@ fn judge(images: &[Image], has_main: bool, names: &Names) -> Vec<Finding> {
         let own: Vec<&str> = main.exports.iter().map(String::as_str).filter(|name| names.is_hooked(name)).collect();
         if !own.is_empty() {
             let text = format!(
-                "{} has functions of its own with these names, which come before Famio's: {}; calls to them go past Famio",
+                "{} has its own functions with these names, which come before Famio's: {}; calls to them bypass Famio",
                 main.name,
                 own.join(", ")
             );
@@ -142,8 +142,8 @@ fn judge(images: &[Image], has_main: bool, names: &Names) -> Vec<Finding> {
     let handed = users(&foreign, |name| names.treatment(name) == Some("demote") && !name.contains("io_"));
     if !handed.is_empty() {
         let text =
-            format!("{}: an atomic file that is used by these becomes an ordinary one, with a notice", shown(&handed));
-        findings.push(Finding::note("handed back", text));
+            format!("{}: an atomic file used by these is demoted to an ordinary file, with a notice", shown(&handed));
+        findings.push(Finding::note("demoted", text));
     }
     let unknown = unknown(&foreign, names);
     if !unknown.is_empty() {
@@ -167,7 +167,7 @@ const IMPORTS: [Import; 5] = [
         "kernel AIO",
         &["io_setup", "io_submit", "io_queue_init"],
         "refused with ENOSYS under famio run, and most programs then make ordinary calls; if this one does not, --async-io \
-         allow lets it, and atomic files that it is used on are handed back",
+         allow permits it, and atomic files that it is used on are demoted",
     ),
     ("syscall(2)", &["syscall"], "file calls by number are handled like the functions"),
     (
@@ -179,7 +179,7 @@ const IMPORTS: [Import; 5] = [
     (
         "dlmopen(3)",
         &["dlmopen"],
-        "a library in a namespace of its own has a C library of its own: its calls go past Famio, unprotected",
+        "a library in its own namespace has its own C library: its calls bypass Famio, unprotected",
     ),
 ];
 

@@ -9,7 +9,7 @@ use super::Access;
 use crate::error::{Error, Result};
 use crate::journal::has_lost_its_name;
 use crate::sys::internal::open_again_low;
-use crate::sys::{InternalFd, high_duplicate, identity};
+use crate::sys::{InternalFd, high_duplicate, identity_and_size};
 use crate::thread::{Guard, Mutex};
 use core::sync::atomic::AtomicBool;
 use rustix::fs::OFlags;
@@ -112,8 +112,14 @@ impl Descriptors {
 
     /// Whether a number still leads to the file.
     fn is_still(&self, fd: RawFd) -> bool {
+        self.key.is_none() || self.size_if_still(fd).is_some()
+    }
+
+    /// The file's size, if the number still leads to it.
+    fn size_if_still(&self, fd: RawFd) -> Option<u64> {
         // SAFETY: not -1, and asked only for what it is.
-        self.key.is_none_or(|key| identity(unsafe { BorrowedFd::borrow_raw(fd) }).is_ok_and(|found| found == key))
+        let (found, size) = identity_and_size(unsafe { BorrowedFd::borrow_raw(fd) }).ok()?;
+        self.key.is_none_or(|key| key == found).then_some(size)
     }
 
     /// A descriptor of the library's that stands in for the program's has another number now.
@@ -270,6 +276,19 @@ impl Descriptors {
         }
         let parked = list.parked.as_deref().ok_or(Error::new(libc::EBADF))?.get()?;
         work(parked.as_fd())
+    }
+
+    /// As [`with`](Self::with), a writable one, and with the file's size as the kernel has it.
+    pub fn with_size<T>(&self, work: impl FnOnce(BorrowedFd<'_>, u64) -> Result<T>) -> Result<T> {
+        let list = self.list();
+        let open = list.open.iter().filter(|number| number.access == Access::Write);
+        if let Some((fd, size)) = open.map(|number| number.fd).find_map(|fd| Some((fd, self.size_if_still(fd)?))) {
+            // SAFETY: as in `with`.
+            return work(unsafe { BorrowedFd::borrow_raw(fd) }, size);
+        }
+        let parked = list.parked.as_deref().ok_or(Error::new(libc::EBADF))?.get()?;
+        let (_, size) = identity_and_size(parked.as_fd())?;
+        work(parked.as_fd(), size)
     }
 
     /// As [`with`](Self::with), a writable one, for what takes long: the program may open and close its own meanwhile.

@@ -19,12 +19,12 @@ impl AtomicFile {
         }
         let mut growing = self.growing.state.lock();
         let Some(state) = growing.as_mut() else { return Ok(()) };
-        self.fds.with(true, |fd| {
+        self.fds.with_size(|fd, size| {
             if state.is_marked() {
                 if lease::is_broken(fd) {
                     self.check_it_is_ours(fd, state)?; // the mark may be another process's
                 }
-                state.finish(fd)?;
+                state.finish(fd, size)?;
             }
             Ok(())
         })?;
@@ -72,23 +72,22 @@ impl AtomicFile {
 }
 
 impl State {
-    /// Commits all, and takes the mark off.
-    fn finish(&mut self, fd: BorrowedFd<'_>) -> Result<()> {
+    /// Commits all that the file has, which is `size`, and takes the mark off.
+    fn finish(&mut self, fd: BorrowedFd<'_>, size: u64) -> Result<()> {
         if self.durability() == Durability::Process && !self.is_suspect {
             return mark::remove(fd); // what has no mark is committed
         }
-        if self.keeps_order && !self.is_suspect && self.mark.new == self.mark.base && self.finish_at_once(fd)? {
+        if self.keeps_order && !self.is_suspect && self.mark.new == self.mark.base && self.finish_at_once(fd, size)? {
             return Ok(());
         }
-        self.commit(fd)?;
+        self.commit(fd, size)?;
         self.unmark(fd)
     }
 
     /// What is new reaches the disk, then the mark goes, then one flush makes both durable: where a crash finds the mark gone, all that
     /// had reached the disk before is there. Not with a hash in the mark: after a kill before the flush others may overwrite the
     /// file, and a power cut bring the mark back. Whether it could be done.
-    fn finish_at_once(&mut self, fd: BorrowedFd<'_>) -> Result<bool> {
-        let size = rustix::fs::fstat(fd)?.st_size as u64;
+    fn finish_at_once(&mut self, fd: BorrowedFd<'_>, size: u64) -> Result<bool> {
         if size == self.committed() && !self.mark.is_found {
             return mark::remove(fd).map(|()| true);
         }

@@ -115,7 +115,7 @@ impl AtomicFile {
         let what = if is_ours {
             SUSPECT
         } else {
-            "its mark is gone: this process was stopped for so long that another one has taken the file to its last SYNC, or somebody has removed it; close the file, and open it again"
+            "its mark is gone: this process was stopped for so long that another process has recovered the file to its last SYNC, or the mark was removed; close the file, and open it again"
         };
         Err(Error::with(libc::EIO, what))
     }

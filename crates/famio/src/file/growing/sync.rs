@@ -27,13 +27,13 @@ impl AtomicFile {
             return None;
         }
         let state = growing.as_mut()?;
-        let synced = self.fds.with(true, |fd| {
+        let synced = self.fds.with_size(|fd, size| {
             if lease::is_broken(fd) {
                 return Ok(None);
             }
             let is_marked = state.mark_if_new(fd)?;
             if is_marked {
-                state.commit(fd)?;
+                state.commit(fd, size)?;
             } else {
                 state.flush(fd)?; // the kernel's until now, and in a session from the next change on
             }
@@ -78,12 +78,11 @@ impl State {
         flushed.map_err(failed)
     }
 
-    /// Commits all that the file has. What was committed is so whatever happens.
-    pub(super) fn commit(&mut self, fd: BorrowedFd<'_>) -> Result<()> {
+    /// Commits all that the file has, which is `size`. What was committed is so whatever happens.
+    pub(super) fn commit(&mut self, fd: BorrowedFd<'_>, size: u64) -> Result<()> {
         if self.is_suspect {
             return Err(failed(Error::new(libc::EIO)));
         }
-        let size = rustix::fs::fstat(fd)?.st_size as u64;
         if size == self.committed() && !self.mark.is_found {
             return Ok(());
         }

@@ -115,7 +115,7 @@ impl InPlace {
                 // SAFETY: lines of a mapped block that were just stored to; a fault is the guard's. The closure owns nothing.
                 unsafe { guard::run(|| medium.flush(at, count * GRANULE)) }.map_err(|_| {
                     cx.shared().poisoned.store(1, Ordering::Release);
-                    Error::with(libc::EIO, "the file was cut by somebody else while it was written")
+                    Error::with(libc::EIO, "another program cut the file while it was written")
                 })
             })
         };

@@ -206,7 +206,8 @@ impl InPlace {
         if missing != 0 && late {
             bits()?;
         }
-        cx.shared().counts.mine().went((missing.count_ones() as usize * GRANULE) as u64, (end - start) as u64);
+        let logged = if missing == 0 { 0 } else { missing.count_ones() as usize * GRANULE };
+        cx.shared().counts.mine().went(logged as u64, (end - start) as u64);
         self.conclude(piece, Some(entry), owed && missing == 0)
     }
 
@@ -235,16 +236,18 @@ impl InPlace {
             None => committed_in_log,
         };
         let _changing = self.changing(piece);
-        let put_all = |bits: u64, to: *mut u8| {
+        let put_all = |bits: u64, to: *mut u8| -> Result<u64> {
+            let mut bytes = 0;
             runs(bits, |first, count| {
                 let at = first * GRANULE;
+                bytes += count * GRANULE;
                 self.put(piece, to.wrapping_add(at), buf.wrapping_add(at), count * GRANULE)
-            })
+            })?;
+            Ok(bytes as u64)
         };
-        put_all(to_log, log)?;
-        put_all(to_file, home)?;
-        let bytes = |bits: u64| u64::from(bits.count_ones()) * GRANULE as u64;
-        cx.shared().counts.mine().went(bytes(to_log), bytes(to_file));
+        let in_log = put_all(to_log, log)?;
+        let in_file = put_all(to_file, home)?;
+        cx.shared().counts.mine().went(in_log, in_file);
         self.set_open(cx, cell, &mut state, cx.shared().committed() + 1, base & !to_file | to_log)?;
         self.conclude(piece, Some(state.entry), owed)
     }

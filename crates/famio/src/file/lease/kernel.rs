@@ -72,8 +72,12 @@ pub(in crate::file) fn is_broken(fd: BorrowedFd<'_>) -> bool {
 
 /// Gives the lease up: whoever waits goes on.
 pub(in crate::file) fn give_up(fd: BorrowedFd<'_>) {
-    // Where the kernel has taken it already there is nothing to be done.
-    if !matches!(fcntl(fd, F_SETLEASE, libc::F_UNLCK as usize), Err(e) if e.errno() == libc::EACCES) {
-        let _ = set_owner(fd, 0);
+    match fcntl(fd, F_SETLEASE, libc::F_UNLCK as usize) {
+        Ok(_) => {} // and the owner is forgotten
+        // Where the kernel has taken it already there is nothing to be done.
+        Err(e) if e.errno() == libc::EACCES => {}
+        Err(_) => {
+            let _ = set_owner(fd, 0);
+        }
     }
 }

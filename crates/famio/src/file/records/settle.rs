@@ -368,7 +368,7 @@ impl Records {
             }
             if cx.shared().poisoned.load(Ordering::Acquire) != 0 {
                 // The kernel tells of a failure once: another flush would succeed, and say nothing of what is lost.
-                return Err(Error::with(libc::EIO, "an earlier flush failed: nothing is settled any more"));
+                return Err(Error::with(libc::EIO, "an earlier flush failed: there are no more checkpoints"));
             }
             settling.flushing = true;
         }
@@ -380,7 +380,7 @@ impl Records {
             // The kernel may have forgotten what it failed to write; the journal still has it, and keeps it.
             cx.shared().poisoned.store(1, Ordering::Release);
             self.live.suspect();
-            return Err(Error::with(libc::EIO, format!("settling failed ({e}): no more writes are taken")));
+            return Err(Error::with(libc::EIO, format!("a checkpoint failed ({e}): no more writes are taken")));
         }
         settling.under_way = false;
         self.may_release(&mut settling);

@@ -86,7 +86,7 @@ impl AtomicFile {
 
     pub(in crate::file) fn without_transactions(&self) -> Error {
         let path = self.path().to_string_lossy();
-        let what = format!("{path}: it was handed back to the kernel, and has no transactions");
+        let what = format!("{path}: it was demoted to an ordinary file, and has no transactions");
         Error::with(libc::EOPNOTSUPP, what)
     }
 

@@ -83,7 +83,7 @@ impl Session {
 
     fn left_words(&self) -> Result<Vec<u64>> {
         let shared = self.arena.shared();
-        let damaged = || Error::with(libc::EIO, "the shared index is damaged: what the last owner has left");
+        let damaged = || Error::with(libc::EIO, "the shared index is damaged: the state that the last owner left");
         let count = shared.left_words.load(Ordering::Acquire).min(shared.left_room.load(Ordering::Acquire)) as usize;
         let len = count.checked_mul(8).ok_or_else(damaged)?;
         let from = self.arena.bytes(shared.left.load(Ordering::Acquire), len).ok_or_else(damaged)?;

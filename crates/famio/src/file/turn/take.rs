@@ -10,7 +10,7 @@ use crate::file::session::Session;
 use crate::file::{UserBuf, shadow};
 use crate::index::{Claim, LIVES, MOVED, RELEASED, SESSION, Standing, TRAVELS, Writer, also};
 use crate::journal::{control, path_of};
-use crate::recovery;
+use crate::recovery::{self, Known};
 use crate::settings::OnKill;
 use crate::sys::{monotonic_now, open_again, shm};
 use core::sync::atomic::Ordering;
@@ -162,8 +162,8 @@ impl AtomicFile {
     }
 
     /// Whether a journal is there, or a mark.
-    fn has_journal(&self, fd: BorrowedFd<'_>) -> Result<bool> {
-        Ok(!recovery::is_ordinary(fd, &self.settings)?)
+    fn has_journal(&self, fd: BorrowedFd<'_>, known: Known<'_>) -> Result<bool> {
+        Ok(!recovery::is_ordinary(fd, known, &self.settings)?)
     }
 
     /// Whether a process that died has left a journal. By the first one at a control file.
@@ -173,7 +173,7 @@ impl AtomicFile {
     fn has_left(&self, fd: BorrowedFd<'_>) -> Result<bool> {
         let mut look = 0;
         loop {
-            if !self.has_journal(fd)? {
+            if !self.has_journal(fd, Known::default())? {
                 return Ok(false);
             }
             if !recovery::is_in_session(fd, &self.settings) {
@@ -189,9 +189,8 @@ impl AtomicFile {
     }
 
     /// Of a file that is being opened: what one who died has left, unless somebody is at it.
-    pub(in crate::file) fn recover_if_left(&self) -> Result<()> {
-        let has_journal = |fd: BorrowedFd<'_>| Ok(self.has_journal(fd));
-        if !self.fds.with(false, has_journal)?.unwrap_or(true) {
+    pub(in crate::file) fn recover_if_left(&self, fd: BorrowedFd<'_>, known: Known<'_>) -> Result<()> {
+        if !self.has_journal(fd, known).unwrap_or(true) {
             return Ok(());
         }
         let come = |fd: BorrowedFd<'_>| {
@@ -264,7 +263,7 @@ impl AtomicFile {
         let owner = self.turns.door.control().and_then(|control| control.owner());
         let who = owner.map_or("another process".into(), |owner| owner.to_string());
         let path = self.path.to_string_lossy();
-        let what = "which has it handed back, or mapped, or does not run, or whose open epoch has no room in";
+        let what = "which has demoted or mapped it, or does not run, or whose open epoch has no room in";
         Error::with(libc::EBUSY, format!("{path}: in use as an atomic file by {who}, {what} {}", shm::folder()))
     }
 

@@ -51,10 +51,7 @@ impl Door {
             }
             rounds += timed_out(futex::wait(word, futex::Flags::empty(), seen, Some(&PATIENCE)));
         }
-        Err(Error::with(
-            libc::EDEADLK,
-            "another process does not end a call at the file position that it shares with this one",
-        ))
+        Err(Error::with(libc::EDEADLK, "another process does not end its call at the shared file position"))
     }
 }
 

@@ -105,7 +105,7 @@ fn add_chunk(index: usize) -> Result<()> {
 /// # Errors
 /// `EINVAL`: it was committed or aborted, or never was. `EBUSY`: another call uses it at this moment.
 pub(super) fn get(handle: usize) -> Result<InUse> {
-    let ended = || Error::with(libc::EINVAL, "the transaction was committed or aborted already, or is none");
+    let ended = || Error::with(libc::EINVAL, "the transaction was committed or aborted already, or is invalid");
     let number = (handle & ((1 << PLACE_BITS) - 1)).checked_sub(1).ok_or_else(ended)?;
     let place = place(number).ok_or_else(ended)?;
     let word = place.word.load(Ordering::Relaxed);

@@ -41,7 +41,7 @@ fn with(handle: usize, work: impl FnOnce(&mut Transaction) -> Result<Ret>) -> Re
 pub(super) unsafe extern "C" fn begin(fd: RawFd, flags: i32) -> Ret {
     let begin = || {
         if flags & !(CHECK | NO_SYNC) != 0 {
-            return Err(Error::with(libc::EINVAL, "flags that are not known"));
+            return Err(Error::with(libc::EINVAL, "unknown flags"));
         }
         let mut transaction = Transaction::begin(&file_of(fd, true)?, flags & CHECK != 0)?;
         transaction.set_durable(flags & NO_SYNC == 0);

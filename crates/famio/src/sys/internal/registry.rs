@@ -166,7 +166,7 @@ impl Entry {
 
 #[cold]
 fn lost() -> Error {
-    Error::with(libc::EBADF, "a descriptor of the library's own was closed by the program")
+    Error::with(libc::EBADF, "the program closed a descriptor of the library")
 }
 
 /// Takes an open descriptor with a high number into the table, which leads to the file that is named by device and inode, unless the

@@ -241,7 +241,7 @@ fn what_somebody_else_wrote_after_the_kill_is_a_conflict() {
         let options = Options { on_conflict, ..Options::default() };
         recover_path(&path, &Settings::default(), &options, &Silent).unwrap().remove(0).outcome
     };
-    assert!(matches!(recover(Use::Refuse), Outcome::Conflict(text) if text.contains("changed by somebody else")));
+    assert!(matches!(recover(Use::Refuse), Outcome::Conflict(text) if text.contains("another program changed")));
     assert_eq!(std::fs::read(&path).unwrap(), b"abcmine");
     assert!(matches!(recover(Use::File), Outcome::Discarded));
     assert_eq!((std::fs::read(&path).unwrap(), is_marked(&path)), (b"abcmine".to_vec(), false));

@@ -250,7 +250,7 @@ fn a_descriptor_taken_away_is_noticed() {
         )
     };
     lab.write(0, b"two");
-    assert!(lab.commit().unwrap_err().to_string().contains("closed by the program"));
+    assert!(lab.commit().unwrap_err().to_string().contains("the program closed a descriptor"));
     assert_eq!(fs::metadata(lab.dir.path("stranger")).unwrap().len(), 0);
 }
 

@@ -1,0 +1,95 @@
+//! Which file an open file is, and what it is like, without a question for its times: on a kernel with fine-grained time stamps (since
+//! 6.13) that makes the next write change the inode, which the next `fdatasync` may have to write.
+
+use super::coarse_now;
+use crate::error::Result;
+use rustix::fs::{AtFlags, StatxFlags};
+use rustix::io::Errno;
+use std::os::fd::BorrowedFd;
+
+/// The device and inode of an open file: which file it is.
+pub(crate) fn identity(fd: BorrowedFd<'_>) -> Result<(u64, u64)> {
+    Ok(identity_and_size(fd)?.0)
+}
+
+/// The same, and the file's size.
+pub(crate) fn identity_and_size(fd: BorrowedFd<'_>) -> Result<((u64, u64), u64)> {
+    match rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::INO | StatxFlags::SIZE) {
+        Ok(stat) => Ok(((rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino), stat.stx_size)),
+        // A sandbox that does not know the call.
+        Err(Errno::NOSYS | Errno::PERM) => {
+            let stat = rustix::fs::fstat(fd)?;
+            Ok(((stat.st_dev, stat.st_ino), stat.st_size as u64))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What an open file is.
+pub(crate) struct Looked {
+    /// Device and inode.
+    pub key: (u64, u64),
+    pub mode: u32,
+    pub size: u64,
+    /// It was made a moment ago, and is empty: no machine has started again since.
+    pub is_new: bool,
+}
+
+/// Looks at an open file.
+pub(crate) fn look_at(fd: BorrowedFd<'_>) -> Result<Looked> {
+    let mask = StatxFlags::TYPE | StatxFlags::MODE | StatxFlags::INO | StatxFlags::SIZE | StatxFlags::BTIME;
+    match rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, mask) {
+        Ok(stat) => Ok(Looked {
+            key: (rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino),
+            mode: stat.stx_mode.into(),
+            size: stat.stx_size,
+            is_new: stat.stx_size == 0
+                && stat.stx_mask & StatxFlags::BTIME.bits() != 0
+                && is_just_now(stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec.into()),
+        }),
+        Err(Errno::NOSYS | Errno::PERM) => {
+            let stat = rustix::fs::fstat(fd)?;
+            Ok(Looked { key: (stat.st_dev, stat.st_ino), mode: stat.st_mode, size: stat.st_size as u64, is_new: false })
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether a time of a file's was at most some ticks of the kernel's clock ago: no machine starts again in that time.
+fn is_just_now(seconds: i64, nanoseconds: i64) -> bool {
+    const TICKS: i64 = 10_000_000;
+    let now = coarse_now();
+    let Some(since) = now.tv_sec.checked_sub(seconds).and_then(|since| since.checked_mul(1_000_000_000)) else {
+        return false;
+    };
+    (0..=TICKS).contains(&(since + now.tv_nsec - nanoseconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_time_is_just_now_for_some_ticks() {
+        let now = coarse_now();
+        let before = |nanoseconds: i64| {
+            let at = now.tv_nsec - nanoseconds;
+            is_just_now(now.tv_sec + at.div_euclid(1_000_000_000), at.rem_euclid(1_000_000_000))
+        };
+        assert!(before(0));
+        assert!(!before(1_000_000_000) && !before(86_400_000_000_000));
+        assert!(!before(-1_000_000_000), "in the future: the clock was set");
+        assert!(!is_just_now(i64::MIN, 0) && !is_just_now(i64::MAX, 0) && !is_just_now(0, 0));
+    }
+
+    #[test]
+    fn a_file_with_bytes_is_not_new() {
+        let file = rustix::fs::memfd_create("famio-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let looked = look_at(file.as_fd()).unwrap();
+        assert_eq!((looked.key, looked.size), identity_and_size(file.as_fd()).unwrap());
+        rustix::io::write(&file, b"bytes").unwrap();
+        let looked = look_at(file.as_fd()).unwrap();
+        assert_eq!((looked.size, looked.is_new), (5, false));
+    }
+}
