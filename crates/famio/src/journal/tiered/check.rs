@@ -9,6 +9,9 @@ use crate::journal::inplace::{Image, Key, SEGMENTS_START, SLOTS, STRIDE};
 use crate::pmem::Medium;
 use std::os::fd::BorrowedFd;
 
+/// Where something is wrong, if that can be said, and what.
+pub(crate) type Wrong = (Option<u64>, String);
+
 /// Gives the last commit (0: none), and what is wrong, where that can be said.
 ///
 /// # Errors
@@ -17,7 +20,7 @@ pub(crate) fn check(
     journal: BorrowedFd<'_>,
     header: &Header,
     medium: &'static dyn Medium,
-) -> Result<(u64, Vec<(Option<u64>, String)>)> {
+) -> Result<(u64, Vec<Wrong>)> {
     let length = rustix::fs::fstat(journal)?.st_size as u64;
     if length < SEGMENTS_START {
         let what = format!("the journal is {length} bytes long, its slots end at {SEGMENTS_START}: it was cut short");
