@@ -43,6 +43,7 @@ rules! {
     SegmentBeforeCount,
     CountBeforeCut,
     ZerosWhenGrown,
+    EntriesAreKept,
     // Of creation and end.
     SlotBeforeActive,
     MarkBeforeActive,

@@ -92,8 +92,19 @@ const MAPS: [&str; 7] = [
     "?: m100+60 u s m64+8 u k m4096+8 s",
 ];
 
+/// Joint commits: before and after others, of what is settled, with a cut, and beside an old record; `?` is each policy.
+const JOINT: [&str; 6] = [
+    "?+pool: w0+6000 s j100+60",
+    "?+pool: w0+6000 s w300+10 j100+60 w200+60 s j4000+200 c",
+    "?+pool: j100+60 w64+64 s g j64+64 s c",
+    "?+pool: w0+6000 s g w0+64 j64+256 g j0+64 w10+5",
+    "?+pool: w0+64 s j0+64/10 w0+5 s j0+64/9000 s",
+    "?+pool: w100+60 s j64+64 o j64+64 w100+60 c",
+];
+
 /// Parts that one history tells of, and few others.
-const TELLING: [(&str, &str); 2] = [
+const TELLING: [(&str, &str); 3] = [
+    ("EntriesAreKept", "w0+6000 s j100+60"),
     ("Flush: recovery/in_place.rs", "w900+64 s w0+64 w900+64 s"),
     ("MirrorCountsBelowSize", "/r: w0+64 s t10 s w0+5 s"),
 ];
@@ -113,14 +124,14 @@ pub fn all(machine: Machine) -> Vec<Job> {
     };
     if machine.has_policies() {
         for policy in ["u", "r", "a"] {
-            IN_PLACE.iter().chain(&MAPS).for_each(|text| add(&text.replacen('?', policy, 1)));
+            IN_PLACE.iter().chain(&MAPS).chain(&JOINT).for_each(|text| add(&text.replacen('?', policy, 1)));
         }
         for policy in ["u", "r"] {
             LARGE.iter().for_each(|text| add(&text.replacen('?', policy, 1)));
         }
     } else {
         RECORDS.iter().for_each(|text| add(text));
-        MAPS.iter().for_each(|text| add(&text.replacen('?', "u", 1)));
+        MAPS.iter().chain(&JOINT).for_each(|text| add(&text.replacen('?', "u", 1)));
         // Epochs of a page each fill a segment to its last page, which a note takes; then one that needs several segments.
         for count in [11, 12] {
             let sizes: String = (1..=count).map(|i| format!("t{} s ", 6000 - i)).collect();
