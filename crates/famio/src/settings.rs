@@ -106,6 +106,16 @@ impl core::str::FromStr for WriteBackRange {
     }
 }
 
+/// What is atomic by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Atomicity {
+    /// All that is written between two SYNCs. The default.
+    #[default]
+    Epoch,
+    /// Each call that changes the file: it is durable, as a whole, when it returns.
+    Write,
+}
+
 /// Settings of one atomic file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -137,6 +147,8 @@ pub struct Settings {
     pub tier: TierChoice,
     /// How much of that is a write cache.
     pub write_back: WriteBackRange,
+    /// Whether each call that changes the file is committed by itself.
+    pub atomicity: Atomicity,
 }
 
 impl Default for Settings {
@@ -155,6 +167,7 @@ impl Default for Settings {
             on_close: OnClose::Commit,
             tier: TierChoice::Auto,
             write_back: WriteBackRange::default(),
+            atomicity: Atomicity::Epoch,
         }
     }
 }

@@ -34,6 +34,8 @@ pub struct Lab {
     pub still: bool,
     /// The policy from the next SYNC on.
     pub policy: Option<PolicyChoice>,
+    /// Told the record of a joint commit when it is durable, before any of its files is changed.
+    pub joint: Option<fn(&[u8])>,
 }
 
 /// Whether any thread has a lab: programs never do, and pay one load.
@@ -54,6 +56,7 @@ thread_local! {
             unwatched: false,
             still: false,
             policy: None,
+            joint: None,
         })
     };
 }

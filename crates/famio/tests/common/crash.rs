@@ -133,6 +133,7 @@ fn settings_text(settings: &Settings) -> String {
         on_close: _,
         tier: _,
         write_back: _,
+        atomicity: _,
     } = settings;
     let pool = pool.as_ref().map_or(String::new(), |pool| pool.display().to_string());
     format!("{policy:?},{emulated},{journal_limit},{durability:?},{on_kill:?},{pool}")
@@ -158,6 +159,7 @@ fn settings_of(text: &str) -> Settings {
         on_close: Default::default(),
         tier: Default::default(),
         write_back: Default::default(),
+        atomicity: Default::default(),
         journal: JournalChoice::Always, // what is looked at after the crash
         shm: None,
     }
