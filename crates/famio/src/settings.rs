@@ -133,6 +133,9 @@ pub struct Settings {
     pub policy: PolicyChoice,
     /// How far a file's journal may grow, in bytes.
     pub journal_limit: u64,
+    /// Bytes that a file may have to be copied to memory when it is mapped and may be stored to. The maps of a larger one are private
+    /// copy-on-write pages over it. `None`: a quarter of the machine's memory.
+    pub map_memory: Option<u64>,
     /// A file that can't be protected is an error. Otherwise it becomes the kernel's, with a notice on stderr.
     pub require: bool,
     /// What becomes of writes that no SYNC covers, if their process is killed.
@@ -160,6 +163,7 @@ impl Default for Settings {
             emulated: false,
             policy: PolicyChoice::Auto,
             journal_limit: 4 << 30,
+            map_memory: None,
             require: false,
             on_kill: OnKill::Rollback,
             locks: LocksChoice::Auto,

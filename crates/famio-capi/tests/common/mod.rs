@@ -93,6 +93,7 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
         "LOCKS",
         "JOURNAL",
         "JOURNAL_LIMIT",
+        "MAP_MEMORY",
         "ON_CLOSE",
         "ON_KILL",
         "ATOMICITY",

@@ -79,6 +79,10 @@ pub struct Protect {
     /// which it is written back, and down to which [default: 30:10]
     #[arg(long, value_name = "FROM:TO")]
     write_back: Option<WriteBack>,
+    /// Largest size of a file that is copied to memory when it is mapped, for example 1GiB. Maps of a larger file take
+    /// memory only for pages with stores, but one process uses it [default: a quarter of the machine's memory]
+    #[arg(long, value_name = "SIZE")]
+    map_memory: Option<Size>,
     /// What happens to writes that no SYNC covers if the program is killed: rollback: they are gone; keep: they stay,
     /// as in a plain file; a glob, may be repeated: they stay in these files [default: rollback]
     #[arg(long, value_name = "rollback|keep|GLOB")]
@@ -108,7 +112,7 @@ pub struct Protect {
 
 const HELP: &str = "\
 Settings also come from the environment (FAMIO_ATOMIC, one glob per line, FAMIO_POOL, FAMIO_SHM, FAMIO_DURABILITY, \
-FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_LOCKS, FAMIO_JOURNAL, FAMIO_ON_CLOSE, FAMIO_JOURNAL_LIMIT, FAMIO_TIER, FAMIO_WRITE_BACK, FAMIO_ON_KILL, FAMIO_ATOMICITY, FAMIO_ASYNC_IO, FAMIO_REQUIRE, FAMIO_LOG, \
+FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_LOCKS, FAMIO_JOURNAL, FAMIO_ON_CLOSE, FAMIO_JOURNAL_LIMIT, FAMIO_MAP_MEMORY, FAMIO_TIER, FAMIO_WRITE_BACK, FAMIO_ON_KILL, FAMIO_ATOMICITY, FAMIO_ASYNC_IO, FAMIO_REQUIRE, FAMIO_LOG, \
 FAMIO_LOG_LEVEL) \
 and from famio.toml in this folder or one above:
 
@@ -123,6 +127,7 @@ and from famio.toml in this folder or one above:
   journal-limit = \"4GiB\"
   tier = \"auto\"                         # or \"off\"
   write-back = \"30:10\"                  # percent of the limit
+  map-memory = \"6GiB\"                # larger files are mapped by private pages
   on-kill = \"rollback\"                  # or \"keep\", or globs of files that keep
   atomicity = \"epoch\"                 # or \"write\", or globs of files of which each call is atomic
   async-io = \"refuse\"
@@ -252,6 +257,7 @@ fn gather(protect: &Protect) -> Result<Vec<(settings::Source, Layer)>, String> {
     top.journal = protect.journal;
     top.on_close = protect.on_close;
     top.journal_limit = protect.journal_limit;
+    top.map_memory = protect.map_memory;
     top.write_back = protect.write_back;
     top.on_kill = ByGlob::all(&protect.on_kill)?;
     top.atomicity = ByGlob::all(&protect.atomicity)?;

@@ -33,6 +33,8 @@ pub const JOURNAL_LIMIT: &str = "FAMIO_JOURNAL_LIMIT";
 pub const TIER: &str = "FAMIO_TIER";
 /// Parts of a hundred, as `30:10`.
 pub const WRITE_BACK: &str = "FAMIO_WRITE_BACK";
+/// Bytes.
+pub const MAP_MEMORY: &str = "FAMIO_MAP_MEMORY";
 /// `refuse` or `allow`.
 pub const ASYNC_IO: &str = "FAMIO_ASYNC_IO";
 /// `1` or `0`.
@@ -58,9 +60,9 @@ pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<
             given.push(String::from_utf8_lossy(line).into_owned());
         }
     }
-    let limit = match get(JOURNAL_LIMIT) {
-        Some(value) => Some(value.to_string_lossy().parse().map_err(|error| format!("{JOURNAL_LIMIT}: {error}"))?),
-        None => None,
+    let size = |name: &str| {
+        let parse = |value: OsString| value.to_string_lossy().parse().map_err(|error| format!("{name}: {error}"));
+        get(name).map(parse).transpose()
     };
     Ok(Layer {
         atomic,
@@ -73,7 +75,8 @@ pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<
         locks: word::<LocksName>(LOCKS, get(LOCKS))?,
         journal: word::<JournalName>(JOURNAL, get(JOURNAL))?,
         on_close: word::<OnCloseName>(ON_CLOSE, get(ON_CLOSE))?,
-        journal_limit: limit,
+        journal_limit: size(JOURNAL_LIMIT)?,
+        map_memory: size(MAP_MEMORY)?,
         tier: word::<TierName>(TIER, get(TIER))?,
         write_back: match get(WRITE_BACK) {
             Some(value) => Some(value.to_string_lossy().parse().map_err(|error| format!("{WRITE_BACK}: {error}"))?),

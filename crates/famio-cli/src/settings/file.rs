@@ -29,6 +29,7 @@ struct Text {
     journal_limit: Option<Size>,
     tier: Option<TierName>,
     write_back: Option<WriteBack>,
+    map_memory: Option<Size>,
     async_io: Option<AsyncIoName>,
     require: Option<bool>,
     on_kill: Option<ByGlobText>,
@@ -91,6 +92,7 @@ pub fn read(path: &Path) -> Result<Layer, String> {
         journal_limit: text.journal_limit,
         tier: text.tier,
         write_back: text.write_back,
+        map_memory: text.map_memory,
         async_io: text.async_io,
         require: text.require,
         on_kill,
@@ -126,7 +128,7 @@ mod tests {
         let root = folder.path().canonicalize().unwrap();
         let path = root.join(NAME);
         let text = "atomic = ['./app.db', '/x/*.db']\npool = 'pool'\nshm = 'shm'\ndurability = 'process'\ndomain = 'emulated'\n\
-                    policy = 'undo'\nlocks = 'kernel'\njournal = 'always'\njournal-limit = '1GiB'\ntier = 'off'\nwrite-back = '40:5'\nasync-io = 'allow'\nrequire = true\non-kill = ['x/*.db', 'b.db']\n\
+                    policy = 'undo'\nlocks = 'kernel'\njournal = 'always'\njournal-limit = '1GiB'\nmap-memory = '2GiB'\ntier = 'off'\nwrite-back = '40:5'\nasync-io = 'allow'\nrequire = true\non-kill = ['x/*.db', 'b.db']\n\
                     atomicity = ['*.log']\n                    on-close = 'leave'\nlog = 'a.log'\nlog-level = 'error'\n";
         std::fs::write(&path, text).unwrap();
         let layer = read(&path).unwrap();
@@ -139,7 +141,7 @@ mod tests {
         assert_eq!(layer.locks, Some(LocksName::Kernel));
         assert_eq!(layer.journal, Some(JournalName::Always));
         assert_eq!(layer.on_close, Some(OnCloseName::Leave));
-        assert_eq!(layer.journal_limit, Some(Size(1 << 30)));
+        assert_eq!((layer.journal_limit, layer.map_memory), (Some(Size(1 << 30)), Some(Size(2 << 30))));
         assert_eq!((layer.tier, layer.write_back), (Some(TierName::Off), Some("40:5".parse().unwrap())));
         assert_eq!(layer.async_io, Some(AsyncIoName::Allow));
         assert_eq!(layer.require, Some(true));

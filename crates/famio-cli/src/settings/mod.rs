@@ -182,6 +182,8 @@ pub struct Layer {
     pub tier: Option<TierName>,
     /// How much of that is a write cache.
     pub write_back: Option<WriteBack>,
+    /// How large a file may be to be copied to memory when it is mapped.
+    pub map_memory: Option<Size>,
     /// Whether io_uring and kernel AIO may be set up.
     pub async_io: Option<AsyncIoName>,
     /// Whether a file that can't be protected is an error.
@@ -219,6 +221,7 @@ impl Layer {
             journal_limit: self.journal_limit.or(below.journal_limit),
             tier: self.tier.or(below.tier),
             write_back: self.write_back.or(below.write_back),
+            map_memory: self.map_memory.or(below.map_memory),
             async_io: self.async_io.or(below.async_io),
             require: self.require.or(below.require),
             on_kill: self.on_kill.or(below.on_kill),
@@ -263,6 +266,7 @@ impl Layer {
                 Some(TierName::Auto) | None => TierChoice::Auto,
             },
             write_back: self.write_back.map_or(default.write_back, |WriteBack(range)| range),
+            map_memory: self.map_memory.map(|Size(bytes)| bytes),
             require: self.require.unwrap_or(default.require),
             on_kill: self.on_kill.as_ref().map_or(default.on_kill, ByGlob::of_all),
             atomicity: self.atomicity.as_ref().map_or(default.atomicity, ByGlob::of_all),
@@ -284,6 +288,7 @@ impl Layer {
         add(environment::JOURNAL_LIMIT, self.journal_limit.map(|Size(bytes)| bytes.to_string().into()));
         add(environment::TIER, self.tier.map(name_of));
         add(environment::WRITE_BACK, self.write_back.map(|range| range.to_string().into()));
+        add(environment::MAP_MEMORY, self.map_memory.map(|Size(bytes)| bytes.to_string().into()));
         add(environment::ASYNC_IO, self.async_io.map(name_of));
         add(environment::REQUIRE, self.require.map(|require| if require { "1" } else { "0" }.into()));
         add(environment::ON_KILL, self.on_kill.as_ref().map(ByGlob::variable));

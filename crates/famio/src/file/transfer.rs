@@ -431,6 +431,9 @@ impl AtomicFile {
     #[inline]
     pub(super) fn sync_unless(&self, is_done: impl Fn() -> bool + Copy) -> Result<()> {
         let synced = self.sync_all(is_done);
+        if synced.is_ok() {
+            self.trim_maps();
+        }
         if self.is_wanted.load(Ordering::Relaxed) {
             self.leave_if_wanted();
         }

@@ -206,8 +206,8 @@ impl AtomicFile {
     /// the file goes now.
     ///
     /// # Errors
-    /// `EINVAL`: a bad range, or of no bytes. `ENOMEM`: the file is too large to be mapped for writing, which takes memory for all of
-    /// it, at most a quarter of the machine's; or there is no address space. Those of [`write_at`](Self::write_at).
+    /// `EINVAL`: a bad range, or of no bytes. `ENOMEM`: the file is larger than a quarter of the machine's memory, and the kernel
+    /// older than Linux 6.7, or the part is mapped already and may be stored to through one of the maps; or there is no address space. Those of [`write_at`](Self::write_at).
     pub fn map(&self, range: impl RangeBounds<u64>) -> Result<Region> {
         self.map_for(range, self.writable)
     }

@@ -179,6 +179,13 @@ fn parse_settings<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>) -> Result<(S
             Err(good) => return bad("FAMIO_WRITE_BACK", value, good),
         }
     }
+    if let Some(value) = text("FAMIO_MAP_MEMORY")? {
+        settings.map_memory = match (value, bytes(value)) {
+            ("0", _) => Some(0),
+            (_, Some(limit)) => Some(limit),
+            _ => return bad("FAMIO_MAP_MEMORY", value, "a number of bytes, with K, M or G if you like"),
+        }
+    }
     settings.require = match text("FAMIO_REQUIRE")? {
         None | Some("0") => false,
         Some("1") => true,
@@ -296,6 +303,7 @@ mod tests {
             ("FAMIO_DURABILITY", "process"),
             ("FAMIO_POLICY", "redo"),
             ("FAMIO_JOURNAL_LIMIT", "16M"),
+            ("FAMIO_MAP_MEMORY", "3G"),
             ("FAMIO_LOCKS", "kernel"),
             ("FAMIO_TIER", "off"),
             ("FAMIO_WRITE_BACK", "20:5"),
@@ -311,7 +319,9 @@ mod tests {
         assert_eq!(config.settings.pool, Some("/pool".into()));
         assert_eq!(config.settings.durability, Durability::Process);
         assert_eq!(config.settings.policy, PolicyChoice::Redo);
-        assert_eq!(config.settings.journal_limit, 16 << 20);
+        assert_eq!((config.settings.journal_limit, config.settings.map_memory), (16 << 20, Some(3 << 30)));
+        let none = with(&[("FAMIO_ATOMIC", "x"), ("FAMIO_MAP_MEMORY", "0")]).unwrap().unwrap();
+        assert_eq!(none.settings.map_memory, Some(0));
         assert_eq!(config.settings.locks, LocksChoice::Kernel);
         assert_eq!(config.settings.tier, TierChoice::Off);
         assert_eq!(config.settings.write_back, "20:5".parse().unwrap());
@@ -358,6 +368,7 @@ mod tests {
             ("FAMIO_ASYNC_IO", "yes"),
             ("FAMIO_REQUIRE", "yes"),
             ("FAMIO_JOURNAL_LIMIT", "-1"),
+            ("FAMIO_MAP_MEMORY", "half"),
             ("FAMIO_JOURNAL_LIMIT", "0"),
             ("FAMIO_TIER", "on"),
             ("FAMIO_WRITE_BACK", "10:30"),
