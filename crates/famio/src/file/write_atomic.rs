@@ -109,7 +109,7 @@ impl AtomicFile {
 
     /// Whether a SYNC waits for a disk.
     fn takes_a_flush(&self) -> bool {
-        self.with_session(|session| !session.engine.is_in_place()).unwrap_or(true)
+        self.with_session(|session| !session.engine.commits_in_memory()).unwrap_or(true)
     }
 
     /// `at_once`: nobody else writes, so that the SYNC may be part of it. Whether it was.

@@ -81,7 +81,7 @@ impl AtomicFile {
     /// long as it is mapped.
     pub(super) fn new_shadow_or_cow(&self, size: u64) -> Result<&Shadow> {
         match check_size(size, self.map_limit()) {
-            Ok(()) if self.map_limit() != 0 => return self.new_shadow(size),
+            Ok(()) if self.map_limit() != 0 => self.new_shadow(size),
             fits => {
                 let made = Shadow::cow(size).map_err(|e| fits.err().unwrap_or(e))?;
                 Ok(self.shadow.put(made, &self.shadowed, |_| false))
