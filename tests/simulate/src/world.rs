@@ -166,8 +166,9 @@ impl World {
         if let Some((call, nth)) = fail {
             recorder.fail(call, nth, libc::EIO);
         }
-        let logs_again = case.machine == Machine::Tiered && case.found.unsynced;
-        let lab = Lab { medium: Some(recorder), policy: Some(case.policy), logs_again, ..case.machine.lab(1) };
+        let busy = case.machine == Machine::Tiered && case.found.pool;
+        let logs_again = busy && case.found.unsynced;
+        let lab = Lab { medium: Some(recorder), policy: Some(case.policy), busy, logs_again, ..case.machine.lab(1) };
         lab.enter();
         let mut session = Session::open(self, recorder, lab)?;
         let done = session.steps(case, fail.is_some());

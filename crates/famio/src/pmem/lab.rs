@@ -22,7 +22,9 @@ pub struct Lab {
     pub ids: Option<u64>,
     /// Bytes of the segments of new journals of records: the first, the second, the longest.
     pub segments: Option<[u64; 3]>,
-    /// A write cache logs again what it would write back, however much that is.
+    /// For a write cache no moment is a quiet one: it keeps what it may.
+    pub busy: bool,
+    /// It logs again what it would write back, however much that is.
     pub logs_again: bool,
     /// Bytes of a file that may be mapped with a shadow.
     pub shadow_limit: Option<u64>,
@@ -54,6 +56,7 @@ thread_local! {
             boot: None,
             ids: None,
             segments: None,
+            busy: false,
             logs_again: false,
             shadow_limit: None,
             own_shadow: false,

@@ -189,7 +189,7 @@ impl Records {
         let log = lock(&self.log);
         let buffers = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
         // In a quiet moment everything is: no commit comes that would log it again.
-        let everything = everything || is_quiet(cx.shared()) && !Lab::current().logs_again;
+        let everything = everything || is_quiet(cx.shared()) && !Lab::current().busy;
         let target = self.tier.as_ref().filter(|_| !everything).and_then(|tier| tier.target(&log, buffers));
         let committed = log.committed();
         drop(log);
