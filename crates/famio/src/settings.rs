@@ -67,6 +67,16 @@ pub enum OnClose {
     Leave,
 }
 
+/// What is atomic by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Atomicity {
+    /// All that is written between two SYNCs. The default.
+    #[default]
+    Epoch,
+    /// Each call that changes the file: it is durable, as a whole, when it returns.
+    Write,
+}
+
 /// Settings of one atomic file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -94,6 +104,8 @@ pub struct Settings {
     pub journal: JournalChoice,
     /// What a close does with a new file that was never synced.
     pub on_close: OnClose,
+    /// Whether each call that changes the file is committed by itself.
+    pub atomicity: Atomicity,
 }
 
 impl Default for Settings {
@@ -110,6 +122,7 @@ impl Default for Settings {
             locks: LocksChoice::Auto,
             journal: JournalChoice::Auto,
             on_close: OnClose::Commit,
+            atomicity: Atomicity::Epoch,
         }
     }
 }

@@ -460,7 +460,13 @@ fn one_history(calls: &[Call]) {
     let folder = tmpfs().join(format!("famio-history-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let globs = Globs::new(b"*.atomic", b"/", None).unwrap();
-    process::start_with(Config { globs, settings: Settings::default(), kept: None, async_io: false });
+    process::start_with(Config {
+        globs,
+        settings: Settings::default(),
+        kept: None,
+        write_atomic: None,
+        async_io: false,
+    });
     let outcome = history(&folder, calls);
     let _ = std::fs::remove_dir_all(&folder);
     outcome.unwrap();
@@ -471,7 +477,7 @@ fn run(parent: &Path, settings: &Settings, calls: usize, call: impl Strategy<Val
     let folder = parent.join(format!("famio-differential-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let globs = Globs::new(b"*.atomic", b"/", None).unwrap();
-    process::start_with(Config { globs, settings: settings.clone(), kept: None, async_io: false });
+    process::start_with(Config { globs, settings: settings.clone(), kept: None, write_atomic: None, async_io: false });
     let runs = Runs {
         cases: (calls / LENGTH).max(1) as u32,
         failure_persistence: None,

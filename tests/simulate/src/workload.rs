@@ -34,6 +34,8 @@ pub enum Op {
     /// Commits a transaction of this file and another, which writes [`pieces`] here after it has set a size. What was open is
     /// committed before, by itself.
     Joint { at: u64, len: u64, size: Option<u64> },
+    /// Writes so many bytes, at the end if no place is given, and they are durable as a whole with all that was open.
+    Whole { at: Option<u64>, len: u64 },
     /// Discards the open epoch.
     Rollback,
     /// Sets the size.
@@ -60,7 +62,7 @@ impl Op {
         match self {
             Op::Write { len, .. } | Op::Append { len } => len > 0,
             Op::Both { .. } | Op::Map { .. } | Op::Size(_) | Op::Transaction { .. } => true,
-            Op::Joint { .. } => true,
+            Op::Joint { .. } | Op::Whole { .. } => true,
             Op::Sync | Op::Settle | Op::Policy(_) | Op::Close | Op::Reopen => false,
             Op::HandOver | Op::Die | Op::Unmap | Op::Rollback => false,
         }
@@ -115,6 +117,8 @@ impl fmt::Display for Step {
             Op::Transaction { at, len, syncs: false } => write!(f, "n{at}+{len}"),
             Op::Joint { at, len, size: None } => write!(f, "j{at}+{len}"),
             Op::Joint { at, len, size: Some(size) } => write!(f, "j{at}+{len}/{size}"),
+            Op::Whole { at: Some(at), len } => write!(f, "y{at}+{len}"),
+            Op::Whole { at: None, len } => write!(f, "ya{len}"),
             Op::Rollback => f.write_str("r"),
             Op::Size(size) => write!(f, "t{size}"),
             Op::Sync => f.write_str("s"),
@@ -164,6 +168,10 @@ impl FromStr for Step {
                 let ((at, len), size) = (place(part)?, size.map(number).transpose()?);
                 Op::Joint { at, len, size }
             }
+            "y" => match tail.strip_prefix('a') {
+                Some(len) => Op::Whole { at: None, len: number(len)? },
+                None => place(tail).map(|(at, len)| Op::Whole { at: Some(at), len })?,
+            },
             "r" => Op::Rollback,
             "a" => Op::Append { len: number(tail)? },
             "t" => Op::Size(number(tail)?),
@@ -234,6 +242,7 @@ pub fn random(seed: u64, steps: usize) -> Vec<Step> {
                 Op::Policy([PolicyChoice::Undo, PolicyChoice::Redo, PolicyChoice::Alternate][random.below(3) as usize])
             }
             18 if two => Op::Both { first: (at, len.min(500)), second: (at + 500 + random.below(900), len.min(2000)) },
+            18 if at % 2 == 0 => Op::Whole { at: (at % 4 == 0).then_some(at), len: len.min(5000) },
             18 => Op::Transaction { at, len: len.min(2000), syncs: at % 3 != 0 },
             _ if random.below(3) == 0 && !maps => Op::Rollback,
             _ if random.below(2) == 0 => Op::Close,
@@ -252,6 +261,7 @@ fn size_after(size: u64, op: Op) -> u64 {
         Op::Both { first, second } => size.max(first.0 + first.1).max(second.0 + second.1),
         Op::Append { len } => size + len,
         Op::Transaction { at, len, .. } => pieces(at, len).iter().fold(size, |size, (at, len)| size.max(at + len)),
+        Op::Whole { at, len } => size.max(at.unwrap_or(size) + len),
         Op::Joint { at, len, size: cut } => {
             pieces(at, len).iter().fold(cut.unwrap_or(size), |size, (at, len)| size.max(at + len))
         }
@@ -271,7 +281,7 @@ mod tests {
                 assert_eq!(step.to_string().parse::<Step>(), Ok(step));
             }
         }
-        for text in ["j100+60", "j0+64/10"] {
+        for text in ["j100+60", "j0+64/10", "y3+4", "ya5"] {
             assert_eq!(text.parse::<Step>().unwrap().to_string(), text);
         }
         for wrong in ["j", "j1", "j1+2/", "", "w", "w3", "x", "pz", "b1+2", "2:"] {

@@ -7,7 +7,7 @@ use crate::joint::{self, Peer, Records};
 use crate::machine::Machine;
 use crate::oracle::{Oracle, Promise};
 use crate::workload::{By, Op, bytes, initial, pieces};
-use famio::file::{Access, AtomicFile, UserBuf};
+use famio::file::{Access, AtomicFile, UserBuf, Whole};
 use famio::journal::{Identity, journal_name, mark};
 use famio::pmem::Lab;
 use famio::pmem::record::{Call, Content, Image, ObjectId, Place, Recorder, Start, Trace};
@@ -521,6 +521,15 @@ impl Opened {
                 let all: Vec<(u64, &[u8])> = all.iter().map(|(at, bytes)| (*at, &bytes[..])).collect();
                 self.atomic.commit_pieces(&all, syncs).map_err(text)
             }
+            Op::Whole { at, len } => {
+                let data = bytes(number, at.unwrap_or_else(|| self.atomic.size()), len);
+                let buf = [UserBuf { base: data.as_ptr().cast_mut(), len: data.len() }];
+                // SAFETY: a live buffer.
+                match unsafe { self.atomic.write_atomically(at, &buf, Whole::All) }.map_err(text)? {
+                    (_, done) if done == data.len() => Ok(()),
+                    (_, done) => Err(format!("{done} of {len} bytes were written")),
+                }
+            }
             // A map would keep what is discarded: it is refused.
             Op::Rollback => match self.atomic.rollback() {
                 Err(e) if e.errno() == libc::EBUSY => Err("mapped".into()),
@@ -624,7 +633,7 @@ impl<'w> Session<'w> {
             // 0 is what the file had before.
             let (number, at) = (number + 1, number);
             let is_joint = matches!(step.op, Op::Joint { .. });
-            let transaction = matches!(step.op, Op::Transaction { syncs: true, .. }) || is_joint;
+            let transaction = matches!(step.op, Op::Transaction { syncs: true, .. } | Op::Whole { .. }) || is_joint;
             let commits = matches!(step.op, Op::Sync | Op::Close | Op::Reopen) || transaction;
             if self.error.is_some() && matches!(step.op, Op::Close | Op::Reopen) {
                 break;

@@ -95,6 +95,7 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
         "JOURNAL_LIMIT",
         "ON_CLOSE",
         "ON_KILL",
+        "ATOMICITY",
         "ASYNC_IO",
     ] {
         command.env_remove(format!("FAMIO_{name}"));

@@ -13,10 +13,11 @@ pub mod search;
 
 use crate::failure::Failure;
 use crate::settings::{
-    self, AsyncIoName, JournalName, Layer, LocksName, LogLevelName, LogTarget, OnCloseName, OnKillRule, Options,
-    Origins, PolicyName, Size,
+    self, AsyncIoName, ByGlob, JournalName, Layer, LocksName, LogLevelName, LogTarget, OnCloseName, Options, Origins,
+    PolicyName, Size,
 };
 use famio::posix::run_record;
+use famio::{Atomicity, OnKill};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -77,7 +78,11 @@ pub struct Protect {
     /// What happens to writes that no SYNC covers if the program is killed: rollback: they are gone; keep: they stay,
     /// as in a plain file; a glob, may be repeated: they stay in these files [default: rollback]
     #[arg(long, value_name = "rollback|keep|GLOB")]
-    on_kill: Vec<OnKillRule>,
+    on_kill: Vec<ByGlob<OnKill>>,
+    /// What is atomic by itself: epoch: all writes between two SYNCs; write: each call that changes a file, which is
+    /// durable when it returns; a glob, may be repeated: each call on these files [default: epoch]
+    #[arg(long, value_name = "epoch|write|GLOB")]
+    atomicity: Vec<ByGlob<Atomicity>>,
     /// Whether the program may set up io_uring or kernel AIO (libaio), whose requests bypass Famio [default: refuse,
     /// so that it falls back to ordinary calls]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "refuse|allow")]
@@ -99,7 +104,7 @@ pub struct Protect {
 
 const HELP: &str = "\
 Settings also come from the environment (FAMIO_ATOMIC, one glob per line, FAMIO_POOL, FAMIO_SHM, FAMIO_DURABILITY, \
-FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_LOCKS, FAMIO_JOURNAL, FAMIO_ON_CLOSE, FAMIO_JOURNAL_LIMIT, FAMIO_ON_KILL, FAMIO_ASYNC_IO, FAMIO_REQUIRE, FAMIO_LOG, \
+FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_LOCKS, FAMIO_JOURNAL, FAMIO_ON_CLOSE, FAMIO_JOURNAL_LIMIT, FAMIO_ON_KILL, FAMIO_ATOMICITY, FAMIO_ASYNC_IO, FAMIO_REQUIRE, FAMIO_LOG, \
 FAMIO_LOG_LEVEL) \
 and from famio.toml in this folder or one above:
 
@@ -113,6 +118,7 @@ and from famio.toml in this folder or one above:
   on-close = \"commit\"                  # or \"leave\": never-synced new files are the kernel's
   journal-limit = \"4GiB\"
   on-kill = \"rollback\"                  # or \"keep\", or globs of files that keep
+  atomicity = \"epoch\"                 # or \"write\", or globs of files of which each call is atomic
   async-io = \"refuse\"
   require = true
   log = \"/var/log/famio.log\"             # or \"stderr\", \"syslog\", \"journald\"
@@ -240,7 +246,8 @@ fn gather(protect: &Protect) -> Result<Vec<(settings::Source, Layer)>, String> {
     top.journal = protect.journal;
     top.on_close = protect.on_close;
     top.journal_limit = protect.journal_limit;
-    top.on_kill = OnKillRule::all(&protect.on_kill)?;
+    top.on_kill = ByGlob::all(&protect.on_kill)?;
+    top.atomicity = ByGlob::all(&protect.atomicity)?;
     top.async_io = protect.async_io;
     top.require = protect.require.then_some(true);
     let log = protect.log.as_ref().map(|log| LogTarget::of(log, &here));

@@ -1,8 +1,9 @@
 //! Settings from environment variables: the same names that `famio run` passes on to the preload library.
 
+use super::by_glob::Value;
 use super::{
-    AsyncIoName, DomainName, DurabilityName, JournalName, Layer, LocksName, LogLevelName, LogTarget, OnCloseName,
-    OnKillRule, PolicyName, absolute,
+    AsyncIoName, ByGlob, DomainName, DurabilityName, JournalName, Layer, LocksName, LogLevelName, LogTarget,
+    OnCloseName, PolicyName, absolute,
 };
 use clap::ValueEnum;
 use std::ffi::{OsStr, OsString};
@@ -35,6 +36,8 @@ pub const REQUIRE: &str = "FAMIO_REQUIRE";
 
 /// `rollback`, `keep`, or globs, one per line.
 pub const ON_KILL: &str = "FAMIO_ON_KILL";
+/// `epoch`, `write`, or globs, one per line.
+pub const ATOMICITY: &str = "FAMIO_ATOMICITY";
 
 /// `stderr`, `syslog`, `journald` or a path.
 pub const LOG: &str = "FAMIO_LOG";
@@ -69,16 +72,17 @@ pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<
         journal_limit: limit,
         async_io: word::<AsyncIoName>(ASYNC_IO, get(ASYNC_IO))?,
         require: truth(REQUIRE, get(REQUIRE))?,
-        on_kill: on_kill(get(ON_KILL), here)?,
+        on_kill: by_glob(ON_KILL, get(ON_KILL), here)?,
+        atomicity: by_glob(ATOMICITY, get(ATOMICITY), here)?,
         log: log(get(LOG), here)?,
         log_level: word::<LogLevelName>(LOG_LEVEL, get(LOG_LEVEL))?,
     })
 }
 
-fn on_kill(value: Option<OsString>, here: &Path) -> Result<Option<OnKillRule>, String> {
+fn by_glob<V: Value>(name: &str, value: Option<OsString>, here: &Path) -> Result<Option<ByGlob<V>>, String> {
     let Some(value) = value else { return Ok(None) };
     let lines = value.as_bytes().split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).map(OsStr::from_bytes);
-    OnKillRule::read(lines, here).map(Some).map_err(|error| format!("{ON_KILL}: {error}"))
+    ByGlob::read(lines, here).map(Some).map_err(|error| format!("{name}: {error}"))
 }
 
 fn log(value: Option<OsString>, here: &Path) -> Result<Option<LogTarget>, String> {
@@ -110,6 +114,7 @@ fn word<T: ValueEnum>(name: &str, value: Option<OsString>) -> Result<Option<T>, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use famio::{Atomicity, OnKill};
 
     fn with(name: &'static str, value: &'static str) -> Result<Layer, String> {
         read(|asked| (asked == name).then(|| value.into()), Path::new("/tmp"))
@@ -128,8 +133,9 @@ mod tests {
         assert_eq!(with(LOG_LEVEL, "info").unwrap().log_level, Some(LogLevelName::Info));
         assert_eq!(with(LOG, "a.log").unwrap().log.unwrap().text(), "/tmp/a.log");
         assert_eq!(with(REQUIRE, "0").unwrap().require, Some(false));
-        assert_eq!(with(ON_KILL, "keep").unwrap().on_kill, Some(OnKillRule::Keep));
-        let globs = OnKillRule::Globs(vec!["*.ibd".into(), "/tmp/x/log".into()]);
+        assert_eq!(with(ON_KILL, "keep").unwrap().on_kill, Some(ByGlob::All(OnKill::Keep)));
+        assert_eq!(with(ATOMICITY, "write").unwrap().atomicity, Some(ByGlob::All(Atomicity::Write)));
+        let globs = ByGlob::Globs(vec!["*.ibd".into(), "/tmp/x/log".into()]);
         assert_eq!(with(ON_KILL, "*.ibd\nx/log").unwrap().on_kill, Some(globs));
         assert_eq!(with(POLICY, "").unwrap(), Layer::default());
     }

@@ -1,23 +1,23 @@
 //! Settings from the command line, the environment and `famio.toml`, in this order of precedence. Globs add up.
 
+mod by_glob;
 mod environment;
 pub mod file;
 mod globs;
 mod log;
-mod on_kill;
 mod origins;
 mod size;
 mod trust;
 
 use clap::{Args, ValueEnum};
-use famio::{Durability, JournalChoice, LocksChoice, OnClose, PolicyChoice, Settings};
+use famio::{Atomicity, Durability, JournalChoice, LocksChoice, OnClose, OnKill, PolicyChoice, Settings};
 use serde::Deserialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+pub use by_glob::ByGlob;
 pub use globs::{absolute, alternatives, folder_of};
 pub use log::{LogLevelName, LogTarget};
-pub use on_kill::OnKillRule;
 pub use origins::{Glob, Origins, Setting, Source};
 pub use size::Size;
 
@@ -167,7 +167,9 @@ pub struct Layer {
     /// Whether a file that can't be protected is an error.
     pub require: Option<bool>,
     /// What becomes of writes that no SYNC covers, if their process is killed.
-    pub on_kill: Option<OnKillRule>,
+    pub on_kill: Option<ByGlob<OnKill>>,
+    /// What is atomic by itself.
+    pub atomicity: Option<ByGlob<Atomicity>>,
     /// Where the library's messages go.
     pub log: Option<LogTarget>,
     /// Which messages there are.
@@ -198,6 +200,7 @@ impl Layer {
             async_io: self.async_io.or(below.async_io),
             require: self.require.or(below.require),
             on_kill: self.on_kill.or(below.on_kill),
+            atomicity: self.atomicity.or(below.atomicity),
             log: self.log.or(below.log),
             log_level: self.log_level.or(below.log_level),
         }
@@ -234,7 +237,8 @@ impl Layer {
             },
             journal_limit: self.journal_limit.map_or(default.journal_limit, |Size(bytes)| bytes),
             require: self.require.unwrap_or(default.require),
-            on_kill: self.on_kill.as_ref().map_or(default.on_kill, OnKillRule::of_all),
+            on_kill: self.on_kill.as_ref().map_or(default.on_kill, ByGlob::of_all),
+            atomicity: self.atomicity.as_ref().map_or(default.atomicity, ByGlob::of_all),
         }
     }
 
@@ -253,7 +257,8 @@ impl Layer {
         add(environment::JOURNAL_LIMIT, self.journal_limit.map(|Size(bytes)| bytes.to_string().into()));
         add(environment::ASYNC_IO, self.async_io.map(name_of));
         add(environment::REQUIRE, self.require.map(|require| if require { "1" } else { "0" }.into()));
-        add(environment::ON_KILL, self.on_kill.as_ref().map(OnKillRule::variable));
+        add(environment::ON_KILL, self.on_kill.as_ref().map(ByGlob::variable));
+        add(environment::ATOMICITY, self.atomicity.as_ref().map(ByGlob::variable));
         add(environment::LOG, self.log.as_ref().map(LogTarget::text));
         add(environment::LOG_LEVEL, self.log_level.map(name_of));
         list
@@ -388,7 +393,8 @@ mod tests {
             journal_limit: Some(Size(5)),
             async_io: Some(AsyncIoName::Allow),
             require: Some(true),
-            on_kill: Some(OnKillRule::Globs(vec!["/b*".into(), "*.ibd".into()])),
+            on_kill: Some(ByGlob::Globs(vec!["/b*".into(), "*.ibd".into()])),
+            atomicity: Some(ByGlob::All(Atomicity::Write)),
             log: Some(LogTarget::of("a.log".as_ref(), Path::new("/x")).unwrap()),
             log_level: Some(LogLevelName::Info),
         };
@@ -406,6 +412,7 @@ mod tests {
             ("FAMIO_ASYNC_IO", "allow"),
             ("FAMIO_REQUIRE", "1"),
             ("FAMIO_ON_KILL", "/b*\n*.ibd"),
+            ("FAMIO_ATOMICITY", "write"),
             ("FAMIO_LOG", "/x/a.log"),
             ("FAMIO_LOG_LEVEL", "info"),
         ];

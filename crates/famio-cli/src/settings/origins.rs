@@ -98,6 +98,7 @@ impl Origins {
             setting("journal-limit", "4.0 GiB", &size),
             setting("async-io", "refuse", &|layer| layer.async_io.map(name_of)),
             setting("on-kill", "rollback", &|layer| layer.on_kill.as_ref().map(|rule| rule.shown().into())),
+            setting("atomicity", "epoch", &|layer| layer.atomicity.as_ref().map(|rule| rule.shown().into())),
             setting("log", "stderr", &|layer| layer.log.as_ref().map(super::LogTarget::text)),
             setting("log-level", "warning", &|layer| layer.log_level.map(name_of)),
             setting("require", "false", &|layer| layer.require.map(|value| value.to_string().into())),

@@ -44,6 +44,7 @@ mod transfer;
 mod turn;
 mod twins;
 mod write;
+mod write_atomic;
 mod zero;
 
 pub use atomic::AtomicFile;
@@ -59,3 +60,4 @@ pub(crate) use registry::{forget_for_child, remember_for_child};
 pub use times::Modified;
 pub use turn::LockOf;
 pub(crate) use turn::{commit_leftover, regain_places};
+pub use write_atomic::Whole;

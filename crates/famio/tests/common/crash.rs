@@ -131,6 +131,7 @@ fn settings_text(settings: &Settings) -> String {
         shm: _,
         journal: _,
         on_close: _,
+        atomicity: _,
     } = settings;
     let pool = pool.as_ref().map_or(String::new(), |pool| pool.display().to_string());
     format!("{policy:?},{emulated},{journal_limit},{durability:?},{on_kill:?},{pool}")
@@ -154,6 +155,7 @@ fn settings_of(text: &str) -> Settings {
         require: false,
         locks: Default::default(),
         on_close: Default::default(),
+        atomicity: Default::default(),
         journal: JournalChoice::Always, // what is looked at after the crash
         shm: None,
     }

@@ -18,7 +18,7 @@ pub(crate) use commits::Commits;
 pub(crate) use joint::{Share, commit_joint};
 pub(in crate::file) use records::Joint;
 pub(crate) use seen::Seen;
-pub(crate) use write_set::WriteSet;
+pub(crate) use write_set::{AT_END, WriteSet};
 
 use super::AtomicFile;
 use super::session::Session;
