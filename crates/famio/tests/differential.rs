@@ -590,13 +590,18 @@ fn differential(parent: &Path, settings: &Settings, calls: usize) {
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn one_history(calls: &[Call]) {
+    history_with(&Settings::default(), calls);
+}
+
+fn history_with(settings: &Settings, calls: &[Call]) {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tmpfs().join(format!("famio-history-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
+    PRIVATE_MAPS.store(settings.map_memory == Some(0), Ordering::Relaxed);
     let globs = Globs::new(b"*.atomic", b"/", None).unwrap();
     process::start_with(Config {
         globs,
-        settings: Settings::default(),
+        settings: settings.clone(),
         kept: None,
         write_atomic: None,
         async_io: false,
@@ -646,6 +651,29 @@ fn the_last_writable_descriptor_of_a_mapped_file() {
         Call::Close(2),
         Call::Msync { map: 1, flags: libc::MS_SYNC },
     ]);
+}
+
+/// A private map that became longer was more than one of the kernel's, and could not be moved any more.
+#[test]
+fn a_private_map_becomes_longer_again_and_again() {
+    Lab { shadow_limit: Some(128 << 10), alone: true, ..Lab::default() }.enter();
+    let settings = Settings { map_memory: Some(0), ..Settings::default() };
+    let grown = |size| Call::Truncate { slot: 1, size };
+    let both = libc::PROT_READ | libc::PROT_WRITE;
+    let mut calls = vec![
+        Call::Open { slot: 1, access: libc::O_RDWR, flags: libc::O_CREAT },
+        Call::Map { slot: 1, map: 1, page: 0, pages: 1, shared: true, prot: both },
+        grown(5000),
+    ];
+    for pages in 2..9 {
+        calls.push(Call::Remap { map: 1, pages });
+        calls.push(Call::Map { slot: 1, map: 2, page: 10, pages, shared: true, prot: both }); // in the way
+        calls.push(grown(pages as i64 * 4096 - 7));
+        calls.push(Call::Store { map: 1, at: pages * 4096 - 3000, len: 100, seed: pages as u8 });
+        calls.push(Call::Load { map: 1, at: 0, len: 40_000 });
+    }
+    history_with(&settings, &calls);
+    Lab::default().enter();
 }
 
 fn calls(default: usize) -> usize {

@@ -61,7 +61,9 @@ impl AtomicFile {
                 let _ = advise(at, len, libc::MADV_NOHUGEPAGE); // a store is to cost a page
             }
             Piece::Nothing => {
-                map_at(at, len, range.prot, flags, cow.nothing.get()?.as_fd().as_raw_fd(), 0)?;
+                // At the same place there, so that neighbours become one map.
+                let nothing = cow.nothing.get()?;
+                map_at(at, len, range.prot, flags, nothing.as_fd().as_raw_fd(), of.start as i64)?;
             }
         }
         belongs_to_process(range, at, len)

@@ -93,6 +93,9 @@ fn touch(one: &Range<u64>, other: &Range<u64>) -> bool {
 }
 
 pub(super) fn unmap(range: Range<usize>) {
+    if range.is_empty() {
+        return;
+    }
     // SAFETY: addresses of a map that is not in the list any more.
     unsafe { syscall(libc::SYS_munmap, [range.start, range.end - range.start, 0, 0, 0, 0]) };
 }
@@ -151,7 +154,9 @@ impl AtomicFile {
         }
         let (start, old_len) = (new.start, (old.end - old.start).min(length) as u64);
         watch::begin(&mut new);
-        let added = new.offset + old_len..new.in_file().end;
+        // What lies beyond the end of the file was not moved.
+        let stays = if start == old.start { u64::MAX } else { page_end(shadow.size()).max(new.offset) };
+        let added = (new.offset + old_len).min(stays)..new.in_file().end;
         ranges::lock().add(new.clone());
         if added.start < added.end {
             self.lay(shadow, cow, &new, added.clone())?;
@@ -195,9 +200,8 @@ impl AtomicFile {
         // One map of the kernel's at a time: with its copies.
         let stays = map.in_file().start..map.in_file().start + old_length.min(length) as u64;
         let (ground, end) = (cow.ground(), page_end(shadow.size()));
-        let pieces = [0..ground, ground..end, end..u64::MAX]
-            .map(|piece| piece.start.max(stays.start)..piece.end.min(stays.end))
-            .map(|piece| {
+        let pieces =
+            [0..ground, ground..end].map(|piece| piece.start.max(stays.start)..piece.end.min(stays.end)).map(|piece| {
                 (piece.start.saturating_sub(stays.start) as usize, piece.end.saturating_sub(piece.start) as usize)
             });
         let pieces: Vec<_> = pieces.into_iter().filter(|&(_, len)| len > 0).collect();
@@ -210,9 +214,8 @@ impl AtomicFile {
                 return Err(error);
             }
         }
-        if length < old_length {
-            unmap(old.start + length..old.end);
-        }
+        let moved: usize = pieces.iter().map(|&(_, len)| len).sum();
+        unmap(old.start + moved..old.end); // the rest, which is there still
         (map.start, map.end) = (to, to + length);
         Ok(())
     }
@@ -244,5 +247,16 @@ pub(super) fn reserve(at: usize, len: usize, flags: i32) -> Result<usize> {
 pub(super) fn move_pages(from: usize, len: usize, to: usize) -> Result<()> {
     let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
     // SAFETY: a map of the program's goes where it asked, or to addresses that were reserved for it.
-    check(unsafe { syscall(libc::SYS_mremap, [from, len, len, flags, to, 0]) }).map(drop)
+    let moved = check(unsafe { syscall(libc::SYS_mremap, [from, len, len, flags, to, 0]) });
+    match moved {
+        // For the kernel it is more than one map: each half for itself.
+        Err(error) if error.errno() == libc::EFAULT && len > PAGE as usize => {
+            let half = (len / 2).next_multiple_of(PAGE as usize);
+            move_pages(from, half, to)?;
+            move_pages(from + half, len - half, to + half).inspect_err(|_| {
+                let _ = move_pages(to, half, from);
+            })
+        }
+        moved => moved.map(drop),
+    }
 }
