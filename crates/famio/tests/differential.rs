@@ -599,13 +599,7 @@ fn history_with(settings: &Settings, calls: &[Call]) {
     std::fs::create_dir_all(&folder).unwrap();
     PRIVATE_MAPS.store(settings.map_memory == Some(0), Ordering::Relaxed);
     let globs = Globs::new(b"*.atomic", b"/", None).unwrap();
-    process::start_with(Config {
-        globs,
-        settings: settings.clone(),
-        kept: None,
-        write_atomic: None,
-        async_io: false,
-    });
+    process::start_with(Config { globs, settings: settings.clone(), kept: None, write_atomic: None, async_io: false });
     let outcome = history(&folder, calls);
     let _ = std::fs::remove_dir_all(&folder);
     outcome.unwrap();
