@@ -45,6 +45,8 @@ test: build need-sqlite3 need-python3 need-valgrind model ## All tests, the kill
 	$(RELEASE)/famio-kill --without-famio --kills 30
 	$(RELEASE)/famio-kill --kills 42
 	$(RELEASE)/famio-kill --kills 6 --on tmpfs --emulated
+	$(KILL_TIERED) --kills 6 $(TIERED)
+	$(KILL_TIERED) --kills 6 $(TIGHT)
 	$(RELEASE)/famio-programs --short --kills 12
 	$(RELEASE)/famio-posix cases
 	@# Always the same calls, so that what fails here is due to the change; test-long tries new ones.
@@ -85,6 +87,8 @@ test-long: test-long-says build need-cc need-sqlite3 need-python3 need-valgrind 
 	$(RELEASE)/famio-kill --without-famio --kills 60
 	$(RELEASE)/famio-kill --kills 420
 	$(RELEASE)/famio-kill --kills 90 --on tmpfs --emulated
+	$(KILL_TIERED) --kills 60 $(TIERED)
+	$(KILL_TIERED) --kills 60 $(TIGHT)
 	$(RELEASE)/famio-programs --kills 60
 	@$(STEP) 4 "the same answers as a plain file (an hour)"
 	$(RELEASE)/famio-posix cases
@@ -122,6 +126,11 @@ test-long: test-long-says build need-cc need-sqlite3 need-python3 need-valgrind 
 test-long-says:
 	@echo "make test-long: begins at $$(date +%H:%M); takes about five hours on two cores, of which the last step, the simulator, has the most"
 
+# Files on a disk with their journals in memory; and the same, written back all the time.
+KILL_TIERED = mkdir -p /dev/shm/famio-kill-pool && $(RELEASE)/famio-kill --on disk --durability process --policy auto
+TIERED = -- --pool /dev/shm/famio-kill-pool
+TIGHT = $(TIERED) --journal-limit 16MiB --write-back 10:1
+
 FUZZ_LONG ?= 600
 POSIX_LONG ?= 60m
 HOSTILE_LONG ?= 30m
@@ -134,6 +143,7 @@ model: need-python3 ## The protocols through every short sequence and every cras
 	tests/protocol-model/hand_over.py --quick
 	tests/protocol-model/growing.py --depth 3
 	tests/protocol-model/joint.py --depth 2
+	tests/protocol-model/tiered.py --depth 5 --after 0
 
 model-long: need-python3 ## The same, longer, and with each rule taken away
 	tests/protocol-model/model.py
@@ -142,8 +152,10 @@ model-long: need-python3 ## The same, longer, and with each rule taken away
 	tests/protocol-model/hand_over.py --holes
 	tests/protocol-model/growing.py
 	tests/protocol-model/joint.py --depth 3
+	tests/protocol-model/tiered.py --depth 6
 	tests/protocol-model/growing.py --mutants
 	tests/protocol-model/joint.py --mutants --depth 3
+	tests/protocol-model/tiered.py --mutants --depth 6 --after 0
 
 # The build of make test: the counts of another one cannot be compared with those that are checked in.
 counts counts-bless: export CARGO_PROFILE_RELEASE_LTO = off

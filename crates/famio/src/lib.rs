@@ -94,4 +94,7 @@ pub use error::{Error, Result};
 pub use map::Advice;
 pub use open::{AtomicFile, OpenOptions, Tx, TxFile};
 pub use region::Region;
-pub use settings::{Durability, JournalChoice, LocksChoice, OnClose, OnKill, PolicyChoice, Settings};
+pub use settings::{
+    Atomicity, Durability, JournalChoice, LocksChoice, OnClose, OnKill, PolicyChoice, Settings, TierChoice,
+    WriteBackRange,
+};

@@ -67,6 +67,55 @@ pub enum OnClose {
     Leave,
 }
 
+/// Whether a file on a disk has a tiered journal, where its pool lies in memory that persists by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum TierChoice {
+    /// It has. The default.
+    #[default]
+    Auto,
+    /// It never has: a pool on persistent memory is used as one on a disk.
+    Off,
+}
+
+/// How much of a tiered journal is used as a write cache, in parts of a hundred of its limit, or of an eighth of the machine's memory
+/// where that is less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteBackRange {
+    /// With more than this, blocks are written back to the file.
+    pub from: u8,
+    /// Down to this.
+    pub to: u8,
+}
+
+impl Default for WriteBackRange {
+    fn default() -> Self {
+        Self { from: 30, to: 10 }
+    }
+}
+
+impl core::str::FromStr for WriteBackRange {
+    type Err = &'static str;
+
+    /// `30:10`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parts = text.split_once(':').and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
+        match parts {
+            Some((from, to)) if to < from && from <= 90 => Ok(Self { from, to }),
+            _ => Err("two numbers as 30:10, the second the smaller one, and at most 90"),
+        }
+    }
+}
+
+/// What is atomic by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Atomicity {
+    /// All that is written between two SYNCs. The default.
+    #[default]
+    Epoch,
+    /// Each call that changes the file: it is durable, as a whole, when it returns.
+    Write,
+}
+
 /// Settings of one atomic file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -97,6 +146,12 @@ pub struct Settings {
     pub journal: JournalChoice,
     /// What a close does with a new file that was never synced.
     pub on_close: OnClose,
+    /// Whether a pool on persistent memory is a tier of its own before files on a disk.
+    pub tier: TierChoice,
+    /// How much of that is a write cache.
+    pub write_back: WriteBackRange,
+    /// Whether each call that changes the file is committed by itself.
+    pub atomicity: Atomicity,
 }
 
 impl Default for Settings {
@@ -114,6 +169,9 @@ impl Default for Settings {
             locks: LocksChoice::Auto,
             journal: JournalChoice::Auto,
             on_close: OnClose::Commit,
+            tier: TierChoice::Auto,
+            write_back: WriteBackRange::default(),
+            atomicity: Atomicity::Epoch,
         }
     }
 }

@@ -6,7 +6,7 @@ mod common;
 mod crash;
 
 use common::Scratch;
-use crash::{Crashed, everywhere, in_place, is_stopped};
+use crash::{Crashed, everywhere_and_tiered, in_place, is_stopped};
 use famio::Settings;
 use famio::journal::Header;
 use famio::recovery::{Outcome, Use};
@@ -126,7 +126,7 @@ fn every_changed_byte_of_a_journal_of_records() {
 
 #[test]
 fn cut_at_any_page_and_many_lengths() {
-    everywhere("cut", |crashed| {
+    everywhere_and_tiered("cut", |crashed| {
         let length = crashed.journal.len();
         let mut lengths: Vec<usize> =
             (0..length).step_by(4096).flat_map(|page| [page, page + 1, page + 4095]).collect();
@@ -168,7 +168,7 @@ fn told(crashed: &Crashed, journal: &[u8], what: &str) {
 
 #[test]
 fn a_journal_of_another_version() {
-    everywhere("version", |crashed| {
+    everywhere_and_tiered("version", |crashed| {
         for version in [0u32, 2, u32::MAX] {
             let put = |header: &mut [u8]| header[8..12].copy_from_slice(&version.to_le_bytes());
             told(&crashed, &with_header(&crashed.journal, put), &format!("version {version}"));
@@ -180,7 +180,7 @@ fn a_journal_of_another_version() {
 
 #[test]
 fn unknown_kinds_states_and_domains() {
-    everywhere("kinds", |crashed| {
+    everywhere_and_tiered("kinds", |crashed| {
         for (field, at) in [("kind", 12), ("state", 16), ("domain", 20), ("file domain", 24)] {
             for value in [9u32, 255, u32::MAX] {
                 let put = |header: &mut [u8]| header[at..at + 4].copy_from_slice(&value.to_le_bytes());
@@ -192,7 +192,7 @@ fn unknown_kinds_states_and_domains() {
 
 #[test]
 fn lengths_and_sizes_in_the_header_that_point_outside() {
-    everywhere("outside", |crashed| {
+    everywhere_and_tiered("outside", |crashed| {
         let hint_len = 8 + 4 * 5 + 4 + 8 + 16 + 16 + 96 + 8 + 8 + 8 + 4 + 4 + 8 + 16 + 8 * 16;
         for value in [1025u64, 1 << 32, u64::MAX] {
             let put = |header: &mut [u8]| header[hint_len..hint_len + 8].copy_from_slice(&value.to_le_bytes());
@@ -216,12 +216,15 @@ fn lengths_and_sizes_in_the_header_that_point_outside() {
 
 #[test]
 fn the_journal_of_another_file() {
-    everywhere("other", |crashed| {
+    everywhere_and_tiered("other", |crashed| {
         let other = match crashed.settings.policy {
             _ if crashed.dir.path().starts_with("/dev/shm") => Scratch::on_tmpfs("other-file"),
             _ => Scratch::on_disk("other-file"),
         };
-        let other = Crashed::usual(other, &crashed.settings);
+        // In a pool of its own, too.
+        let pool = Scratch::on_tmpfs("other-pool");
+        let own = crashed.settings.pool.as_ref().map(|_| pool.path().to_path_buf());
+        let other = Crashed::usual(other, &Settings { pool: own, ..crashed.settings.clone() });
         told(&crashed, &other.journal, "the journal of another file");
         // Nor may anybody take it away for being in the wrong place: it is that file's.
         let report = crashed.recover(Use::File);
@@ -236,7 +239,7 @@ fn the_journal_of_another_file() {
 #[test]
 fn another_journal_of_the_same_file() {
     // An old journal of this very file, put back: the mark names another one.
-    everywhere("older", |crashed| {
+    everywhere_and_tiered("older", |crashed| {
         let older = crashed.journal.clone();
         crashed.restore();
         assert!(crashed.is_told_or_right(&older, "its own"));
@@ -252,7 +255,7 @@ fn another_journal_of_the_same_file() {
 
 #[test]
 fn what_recover_does_with_an_unreadable_journal() {
-    everywhere("unreadable", |crashed| {
+    everywhere_and_tiered("unreadable", |crashed| {
         let mut bad = crashed.journal.clone();
         bad[..4096].fill(0xAB);
         crashed.put_journal(&bad);
@@ -272,7 +275,7 @@ fn what_recover_does_with_an_unreadable_journal() {
 
 #[test]
 fn a_header_of_another_boot() {
-    everywhere("boot", |crashed| {
+    everywhere_and_tiered("boot", |crashed| {
         let survives = !crashed.dir.path().starts_with("/dev/shm");
         let put = |header: &mut [u8]| {
             let mut copy: [u8; 2048] = header.try_into().unwrap();

@@ -5,7 +5,7 @@ mod common;
 mod crash;
 
 use common::{Opened, Scratch};
-use crash::{Crashed, everywhere, in_place};
+use crash::{Crashed, everywhere, everywhere_and_tiered, in_place};
 use famio::Settings;
 use famio::journal::{Header, State};
 use famio::recovery::{Checked, Condition, Options, Silent, check, check_journal, recover_path};
@@ -36,7 +36,7 @@ fn dry_run_stops(crashed: &Crashed) -> bool {
 
 #[test]
 fn what_a_kill_leaves_is_sound_and_stays_as_it_is() {
-    everywhere("sound", |crashed| {
+    everywhere_and_tiered("sound", |crashed| {
         let pool = crashed.journal_path.parent().unwrap();
         let last = [crashed.path.as_path(), crashed.dir.path(), pool].map(|path| {
             let checked = check_one(path, &crashed.settings);
@@ -98,7 +98,7 @@ fn a_changed_byte_is_named_with_its_place() {
 /// Whatever stops recovery is damage, wherever the byte is, and in records, too.
 #[test]
 fn what_recovery_stops_at_is_damage() {
-    everywhere("stops", |crashed| {
+    everywhere_and_tiered("stops", |crashed| {
         crashed.forget_arena();
         let step = crashed.journal.len().min(40_000) / 400;
         let mut stopped = 0;
@@ -119,7 +119,7 @@ fn what_recovery_stops_at_is_damage() {
 
 #[test]
 fn a_journal_that_was_cut_short() {
-    everywhere("cut", |crashed| {
+    everywhere_and_tiered("cut", |crashed| {
         crashed.forget_arena();
         for length in [2000, 5000, 9000, (crashed.journal.len() / 2) & !4095] {
             crashed.put_journal(&crashed.journal[..length]);
@@ -165,7 +165,7 @@ fn a_file_in_use_is_not_checked() {
 
 #[test]
 fn by_descriptors() {
-    everywhere("descriptors", |crashed| {
+    everywhere_and_tiered("descriptors", |crashed| {
         let (file, journal) = (File::open(&crashed.path).unwrap(), File::open(&crashed.journal_path).unwrap());
         let (epoch, problems) = check_journal(journal.as_fd(), Some(file.as_fd())).unwrap();
         assert!(epoch > 0 && problems.is_empty(), "{problems:?}");
@@ -176,7 +176,7 @@ fn by_descriptors() {
 /// simulator's to show.)
 #[test]
 fn a_clean_journal_is_sound() {
-    everywhere("clean", |crashed| {
+    everywhere_and_tiered("clean", |crashed| {
         let journal = File::options().read(true).write(true).open(&crashed.journal_path).unwrap();
         let (mut header, _) = Header::load(journal.as_fd()).unwrap();
         header.state = State::Clean;

@@ -603,7 +603,7 @@ fn history_in(parent: &Path, settings: &Settings, calls: &[Call]) {
     std::fs::create_dir_all(&folder).unwrap();
     PRIVATE_MAPS.store(settings.map_memory == Some(0), Ordering::Relaxed);
     let globs = Globs::new(b"*.atomic", b"/", None).unwrap();
-    process::start_with(Config { globs, settings: settings.clone(), kept: None, async_io: false });
+    process::start_with(Config { globs, settings: settings.clone(), kept: None, write_atomic: None, async_io: false });
     let outcome = history(&folder, calls);
     let _ = std::fs::remove_dir_all(&folder);
     outcome.unwrap();
@@ -615,7 +615,7 @@ fn run(parent: &Path, settings: &Settings, calls: usize, call: impl Strategy<Val
     let folder = parent.join(format!("famio-differential-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let globs = Globs::new(b"*.atomic", b"/", None).unwrap();
-    process::start_with(Config { globs, settings: settings.clone(), kept: None, async_io: false });
+    process::start_with(Config { globs, settings: settings.clone(), kept: None, write_atomic: None, async_io: false });
     let runs = Runs {
         cases: (calls / LENGTH).max(1) as u32,
         failure_persistence: None,
@@ -706,6 +706,13 @@ fn disk() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().to_owned()
 }
 
+/// On a disk, with the journals in a pool in memory.
+fn tiered(name: &str) -> Settings {
+    let pool = tmpfs().join(format!("famio-pool-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&pool).unwrap();
+    Settings { pool: Some(pool), ..settings(PolicyChoice::Auto, Durability::Process, true) }
+}
+
 fn settings(policy: PolicyChoice, durability: Durability, emulated: bool) -> Settings {
     Settings { policy, durability, emulated, ..Settings::default() }
 }
@@ -738,6 +745,20 @@ fn disk_power() {
 #[test]
 fn disk_process() {
     differential(&disk(), &settings(PolicyChoice::Auto, Durability::Process, false), calls(3_000));
+}
+
+#[test]
+fn disk_tiered() {
+    let settings = tiered("calls");
+    differential(&disk(), &settings, calls(3_000));
+    std::fs::remove_dir(settings.pool.unwrap()).expect("nothing is left in the pool");
+}
+
+#[test]
+fn disk_tiered_mapped() {
+    let settings = tiered("mapped");
+    run(&disk(), &settings, calls(2_000), mapped_call());
+    std::fs::remove_dir(settings.pool.unwrap()).expect("nothing is left in the pool");
 }
 
 #[test]

@@ -19,7 +19,10 @@ fn all(name: &str) -> Vec<(Settings, Scratch)> {
         // One segment: 64 log blocks.
         (Settings { journal_limit: 300_000, ..settings }, Scratch::on_tmpfs(&format!("{name}{i}")))
     });
-    on_tmpfs.chain([(Settings { journal_limit: 2 << 20, ..Settings::default() }, Scratch::on_disk(name))]).collect()
+    let records = Settings { journal_limit: 2 << 20, ..Settings::default() };
+    let tiered = Settings { journal_limit: 2 << 20, ..common::tiered_settings(false) };
+    let on_disk = [(records, Scratch::on_disk(name)), (tiered, Scratch::on_disk(&format!("{name}-tier")))];
+    on_tmpfs.chain(on_disk).collect()
 }
 
 fn journal_size(dir: &Path) -> u64 {

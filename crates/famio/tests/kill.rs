@@ -48,6 +48,9 @@ fn model_of(epochs: u64) -> Vec<u8> {
 }
 
 fn settings_of(text: &str) -> Settings {
+    if text.starts_with("tiered") {
+        return common::tiered_settings(text.ends_with("tight"));
+    }
     let policy = match text.split('-').next() {
         Some("undo") => PolicyChoice::Undo,
         Some("redo") => PolicyChoice::Redo,
@@ -177,6 +180,16 @@ fn every_kill_leaves_an_epoch_on_disk() {
         return;
     }
     campaign(Scratch::on_disk("kill").path(), "records", kills(), false);
+}
+
+#[test]
+fn every_kill_leaves_an_epoch_on_disk_with_the_journal_in_memory() {
+    if std::env::var("FAMIO_KILL_FILE").is_ok() {
+        return;
+    }
+    for settings in ["tiered", "tiered-tight"] {
+        campaign(Scratch::on_disk(settings).path(), settings, kills(), false);
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Reads, writes, sizes, SYNC and clean close, by every policy and both kinds of journal, against a model.
+//! Reads, writes, sizes, SYNC and clean close, by every policy and all kinds of journal, against a model.
 
 mod common;
 
@@ -12,6 +12,11 @@ fn journals_in_place_match_a_model_and_leave_nothing_behind() {
 #[test]
 fn journals_of_records_match_a_model_and_leave_nothing_behind() {
     random_writes(&Scratch::on_disk("model"), &[famio::Settings::default()], 3000);
+}
+
+#[test]
+fn tiered_journals_match_a_model_and_leave_nothing_behind() {
+    random_writes(&Scratch::on_disk("model-tier"), &[false, true].map(common::tiered_settings), 3000);
 }
 
 fn random_writes(dir: &Scratch, all: &[famio::Settings], steps: u64) {

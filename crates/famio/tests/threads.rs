@@ -18,8 +18,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const BLOCK: u64 = 4096;
 
 /// The policies in place, with and without flushes and fences, and records: a name for each, and where it lies.
-fn everywhere(name: &str) -> [(&'static str, Settings, Scratch); 7] {
-    let all = ["undo", "redo", "alternate", "undo-emulated", "redo-emulated", "alternate-emulated", "records"];
+fn everywhere(name: &str) -> [(&'static str, Settings, Scratch); 9] {
+    let all = [
+        "undo",
+        "redo",
+        "alternate",
+        "undo-emulated",
+        "redo-emulated",
+        "alternate-emulated",
+        "records",
+        "tiered",
+        "tiered-tight",
+    ];
     everywhere::everywhere(name, all)
 }
 
@@ -160,7 +170,8 @@ fn a_block_is_read_whole_when_it_is_written_for_the_first_time() {
     // Blocks have their cells by 512.
     const FIRSTS: u64 = 1500;
     const APART: u64 = 512 * BLOCK;
-    for (what, settings, dir) in everywhere("first") {
+    // An epoch of all of them has no room in the journal of the last.
+    for (what, settings, dir) in everywhere("first").into_iter().filter(|(what, ..)| *what != "tiered-tight") {
         let path = dir.path().join("file");
         std::fs::File::create(&path).unwrap().set_len(FIRSTS * APART).unwrap();
         let opened = Opened::new(&path, &settings);

@@ -16,7 +16,7 @@ use std::time::Duration;
 const BLOCK: u64 = 4096;
 
 /// The policies in place, with and without flushes and fences, and records: a name for each, and where it lies.
-fn everywhere(name: &str) -> [(&'static str, Settings, Scratch); 9] {
+fn everywhere(name: &str) -> [(&'static str, Settings, Scratch); 11] {
     let all = [
         "undo",
         "redo",
@@ -26,6 +26,8 @@ fn everywhere(name: &str) -> [(&'static str, Settings, Scratch); 9] {
         "redo-emulated",
         "alternate-emulated",
         "records",
+        "tiered",
+        "tiered-tight",
         "keep",
     ];
     everywhere::everywhere(name, all)
@@ -449,7 +451,7 @@ fn kills(which: &str, dir: &Scratch, rounds: u64) {
 #[test]
 fn processes_that_are_killed_leave_whole_transfers() {
     for (which, _, dir) in everywhere("tx-kills") {
-        if ["undo", "alternate-emulated", "records", "keep"].contains(&which) {
+        if ["undo", "alternate-emulated", "records", "tiered", "tiered-tight", "keep"].contains(&which) {
             kills(which, &dir, 12);
         }
     }

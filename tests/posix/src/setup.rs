@@ -4,6 +4,9 @@ use famio_kill::launch::Famio;
 use famio_kill::place::{self, Place};
 use std::path::{Path, PathBuf};
 
+/// The journals of tiered files.
+const POOL: &str = "/dev/shm/famio-posix-pool";
+
 /// A file system and options of `famio run`.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -30,6 +33,13 @@ impl Setup {
             all.push(with(&memory, "tmpfs", &[]));
             all.push(with(&memory, "tmpfs", &["--domain", "emulated"]));
             all.push(with(&disk, "disk", &["--durability", "process"]));
+        }
+        // Tiered: with room, and written back all the time.
+        std::fs::create_dir_all(POOL).map_err(|error| format!("{POOL}: {error}"))?;
+        let before = ["--durability", "process", "--pool", POOL];
+        let tight = ["--journal-limit", "4MiB", "--write-back", "10:1"];
+        for options in [before.to_vec(), [&before[..], &tight].concat()] {
+            all.push(Self { parent: disk.clone(), on: "disk", options });
         }
         Ok(all)
     }

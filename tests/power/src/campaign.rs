@@ -2,6 +2,7 @@
 
 use crate::vm::{self, Boot};
 use crate::{Args, Broken, names};
+use famio::pmem::Domain;
 use famio_kill::place::{self, Place};
 use famio_kill::random::Random;
 use std::collections::BTreeMap;
@@ -169,7 +170,7 @@ fn one(
     let name = names::STAMPED[random.below(names::STAMPED.len() as u64) as usize];
     let broken = args.broken.map(|broken| {
         // Where it is broken, soon after a commit.
-        let fits = |name: &&str| names::on_disk(name) == (broken == Broken::Fdatasync);
+        let fits = |name: &&str| (names::domain(name) == Domain::PageCache) == (broken == Broken::Fdatasync);
         let names: Vec<_> = names::STAMPED.into_iter().filter(fits).collect();
         Cut::Exact(names[random.below(names.len() as u64) as usize])
     });
@@ -187,7 +188,7 @@ fn one(
     };
     match cut {
         Cut::Exact(name) => {
-            let most = match (args.broken, names::on_disk(name)) {
+            let most = match (args.broken, names::domain(name) == Domain::PageCache) {
                 (Some(_), _) => 20, // commits
                 (None, true) => 60,
                 (None, false) => 2000,

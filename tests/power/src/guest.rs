@@ -66,6 +66,9 @@ pub fn main(args: &Args) -> Result<(), String> {
     let mut random = Random::new(args.seed);
     let names: &[&str] = if args.broken.is_some() { &[] } else { &names::SQLITE };
     let mut found = BTreeMap::new();
+    for pool in names::STAMPED.iter().chain(names).filter_map(|name| names::pool(name)) {
+        make_pool(&pool)?;
+    }
     for name in names::STAMPED {
         found.insert(name, stamped_file(args, name, acknowledged(name))?);
     }
@@ -97,7 +100,9 @@ pub fn main(args: &Args) -> Result<(), String> {
         command.args(["write", name, &epoch.to_string(), &cut_after.to_string()]);
         command.arg(format!("{:?}", args.lose).to_lowercase()).arg(random.next_u64().to_string());
         // What is broken shows only where it is.
-        if let Some(broken) = args.broken.filter(|broken| (*broken == Broken::Fdatasync) == names::on_disk(name)) {
+        if let Some(broken) =
+            args.broken.filter(|broken| (*broken == Broken::Fdatasync) == (names::domain(name) == Domain::PageCache))
+        {
             command.arg("--broken").arg(format!("{broken:?}").to_lowercase());
         }
         command.spawn().map_err(|error| format!("{}: {error}", me.display()))?;
@@ -122,8 +127,7 @@ fn stamped_file(args: &Args, name: &str, acknowledged: u64) -> Result<u64, Strin
     let path = names::file(name);
     if path.exists() {
         if args.cut.as_deref().and_then(|cut| cut.strip_prefix("recover:")) == Some(name) {
-            let domain = if names::on_disk(name) { Domain::PageCache } else { Domain::Pmem };
-            stand_in(Some(Cache::new(domain, args.after, args.lose, args.seed, None)?));
+            stand_in(Some(Cache::new(names::domain(name), args.after, args.lose, args.seed, None)?));
         }
         let outcome = recover(&path, name);
         stand_in(None);
@@ -153,7 +157,9 @@ fn recover(path: &Path, name: &str) -> Result<(), String> {
         }
     }
     // An empty folder can be left by a cut between its making and the journal's.
-    let left: Vec<_> = fs::read_dir(path.with_file_name(".famio")).into_iter().flatten().flatten().collect();
+    let pool = names::pool(name).unwrap_or_else(|| path.with_file_name(".famio"));
+    let left: Vec<_> = fs::read_dir(pool).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    let left: Vec<_> = left.iter().filter(|path| path.extension().is_some_and(|end| end == "journal")).collect();
     if left.is_empty() { Ok(()) } else { Err(format!("leftovers: {left:?}")) }
 }
 
@@ -167,11 +173,21 @@ fn clocks(path: &Path) -> String {
     format!(" [ctime {}.{:09}, now {:.3}, up {up}]", stat.ctime(), stat.ctime_nsec(), now.as_secs_f64())
 }
 
+/// A folder for journals, durably.
+fn make_pool(pool: &Path) -> Result<(), String> {
+    let made = fs::create_dir_all(pool).and_then(|()| File::open("/mnt/pmem")?.sync_all());
+    made.map_err(|error| format!("{}: {error}", pool.display()))
+}
+
 /// An empty file, durably.
 fn anew(name: &str) -> Result<(), String> {
     let folder = names::folder(name);
     let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
     let _ = fs::remove_dir_all(&folder);
+    if let Some(pool) = names::pool(name) {
+        let _ = fs::remove_dir_all(&pool);
+        make_pool(&pool)?;
+    }
     fs::create_dir_all(&folder).map_err(failed)?;
     File::create(names::file(name)).and_then(|file| file.sync_all()).map_err(failed)?;
     for folder in [Some(folder.as_path()), folder.parent()].into_iter().flatten() {
@@ -183,7 +199,12 @@ fn anew(name: &str) -> Result<(), String> {
 fn launcher(name: &str, random: &mut Random) -> Result<Launcher, String> {
     let policies = ["auto", "undo", "redo", "alternate"];
     let policy = policies[random.below(4) as usize];
-    let options: &[&str] = if names::on_disk(name) { &["--durability", "power"] } else { &["--policy", policy] };
+    let pool = names::pool(name).map(|pool| pool.to_string_lossy().into_owned());
+    let options: &[&str] = match &pool {
+        Some(pool) => &["--pool", pool],
+        None if names::on_disk(name) => &["--durability", "power"],
+        None => &["--policy", policy],
+    };
     Launcher::new(Some(Famio::beside_me(options)?))
 }
 

@@ -1,12 +1,13 @@
 //! What is written, and where in the virtual machine.
 
+use famio::pmem::Domain;
 use famio::{PolicyChoice, Settings};
 use std::path::PathBuf;
 
 /// Files of stamped epochs.
-pub const STAMPED: [&str; 4] = ["pmem-undo", "pmem-redo", "pmem-alternate", "disk-records"];
+pub const STAMPED: [&str; 5] = ["pmem-undo", "pmem-redo", "pmem-alternate", "disk-records", "disk-tier"];
 /// SQLite databases.
-pub const SQLITE: [&str; 2] = ["pmem-sqlite", "disk-sqlite"];
+pub const SQLITE: [&str; 3] = ["pmem-sqlite", "disk-sqlite", "disk-tier-sqlite"];
 
 /// Each has a folder of its own.
 pub fn folder(name: &str) -> PathBuf {
@@ -17,6 +18,16 @@ pub fn folder(name: &str) -> PathBuf {
 /// The file in it.
 pub fn file(name: &str) -> PathBuf {
     folder(name).join("file")
+}
+
+/// The folder of its journals, if that is not beside it: on the persistent memory, before the disk.
+pub fn pool(name: &str) -> Option<PathBuf> {
+    name.starts_with("disk-tier").then(|| PathBuf::from("/mnt/pmem").join(format!("pool-{name}")))
+}
+
+/// Where its journal is, for a medium that loses what is not certain there.
+pub fn domain(name: &str) -> Domain {
+    if on_disk(name) && pool(name).is_none() { Domain::PageCache } else { Domain::Pmem }
 }
 
 /// Whether it is on the ordinary disk.
@@ -32,5 +43,5 @@ pub fn settings(name: &str) -> Settings {
         "pmem-alternate" => PolicyChoice::Alternate,
         _ => PolicyChoice::Auto,
     };
-    Settings { policy, ..Settings::default() }
+    Settings { policy, pool: pool(name), ..Settings::default() }
 }

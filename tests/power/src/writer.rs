@@ -3,7 +3,7 @@
 use crate::cache::{Cache, Lose};
 use crate::{Broken, names, stamped};
 use famio::file::{Access, AtomicFile, UserBuf};
-use famio::pmem::{Domain, stand_in};
+use famio::pmem::stand_in;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::Write;
@@ -27,8 +27,7 @@ pub struct Args {
 /// Does not end by itself.
 pub fn main(args: &Args) -> Result<(), String> {
     if args.cut_after > 0 || args.broken.is_some() {
-        let domain = if names::on_disk(&args.name) { Domain::PageCache } else { Domain::Pmem };
-        stand_in(Some(Cache::new(domain, args.cut_after, args.lose, args.seed, args.broken)?));
+        stand_in(Some(Cache::new(names::domain(&args.name), args.cut_after, args.lose, args.seed, args.broken)?));
     }
     let path = names::file(&args.name);
     let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());

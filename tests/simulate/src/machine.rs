@@ -14,6 +14,8 @@ pub enum Machine {
     Eadr,
     /// A disk: power cuts, and kills with a power cut after them.
     PageCache,
+    /// A disk, with the journals on persistent memory: power cuts, and kills with a power cut after them.
+    Tiered,
     /// Memory that outlives the process: kills.
     Process,
     /// The same, by the code for persistent memory.
@@ -22,8 +24,8 @@ pub enum Machine {
 
 impl Machine {
     /// All of them.
-    pub const ALL: [Machine; 5] =
-        [Machine::Pmem, Machine::Eadr, Machine::PageCache, Machine::Process, Machine::Emulated];
+    pub const ALL: [Machine; 6] =
+        [Machine::Pmem, Machine::Eadr, Machine::PageCache, Machine::Tiered, Machine::Process, Machine::Emulated];
 
     /// What it is called in a trace.
     pub fn name(self) -> &'static str {
@@ -31,6 +33,7 @@ impl Machine {
             Machine::Pmem => "pmem",
             Machine::Eadr => "eadr",
             Machine::PageCache => "page-cache",
+            Machine::Tiered => "tiered",
             Machine::Process => "process",
             Machine::Emulated => "emulated",
         }
@@ -40,7 +43,7 @@ impl Machine {
     pub fn domain(self) -> Domain {
         match self {
             Machine::Pmem | Machine::Eadr => Domain::Pmem,
-            Machine::PageCache => Domain::PageCache,
+            Machine::PageCache | Machine::Tiered => Domain::PageCache,
             Machine::Process => Domain::Process,
             Machine::Emulated => Domain::Emulated,
         }
@@ -52,6 +55,8 @@ impl Machine {
             Machine::Eadr => Behaviour::Eadr,
             // What survives a kill is what was stored, flushed or not.
             Machine::Emulated => Behaviour::Domain(Domain::Process),
+            // Only the journal is mapped; the file is written.
+            Machine::Tiered => Behaviour::Domain(Domain::Pmem),
             other => Behaviour::Domain(other.domain()),
         }
     }
@@ -63,12 +68,12 @@ impl Machine {
 
     /// Whether a journal is in place, so that there are policies.
     pub fn has_policies(self) -> bool {
-        self != Machine::PageCache
+        !matches!(self, Machine::PageCache | Machine::Tiered)
     }
 
     /// Whether what is visible after a kill may be lost with the power.
     pub fn forgets(self) -> bool {
-        matches!(self, Machine::Pmem | Machine::PageCache | Machine::Eadr)
+        matches!(self, Machine::Pmem | Machine::PageCache | Machine::Tiered | Machine::Eadr)
     }
 
     /// Whether that is so of what is stored in memory, too, and not only of what the kernel was told.
@@ -80,6 +85,7 @@ impl Machine {
     pub fn lab(self, boot: u8) -> Lab {
         Lab {
             domain: Some(self.domain()),
+            journals: (self == Machine::Tiered).then_some(Domain::Pmem),
             boot: Some([boot; 16]),
             ids: Some(0),
             // As small as they may be: three operations get to the end of one.

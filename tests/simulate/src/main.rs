@@ -27,7 +27,7 @@ enum What {
         /// How many.
         #[arg(long, env = "FAMIO_STATES", default_value_t = 100_000)]
         states: u64,
-        /// On this machine only: pmem, eadr, page-cache, process or emulated.
+        /// On this machine only: pmem, eadr, page-cache, tiered, process or emulated.
         #[arg(long)]
         machine: Option<Machine>,
         /// Of the choice of histories.
@@ -51,7 +51,7 @@ enum What {
         /// Those of up to so many operations, where the file keeps its hands.
         #[arg(long, default_value_t = 3)]
         length: usize,
-        /// On this machine only: pmem, eadr, page-cache, process or emulated.
+        /// On this machine only: pmem, eadr, page-cache, tiered, process or emulated.
         #[arg(long)]
         machine: Option<Machine>,
         /// One for each core by default.

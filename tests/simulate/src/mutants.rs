@@ -36,7 +36,7 @@ impl Mutant {
 }
 
 /// Machines on which something can be left out; on `eadr` only what the kernel does counts.
-pub const MACHINES: [Machine; 3] = [Machine::Pmem, Machine::PageCache, Machine::Eadr];
+pub const MACHINES: [Machine; 4] = [Machine::Pmem, Machine::PageCache, Machine::Tiered, Machine::Eadr];
 
 /// A history, and the parts that it comes by.
 struct Known {
@@ -105,7 +105,8 @@ fn name(machine: Machine, part: Part, names: &BTreeMap<usize, String>) -> Option
         Part::Site(number) => {
             let name = names.get(&number)?;
             let by_kernel = [Barrier::Fdatasync, Barrier::Fsync].map(|barrier| format!("{barrier:?}:"));
-            let counts = machine == Machine::Pmem || by_kernel.iter().any(|kind| name.starts_with(kind));
+            let counts = matches!(machine, Machine::Pmem | Machine::Tiered)
+                || by_kernel.iter().any(|kind| name.starts_with(kind));
             counts.then(|| name.clone())
         }
     }

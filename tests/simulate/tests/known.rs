@@ -3,6 +3,27 @@
 use famio_simulate::case::Case;
 use famio_simulate::explore::{Effort, Explorer};
 
+/// The history has no illegal state, nor has any recovery in it that is crashed.
+fn is_right_in_every_recovery(history: &str) {
+    let mut explorer = Explorer::new(Effort { again: 1, kills: 1, ..Effort::GLANCE });
+    if let Err(failure) = explorer.explore(&history.parse().unwrap(), None) {
+        panic!("{failure}");
+    }
+    println!("{history}: {}", explorer.counts);
+    assert!(explorer.counts.in_recovery > 5, "{}", explorer.counts);
+}
+
+/// A process died between two stores of an entry's granules, with the record of a joint commit durable. Its successor gave the file what
+/// it lacked of that, and was killed before the journal said *clean*: to the next one the file no longer had what the log had of those
+/// granules, so that the journal was taken to be damaged.
+#[test]
+fn a_recovery_that_has_applied_a_joint_commit_may_be_crashed() {
+    for place in ["emulated/u", "emulated/r", "process/a", "pmem/r"] {
+        is_right_in_every_recovery(&format!("{place}+pool: w0+6000 s j100+60"));
+    }
+    is_right_in_every_recovery("page-cache/u+pool: w0+6000 s j100+60");
+}
+
 /// The history has no illegal state, with this call failing in it if one is named (`Fdatasync:15`).
 fn is_right(history: &str, fail: Option<&str>) {
     let case: Case = history.parse().unwrap();
@@ -130,5 +151,17 @@ fn a_change_of_hands_may_fail() {
         let case = history.parse().unwrap();
         famio_simulate::failure::each_call(&mut explorer, &case, 40).unwrap_or_else(|failure| panic!("{failure}"));
         assert!(explorer.counts.failed_calls > 100, "{}", explorer.counts);
+    }
+}
+
+/// What the open epoch had overwritten was in the journal alone. The pass of a write cache that saw it waited with the tail for that
+/// epoch's commit; the next one did not see it any more, and did not wait: the committed bytes were gone.
+#[test]
+fn what_is_overwritten_keeps_the_tail_back_for_later_passes_too() {
+    for history in [
+        "tiered/u+pool: w0+4096 s w4096+30000 s w40000+64 s w0+64 g g",
+        "tiered/u+unsynced+pool: w0+4096 s w4096+30000 s w40000+64 s w64+64 g s g s w40000+64 s",
+    ] {
+        is_right(history, None);
     }
 }

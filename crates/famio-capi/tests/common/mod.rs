@@ -96,6 +96,7 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
         "MAP_MEMORY",
         "ON_CLOSE",
         "ON_KILL",
+        "ATOMICITY",
         "ASYNC_IO",
     ] {
         command.env_remove(format!("FAMIO_{name}"));

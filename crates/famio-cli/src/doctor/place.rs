@@ -2,10 +2,10 @@
 
 use super::Finding;
 use crate::look;
-use famio::Settings;
 use famio::journal::Identity;
-use famio::pmem::{self, Domain};
+use famio::pmem::{self, Detected, Domain};
 use famio::sys::shm;
+use famio::{Settings, TierChoice};
 use rustix::fs::{Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -18,7 +18,10 @@ pub fn look(path: &Path, settings: &Settings) -> Vec<Finding> {
         Ok(opened) => opened,
         Err(error) => return vec![Finding::problem("path", format!("{}: {error}", path.display()))],
     };
-    let mut findings = domain(&opened, settings);
+    let (mut findings, detected) = domain(&opened, settings);
+    if let (Some(detected), Some(pool)) = (detected, &settings.pool) {
+        findings.extend(tier(&detected, pool, settings));
+    }
     findings.push(attributes(&folder));
     findings.push(handles(&opened));
     findings.push(journals(&folder, settings));
@@ -75,10 +78,10 @@ fn open(path: &Path) -> std::io::Result<(File, PathBuf)> {
     }
 }
 
-fn domain(file: &File, settings: &Settings) -> Vec<Finding> {
+fn domain(file: &File, settings: &Settings) -> (Vec<Finding>, Option<Detected>) {
     let detected = match pmem::detect(file.as_fd(), settings) {
         Ok(detected) => detected,
-        Err(error) => return vec![Finding::problem("domain", error.to_string())],
+        Err(error) => return (vec![Finding::problem("domain", error.to_string())], None),
     };
     let name = detected.domain.name();
     let survives = format!("a SYNC survives {} ({})", detected.domain.survives(), detected.domain.mechanism());
@@ -94,7 +97,34 @@ fn domain(file: &File, settings: &Settings) -> Vec<Finding> {
     if detected.eadr {
         findings.push(Finding::fine("eADR", "the platform flushes its caches at power loss: no write-backs needed"));
     }
-    findings
+    (findings, Some(detected))
+}
+
+/// Whether the pool takes the SYNCs of a file on a disk; nothing where it lies as the file does.
+fn tier(file: &Detected, pool: &Path, settings: &Settings) -> Option<Finding> {
+    const TOPIC: &str = "tier";
+    let journal = pmem::detect(look::open(pool).ok()?.as_fd(), settings).ok()?;
+    let (disk, memory) = (file.natural == Domain::PageCache, journal.natural.is_byte_addressable());
+    let (on, domain) = (journal.file_system, journal.domain);
+    match (disk && memory, famio::pmem::is_tiered(file, &journal, settings)) {
+        (true, true) => Some(Finding::fine(
+            TOPIC,
+            format!(
+                "a SYNC goes to the pool on {on} ({domain}: {}), the file on the disk is written later",
+                domain.mechanism()
+            ),
+        )),
+        (true, false) if settings.tier == TierChoice::Off => {
+            Some(Finding::note(TOPIC, format!("off: the pool on {on} is used as one on a disk (--tier auto)")))
+        }
+        (true, false) => Some(Finding::problem(
+            TOPIC,
+            format!(
+                "the pool on {on} survives no power loss as the file does: --durability process, or a pool on a disk"
+            ),
+        )),
+        _ => None,
+    }
 }
 
 /// A file without a name in the folder, for trials; it is gone with its descriptor.

@@ -1,25 +1,27 @@
 //! Settings from the command line, the environment and `famio.toml`, in this order of precedence. Globs add up.
 
+mod by_glob;
 mod environment;
 pub mod file;
 mod globs;
 mod log;
-mod on_kill;
 mod origins;
 mod size;
 mod trust;
+mod write_back;
 
 use clap::{Args, ValueEnum};
-use famio::{Durability, JournalChoice, LocksChoice, OnClose, PolicyChoice, Settings};
+use famio::{Atomicity, Durability, JournalChoice, LocksChoice, OnClose, OnKill, PolicyChoice, Settings, TierChoice};
 use serde::Deserialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+pub use by_glob::ByGlob;
 pub use globs::{absolute, alternatives, folder_of};
 pub use log::{LogLevelName, LogTarget};
-pub use on_kill::OnKillRule;
 pub use origins::{Glob, Origins, Setting, Source};
 pub use size::Size;
+pub use write_back::WriteBack;
 
 /// What a SYNC must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
@@ -61,6 +63,16 @@ pub enum LocksName {
     Auto,
     /// In the kernel
     Kernel,
+}
+
+/// Whether a pool in memory is a tier before files on a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TierName {
+    /// It is
+    Auto,
+    /// It is used as one on a disk
+    Off,
 }
 
 /// Which files have a journal.
@@ -109,6 +121,10 @@ pub struct Options {
     /// Treat ordinary memory as persistent memory, to measure and to test
     #[arg(long, value_enum, hide_possible_values = true, value_name = "emulated")]
     pub domain: Option<DomainName>,
+    /// Whether a pool on persistent memory (or in memory, with --durability process) takes the SYNCs of files on a disk, and the
+    /// disk is written later [default: auto]
+    #[arg(long, value_enum, hide_possible_values = true, value_name = "auto|off")]
+    pub tier: Option<TierName>,
     /// Read settings from FILE [default: famio.toml here or in a folder above]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -162,6 +178,10 @@ pub struct Layer {
     pub on_close: Option<OnCloseName>,
     /// How far a journal may grow.
     pub journal_limit: Option<Size>,
+    /// Whether a pool in memory is a tier.
+    pub tier: Option<TierName>,
+    /// How much of that is a write cache.
+    pub write_back: Option<WriteBack>,
     /// How large a file may be to be copied to memory when it is mapped.
     pub map_memory: Option<Size>,
     /// Whether io_uring and kernel AIO may be set up.
@@ -169,7 +189,9 @@ pub struct Layer {
     /// Whether a file that can't be protected is an error.
     pub require: Option<bool>,
     /// What becomes of writes that no SYNC covers, if their process is killed.
-    pub on_kill: Option<OnKillRule>,
+    pub on_kill: Option<ByGlob<OnKill>>,
+    /// What is atomic by itself.
+    pub atomicity: Option<ByGlob<Atomicity>>,
     /// Where the library's messages go.
     pub log: Option<LogTarget>,
     /// Which messages there are.
@@ -197,10 +219,13 @@ impl Layer {
             journal: self.journal.or(below.journal),
             on_close: self.on_close.or(below.on_close),
             journal_limit: self.journal_limit.or(below.journal_limit),
+            tier: self.tier.or(below.tier),
+            write_back: self.write_back.or(below.write_back),
             map_memory: self.map_memory.or(below.map_memory),
             async_io: self.async_io.or(below.async_io),
             require: self.require.or(below.require),
             on_kill: self.on_kill.or(below.on_kill),
+            atomicity: self.atomicity.or(below.atomicity),
             log: self.log.or(below.log),
             log_level: self.log_level.or(below.log_level),
         }
@@ -236,9 +261,15 @@ impl Layer {
                 Some(OnCloseName::Commit) | None => OnClose::Commit,
             },
             journal_limit: self.journal_limit.map_or(default.journal_limit, |Size(bytes)| bytes),
+            tier: match self.tier {
+                Some(TierName::Off) => TierChoice::Off,
+                Some(TierName::Auto) | None => TierChoice::Auto,
+            },
+            write_back: self.write_back.map_or(default.write_back, |WriteBack(range)| range),
             map_memory: self.map_memory.map(|Size(bytes)| bytes),
             require: self.require.unwrap_or(default.require),
-            on_kill: self.on_kill.as_ref().map_or(default.on_kill, OnKillRule::of_all),
+            on_kill: self.on_kill.as_ref().map_or(default.on_kill, ByGlob::of_all),
+            atomicity: self.atomicity.as_ref().map_or(default.atomicity, ByGlob::of_all),
         }
     }
 
@@ -255,10 +286,13 @@ impl Layer {
         add(environment::JOURNAL, self.journal.map(name_of));
         add(environment::ON_CLOSE, self.on_close.map(name_of));
         add(environment::JOURNAL_LIMIT, self.journal_limit.map(|Size(bytes)| bytes.to_string().into()));
+        add(environment::TIER, self.tier.map(name_of));
+        add(environment::WRITE_BACK, self.write_back.map(|range| range.to_string().into()));
         add(environment::MAP_MEMORY, self.map_memory.map(|Size(bytes)| bytes.to_string().into()));
         add(environment::ASYNC_IO, self.async_io.map(name_of));
         add(environment::REQUIRE, self.require.map(|require| if require { "1" } else { "0" }.into()));
-        add(environment::ON_KILL, self.on_kill.as_ref().map(OnKillRule::variable));
+        add(environment::ON_KILL, self.on_kill.as_ref().map(ByGlob::variable));
+        add(environment::ATOMICITY, self.atomicity.as_ref().map(ByGlob::variable));
         add(environment::LOG, self.log.as_ref().map(LogTarget::text));
         add(environment::LOG_LEVEL, self.log_level.map(name_of));
         list
@@ -325,7 +359,7 @@ impl Options {
             None => Ok(None),
         };
         let (pool, shm) = (absolute("--pool", &self.pool)?, absolute("--shm", &self.shm)?);
-        Ok(Layer { pool, shm, durability: self.durability, domain: self.domain, ..Layer::default() })
+        Ok(Layer { pool, shm, durability: self.durability, domain: self.domain, tier: self.tier, ..Layer::default() })
     }
 
     /// Which `famio.toml` counts.
@@ -391,10 +425,13 @@ mod tests {
             journal: Some(JournalName::Always),
             on_close: Some(OnCloseName::Leave),
             journal_limit: Some(Size(5)),
+            tier: Some(TierName::Off),
+            write_back: Some("50:20".parse().unwrap()),
             map_memory: Some(Size(6)),
             async_io: Some(AsyncIoName::Allow),
             require: Some(true),
-            on_kill: Some(OnKillRule::Globs(vec!["/b*".into(), "*.ibd".into()])),
+            on_kill: Some(ByGlob::Globs(vec!["/b*".into(), "*.ibd".into()])),
+            atomicity: Some(ByGlob::All(Atomicity::Write)),
             log: Some(LogTarget::of("a.log".as_ref(), Path::new("/x")).unwrap()),
             log_level: Some(LogLevelName::Info),
         };
@@ -409,10 +446,13 @@ mod tests {
             ("FAMIO_JOURNAL", "always"),
             ("FAMIO_ON_CLOSE", "leave"),
             ("FAMIO_JOURNAL_LIMIT", "5"),
+            ("FAMIO_TIER", "off"),
+            ("FAMIO_WRITE_BACK", "50:20"),
             ("FAMIO_MAP_MEMORY", "6"),
             ("FAMIO_ASYNC_IO", "allow"),
             ("FAMIO_REQUIRE", "1"),
             ("FAMIO_ON_KILL", "/b*\n*.ibd"),
+            ("FAMIO_ATOMICITY", "write"),
             ("FAMIO_LOG", "/x/a.log"),
             ("FAMIO_LOG_LEVEL", "info"),
         ];

@@ -11,9 +11,10 @@ use crate::index::{Arena, Calls, Claim, Door, Images, Shared, also, images};
 use crate::journal::header::Kind;
 use crate::journal::inplace::{Commit, Key, Log};
 use crate::journal::live::{Live, durability_of};
+use crate::journal::mapped::Mapped;
 use crate::journal::records::Keeper;
 use crate::journal::{Identity, beside_path, folder_of, journal_name, path_of};
-use crate::pmem::{Detected, Domain, Medium, detect, medium};
+use crate::pmem::{Detected, Domain, Lab, Medium, detect, is_tiered, medium};
 use crate::rule::{Rule, in_order};
 use crate::settings::{Durability, OnKill, Settings};
 use crate::sys::namespaces;
@@ -31,14 +32,18 @@ struct Plan {
     kind: Kind,
 }
 
-/// A journal in place needs a journal that is mapped in the same way as the file. Otherwise both are used through the page
-/// cache. A journal that survives less than its file would take the guarantee away unsaid.
+/// A journal in place needs a journal that is mapped in the same way as the file. A file on a disk with its journal in memory that
+/// persists by itself has a tiered one. Otherwise both are used through the page cache. A journal that survives less than its file would
+/// take the guarantee away unsaid.
 fn plan(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Plan> {
     let file = detect(fd, settings)?;
-    let journal = match &settings.pool {
+    let mut journal = match &settings.pool {
         None => detect(folder_of(fd)?.0.as_fd(), settings),
         Some(pool) => crate::journal::Pool::at(pool, Some(fd)).and_then(|pool| detect(pool.folder(), settings)),
     }?;
+    if let Some(domain) = Lab::current().journals {
+        (journal.domain, journal.natural) = (domain, domain);
+    }
     let volatile = |domain| matches!(domain, Domain::Process | Domain::Emulated);
     if volatile(journal.domain) && !volatile(file.domain) {
         return Err(Error::with(
@@ -49,11 +54,14 @@ fn plan(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Plan> {
             ),
         ));
     }
-    let in_place = match (file.domain, journal.domain) {
-        (Domain::Pmem, Domain::Pmem) => true,
-        (a, _) => volatile(a),
+    let kind = if is_tiered(&file, &journal, settings) {
+        Kind::Tiered
+    } else if volatile(file.domain) || (file.domain, journal.domain) == (Domain::Pmem, Domain::Pmem) {
+        Kind::InPlace
+    } else {
+        Kind::Records
     };
-    Ok(Plan { file, journal, kind: if in_place { Kind::InPlace } else { Kind::Records } })
+    Ok(Plan { file, journal, kind })
 }
 
 /// Whether a file can be attached with these settings, before anything is made for it.
@@ -119,6 +127,7 @@ pub(super) fn attach(
         Kind::Records => {
             super::records::attach(fds, arena.shared(), (plan.journal.domain, plan.file.domain), settings)?
         }
+        Kind::Tiered => super::records::attach_tiered(fds, arena.shared(), (&plan.journal, &plan.file), settings)?,
     };
     Ok(Session {
         arena,
@@ -162,10 +171,11 @@ pub(super) fn join(
             let home = Home::new(fds, file.domain, true, medium)?;
             let key = Key::of(header.journal_id);
             let limit = settings.journal_limit;
-            let log = live.file().run(|journal| Log::attach(journal.as_fd(), file.domain, medium, key, limit))?;
-            (home, Box::new(InPlace::new(log, live, medium)))
+            let log = live.file().run(|journal| Mapped::attach(journal.as_fd(), file.domain, medium, key, limit))?;
+            (home, Box::new(InPlace::new(Log::new(log), live, medium)))
         }
         Kind::Records => super::records::join(fds, live, settings)?,
+        Kind::Tiered => super::records::join_tiered(fds, live, settings)?,
     };
     Ok(Session {
         arena,
@@ -257,8 +267,9 @@ fn in_place(
         let domains = (plan.journal.domain, plan.file.domain);
         let live = Live::create(fd, settings, Kind::InPlace, domains, medium)?;
         let made = (|| {
+            let key = Key::of(live.id());
             let log =
-                Log::create(live.file().as_fd(), plan.file.domain, medium, Key::of(live.id()), settings.journal_limit)?;
+                Log::new(Mapped::create(live.file().as_fd(), plan.file.domain, medium, key, settings.journal_limit)?);
             in_order(
                 Rule::SlotBeforeActive,
                 || {

@@ -100,7 +100,7 @@ impl Session {
 }
 
 /// Whether nobody has written for a while.
-fn is_quiet(shared: &Shared) -> bool {
+pub(super) fn is_quiet(shared: &Shared) -> bool {
     if crate::pmem::Lab::current().still {
         return true;
     }

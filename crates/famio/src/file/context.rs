@@ -312,8 +312,8 @@ pub(crate) trait Engine: Send + Sync {
     /// The session's journal.
     fn journal(&self) -> &Live;
 
-    /// Whether the journal is one in place.
-    fn is_in_place(&self) -> bool {
+    /// Whether a commit is so short that to time each would show: it makes no system call.
+    fn commits_in_memory(&self) -> bool {
         false
     }
 

@@ -160,11 +160,6 @@ impl Home {
         self.sparse.load(Ordering::Relaxed)
     }
 
-    /// What its stores survive.
-    pub fn domain(&self) -> Domain {
-        self.domain
-    }
-
     /// Whether its pages may be gathered to huge ones: those of a file in memory that has memory everywhere. A hole would take some.
     pub fn may_gather(&self) -> bool {
         let in_memory = matches!(self.domain, Domain::Process | Domain::Emulated);

@@ -44,6 +44,7 @@ mod transfer;
 mod turn;
 mod twins;
 mod write;
+mod write_atomic;
 mod zero;
 
 pub use atomic::AtomicFile;
@@ -59,6 +60,7 @@ pub(crate) use registry::{forget_for_child, remember_for_child};
 pub use times::Modified;
 pub use turn::LockOf;
 pub(crate) use turn::{commit_leftover, regain_places};
+pub use write_atomic::Whole;
 
 /// The program has handed reads to the kernel that may end at any time, in memory which is a map.
 static READS_END_LATER: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);

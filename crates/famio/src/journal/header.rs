@@ -1,4 +1,4 @@
-//! The first 4096 bytes of every journal, of both formats: a header, and its mirror at 2048.
+//! The first 4096 bytes of every journal, of all formats: a header, and its mirror at 2048.
 
 use super::boot::BootId;
 use super::bytes::{bytes_at, is_zero, put, u32_at, u64_at, u128_at};
@@ -63,16 +63,19 @@ pub enum Kind {
     InPlace,
     /// Epoch records.
     Records,
+    /// A log in memory that persists by itself, before a file on a disk.
+    Tiered,
 }
 
 impl Kind {
-    const ALL: [Kind; 2] = [Kind::InPlace, Kind::Records];
+    const ALL: [Kind; 3] = [Kind::InPlace, Kind::Records, Kind::Tiered];
 
     /// Its name in messages.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::InPlace => "in place",
             Kind::Records => "records",
+            Kind::Tiered => "tiered",
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The life of one journal, from its creation to its clean end.
 
 use super::beside::beside_path;
-use super::header::{Header, Kind, State, first_bytes, is_blank};
+use super::header::{GEOMETRY_WORDS, Header, Kind, State, first_bytes, is_blank};
 use super::identity::Identity;
 use super::lock;
 use super::mark::{self, Mark};
@@ -137,6 +137,11 @@ impl Live {
         self.file
             .run(|journal| header.store(journal, self.medium))
             .map_err(|e| e.context(format_args!("journal {}", self.path.display())))
+    }
+
+    /// What the format has for itself in the header; stored with the next state.
+    pub fn describe(&self, change: impl FnOnce(&mut [u64; GEOMETRY_WORDS])) {
+        change(&mut self.header.lock().geometry);
     }
 
     /// The journal is complete: marks the file, durably, then says *active*. Commits and stores in the file may follow.

@@ -41,6 +41,7 @@ pub(crate) mod inplace;
 pub(crate) mod joint;
 pub(crate) mod live;
 pub(crate) mod lock;
+pub(crate) mod mapped;
 pub mod mark;
 mod place;
 pub mod pool;
@@ -49,6 +50,7 @@ pub mod records;
 mod stamp;
 #[cfg(test)]
 pub(crate) mod testing;
+pub(crate) mod tiered;
 mod verdict;
 
 pub use access::check_journal;

@@ -2,7 +2,7 @@
 
 use super::{Domain, Lab};
 use crate::error::{Error, Result};
-use crate::settings::{Durability, Settings};
+use crate::settings::{Durability, Settings, TierChoice};
 use crate::sys::InternalFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -13,6 +13,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 pub struct Detected {
     /// What a store to it needs to survive.
     pub domain: Domain,
+    /// The same without what the user asked for: where it lies.
+    pub natural: Domain,
     /// The file system, by the name that `mount` uses.
     pub file_system: &'static str,
     /// Why this domain, in words for `famio doctor`.
@@ -63,7 +65,7 @@ const FILE_SYSTEMS: &[(u32, &str, Kind)] = &[
 /// `EOPNOTSUPP` where Famio can give no guarantee, `EINVAL` where the settings ask for less than they say.
 pub fn detect(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Detected> {
     if let Some(domain) = Lab::current().domain {
-        return Ok(Detected { domain, file_system: "lab", reason: "a test's".into(), eadr: false });
+        return Ok(Detected { domain, natural: domain, file_system: "lab", reason: "a test's".into(), eadr: false });
     }
     // Only the low half: some architectures sign-extend `f_type`.
     let magic = rustix::fs::fstatfs(fd)?.f_type as u32;
@@ -75,7 +77,17 @@ pub fn detect(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Detected> {
     };
     let (domain, reason) = choose(natural, reason, settings)?;
     let eadr = domain == Domain::Pmem && caches_are_flushed(fd);
-    Ok(Detected { domain, file_system, reason, eadr })
+    Ok(Detected { domain, natural, file_system, reason, eadr })
+}
+
+/// Whether a file has a tiered journal: it lies on a disk, and its journal in memory that persists by itself, as far as is asked for.
+pub fn is_tiered(file: &Detected, journal: &Detected, settings: &Settings) -> bool {
+    let volatile = |domain| matches!(domain, Domain::Process | Domain::Emulated);
+    settings.tier == TierChoice::Auto
+        && file.natural == Domain::PageCache
+        && journal.natural.is_byte_addressable()
+        && journal.domain.is_byte_addressable()
+        && (!volatile(journal.domain) || volatile(file.domain))
 }
 
 /// Whether a file, which may only have been looked at (`O_PATH`), is on a file system that atomic files can be on: not on one

@@ -15,11 +15,17 @@ pub struct Lab {
     pub medium: Option<&'static dyn Medium>,
     /// The domain of every file and folder; nothing is mapped with `MAP_SYNC`.
     pub domain: Option<Domain>,
+    /// The domain of journals, if it is another one.
+    pub journals: Option<Domain>,
     pub boot: Option<[u8; 16]>,
     /// New journals get the ids that follow this one.
     pub ids: Option<u64>,
     /// Bytes of the segments of new journals of records: the first, the second, the longest.
     pub segments: Option<[u64; 3]>,
+    /// For a write cache no moment is a quiet one: it keeps what it may.
+    pub busy: bool,
+    /// It logs again what it would write back, however much that is.
+    pub logs_again: bool,
     /// Bytes of a file that may be mapped with a shadow.
     pub shadow_limit: Option<u64>,
     /// Shadows are a process's own, as without room in `/dev/shm`.
@@ -34,6 +40,8 @@ pub struct Lab {
     pub still: bool,
     /// The policy from the next SYNC on.
     pub policy: Option<PolicyChoice>,
+    /// Told the record of a joint commit when it is durable, before any of its files is changed.
+    pub joint: Option<fn(&[u8])>,
 }
 
 /// Whether any thread has a lab: programs never do, and pay one load.
@@ -44,9 +52,12 @@ thread_local! {
         Cell::new(Lab {
             medium: None,
             domain: None,
+            journals: None,
             boot: None,
             ids: None,
             segments: None,
+            busy: false,
+            logs_again: false,
             shadow_limit: None,
             own_shadow: false,
             unwatched: false,
@@ -54,6 +65,7 @@ thread_local! {
             alone: false,
             still: false,
             policy: None,
+            joint: None,
         })
     };
 }

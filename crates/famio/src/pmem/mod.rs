@@ -18,7 +18,7 @@ pub mod record;
 pub use cpu::CpuFeatures;
 pub(crate) use detect::is_known;
 pub(crate) use detect::unnamed_file_in;
-pub use detect::{Detected, detect};
+pub use detect::{Detected, detect, is_tiered};
 pub use domain::Domain;
 #[doc(hidden)]
 pub use lab::{Lab, stand_in};

@@ -14,12 +14,13 @@ use super::copying::{copy_all, copy_to_memory, copy_with, kernels};
 use super::destination;
 use super::examine::{Examined, examine};
 use super::given::Given;
-use super::in_place;
 use super::unfinished::Unfinished;
+use super::{in_place, tiered};
 use crate::error::{Error, Result};
 use crate::index::{Control, DeadArena, LONGEST_FREEZE};
 use crate::journal::header::{Kind, first_bytes};
 use crate::journal::records::{apply, scan};
+use crate::journal::tiered::scan as scan_tiered;
 use crate::journal::{Header, State, Verdict, control, lock};
 use crate::pmem::{Domain, medium};
 use crate::settings::Settings;
@@ -192,7 +193,7 @@ fn try_copy(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings) -> Re
         return Ok(Tried::Again("its journal is being made"));
     }
     match header.kind {
-        Kind::Records => of_records(&before, header, journal, file, to),
+        Kind::Records | Kind::Tiered => of_epochs(&before, header, journal, file, to),
         Kind::InPlace => in_place_of(&before, header, (journal, *length), file, to, is_used),
     }
 }
@@ -218,7 +219,8 @@ fn done_at(
     }
 }
 
-fn of_records(
+/// Of a journal that is only appended to.
+fn of_epochs(
     found: &Examined,
     header: &Header,
     journal: &InternalFd,
@@ -230,25 +232,47 @@ fn of_records(
     let hold = || control.iter().for_each(|control| control.hold_write_backs(HOLD));
     hold();
     // While its process commits, the header and what was read of the chain may not be of one moment.
-    let Ok(first) = scan(journal.as_fd(), header).map(|scan| scan.plan()) else { return Ok(Tried::Again(TURNED)) };
+    let Ok(first) = held(journal.as_fd(), header) else { return Ok(Tried::Again(TURNED)) };
     let is_reflink = copy_with(file, to, &hold)?;
     let copy = copy_to_memory(journal.as_fd(), &hold)?;
     let (bytes, read) = first_bytes(copy.as_fd())?;
     let Ok((now, _)) = Header::read(&bytes[..read]) else { return Ok(Tried::Again(TURNED)) };
-    let is_same = now.journal_id == header.journal_id && now.kind == Kind::Records;
+    let is_same = now.journal_id == header.journal_id && now.kind == header.kind;
     if !is_same || now.state == State::Clean {
         return Ok(Tried::Again(TURNED));
     }
-    let last = match scan(copy.as_fd(), &now) {
-        Ok(scan) => scan.plan(),
+    let last = match held(copy.as_fd(), &now) {
+        Ok(held) => held,
         Err(e) if !lock::is_in_session(journal) => return Err(e),
         Err(_) => return Ok(Tried::Again(TURNED)),
     };
     if last.settled != first.settled || last.epoch < first.epoch {
         return Ok(Tried::Again("too much of it is written back"));
     }
-    let epoch = apply(copy.as_fd(), &now, to, kernels())?;
+    let epoch = match now.kind {
+        Kind::Tiered => {
+            let length = fstat(&copy)?.st_size as u64;
+            tiered::list(to, copy.as_fd(), length, &now, medium(Domain::Emulated, false), kernels())?
+        }
+        _ => apply(copy.as_fd(), &now, to, kernels())?,
+    };
     done_at(found, header, journal, file, (to, epoch, is_reflink))
+}
+
+/// Up to where a journal goes, and from where on the file needs it.
+struct Held {
+    epoch: u64,
+    settled: u64,
+}
+
+fn held(journal: BorrowedFd<'_>, header: &Header) -> Result<Held> {
+    if header.kind == Kind::Tiered {
+        let length = fstat(journal)?.st_size as u64;
+        let scan = scan_tiered(journal, length, header, medium(Domain::Emulated, false))?;
+        return Ok(Held { epoch: scan.epoch(), settled: scan.settled() });
+    }
+    let plan = scan(journal, header)?.plan();
+    Ok(Held { epoch: plan.epoch, settled: plan.settled })
 }
 
 fn in_place_of(

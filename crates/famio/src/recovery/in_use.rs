@@ -146,7 +146,11 @@ pub fn in_use(path: &Path) -> Result<InUse> {
             let open = shared.counts.sums();
             Session {
                 // As the journal counts, and recovery will.
-                epoch: load(if kind == Some(Kind::Records) { &shared.recorded } else { &shared.committed }),
+                epoch: match kind {
+                    Some(Kind::Records) => load(&shared.recorded),
+                    Some(Kind::Tiered) => load(&shared.recorded) + 1,
+                    _ => load(&shared.committed),
+                },
                 writes: open.writes,
                 bytes: open.bytes,
                 policy: (kind == Some(Kind::InPlace)).then(|| policy_name(shared.policy.load(Ordering::Relaxed))),

@@ -24,6 +24,7 @@ mod paths;
 mod records;
 mod restore;
 mod survey;
+mod tiered;
 mod unfinished;
 mod view;
 mod walk;

@@ -2,7 +2,7 @@
 
 use super::examine::{Examined, conflict, examine};
 use super::given::Given;
-use super::{Options, Outcome, Progress, Silent, Use, growing, in_place, joint, records};
+use super::{Options, Outcome, Progress, Silent, Use, growing, in_place, joint, records, tiered};
 use crate::error::{Error, Result};
 use crate::index::{Claim, Control};
 use crate::journal::access::as_owner;
@@ -10,6 +10,7 @@ use crate::journal::header::Kind;
 use crate::journal::live::durability_of;
 use crate::journal::{BootId, Header, State, Verdict, control, lock, mark, may_be_beside, path_of};
 use crate::pmem::{Domain, medium};
+use crate::rule::{Rule, holds};
 use crate::settings::Settings;
 use crate::sys::log::{self, Level};
 use crate::sys::{InternalFd, open_again};
@@ -76,8 +77,8 @@ pub(crate) fn commits_since_attach(fd: BorrowedFd<'_>, claim: &Claim, settings: 
     let options = Options { dry_run: true, ..Options::default() };
     let (outcome, epoch, _) = recover(fd, &examined, Some(claim), settings, options, &Silent)?;
     match (outcome, &examined.header) {
-        // The first slot of a journal in place has the size that the file was found with.
-        (Outcome::Recovered, Some(header)) => Ok(epoch.saturating_sub(u64::from(header.kind == Kind::InPlace))),
+        // The first slot of a journal with slots has the size that the file was found with.
+        (Outcome::Recovered, Some(header)) => Ok(epoch.saturating_sub(u64::from(header.kind != Kind::Records))),
         (Outcome::Conflict(text), _) => Err(conflict(&text)),
         _ => Ok(0),
     }
@@ -296,7 +297,13 @@ pub(super) fn recover(
             let mut bytes = replayed.bytes;
             if !options.dry_run {
                 let pool = examined.pool.as_ref();
-                bytes += joint::apply(pool, file, &header, replayed.epoch, medium(domain, false))?;
+                let before = || match header.kind {
+                    Kind::InPlace if holds(Rule::EntriesAreKept) => {
+                        in_place::keep_entries(journal.as_fd(), *length, &header, medium(header.file_domain, false))
+                    }
+                    _ => Ok(()),
+                };
+                bytes += joint::apply(pool, file, &header, replayed.epoch, medium(domain, false), before)?;
                 finish(file, examined, Some(header), domain)?;
                 joint::remove_old(pool, file);
             }
@@ -340,6 +347,7 @@ fn replay(
     match found.kind {
         Kind::InPlace => in_place::replay(file, journal, length, &found, medium, options, progress, adopt),
         Kind::Records => records::replay(file, claim, journal, header, medium, options, progress),
+        Kind::Tiered => tiered::replay(file, journal, length, &found, medium, options, progress, adopt),
     }
 }
 

@@ -12,6 +12,7 @@ use crate::journal::header::Kind;
 use crate::journal::inplace::{Image, Key};
 use crate::journal::reach::{is_regular, look, look_at};
 use crate::journal::records::scan;
+use crate::journal::tiered::last_epoch;
 use crate::journal::{
     GrowingMark, Header, Identity, Marked, Pool, State, beside_path, control, journal_name, lock, mark, path_of,
 };
@@ -222,6 +223,9 @@ pub(super) fn epoch_of(place: &Place, name: &str, header: &Header, fd: &Internal
         let medium = medium(header.domain, false);
         let image = Image::open(fd.as_fd(), size, Key::of(header.journal_id), medium).ok();
         return image.and_then(|image| image.slots().last().map(|commit| commit.epoch)).unwrap_or(header.epoch);
+    }
+    if header.kind == Kind::Tiered {
+        return last_epoch(fd.as_fd(), size, header, medium(header.domain, false)).unwrap_or(header.epoch);
     }
     // While its process commits, the header and what was read of the chain may not be of one moment.
     const LOOKS: usize = 8;

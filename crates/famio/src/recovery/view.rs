@@ -3,7 +3,7 @@
 
 use super::examine::{Examined, conflict, examine};
 use super::given::Given;
-use super::in_place;
+use super::{in_place, tiered};
 use crate::error::{Error, Result};
 use crate::index::Claim;
 use crate::journal::Verdict;
@@ -51,6 +51,7 @@ pub(crate) fn steps(file: BorrowedFd<'_>, claim: &Claim, settings: &Settings, mo
     let listed = match header.kind {
         Kind::InPlace => in_place::list(file, journal.as_fd(), length, &header, native, &list),
         Kind::Records => apply(journal.as_fd(), &header, file, &list),
+        Kind::Tiered => tiered::list(file, journal.as_fd(), length, &header, native, &list),
     };
     let epoch = listed.map_err(|e| e.context("its journal can't be read"))?;
     super::joint::refuse_unfinished(pool.as_ref(), file, &header, epoch)?;

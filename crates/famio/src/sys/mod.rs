@@ -164,6 +164,17 @@ pub(crate) fn give_to_children(at: *mut u8, len: usize) {
     unsafe { syscall(libc::SYS_madvise, [at.expose_provenance(), len, libc::MADV_DOFORK as usize, 0, 0, 0]) };
 }
 
+/// Bytes of memory that the machine has.
+pub(crate) fn memory() -> u64 {
+    // SAFETY: plain words, filled in by the kernel.
+    let info = unsafe {
+        let mut info: libc::sysinfo = core::mem::zeroed();
+        syscall(libc::SYS_sysinfo, [&raw mut info as usize, 0, 0, 0, 0, 0]);
+        info
+    };
+    info.totalram.saturating_mul(info.mem_unit.into())
+}
+
 /// The time of day as the kernel stamps files with, a few milliseconds coarse. From the vDSO: no system call.
 pub fn coarse_now() -> libc::timespec {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -132,6 +132,10 @@ fn settings_text(settings: &Settings) -> String {
         shm: _,
         journal: _,
         on_close: _,
+        tier: _,
+        map_memory: _,
+        write_back: _,
+        atomicity: _,
     } = settings;
     let pool = pool.as_ref().map_or(String::new(), |pool| pool.display().to_string());
     let map_memory = map_memory.map_or(String::new(), |limit| limit.to_string());
@@ -157,6 +161,10 @@ fn settings_of(text: &str) -> Settings {
         require: false,
         locks: Default::default(),
         on_close: Default::default(),
+        tier: Default::default(),
+        map_memory: None,
+        write_back: Default::default(),
+        atomicity: Default::default(),
         journal: JournalChoice::Always, // what is looked at after the crash
         shm: None,
     }
@@ -478,4 +486,12 @@ pub fn everywhere_with(name: &str, steps: &[Step], mut with: impl FnMut(Crashed)
         with(Crashed::new(Scratch::on_tmpfs(&format!("{name}{i}")), &settings, steps));
     }
     with(Crashed::new(Scratch::on_disk(name), &Settings::default(), steps));
+}
+
+/// As [`everywhere`], and with the journal in a pool in memory.
+pub fn everywhere_and_tiered(name: &str, mut with: impl FnMut(Crashed)) {
+    everywhere_with(name, &history(), &mut with);
+    let pool = Scratch::on_tmpfs(&format!("{name}-pool"));
+    let settings = Settings { pool: Some(pool.path().to_path_buf()), ..super::common::tiered_settings(false) };
+    with(Crashed::new(Scratch::on_disk(&format!("{name}-tier")), &settings, &history()));
 }

@@ -1,19 +1,26 @@
 //! Settings that a test goes through, each with its name and a folder.
 
-use super::common::Scratch;
+use super::common::{Scratch, tiered_settings};
 use famio::{OnKill, PolicyChoice, Settings};
 
-/// The settings of these names, and a folder for each: `records` is on a disk, the others are in memory.
+/// The settings of these names, and a folder for each: `records` and `tiered` are on a disk, the others are in memory.
 pub fn everywhere<const N: usize>(name: &str, all: [&'static str; N]) -> [(&'static str, Settings, Scratch); N] {
     all.map(|which| {
         let name = format!("{name}-{which}");
-        let dir = if which == "records" { Scratch::on_disk(&name) } else { Scratch::on_tmpfs(&name) };
+        let dir = if which == "records" || which.starts_with("tiered") {
+            Scratch::on_disk(&name)
+        } else {
+            Scratch::on_tmpfs(&name)
+        };
         (which, settings_of(which), dir)
     })
 }
 
-/// `undo`, `redo` or `alternate`, `-emulated` behind it with flushes and fences; `keep`, with `on-kill = keep`; else the default.
+/// `tiered`, `tiered-tight`: with the journals in memory. `undo`, `redo` or `alternate`, `-emulated` behind it with flushes and fences; `keep`, with `on-kill = keep`; else the default.
 pub fn settings_of(which: &str) -> Settings {
+    if which.starts_with("tiered") {
+        return tiered_settings(which.ends_with("tight"));
+    }
     let policy = match which.split('-').next() {
         Some("undo") => PolicyChoice::Undo,
         Some("redo") => PolicyChoice::Redo,

@@ -4,7 +4,7 @@
 pub mod arenas;
 
 use famio::file::{Access, AtomicFile, UserBuf};
-use famio::{JournalChoice, PolicyChoice, Settings};
+use famio::{Durability, JournalChoice, PolicyChoice, Settings, WriteBackRange};
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd};
@@ -60,6 +60,20 @@ fn forget_arenas(folder: &Path) {
             }
             Err(_) => {}
         }
+    }
+}
+
+/// For files on a disk with their journals in memory: all tests' in one pool, which stays. `tight`: written back all the time.
+pub fn tiered_settings(tight: bool) -> Settings {
+    let pool = PathBuf::from("/dev/shm/famio-test-tier");
+    std::fs::create_dir_all(&pool).unwrap();
+    let (durability, emulated) = (Durability::Process, true);
+    let settings = Settings { pool: Some(pool), durability, emulated, ..Settings::default() };
+    if tight {
+        let write_back = WriteBackRange { from: 10, to: 1 };
+        Settings { journal_limit: 4 << 20, write_back, ..settings }
+    } else {
+        settings
     }
 }
 

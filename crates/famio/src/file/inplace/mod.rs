@@ -132,7 +132,7 @@ impl Engine for InPlace {
         &self.journal
     }
 
-    fn is_in_place(&self) -> bool {
+    fn commits_in_memory(&self) -> bool {
         true
     }
 
@@ -151,7 +151,7 @@ impl Engine for InPlace {
     fn make_journal_anew(&self, cx: Context<'_>) -> Result<()> {
         self.flush_pending(&cx)?;
         self.log.medium().fence();
-        cx.fds.with(true, |fd| self.log.move_by(cx.home.domain(), || self.journal.make_anew(fd)))
+        cx.fds.with(true, |fd| self.log.move_by(|| self.journal.make_anew(fd)))
     }
 
     fn may_alternate(&self) -> bool {

@@ -1,16 +1,21 @@
-//! The first write of a page-cache file.
+//! The first write of a file behind the page cache.
 
-use super::Records;
+use super::write_back::WriteBack;
+use super::{EpochLog, Records};
 use crate::error::Result;
 use crate::file::context::Engine;
 use crate::file::{Descriptors, Home};
 use crate::index::Shared;
 use crate::journal::header::Kind;
+use crate::journal::inplace::Key;
 use crate::journal::live::Live;
+use crate::journal::mapped::Mapped;
 use crate::journal::records::{Geometry, Keeper, RecordLog};
-use crate::pmem::{Domain, medium};
+use crate::journal::tiered::TieredLog;
+use crate::pmem::{Detected, Domain, medium};
 use crate::settings::Settings;
 use core::sync::atomic::Ordering;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 /// The home and the engine of a session that another process began.
@@ -22,8 +27,69 @@ pub(in crate::file) fn join(fds: &Descriptors, live: Live, settings: &Settings) 
     let home = Home::new(fds, Domain::PageCache, false, medium)?;
     let live = Arc::new(live);
     let (geometry, _) = Geometry::get(&live.header().geometry)?;
-    let log = RecordLog::attach(live.clone(), geometry, settings.journal_limit, medium);
-    Ok((home, Box::new(Records::new(log, live, 0, medium))))
+    let log = EpochLog::Pages(RecordLog::attach(live.clone(), geometry, settings.journal_limit, medium));
+    Ok((home, Box::new(Records::new(log, None, live, 0, medium))))
+}
+
+/// As [`join`], with a tiered journal.
+///
+/// # Errors
+/// Those of mapping it.
+pub(in crate::file) fn join_tiered(
+    fds: &Descriptors,
+    live: Live,
+    settings: &Settings,
+) -> Result<(Home, Box<dyn Engine>)> {
+    let header = live.header();
+    let (of_file, of_journal) = (medium(header.file_domain, false), medium(header.domain, false));
+    let home = Home::new(fds, Domain::PageCache, false, of_file)?;
+    let (geometry, _) = Geometry::get(&header.geometry)?;
+    let (key, limit) = (Key::of(header.journal_id), settings.journal_limit);
+    let mapped = live.file().run(|journal| Mapped::attach(journal.as_fd(), header.domain, of_journal, key, limit))?;
+    let log = TieredLog::attach(mapped, geometry)?;
+    let tier = WriteBack::new(settings, log.limit());
+    Ok((home, Box::new(Records::new(EpochLog::Memory(log), Some(tier), Arc::new(live), 0, of_file))))
+}
+
+/// Creates a tiered journal: slots and first segment, then mark and header, each durable before the next.
+///
+/// # Errors
+/// `ENOSPC`, `EDQUOT`: no room for it. Those of making and mapping it.
+pub(in crate::file) fn attach_tiered(
+    fds: &Descriptors,
+    shared: &Shared,
+    (journal, file): (&Detected, &Detected),
+    settings: &Settings,
+) -> Result<(Home, Box<dyn Engine>)> {
+    let (of_file, of_journal) = (medium(file.domain, false), medium(journal.domain, journal.eadr));
+    let home = Home::new(fds, Domain::PageCache, false, of_file)?;
+    // As above.
+    shared.stale_end.store(0, Ordering::Release);
+    fds.with(true, |fd| {
+        let live = Arc::new(Live::create(fd, settings, Kind::Tiered, (journal.domain, file.domain), of_file)?);
+        let geometry = Geometry::of_new();
+        let made = (|| {
+            live.describe(|words| geometry.put(0, words));
+            let (key, limit) = (Key::of(live.id()), settings.journal_limit);
+            let mapped = Mapped::create(live.file().as_fd(), journal.domain, of_journal, key, limit)?;
+            let log = TieredLog::create(mapped, shared.size(), geometry)?;
+            live.activate(fd).map(|()| log)
+        })();
+        match made {
+            Ok(log) => {
+                let tier = WriteBack::new(settings, log.limit());
+                let log = EpochLog::Memory(log);
+                tier.note(&log);
+                let engine: Box<dyn Engine> = Box::new(Records::new(log, Some(tier), live, shared.size(), of_file));
+                Ok((home, engine))
+            }
+            Err(e) => {
+                let path = live.path().display().to_string();
+                live.abandon(fd);
+                Err(e.context(format_args!("journal {path}")))
+            }
+        }
+    })
 }
 
 /// Creates the journal: first segment, then mark and header, each durable before the next.
@@ -43,7 +109,8 @@ pub(in crate::file) fn attach(
             .and_then(|log| live.activate(fd).map(|()| log));
         match made {
             Ok(log) => {
-                let engine: Box<dyn Engine> = Box::new(Records::new(log, live, shared.size(), medium));
+                let log = EpochLog::Pages(log);
+                let engine: Box<dyn Engine> = Box::new(Records::new(log, None, live, shared.size(), medium));
                 Ok((home, engine))
             }
             Err(e) => {

@@ -10,6 +10,9 @@ use crate::file::home::zero_out;
 use crate::index::{BLOCK, Cell};
 use core::sync::atomic::Ordering;
 
+/// Granules of a block by which one that is new all over is known.
+const SAMPLE: [usize; 4] = [1, 22, 43, 62];
+
 impl Records {
     pub(super) fn write(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
         match self.write_once(cx, block, start, end, buf) {
@@ -20,7 +23,12 @@ impl Records {
     }
 
     fn write_once(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
-        if cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64 > settle::HARD {
+        let buffers = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
+        if self.tier.as_ref().is_some_and(|tier| tier.is_hard(0)) && self.granules.load(Ordering::Relaxed) == 0 {
+            // Later, what the epoch overwrites keeps the journal as it is until it is committed: it is to have room for that.
+            self.make_room(cx)?;
+        }
+        if self.tier.as_ref().map_or(buffers > settle::HARD, |tier| tier.is_hard(buffers)) {
             // The background does not keep up: help it, as long as it helps.
             self.settle_round(cx)?;
         }
@@ -61,7 +69,9 @@ impl Records {
             Ok(())
         })?;
         cell.entry.store(number + 1, Ordering::Relaxed);
-        State::set(cell, committed, state.held | bits, state.open | bits);
+        let (held, open) = (state.held | bits, state.open | bits);
+        let since = if state.held & !open == 0 { self.next_epoch() } else { state.since };
+        State::set(cell, since, (held, open), committed);
         if state.open == 0 {
             lock(&self.open).push(block);
         }
@@ -101,6 +111,9 @@ impl Records {
         state: &State,
     ) -> Result<u64> {
         let bits = touched(start, end);
+        if self.tier.is_some() && state.held & bits == 0 {
+            return Ok(bits); // to look would take reading the file; the journal has room, and the next write finds it in the buffer
+        }
         let mut live = BlockBuf::new();
         let live = live.as_mut_ptr().cast::<u8>();
         if bits & !state.held != 0 {
@@ -114,14 +127,31 @@ impl Records {
             None => live,
         };
         let size = cx.shared().size();
+        // Of a whole block that is new all over, nothing but that is found out by reading all of the old one.
+        if self.tier.is_some() && bits & state.held == u64::MAX {
+            let first_words = |block: *mut u8| {
+                // SAFETY: a buffer of ours of a whole block; nobody writes to it while the block's lock is held.
+                SAMPLE.map(|granule| unsafe { block.add(granule * GRANULE).cast::<u64>().read_unaligned() })
+            };
+            // All of them are on their way at once.
+            let (new, old) = (first_words(buf), first_words(held));
+            if new.iter().zip(old).fold(true, |differ, (new, old)| differ & (*new != old)) {
+                return Ok(u64::MAX);
+            }
+        }
         let mut changed = 0;
         for granule in start / GRANULE..=(end - 1) / GRANULE {
             let (from, until) = ((granule * GRANULE).max(start), ((granule + 1) * GRANULE).min(end));
             let source = if state.held >> granule & 1 == 1 { held } else { live };
             // SAFETY: both are buffers of ours of a whole block; nobody writes to them while the block's lock is held.
             let same = unsafe {
-                core::slice::from_raw_parts(buf.add(from), until - from)
-                    == core::slice::from_raw_parts(source.add(from), until - from)
+                if until - from == GRANULE {
+                    // Of a length that is known: no call.
+                    *buf.add(from).cast::<[u8; GRANULE]>() == *source.add(from).cast::<[u8; GRANULE]>()
+                } else {
+                    core::slice::from_raw_parts(buf.add(from), until - from)
+                        == core::slice::from_raw_parts(source.add(from), until - from)
+                }
             };
             // Above the size nothing is the same: zeros that are written there are the file's from now on.
             let above = block * BLOCK as u64 + until as u64 > size;
@@ -148,7 +178,7 @@ impl Records {
             let _locked = cx.lock(cell)?;
             let _changing = cell.changing();
             let keep = below(block, size);
-            State::set(cell, committed, state.held & keep, state.open & keep);
+            State::set(cell, state.since, (state.held & keep, state.open & keep), committed);
             self.granules.fetch_sub((state.open & !keep).count_ones().into(), Ordering::Relaxed);
             // Written again it counts again.
             self.blocks.fetch_sub(u64::from(state.open != 0 && state.open & keep == 0), Ordering::Relaxed);

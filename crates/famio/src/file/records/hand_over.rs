@@ -1,4 +1,4 @@
-//! What the next owner of a session with a journal of records has to know, who may be another process.
+//! What the next owner of a session with a journal of epochs has to know, who may be another process.
 
 use super::settle::Settling;
 use super::{Records, lock};
@@ -27,13 +27,16 @@ impl Records {
 
     /// See [`Engine::take_state`](crate::file::context::Engine::take_state). Nothing is done outside the gate yet.
     pub(super) fn take(&self, _cx: Context<'_>, words: &mut Words<'_>) -> Result<()> {
-        let (first, second, third) = (words.next()?, words.next()?, words.next()?);
-        let segments = words.list()?;
+        let mut log = lock(&self.log);
+        log.take_state(words)?;
+        if let Some(tier) = &self.tier {
+            tier.note(&log);
+        }
+        drop(log);
         let counters: [u64; 5] = words.next()?;
         let [wants_segment] = words.next()?;
         let settling = Settling::take(words)?;
         let open = words.list()?;
-        lock(&self.log).take_state(first, second, third, &segments)?;
         let to = [&self.blocks, &self.granules, &self.cut, &self.appended, &self.taken_up];
         to.into_iter().zip(counters).for_each(|(to, word)| to.store(word, Ordering::Relaxed));
         self.reserved.store(0, Ordering::Relaxed); // asked for anew

@@ -1,16 +1,19 @@
-//! The engine for journals of records: what is not yet in the file lies in buffers in the arena; SYNC appends what the
-//! epoch wrote to the journal; settling writes committed granules to the file, through the page cache.
+//! The engine for files behind the page cache: what is not yet in the file lies in buffers in the arena; SYNC appends what the
+//! epoch wrote to the journal; settling writes committed granules to the file. The journal is one of records, on a disk, or a tiered
+//! one, in memory that persists by itself: then it is a write cache, too (`write_back.rs`).
 
 mod attach;
 mod block;
 mod buffers;
+mod epochs;
 mod hand_over;
 mod prepare;
 mod reserve;
 mod settle;
 mod state;
+mod write_back;
 
-pub(super) use attach::{attach, join};
+pub(super) use attach::{attach, attach_tiered, join, join_tiered};
 pub(super) use block::{copy_block, readable};
 pub(super) use buffers::UNIT;
 pub(super) use state::State;
@@ -21,18 +24,21 @@ use super::journal_name::{Named, is_found};
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, Cell};
 use crate::journal::live::Live;
-use crate::journal::records::{Batch, Block, Preparation, RecordLog};
+use crate::journal::records::{Batch, Block};
 use crate::pmem::{Lab, Medium};
 use crate::rule::{Rule, holds};
 use crate::thread::{Guard, Mutex};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use settle::Settling;
-use state::Open;
+use epochs::{EpochLog, Segment};
+use settle::{Again, Settling};
 use std::sync::Arc;
+use write_back::WriteBack;
 
-/// A journal of records and the file that it protects.
+/// A journal of epochs and the file that it protects.
 pub(crate) struct Records {
-    log: Mutex<RecordLog>,
+    log: Mutex<EpochLog>,
+    /// How a tiered journal is written back; `None`: it is one of records.
+    tier: Option<WriteBack>,
     live: Arc<Live>,
     medium: &'static dyn Medium,
     /// Bytes of journal that are reserved for the open epoch.
@@ -60,14 +66,19 @@ pub(crate) struct Records {
 /// A journal up to so long is not worth shrinking: about its first two segments.
 const RESTING: u64 = 2 << 20;
 
+/// Blocks of an epoch for which no memory is asked.
+const FEW: usize = 8;
+const NO_BLOCK: Block<'_> = Block { number: 0, mask: 0, data: &[0; BLOCK] };
+
 fn lock<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
     mutex.lock()
 }
 
 impl Records {
-    fn new(log: RecordLog, live: Arc<Live>, size: u64, medium: &'static dyn Medium) -> Self {
+    fn new(log: EpochLog, tier: Option<WriteBack>, live: Arc<Live>, size: u64, medium: &'static dyn Medium) -> Self {
         Self {
             log: Mutex::new(log),
+            tier,
             live,
             medium,
             reserved: AtomicU64::new(0),
@@ -95,9 +106,28 @@ impl Records {
 
     /// Whether the journal has become long for what is in buffers: a pass pays for itself.
     fn is_long(&self, cx: Context<'_>) -> bool {
+        if let Some(tier) = &self.tier {
+            return tier.is_pressed(0);
+        }
         let used = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
         let taken_up = self.taken_up.load(Ordering::Relaxed);
         self.appended.load(Ordering::Relaxed).saturating_sub(taken_up) > settle::LONG.max(4 * used)
+    }
+
+    /// The epoch that the open one will have in a tiered journal.
+    fn next_epoch(&self) -> u64 {
+        self.tier.as_ref().map_or(0, WriteBack::next_epoch)
+    }
+
+    /// What the commit that is under way logs again, if there is plenty of room for it.
+    fn again_if_room(&self, cx: Context<'_>) -> Option<Again> {
+        let again = self.take_again()?;
+        let cells = again.blocks.iter().filter_map(|&block| cx.index().lookup(block));
+        let more = cells.map(|cell| u64::from(State::of(cell, cx.shared().committed()).held.count_ones())).sum::<u64>();
+        let (blocks, granules) = (self.blocks.load(Ordering::Relaxed), self.granules.load(Ordering::Relaxed));
+        let cost = self.cost(blocks + again.blocks.len() as u64, granules + more);
+        let is_tight = self.tier.as_ref().is_none_or(|tier| tier.is_hard(0));
+        (!is_tight && lock(&self.log).reserve(cost).is_ok()).then_some(again)
     }
 
     /// Whether the open epoch has made the file shorter: nothing is settled until that is committed.
@@ -155,12 +185,17 @@ impl Engine for Records {
         self.drop_above(cx, size)
     }
 
+    fn commits_in_memory(&self) -> bool {
+        self.tier.is_some()
+    }
+
     fn epoch_of_journal(&self, _cx: Context<'_>) -> u64 {
         lock(&self.log).committed()
     }
 
     fn recorded(&self, _sealed: Sealed) -> u64 {
-        lock(&self.log).committed()
+        // The first slot of a tiered journal has the size that the file was found with.
+        lock(&self.log).committed() - u64::from(self.tier.is_some())
     }
 
     fn journal(&self) -> &Live {
@@ -169,6 +204,9 @@ impl Engine for Records {
 
     fn finds_journal(&self, cx: Context<'_>) -> bool {
         let is_due = self.named.is_due();
+        if !is_due && self.tier.is_some() {
+            return true; // a system call at every SYNC would cost more than the rest
+        }
         // Where nothing is to be committed it is no news that the journal is gone.
         !is_due && cx.shared().dirty.load(Ordering::Acquire) == 0 || is_found(&self.live, cx, is_due)
     }
@@ -182,23 +220,42 @@ impl Engine for Records {
         cx.fds.with(true, |fd| log.move_by(|| self.live.make_anew(fd)))
     }
 
-    /// One append and one `fdatasync` of the journal.
+    /// One append: to pages, and one `fdatasync` of the journal; to memory, and two fences.
     fn commit(&self, cx: Context<'_>, sealed: Sealed) -> Result<()> {
         let cut = self.cut.load(Ordering::Relaxed).min(sealed.size);
         let mut open = std::mem::take(&mut *lock(&self.open));
         open.sort_unstable();
         open.dedup(); // a block that a cut took out may have come again
+        let again = self.tier.as_ref().and_then(|_| self.again_if_room(cx));
+        let is_again = |number: &u64| {
+            again.as_ref().is_some_and(|again| again.blocks.binary_search_by(|block| number.cmp(block)).is_ok())
+        };
+        let merged = again.as_ref().map(|again| {
+            let mut all = [&open[..], &again.blocks].concat();
+            all.sort_unstable();
+            all.dedup();
+            all
+        });
+        let all = merged.as_ref().unwrap_or(&open);
         let index = cx.index();
-        let held: Vec<Open> = open.iter().filter_map(|&number| Open::of(cx, index.lookup(number)?, number)).collect();
-        let blocks: Vec<Block<'_>> =
-            held.iter().map(|open| Block { number: open.number, mask: open.granules, data: open.data() }).collect();
+        let mut found =
+            all.iter().filter_map(|number| state::open_block(cx, index.lookup(*number)?, *number, is_again(number)));
+        let (mut few, mut many) = ([NO_BLOCK; FEW], Vec::new());
+        let blocks = if all.len() <= FEW {
+            let count = few.iter_mut().zip(&mut found).map(|(place, block)| *place = block).count();
+            &few[..count]
+        } else {
+            many.extend(found);
+            &many[..]
+        };
         if blocks.is_empty() && !self.is_cut(cx) && sealed.size == cx.shared().committed_size.load(Ordering::Relaxed) {
             // A write that had no room: nothing to append, and perhaps no room for that either.
             self.begin_epoch(sealed.size);
             return Ok(());
         }
         let mut log = lock(&self.log);
-        let batch = Batch { epoch: log.committed() + 1, size: sealed.size, cut, commit: true, blocks: &blocks };
+        let epoch = log.committed() + 1;
+        let batch = Batch { epoch, size: sealed.size, cut, commit: true, blocks };
         let before = log.written();
         if let Err(e) = log.append(&batch) {
             drop(log);
@@ -211,10 +268,17 @@ impl Engine for Records {
         cx.shared().totals.journal.fetch_add(log.written().saturating_sub(before), Ordering::Relaxed);
         // Where tests have small segments, none ahead: they are to be used again.
         let wants_segment = log.wants_segment() && Lab::current().segments.is_none();
-        drop(log); // settling takes the two locks in the other order
-        if let Some(epoch) = self.note_commit(open) {
-            lock(&self.log).release(epoch);
+        if let Some(tier) = &self.tier {
+            tier.note(&log);
         }
+        drop(log); // settling takes the two locks in the other order
+        if let Some(again) = &again {
+            self.logged_again(cx, again, epoch);
+        }
+        if let Some(epoch) = self.note_commit(&mut open) {
+            self.release(epoch);
+        }
+        *lock(&self.open) = open; // empty; its memory is used again
         self.begin_epoch(sealed.size);
         if wants_segment {
             self.wants_segment.store(true, Ordering::Release);
@@ -243,8 +307,8 @@ impl Engine for Records {
         if *over || self.is_away.load(Ordering::Acquire) || !self.wants_segment.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
-        let next = lock(&self.log).prepare_next();
-        match next.map(Preparation::run) {
+        let next = lock(&self.log).next_segment();
+        match next.map(Segment::run) {
             // A full disk is told to the write that needs the room.
             Some(Err(e)) if ![libc::ENOSPC, libc::EDQUOT].contains(&e.errno()) => Err(e),
             _ => Ok(()),
@@ -258,7 +322,15 @@ impl Engine for Records {
     }
 
     fn shrink(&self, cx: Context<'_>) -> Result<()> {
-        if self.can_shrink(cx) { lock(&self.log).shrink() } else { Ok(()) }
+        if !self.can_shrink(cx) {
+            return Ok(());
+        }
+        let mut log = lock(&self.log);
+        log.shrink()?;
+        if let Some(tier) = &self.tier {
+            tier.note(&log);
+        }
+        Ok(())
     }
 
     fn retire(&self, cx: Context<'_>) -> Result<()> {
@@ -302,6 +374,9 @@ impl Engine for Records {
     }
 
     fn is_pressed(&self, cx: Context<'_>) -> bool {
+        if let Some(tier) = &self.tier {
+            return tier.is_pressed(cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64);
+        }
         cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64 > settle::PRESSED || self.is_long(cx)
     }
 }

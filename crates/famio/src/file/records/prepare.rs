@@ -6,7 +6,6 @@ use crate::error::Result;
 use crate::file::bits::touched;
 use crate::file::context::{Context, Needs};
 use crate::index::{BLOCK, Cell};
-use crate::journal::records::RecordLog;
 use core::sync::atomic::Ordering;
 
 impl Records {
@@ -33,7 +32,7 @@ impl Records {
     pub(super) fn prepare_together(&self, cx: Context<'_>, needs: &Needs) -> Result<()> {
         let blocks = self.blocks.load(Ordering::Relaxed) + needs.blocks;
         let granules = self.granules.load(Ordering::Relaxed) + needs.granules;
-        self.reserve_for(RecordLog::cost(blocks, granules))?;
+        self.reserve_for(self.cost(blocks, granules))?;
         // On the free list, from which nobody else takes any before the writes do.
         let mut taken = Vec::new();
         let mut result = taken.try_reserve_exact(needs.buffers).map_err(|_| crate::Error::new(libc::ENOMEM));

@@ -3,6 +3,7 @@
 use super::{Records, full, lock};
 use crate::error::Result;
 use crate::journal::records::RecordLog;
+use crate::journal::tiered::TieredLog;
 use crate::pmem::Lab;
 use core::sync::atomic::Ordering;
 
@@ -10,13 +11,18 @@ use core::sync::atomic::Ordering;
 const RESERVE_STEP: u64 = 64 << 10;
 
 impl Records {
+    /// The bytes of journal that so many blocks with so many granules in all take at most.
+    pub(super) fn cost(&self, blocks: u64, granules: u64) -> u64 {
+        if self.tier.is_some() { TieredLog::cost(blocks, granules) } else { RecordLog::cost(blocks, granules) }
+    }
+
     /// Journal for one more block, perhaps, and so many more granules of the open epoch; for none of either, what a commit
     /// of a size takes.
     pub(super) fn reserve(&self, block: bool, granules: u64) -> Result<()> {
         let block = u64::from(block);
         let blocks = self.blocks.fetch_add(block, Ordering::Relaxed) + block;
         let all = self.granules.fetch_add(granules, Ordering::Relaxed) + granules;
-        let reserved = self.reserve_for(RecordLog::cost(blocks, all));
+        let reserved = self.reserve_for(self.cost(blocks, all));
         if reserved.is_err() {
             self.blocks.fetch_sub(block, Ordering::Relaxed);
             self.granules.fetch_sub(granules, Ordering::Relaxed);

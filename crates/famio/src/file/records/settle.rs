@@ -6,8 +6,10 @@ use super::state::State;
 use super::{Records, buffers, lock};
 use crate::error::{Error, Result};
 use crate::file::bits::{GRANULE, runs};
+use crate::file::close::is_quiet;
 use crate::file::context::{Context, Words};
 use crate::index::BLOCK;
+use crate::pmem::Lab;
 use crate::rule::{Rule, holds};
 use core::sync::atomic::Ordering;
 use rustix::thread::nanosleep;
@@ -23,11 +25,16 @@ pub(super) const HARD: u64 = 128 << 20;
 /// Blocks settled in one round.
 const ROUND: usize = 64;
 
+/// So many blocks may wait, some of them more than once, before each is kept once.
+const MANY: usize = 4096;
+
 /// Where settling stands.
 #[derive(Default)]
 pub(super) struct Settling {
     /// Committed blocks that no pass has taken up yet.
     waiting: Vec<u64>,
+    /// With so many it is looked whether some are there more than once.
+    tidy_at: usize,
     /// Blocks of the pass that is under way.
     queue: Vec<u64>,
     /// The journal's epoch when the pass began.
@@ -38,8 +45,8 @@ pub(super) struct Settling {
     flushing: bool,
     /// How many have been.
     flushes: u64,
-    /// The pass left granules that the open epoch had overwritten: their committed copies are in the journal alone, until
-    /// that epoch is committed.
+    /// A pass left granules that the open epoch had overwritten: their committed copies are in the journal alone, until that epoch is
+    /// committed. Until then it counts for every pass: their blocks are listed no more, and of a write cache others still are.
     overwritten: bool,
     /// The pass left a block to a writer that was at it. Of its granules the next commit need not write any: the journal
     /// has to stay until another pass has settled them.
@@ -48,6 +55,16 @@ pub(super) struct Settling {
     was_cut: bool,
     /// A finished pass's target, which the next commit may release.
     finished: Option<u64>,
+    /// What the next commit logs again.
+    again: Option<Again>,
+}
+
+/// Blocks of a write cache, all of which wait to be settled, too.
+pub(super) struct Again {
+    /// In descending order.
+    pub blocks: Vec<u64>,
+    /// With them in a later epoch, the journal up to this one can go.
+    pub target: u64,
 }
 
 impl Settling {
@@ -80,10 +97,29 @@ impl Settling {
 
 impl Records {
     /// A commit of `blocks` is durable. Gives the epoch up to which the journal can be released.
-    pub(super) fn note_commit(&self, mut blocks: Vec<u64>) -> Option<u64> {
+    pub(super) fn note_commit(&self, blocks: &mut Vec<u64>) -> Option<u64> {
         let mut settling = lock(&self.settling);
-        settling.waiting.append(&mut blocks);
+        settling.waiting.append(blocks);
+        settling.overwritten = false;
+        if settling.waiting.len() > settling.tidy_at.max(MANY) {
+            settling.waiting.sort_unstable();
+            settling.waiting.dedup();
+            settling.tidy_at = 2 * settling.waiting.len();
+        }
         settling.finished.take()
+    }
+
+    /// What the commit that is under way is to log again; it says by [`logged_again`](Self::logged_again) whether it has.
+    pub(super) fn take_again(&self) -> Option<Again> {
+        lock(&self.settling).again.take()
+    }
+
+    /// A commit has logged these blocks, too, in `epoch`. The gate is closed.
+    pub(super) fn logged_again(&self, cx: Context<'_>, again: &Again, epoch: u64) {
+        for cell in again.blocks.iter().filter_map(|&block| cx.index().lookup(block)) {
+            State::set_since(cell, epoch);
+        }
+        self.release(again.target);
     }
 
     /// One round: some blocks of a pass. Whether anything was done; not while another thread is at one.
@@ -91,18 +127,19 @@ impl Records {
         let used = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
         let may_wait = used < HARD / 2 && cx.shared().totals.is_held();
         self.settling.try_lock().map_or(Ok(false), |mut settling| {
-            if may_wait && !settling.under_way { Ok(false) } else { self.round(cx, &mut settling) }
+            if may_wait && !settling.under_way { Ok(false) } else { self.round(cx, &mut settling, false) }
         })
     }
 
-    fn round(&self, cx: Context<'_>, settling: &mut Settling) -> Result<bool> {
+    /// `everything`: also where a write cache would keep some.
+    fn round(&self, cx: Context<'_>, settling: &mut Settling, everything: bool) -> Result<bool> {
         if self.is_cut(cx) && holds(Rule::SettlingWaitsForCut) {
             return Ok(false); // committed granules above the cut must not come after it, and it is not committed
         }
         // Also in the middle of a pass: a cut may have been committed since it began, and what comes above it now must
         // find the file cut already.
         settling.was_cut |= self.apply_cut(cx)?;
-        self.begin_pass(settling);
+        self.begin_pass(cx, settling, everything);
         if settling.queue.is_empty() {
             return Ok(false);
         }
@@ -121,7 +158,7 @@ impl Records {
         let mut any = self.wait_for_others_flush();
         // A pass may have been under way; what came since takes another. Blocks that others write are left to them.
         for _ in 0..2 {
-            while self.round(cx, &mut lock(&self.settling))? {}
+            while self.round(cx, &mut lock(&self.settling), true)? {}
             any |= self.end_pass(cx)? || self.wait_for_others_flush();
         }
         Ok(any)
@@ -144,19 +181,80 @@ impl Records {
         true
     }
 
-    fn begin_pass(&self, settling: &mut Settling) {
+    fn begin_pass(&self, cx: Context<'_>, settling: &mut Settling, everything: bool) {
         if settling.under_way || (settling.waiting.is_empty() && !settling.was_cut) {
             return;
         }
+        settling.again = None;
+        let log = lock(&self.log);
+        let buffers = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
+        // In a quiet moment everything is: no commit comes that would log it again.
+        let everything = everything || is_quiet(cx.shared()) && !Lab::current().busy;
+        let target = self.tier.as_ref().filter(|_| !everything).and_then(|tier| tier.target(&log, buffers));
+        let committed = log.committed();
+        drop(log);
+        if !holds(Rule::OverwrittenStays) {
+            settling.overwritten = false;
+        }
+        settling.skipped = false;
+        settling.target = target.unwrap_or(committed);
         settling.queue = core::mem::take(&mut settling.waiting);
         settling.queue.sort_unstable_by(|a, b| b.cmp(a)); // taken from the end: in file order
         settling.queue.dedup();
-        settling.target = lock(&self.log).committed();
+        if target.is_some() {
+            self.keep_later(cx, settling, committed);
+            if self.tier.as_ref().is_some_and(|tier| tier.has_room_for_all(buffers)) && !settling.was_cut {
+                // All that is in use fits: what the journal is to give up goes to its end, and not to the disk.
+                settling.waiting.extend(&settling.queue);
+                settling.again = Some(Again { blocks: core::mem::take(&mut settling.queue), target: settling.target });
+                return;
+            }
+        }
         self.taken_up.store(self.appended.load(Ordering::Relaxed), Ordering::Relaxed);
-        settling.overwritten = false;
-        settling.skipped = false;
+        if target.is_some() && settling.queue.is_empty() && !settling.was_cut {
+            self.may_release(settling); // all of it was written again since
+            return;
+        }
         settling.was_cut = false;
         settling.under_way = true;
+    }
+
+    /// Of the blocks of a pass, those stay in the write cache that need no epoch up to its target.
+    fn keep_later(&self, cx: Context<'_>, settling: &mut Settling, committed: u64) {
+        let (mut queue, mut waiting) = (Vec::new(), Vec::new());
+        for &block in &settling.queue {
+            let Some(cell) = cx.index().lookup(block) else { continue };
+            // Without its lock: a writer that is at it makes the block needed later, and lists it with its epoch.
+            let state = State::of(cell, cx.shared().committed());
+            if state.buffer.is_none() {
+                continue;
+            }
+            // All that is committed of it the open epoch has written anew, and may not be committed.
+            settling.overwritten |= state.since > committed;
+            if state.since > settling.target { waiting.push(block) } else { queue.push(block) }
+        }
+        settling.queue = queue;
+        settling.waiting = waiting;
+    }
+
+    /// The pass has done what it was to do, durably: the journal up to its target can be used again, now or with the next commit.
+    fn may_release(&self, settling: &mut Settling) {
+        if settling.skipped {
+            // The pass that takes up what is waiting now releases more.
+        } else if settling.overwritten && holds(Rule::OverwrittenWaits) {
+            settling.finished = Some(settling.target);
+        } else {
+            self.release(settling.target);
+        }
+    }
+
+    /// Everything up to `epoch` is in the file, durably.
+    pub(super) fn release(&self, epoch: u64) {
+        let mut log = lock(&self.log);
+        log.release(epoch);
+        if let Some(tier) = &self.tier {
+            tier.note(&log);
+        }
     }
 
     /// A committed cut reaches the file before anything is stored above it. Whether there was one.
@@ -221,7 +319,7 @@ impl Records {
             shared.totals.count_write_back(u64::from(moving.count_ones()) * GRANULE as u64);
         }
         let _changing = cell.changing();
-        State::set(cell, committed, state.held & !moving, state.open);
+        State::set(cell, self.next_epoch(), (state.held & !moving, state.open), committed);
         if state.open == 0 {
             cell.entry.store(0, Ordering::Relaxed);
             buffers::give_back(cx, number);
@@ -285,13 +383,7 @@ impl Records {
             return Err(Error::with(libc::EIO, format!("a checkpoint failed ({e}): no more writes are taken")));
         }
         settling.under_way = false;
-        if settling.skipped {
-            // The pass that takes up what is waiting now releases more.
-        } else if settling.overwritten && holds(Rule::OverwrittenWaits) {
-            settling.finished = Some(settling.target);
-        } else {
-            lock(&self.log).release(settling.target);
-        }
+        self.may_release(&mut settling);
         Ok(true)
     }
 

@@ -1,9 +1,10 @@
-//! What a block's cell says: version 0, which granules the buffer holds (committed or not), and version 1, which of them the
-//! open epoch wrote.
+//! What a block's cell says: version 0, which granules the buffer holds (committed or not), and since when; and version 1, which of
+//! them the open epoch wrote.
 
 use super::buffers;
 use crate::file::context::Context;
 use crate::index::{BLOCK, Cell, Version};
+use crate::journal::records::Block;
 use core::sync::atomic::Ordering;
 
 const HELD: usize = 0;
@@ -18,43 +19,43 @@ pub(in crate::file) struct State {
     pub held: u64,
     /// Those that the open epoch wrote.
     pub open: u64,
+    /// No epoch before this one is needed for them.
+    pub since: u64,
 }
 
 impl State {
     #[inline]
     pub fn of(cell: &Cell, committed: u64) -> Self {
         let buffer = cell.entry.load(Ordering::Relaxed).checked_sub(1);
-        let open = cell.version(OPEN);
+        let (held, open) = (cell.version(HELD), cell.version(OPEN));
         Self {
             buffer,
-            held: if buffer.is_some() { cell.version(HELD).granules } else { 0 },
+            held: if buffer.is_some() { held.granules } else { 0 },
+            since: held.epoch,
             open: if open.epoch == committed + 1 { open.granules } else { 0 },
         }
     }
 
-    pub fn set(cell: &Cell, committed: u64, held: u64, open: u64) {
-        cell.set_version(HELD, Version { epoch: 1, granules: held });
+    pub fn set(cell: &Cell, since: u64, (held, open): (u64, u64), committed: u64) {
+        cell.set_version(HELD, Version { epoch: since.max(1), granules: held });
         cell.set_version(OPEN, Version { epoch: committed + 1, granules: open });
     }
 }
 
-/// A block of the epoch that is being committed; the gate is closed, so that it does not change.
-pub(super) struct Open {
-    pub number: u64,
-    pub granules: u64,
-    at: *const [u8; BLOCK],
+impl State {
+    /// What is held is needed from this epoch on.
+    pub fn set_since(cell: &Cell, since: u64) {
+        cell.set_version(HELD, Version { epoch: since, ..cell.version(HELD) });
+    }
 }
 
-impl Open {
-    /// `None`: a cut took it out of the epoch again.
-    pub fn of(cx: Context<'_>, cell: &Cell, number: u64) -> Option<Self> {
-        let state = State::of(cell, cx.shared().committed());
-        let at = buffers::address(cx, state.buffer?).ok()?;
-        (state.open != 0).then_some(Self { number, granules: state.open, at: at.cast() })
-    }
-
-    pub fn data(&self) -> &[u8; BLOCK] {
-        // SAFETY: a buffer in the arena, which is mapped; nobody writes to it while the gate is closed.
-        unsafe { &*self.at }
-    }
+/// A block of the epoch that is being committed, `whole`: with all that is held of it; the gate is closed, so that it does not change as long as that is. `None`: a cut took
+/// it out of the epoch again.
+pub(super) fn open_block<'a>(cx: Context<'a>, cell: &Cell, number: u64, whole: bool) -> Option<Block<'a>> {
+    let state = State::of(cell, cx.shared().committed());
+    let at = buffers::address(cx, state.buffer?).ok()?;
+    // SAFETY: a buffer in the arena, which is mapped as long as the context lives; nobody writes to it while the gate is closed.
+    let data = unsafe { &*at.cast::<[u8; BLOCK]>() };
+    let mask = if whole { state.held } else { state.open };
+    (mask != 0).then_some(Block { number, mask, data })
 }

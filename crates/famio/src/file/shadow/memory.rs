@@ -12,7 +12,7 @@ use crate::index::SharedSize;
 use crate::map::ahead::Reach;
 use crate::map::{Advice, Mapping};
 use crate::pmem::Domain;
-use crate::sys::{InternalFd, high_duplicate, syscall, write_at};
+use crate::sys::{InternalFd, high_duplicate, write_at};
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fs::{MemfdFlags, OFlags, SeekFrom};
@@ -296,15 +296,7 @@ impl AtomicFile {
 
 /// A quarter of this machine's memory.
 pub(super) fn size_limit() -> u64 {
-    crate::pmem::Lab::current().shadow_limit.unwrap_or_else(|| {
-        // SAFETY: plain words, filled in by the kernel.
-        let info = unsafe {
-            let mut info: libc::sysinfo = core::mem::zeroed();
-            syscall(libc::SYS_sysinfo, [&raw mut info as usize, 0, 0, 0, 0, 0]);
-            info
-        };
-        info.totalram.saturating_mul(info.mem_unit.into()) / 4
-    })
+    crate::pmem::Lab::current().shadow_limit.unwrap_or_else(|| crate::sys::memory() / 4)
 }
 
 const _: () = assert!(PIECE.is_multiple_of(GRANULE));

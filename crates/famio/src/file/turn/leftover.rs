@@ -280,7 +280,7 @@ impl Changes {
 struct Homes<'a> {
     file: BorrowedFd<'a>,
     arena: &'a DeadArena,
-    /// `None`: the journal is of records, and what is not in the file lies in the arena.
+    /// `None`: the journal is of records or tiered, and what is not in the file lies in the arena.
     log: Option<Image<'a>>,
 }
 
@@ -293,7 +293,7 @@ impl<'a> Homes<'a> {
         header: &Header,
     ) -> Result<Self> {
         let log = match header.kind {
-            Kind::Records => None,
+            Kind::Records | Kind::Tiered => None,
             Kind::InPlace => {
                 let medium = medium(header.file_domain, false);
                 let mut image = Image::open(journal, length, Key::of(header.journal_id), medium)?;

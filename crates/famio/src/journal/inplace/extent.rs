@@ -1,4 +1,5 @@
-//! How many segments the journal has: without it, a journal that was cut behind a segment would look like a whole one.
+//! A number that one cache line keeps twice. How many segments the journal has: without it, a journal that was cut behind a
+//! segment would look like a whole one. Tiered journals keep their tail so, too.
 
 use super::Key;
 use crate::pmem::Medium;
@@ -11,6 +12,8 @@ pub(crate) const OFFSET: u64 = 4096 + 64;
 const COPY: usize = 2;
 /// Numbers of the checks: those of slots and entries are small, those of segments multiples of 4096.
 const NUMBER: u64 = u64::MAX - 1;
+/// Of those of the tail.
+const TAIL_NUMBER: u64 = u64::MAX - 3;
 
 /// The number on the medium, twice in one cache line. Its words are stored in order, so that one copy is always valid.
 #[derive(Clone, Copy)]
@@ -18,19 +21,25 @@ pub(crate) struct Extent<'a> {
     line: &'a [AtomicU64; 8],
     medium: &'static dyn Medium,
     key: Key,
+    number: u64,
 }
 
 impl<'a> Extent<'a> {
     pub fn new(line: &'a [AtomicU64; 8], medium: &'static dyn Medium, key: Key) -> Self {
-        Self { line, medium, key }
+        Self { line, medium, key, number: NUMBER }
     }
 
-    /// Stores the number and starts its write-back; the segments' headers are persistent.
+    /// The tail of a tiered journal, which only rises.
+    pub fn of_tail(line: &'a [AtomicU64; 8], medium: &'static dyn Medium, key: Key) -> Self {
+        Self { line, medium, key, number: TAIL_NUMBER }
+    }
+
+    /// Stores the number and starts its write-back; what it tells of is persistent: the segments' headers.
     pub fn store(&self, segments: u64) {
         for copy in 0..2 {
             let at = copy * COPY;
             self.medium.store(&self.line[at], segments);
-            self.medium.store(&self.line[at + 1], self.key.check(NUMBER + copy as u64, &[segments]));
+            self.medium.store(&self.line[at + 1], self.key.check(self.number + copy as u64, &[segments]));
         }
         // SAFETY: the line is mapped: it is borrowed.
         unsafe { self.medium.flush(self.line.as_ptr().cast(), 64) }
@@ -40,7 +49,7 @@ impl<'a> Extent<'a> {
     pub fn copy(&self, copy: usize) -> (u64, bool) {
         let word = |i: usize| self.line[i].load(Ordering::Acquire);
         let number = word(copy * COPY);
-        let fits = word(copy * COPY + 1) == self.key.check(NUMBER + copy as u64, &[number]);
+        let fits = word(copy * COPY + 1) == self.key.check(self.number + copy as u64, &[number]);
         (number, fits || !holds(Rule::CountOfSegmentsHasCheck))
     }
 

@@ -39,7 +39,7 @@ impl Key {
     /// A check over `words` for the thing numbered `number`. Never 0, nor one changed byte away from 0: its top two bytes
     /// are fixed, since 0 means "not there".
     pub fn check(self, number: u64, words: &[u64]) -> u64 {
-        let mut bytes = [0u8; 64];
+        let mut bytes = [0u8; 80];
         for (to, word) in bytes.chunks_exact_mut(8).zip([self.0, number].iter().chain(words)) {
             to.copy_from_slice(&word.to_le_bytes());
         }

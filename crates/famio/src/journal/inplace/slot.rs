@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 pub(crate) const SLOTS: usize = 8;
 /// Bytes from one slot to the next: a read-ahead of neighbouring lines does not touch the slot before.
 pub(crate) const STRIDE: usize = 256;
-/// Words of one copy: epoch, size, low-water size (the size: growing writes zeros, see format.md), check.
+/// Words of one copy: epoch, size, a word of the format, check.
 const COPY: usize = 4;
 
 /// A commit: what a slot says.
@@ -41,9 +41,15 @@ impl<'a> Slots<'a> {
 
     /// Stores a commit into its slot and starts its write-back; durable after a fence. Never the slot of the epoch before.
     pub fn store(&self, commit: Commit) {
+        self.store_with(commit, commit.size); // the low-water size: growing writes zeros, see format.md
+    }
+
+    /// As [`store`](Self::store), with a word of the format.
+    #[inline]
+    pub fn store_with(&self, commit: Commit, word: u64) {
         let slot = (commit.epoch % SLOTS as u64) as usize;
         for copy in 0..2 {
-            let words = [commit.epoch, commit.size, commit.size];
+            let words = [commit.epoch, commit.size, word];
             for (i, word) in words.iter().enumerate() {
                 self.medium.store(&self.lines[slot][copy * COPY + i], *word);
             }
@@ -69,8 +75,14 @@ impl<'a> Slots<'a> {
 
     /// The last commit, if any slot is valid.
     pub fn last(&self) -> Option<Commit> {
-        let copies = (0..SLOTS).flat_map(|slot| [self.copy(slot, 0).1, self.copy(slot, 1).1]);
-        copies.flatten().max_by_key(|commit| commit.epoch)
+        self.last_with().map(|(commit, _)| commit)
+    }
+
+    /// The same, with its word of the format.
+    pub fn last_with(&self) -> Option<(Commit, u64)> {
+        let copies = (0..SLOTS).flat_map(|slot| [self.copy(slot, 0), self.copy(slot, 1)]);
+        let sound = copies.filter_map(|(words, commit)| Some((commit?, words[2])));
+        sound.max_by_key(|(commit, _)| commit.epoch)
     }
 }
 

@@ -140,7 +140,7 @@ impl Log {
     fn add_early(&self, arena: &Arena) {
         let is_ready = ready(arena.shared().ready.load(Ordering::Relaxed));
         if u64::from(self.entries()) < is_ready + NEARLY_USED
-            && let Ok(mut maps) = self.growing.try_lock()
+            && let Some(mut maps) = self.try_grow()
         {
             let _ = self.add_segment(arena, &mut maps);
         }
@@ -149,7 +149,7 @@ impl Log {
     /// A writer makes the next few entries ready, and adds a segment where there are none.
     #[cold]
     fn make_a_few(&self, arena: &Arena) -> Result<()> {
-        let mut maps = self.growing.lock().map_err(|_| Error::new(libc::EIO))?;
+        let mut maps = self.grow()?;
         if !Free::of(arena).is_empty() {
             return Ok(()); // another thread was first
         }
@@ -163,7 +163,7 @@ impl Log {
             }
         };
         let (start, end) = self.blocks_of(piece);
-        let taken = self.file.run(|file| {
+        let taken = self.file().run(|file| {
             rustix::fs::fallocate(file.as_fd(), FallocateFlags::KEEP_SIZE, start, end - start)?;
             Ok(())
         });
@@ -262,8 +262,8 @@ impl Log {
         let (start, end) = self.blocks_of(piece);
         let at = self.base().wrapping_add(start as usize);
         let len = (end - start) as usize;
-        let is_touched = self.file.run(|file| {
-            if self.is_in_memory && !self.zone.lacks_huge.load(Ordering::Relaxed) {
+        let is_touched = self.file().run(|file| {
+            if self.is_in_memory() && !self.zone.lacks_huge.load(Ordering::Relaxed) {
                 let huge = huge::take(file.as_fd(), at, start, len)?;
                 self.zone.lacks_huge.store(!huge, Ordering::Relaxed);
                 return Ok(huge && len == HUGE);
@@ -271,7 +271,7 @@ impl Log {
             rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, start, end - start)?;
             Ok(false)
         })?;
-        if !is_touched && (self.is_in_memory || self.domain == Some(Domain::Pmem)) {
+        if !is_touched && (self.is_in_memory() || self.domain() == Domain::Pmem) {
             // SAFETY: in a mapping of ours, which stays; the pages keep their bytes.
             let _ = unsafe { rustix::mm::madvise(at.cast(), len, Advice::LinuxPopulateWrite) };
         }
@@ -290,8 +290,13 @@ impl Log {
         }
         Free::of(arena).make_links(geometry)?;
         self.map_up_to(maps, geometry.end())?;
-        self.file.run(|file| {
-            super::log::make_room(file, self.medium(), (geometry.start, geometry.block(0)), geometry.end())?;
+        self.file().run(|file| {
+            crate::journal::mapped::make_room(
+                file,
+                self.medium(),
+                (geometry.start, geometry.block(0)),
+                geometry.end(),
+            )?;
             self.medium().fdatasync(file.as_fd())
         })?;
         // The count is durable last: what it counts is then there.
@@ -315,7 +320,7 @@ impl Log {
 
     /// Takes the journal back to its first segment. No entry is in use, and nobody takes one meanwhile.
     pub fn shrink(&self, arena: &Arena) -> Result<()> {
-        let _growing = self.growing.lock().map_err(|_| Error::new(libc::EIO))?;
+        let _growing = self.grow()?;
         let first = Geometry::of(0);
         in_order(
             Rule::CountBeforeCut,
@@ -328,7 +333,7 @@ impl Log {
                 arena.shared().begin_entries(first.count);
                 Free::of(arena).reset(first)
             },
-            || self.file.run(|file| self.medium().ftruncate(file.as_fd(), first.end())),
+            || self.file().run(|file| self.medium().ftruncate(file.as_fd(), first.end())),
         )
     }
 }

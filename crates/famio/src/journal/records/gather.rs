@@ -215,7 +215,7 @@ fn runs<'a>(block: &Block<'a>) -> impl Iterator<Item = (&'a [u8; BLOCK], Range<u
 }
 
 /// The runs of a mask, in bytes of the block.
-pub(super) fn mask_runs(mut mask: u64) -> impl Iterator<Item = Range<usize>> {
+pub(in crate::journal) fn mask_runs(mut mask: u64) -> impl Iterator<Item = Range<usize>> {
     core::iter::from_fn(move || {
         if mask == 0 {
             return None;

@@ -50,7 +50,7 @@ impl Geometry {
 
 /// Where one segment lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(in crate::journal) struct Place {
     pub offset: u64,
     pub len: u64,
 }
@@ -62,9 +62,13 @@ impl Place {
 }
 
 impl Geometry {
-    /// The places of the first `count` segments.
+    /// The places of the segments of a journal of records.
     pub(super) fn places(self) -> impl Iterator<Item = Place> {
-        let mut offset = header::LEN as u64;
+        self.places_from(header::LEN as u64)
+    }
+
+    /// The places of segments of which the first begins at `offset`.
+    pub(in crate::journal) fn places_from(self, mut offset: u64) -> impl Iterator<Item = Place> {
         (0..).map(move |index: usize| {
             let doublings = index.saturating_sub(1) / OF_ONE_LENGTH;
             let longer = self.next.checked_shl(doublings.min(32) as u32).unwrap_or(self.max);
@@ -81,7 +85,7 @@ impl Geometry {
     }
 
     /// Into the words of a header, with the number of segments that are there.
-    pub(super) fn put(self, count: usize, words: &mut [u64; GEOMETRY_WORDS]) {
+    pub(crate) fn put(self, count: usize, words: &mut [u64; GEOMETRY_WORDS]) {
         words[FIRST] = self.first;
         words[NEXT] = self.next;
         words[MAX] = self.max;
@@ -99,7 +103,7 @@ impl Geometry {
     }
 
     /// Whether segments can be like that.
-    pub(super) fn check(self) -> Result<()> {
+    pub(in crate::journal) fn check(self) -> Result<()> {
         let sound = |len: u64| (SHORTEST..=LONGEST).contains(&len) && len.is_multiple_of(PAGE as u64);
         if sound(self.first) && sound(self.next) && sound(self.max) && self.next <= self.max {
             return Ok(());

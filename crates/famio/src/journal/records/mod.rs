@@ -14,6 +14,7 @@
 //! - A process that dies leaves a prefix, in pages, of its last write. In a journal of this boot, a page that is neither
 //!   what the record has there nor what lay there before is damage. This is why every write begins and ends on a page.
 
+mod apply;
 mod check;
 mod gather;
 mod geometry;
@@ -27,13 +28,17 @@ mod shared;
 mod tests;
 mod walk;
 
+pub(in crate::journal) use apply::{Apply, Content, Source};
 pub use check::check_segments;
+pub(in crate::journal) use gather::mask_runs;
 pub use gather::{Batch, Block};
 pub use geometry::Geometry;
+pub(in crate::journal) use geometry::Place;
 pub use log::RecordLog;
 pub use replay::{Replayed, apply, replay};
 pub use scan::{Plan, Scan, scan};
 pub use shared::{Keeper, Preparation};
+pub(in crate::journal) use walk::{Reader, read_exactly};
 
 /// A page: the unit of records, and of what a dying process leaves.
 const PAGE: usize = 4096;

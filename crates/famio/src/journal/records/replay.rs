@@ -1,10 +1,10 @@
 //! Bringing the file to the last committed epoch.
 
-use super::gather::mask_runs;
+use super::apply::{Apply, Content, Source};
 use super::head::{Kind, parse};
 use super::scan::{Scan, scan};
 use super::walk::{Found, read_exactly};
-use super::{BLOCK, PAGE, ZERO_PAGE};
+use super::{PAGE, ZERO_PAGE};
 use crate::error::{Error, Result};
 use crate::journal::{BootId, Header, Identity, State};
 use crate::pmem::Medium;
@@ -16,9 +16,6 @@ const SECTOR: usize = 512;
 
 /// Below so many bytes, one thread does it all.
 const LARGE: u64 = 64 << 20;
-
-/// Threads take turns by so many blocks of the file.
-const STRIPE: u64 = 256;
 
 /// What was done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,7 +54,8 @@ pub fn replay(
         Rule::JournalBeforeFile,
         || settle_journal(journal, header, &scan, medium),
         || {
-            size = Apply { journal, file, medium, threads, progress }.all(&scan)?;
+            size =
+                Apply { source: &Pages { journal }, file, medium, threads, progress }.all(&scan.records, scan.size)?;
             medium.fdatasync(file)
         },
     )?;
@@ -67,7 +65,7 @@ pub fn replay(
 /// What [`replay`] would do to the file, told to `medium`; changes nothing else.
 pub fn apply(journal: BorrowedFd<'_>, header: &Header, file: BorrowedFd<'_>, medium: &dyn Medium) -> Result<u64> {
     let scan = scan(journal, header)?;
-    Apply { journal, file, medium, threads: 1, progress: &|_| {} }.all(&scan)?;
+    Apply { source: &Pages { journal }, file, medium, threads: 1, progress: &|_| {} }.all(&scan.records, scan.size)?;
     Ok(scan.committed)
 }
 
@@ -99,132 +97,31 @@ fn settle_journal(journal: BorrowedFd<'_>, header: &mut Header, scan: &Scan, med
     header.store(journal, medium)
 }
 
-pub(super) struct Apply<'a> {
+/// Records that begin on pages.
+pub(super) struct Pages<'a> {
     pub journal: BorrowedFd<'a>,
-    pub file: BorrowedFd<'a>,
-    pub medium: &'a dyn Medium,
-    pub threads: usize,
-    pub progress: &'a (dyn Fn(u64) + Sync),
 }
 
-impl Apply<'_> {
-    /// Everything, in order. The file's size afterwards.
-    pub fn all(&self, scan: &Scan) -> Result<u64> {
-        let mut size = rustix::fs::fstat(self.file)?.st_size as u64;
-        let mut rest = &scan.records[..];
-        while let Some(first) = rest.first() {
-            // Bytes above the cut are of no epoch any more, or of a later one that comes again.
-            if first.cut < size {
-                self.medium.ftruncate(self.file, first.cut)?;
-                size = first.cut;
-            }
-            // Up to the next cut, records can be applied in any order that keeps each block's own.
-            let uncut = rest.windows(2).take_while(|pair| pair[1].cut >= pair[0].size).count() + 1;
-            let (these, later) = rest.split_at(uncut);
-            let grown = these[uncut - 1].size;
-            if grown != size {
-                self.resize(size, grown)?;
-                size = grown;
-            }
-            self.uncut(these)?;
-            rest = later;
-        }
-        match scan.size {
-            // Also where it has that size: by a flush that failed, what is visible may be forgotten.
-            Some(last) => self.resize(size, last).map(|()| last),
-            None => Ok(size),
-        }
+impl Source for Pages<'_> {
+    type Record = Found;
+
+    fn sizes(&self, record: &Found) -> (u64, u64) {
+        (record.cut, record.size)
     }
 
-    /// Sets the size. Where the file grows, the rest of its last block is written: when it was cut, the kernel cleared that in
-    /// memory, and by a flush that failed may have forgotten to on the medium.
-    fn resize(&self, from: u64, to: u64) -> Result<()> {
-        self.medium.ftruncate(self.file, to)?;
-        let rest = from.next_multiple_of(BLOCK as u64).min(to).saturating_sub(from) as usize;
-        if rest > 0 { self.medium.pwritev(self.file, &[&ZERO_PAGE[..rest]], from) } else { Ok(()) }
-    }
-
-    /// Records without a cut among them.
-    fn uncut(&self, records: &[Found]) -> Result<()> {
-        if self.threads == 1 {
-            return self.stripes(records, 0);
-        }
-        std::thread::scope(|scope| {
-            let others: Vec<_> =
-                (1..self.threads).map(|turn| scope.spawn(move || self.stripes(records, turn))).collect();
-            let mine = self.stripes(records, 0);
-            let joined = others.into_iter().map(|thread| thread.join().unwrap_or(Err(Error::new(libc::EIO))));
-            joined.fold(mine, Result::and)
-        })
-    }
-
-    /// The blocks of one thread.
-    fn stripes(&self, records: &[Found], turn: usize) -> Result<()> {
-        let mut buffer = Vec::new();
-        for record in records {
-            self.one(record, turn, &mut buffer)?;
-        }
-        Ok(())
-    }
-
-    fn one(&self, record: &Found, turn: usize, buffer: &mut Vec<u8>) -> Result<()> {
+    fn read(&self, record: &Found, mine: &dyn Fn(u64) -> bool, buffer: &mut Vec<u8>) -> Result<Option<Content>> {
         let changed =
             || Error::with(libc::EIO, format!("the journal changed while it was read, at {}", record.position));
         buffer.resize(PAGE, 0);
         read_exactly(self.journal, buffer, record.position)?;
         let head: [u8; PAGE] = buffer[..].try_into().map_err(|_| changed())?;
         let parsed = parse(&head)?.filter(|parsed| parsed.hash == record.hash).ok_or_else(changed)?;
-        let mine = |block: u64| self.threads == 1 || (block / STRIPE) as usize % self.threads == turn;
         if parsed.head.kind == Kind::Note || !parsed.list().any(|listed| mine(listed.block)) {
-            return Ok(());
+            return Ok(None);
         }
         buffer.resize(record.pages as usize * PAGE, 0);
         read_exactly(self.journal, &mut buffer[PAGE..], record.position + PAGE as u64)?;
-        let mut at = parsed.data_start();
-        // Neighbours in the file are neighbours in the record.
-        let mut pending = Run { offset: 0, from: 0, to: 0 };
-        let mut written = 0;
-        for listed in parsed.list() {
-            for run in mask_runs(listed.mask) {
-                let offset = listed.block * BLOCK as u64 + run.start as u64;
-                let (from, to) = (at, at + run.len());
-                at = to;
-                if !mine(listed.block) {
-                    continue;
-                }
-                written += run.len() as u64;
-                if pending.to != from || pending.end() != offset {
-                    self.put(record, buffer, &pending)?;
-                    pending = Run { offset, from, to };
-                }
-                pending.to = to;
-            }
-        }
-        self.put(record, buffer, &pending)?;
-        (self.progress)(written);
-        Ok(())
-    }
-
-    /// Writes to the file what lies below the record's size.
-    fn put(&self, record: &Found, buffer: &[u8], run: &Run) -> Result<()> {
-        let end = run.end().min(record.size);
-        if end <= run.offset {
-            return Ok(());
-        }
-        let length = (end - run.offset) as usize;
-        self.medium.pwritev(self.file, &[&buffer[run.from..run.from + length]], run.offset)
-    }
-}
-
-/// Contiguous bytes of a record, and where they go.
-struct Run {
-    offset: u64,
-    from: usize,
-    to: usize,
-}
-
-impl Run {
-    fn end(&self) -> u64 {
-        self.offset + (self.to - self.from) as u64
+        let list = parsed.list().map(|listed| (listed.block, listed.mask)).collect();
+        Ok(Some(Content { list, data: parsed.data_start() }))
     }
 }

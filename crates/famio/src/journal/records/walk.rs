@@ -56,7 +56,7 @@ pub(super) struct Expected {
 }
 
 /// A journal's file, read forwards.
-pub(super) struct Reader<'a> {
+pub(in crate::journal) struct Reader<'a> {
     fd: BorrowedFd<'a>,
     journal_id: JournalId,
     end: u64,
@@ -68,6 +68,11 @@ impl<'a> Reader<'a> {
     /// Reads up to `end`; the file is at least as long.
     pub fn new(fd: BorrowedFd<'a>, journal_id: JournalId, end: u64) -> Self {
         Reader { fd, journal_id, end, window: Vec::new(), window_at: 0 }
+    }
+
+    /// Of a journal that is not of records: its [`bytes`](Self::bytes).
+    pub fn of_bytes(fd: BorrowedFd<'a>, end: u64) -> Self {
+        Self::new(fd, JournalId([0; 16]), end)
     }
 
     /// `len` bytes at `at`; they end before `end`.
@@ -90,7 +95,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The record that the chain expects, or why it is not there. An error: it is there, and no Famio wrote it so.
-    pub fn next(&mut self, expected: &Expected) -> Result<core::result::Result<Found, Break>> {
+    pub(super) fn next(&mut self, expected: &Expected) -> Result<core::result::Result<Found, Break>> {
         let Expected { place, position, .. } = *expected;
         if position + PAGE as u64 > place.end() {
             return Ok(Err(Break::End));
@@ -191,7 +196,7 @@ fn is_expected(parsed: &Parsed<'_>, id: JournalId, expected: &Expected) -> bool 
 }
 
 /// Fills `to` from a file.
-pub(super) fn read_exactly(fd: BorrowedFd<'_>, to: &mut [u8], at: u64) -> Result<()> {
+pub(in crate::journal) fn read_exactly(fd: BorrowedFd<'_>, to: &mut [u8], at: u64) -> Result<()> {
     let done = read_at(fd, at, to).map_err(|e| e.context(format_args!("reading the journal at byte {at}")))?;
     if done < to.len() {
         return Err(Error::with(libc::EIO, format!("the journal ends at byte {}", at + done as u64)));

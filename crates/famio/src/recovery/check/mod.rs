@@ -17,7 +17,9 @@ use crate::error::{Error, Result};
 use crate::index::Claim;
 use crate::journal::header::{Found, Kind};
 use crate::journal::reach::{is_regular, look, look_at, open_looked_at};
+use crate::journal::tiered::check as check_tiered;
 use crate::journal::{Header, State, Verdict};
+use crate::pmem::medium;
 use crate::settings::Settings;
 use crate::sys::identity;
 use core::fmt;
@@ -167,6 +169,10 @@ fn structure(journal: BorrowedFd<'_>, file: Option<BorrowedFd<'_>>, header: &Hea
     match header.kind {
         Kind::InPlace => in_place::check(journal, file, header),
         Kind::Records => records::check(journal, header),
+        Kind::Tiered => {
+            let (epoch, problems) = check_tiered(journal, header, medium(header.domain, false))?;
+            Ok((epoch, problems.into_iter().map(|(at, what)| Problem { at, what }).collect()))
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a journal goes through when all is well, or the medium fails.
 
-use super::super::replay::Apply;
+use super::super::apply::Apply;
+use super::super::replay::Pages;
 use super::super::scan::scan_as;
 use super::super::{Batch, Block, Geometry, RecordLog, scan};
 use super::lab::{Lab, MIDDLE, SMALL, recover};
@@ -274,9 +275,14 @@ fn many_threads_do_the_same() {
         let progress = |bytes| {
             told.fetch_add(bytes, Ordering::Relaxed);
         };
-        let apply =
-            Apply { journal: journal.as_fd(), file: lab.data.as_fd(), medium: &KERNEL, threads, progress: &progress };
-        apply.all(&found).unwrap();
+        let apply = Apply {
+            source: &Pages { journal: journal.as_fd() },
+            file: lab.data.as_fd(),
+            medium: &KERNEL,
+            threads,
+            progress: &progress,
+        };
+        apply.all(&found.records, found.size).unwrap();
         // The first 77 bytes are as found; all else was written.
         assert!(lab.file() == lab.states[40]);
         assert_eq!(told.into_inner(), plan.bytes);

@@ -1,0 +1,86 @@
+//! A tiered journal as a write cache: how much may wait in it, and what goes to the file when it is more.
+//!
+//! Committed blocks stay in the journal and absorb what is written over them, until it is used to more than a part of its budget. Then
+//! those go to the file that were not written for the longest time: the journal's oldest records, less what later ones have replaced.
+
+use super::EpochLog;
+use crate::pmem::Lab;
+use crate::settings::{Settings, WriteBackRange};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Parts of a hundred of the budget from where on buffers are given up, and from where on writers help.
+const FULL: u64 = 45;
+const HARD: u64 = 60;
+
+/// See the module.
+pub(super) struct WriteBack {
+    /// Bytes of journal from which on blocks are written back, and down to how many.
+    from: u64,
+    to: u64,
+    /// Bytes of buffers from which on all is. Of a block they have all bytes, and the journal only what was written.
+    full: u64,
+    /// Bytes of either from which on writers help.
+    hard: u64,
+    /// Bytes of journal in use.
+    used: AtomicU64,
+    /// The journal's next epoch.
+    next: AtomicU64,
+}
+
+impl WriteBack {
+    /// Of a journal of `limit` bytes at most.
+    pub fn new(settings: &Settings, limit: u64) -> Self {
+        // What waits lies in memory, too.
+        let budget = limit.min(crate::sys::memory() / 8);
+        let WriteBackRange { from, to } = settings.write_back;
+        let part = |percent: u64| budget / 100 * percent;
+        Self {
+            from: part(from.into()),
+            to: part(to.into()),
+            full: part(FULL.max(from.into())),
+            hard: part(HARD.max(from.into())),
+            used: AtomicU64::new(0),
+            next: AtomicU64::new(0),
+        }
+    }
+
+    /// The log has changed.
+    pub fn note(&self, log: &EpochLog) {
+        if let EpochLog::Memory(log) = log {
+            self.used.store(log.used(), Ordering::Relaxed);
+            self.next.store(log.committed() + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// The epoch that the open one will have in the journal.
+    pub fn next_epoch(&self) -> u64 {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    /// Whether so much waits that it is not left for a quiet moment. `buffers`: their bytes.
+    #[inline]
+    pub fn is_pressed(&self, buffers: u64) -> bool {
+        self.used.load(Ordering::Relaxed) > self.from || buffers > self.full
+    }
+
+    /// Whether writers are to help.
+    #[inline]
+    pub fn is_hard(&self, buffers: u64) -> bool {
+        buffers.max(self.used.load(Ordering::Relaxed)) > self.hard
+    }
+
+    /// Whether what is in buffers is little enough to stay in the journal as it is, which has room to log some of it again.
+    pub fn has_room_for_all(&self, buffers: u64) -> bool {
+        buffers <= self.to && !self.is_hard(0) || Lab::current().logs_again
+    }
+
+    /// The epoch up to which all is to be written back now; `None`: everything.
+    pub fn target(&self, log: &EpochLog, buffers: u64) -> Option<u64> {
+        // What is logged again comes with one commit: it is not to be much.
+        let keep = if self.has_room_for_all(buffers) { self.from - self.from / 4 } else { self.to };
+        match log {
+            EpochLog::Memory(log) if self.is_pressed(0) && buffers <= self.full => Some(log.epoch_before(keep)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The mapped file of a tiered journal: its lines, its segments, and how it grows.
+
+use super::record::{generation_of, put_segment};
+use super::{LINE, TAIL};
+use crate::error::{Error, Result};
+use crate::journal::inplace::{Extent, SEGMENTS_START};
+use crate::journal::mapped::{Mapped, make_room};
+use crate::journal::records::{Geometry, Place};
+use crate::map::guard;
+use crate::pmem::Domain;
+use crate::rule::{Rule, in_order};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use rustix::mm::Advice;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// Segments that a journal has at most: the smallest ones for a tebibyte.
+pub(super) const SEGMENTS_MAX: u64 = 1 << 16;
+
+/// What the log shares with those who make segments for it in the background.
+pub(crate) struct Area {
+    mapped: Mapped,
+    geometry: Geometry,
+    limit: u64,
+    /// The segments that there are. Changed while the [`Mapped`] is held to grow.
+    count: AtomicUsize,
+}
+
+impl Area {
+    /// Over a journal without segments; of a session that another process began `count` are told later.
+    pub fn new(mapped: Mapped, geometry: Geometry) -> Self {
+        // The last segment that was used must stay while another one is begun.
+        let least = geometry.places_from(SEGMENTS_START).nth(2).map_or(u64::MAX, |place| place.offset);
+        let limit = mapped.limit().max(least);
+        Self { mapped, geometry, limit, count: AtomicUsize::new(0) }
+    }
+
+    pub fn mapped(&self) -> &Mapped {
+        &self.mapped
+    }
+
+    /// Bytes that the journal may have.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// How many segments there are.
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Where they lie, and those that may come.
+    pub fn places(&self) -> impl Iterator<Item = Place> + use<> {
+        self.geometry.places_from(SEGMENTS_START)
+    }
+
+    /// Where a journal with so many segments ends.
+    pub fn end(&self, count: usize) -> u64 {
+        self.places().nth(count).map_or(u64::MAX, |place| place.offset)
+    }
+
+    /// The line of the tail.
+    pub fn tail(&self) -> Extent<'_> {
+        Extent::of_tail(self.mapped.line(TAIL), self.mapped.medium(), self.mapped.key())
+    }
+
+    /// Runs `work`, which stores to the journal. It owns nothing, takes no lock and does not allocate.
+    ///
+    /// # Errors
+    /// `EIO`: the journal was cut by somebody else, or its medium is bad.
+    #[inline]
+    pub fn store<R: Copy>(&self, work: impl FnOnce() -> R) -> Result<R> {
+        // SAFETY: the caller's closure may be left anywhere. The guard was installed when the file was opened.
+        unsafe { guard::run(work) }
+            .map_err(|_| Error::with(libc::EIO, "the journal was cut by somebody else, or its medium is bad"))
+    }
+
+    /// Whether a segment more is within the limit.
+    pub fn may_grow(&self) -> bool {
+        let count = self.count();
+        (count as u64) < SEGMENTS_MAX && self.end(count + 1) <= self.limit
+    }
+
+    /// Makes segments until there are `count`: space, and then their number, durable one after the other.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EDQUOT`: at the limit, or there is no room.
+    pub fn make(&self, count: usize) -> Result<()> {
+        let mut maps = self.mapped.grow()?;
+        while self.count() < count {
+            let have = self.count();
+            if !self.may_grow() {
+                let what = format!("the journal has reached its limit of {} bytes", self.limit);
+                return Err(Error::with(libc::ENOSPC, what));
+            }
+            let Some(place) = self.places().nth(have) else { return Err(Error::new(libc::ENOSPC)) };
+            self.mapped.map_up_to(&mut maps, place.end())?;
+            let medium = self.mapped.medium();
+            let made = in_order(
+                Rule::TieredSegmentBeforeCount,
+                || {
+                    self.mapped.file().run(|file| {
+                        make_room(file, medium, (place.offset, place.end()), place.end())?;
+                        medium.fdatasync(file.as_fd())
+                    })
+                },
+                || {
+                    self.store(|| {
+                        self.mapped.extent().store(have as u64 + 1);
+                        medium.fence();
+                    })
+                },
+            );
+            if let Err(e) = made {
+                // A full disk gets back what it gave. Best effort: the number does not count the segment.
+                let _ = self.mapped.file().run(|file| medium.ftruncate(file.as_fd(), place.offset));
+                return Err(e.context("the journal cannot grow"));
+            }
+            self.touch(place);
+            self.count.store(have + 1, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Gives a segment's pages memory, so that no append waits for a fault. Advice: a failure is no reason to stop.
+    fn touch(&self, place: Place) {
+        if self.mapped.is_in_memory() || self.mapped.domain() == Domain::Pmem {
+            let at = self.mapped.base().wrapping_add(place.offset as usize);
+            // SAFETY: in a mapping of ours, which stays; the pages keep their bytes.
+            let _ = unsafe { rustix::mm::madvise(at.cast(), place.len as usize, Advice::LinuxPopulateWrite) };
+        }
+    }
+
+    /// Other processes have made segments, or given some back: there are `count` now.
+    ///
+    /// # Errors
+    /// `EIO`: there can't be so many.
+    pub fn made_by_others(&self, count: usize) -> Result<()> {
+        let mut maps = self.mapped.grow()?;
+        let end = self.end(count);
+        let size = self.mapped.file().run(|file| Ok(rustix::fs::fstat(file)?.st_size as u64))?;
+        if count as u64 > SEGMENTS_MAX || end > size {
+            return Err(Error::with(libc::EIO, "the shared index is damaged: the journal has not so many segments"));
+        }
+        self.mapped.map_up_to(&mut maps, end)?;
+        self.count.store(count, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether a segment is being made at this moment.
+    pub fn is_growing(&self) -> bool {
+        self.mapped.try_grow().is_none()
+    }
+
+    /// Gives back all segments but the first `count`. None of those is needed, and nobody appends meanwhile.
+    pub fn cut(&self, count: usize) -> Result<()> {
+        let _growing = self.mapped.grow()?;
+        if count >= self.count() {
+            return Ok(());
+        }
+        let medium = self.mapped.medium();
+        in_order(
+            Rule::TieredCountBeforeCut,
+            || {
+                // The number of segments first: what it no longer counts may go.
+                self.store(|| {
+                    self.mapped.extent().store(count as u64);
+                    medium.fence();
+                })?;
+                self.count.store(count, Ordering::Release);
+                Ok(())
+            },
+            || self.mapped.file().run(|file| medium.ftruncate(file.as_fd(), self.end(count))),
+        )
+    }
+
+    /// The head line of a segment of a new generation.
+    pub fn segment_line(&self, place: Place, generation: u64) -> [u8; LINE] {
+        let mut line = [0; LINE];
+        put_segment(self.mapped.key(), place.offset, generation, &mut line);
+        debug_assert_eq!(generation_of(self.mapped.key(), place.offset, &line), Some(generation));
+        line
+    }
+}
+
+/// A segment to be made, by any thread, while the log goes on.
+pub(crate) struct Growth {
+    pub(super) area: Arc<Area>,
+    pub(super) count: usize,
+}
+
+impl Growth {
+    /// Makes it. The log takes it up by itself.
+    ///
+    /// # Errors
+    /// As [`Area::make`].
+    pub fn run(self) -> Result<()> {
+        self.area.make(self.count)
+    }
+}

@@ -1,0 +1,4 @@
+mod crash;
+mod hostile;
+mod lab;
+mod life;
