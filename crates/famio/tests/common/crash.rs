@@ -133,7 +133,6 @@ fn settings_text(settings: &Settings) -> String {
         journal: _,
         on_close: _,
         tier: _,
-        map_memory: _,
         write_back: _,
         atomicity: _,
     } = settings;
@@ -162,7 +161,6 @@ fn settings_of(text: &str) -> Settings {
         locks: Default::default(),
         on_close: Default::default(),
         tier: Default::default(),
-        map_memory: None,
         write_back: Default::default(),
         atomicity: Default::default(),
         journal: JournalChoice::Always, // what is looked at after the crash
