@@ -786,6 +786,13 @@ fn tmpfs_mapped_privately() {
 }
 
 #[test]
+fn disk_tiered_mapped_privately() {
+    let settings = tiered("privately");
+    mapped_privately(false, &disk(), settings.clone(), calls(1_000));
+    std::fs::remove_dir(settings.pool.unwrap()).expect("nothing is left in the pool");
+}
+
+#[test]
 fn disk_mapped_privately() {
     for (unwatched, durability) in [(false, Durability::Process), (false, Durability::Power), (true, Durability::Power)]
     {
