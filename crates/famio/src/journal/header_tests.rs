@@ -84,7 +84,7 @@ fn one_damaged_copy_is_survived_and_two_are_told() {
 fn wrong_values_under_a_right_checksum_are_told() {
     let fields: [(usize, u64, &str); 7] = [
         (KIND, 0, "unknown kind, 0"),
-        (KIND, 3, "unknown kind, 3"),
+        (KIND, 4, "unknown kind, 4"),
         (STATE, 5, "unknown state, 5"),
         (DOMAIN, u32::MAX.into(), "unknown domain, "),
         (FILE_DOMAIN, 5, "unknown domain of the file"),
