@@ -109,7 +109,7 @@ pub(in crate::file::shadow) fn remap(
     (flags, target): (i32, Option<usize>),
 ) -> Option<isize> {
     let old_end = addr.saturating_add(old_length.max(1).next_multiple_of(PAGE as usize));
-    let there: Vec<MappedRange> = ranges::lock().touching(addr, old_end).filter(|map| map.cow).cloned().collect();
+    let there = joined(addr, old_end);
     let first = there.first()?;
     // A second map of the same, as a length of zero asks for, and an empty one in its old place can't be had of private pages.
     if old_length == 0 || flags & libc::MREMAP_DONTUNMAP != 0 || length == 0 {
@@ -122,6 +122,26 @@ pub(in crate::file::shadow) fn remap(
     let length = length.next_multiple_of(PAGE as usize);
     let moved = file.remap_private(addr..old_end, length, flags, target);
     Some(moved.map_or_else(|error| -(error.errno() as isize), |start| start as isize))
+}
+
+/// Private maps in `start..end`, in order. What a change of protection has cut, and taken back, is one map again.
+fn joined(start: usize, end: usize) -> Vec<MappedRange> {
+    let mut ranges = ranges::lock();
+    let mut there: Vec<MappedRange> = ranges.touching(start, end).filter(|map| map.cow).cloned().collect();
+    there.sort_unstable_by_key(|map| map.start);
+    let of = |map: &MappedRange| (map.key, map.prot, map.may_store, map.stores, map.watched);
+    let follows = |pair: &[MappedRange]| {
+        pair[0].end == pair[1].start && pair[0].in_file().end == pair[1].offset && of(&pair[0]) == of(&pair[1])
+    };
+    if let [first, .., last] = there.as_slice()
+        && there.windows(2).all(follows)
+    {
+        let whole = MappedRange { end: last.end, ..first.clone() };
+        ranges.take(whole.start, whole.end);
+        ranges.add(whole.clone());
+        return vec![whole];
+    }
+    there
 }
 
 impl AtomicFile {
