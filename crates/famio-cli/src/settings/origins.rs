@@ -96,7 +96,7 @@ impl Origins {
             setting("journal", "auto", &|layer| layer.journal.map(name_of)),
             setting("on-close", "commit", &|layer| layer.on_close.map(name_of)),
             setting("journal-limit", "4.0 GiB", &size),
-            setting("tier", "auto", &|layer| layer.tier.map(name_of)),
+            setting("tier", "off", &|layer| layer.tier.map(name_of)),
             setting("write-back", "30:10", &|layer| layer.write_back.map(|range| range.to_string().into())),
             setting("async-io", "refuse", &|layer| layer.async_io.map(name_of)),
             setting("on-kill", "rollback", &|layer| layer.on_kill.as_ref().map(|rule| rule.shown().into())),

@@ -143,8 +143,8 @@ fn parse_settings<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>) -> Result<(S
         }
     }
     settings.tier = match text("FAMIO_TIER")? {
-        None | Some("auto") => TierChoice::Auto,
-        Some("off") => TierChoice::Off,
+        Some("auto") => TierChoice::Auto,
+        None | Some("off") => TierChoice::Off,
         Some(other) => return bad("FAMIO_TIER", other, "auto or off"),
     };
     if let Some(value) = text("FAMIO_WRITE_BACK")? {
@@ -271,7 +271,7 @@ mod tests {
             ("FAMIO_POLICY", "redo"),
             ("FAMIO_JOURNAL_LIMIT", "16M"),
             ("FAMIO_LOCKS", "kernel"),
-            ("FAMIO_TIER", "off"),
+            ("FAMIO_TIER", "auto"),
             ("FAMIO_WRITE_BACK", "20:5"),
             ("FAMIO_JOURNAL", "always"),
             ("FAMIO_ON_CLOSE", "leave"),
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(config.settings.policy, PolicyChoice::Redo);
         assert_eq!(config.settings.journal_limit, 16 << 20);
         assert_eq!(config.settings.locks, LocksChoice::Kernel);
-        assert_eq!(config.settings.tier, TierChoice::Off);
+        assert_eq!(config.settings.tier, TierChoice::Auto);
         assert_eq!(config.settings.write_back, "20:5".parse().unwrap());
         assert_eq!(config.settings.journal, JournalChoice::Always);
         assert_eq!(config.settings.on_close, OnClose::Leave);
