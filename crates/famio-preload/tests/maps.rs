@@ -11,13 +11,24 @@ use std::time::{Duration, Instant};
 
 const PAGE: usize = 4096;
 
+/// As [`under`]; `limit`: from which size on a file's maps are private ones, as of a file larger than a quarter of memory.
+fn under_with(limit: Option<&str>, folder: &Folder, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = under(folder, program);
+    command.envs(limit.map(|limit| ("FAMIO_MAP_MEMORY", limit)));
+    command
+}
+
 /// On a plain file without the interposer, which shows that the program is right, and on atomic ones: on tmpfs and on disk.
 fn both(what: &str) -> String {
+    both_with(None, what)
+}
+
+fn both_with(limit: Option<&str>, what: &str) -> String {
     let program = build("maps");
     let folders = [Folder::new(&format!("maps-{what}")), Folder::on_disk(&format!("maps-{what}"))];
     let said = folders.each_ref().map(|folder| {
         succeed(Command::new(&program).args(["plain", what]).current_dir(folder.path()).env_remove("LD_PRELOAD"));
-        let (_, said) = succeed(under(folder, &program).args(["atomic", what]));
+        let (_, said) = succeed(under_with(limit, folder, &program).args(["atomic", what]));
         assert_eq!(folder.path().join("plain").exists(), folder.path().join("atomic").exists(), "{what}");
         if folder.path().join("plain").exists() {
             assert!(folder.read("plain") == folder.read("atomic"), "{what}");
@@ -62,6 +73,15 @@ fn the_first_map_beside_writes_has_them_all() {
 #[test]
 fn private_maps_and_errors() {
     assert_eq!(both("private") + &both("errors"), "");
+}
+
+/// All but what has two maps of the same bytes, or a child that stores.
+#[test]
+fn maps_of_large_files_are_no_other() {
+    let of_one_map = ["grows", "by_number", "streams", "after_close", "cuts", "removes", "race", "first"];
+    for what in of_one_map.into_iter().chain(["private", "errors", "locks"]) {
+        assert_eq!(both_with(Some("0"), what), "", "{what}");
+    }
 }
 
 #[test]
@@ -149,8 +169,8 @@ fn after_a_kill_there_is_the_last_sync() {
 /// - no round that was said to be durable is lost, in any word;
 /// - no word is of a round after the one that had begun, and none is half a number;
 /// - `quiet`: the words are all of one round, and so is what was written by the call.
-fn torn(folder: &Folder, program: &Path, quiet: bool, wait: Duration) -> u64 {
-    let mut command = under(folder, program);
+fn torn(limit: Option<&str>, folder: &Folder, program: &Path, quiet: bool, wait: Duration) -> u64 {
+    let mut command = under_with(limit, folder, program);
     command.args(["atomic", "torn"]).args(quiet.then_some("quiet")).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut out = child.stdout.take().unwrap();
@@ -184,12 +204,12 @@ fn torn(folder: &Folder, program: &Path, quiet: bool, wait: Duration) -> u64 {
     durable
 }
 
-fn threads(kills: u64) {
+fn threads(limit: Option<&str>, kills: u64) {
     let program = build("maps");
     for make in [Folder::new, Folder::on_disk] as [fn(&str) -> Folder; 2] {
         let folder = make("maps-torn");
         for kill in 0..kills {
-            torn(&folder, &program, kill % 2 == 0, Duration::from_micros(kill * 7919 % 40_000));
+            torn(limit, &folder, &program, kill % 2 == 0, Duration::from_micros(kill * 7919 % 40_000));
         }
     }
     let _ = std::fs::remove_file(program);
@@ -197,13 +217,15 @@ fn threads(kills: u64) {
 
 #[test]
 fn threads_that_store_are_never_torn() {
-    threads(10);
+    threads(None, 10);
+    threads(Some("0"), 10);
 }
 
 #[test]
 #[ignore = "long"]
 fn threads_that_store_are_never_torn_at_many_kills() {
-    threads(300);
+    threads(None, 300);
+    threads(Some("0"), 300);
 }
 
 fn is_there(program: &str, arguments: &[&str]) -> bool {
@@ -216,12 +238,13 @@ fn is_there(program: &str, arguments: &[&str]) -> bool {
 
 /// Kills writers at random moments. `writer` says on stdout the number of each transaction that is durable; `checker` looks
 /// through the file, and says which was the last. `slack` transactions may be lost.
-fn kills(what: &str, kills: u64, slack: u64, writer: &[&str], checker: &[&str]) {
+fn kills(limit: Option<&str>, what: &str, kills: u64, slack: u64, writer: &[&str], checker: &[&str]) {
     for make in [Folder::new, Folder::on_disk] as [fn(&str) -> Folder; 2] {
         let folder = make(what);
         let mut last = 0;
         for kill in 0..kills {
-            let mut child = under(&folder, writer[0]).args(&writer[1..]).stdout(Stdio::piped()).spawn().unwrap();
+            let mut child =
+                under_with(limit, &folder, writer[0]).args(&writer[1..]).stdout(Stdio::piped()).spawn().unwrap();
             let mut out = child.stdout.take().unwrap();
             let mut said = vec![0];
             out.read_exact(&mut said).unwrap_or_else(|error| panic!("{what}: the writer ended: {error}"));
@@ -238,7 +261,7 @@ fn kills(what: &str, kills: u64, slack: u64, writer: &[&str], checker: &[&str]) 
             let said = String::from_utf8(reader.join().unwrap()).unwrap();
             let whole = said.rfind('\n').map_or("", |end| &said[..end]);
             last = whole.lines().last().map_or(last, |line| line.parse().unwrap());
-            let (found, _) = succeed(under(&folder, checker[0]).args(&checker[1..]));
+            let (found, _) = succeed(under_with(limit, &folder, checker[0]).args(&checker[1..]));
             let found: u64 = found.trim().parse().unwrap();
             assert!(found + slack >= last, "{what}, kill {kill}: {last} was durable, {found} is there");
             last = found;
@@ -277,7 +300,8 @@ with env.begin() as t:
 print(n)
 "#;
 
-fn lmdb(kills_each: u64) {
+/// `limit`: as of [`under_with`]. `size`: of the map, in MiB.
+fn lmdb(limit: Option<&str>, size: u64, kills_each: u64) {
     const PYTHON: &str = "/usr/bin/python3";
     if !is_there(PYTHON, &["-c", "import lmdb"]) {
         return;
@@ -285,25 +309,42 @@ fn lmdb(kills_each: u64) {
     // Without `metasync` LMDB itself may lose the last transaction.
     for (mode, slack) in [("default", 0), ("w", 0), ("s", 0), ("ws", 0), ("m", 1), ("wm", 1)] {
         let mode = if mode == "default" { "-" } else { mode };
+        let [writes, checks] =
+            [LMDB_WRITES, LMDB_CHECKS].map(|text| text.replace("32 << 20", &format!("{size} << 20")));
         kills(
+            limit,
             &format!("lmdb{mode}"),
             kills_each,
             slack,
-            &[PYTHON, "-c", LMDB_WRITES, mode],
-            &[PYTHON, "-c", LMDB_CHECKS],
+            &[PYTHON, "-c", &writes, mode],
+            &[PYTHON, "-c", &checks],
         );
     }
 }
 
 #[test]
 fn lmdb_loses_nothing() {
-    lmdb(2);
+    lmdb(None, 32, 2);
+}
+
+/// With `writemap` the file is as long as the map: 100 GiB, of which next to nothing is there.
+#[test]
+fn lmdb_with_a_map_larger_than_memory_loses_nothing() {
+    lmdb(None, 100 << 10, 2);
+}
+
+/// It outgrows what it may have of memory while it is mapped.
+#[test]
+fn lmdb_that_outgrows_its_memory_loses_nothing() {
+    lmdb(Some("128K"), 32, 2);
 }
 
 #[test]
 #[ignore = "long"]
 fn lmdb_loses_nothing_at_many_kills() {
-    lmdb(10);
+    lmdb(None, 32, 10);
+    lmdb(None, 100 << 10, 10);
+    lmdb(Some("128K"), 32, 10);
 }
 
 const SQLITE_WRITES: &str = r#"
@@ -330,26 +371,28 @@ assert db.execute("SELECT n FROM t GROUP BY n HAVING count(*) <> 10").fetchall()
 print(db.execute("SELECT coalesce(max(n), 0) FROM t").fetchone()[0])
 "#;
 
-fn sqlite(kills_each: u64) {
+fn sqlite(limit: Option<&str>, kills_each: u64) {
     const PYTHON: &str = "/usr/bin/python3";
     if !is_there(PYTHON, &["-c", "import sqlite3"]) {
         return;
     }
     for journal in ["MEMORY", "OFF"] {
         let writer = [PYTHON, "-c", SQLITE_WRITES, journal];
-        kills(&format!("sqlite-mapped-{journal}"), kills_each, 0, &writer, &[PYTHON, "-c", SQLITE_CHECKS]);
+        kills(limit, &format!("sqlite-mapped-{journal}"), kills_each, 0, &writer, &[PYTHON, "-c", SQLITE_CHECKS]);
     }
 }
 
 #[test]
 fn sqlite_with_a_map_loses_nothing() {
-    sqlite(3);
+    sqlite(None, 3);
+    sqlite(Some("64K"), 3);
 }
 
 #[test]
 #[ignore = "long"]
 fn sqlite_with_a_map_loses_nothing_at_many_kills() {
-    sqlite(20);
+    sqlite(None, 20);
+    sqlite(Some("64K"), 20);
 }
 
 /// Threads with a file each: in one file, fio's mmap engine fails its own check on a plain one.

@@ -95,5 +95,6 @@ pub use map::Advice;
 pub use open::{AtomicFile, OpenOptions, Tx, TxFile};
 pub use region::Region;
 pub use settings::{
-    Durability, JournalChoice, LocksChoice, OnClose, OnKill, PolicyChoice, Settings, TierChoice, WriteBackRange,
+    Atomicity, Durability, JournalChoice, LocksChoice, OnClose, OnKill, PolicyChoice, Settings, TierChoice,
+    WriteBackRange,
 };

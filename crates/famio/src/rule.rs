@@ -46,6 +46,7 @@ rules! {
     SegmentBeforeCount,
     CountBeforeCut,
     ZerosWhenGrown,
+    EntriesAreKept,
     // Of creation and end.
     SlotBeforeActive,
     MarkBeforeActive,

@@ -106,6 +106,16 @@ impl core::str::FromStr for WriteBackRange {
     }
 }
 
+/// What is atomic by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Atomicity {
+    /// All that is written between two SYNCs. The default.
+    #[default]
+    Epoch,
+    /// Each call that changes the file: it is durable, as a whole, when it returns.
+    Write,
+}
+
 /// Settings of one atomic file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -123,6 +133,9 @@ pub struct Settings {
     pub policy: PolicyChoice,
     /// How far a file's journal may grow, in bytes.
     pub journal_limit: u64,
+    /// Bytes that a file may have to be copied to memory when it is mapped and may be stored to. The maps of a larger one are private
+    /// copy-on-write pages over it. `None`: a quarter of the machine's memory.
+    pub map_memory: Option<u64>,
     /// A file that can't be protected is an error. Otherwise it becomes the kernel's, with a notice on stderr.
     pub require: bool,
     /// What becomes of writes that no SYNC covers, if their process is killed.
@@ -137,6 +150,8 @@ pub struct Settings {
     pub tier: TierChoice,
     /// How much of that is a write cache.
     pub write_back: WriteBackRange,
+    /// Whether each call that changes the file is committed by itself.
+    pub atomicity: Atomicity,
 }
 
 impl Default for Settings {
@@ -148,6 +163,7 @@ impl Default for Settings {
             emulated: false,
             policy: PolicyChoice::Auto,
             journal_limit: 4 << 30,
+            map_memory: None,
             require: false,
             on_kill: OnKill::Rollback,
             locks: LocksChoice::Auto,
@@ -155,6 +171,7 @@ impl Default for Settings {
             on_close: OnClose::Commit,
             tier: TierChoice::Off,
             write_back: WriteBackRange::default(),
+            atomicity: Atomicity::Epoch,
         }
     }
 }

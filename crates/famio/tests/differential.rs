@@ -10,6 +10,7 @@ use proptest::test_runner::{Config as Runs, TestError, TestRunner};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Calls in one history.
@@ -23,36 +24,135 @@ const CLOSED: i32 = 1 << 20;
 
 #[derive(Clone, Debug)]
 enum Call {
-    Open { slot: usize, access: i32, flags: i32 },
+    Open {
+        slot: usize,
+        access: i32,
+        flags: i32,
+    },
     Close(usize),
     CloseAll,
-    Dup { from: usize, to: usize },
-    Dup2 { from: usize, to: usize },
-    Read { slot: usize, len: usize },
-    Write { slot: usize, len: usize, seed: u8 },
-    Pread { slot: usize, at: i64, len: usize },
-    Pwrite { slot: usize, at: i64, len: usize, seed: u8 },
-    Readv { slot: usize, at: Option<i64>, lens: Vec<usize> },
-    Writev { slot: usize, at: Option<i64>, lens: Vec<usize>, flags: i32, seed: u8 },
-    Seek { slot: usize, to: i64, whence: i32 },
-    Truncate { slot: usize, size: i64 },
-    TruncatePath { size: i64 },
-    Fallocate { slot: usize, mode: i32, at: i64, len: i64 },
-    Sync { slot: usize, data: bool },
-    Stat { slot: usize },
+    Dup {
+        from: usize,
+        to: usize,
+    },
+    Dup2 {
+        from: usize,
+        to: usize,
+    },
+    Read {
+        slot: usize,
+        len: usize,
+    },
+    Write {
+        slot: usize,
+        len: usize,
+        seed: u8,
+    },
+    Pread {
+        slot: usize,
+        at: i64,
+        len: usize,
+    },
+    Pwrite {
+        slot: usize,
+        at: i64,
+        len: usize,
+        seed: u8,
+    },
+    Readv {
+        slot: usize,
+        at: Option<i64>,
+        lens: Vec<usize>,
+    },
+    Writev {
+        slot: usize,
+        at: Option<i64>,
+        lens: Vec<usize>,
+        flags: i32,
+        seed: u8,
+    },
+    Seek {
+        slot: usize,
+        to: i64,
+        whence: i32,
+    },
+    Truncate {
+        slot: usize,
+        size: i64,
+    },
+    TruncatePath {
+        size: i64,
+    },
+    Fallocate {
+        slot: usize,
+        mode: i32,
+        at: i64,
+        len: i64,
+    },
+    Sync {
+        slot: usize,
+        data: bool,
+    },
+    Stat {
+        slot: usize,
+    },
     StatPath,
     GetFlags(usize),
-    SetAppend { slot: usize, on: bool },
-    BadPointer { slot: usize, write: bool, vector: bool },
-    BadCount { slot: usize, write: bool, count: usize },
-    Copy { from: usize, to: usize, from_at: Option<i64>, to_at: Option<i64>, len: usize },
-    Map { slot: usize, map: usize, page: i64, pages: usize, shared: bool, prot: i32 },
+    SetAppend {
+        slot: usize,
+        on: bool,
+    },
+    BadPointer {
+        slot: usize,
+        write: bool,
+        vector: bool,
+    },
+    BadCount {
+        slot: usize,
+        write: bool,
+        count: usize,
+    },
+    Copy {
+        from: usize,
+        to: usize,
+        from_at: Option<i64>,
+        to_at: Option<i64>,
+        len: usize,
+    },
+    Map {
+        slot: usize,
+        map: usize,
+        page: i64,
+        pages: usize,
+        shared: bool,
+        prot: i32,
+    },
     Unmap(usize),
-    Load { map: usize, at: usize, len: usize },
-    Store { map: usize, at: usize, len: usize, seed: u8 },
-    Msync { map: usize, flags: i32 },
-    Protect { map: usize, prot: i32 },
-    Remap { map: usize, pages: usize },
+    Load {
+        map: usize,
+        at: usize,
+        len: usize,
+    },
+    Store {
+        map: usize,
+        at: usize,
+        len: usize,
+        seed: u8,
+    },
+    Msync {
+        map: usize,
+        flags: i32,
+    },
+    Protect {
+        map: usize,
+        prot: i32,
+    },
+    Remap {
+        map: usize,
+        pages: usize,
+    },
+    /// Bytes stay, as the map is shared.
+    DontNeed(usize),
 }
 
 fn offset() -> impl Strategy<Value = i64> {
@@ -155,6 +255,7 @@ fn mapped_call() -> impl Strategy<Value = Call> {
         2 => (map(), flags).prop_map(|(map, flags)| Call::Msync { map, flags }),
         2 => (map(), prot()).prop_map(|(map, prot)| Call::Protect { map, prot }),
         1 => (map(), 1usize..9).prop_map(|(map, pages)| Call::Remap { map, pages }),
+        1 => map().prop_map(Call::DontNeed),
     ]
 }
 
@@ -163,6 +264,8 @@ struct Side {
     path: CString,
     fds: [i32; SLOTS],
     maps: [Option<Map>; MAPS],
+    /// Maps of the atomic file are private.
+    private_maps: bool,
     /// Its `fallocate` writes no zeros; an atomic file's does.
     tmpfs: bool,
 }
@@ -173,6 +276,8 @@ struct Map {
     len: usize,
     /// Where in the file.
     at: usize,
+    /// It was writable once.
+    stores: bool,
 }
 
 /// What a call gave: the result, what was read, and offsets that it moved.
@@ -190,6 +295,7 @@ impl Side {
             path: CString::new(path.as_os_str().as_bytes()).unwrap(),
             fds: [CLOSED; SLOTS],
             maps: [None; MAPS],
+            private_maps: PRIVATE_MAPS.load(Ordering::Relaxed),
             tmpfs,
         }
     }
@@ -333,12 +439,18 @@ impl Side {
                 }
                 &Call::Map { slot, map, page, pages, shared, prot } => {
                     self.unmap(map);
+                    let shared = shared || self.private_maps; // what others show is of no account there
+                    let stores = prot & libc::PROT_WRITE != 0;
+                    if shared && self.is_second_map(map, page as usize * 4096, pages * 4096, stores) {
+                        return plain(0);
+                    }
                     let flags = if shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
                     let start = posix::mmap(0, pages * 4096, prot, flags, fds[slot], page * 4096);
                     if start < 0 {
                         return plain(start);
                     }
-                    self.maps[map] = Some(Map { start: start as usize, len: pages * 4096, at: page as usize * 4096 });
+                    let (start, at) = (start as usize, page as usize * 4096);
+                    self.maps[map] = Some(Map { start, len: pages * 4096, at, stores });
                     let seen = self.load(map, 0, pages * 4096);
                     if !shared {
                         self.unmap(map); // what it shows later is not said
@@ -358,10 +470,25 @@ impl Side {
                     plain(self.maps[map].map_or(0, |map| posix::msync(map.start, map.len, flags)))
                 }
                 &Call::Protect { map, prot } => {
-                    plain(self.maps[map].map_or(0, |map| posix::mprotect(map.start, map.len, prot)))
+                    let Some(there) = self.maps[map] else { return plain(0) };
+                    let stores = there.stores || prot & libc::PROT_WRITE != 0;
+                    if self.is_second_map(map, there.at, there.len, stores) {
+                        return plain(0);
+                    }
+                    let done = posix::mprotect(there.start, there.len, prot);
+                    if done == 0 {
+                        self.maps[map] = Some(Map { stores, ..there });
+                    }
+                    plain(done)
+                }
+                &Call::DontNeed(map) => {
+                    plain(self.maps[map].map_or(0, |map| posix::madvise(map.start, map.len, libc::MADV_DONTNEED)))
                 }
                 &Call::Remap { map, pages } => {
                     let Some(old) = self.maps[map] else { return plain(0) };
+                    if self.is_second_map(map, old.at, pages * 4096, old.stores) {
+                        return plain(0);
+                    }
                     let start = posix::mremap(old.start, old.len, pages * 4096, libc::MREMAP_MAYMOVE, 0);
                     if start >= 0 {
                         self.maps[map] = Some(Map { start: start as usize, len: pages * 4096, ..old });
@@ -370,6 +497,13 @@ impl Side {
                 }
             }
         }
+    }
+
+    /// Whether, where maps are private, there is another map of these bytes, and one of the two may be stored to: that is refused.
+    fn is_second_map(&self, map: usize, at: usize, len: usize, stores: bool) -> bool {
+        let others = self.maps.iter().enumerate().filter(|(other, _)| *other != map).filter_map(|(_, other)| *other);
+        let touches = |other: Map| other.at < at + len && at < other.at + other.len;
+        self.private_maps && others.into_iter().any(|other| touches(other) && (stores || other.stores))
     }
 
     fn is_mapped(&self) -> bool {
@@ -456,11 +590,16 @@ fn differential(parent: &Path, settings: &Settings, calls: usize) {
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn one_history(calls: &[Call]) {
+    history_with(&Settings::default(), calls);
+}
+
+fn history_with(settings: &Settings, calls: &[Call]) {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tmpfs().join(format!("famio-history-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
+    PRIVATE_MAPS.store(settings.map_memory == Some(0), Ordering::Relaxed);
     let globs = Globs::new(b"*.atomic", b"/", None).unwrap();
-    process::start_with(Config { globs, settings: Settings::default(), kept: None, async_io: false });
+    process::start_with(Config { globs, settings: settings.clone(), kept: None, write_atomic: None, async_io: false });
     let outcome = history(&folder, calls);
     let _ = std::fs::remove_dir_all(&folder);
     outcome.unwrap();
@@ -468,10 +607,11 @@ fn one_history(calls: &[Call]) {
 
 fn run(parent: &Path, settings: &Settings, calls: usize, call: impl Strategy<Value = Call>) {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    PRIVATE_MAPS.store(settings.map_memory == Some(0), Ordering::Relaxed);
     let folder = parent.join(format!("famio-differential-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let globs = Globs::new(b"*.atomic", b"/", None).unwrap();
-    process::start_with(Config { globs, settings: settings.clone(), kept: None, async_io: false });
+    process::start_with(Config { globs, settings: settings.clone(), kept: None, write_atomic: None, async_io: false });
     let runs = Runs {
         cases: (calls / LENGTH).max(1) as u32,
         failure_persistence: None,
@@ -505,6 +645,29 @@ fn the_last_writable_descriptor_of_a_mapped_file() {
         Call::Close(2),
         Call::Msync { map: 1, flags: libc::MS_SYNC },
     ]);
+}
+
+/// A private map that became longer was more than one of the kernel's, and could not be moved any more.
+#[test]
+fn a_private_map_becomes_longer_again_and_again() {
+    Lab { shadow_limit: Some(128 << 10), alone: true, ..Lab::default() }.enter();
+    let settings = Settings { map_memory: Some(0), ..Settings::default() };
+    let grown = |size| Call::Truncate { slot: 1, size };
+    let both = libc::PROT_READ | libc::PROT_WRITE;
+    let mut calls = vec![
+        Call::Open { slot: 1, access: libc::O_RDWR, flags: libc::O_CREAT },
+        Call::Map { slot: 1, map: 1, page: 0, pages: 1, shared: true, prot: both },
+        grown(5000),
+    ];
+    for pages in 2..9 {
+        calls.push(Call::Remap { map: 1, pages });
+        calls.push(Call::Map { slot: 1, map: 2, page: 10, pages, shared: true, prot: both }); // in the way
+        calls.push(grown(pages as i64 * 4096 - 7));
+        calls.push(Call::Store { map: 1, at: pages * 4096 - 3000, len: 100, seed: pages as u8 });
+        calls.push(Call::Load { map: 1, at: 0, len: 40_000 });
+    }
+    history_with(&settings, &calls);
+    Lab::default().enter();
 }
 
 fn calls(default: usize) -> usize {
@@ -578,6 +741,31 @@ fn disk_tiered_mapped() {
 fn tmpfs_mapped() {
     for policy in [PolicyChoice::Undo, PolicyChoice::Redo, PolicyChoice::Alternate] {
         run(&tmpfs(), &settings(policy, Durability::Power, false), calls(2_000), mapped_call());
+    }
+}
+
+/// Whether [`run`] is to be with private maps.
+static PRIVATE_MAPS: AtomicBool = AtomicBool::new(false);
+
+/// Maps as those of a file larger than a quarter of memory are; copied pages go as soon as there are some.
+fn mapped_privately(unwatched: bool, parent: &Path, settings: Settings, calls: usize) {
+    Lab { shadow_limit: Some(128 << 10), alone: true, unwatched, ..Lab::default() }.enter();
+    run(parent, &Settings { map_memory: Some(0), ..settings }, calls, mapped_call());
+    Lab::default().enter();
+}
+
+#[test]
+fn tmpfs_mapped_privately() {
+    for policy in [PolicyChoice::Undo, PolicyChoice::Redo, PolicyChoice::Alternate] {
+        mapped_privately(false, &tmpfs(), settings(policy, Durability::Power, false), calls(2_000));
+    }
+}
+
+#[test]
+fn disk_mapped_privately() {
+    for (unwatched, durability) in [(false, Durability::Process), (false, Durability::Power), (true, Durability::Power)]
+    {
+        mapped_privately(unwatched, &disk(), settings(PolicyChoice::Auto, durability, false), calls(1_000));
     }
 }
 

@@ -121,7 +121,13 @@ fn open(path: &Path, flags: i32) -> i32 {
     static START: Once = Once::new();
     START.call_once(|| {
         let globs = Globs::new(b"*.atomic", b"/", None).unwrap();
-        process::start_with(Config { globs, settings: Settings::default(), kept: None, async_io: false });
+        process::start_with(Config {
+            globs,
+            settings: Settings::default(),
+            kept: None,
+            write_atomic: None,
+            async_io: false,
+        });
     });
     let path = CString::new(path.to_str().unwrap()).unwrap();
     // SAFETY: a string.

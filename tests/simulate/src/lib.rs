@@ -10,6 +10,7 @@ pub mod case;
 pub mod damage;
 pub mod explore;
 pub mod failure;
+pub mod joint;
 pub mod kinds;
 pub mod machine;
 pub mod minimal;

@@ -37,6 +37,8 @@ fn smaller(steps: &[Step]) -> Vec<Vec<Step>> {
             Op::Map { at, len, by } if len > 8 => Some(Op::Map { at, len: len / 2, by }),
             Op::Append { len } if len > 8 => Some(Op::Append { len: len / 2 }),
             Op::Transaction { at, len, syncs } if len > 8 => Some(Op::Transaction { at, len: len / 2, syncs }),
+            Op::Whole { at, len } if len > 8 => Some(Op::Whole { at, len: len / 2 }),
+            Op::Joint { at, len, size } if len > 8 => Some(Op::Joint { at, len: len / 2, size }),
             Op::Both { first, .. } => Some(Op::Write { at: first.0, len: first.1 }),
             Op::Die => Some(Op::HandOver),
             _ => None,

@@ -72,6 +72,14 @@ impl Oracle {
             Op::Transaction { at, len, .. } => {
                 pieces(at, len).iter().for_each(|&(at, len)| self.write(at, &bytes(number, at, len)));
             }
+            Op::Whole { at, len } => {
+                let at = at.unwrap_or(self.now.len() as u64);
+                self.write(at, &bytes(number, at, len));
+            }
+            Op::Joint { at, len, size } => {
+                size.iter().for_each(|&size| self.now.resize(size as usize, 0));
+                pieces(at, len).iter().for_each(|&(at, len)| self.write(at, &bytes(number, at, len)));
+            }
             Op::Size(size) => self.now.resize(size as usize, 0),
             _ => {}
         }

@@ -7,11 +7,14 @@ use crate::machine::Machine;
 use famio::pmem::record::Call;
 
 /// For a journal in place; `?` is each policy.
-const IN_PLACE: [&str; 34] = [
+const IN_PLACE: [&str; 37] = [
     "?: w100+60 s c",
     "?: w100+60 s w200+60 s w100+60 w4000+200 s c",
     "?: w0+6000 s x100+60 x100+60 s",
     "?: x100+60 x128+64 n64+64 x64+192 c",
+    "?: y100+60 ya300 y64+5000 c",
+    "?: w0+6000 s y100+60 w200+60 y4000+200 g y0+4096 ya10",
+    "?: 2:y100+60 y100+60 w8192+10 2:ya64 s",
     // By a thread that has the file alone, by one that comes beside another, and with the journal's entries settled.
     "?: w0+6000 s w0+64 s x64+256 x64+256 x64+256",
     "?: w0+6000 s 2:w0+64 x64+256 2:x64+256 w4096+64 x64+256",
@@ -55,11 +58,12 @@ const LEFT_IN_PLACE: [&str; 3] =
     ["u: w100+60 s w100+60 w4200+10", "r: w100+60 w4200+60 s w300+10", "a: w0+64 s w0+64 s w64+64"];
 const LEFT_RECORDS: [&str; 2] = ["u: w100+60 w4200+60 s w300+10 s", "u+pool: w0+4096 s w0+4096 s g w10+10 s w0+4096 s"];
 
-const RECORDS: [&str; 22] = [
+const RECORDS: [&str; 23] = [
     "u: w100+60 s c",
     "u: w0+4096 s w4096+4096 s w0+4096 s g w100+60 s c",
     "u: x100+60 n64+300 x5000+700 g x100+60 c",
     "u: w0+6000 s x100+60 w0+64 r x64+64 s",
+    "u: y100+60 ya300 y64+5000 g y0+4096 w10+10 ya10 c",
     "u: w0+6000 s w0+6000 s g w0+6000 s w0+6000 s g w0+6000 s w0+6000 s w0+6000 s c",
     "u: w0+6000 s w0+6000 s w0+6000 s w0+6000 s w0+6000 s w0+6000 s w0+6000 s g w100+10 s g w100+10 s c",
     "u: w0+12000 s w0+12000 s w0+12000 s w0+12000 s g w0+12000 s g w0+12000 s g s w10+10 s c",
@@ -104,8 +108,19 @@ const MAPS: [&str; 7] = [
     "?: m100+60 u s m64+8 u k m4096+8 s",
 ];
 
+/// Joint commits: before and after others, of what is settled, with a cut, and beside an old record; `?` is each policy.
+const JOINT: [&str; 6] = [
+    "?+pool: w0+6000 s j100+60",
+    "?+pool: w0+6000 s w300+10 j100+60 w200+60 s j4000+200 c",
+    "?+pool: j100+60 w64+64 s g j64+64 s c",
+    "?+pool: w0+6000 s g w0+64 j64+256 g j0+64 w10+5",
+    "?+pool: w0+64 s j0+64/10 w0+5 s j0+64/9000 s",
+    "?+pool: w100+60 s j64+64 o j64+64 w100+60 c",
+];
+
 /// Parts that one history tells of, and few others.
-const TELLING: [(&str, &str); 2] = [
+const TELLING: [(&str, &str); 3] = [
+    ("EntriesAreKept", "w0+6000 s j100+60"),
     ("Flush: recovery/in_place.rs", "w900+64 s w0+64 w900+64 s"),
     ("MirrorCountsBelowSize", "/r: w0+64 s t10 s w0+5 s"),
 ];
@@ -125,7 +140,7 @@ pub fn all(machine: Machine) -> Vec<Job> {
     };
     if machine.has_policies() {
         for policy in ["u", "r", "a"] {
-            IN_PLACE.iter().chain(&MAPS).for_each(|text| add(&text.replacen('?', policy, 1)));
+            IN_PLACE.iter().chain(&MAPS).chain(&JOINT).for_each(|text| add(&text.replacen('?', policy, 1)));
         }
         for policy in ["u", "r"] {
             LARGE.iter().for_each(|text| add(&text.replacen('?', policy, 1)));
@@ -135,7 +150,7 @@ pub fn all(machine: Machine) -> Vec<Job> {
         if machine == Machine::Tiered {
             TIERED.iter().for_each(|text| add(text));
         }
-        MAPS.iter().for_each(|text| add(&text.replacen('?', "u", 1)));
+        MAPS.iter().chain(&JOINT).for_each(|text| add(&text.replacen('?', "u", 1)));
         // Epochs of a page each fill a segment to its last page, which a note takes; then one that needs several segments.
         for count in [11, 12] {
             let sizes: String = (1..=count).map(|i| format!("t{} s ", 6000 - i)).collect();

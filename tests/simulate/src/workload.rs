@@ -31,6 +31,11 @@ pub enum Op {
     Unmap,
     /// Commits a transaction that writes [`pieces`]; with a SYNC, or as a part of the open epoch.
     Transaction { at: u64, len: u64, syncs: bool },
+    /// Commits a transaction of this file and another, which writes [`pieces`] here after it has set a size. What was open is
+    /// committed before, by itself.
+    Joint { at: u64, len: u64, size: Option<u64> },
+    /// Writes so many bytes, at the end if no place is given, and they are durable as a whole with all that was open.
+    Whole { at: Option<u64>, len: u64 },
     /// Discards the open epoch.
     Rollback,
     /// Sets the size.
@@ -57,6 +62,7 @@ impl Op {
         match self {
             Op::Write { len, .. } | Op::Append { len } => len > 0,
             Op::Both { .. } | Op::Map { .. } | Op::Size(_) | Op::Transaction { .. } => true,
+            Op::Joint { .. } | Op::Whole { .. } => true,
             Op::Sync | Op::Settle | Op::Policy(_) | Op::Close | Op::Reopen => false,
             Op::HandOver | Op::Die | Op::Unmap | Op::Rollback => false,
         }
@@ -109,6 +115,10 @@ impl fmt::Display for Step {
             Op::Unmap => f.write_str("u"),
             Op::Transaction { at, len, syncs: true } => write!(f, "x{at}+{len}"),
             Op::Transaction { at, len, syncs: false } => write!(f, "n{at}+{len}"),
+            Op::Joint { at, len, size: None } => write!(f, "j{at}+{len}"),
+            Op::Joint { at, len, size: Some(size) } => write!(f, "j{at}+{len}/{size}"),
+            Op::Whole { at: Some(at), len } => write!(f, "y{at}+{len}"),
+            Op::Whole { at: None, len } => write!(f, "ya{len}"),
             Op::Rollback => f.write_str("r"),
             Op::Size(size) => write!(f, "t{size}"),
             Op::Sync => f.write_str("s"),
@@ -153,6 +163,15 @@ impl FromStr for Step {
             }
             "u" => Op::Unmap,
             "x" | "n" => place(tail).map(|(at, len)| Op::Transaction { at, len, syncs: head == "x" })?,
+            "j" => {
+                let (part, size) = tail.split_once('/').map_or((tail, None), |(part, size)| (part, Some(size)));
+                let ((at, len), size) = (place(part)?, size.map(number).transpose()?);
+                Op::Joint { at, len, size }
+            }
+            "y" => match tail.strip_prefix('a') {
+                Some(len) => Op::Whole { at: None, len: number(len)? },
+                None => place(tail).map(|(at, len)| Op::Whole { at: Some(at), len })?,
+            },
             "r" => Op::Rollback,
             "a" => Op::Append { len: number(tail)? },
             "t" => Op::Size(number(tail)?),
@@ -223,6 +242,7 @@ pub fn random(seed: u64, steps: usize) -> Vec<Step> {
                 Op::Policy([PolicyChoice::Undo, PolicyChoice::Redo, PolicyChoice::Alternate][random.below(3) as usize])
             }
             18 if two => Op::Both { first: (at, len.min(500)), second: (at + 500 + random.below(900), len.min(2000)) },
+            18 if at % 2 == 0 => Op::Whole { at: (at % 4 == 0).then_some(at), len: len.min(5000) },
             18 => Op::Transaction { at, len: len.min(2000), syncs: at % 3 != 0 },
             _ if random.below(3) == 0 && !maps => Op::Rollback,
             _ if random.below(2) == 0 => Op::Close,
@@ -241,6 +261,10 @@ fn size_after(size: u64, op: Op) -> u64 {
         Op::Both { first, second } => size.max(first.0 + first.1).max(second.0 + second.1),
         Op::Append { len } => size + len,
         Op::Transaction { at, len, .. } => pieces(at, len).iter().fold(size, |size, (at, len)| size.max(at + len)),
+        Op::Whole { at, len } => size.max(at.unwrap_or(size) + len),
+        Op::Joint { at, len, size: cut } => {
+            pieces(at, len).iter().fold(cut.unwrap_or(size), |size, (at, len)| size.max(at + len))
+        }
         Op::Size(size) => size,
         _ => size,
     }
@@ -257,7 +281,10 @@ mod tests {
                 assert_eq!(step.to_string().parse::<Step>(), Ok(step));
             }
         }
-        for wrong in ["", "w", "w3", "x", "pz", "b1+2", "2:"] {
+        for text in ["j100+60", "j0+64/10", "y3+4", "ya5"] {
+            assert_eq!(text.parse::<Step>().unwrap().to_string(), text);
+        }
+        for wrong in ["j", "j1", "j1+2/", "", "w", "w3", "x", "pz", "b1+2", "2:"] {
             assert!(wrong.parse::<Step>().is_err(), "{wrong}");
         }
     }

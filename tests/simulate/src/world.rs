@@ -3,10 +3,11 @@
 
 use crate::away::Away;
 use crate::case::{Case, Found};
+use crate::joint::{self, Peer, Records};
 use crate::machine::Machine;
 use crate::oracle::{Oracle, Promise};
 use crate::workload::{By, Op, bytes, initial, pieces};
-use famio::file::{Access, AtomicFile, UserBuf};
+use famio::file::{Access, AtomicFile, UserBuf, Whole};
 use famio::journal::{Identity, journal_name, mark};
 use famio::pmem::Lab;
 use famio::pmem::record::{Call, Content, Image, ObjectId, Place, Recorder, Start, Trace};
@@ -40,6 +41,8 @@ pub struct World {
     found: Found,
     /// What lay in `/dev/shm` when the turn was given last: who is killed leaves it, and a boot does not have it.
     between: RefCell<Vec<(String, Vec<u8>)>>,
+    /// Of the history that runs, or ran last.
+    pub records: RefCell<Records>,
     recorders: HashMap<Machine, &'static Recorder>,
     /// The recorders ask where each barrier was called.
     lists_sites: bool,
@@ -98,8 +101,8 @@ impl World {
         let (named, name) = (folder.join("pool"), journal_name(&identity));
         std::fs::create_dir(&named).expect("a folder in /dev/shm");
         let (recorders, found) = (HashMap::new(), Found::default());
-        let between = RefCell::default();
-        Self { folder, path, named, name, file, found, between, recorders, lists_sites: false }
+        let (between, records) = (RefCell::default(), RefCell::default());
+        Self { folder, path, named, name, file, found, between, records, recorders, lists_sites: false }
     }
 
     /// The pool of the history that runs, or ran last.
@@ -153,6 +156,7 @@ impl World {
         let recorder = self.recorder(case.machine);
         self.clear()?;
         self.between.take();
+        self.records.take();
         self.found = case.found;
         self.clear()?;
         self.put_file(&Content { size: initial().len() as u64, bytes: initial() })?;
@@ -187,6 +191,8 @@ impl World {
             ignore(std::fs::remove_dir(self.pool()))?;
         }
         self.between.borrow().iter().try_for_each(|(path, _)| ignore(std::fs::remove_file(path)))?;
+        ignore(std::fs::remove_dir_all(joint::folder_in(&self.named)))?;
+        ignore(std::fs::remove_file(Peer::path_in(&self.folder)))?;
         self.put_mark(None)
     }
 
@@ -252,7 +258,7 @@ impl World {
             }
             file.set_len(journal.size).map_err(text)?;
         }
-        Ok(())
+        self.records.borrow().restore(&self.named, image).map_err(text)
     }
 
     /// Recovers what is there, in the `boot`-th boot, and reads the file.
@@ -370,6 +376,7 @@ impl World {
     ) -> Result<Recovery, String> {
         let recorder = self.recorder(machine);
         recorder.begin(self.place()?, Some((start, journal))).map_err(text)?;
+        self.records.borrow().tell(&self.named, recorder)?;
         if let Some((call, nth)) = fail {
             recorder.fail(call, nth, libc::EIO);
         }
@@ -518,6 +525,15 @@ impl Opened {
                 let all: Vec<(u64, &[u8])> = all.iter().map(|(at, bytes)| (*at, &bytes[..])).collect();
                 self.atomic.commit_pieces(&all, syncs).map_err(text)
             }
+            Op::Whole { at, len } => {
+                let data = bytes(number, at.unwrap_or_else(|| self.atomic.size()), len);
+                let buf = [UserBuf { base: data.as_ptr().cast_mut(), len: data.len() }];
+                // SAFETY: a live buffer.
+                match unsafe { self.atomic.write_atomically(at, &buf, Whole::All) }.map_err(text)? {
+                    (_, done) if done == data.len() => Ok(()),
+                    (_, done) => Err(format!("{done} of {len} bytes were written")),
+                }
+            }
             // A map would keep what is discarded: it is refused.
             Op::Rollback => match self.atomic.rollback() {
                 Err(e) if e.errno() == libc::EBUSY => Err("mapped".into()),
@@ -535,7 +551,7 @@ impl Opened {
             }
             Op::Close => self.atomic.settle().map_err(text),
             Op::Reopen => Ok(()),
-            Op::HandOver | Op::Die => Err("only by the history's own".into()),
+            Op::HandOver | Op::Die | Op::Joint { .. } => Err("only by the history's own".into()),
         }
     }
 
@@ -567,6 +583,8 @@ struct Session<'w> {
     world: &'w World,
     recorder: &'static Recorder,
     opened: Option<Opened>,
+    /// Of histories with joint commits.
+    peer: Option<Peer>,
     oracle: Oracle,
     lab: Lab,
     /// A first write, or change of size, has succeeded.
@@ -580,10 +598,16 @@ impl<'w> Session<'w> {
     fn open(world: &'w World, recorder: &'static Recorder, lab: Lab) -> Result<Self, String> {
         let opened = Some(Opened::new(world)?);
         let oracle = Oracle { unsynced: world.found.unsynced, ..Oracle::default() };
-        Ok(Self { world, recorder, opened, oracle, lab, attached: false, kept: 0, error: None })
+        Ok(Self { world, recorder, opened, peer: None, oracle, lab, attached: false, kept: 0, error: None })
     }
 
     fn steps(&mut self, case: &Case, may_fail: bool) -> Result<(), String> {
+        if case.steps.iter().any(|step| matches!(step.op, Op::Joint { .. })) {
+            if !case.found.pool {
+                return Err("joint commits take a pool that is named (+pool)".into());
+            }
+            self.peer = Some(Peer::new(&self.world.folder, &self.world.settings())?);
+        }
         if !case.steps.iter().any(|step| step.other) {
             return self.each(case, may_fail, None);
         }
@@ -612,7 +636,8 @@ impl<'w> Session<'w> {
         for (number, step) in case.steps.iter().enumerate() {
             // 0 is what the file had before.
             let (number, at) = (number + 1, number);
-            let transaction = matches!(step.op, Op::Transaction { syncs: true, .. });
+            let is_joint = matches!(step.op, Op::Joint { .. });
+            let transaction = matches!(step.op, Op::Transaction { syncs: true, .. } | Op::Whole { .. }) || is_joint;
             let commits = matches!(step.op, Op::Sync | Op::Close | Op::Reopen) || transaction;
             if self.error.is_some() && matches!(step.op, Op::Close | Op::Reopen) {
                 break;
@@ -620,6 +645,10 @@ impl<'w> Session<'w> {
             // Of a file that was only just made, what the kernel has to sync before Famio has it is not looked at.
             let seals = commits && (self.attached || !self.oracle.unsynced || transaction);
             let before = self.oracle.now.clone();
+            if is_joint {
+                let open = self.oracle.seal();
+                self.recorder.mark(Promise::Begun(open).mark());
+            }
             if transaction {
                 self.oracle.apply(number, step.op); // its commit is of this
             }
@@ -630,6 +659,7 @@ impl<'w> Session<'w> {
             let done = match (&other, step.op) {
                 (_, Op::Reopen) => self.reopen(),
                 (_, op @ (Op::HandOver | Op::Die)) => self.give(op),
+                (_, Op::Joint { at, len, size }) => self.commit_joint(number, (at, len), size, sealed.unwrap_or(0)),
                 // The policy is the first thread's choice.
                 (Some(other), op) if step.other && !matches!(op, Op::Policy(_)) => self.by_other(other, number, op),
                 (_, op) => self.opened()?.apply(number, op),
@@ -704,6 +734,20 @@ impl<'w> Session<'w> {
         Ok(())
     }
 
+    fn commit_joint(
+        &self,
+        number: usize,
+        (at, len): (u64, u64),
+        size: Option<u64>,
+        state: usize,
+    ) -> Result<(), String> {
+        let (opened, peer) = (self.opened()?, self.peer.as_ref().ok_or("no other file")?);
+        let all = pieces(at, len).map(|(at, len)| (at, bytes(number, at, len)));
+        let all: Vec<(u64, &[u8])> = all.iter().map(|(at, bytes)| (*at, &bytes[..])).collect();
+        let told = (self.recorder, &*self.world.named, state);
+        peer.commit(&opened.atomic, &all, size, told, &self.world.records)
+    }
+
     fn by_other(&self, (to, from): &Other, number: usize, op: Op) -> Result<(), String> {
         let opened = self.opened()?;
         let file = opened.file.try_clone().map_err(text)?;
@@ -715,6 +759,9 @@ impl<'w> Session<'w> {
     fn close(mut self) {
         if let Some(opened) = self.opened.take() {
             let _ = opened.close();
+        }
+        if let Some(peer) = self.peer.take() {
+            let _ = peer.close();
         }
     }
 }

@@ -3,6 +3,27 @@
 use famio_simulate::case::Case;
 use famio_simulate::explore::{Effort, Explorer};
 
+/// The history has no illegal state, nor has any recovery in it that is crashed.
+fn is_right_in_every_recovery(history: &str) {
+    let mut explorer = Explorer::new(Effort { again: 1, kills: 1, ..Effort::GLANCE });
+    if let Err(failure) = explorer.explore(&history.parse().unwrap(), None) {
+        panic!("{failure}");
+    }
+    println!("{history}: {}", explorer.counts);
+    assert!(explorer.counts.in_recovery > 5, "{}", explorer.counts);
+}
+
+/// A process died between two stores of an entry's granules, with the record of a joint commit durable. Its successor gave the file what
+/// it lacked of that, and was killed before the journal said *clean*: to the next one the file no longer had what the log had of those
+/// granules, so that the journal was taken to be damaged.
+#[test]
+fn a_recovery_that_has_applied_a_joint_commit_may_be_crashed() {
+    for place in ["emulated/u", "emulated/r", "process/a", "pmem/r"] {
+        is_right_in_every_recovery(&format!("{place}+pool: w0+6000 s j100+60"));
+    }
+    is_right_in_every_recovery("page-cache/u+pool: w0+6000 s j100+60");
+}
+
 /// The history has no illegal state, with this call failing in it if one is named (`Fdatasync:15`).
 fn is_right(history: &str, fail: Option<&str>) {
     let case: Case = history.parse().unwrap();

@@ -93,8 +93,10 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
         "LOCKS",
         "JOURNAL",
         "JOURNAL_LIMIT",
+        "MAP_MEMORY",
         "ON_CLOSE",
         "ON_KILL",
+        "ATOMICITY",
         "ASYNC_IO",
     ] {
         command.env_remove(format!("FAMIO_{name}"));

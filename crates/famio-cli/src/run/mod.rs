@@ -13,10 +13,11 @@ pub mod search;
 
 use crate::failure::Failure;
 use crate::settings::{
-    self, AsyncIoName, JournalName, Layer, LocksName, LogLevelName, LogTarget, OnCloseName, OnKillRule, Options,
-    Origins, PolicyName, Size, WriteBack,
+    self, AsyncIoName, ByGlob, JournalName, Layer, LocksName, LogLevelName, LogTarget, OnCloseName, Options, Origins,
+    PolicyName, Size, WriteBack,
 };
 use famio::posix::run_record;
+use famio::{Atomicity, OnKill};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -78,10 +79,18 @@ pub struct Protect {
     /// which it is written back, and down to which [default: 30:10]
     #[arg(long, value_name = "FROM:TO")]
     write_back: Option<WriteBack>,
+    /// Largest size of a file that is copied to memory when it is mapped, for example 1GiB. Maps of a larger file take
+    /// memory only for pages with stores, but one process uses it [default: a quarter of the machine's memory]
+    #[arg(long, value_name = "SIZE")]
+    map_memory: Option<Size>,
     /// What happens to writes that no SYNC covers if the program is killed: rollback: they are gone; keep: they stay,
     /// as in a plain file; a glob, may be repeated: they stay in these files [default: rollback]
     #[arg(long, value_name = "rollback|keep|GLOB")]
-    on_kill: Vec<OnKillRule>,
+    on_kill: Vec<ByGlob<OnKill>>,
+    /// What is atomic by itself: epoch: all writes between two SYNCs; write: each call that changes a file, which is
+    /// durable when it returns; a glob, may be repeated: each call on these files [default: epoch]
+    #[arg(long, value_name = "epoch|write|GLOB")]
+    atomicity: Vec<ByGlob<Atomicity>>,
     /// Whether the program may set up io_uring or kernel AIO (libaio), whose requests bypass Famio [default: refuse,
     /// so that it falls back to ordinary calls]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "refuse|allow")]
@@ -103,7 +112,7 @@ pub struct Protect {
 
 const HELP: &str = "\
 Settings also come from the environment (FAMIO_ATOMIC, one glob per line, FAMIO_POOL, FAMIO_SHM, FAMIO_DURABILITY, \
-FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_LOCKS, FAMIO_JOURNAL, FAMIO_ON_CLOSE, FAMIO_JOURNAL_LIMIT, FAMIO_TIER, FAMIO_WRITE_BACK, FAMIO_ON_KILL, FAMIO_ASYNC_IO, FAMIO_REQUIRE, FAMIO_LOG, \
+FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_LOCKS, FAMIO_JOURNAL, FAMIO_ON_CLOSE, FAMIO_JOURNAL_LIMIT, FAMIO_MAP_MEMORY, FAMIO_TIER, FAMIO_WRITE_BACK, FAMIO_ON_KILL, FAMIO_ATOMICITY, FAMIO_ASYNC_IO, FAMIO_REQUIRE, FAMIO_LOG, \
 FAMIO_LOG_LEVEL) \
 and from famio.toml in this folder or one above:
 
@@ -118,7 +127,9 @@ and from famio.toml in this folder or one above:
   journal-limit = \"4GiB\"
   tier = \"off\"                          # or \"auto\"
   write-back = \"30:10\"                  # percent of the limit
+  map-memory = \"6GiB\"                # larger files are mapped by private pages
   on-kill = \"rollback\"                  # or \"keep\", or globs of files that keep
+  atomicity = \"epoch\"                 # or \"write\", or globs of files of which each call is atomic
   async-io = \"refuse\"
   require = true
   log = \"/var/log/famio.log\"             # or \"stderr\", \"syslog\", \"journald\"
@@ -246,8 +257,10 @@ fn gather(protect: &Protect) -> Result<Vec<(settings::Source, Layer)>, String> {
     top.journal = protect.journal;
     top.on_close = protect.on_close;
     top.journal_limit = protect.journal_limit;
+    top.map_memory = protect.map_memory;
     top.write_back = protect.write_back;
-    top.on_kill = OnKillRule::all(&protect.on_kill)?;
+    top.on_kill = ByGlob::all(&protect.on_kill)?;
+    top.atomicity = ByGlob::all(&protect.atomicity)?;
     top.async_io = protect.async_io;
     top.require = protect.require.then_some(true);
     let log = protect.log.as_ref().map(|log| LogTarget::of(log, &here));

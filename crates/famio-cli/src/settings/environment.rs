@@ -1,8 +1,9 @@
 //! Settings from environment variables: the same names that `famio run` passes on to the preload library.
 
+use super::by_glob::Value;
 use super::{
-    AsyncIoName, DomainName, DurabilityName, JournalName, Layer, LocksName, LogLevelName, LogTarget, OnCloseName,
-    OnKillRule, PolicyName, TierName, absolute,
+    AsyncIoName, ByGlob, DomainName, DurabilityName, JournalName, Layer, LocksName, LogLevelName, LogTarget,
+    OnCloseName, PolicyName, TierName, absolute,
 };
 use clap::ValueEnum;
 use std::ffi::{OsStr, OsString};
@@ -32,6 +33,8 @@ pub const JOURNAL_LIMIT: &str = "FAMIO_JOURNAL_LIMIT";
 pub const TIER: &str = "FAMIO_TIER";
 /// Parts of a hundred, as `30:10`.
 pub const WRITE_BACK: &str = "FAMIO_WRITE_BACK";
+/// Bytes.
+pub const MAP_MEMORY: &str = "FAMIO_MAP_MEMORY";
 /// `refuse` or `allow`.
 pub const ASYNC_IO: &str = "FAMIO_ASYNC_IO";
 /// `1` or `0`.
@@ -39,6 +42,8 @@ pub const REQUIRE: &str = "FAMIO_REQUIRE";
 
 /// `rollback`, `keep`, or globs, one per line.
 pub const ON_KILL: &str = "FAMIO_ON_KILL";
+/// `epoch`, `write`, or globs, one per line.
+pub const ATOMICITY: &str = "FAMIO_ATOMICITY";
 
 /// `stderr`, `syslog`, `journald` or a path.
 pub const LOG: &str = "FAMIO_LOG";
@@ -55,9 +60,9 @@ pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<
             given.push(String::from_utf8_lossy(line).into_owned());
         }
     }
-    let limit = match get(JOURNAL_LIMIT) {
-        Some(value) => Some(value.to_string_lossy().parse().map_err(|error| format!("{JOURNAL_LIMIT}: {error}"))?),
-        None => None,
+    let size = |name: &str| {
+        let parse = |value: OsString| value.to_string_lossy().parse().map_err(|error| format!("{name}: {error}"));
+        get(name).map(parse).transpose()
     };
     Ok(Layer {
         atomic,
@@ -70,7 +75,8 @@ pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<
         locks: word::<LocksName>(LOCKS, get(LOCKS))?,
         journal: word::<JournalName>(JOURNAL, get(JOURNAL))?,
         on_close: word::<OnCloseName>(ON_CLOSE, get(ON_CLOSE))?,
-        journal_limit: limit,
+        journal_limit: size(JOURNAL_LIMIT)?,
+        map_memory: size(MAP_MEMORY)?,
         tier: word::<TierName>(TIER, get(TIER))?,
         write_back: match get(WRITE_BACK) {
             Some(value) => Some(value.to_string_lossy().parse().map_err(|error| format!("{WRITE_BACK}: {error}"))?),
@@ -78,16 +84,17 @@ pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<
         },
         async_io: word::<AsyncIoName>(ASYNC_IO, get(ASYNC_IO))?,
         require: truth(REQUIRE, get(REQUIRE))?,
-        on_kill: on_kill(get(ON_KILL), here)?,
+        on_kill: by_glob(ON_KILL, get(ON_KILL), here)?,
+        atomicity: by_glob(ATOMICITY, get(ATOMICITY), here)?,
         log: log(get(LOG), here)?,
         log_level: word::<LogLevelName>(LOG_LEVEL, get(LOG_LEVEL))?,
     })
 }
 
-fn on_kill(value: Option<OsString>, here: &Path) -> Result<Option<OnKillRule>, String> {
+fn by_glob<V: Value>(name: &str, value: Option<OsString>, here: &Path) -> Result<Option<ByGlob<V>>, String> {
     let Some(value) = value else { return Ok(None) };
     let lines = value.as_bytes().split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).map(OsStr::from_bytes);
-    OnKillRule::read(lines, here).map(Some).map_err(|error| format!("{ON_KILL}: {error}"))
+    ByGlob::read(lines, here).map(Some).map_err(|error| format!("{name}: {error}"))
 }
 
 fn log(value: Option<OsString>, here: &Path) -> Result<Option<LogTarget>, String> {
@@ -119,6 +126,7 @@ fn word<T: ValueEnum>(name: &str, value: Option<OsString>) -> Result<Option<T>, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use famio::{Atomicity, OnKill};
 
     fn with(name: &'static str, value: &'static str) -> Result<Layer, String> {
         read(|asked| (asked == name).then(|| value.into()), Path::new("/tmp"))
@@ -137,8 +145,9 @@ mod tests {
         assert_eq!(with(LOG_LEVEL, "info").unwrap().log_level, Some(LogLevelName::Info));
         assert_eq!(with(LOG, "a.log").unwrap().log.unwrap().text(), "/tmp/a.log");
         assert_eq!(with(REQUIRE, "0").unwrap().require, Some(false));
-        assert_eq!(with(ON_KILL, "keep").unwrap().on_kill, Some(OnKillRule::Keep));
-        let globs = OnKillRule::Globs(vec!["*.ibd".into(), "/tmp/x/log".into()]);
+        assert_eq!(with(ON_KILL, "keep").unwrap().on_kill, Some(ByGlob::All(OnKill::Keep)));
+        assert_eq!(with(ATOMICITY, "write").unwrap().atomicity, Some(ByGlob::All(Atomicity::Write)));
+        let globs = ByGlob::Globs(vec!["*.ibd".into(), "/tmp/x/log".into()]);
         assert_eq!(with(ON_KILL, "*.ibd\nx/log").unwrap().on_kill, Some(globs));
         assert_eq!(with(POLICY, "").unwrap(), Layer::default());
     }

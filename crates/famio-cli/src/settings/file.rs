@@ -1,9 +1,10 @@
 //! Settings from `famio.toml`. Paths in it are relative to its folder.
 
+use super::by_glob::Value;
 use super::trust::{self, Trust};
 use super::{
-    AsyncIoName, DomainName, DurabilityName, JournalName, Layer, LocksName, LogLevelName, LogTarget, OnCloseName,
-    OnKillRule, PolicyName, Size, TierName, WriteBack, absolute,
+    AsyncIoName, ByGlob, DomainName, DurabilityName, JournalName, Layer, LocksName, LogLevelName, LogTarget,
+    OnCloseName, PolicyName, Size, TierName, WriteBack, absolute,
 };
 use serde::Deserialize;
 use std::ffi::OsStr;
@@ -28,9 +29,11 @@ struct Text {
     journal_limit: Option<Size>,
     tier: Option<TierName>,
     write_back: Option<WriteBack>,
+    map_memory: Option<Size>,
     async_io: Option<AsyncIoName>,
     require: Option<bool>,
-    on_kill: Option<OnKillText>,
+    on_kill: Option<ByGlobText>,
+    atomicity: Option<ByGlobText>,
     log: Option<String>,
     log_level: Option<LogLevelName>,
 }
@@ -38,7 +41,7 @@ struct Text {
 /// A word, or globs of files.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum OnKillText {
+enum ByGlobText {
     Word(String),
     Globs(Vec<String>),
 }
@@ -71,12 +74,8 @@ pub fn read(path: &Path) -> Result<Layer, String> {
     for glob in &text.atomic {
         atomic.push(absolute(OsStr::new(glob), folder).map_err(|error| format!("{name}: {error}"))?);
     }
-    let on_kill = match &text.on_kill {
-        None => None,
-        Some(OnKillText::Word(word)) => Some(OnKillRule::word(word)),
-        Some(OnKillText::Globs(globs)) => Some(OnKillRule::globs(globs.iter().map(OsStr::new), folder)),
-    };
-    let on_kill = on_kill.transpose().map_err(|error| format!("{name}: on-kill: {error}"))?;
+    let on_kill = by_glob(text.on_kill.as_ref(), folder).map_err(|error| format!("{name}: on-kill: {error}"))?;
+    let atomicity = by_glob(text.atomicity.as_ref(), folder).map_err(|error| format!("{name}: atomicity: {error}"))?;
     let log = text.log.as_ref().map(|log| LogTarget::of(OsStr::new(log), folder));
     let log = log.transpose().map_err(|error| format!("{name}: log: {error}"))?;
     Ok(Layer {
@@ -93,17 +92,28 @@ pub fn read(path: &Path) -> Result<Layer, String> {
         journal_limit: text.journal_limit,
         tier: text.tier,
         write_back: text.write_back,
+        map_memory: text.map_memory,
         async_io: text.async_io,
         require: text.require,
         on_kill,
+        atomicity,
         log,
         log_level: text.log_level,
     })
 }
 
+fn by_glob<V: Value>(text: Option<&ByGlobText>, folder: &Path) -> Result<Option<ByGlob<V>>, String> {
+    let rule = text.map(|text| match text {
+        ByGlobText::Word(word) => ByGlob::word(word),
+        ByGlobText::Globs(globs) => ByGlob::globs(globs.iter().map(OsStr::new), folder),
+    });
+    rule.transpose()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use famio::{Atomicity, OnKill};
 
     fn parse(text: &str) -> Result<Layer, String> {
         let folder = tempfile::tempdir().unwrap();
@@ -118,8 +128,8 @@ mod tests {
         let root = folder.path().canonicalize().unwrap();
         let path = root.join(NAME);
         let text = "atomic = ['./app.db', '/x/*.db']\npool = 'pool'\nshm = 'shm'\ndurability = 'process'\ndomain = 'emulated'\n\
-                    policy = 'undo'\nlocks = 'kernel'\njournal = 'always'\njournal-limit = '1GiB'\ntier = 'off'\nwrite-back = '40:5'\nasync-io = 'allow'\nrequire = true\non-kill = ['x/*.db', 'b.db']\n\
-                    on-close = 'leave'\nlog = 'a.log'\nlog-level = 'error'\n";
+                    policy = 'undo'\nlocks = 'kernel'\njournal = 'always'\njournal-limit = '1GiB'\nmap-memory = '2GiB'\ntier = 'off'\nwrite-back = '40:5'\nasync-io = 'allow'\nrequire = true\non-kill = ['x/*.db', 'b.db']\n\
+                    atomicity = ['*.log']\n                    on-close = 'leave'\nlog = 'a.log'\nlog-level = 'error'\n";
         std::fs::write(&path, text).unwrap();
         let layer = read(&path).unwrap();
         assert_eq!(layer.atomic, [root.join("app.db").as_os_str(), OsStr::new("/x/*.db")]);
@@ -131,15 +141,17 @@ mod tests {
         assert_eq!(layer.locks, Some(LocksName::Kernel));
         assert_eq!(layer.journal, Some(JournalName::Always));
         assert_eq!(layer.on_close, Some(OnCloseName::Leave));
-        assert_eq!(layer.journal_limit, Some(Size(1 << 30)));
+        assert_eq!((layer.journal_limit, layer.map_memory), (Some(Size(1 << 30)), Some(Size(2 << 30))));
         assert_eq!((layer.tier, layer.write_back), (Some(TierName::Off), Some("40:5".parse().unwrap())));
         assert_eq!(layer.async_io, Some(AsyncIoName::Allow));
         assert_eq!(layer.require, Some(true));
         assert_eq!(layer.log.unwrap().text(), root.join("a.log"));
         assert_eq!(layer.log_level, Some(LogLevelName::Error));
         let globs = vec![root.join("x/*.db").into(), "b.db".into()];
-        assert_eq!(layer.on_kill, Some(OnKillRule::Globs(globs)));
-        assert_eq!(parse("on-kill = 'keep'").unwrap().on_kill, Some(OnKillRule::Keep));
+        assert_eq!(layer.on_kill, Some(ByGlob::Globs(globs)));
+        assert_eq!(parse("on-kill = 'keep'").unwrap().on_kill, Some(ByGlob::All(OnKill::Keep)));
+        assert_eq!(layer.atomicity, Some(ByGlob::Globs(vec!["*.log".into()])));
+        assert_eq!(parse("atomicity = 'write'").unwrap().atomicity, Some(ByGlob::All(Atomicity::Write)));
     }
 
     #[test]
@@ -159,6 +171,8 @@ mod tests {
             ("on-kill = 'kept'", "kept"),
             ("on-kill = ['[']", "["),
             ("on-kill = []", "on-kill"),
+            ("atomicity = 'call'", "call"),
+            ("atomicity = []", "atomicity"),
             ("= 1", "famio.toml"),
         ] {
             let error = parse(text).unwrap_err();

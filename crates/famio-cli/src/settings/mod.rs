@@ -1,24 +1,24 @@
 //! Settings from the command line, the environment and `famio.toml`, in this order of precedence. Globs add up.
 
+mod by_glob;
 mod environment;
 pub mod file;
 mod globs;
 mod log;
-mod on_kill;
 mod origins;
 mod size;
 mod trust;
 mod write_back;
 
 use clap::{Args, ValueEnum};
-use famio::{Durability, JournalChoice, LocksChoice, OnClose, PolicyChoice, Settings, TierChoice};
+use famio::{Atomicity, Durability, JournalChoice, LocksChoice, OnClose, OnKill, PolicyChoice, Settings, TierChoice};
 use serde::Deserialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+pub use by_glob::ByGlob;
 pub use globs::{absolute, alternatives, folder_of};
 pub use log::{LogLevelName, LogTarget};
-pub use on_kill::OnKillRule;
 pub use origins::{Glob, Origins, Setting, Source};
 pub use size::Size;
 pub use write_back::WriteBack;
@@ -182,12 +182,16 @@ pub struct Layer {
     pub tier: Option<TierName>,
     /// How much of that is a write cache.
     pub write_back: Option<WriteBack>,
+    /// How large a file may be to be copied to memory when it is mapped.
+    pub map_memory: Option<Size>,
     /// Whether io_uring and kernel AIO may be set up.
     pub async_io: Option<AsyncIoName>,
     /// Whether a file that can't be protected is an error.
     pub require: Option<bool>,
     /// What becomes of writes that no SYNC covers, if their process is killed.
-    pub on_kill: Option<OnKillRule>,
+    pub on_kill: Option<ByGlob<OnKill>>,
+    /// What is atomic by itself.
+    pub atomicity: Option<ByGlob<Atomicity>>,
     /// Where the library's messages go.
     pub log: Option<LogTarget>,
     /// Which messages there are.
@@ -217,9 +221,11 @@ impl Layer {
             journal_limit: self.journal_limit.or(below.journal_limit),
             tier: self.tier.or(below.tier),
             write_back: self.write_back.or(below.write_back),
+            map_memory: self.map_memory.or(below.map_memory),
             async_io: self.async_io.or(below.async_io),
             require: self.require.or(below.require),
             on_kill: self.on_kill.or(below.on_kill),
+            atomicity: self.atomicity.or(below.atomicity),
             log: self.log.or(below.log),
             log_level: self.log_level.or(below.log_level),
         }
@@ -260,8 +266,10 @@ impl Layer {
                 Some(TierName::Off) | None => TierChoice::Off,
             },
             write_back: self.write_back.map_or(default.write_back, |WriteBack(range)| range),
+            map_memory: self.map_memory.map(|Size(bytes)| bytes),
             require: self.require.unwrap_or(default.require),
-            on_kill: self.on_kill.as_ref().map_or(default.on_kill, OnKillRule::of_all),
+            on_kill: self.on_kill.as_ref().map_or(default.on_kill, ByGlob::of_all),
+            atomicity: self.atomicity.as_ref().map_or(default.atomicity, ByGlob::of_all),
         }
     }
 
@@ -280,9 +288,11 @@ impl Layer {
         add(environment::JOURNAL_LIMIT, self.journal_limit.map(|Size(bytes)| bytes.to_string().into()));
         add(environment::TIER, self.tier.map(name_of));
         add(environment::WRITE_BACK, self.write_back.map(|range| range.to_string().into()));
+        add(environment::MAP_MEMORY, self.map_memory.map(|Size(bytes)| bytes.to_string().into()));
         add(environment::ASYNC_IO, self.async_io.map(name_of));
         add(environment::REQUIRE, self.require.map(|require| if require { "1" } else { "0" }.into()));
-        add(environment::ON_KILL, self.on_kill.as_ref().map(OnKillRule::variable));
+        add(environment::ON_KILL, self.on_kill.as_ref().map(ByGlob::variable));
+        add(environment::ATOMICITY, self.atomicity.as_ref().map(ByGlob::variable));
         add(environment::LOG, self.log.as_ref().map(LogTarget::text));
         add(environment::LOG_LEVEL, self.log_level.map(name_of));
         list
@@ -417,9 +427,11 @@ mod tests {
             journal_limit: Some(Size(5)),
             tier: Some(TierName::Off),
             write_back: Some("50:20".parse().unwrap()),
+            map_memory: Some(Size(6)),
             async_io: Some(AsyncIoName::Allow),
             require: Some(true),
-            on_kill: Some(OnKillRule::Globs(vec!["/b*".into(), "*.ibd".into()])),
+            on_kill: Some(ByGlob::Globs(vec!["/b*".into(), "*.ibd".into()])),
+            atomicity: Some(ByGlob::All(Atomicity::Write)),
             log: Some(LogTarget::of("a.log".as_ref(), Path::new("/x")).unwrap()),
             log_level: Some(LogLevelName::Info),
         };
@@ -436,9 +448,11 @@ mod tests {
             ("FAMIO_JOURNAL_LIMIT", "5"),
             ("FAMIO_TIER", "off"),
             ("FAMIO_WRITE_BACK", "50:20"),
+            ("FAMIO_MAP_MEMORY", "6"),
             ("FAMIO_ASYNC_IO", "allow"),
             ("FAMIO_REQUIRE", "1"),
             ("FAMIO_ON_KILL", "/b*\n*.ibd"),
+            ("FAMIO_ATOMICITY", "write"),
             ("FAMIO_LOG", "/x/a.log"),
             ("FAMIO_LOG_LEVEL", "info"),
         ];

@@ -84,7 +84,7 @@ impl Origins {
             source: config.is_some().then(|| "read; --no-config leaves it out".into()),
             value: config.unwrap_or_else(|| "no famio.toml".into()),
         };
-        let size = |layer: &Layer| layer.journal_limit.map(|Size(bytes)| crate::text::bytes(bytes).into());
+        let size = |size: Option<Size>| size.map(|Size(bytes)| crate::text::bytes(bytes).into());
         let settings = vec![
             config,
             setting("pool", ".famio/ beside each file", &|layer| layer.pool.clone().map(Into::into)),
@@ -95,11 +95,13 @@ impl Origins {
             setting("locks", "auto", &|layer| layer.locks.map(name_of)),
             setting("journal", "auto", &|layer| layer.journal.map(name_of)),
             setting("on-close", "commit", &|layer| layer.on_close.map(name_of)),
-            setting("journal-limit", "4.0 GiB", &size),
+            setting("journal-limit", "4.0 GiB", &|layer| size(layer.journal_limit)),
+            setting("map-memory", "a quarter of this machine's", &|layer| size(layer.map_memory)),
             setting("tier", "off", &|layer| layer.tier.map(name_of)),
             setting("write-back", "30:10", &|layer| layer.write_back.map(|range| range.to_string().into())),
             setting("async-io", "refuse", &|layer| layer.async_io.map(name_of)),
             setting("on-kill", "rollback", &|layer| layer.on_kill.as_ref().map(|rule| rule.shown().into())),
+            setting("atomicity", "epoch", &|layer| layer.atomicity.as_ref().map(|rule| rule.shown().into())),
             setting("log", "stderr", &|layer| layer.log.as_ref().map(super::LogTarget::text)),
             setting("log-level", "warning", &|layer| layer.log_level.map(name_of)),
             setting("require", "false", &|layer| layer.require.map(|value| value.to_string().into())),

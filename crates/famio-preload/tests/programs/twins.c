@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stddef.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -395,6 +396,86 @@ static void cannot_part(void) {
   }
 }
 
+static void set_limit(rlim_t soft, rlim_t hard) {
+  struct rlimit limit;
+  CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  limit.rlim_cur = soft;
+  if (hard) limit.rlim_max = hard;
+  CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+}
+
+/* The limit is lowered below a number that shares its description with others. */
+static void below_a_number(int hard) {
+  int fd = leased(), twin = twin_of(fd, O_CLOEXEC), high = dup2(twin, 200);
+  CHECK(high == 200 && lseek(fd, 10, SEEK_SET) == 10 && lseek(twin, 20, SEEK_SET) == 20);
+  if (hard) {
+    CHECK(close(twin) == 0);
+    set_limit(150, 150);
+    CHECK(!one(fd, high));
+    for (int i = 0; i < 300; i++) { /* nor can it be joined again */
+      sync_some(fd);
+      CHECK(lock(fd, F_SETLK, F_RDLCK, 0, 1) == 0 && lock(fd, F_SETLK, F_UNLCK, 0, 1) == 0);
+    }
+    int another = open(path, O_RDWR);
+    CHECK(another >= 0 && !one(fd, another) && flock(high, LOCK_EX) == 0);
+    FAILS(flock(another, LOCK_SH | LOCK_NB), EWOULDBLOCK);
+    CHECK(close(another) == 0);
+  } else {
+    set_limit(twin, 0);
+    CHECK(close(0) == 0);
+    int standard = open(path, O_RDWR); /* which is handed back to the kernel */
+    CHECK(standard == 0 && !one(fd, high) && !one(fd, 0) && fcntl(twin, F_GETFD) == FD_CLOEXEC && fcntl(high, F_GETFD) == 0);
+    CHECK(one(twin, high) && kernel_position(twin) == 20 && kernel_position(fd) == 10 && kernel_position(0) == 0);
+    CHECK(close(0) == 0 && close(twin) == 0);
+  }
+  CHECK(at(fd) == 10 && at(high) == 20 && close(fd) == 0 && close(high) == 0 && has(path, "") == false);
+}
+
+/* The program has all the numbers that it can ever have. */
+static void without_a_number(bool locks) {
+  int fd = leased(), twin = twin_of(fd, O_CLOEXEC), third = twin_of(fd, 0), copy = dup(twin);
+  CHECK(lseek(twin, 20, SEEK_SET) == 20 && lseek(third, 30, SEEK_SET) == 30);
+  set_limit(40, 40);
+  while (open("/", O_RDONLY | O_CLOEXEC) >= 0) continue;
+  CHECK(errno == EMFILE);
+  if (locks) {
+    CHECK(lock(twin, F_SETLK, F_WRLCK, 0, 1) == 0);
+    pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (child == 0) {
+      inlined(SYS_close, 39, 0, 0, 0);
+      inlined(SYS_exit_group, inlined(SYS_openat, AT_FDCWD, (long)path, O_RDONLY, 0) < 0, 0, 0, 0);
+    }
+    wait_for(child);
+  } else {
+    CHECK(flock(twin, LOCK_EX) == 0);
+  }
+  apart(fd, twin);
+  CHECK(!one(fd, third) && !one(twin, third) && one(twin, copy) && at(fd) == 0 && at(copy) == 20 && at(third) == 30);
+  CHECK(fcntl(twin, F_GETFD) == FD_CLOEXEC && fcntl(third, F_GETFD) == 0 && fcntl(copy, F_GETFD) == 0);
+  CHECK(fcntl(twin, F_GETFL) == (O_RDWR | LARGE) && fcntl(third, F_GETFL) == (O_RDWR | LARGE));
+  if (locks)
+    CHECK(in_kernel(fd) && in_kernel(twin));
+  else
+    FAILS(flock(third, LOCK_SH | LOCK_NB), EWOULDBLOCK);
+  CHECK(write(third, "three", 5) == 5 && fsync(fd) == 0 && pread(twin, bytes, 5, 30) == 5 && memcmp(bytes, "three", 5) == 0);
+  CHECK(close(third) == 0 && close(copy) == 0 && close(twin) == 0 && close(fd) == 0 && has(path, "") == false);
+}
+
+static void numbers(void) {
+  for (int how = 0; how < 4; how++) {
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+      if (how < 2)
+        below_a_number(how);
+      else
+        without_a_number(how > 2);
+      _exit(0);
+    }
+    wait_for(child);
+  }
+}
+
 /* An owner who has taken the rights from himself. */
 static void rights(void) {
   if (geteuid() != 0) return;
@@ -511,7 +592,7 @@ int main(int argc, char **argv) {
   } parts[] = {
       {"positions", positions_and_flags}, {"opens", other_opens}, {"closes", closes}, {"records", record_locks},
       {"descriptions", locks_of_descriptions}, {"joined", joined_later}, {"flocks", flocks_are_kept}, {"execs", execs}, {"sent", sent},
-      {"grows", grows}, {"threads", threads}, {"stuck", cannot_part}, {"rights", rights}, {"handed", handed_back},
+      {"grows", grows}, {"threads", threads}, {"stuck", cannot_part}, {"rights", rights}, {"numbers", numbers}, {"handed", handed_back},
   };
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
     if (argc < 3 || strcmp(argv[2], parts[i].name) == 0) parts[i].run();

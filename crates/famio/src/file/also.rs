@@ -78,11 +78,10 @@ impl AtomicFile {
 
     /// After a change of these ranges, with the shadow's lock: nobody takes back any more what was there, and maps show what is.
     pub(super) fn follow_change(&self, ranges: impl IntoIterator<Item = Range<u64>>) -> Result<()> {
-        // The shadow that is there now: the change may have begun a session. Handed back by it, its maps are the kernel's.
-        let shadow = self.shadow().filter(|_| !self.is_demoted());
+        // The shadow that is there now: the change may have begun a session, or made the file too large for the one before. Handed back by it, its maps are the kernel's.
         for range in ranges {
             self.end_tenures(range.clone());
-            if let Some(shadow) = shadow {
+            if let Some(shadow) = self.shadow().filter(|_| !self.is_demoted()) {
                 self.follow(shadow, range)?;
             }
         }

@@ -11,6 +11,7 @@ use super::session::{OldSession, Session};
 use super::shadow::Slot;
 use super::transaction::{Commits, Joint};
 use super::turn::{Draft, Turns};
+use super::write_atomic::Arrivals;
 use super::{Access, Descriptors};
 use crate::error::{Error, Result};
 use crate::index::{Arena, Claim, Door};
@@ -69,6 +70,7 @@ pub struct AtomicFile {
     pub(super) keeper: Mutex<Option<InternalFd>>,
     pub(super) turns: Turns,
     pub(super) commits: Commits,
+    pub(super) arrivals: Arrivals,
     /// Where its transactions with other files are recorded.
     pub(super) joint: Joint,
     /// Why it was left to the kernel when it was only read: to be said when it is opened for writing. 0: nothing is.
@@ -187,6 +189,7 @@ impl AtomicFile {
             keeper: Mutex::default(),
             turns: Turns::new(Door::new()),
             commits: Commits::default(),
+            arrivals: Arrivals::default(),
             joint: Joint::default(),
             untold: AtomicI32::new(0),
         });

@@ -44,6 +44,7 @@ mod transfer;
 mod turn;
 mod twins;
 mod write;
+mod write_atomic;
 mod zero;
 
 pub use atomic::AtomicFile;
@@ -59,3 +60,17 @@ pub(crate) use registry::{forget_for_child, remember_for_child};
 pub use times::Modified;
 pub use turn::LockOf;
 pub(crate) use turn::{commit_leftover, regain_places};
+pub use write_atomic::Whole;
+
+/// The program has handed reads to the kernel that may end at any time, in memory which is a map.
+static READS_END_LATER: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);
+
+/// The program begins to use queues of reads.
+pub(crate) fn note_reads_that_end_later() {
+    READS_END_LATER.store(true, core::sync::atomic::Ordering::Relaxed);
+}
+
+/// Whether it ever did.
+fn reads_may_end_later() -> bool {
+    READS_END_LATER.load(core::sync::atomic::Ordering::Relaxed)
+}

@@ -414,12 +414,26 @@ impl AtomicFile {
         Ok(())
     }
 
+    /// After a change: of a file whose calls are each atomic it is committed.
+    pub fn sync_if_write_atomic(&self) -> Result<()> {
+        if self.is_write_atomic() { self.sync() } else { Ok(()) }
+    }
+
     /// SYNC: everything written before the call is durable when it returns, as a whole.
     ///
     /// # Errors
     /// `EIO`: the flush failed; nothing of the epoch is durable, no more writes are taken.
     pub fn sync(&self) -> Result<()> {
-        let synced = self.sync_all();
+        self.sync_unless(|| false)
+    }
+
+    /// As [`sync`](Self::sync). `is_done` is asked when nobody writes, whether what was written before is durable by then.
+    #[inline]
+    pub(super) fn sync_unless(&self, is_done: impl Fn() -> bool + Copy) -> Result<()> {
+        let synced = self.sync_all(is_done);
+        if synced.is_ok() {
+            self.trim_maps();
+        }
         if self.is_wanted.load(Ordering::Relaxed) {
             self.leave_if_wanted();
         }
@@ -427,7 +441,7 @@ impl AtomicFile {
     }
 
     /// As [`sync`](Self::sync); if other processes use the file, too, this one owns the session afterwards.
-    pub(super) fn sync_all(&self) -> Result<()> {
+    pub(super) fn sync_all(&self, is_done: impl Fn() -> bool + Copy) -> Result<()> {
         if self.state.load(Ordering::Acquire) == PLAIN {
             self.look()?;
             self.join_shadow()?; // others may have stored there
@@ -451,7 +465,7 @@ impl AtomicFile {
                 PLAIN | DEMOTED => return self.fds.with(false, |fd| Ok(rustix::fs::fdatasync(fd)?)),
                 _ => {
                     Self::may_lock()?;
-                    if let Some(synced) = self.sync_session() {
+                    if let Some(synced) = self.sync_session(is_done) {
                         return synced;
                     }
                 }
@@ -463,7 +477,7 @@ impl AtomicFile {
 
     /// SYNC of the session. `None`: there is none, or it has ended meanwhile: committed, or not.
     #[inline]
-    fn sync_session(&self) -> Option<Result<()>> {
+    fn sync_session(&self, is_done: impl Fn() -> bool) -> Option<Result<()>> {
         let session = self.session()?;
         if self.has_to_leave_dead() {
             return None; // the background has just taken it up, to end it
@@ -471,7 +485,7 @@ impl AtomicFile {
         if self.turns.door.is_read_along() {
             session.may_be_alone.store(false, Ordering::Relaxed);
         }
-        let synced = session.sync(&self.fds, || self.turns.committed(session.arena.shared()));
+        let synced = session.sync(&self.fds, is_done, || self.turns.committed(session.arena.shared()));
         if synced.as_ref().is_err_and(|e| e.errno() == libc::ESTALE) {
             return None;
         }

@@ -9,7 +9,7 @@ pub use options::OpenOptions;
 pub use transaction::{Tx, TxFile};
 
 use crate::error::{Error, Result};
-use crate::file::{self, Access, UserBuf};
+use crate::file::{self, Access, UserBuf, Whole};
 use crate::region::Region;
 use core::ops::{Bound, RangeBounds};
 use core::sync::atomic::AtomicU64;
@@ -104,6 +104,9 @@ impl AtomicFile {
     /// not supported.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         self.may_write()?;
+        if self.file.is_write_atomic() {
+            return self.write_whole(Some(offset), bytes).map(drop);
+        }
         let mut done = 0;
         while done < bytes.len() {
             let rest = UserBuf { base: bytes[done..].as_ptr().cast_mut(), len: bytes.len() - done };
@@ -123,6 +126,9 @@ impl AtomicFile {
     /// written behind it.
     pub fn append(&self, bytes: &[u8]) -> Result<u64> {
         self.may_write()?;
+        if self.file.is_write_atomic() {
+            return self.write_whole(None, bytes);
+        }
         let all = UserBuf { base: bytes.as_ptr().cast_mut(), len: bytes.len() };
         // SAFETY: a slice, which is only read.
         let (at, done) = unsafe { self.file.append(&[all]) }.map_err(|e| self.file.named(e))?;
@@ -133,6 +139,14 @@ impl AtomicFile {
             self.file.set_size(at)?;
         }
         Err(self.named(libc::ENOSPC, format!("there is room for {done} of {} bytes", bytes.len())))
+    }
+
+    /// Of a file whose calls are each atomic.
+    fn write_whole(&self, at: Option<u64>, bytes: &[u8]) -> Result<u64> {
+        let all = UserBuf { base: bytes.as_ptr().cast_mut(), len: bytes.len() };
+        // SAFETY: a slice, which is only read.
+        let done = unsafe { self.file.write_atomically(at, &[all], Whole::All) };
+        done.map(|(at, _)| at).map_err(|e| self.file.named(e))
     }
 
     /// Bytes, with what was not committed yet.
@@ -151,7 +165,8 @@ impl AtomicFile {
     /// As [`write_at`](Self::write_at).
     pub fn set_len(&self, len: u64) -> Result<()> {
         self.may_write()?;
-        self.file.set_size(len).map_err(|e| self.file.named(e))
+        let set = self.file.set_size(len).and_then(|()| self.file.sync_if_write_atomic());
+        set.map_err(|e| self.file.named(e))
     }
 
     /// SYNC: all that was written, and stored in its regions, before the call is durable when it returns, as a whole. What it
@@ -191,8 +206,8 @@ impl AtomicFile {
     /// the file goes now.
     ///
     /// # Errors
-    /// `EINVAL`: a bad range, or of no bytes. `ENOMEM`: the file is too large to be mapped for writing, which takes memory for all of
-    /// it, at most a quarter of the machine's; or there is no address space. Those of [`write_at`](Self::write_at).
+    /// `EINVAL`: a bad range, or of no bytes. `ENOMEM`: the file is larger than a quarter of the machine's memory, and the kernel
+    /// older than Linux 6.7, or the part is mapped already and may be stored to through one of the maps; or there is no address space. Those of [`write_at`](Self::write_at).
     pub fn map(&self, range: impl RangeBounds<u64>) -> Result<Region> {
         self.map_for(range, self.writable)
     }

@@ -32,10 +32,16 @@ pub struct Lab {
     pub own_shadow: bool,
     /// Maps are compared whole, as on a kernel that cannot say what was stored.
     pub unwatched: bool,
+    /// Large files are refused to maps, as on a kernel that cannot say which pages were copied.
+    pub unscanned: bool,
+    /// This thread is taken for the program's only one.
+    pub alone: bool,
     /// Nothing settles by itself; every moment is a quiet one.
     pub still: bool,
     /// The policy from the next SYNC on.
     pub policy: Option<PolicyChoice>,
+    /// Told the record of a joint commit when it is durable, before any of its files is changed.
+    pub joint: Option<fn(&[u8])>,
 }
 
 /// Whether any thread has a lab: programs never do, and pay one load.
@@ -55,8 +61,11 @@ thread_local! {
             shadow_limit: None,
             own_shadow: false,
             unwatched: false,
+            unscanned: false,
+            alone: false,
             still: false,
             policy: None,
+            joint: None,
         })
     };
 }

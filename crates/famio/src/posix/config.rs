@@ -2,7 +2,9 @@
 
 use super::policy::Globs;
 use super::raw;
-use crate::settings::{Durability, JournalChoice, LocksChoice, OnClose, OnKill, PolicyChoice, Settings, TierChoice};
+use crate::settings::{
+    Atomicity, Durability, JournalChoice, LocksChoice, OnClose, OnKill, PolicyChoice, Settings, TierChoice,
+};
 use crate::sys::log::{self, Level, Target};
 use crate::sys::shm;
 use core::ffi::c_char;
@@ -19,6 +21,8 @@ pub struct Config {
     pub settings: Settings,
     /// Those of them of which a kill leaves what was written, unless `settings` say so of all.
     pub kept: Option<Globs>,
+    /// Those of them of which each call is committed by itself, unless `settings` say so of all.
+    pub write_atomic: Option<Globs>,
     /// Whether the program may set up an io_uring, whose requests go past the library.
     pub async_io: bool,
 }
@@ -26,12 +30,17 @@ pub struct Config {
 impl Config {
     /// The settings of a file that is meant.
     pub(super) fn settings_of(&self, path: &CStr) -> Cow<'_, Settings> {
-        match &self.kept {
-            Some(kept) if kept.matches(libc::AT_FDCWD, path.to_bytes(), true) => {
-                Cow::Owned(Settings { on_kill: OnKill::Keep, ..self.settings.clone() })
-            }
-            _ => Cow::Borrowed(&self.settings),
+        let is_in = |globs: &Option<Globs>| {
+            globs.as_ref().is_some_and(|globs| globs.matches(libc::AT_FDCWD, path.to_bytes(), true))
+        };
+        let mut settings = Cow::Borrowed(&self.settings);
+        if is_in(&self.kept) {
+            settings.to_mut().on_kill = OnKill::Keep;
         }
+        if is_in(&self.write_atomic) {
+            settings.to_mut().atomicity = Atomicity::Write;
+        }
+        settings
     }
 
     /// What weakens durability, to be said once, when a process first opens an atomic file.
@@ -56,7 +65,8 @@ pub(super) fn for_programs() -> Result<Config, String> {
     let (mut settings, async_io) = parse_settings(&variable)?;
     settings.require = true; // who asks for an atomic file is not given another
     let kept = kept(&variable, &mut settings)?;
-    Ok(Config { globs: Globs::none(settings.pool.as_deref()), settings, kept, async_io })
+    let write_atomic = write_atomic(&variable, &mut settings)?;
+    Ok(Config { globs: Globs::none(settings.pool.as_deref()), settings, kept, write_atomic, async_io })
 }
 
 fn parse<'a>(variable: impl Fn(&str) -> Option<&'a [u8]>) -> Result<Option<Config>, String> {
@@ -64,9 +74,10 @@ fn parse<'a>(variable: impl Fn(&str) -> Option<&'a [u8]>) -> Result<Option<Confi
     let not_started = |what: String| format!("{what}; the program was not started");
     let (mut settings, async_io) = parse_settings(&variable).map_err(not_started)?;
     let kept = kept(&variable, &mut settings).map_err(not_started)?;
+    let write_atomic = write_atomic(&variable, &mut settings).map_err(not_started)?;
     let globs = Globs::new(atomic, &working_folder(), settings.pool.as_deref())
         .map_err(|why| not_started(format!("FAMIO_ATOMIC: {why}")))?;
-    Ok(Some(Config { globs, settings, kept, async_io }))
+    Ok(Some(Config { globs, settings, kept, write_atomic, async_io }))
 }
 
 /// What becomes of the writes of a killed process: of all files, or globs of those of which they stay.
@@ -74,12 +85,27 @@ fn kept<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>, settings: &mut Setting
     match variable("FAMIO_ON_KILL") {
         None | Some(b"" | b"rollback") => {}
         Some(b"keep") => settings.on_kill = OnKill::Keep,
-        Some(globs) => {
-            let globs = Globs::new(globs, &working_folder(), settings.pool.as_deref());
-            return globs.map(Some).map_err(|why| format!("FAMIO_ON_KILL: {why}"));
-        }
+        Some(globs) => return globs_of("FAMIO_ON_KILL", globs, settings),
     }
     Ok(None)
+}
+
+/// What is atomic by itself: in all files, or globs of those in which each call is.
+fn write_atomic<'a>(
+    variable: &impl Fn(&str) -> Option<&'a [u8]>,
+    settings: &mut Settings,
+) -> Result<Option<Globs>, String> {
+    match variable("FAMIO_ATOMICITY") {
+        None | Some(b"" | b"epoch") => {}
+        Some(b"write") => settings.atomicity = Atomicity::Write,
+        Some(globs) => return globs_of("FAMIO_ATOMICITY", globs, settings),
+    }
+    Ok(None)
+}
+
+fn globs_of(name: &str, globs: &[u8], settings: &Settings) -> Result<Option<Globs>, String> {
+    let globs = Globs::new(globs, &working_folder(), settings.pool.as_deref());
+    globs.map(Some).map_err(|why| format!("{name}: {why}"))
 }
 
 fn parse_settings<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>) -> Result<(Settings, bool), String> {
@@ -151,6 +177,13 @@ fn parse_settings<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>) -> Result<(S
         match value.parse() {
             Ok(range) => settings.write_back = range,
             Err(good) => return bad("FAMIO_WRITE_BACK", value, good),
+        }
+    }
+    if let Some(value) = text("FAMIO_MAP_MEMORY")? {
+        settings.map_memory = match (value, bytes(value)) {
+            ("0", _) => Some(0),
+            (_, Some(limit)) => Some(limit),
+            _ => return bad("FAMIO_MAP_MEMORY", value, "a number of bytes, with K, M or G if you like"),
         }
     }
     settings.require = match text("FAMIO_REQUIRE")? {
@@ -270,6 +303,7 @@ mod tests {
             ("FAMIO_DURABILITY", "process"),
             ("FAMIO_POLICY", "redo"),
             ("FAMIO_JOURNAL_LIMIT", "16M"),
+            ("FAMIO_MAP_MEMORY", "3G"),
             ("FAMIO_LOCKS", "kernel"),
             ("FAMIO_TIER", "auto"),
             ("FAMIO_WRITE_BACK", "20:5"),
@@ -278,13 +312,16 @@ mod tests {
             ("FAMIO_ASYNC_IO", "allow"),
             ("FAMIO_REQUIRE", "1"),
             ("FAMIO_ON_KILL", "keep"),
+            ("FAMIO_ATOMICITY", "write"),
         ])
         .unwrap()
         .unwrap();
         assert_eq!(config.settings.pool, Some("/pool".into()));
         assert_eq!(config.settings.durability, Durability::Process);
         assert_eq!(config.settings.policy, PolicyChoice::Redo);
-        assert_eq!(config.settings.journal_limit, 16 << 20);
+        assert_eq!((config.settings.journal_limit, config.settings.map_memory), (16 << 20, Some(3 << 30)));
+        let none = with(&[("FAMIO_ATOMIC", "x"), ("FAMIO_MAP_MEMORY", "0")]).unwrap().unwrap();
+        assert_eq!(none.settings.map_memory, Some(0));
         assert_eq!(config.settings.locks, LocksChoice::Kernel);
         assert_eq!(config.settings.tier, TierChoice::Auto);
         assert_eq!(config.settings.write_back, "20:5".parse().unwrap());
@@ -295,6 +332,7 @@ mod tests {
         assert!(config.settings.require && !with(&[("FAMIO_ATOMIC", "x")]).unwrap().unwrap().settings.require);
         assert!(config.warning().unwrap().contains("durability process"));
         assert_eq!((config.settings.on_kill, config.kept.is_none()), (OnKill::Keep, true));
+        assert_eq!((config.settings.atomicity, config.write_atomic.is_none()), (Atomicity::Write, true));
     }
 
     #[test]
@@ -310,6 +348,17 @@ mod tests {
     }
 
     #[test]
+    fn some_files_have_atomic_writes() {
+        let pairs: &'static [(&str, &str)] =
+            &[("FAMIO_ATOMIC", "*"), ("FAMIO_ON_KILL", "*.ibd"), ("FAMIO_ATOMICITY", "*.log\n/y/wal")];
+        let config = with(pairs).unwrap().unwrap();
+        for (path, write, keep) in [(c"/x/a.log", true, false), (c"/y/wal", true, false), (c"/x/a.ibd", false, true)] {
+            let settings = config.settings_of(path);
+            assert_eq!((settings.atomicity == Atomicity::Write, settings.on_kill == OnKill::Keep), (write, keep));
+        }
+    }
+
+    #[test]
     fn mistakes_are_named() {
         for (name, value) in [
             ("FAMIO_DURABILITY", "none"),
@@ -319,11 +368,13 @@ mod tests {
             ("FAMIO_ASYNC_IO", "yes"),
             ("FAMIO_REQUIRE", "yes"),
             ("FAMIO_JOURNAL_LIMIT", "-1"),
+            ("FAMIO_MAP_MEMORY", "half"),
             ("FAMIO_JOURNAL_LIMIT", "0"),
             ("FAMIO_TIER", "on"),
             ("FAMIO_WRITE_BACK", "10:30"),
             ("FAMIO_JOURNAL_LIMIT", "99999999999G"),
             ("FAMIO_ON_KILL", "a["),
+            ("FAMIO_ATOMICITY", "a["),
             ("FAMIO_SHM", "/no/such/folder"),
             ("FAMIO_SHM", "/proc"),
             ("FAMIO_LOG", "relative"),

@@ -109,10 +109,16 @@ impl Description {
         self.flags() & libc::O_ACCMODE != libc::O_RDONLY
     }
 
-    /// Each write is followed by a SYNC. (`O_SYNC` contains `O_DSYNC`.)
+    /// Each write is durable when it returns, as the program has asked. (`O_SYNC` contains `O_DSYNC`.)
     #[inline]
     pub(super) fn syncs(&self) -> bool {
         self.flags() & libc::O_DSYNC != 0
+    }
+
+    /// Each change is committed by itself: so it was asked for here, or it is of the file.
+    #[inline]
+    pub(super) fn commits_each(&self) -> bool {
+        self.syncs() || self.file().is_write_atomic()
     }
 
     /// The access mode of the kernel's description.

@@ -5,7 +5,7 @@ use super::user::{MOST, range_ok};
 use super::verify::{answer, area, failed, room};
 use super::{Ret, direct, fail, limits, raw, table};
 use crate::error::{Error, Result};
-use crate::file::UserBuf;
+use crate::file::{UserBuf, Whole};
 use std::os::fd::RawFd;
 
 /// How a write behaves beyond its bytes.
@@ -13,14 +13,26 @@ use std::os::fd::RawFd;
 pub(super) struct Mode {
     /// To the end of the file.
     pub(super) append: bool,
-    /// A SYNC follows.
-    pub(super) sync: bool,
+    /// It is committed by itself.
+    pub(super) commits: Option<Whole>,
+}
+
+/// How writes of this description are committed by themselves, if they are.
+#[inline]
+fn commits(handle: &Description) -> Option<Whole> {
+    if handle.file().is_write_atomic() {
+        Some(Whole::All)
+    } else if handle.syncs() {
+        Some(Whole::Shorter)
+    } else {
+        None
+    }
 }
 
 impl Mode {
     #[inline]
     pub(super) fn of(fd: RawFd, handle: &Description) -> Self {
-        Mode { append: handle.flags_now(fd) & libc::O_APPEND != 0, sync: handle.syncs() }
+        Mode { append: handle.flags_now(fd) & libc::O_APPEND != 0, commits: commits(handle) }
     }
 }
 
@@ -97,9 +109,6 @@ pub(super) unsafe fn put(
                 done
             }
         };
-        if mode.sync && done > 0 {
-            handle.file().sync()?;
-        }
         Ok(done)
     })
 }
@@ -128,6 +137,16 @@ unsafe fn store(
     }
     if handle.flags() & libc::O_DIRECT != 0 {
         direct::check(fd, from, bufs)?; // after the limits, as in the kernel
+    }
+    if let Some(whole) = mode.commits {
+        if allowed < count && whole != Whole::Shorter {
+            return Err(Error::new(libc::EFBIG));
+        }
+        let at = if mode.append { None } else { Some(offset) };
+        // SAFETY: the caller's promise.
+        let (place, done) = unsafe { handle.file().write_atomically(at, bufs, whole) }?;
+        *start = place;
+        return Ok(done);
     }
     if mode.append {
         // SAFETY: the caller's promise.

@@ -93,12 +93,33 @@ pub unsafe fn prlimit(pid: i32, resource: u32, new: *const rlimit64, old: *mut r
     if is_ours && let Ok(limit) = unsafe { user::get(new) } {
         hand_back_before(limit);
     }
+    if is_self
+        && resource == libc::RLIMIT_NOFILE
+        && !new.is_null()
+        // SAFETY: any bytes are a limit.
+        && let Ok(limit) = unsafe { user::get(new) }
+    {
+        split_before(limit);
+    }
     // SAFETY: the caller's promise.
     let result = unsafe { raw!(SYS_prlimit64, pid, resource, new, old) };
     if result == 0 && is_ours {
         read();
     }
     result
+}
+
+/// Below the hard limit that it gets no number can be led to another description any more: what shares one is told apart before.
+#[cold]
+fn split_before(limit: rlimit64) {
+    if limit.rlim_cur > limit.rlim_max || process::in_vfork_child() || lock::not_reentered().is_err() {
+        return;
+    }
+    table::for_each(u32::try_from(limit.rlim_max).unwrap_or(u32::MAX), u32::MAX, |_, handle| {
+        if handle.is_live() {
+            let _ = handle.split(); // said
+        }
+    });
 }
 
 /// A journal that reaches the limit would end in errors that a plain file does not give. Its file is the kernel's before that: under

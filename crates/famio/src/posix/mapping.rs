@@ -230,6 +230,11 @@ pub fn msync(addr: usize, length: usize, flags: i32) -> Ret {
 pub fn madvise(addr: usize, length: usize, advice: i32) -> Ret {
     // SAFETY: changes no bytes of the program's, unless it is asked to, and what is asked for is its own.
     let kernel = || unsafe { raw!(SYS_madvise, addr, length, advice) };
+    if shadow::any_private()
+        && let Some(kind) = OfPrivate::of(advice)
+    {
+        return answer(addr, length, kernel, |kernel| advise_private(addr, length, advice, kind, kernel));
+    }
     // The constants are those of `posix_madvise`. Allocators say much of what they do not need any more, with a lock of theirs held:
     // that is no map of a file.
     if let Some(ours) = Advice::from_posix(advice)
@@ -253,6 +258,55 @@ pub fn madvise(addr: usize, length: usize, advice: i32) -> Ret {
     answer(addr, length, kernel, |kernel| {
         if shadow::touches(addr, addr.saturating_add(length)) { fail(libc::EOPNOTSUPP) } else { kernel() }
     })
+}
+
+/// What becomes of an advice for private maps, to which the kernel would do something else than to shared ones.
+#[derive(Clone, Copy)]
+enum OfPrivate {
+    /// Their bytes stay.
+    Nothing,
+    /// Not of shared maps either.
+    Refused,
+    /// Pages are read in, not copied.
+    Read,
+}
+
+impl OfPrivate {
+    fn of(advice: i32) -> Option<Self> {
+        const DONTNEED_LOCKED: i32 = 24;
+        const GUARD_INSTALL: i32 = 102;
+        match advice {
+            libc::MADV_DONTNEED | DONTNEED_LOCKED | libc::MADV_DOFORK => Some(Self::Nothing),
+            libc::MADV_FREE | libc::MADV_WIPEONFORK | GUARD_INSTALL => Some(Self::Refused),
+            libc::MADV_POPULATE_WRITE => Some(Self::Read),
+            _ => None,
+        }
+    }
+}
+
+fn advise_private(addr: usize, length: usize, advice: i32, kind: OfPrivate, kernel: impl FnOnce() -> Ret) -> Ret {
+    let end = addr.saturating_add(length);
+    let Some(outside) = shadow::outside_private(addr, end) else { return kernel() };
+    // SAFETY: as in `madvise`.
+    let madvise = |at: usize, len: usize, advice: i32| unsafe { raw!(SYS_madvise, at, len, advice) };
+    if !addr.is_multiple_of(PAGE) {
+        return fail(libc::EINVAL);
+    }
+    match kind {
+        OfPrivate::Refused => return fail(libc::EINVAL),
+        OfPrivate::Read => return madvise(addr, length, libc::MADV_POPULATE_READ),
+        OfPrivate::Nothing => {}
+    }
+    if advice == libc::MADV_DONTNEED {
+        crate::region::advised(addr, end, Advice::DontNeed);
+    }
+    for part in outside {
+        let done = madvise(part.start, part.end - part.start, advice);
+        if done < 0 {
+            return done;
+        }
+    }
+    0
 }
 
 /// `posix_madvise(3)`: as [`madvise`]; but `POSIX_MADV_DONTNEED` drops no bytes, as in libc: of a map of an atomic file, which

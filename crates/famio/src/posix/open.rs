@@ -318,7 +318,7 @@ fn finish(attached: Result<Handle>, fd: RawFd, dirfd: RawFd, said: &CStr, flags:
     }
     match attached {
         Ok(handle) if !cut || has_nothing_to_cut(fd, handle.file()) => fd as Ret,
-        Ok(handle) => match handle.file().set_size(0) {
+        Ok(handle) => match handle.file().set_size(0).and_then(|()| handle.file().sync_if_write_atomic()) {
             Ok(()) => fd as Ret,
             Err(error) => {
                 super::close(fd);

@@ -9,6 +9,7 @@ use std::os::fd::RawFd;
 /// # Safety
 /// As the system call: bad memory gives `EFAULT`.
 pub unsafe fn io_submit(context: usize, count: isize, blocks: *const *const i32) -> Ret {
+    crate::file::note_reads_that_end_later();
     for index in 0..usize::try_from(count).unwrap_or(0) {
         // SAFETY: any bytes are a pointer and a number, which are checked in turn.
         let fd = unsafe { user::get(blocks.wrapping_add(index)).and_then(|block| user::get(block.wrapping_add(5))) };
@@ -27,6 +28,7 @@ pub unsafe fn io_submit(context: usize, count: isize, blocks: *const *const i32)
 pub fn io_uring() -> Ret {
     let Some(config) = process::config() else { return 0 };
     if config.async_io {
+        crate::file::note_reads_that_end_later();
         if process::say_once(process::Once::Ring) {
             sys::notice("io_uring is used (async-io = allow): its requests on atomic files are not protected");
         }

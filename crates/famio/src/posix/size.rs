@@ -30,7 +30,7 @@ pub fn ftruncate(fd: RawFd, size: i64) -> Ret {
     answer(fd, &handle, cut).unwrap_or_else(kernel)
 }
 
-/// Sets the size as `ftruncate` and `truncate` do; no SYNC.
+/// Sets the size as `ftruncate` and `truncate` do; no SYNC, but of a file whose calls are each committed.
 pub(super) fn resize(fd: RawFd, handle: &Description, size: u64) -> Result<usize> {
     if size > handle.file().size() {
         limits::check_size(size)?;
@@ -39,7 +39,7 @@ pub(super) fn resize(fd: RawFd, handle: &Description, size: u64) -> Result<usize
         }
     }
     handle.file().set_size(size)?;
-    Ok(0)
+    handle.file().sync_if_write_atomic().map(|()| 0)
 }
 
 /// `fallocate(2)`. Space is reserved in the file by the kernel without touching what it holds; growth is ours, and so are zeros,
@@ -61,7 +61,7 @@ pub fn fallocate(fd: RawFd, mode: i32, offset: i64, length: i64) -> Ret {
             return Err(Error::new(libc::EFBIG));
         }
         allocate(fd, &handle, mode, offset as u64, end)?;
-        if handle.syncs() {
+        if handle.commits_each() {
             handle.file().sync()?;
         }
         Ok(0)

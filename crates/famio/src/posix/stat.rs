@@ -4,7 +4,7 @@
 use super::config::Config;
 use super::meant::may_match;
 use super::open::stat_at;
-use super::{Ret, fail, policy, process, raw, table, traces};
+use super::{Ret, fail, policy, process, raw, table, traces, vector};
 use crate::file::{AtomicFile, Modified};
 use crate::index::Control;
 use crate::journal::control;
@@ -208,15 +208,33 @@ pub unsafe fn statx(dirfd: RawFd, path: *const c_char, flags: i32, mask: u32, sh
         let is_regular = |shown: &Statx| u32::from(shown.stx_mode) & libc::S_IFMT == libc::S_IFREG;
         if result == 0 && is_regular(&*shown) && may_be_atomic(path) {
             let of = (libc::makedev((*shown).stx_dev_major, (*shown).stx_dev_minor), (*shown).stx_ino);
-            show_logical(dirfd, path, flags, of, || overlay_statx(&mut *shown));
+            show_logical(dirfd, path, flags, of, || overlay_statx(&mut *shown, mask));
         }
         result
     }
 }
 
-fn overlay_statx(shown: &mut Statx) {
+/// From Linux 6.11 on.
+const STATX_WRITE_ATOMIC: u32 = 0x1_0000;
+const STATX_ATTR_WRITE_ATOMIC: u64 = 0x40_0000;
+
+/// What `pwritev2` with `RWF_ATOMIC` takes.
+fn show_write_atomic(shown: &mut Statx, file: &AtomicFile) {
+    shown.stx_mask |= STATX_WRITE_ATOMIC;
+    shown.stx_attributes |= STATX_ATTR_WRITE_ATOMIC;
+    shown.stx_attributes_mask |= STATX_ATTR_WRITE_ATOMIC;
+    shown.stx_atomic_write_unit_min = vector::LEAST_AT_ONCE;
+    shown.stx_atomic_write_unit_max = file.most_at_once();
+    shown.stx_atomic_write_segments_max = vector::PIECES_AT_ONCE;
+    shown.stx_atomic_write_unit_max_opt = 0; // the same
+}
+
+fn overlay_statx(shown: &mut Statx, mask: u32) {
     let dev = libc::makedev(shown.stx_dev_major, shown.stx_dev_minor);
     let Some(file) = find(dev, shown.stx_ino) else { return };
+    if mask & STATX_WRITE_ATOMIC != 0 {
+        show_write_atomic(shown, &file);
+    }
     shown.stx_size = file.size_given(shown.stx_size);
     if let Some(Modified { time, is_set }) = file.modified() {
         shown.stx_blocks = file.blocks(shown.stx_blocks);

@@ -1,11 +1,12 @@
 //! The vector forms of `read` and `write`.
 
+use super::description::Description;
 use super::io::{Mode, after_kernel, append_by_kernel, get, put};
 use super::user::Vectors;
 use super::verify::{area, failed};
 use super::{Ret, fail, raw, table};
 use crate::error::{Error, Result};
-use crate::file::UserBuf;
+use crate::file::{UserBuf, Whole};
 use std::os::fd::RawFd;
 
 const RWF_HIPRI: i32 = 1;
@@ -14,14 +15,31 @@ const RWF_SYNC: i32 = 4;
 const RWF_NOWAIT: i32 = 8;
 const RWF_APPEND: i32 = 16;
 const RWF_NOAPPEND: i32 = 32;
+/// From Linux 6.11 on.
+const RWF_ATOMIC: i32 = 64;
 const KNOWN: i32 = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND | RWF_NOAPPEND;
 
+/// The smallest write that `statx` offers, and in how many pieces it may lie: as the kernel has it.
+pub(super) const LEAST_AT_ONCE: u32 = 512;
+pub(super) const PIECES_AT_ONCE: u32 = 1;
+
+/// What the kernel asks of a write with `RWF_ATOMIC`, but for `O_DIRECT`, and what `statx` has said of this file.
+fn check_atomic(handle: &Description, at: Option<u64>, vectors: &Vectors) -> Result<()> {
+    let total = vectors.total() as u64;
+    let limits = u64::from(LEAST_AT_ONCE)..=u64::from(handle.file().most_at_once());
+    let is_good = vectors.slice().len() == PIECES_AT_ONCE as usize
+        && total.is_power_of_two()
+        && limits.contains(&total)
+        && at.is_none_or(|at| at.is_multiple_of(total));
+    if is_good { Ok(()) } else { Err(Error::new(libc::EINVAL)) }
+}
+
 /// The kernel's check of the flags: only where there is something to transfer, and after that of the offset.
-fn check_flags(flags: i32, at: Option<i64>, vectors: &Vectors) -> Result<()> {
+fn check_flags(flags: i32, known: i32, at: Option<i64>, vectors: &Vectors) -> Result<()> {
     if let Some(at) = at.filter(|_| flags != 0) {
         area(at, vectors.total())?;
     }
-    if vectors.total() > 0 && flags & !KNOWN != 0 {
+    if vectors.total() > 0 && flags & !known != 0 {
         return Err(Error::new(libc::EOPNOTSUPP));
     }
     if flags & (RWF_APPEND | RWF_NOAPPEND) == RWF_APPEND | RWF_NOAPPEND {
@@ -42,7 +60,7 @@ unsafe fn get_all(fd: RawFd, bufs: *const UserBuf, count: usize, at: Option<i64>
         Ok(vectors) => vectors,
         Err(error) => return Some(failed(&handle, &error)),
     };
-    if let Err(error) = check_flags(flags, at, &vectors) {
+    if let Err(error) = check_flags(flags, KNOWN, at, &vectors) {
         return Some(failed(&handle, &error));
     }
     // SAFETY: the caller's promise.
@@ -68,13 +86,25 @@ unsafe fn put_all(
         Ok(vectors) => vectors,
         Err(error) => return failed(&handle, &error),
     };
-    if let Err(error) = check_flags(flags, at, &vectors) {
+    if let Err(error) = check_flags(flags, KNOWN | RWF_ATOMIC, at, &vectors) {
         return failed(&handle, &error);
     }
     let mut mode = Mode::of(fd, &handle);
     mode.append = (mode.append || flags & RWF_APPEND != 0) && flags & RWF_NOAPPEND == 0;
-    mode.sync |= flags & (RWF_DSYNC | RWF_SYNC) != 0;
     let total = vectors.total();
+    if flags & RWF_ATOMIC != 0 && total > 0 && !handle.is_handed_back() {
+        let at = match at {
+            _ if mode.append => None,
+            Some(at) => Some(at as u64),
+            None => Some(handle.position(fd)),
+        };
+        if let Err(error) = check_atomic(&handle, at, &vectors) {
+            return failed(&handle, &error);
+        }
+        mode.commits = Some(Whole::Protected);
+    } else if flags & (RWF_DSYNC | RWF_SYNC) != 0 {
+        mode.commits = mode.commits.or(Some(Whole::Shorter));
+    }
     // SAFETY: the caller's promise.
     let done = unsafe { put(fd, &handle, at, mode, vectors.slice_mut(), total) };
     done.unwrap_or_else(|| {

@@ -61,6 +61,21 @@ pub(super) fn replay(
     Ok(replayed)
 }
 
+/// Makes the entries durable as a replay has found them, before the file gets anything else than a replay gives it. Of an entry with granules
+/// that do not fit their mirror, log and file have the same bytes: the next recovery could not see that any more, and would take it
+/// for damage. Another one may be so on the medium alone.
+pub(super) fn keep_entries(
+    journal: BorrowedFd<'_>,
+    length: u64,
+    header: &Header,
+    medium: &'static dyn Medium,
+) -> Result<()> {
+    let mut image = Image::open(journal, length, Key::of(header.journal_id), medium)?;
+    image.find_segments()?;
+    image.write_entries_again()?;
+    medium.fdatasync(journal)
+}
+
 /// What a replay would do to the file, told to the medium `to`. Changes nothing else. The epoch of the last commit.
 pub(super) fn list(
     file: BorrowedFd<'_>,

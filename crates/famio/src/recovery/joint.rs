@@ -9,18 +9,20 @@ use crate::pmem::Medium;
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// The file has come to epoch `committed` of its journal, and that is still pending: if a record has a part that follows, the file gets it,
-/// durably. Bytes that it got.
+/// durably, after `before` was done. Bytes that it got.
 pub(super) fn apply(
     pool: Option<&Pool>,
     file: BorrowedFd<'_>,
     header: &Header,
     committed: u64,
     medium: &dyn Medium,
+    before: impl Fn() -> Result<()>,
 ) -> Result<u64> {
     let mut applied = 0;
     each_next(pool, file, header, committed, |record, part, from| {
         // The other files may have been recovered, or will be, because of what is visible here: it has to stay.
-        record.secure(from)?;
+        record.secure(from, medium)?;
+        before()?;
         record.each(part, |step| match step {
             Step::Write { offset, bytes } => {
                 applied += bytes.len() as u64;

@@ -10,6 +10,7 @@ use crate::journal::header::Kind;
 use crate::journal::live::durability_of;
 use crate::journal::{BootId, Header, State, Verdict, control, lock, mark, may_be_beside, path_of};
 use crate::pmem::{Domain, medium};
+use crate::rule::{Rule, holds};
 use crate::settings::Settings;
 use crate::sys::log::{self, Level};
 use crate::sys::{InternalFd, open_again};
@@ -296,7 +297,13 @@ pub(super) fn recover(
             let mut bytes = replayed.bytes;
             if !options.dry_run {
                 let pool = examined.pool.as_ref();
-                bytes += joint::apply(pool, file, &header, replayed.epoch, medium(domain, false))?;
+                let before = || match header.kind {
+                    Kind::InPlace if holds(Rule::EntriesAreKept) => {
+                        in_place::keep_entries(journal.as_fd(), *length, &header, medium(header.file_domain, false))
+                    }
+                    _ => Ok(()),
+                };
+                bytes += joint::apply(pool, file, &header, replayed.epoch, medium(domain, false), before)?;
                 finish(file, examined, Some(header), domain)?;
                 joint::remove_old(pool, file);
             }

@@ -49,7 +49,10 @@ fn advise_part(part: &Part, advice: Advice) -> Result<()> {
         if advice == Advice::DontNeed {
             follow(part, advice)?; // first: nobody builds again what goes
         }
-        madvise(part.start, len, kernels)?;
+        // A copied page of a private map would be lost with what was stored there.
+        if advice != Advice::DontNeed || !part.private {
+            madvise(part.start, len, kernels)?;
+        }
     }
     if advice == Advice::DontNeed { Ok(()) } else { follow(part, advice) }
 }

@@ -79,8 +79,8 @@ pub(crate) fn with_position_kept<T>(fd: impl AsFd, work: impl FnOnce() -> T) -> 
     Ok(done)
 }
 
-/// The first piece of a range that is no hole.
-fn next_data(fd: impl AsFd, range: Range<u64>) -> Result<Option<Range<u64>>> {
+/// The first piece of a range that is no hole. The kernel's position stays.
+pub(crate) fn next_data(fd: impl AsFd, range: Range<u64>) -> Result<Option<Range<u64>>> {
     let (start, end) = with_position_kept(&fd, || {
         let start = seek(&fd, SeekFrom::Data(range.start));
         (start, start.and_then(|start| seek(&fd, SeekFrom::Hole(start))))

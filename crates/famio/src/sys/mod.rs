@@ -15,7 +15,7 @@ pub mod shm;
 mod signal;
 pub(crate) mod users;
 
-pub(crate) use bytes::{each_data, each_piece, read_at, with_position_kept, write_at, write_out};
+pub(crate) use bytes::{each_data, each_piece, next_data, read_at, with_position_kept, write_at, write_out};
 pub(crate) use futexes::{Ended, WORDS_MAX, Word, wait_for_any};
 pub(crate) use identity::{identity, identity_and_size, look_at};
 pub use raw::{check, syscall};

@@ -13,12 +13,16 @@ use core::sync::atomic::{AtomicU32, Ordering};
 /// Our threads in this process.
 static OURS: AtomicU32 = AtomicU32::new(0);
 
+/// How often a start of one was begun, and how often it has come to its end.
+static BEGUN: AtomicU32 = AtomicU32::new(0);
+static ENDED: AtomicU32 = AtomicU32::new(0);
+
 /// One of our threads, until it is dropped.
 struct Counted(());
 
 impl Counted {
     fn begin() -> Self {
-        OURS.fetch_add(1, Ordering::Relaxed);
+        OURS.fetch_add(1, Ordering::SeqCst);
         Self(())
     }
 }
@@ -32,13 +36,17 @@ impl Drop for Counted {
 /// In a forked child: they are the parent's.
 pub(crate) fn forget_parents() {
     OURS.store(0, Ordering::Relaxed);
+    ENDED.store(BEGUN.load(Ordering::Relaxed), Ordering::Relaxed);
 }
 
 /// Whether the program has no thread but this one.
 pub(crate) fn is_programs_only() -> bool {
+    // One that another thread is about to start counts before the kernel has it: that would hide the other.
+    let begun = BEGUN.load(Ordering::SeqCst);
+    let starting = begun != ENDED.load(Ordering::SeqCst);
     // A folder has a link for each folder in it, and two of its own.
     let threads = rustix::fs::stat(c"/proc/self/task").map_or(0, |stat| stat.st_nlink as u32);
-    threads == OURS.load(Ordering::Relaxed) + 3
+    threads == OURS.load(Ordering::SeqCst) + 3 && !starting && begun == BEGUN.load(Ordering::SeqCst)
 }
 
 /// Whether this thread may start another.
@@ -53,12 +61,14 @@ pub(crate) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
     }
     // No signal of the host's is to run its handler on a thread that the host does not know.
     let before = block_signals(ALL_BUT_LIBCS);
+    BEGUN.fetch_add(1, Ordering::SeqCst);
     let counted = Counted::begin();
     let started = std::thread::Builder::new().name(name.into()).stack_size(256 << 10).spawn(move || {
         let _counted = counted;
         current().ours.set(1);
         work();
     });
+    ENDED.fetch_add(1, Ordering::SeqCst);
     restore_signals(before);
     started.is_ok()
 }

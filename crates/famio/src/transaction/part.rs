@@ -145,6 +145,7 @@ impl Part {
     }
 
     pub fn commit(&self, durable: bool) -> Result<()> {
+        let durable = durable || self.file.is_write_atomic();
         self.file.commit_transaction(&self.set, self.seen.as_ref(), durable).map_err(|e| self.named(e))
     }
 }

@@ -132,7 +132,9 @@ fn settings_text(settings: &Settings) -> String {
         journal: _,
         on_close: _,
         tier: _,
+        map_memory: _,
         write_back: _,
+        atomicity: _,
     } = settings;
     let pool = pool.as_ref().map_or(String::new(), |pool| pool.display().to_string());
     format!("{policy:?},{emulated},{journal_limit},{durability:?},{on_kill:?},{pool}")
@@ -157,7 +159,9 @@ fn settings_of(text: &str) -> Settings {
         locks: Default::default(),
         on_close: Default::default(),
         tier: TierChoice::Auto,
+        map_memory: None,
         write_back: Default::default(),
+        atomicity: Default::default(),
         journal: JournalChoice::Always, // what is looked at after the crash
         shm: None,
     }

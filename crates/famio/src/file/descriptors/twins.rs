@@ -8,14 +8,15 @@
 
 use super::{Descriptors, List, Number, is_used};
 use crate::file::Access;
-use crate::sys::internal::{Passing, open_again_low};
+use crate::sys::internal::{Passing, at_number, open_again_low};
 use crate::sys::{InternalFd, check, syscall};
 use crate::thread::Guard;
 use core::sync::atomic::Ordering;
 use rustix::fs::{AtFlags, OFlags, StatxAttributes, StatxFlags};
-use rustix::io::FdFlags;
+use rustix::io::{Errno, FdFlags};
+use rustix::process::{Resource, getrlimit};
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 const F_GETSIG: usize = 11;
@@ -79,15 +80,27 @@ fn is_unmarked(fd: BorrowedFd<'_>) -> bool {
 /// Lets `number` lead to the description of `fd`; whether it is closed by an `exec` stays.
 fn lead(fd: BorrowedFd<'_>, number: RawFd) -> bool {
     // SAFETY: the number is open, as its list says, and is not closed meanwhile.
-    let closes = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(number) });
-    let flags = match closes {
-        Ok(flags) if flags.contains(FdFlags::CLOEXEC) => libc::O_CLOEXEC,
-        Ok(_) => 0,
-        Err(_) => return false,
-    };
+    let flags = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(number) });
+    flags.is_ok_and(|flags| lead_with(fd, number, flags))
+}
+
+fn lead_with(fd: BorrowedFd<'_>, number: RawFd, flags: FdFlags) -> bool {
+    let flags = if flags.contains(FdFlags::CLOEXEC) { libc::O_CLOEXEC } else { 0 };
     let arguments = [fd.as_raw_fd() as usize, number as usize, flags as usize, 0, 0, 0];
     // SAFETY: no memory is passed; the number is the program's, and goes on leading to the same file.
-    check(unsafe { syscall(libc::SYS_dup3, arguments) }).is_ok()
+    at_number(|| check(unsafe { syscall(libc::SYS_dup3, arguments) })).is_ok()
+}
+
+/// Closes a number of the program's, which gets another description at once.
+fn clear(number: RawFd) {
+    // SAFETY: no memory is passed; the number is open, as its list says, and the lock of the list keeps the library from using it.
+    let _ = check(unsafe { syscall(libc::SYS_close, [number as usize, 0, 0, 0, 0, 0]) });
+}
+
+/// Whether the kernel could lead all numbers elsewhere: the program has not lowered its limit below one for good.
+fn are_in_reach(numbers: &[Number]) -> bool {
+    let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    numbers.iter().all(|number| (number.fd as u64) < hard)
 }
 
 fn borrow(number: RawFd) -> BorrowedFd<'static> {
@@ -174,6 +187,7 @@ impl Descriptors {
             && list.joined.is_none()
             && list.parked.is_none()
             && list.leftover.is_empty()
+            && are_in_reach(&list.open)
             && list.open.iter().all(joins)
             && may_be_opened_again(borrow(base));
         if !may_join {
@@ -191,6 +205,7 @@ impl Descriptors {
         let kind = kind_of(borrow(base.fd))?;
         let is_alike = self.is_still(base.fd)
             && kind.flags == OFlags::RDWR
+            && are_in_reach(&list.open)
             && kind_of(look).is_some_and(|looked| looked.mount == kind.mount)
             && may_be_opened(look)
             && may_be_opened_again(borrow(base.fd));
@@ -224,7 +239,7 @@ impl Descriptors {
             return None;
         };
         list.joined = Some(base.description);
-        Some(Split { of: self, list, base: base.fd, look: None, _passing: passing })
+        Some(Split { of: self, list, base: base.fd, look: None, is_hidden: false, _passing: passing })
     }
 }
 
@@ -234,8 +249,10 @@ pub(crate) struct Split<'a> {
     list: Guard<'a, List>,
     /// A number that keeps the kernel's description.
     base: RawFd,
-    /// What the others lead to while locks are made in the kernel.
+    /// What the others lead to while locks are made in the kernel, where that has a number of its own.
     look: Option<OwnedFd>,
+    /// They do.
+    is_hidden: bool,
     _passing: Passing,
 }
 
@@ -247,39 +264,44 @@ impl Split<'_> {
 
     /// The process has no record locks in the kernel, and gets some now: they stay when the numbers are closed.
     pub fn hide(&mut self) {
-        let Ok(look) = open_again_low(self.base(), OFlags::PATH) else { return };
-        for twin in self.list.twins() {
-            lead(look.as_fd(), twin.fd);
+        let twins = self.list.twins();
+        let Some(first) = twins.first() else { return };
+        let look = match self.open_at(first.fd, || open_again_low(self.base(), OFlags::PATH)) {
+            Some(Opened::Passing(look)) => self.look.insert(look).as_raw_fd(),
+            Some(Opened::InPlace) => first.fd,
+            None => return,
+        };
+        for twin in twins.iter().filter(|twin| twin.fd != look) {
+            lead(borrow(look), twin.fd);
         }
-        self.look = Some(look);
+        self.is_hidden = true;
     }
 
     /// Each description gets one of the kernel's. `has_locks`: the process has record locks in the kernel, or may have. Whether each
     /// has; else they are joined as before.
     pub fn end(mut self, has_locks: bool) -> bool {
-        let is_hidden = self.look.is_some();
-        if has_locks && !is_hidden {
+        if has_locks && !self.is_hidden {
             return false;
         }
         let (mut twins, mut all) = (self.list.twins(), true);
         while let Some(&Number { description, .. }) = twins.first() {
-            let opened = self.open();
-            for twin in twins.extract_if(.., |twin| twin.description == description) {
-                let is_led = match &opened {
-                    _ if !self.of.is_still(twin.fd) => continue, // closed out of sight
-                    Some(opened) => lead(opened.as_fd(), twin.fd),
-                    None => {
-                        if is_hidden {
-                            lead(self.base(), twin.fd);
-                        }
-                        false
-                    }
-                };
-                all &= is_led;
+            let mut of_one: Vec<_> = twins.extract_if(.., |twin| twin.description == description).collect();
+            of_one.retain(|twin| self.of.is_still(twin.fd)); // one that is not was closed out of sight
+            let Some(&Number { fd: first, .. }) = of_one.first() else { continue };
+            let opened = self.open_at(first, || self.open());
+            let from = match &opened {
+                Some(Opened::Passing(opened)) => opened.as_raw_fd(),
+                Some(Opened::InPlace) => first,
+                None => self.base,
+            };
+            if opened.is_some() || self.is_hidden {
+                let led = of_one.iter().filter(|twin| twin.fd != from).all(|twin| lead(borrow(from), twin.fd));
+                all &= led;
             }
+            all &= opened.is_some();
             match opened {
                 // Its close would drop the locks.
-                Some(opened) if has_locks => {
+                Some(Opened::Passing(opened)) if has_locks => {
                     self.list.leftover.extend(InternalFd::at_its_number(opened).ok().map(Arc::new));
                 }
                 _ => {}
@@ -292,12 +314,45 @@ impl Split<'_> {
         all
     }
 
-    fn open(&self) -> Option<OwnedFd> {
+    fn open(&self) -> rustix::io::Result<OwnedFd> {
         let again = || open_again_low(self.base(), OFlags::RDWR | OFlags::NONBLOCK);
-        let opened = crate::journal::access::as_owner(self.base(), again).ok()?;
-        rustix::fs::fcntl_setfl(&opened, OFlags::RDWR).ok()?;
-        Some(opened)
+        let opened = crate::journal::access::as_owner(self.base(), again)?;
+        rustix::fs::fcntl_setfl(&opened, OFlags::RDWR)?;
+        Ok(opened)
     }
+
+    /// Opens the file, for `twin`. Where the program has all numbers in use that it may have, the number of that one is the only one that can
+    /// be free: no locks go with its close, since the process has none in the kernel, or it is hidden.
+    fn open_at(&self, twin: RawFd, open: impl Fn() -> rustix::io::Result<OwnedFd>) -> Option<Opened> {
+        match open() {
+            Ok(opened) => return Some(Opened::Passing(opened)),
+            Err(Errno::MFILE) => {}
+            Err(_) => return None,
+        }
+        let flags = rustix::io::fcntl_getfd(borrow(twin)).ok()?;
+        clear(twin);
+        match open() {
+            Ok(opened) if opened.as_raw_fd() == twin => {
+                let opened = opened.into_raw_fd(); // the program's
+                let _ = rustix::io::fcntl_setfd(borrow(opened), flags);
+                Some(Opened::InPlace)
+            }
+            // A number that was closed meanwhile.
+            Ok(opened) => lead_with(opened.as_fd(), twin, flags).then_some(Opened::Passing(opened)),
+            Err(_) => {
+                lead_with(self.base(), twin, flags);
+                None
+            }
+        }
+    }
+}
+
+/// The file, opened for a description of the program's.
+enum Opened {
+    /// With a number that is nobody's.
+    Passing(OwnedFd),
+    /// With one of that description's.
+    InPlace,
 }
 
 #[cfg(test)]

@@ -31,6 +31,29 @@ impl AtomicFile {
         })
     }
 
+    /// Writes all of `bufs` at the end of a growing file, or nothing; `at` has to be there, if it is given. `None`: it takes a session.
+    #[cold]
+    pub(in crate::file) fn append_growing(&self, at: Option<u64>, bufs: &[UserBuf]) -> Option<Result<(u64, usize)>> {
+        let total = UserBuf::total(bufs) as u64;
+        if total > CALL_MAX as u64 {
+            return None;
+        }
+        self.change_growing(at.unwrap_or(u64::MAX), |state, fd| {
+            let size = rustix::fs::fstat(fd)?.st_size as u64;
+            if at.is_some_and(|at| at != size) || size.saturating_add(total) > SIZE_MAX {
+                return Ok(None);
+            }
+            match transfer::write_by_kernel(fd, size, bufs) {
+                Ok(done) if done as u64 == total => Ok(Some((size, done))),
+                Ok(_) => {
+                    state.medium.ftruncate(fd, size)?; // the part for which there was room
+                    Err(Error::new(libc::ENOSPC))
+                }
+                Err(e) => Err(e),
+            }
+        })
+    }
+
     /// Sets the size of a growing file; `only_more`: if that makes it longer. `None`: it takes a session.
     #[cold]
     pub(in crate::file) fn set_size_growing(&self, size: u64, only_more: bool) -> Option<Result<()>> {

@@ -117,6 +117,18 @@ impl AtomicFile {
             if offset.saturating_add(len as u64) > shadow.size() {
                 return Err(beyond());
             }
+            if shadow.cow_maps().is_some() {
+                // By the map itself: what is stored there is found as any other store.
+                // SAFETY: as below.
+                match unsafe { bytes.put_guarded(at, len) } {
+                    Err(fault) if fault.is_in(at, len) => {
+                        let cut = offset.saturating_add(len as u64) > shadow.size();
+                        return Err(if cut { beyond() } else { Error::new(libc::ENOMEM) });
+                    }
+                    Err(_) => {} // once more, as below
+                    Ok(()) => return Ok(()),
+                }
+            }
             if let Some(notes) = shadow.notes_for_copy() {
                 let ours = shadow.at(offset, len)?;
                 shadow.touch(offset, len);

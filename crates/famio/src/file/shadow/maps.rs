@@ -1,8 +1,11 @@
 //! The program's own maps of an atomic file: made, moved, protected, synced and given up.
 
+use super::cow;
+use super::cow::second_map;
 use super::loads::Loads;
-use super::memory::{PAGE, check_size, fill, new_memory};
+use super::memory::{PAGE, check_size, fill, new_memory, size_limit};
 use super::ranges::{self, MappedRange, OfFile, keys};
+use super::slot::Changing;
 use super::watch;
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
@@ -42,7 +45,7 @@ impl MapRequest {
         map_at(self.addr, self.length, self.prot, self.flags & !libc::MAP_SYNC, fd, self.offset)
     }
 
-    fn range(&self, start: usize, file: &Arc<AtomicFile>, shadow: bool) -> MappedRange {
+    pub(super) fn range(&self, start: usize, file: &Arc<AtomicFile>, shadow: bool) -> MappedRange {
         MappedRange {
             start,
             end: self.end(start),
@@ -52,6 +55,7 @@ impl MapRequest {
             may_store: self.may_store,
             stores: self.may_store && self.prot & libc::PROT_WRITE != 0,
             shadow,
+            cow: false,
             watched: false,
             whole: true,
             file: OfFile(Some(file.clone())),
@@ -142,8 +146,8 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
     // Who can't have the turn gets what others have written until now.
     if !request.is_shared() || file.shadow().is_none() && !file.fds.has_writable() {
         let memory = match file.shadow() {
-            Some(shadow) => shadow.descriptor(false),
-            None => snapshot(file, request),
+            Some(shadow) if shadow.cow_maps().is_none() => shadow.descriptor(false),
+            _ => snapshot(file, request),
         };
         return match memory {
             Ok(memory) => Ok(Mapped::At(request.carry_out(memory.as_raw_fd())?)),
@@ -157,11 +161,20 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
         Err(e) if too_large(&e) => return Ok(Mapped::HandBack),
         Err(e) => return Err(e),
     };
-    let start = request.carry_out(shadow.descriptor(request.may_store)?.as_raw_fd())?;
-    let mut range = request.range(start, file, true);
-    watch::begin(&mut range);
-    Loads::begin(&mut range);
-    ranges::lock().add(range);
+    let start = match shadow.cow_maps() {
+        Some(cow) => match file.map_private(request, shadow, cow)? {
+            Some(start) => start,
+            None => return Ok(Mapped::HandBack),
+        },
+        None => {
+            let start = request.carry_out(shadow.descriptor(request.may_store)?.as_raw_fd())?;
+            let mut range = request.range(start, file, true);
+            watch::begin(&mut range);
+            Loads::begin(&mut range);
+            ranges::lock().add(range);
+            start
+        }
+    };
     file.tell_of_maps();
     // Who puts in order what a dead one left, and did not see that this one may store, has done it when the program can.
     let _ = file.look_after_dead();
@@ -175,7 +188,7 @@ fn snapshot(file: &AtomicFile, request: &MapRequest) -> Result<InternalFd> {
     let size = file.size();
     let start = request.offset as u64;
     let end = start.saturating_add(request.length as u64).min(size);
-    check_size(end.saturating_sub(start))?;
+    check_size(end.saturating_sub(start), file.map_limit().max(size_limit()))?;
     let memory = new_memory(size)?;
     // SAFETY: the piece is ours.
     fill(&memory, start..end, |at, piece| unsafe { file.read(at, &[UserBuf::of(piece)]) })?;
@@ -197,8 +210,11 @@ pub(crate) fn discard_telling(addr: usize, length: usize, change: impl FnOnce() 
     let Some(end) = end_of(addr, length).filter(|_| ranges::any() && addr.is_multiple_of(PAGE) && length > 0) else {
         return (change(), Ok(()));
     };
+    let private = Private::at(addr, end);
+    private.take_stores();
     // Before: the address may be another's at once.
     let mut gone = ranges::lock().take(addr, end);
+    drop(private);
     let done = change();
     if (-4095..0).contains(&done) {
         let mut ranges = ranges::lock();
@@ -220,6 +236,50 @@ pub(crate) fn discard_telling(addr: usize, length: usize, change: impl FnOnce() 
     (done, closed)
 }
 
+/// The files that have private maps somewhere. As long as it is there nobody lays those out, compares them or takes copies from them.
+struct Private {
+    locked: Vec<Changing<'static>>,
+    files: Vec<Arc<AtomicFile>>,
+}
+
+impl Private {
+    fn at(start: usize, end: usize) -> Self {
+        if !ranges::any_private() {
+            return Self { locked: Vec::new(), files: Vec::new() };
+        }
+        let there: Vec<_> = ranges::lock().touching(start, end).filter(|range| range.cow).cloned().collect();
+        let files: Vec<_> =
+            keys(&there).into_iter().filter_map(|(device, inode)| AtomicFile::find(device, inode)).collect();
+        // SAFETY: the files stay as long as the locks, which are let go first.
+        let locked = files.iter().map(|file| unsafe { &*Arc::as_ptr(file) }.shadow.lock()).collect();
+        Self { locked, files }
+    }
+
+    /// Those maps are about to go, or not to be read any more: what was stored in them becomes part of the epoch first.
+    fn take_stores(&self) {
+        debug_assert_eq!(self.locked.len(), self.files.len());
+        self.files.iter().for_each(|file| file.take_before_maps_go());
+    }
+}
+
+/// What of `start..end` does not lie in private maps; `None`: nothing does.
+pub(crate) fn outside_private(start: usize, end: usize) -> Option<Vec<core::ops::Range<usize>>> {
+    let ranges = ranges::lock();
+    let mut private: Vec<_> = ranges.touching(start, end).filter(|range| range.cow).collect();
+    if private.is_empty() {
+        return None;
+    }
+    private.sort_unstable_by_key(|range| range.start);
+    let (mut outside, mut at) = (Vec::new(), start);
+    for range in private {
+        outside.push(at..range.start.max(at));
+        at = range.end;
+    }
+    outside.push(at..end.max(at));
+    outside.retain(|part| !part.is_empty());
+    Some(outside)
+}
+
 /// A part of a map of an atomic file.
 pub(crate) struct Part {
     pub start: usize,
@@ -227,6 +287,8 @@ pub(crate) struct Part {
     pub offset: u64,
     /// It is memory: nothing of it has to be read in.
     pub in_memory: bool,
+    /// It is private: the kernel is not to drop its pages.
+    pub private: bool,
     pub file: Arc<AtomicFile>,
     /// Map-ahead of the map that it is of, and where that begins.
     pub ahead: Option<Arc<Ahead>>,
@@ -240,7 +302,8 @@ pub(crate) fn parts(start: usize, end: usize) -> Vec<Part> {
         let (from, to) = (range.start.max(start), range.end.min(end));
         let offset = range.offset + (from - range.start) as u64;
         let (file, ahead) = (range.file.0.clone()?, range.ahead.get());
-        Some(Part { start: from, len: to - from, offset, in_memory: range.shadow, file, ahead, map: range.start })
+        let (in_memory, private) = (range.shadow && !range.cow, range.cow);
+        Some(Part { start: from, len: to - from, offset, in_memory, private, file, ahead, map: range.start })
     };
     let mut parts: Vec<Part> = ranges.touching(start, end).filter_map(part).collect();
     drop(ranges);
@@ -300,13 +363,22 @@ pub(crate) fn protect(addr: usize, length: usize, prot: i32, kernel: impl FnOnce
             }
         }
     }
+    let private = Private::at(addr, end);
+    if prot & libc::PROT_READ == 0 {
+        private.take_stores();
+    }
+    if prot & libc::PROT_WRITE != 0 && has_second_map(addr, end) {
+        return Err(second_map());
+    }
     let mut changed = Vec::new();
     let mut ranges = ranges::lock();
     if prot & libc::PROT_WRITE != 0 {
         for range in ranges.inside(addr, end).filter(|range| !range.stores) {
             range.stores = true;
             watch::begin(range);
-            Loads::begin(range);
+            if !range.cow {
+                Loads::begin(range);
+            }
             changed.push(range.key);
         }
     }
@@ -322,7 +394,25 @@ pub(crate) fn protect(addr: usize, length: usize, prot: i32, kernel: impl FnOnce
     if done >= 0 {
         ranges.inside(addr, end).for_each(|range| range.prot = prot);
     }
+    drop((ranges, private));
     Ok(done)
+}
+
+/// Whether bytes of private maps there are also in another one.
+fn has_second_map(start: usize, end: usize) -> bool {
+    if !ranges::any_private() {
+        return false;
+    }
+    let ranges = ranges::lock();
+    let there: Vec<_> = ranges.touching(start, end).filter(|range| range.cow && !range.stores).collect();
+    there.iter().any(|one| {
+        let same = |other: &&MappedRange| other.key == one.key && other.cow && other.start != one.start;
+        let (from, to) = (one.in_file().start, one.in_file().end);
+        ranges
+            .touching(0, usize::MAX)
+            .filter(same)
+            .any(|other| other.in_file().start < to && from < other.in_file().end)
+    })
 }
 
 /// `mremap(2)`, which `kernel` carries out; `target` is where it is to go, if that was said.
@@ -337,6 +427,9 @@ pub(crate) fn remap(
         return kernel();
     }
     let carry_out = || {
+        if let Some(done) = cow::remap(addr, old_length, length, (flags, target)) {
+            return done;
+        }
         let mut ranges = ranges::lock();
         // An old length of zero makes one more map of the same.
         let moved = match old_length {

@@ -1,9 +1,11 @@
 //! The memory of a shadow: made or joined, resized, filled, read, and lent to maps.
 
+use super::cow::CowMaps;
 use super::notes::Notes;
 use super::slot::Slot;
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
+use crate::file::atomic::AtomicFile;
 use crate::file::bits::GRANULE;
 use crate::file::home::copy_out;
 use crate::index::SharedSize;
@@ -24,10 +26,10 @@ const MAPPED_MAX: u64 = 64 << 30;
 /// Bytes that are read, compared or copied at a time.
 pub(super) const PIECE: usize = 64 << 10;
 
-/// The file's bytes in memory. As long as the file's size, to the byte: beyond its last page is a SIGBUS, as in a file.
+/// The file's bytes in memory, or what stands for them where that would take too much. As long as the file's size, to the byte:
+/// beyond its last page is a SIGBUS, as in a file.
 pub(in crate::file) struct Shadow {
-    memory: InternalFd,
-    ours: Mapping,
+    backing: Backing,
     size: Size,
     /// The number of its file, if processes share it.
     number: Option<u64>,
@@ -35,6 +37,14 @@ pub(in crate::file) struct Shadow {
     pub(super) filled: AtomicBool,
     /// Made at the first copy into a map; `None`: there is no address space for them.
     notes: OnceLock<Option<Notes>>,
+}
+
+/// Where a shadow's bytes are.
+enum Backing {
+    /// In memory of their own, which the program maps, and the library, too.
+    Memory { memory: InternalFd, ours: Mapping },
+    /// In the program's maps: copied pages over the file.
+    Cow(CowMaps),
 }
 
 /// Bytes that a shadow has.
@@ -45,25 +55,52 @@ enum Size {
 
 impl Shadow {
     /// An empty one of this process's own. `ENOMEM`: the file takes too much of this machine's memory.
-    pub(super) fn own(size: u64) -> Result<Self> {
-        check_size(size)?;
-        Self::of(new_memory(size)?, Size::Own(AtomicU64::new(size)), None, size)
+    pub(super) fn own(size: u64, limit: u64) -> Result<Self> {
+        check_size(size, limit)?;
+        Self::of(new_memory(size)?, Size::Own(AtomicU64::new(size)), None, size, limit)
     }
 
     /// That of a file which processes share, as the size says that they share.
-    pub(super) fn shared(memory: InternalFd, size: SharedSize, number: u64) -> Result<Self> {
+    pub(super) fn shared(memory: InternalFd, size: SharedSize, number: u64, limit: u64) -> Result<Self> {
         let now = size.word().load(Ordering::Acquire);
-        check_size(now)?;
-        Self::of(memory, Size::Shared(size), Some(number), now)
+        check_size(now, limit.max(size_limit()))?; // who made it may have another limit
+        Self::of(memory, Size::Shared(size), Some(number), now, limit)
     }
 
-    fn of(memory: InternalFd, size: Size, number: Option<u64>, now: u64) -> Result<Self> {
+    fn of(memory: InternalFd, size: Size, number: Option<u64>, now: u64, limit: u64) -> Result<Self> {
         // It stays where it is: as far as it may grow.
-        let most = usize::try_from(size_limit().min(MAPPED_MAX)).unwrap_or(usize::MAX);
+        let most = usize::try_from(limit.max(now).min(MAPPED_MAX.max(now))).unwrap_or(usize::MAX);
         let mut ours = Mapping::reserve(memory.as_fd(), Domain::Process, now, true, most)?;
         ours.map_ahead(now, Reach::Touch);
-        let (filled, notes) = (AtomicBool::new(false), OnceLock::new());
-        Ok(Self { memory, ours, size, number, filled, notes })
+        Ok(Self::with(Backing::Memory { memory, ours }, size, number))
+    }
+
+    fn with(backing: Backing, size: Size, number: Option<u64>) -> Self {
+        Self { backing, size, number, filled: AtomicBool::new(false), notes: OnceLock::new() }
+    }
+
+    /// One without memory of its own: the program's maps are private ones of the file.
+    ///
+    /// # Errors
+    /// The kernel can't say which pages of them were copied.
+    pub(super) fn cow(size: u64) -> Result<Self> {
+        Ok(Self::with(Backing::Cow(CowMaps::new()?), Size::Own(AtomicU64::new(size)), None))
+    }
+
+    /// What is known of the program's maps, if they are private ones of the file.
+    #[inline]
+    pub(super) fn cow_maps(&self) -> Option<&CowMaps> {
+        match &self.backing {
+            Backing::Cow(maps) => Some(maps),
+            Backing::Memory { .. } => None,
+        }
+    }
+
+    fn ours(&self) -> Option<&Mapping> {
+        match &self.backing {
+            Backing::Memory { ours, .. } => Some(ours),
+            Backing::Cow(_) => None,
+        }
     }
 
     /// The number of its file, if it was made to be shared.
@@ -85,20 +122,21 @@ impl Shadow {
         self.notes.get()?.as_ref()
     }
 
-    /// The same, for a copy.
+    /// The same, for a copy. None where the library has no map of its own to copy by.
     #[inline]
     pub(super) fn notes_for_copy(&self) -> Option<&Notes> {
         if self.notes.get().is_none() {
             let _held = crate::thread::Held::of_process(); // in one piece: a handler in the middle would wait for it
-            self.notes.get_or_init(|| Notes::new(self.ours.reserved() as u64).ok());
+            self.notes.get_or_init(|| Notes::new(self.ours()?.reserved() as u64).ok());
         }
         self.notes()
     }
 
     /// The memory, if its descriptor is still ours: the program may have closed what it did not open.
     pub(super) fn memory(&self) -> Result<&InternalFd> {
-        self.memory.get().map_err(|e| e.context("the shadow of a mapped file"))?;
-        Ok(&self.memory)
+        let Backing::Memory { memory, .. } = &self.backing else { return Err(Error::new(libc::ENXIO)) };
+        memory.get().map_err(|e| e.context("the shadow of a mapped file"))?;
+        Ok(memory)
     }
 
     pub(super) fn size(&self) -> u64 {
@@ -107,19 +145,28 @@ impl Shadow {
 
     /// Where its bytes lie, below its size.
     pub(super) fn at(&self, offset: u64, len: usize) -> Result<*mut u8> {
-        self.ours.ptr(offset, len).ok_or(Error::new(libc::EFBIG))
+        self.ours().and_then(|ours| ours.ptr(offset, len)).ok_or(Error::new(libc::EFBIG))
     }
 
     /// Bytes at `offset` are about to be read or written through our map: what follows is mapped ahead, if that is done in order.
     #[inline]
     pub(super) fn touch(&self, offset: u64, len: usize) {
-        self.ours.touch(offset, len, || self.size());
+        if let Some(ours) = self.ours() {
+            ours.touch(offset, len, || self.size());
+        }
     }
 
     /// Says how a range will be used through our map.
     pub(in crate::file) fn advise(&self, range: Range<u64>, advice: Advice) {
         let end = range.end.min(self.size());
-        self.ours.advise(range.start, end.saturating_sub(range.start) as usize, advice);
+        if let Some(ours) = self.ours() {
+            ours.advise(range.start, end.saturating_sub(range.start) as usize, advice);
+        }
+    }
+
+    /// The file's end moves; nothing else, for who has laid the maps out for it.
+    pub(super) fn set_size(&self, size: u64) {
+        self.size_word().store(size, Ordering::Release);
     }
 
     /// The file has another size. What the program stored behind its end shows as zeros when it grows.
@@ -232,17 +279,23 @@ pub(super) fn new_memory(size: u64) -> Result<InternalFd> {
     Ok(memory)
 }
 
-/// `ENOMEM` for what would take more than a quarter of the machine's memory.
-pub(super) fn check_size(size: u64) -> Result<()> {
-    let limit = size_limit();
+/// `ENOMEM` for what would take more memory than the limit.
+pub(super) fn check_size(size: u64, limit: u64) -> Result<()> {
     if size <= limit {
         return Ok(());
     }
     Err(Error::with(libc::ENOMEM, format!("a map of a file of {size} bytes takes more memory than {limit} bytes")))
 }
 
+impl AtomicFile {
+    /// Bytes that it may have for a shadow in memory.
+    pub(super) fn map_limit(&self) -> u64 {
+        self.settings.map_memory.unwrap_or_else(size_limit)
+    }
+}
+
 /// A quarter of this machine's memory.
-fn size_limit() -> u64 {
+pub(super) fn size_limit() -> u64 {
     crate::pmem::Lab::current().shadow_limit.unwrap_or_else(|| crate::sys::memory() / 4)
 }
 

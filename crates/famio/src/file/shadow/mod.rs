@@ -6,6 +6,7 @@
 //! While a file has a shadow, reads come from it, and every write goes to the file and to the shadow under one lock.
 
 mod copies;
+mod cow;
 mod loads;
 mod maps;
 mod memory;
@@ -20,9 +21,9 @@ mod watch;
 
 pub(crate) use copies::{Bytes, copy, file_at, is_mapped_at, string_length};
 pub(crate) use maps::{
-    MapRequest, Mapped, Part, discard, discard_telling, map, msync, parts, protect, remap, too_large,
+    MapRequest, Mapped, Part, discard, discard_telling, map, msync, outside_private, parts, protect, remap, too_large,
 };
-pub(crate) use ranges::{any, disown, files, may_touch, touches};
+pub(crate) use ranges::{any, any_private, disown, files, may_touch, touches};
 
 pub(super) use slot::Slot;
 
@@ -37,7 +38,7 @@ use crate::sys::{InternalFd, high_duplicate};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use memory::Shadow;
-use memory::fill;
+use memory::{check_size, fill};
 use rustix::fs::OFlags;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
@@ -92,15 +93,20 @@ impl AtomicFile {
             let Some(of) = &inner.session else { continue };
             let shadow = match self.shadow.get() {
                 Some(stale) if self.is_to_stay(stale) => stale,
-                _ => self.new_shadow(self.size())?,
+                _ => self.new_shadow_or_cow(self.size())?,
             };
             // What changes the file from here on waits for the lock. What came in before has left then, and is seen.
             self.tell_of_shadow(of);
             drop(inner);
             drop(session.close_gate(&self.fds)?);
             drop(session);
-            shadow.resize(self.size())?;
-            self.copy_to(shadow, 0..u64::MAX)?;
+            match shadow.cow_maps() {
+                Some(cow) => self.follow_in_maps(shadow, cow, 0..u64::MAX, self.size())?,
+                None => {
+                    shadow.resize(self.size())?;
+                    self.copy_to(shadow, 0..u64::MAX)?;
+                }
+            }
             shadow.filled.store(true, Ordering::Release);
             self.share_shadow();
         }
@@ -110,7 +116,8 @@ impl AtomicFile {
     /// Whether this shadow, which has to be filled, is to be the next as well: others have never seen it, or this process's maps lead
     /// to it.
     fn is_to_stay(&self, stale: &Shadow) -> bool {
-        stale.number().is_none() || is_mapped(self.key())
+        let fits = stale.cow_maps().is_some() || check_size(self.size(), self.map_limit()).is_ok();
+        stale.number().is_none() && fits || is_mapped(self.key())
     }
 
     /// As [`need_shadow`](Self::need_shadow), for a map.
@@ -133,6 +140,11 @@ impl AtomicFile {
     /// The shadow has what the session has, in which nobody is yet.
     fn fill_from(&self, shadow: &Shadow, session: &Session) -> Result<()> {
         let size = session.arena.shared().size();
+        if shadow.cow_maps().is_some() {
+            // With maps the file was nobody else's; without, there is nothing to show it in.
+            shadow.set_size(size);
+            return Ok(());
+        }
         shadow.resize(size)?;
         fill(shadow.memory()?, 0..size, |at, piece| {
             // SAFETY: the piece is ours.
@@ -160,8 +172,16 @@ impl AtomicFile {
             let size = self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64))?;
             let shadow = match self.shadow.get() {
                 Some(stale) if self.is_to_stay(stale) => stale,
-                _ => self.new_shadow(size)?,
+                _ => self.new_shadow_or_cow(size)?,
             };
+            if let Some(cow) = shadow.cow_maps() {
+                shadow.set_size(size);
+                self.find_ground(shadow, cow);
+                shadow.filled.store(true, Ordering::Release);
+                self.make_maps_private(shadow, cow)?;
+                self.tell_of_maps();
+                return Ok(());
+            }
             shadow.resize(size)?;
             let read =
                 |fd: BorrowedFd<'_>| fill(shadow.memory()?, 0..size, |at, piece| Ok(rustix::io::pread(fd, piece, at)?));
@@ -170,6 +190,11 @@ impl AtomicFile {
         }
         // Not full: there was no memory for it.
         let shadow = self.shadow().ok_or(Error::new(libc::ENOMEM))?;
+        if let Some(cow) = shadow.cow_maps() {
+            self.make_maps_private(shadow, cow)?;
+            self.tell_of_maps();
+            return Ok(());
+        }
         sides::replace(self.key(), |writable| shadow.descriptor(writable))?;
         self.tell_of_maps();
         Ok(())
@@ -189,10 +214,18 @@ impl AtomicFile {
 
     /// The file's bytes were changed: so are the shadow's. By who has the lock.
     pub(super) fn follow(&self, shadow: &Shadow, range: Range<u64>) -> Result<()> {
-        let old = shadow.size();
-        let followed =
-            shadow.resize(self.size_past_shadow()).and_then(|()| self.copy_to(shadow, range.start.min(old)..range.end));
-        followed.map_err(|e| {
+        let followed = (|| {
+            let (old, size) = (shadow.size(), self.size_past_shadow());
+            if self.outgrow(shadow, size)? {
+                return Ok(());
+            }
+            if let Some(cow) = shadow.cow_maps() {
+                return self.follow_in_maps(shadow, cow, range, size);
+            }
+            shadow.resize(size)?;
+            self.copy_to(shadow, range.start.min(old)..range.end)
+        })();
+        followed.map_err(|e: Error| {
             // File and shadow differ: back to the last SYNC, rather than a commit of what nobody wrote.
             self.with_session(|session| session.arena.shared().poisoned.store(1, Ordering::Release));
             let why = format!("what was written could not be shown in its maps ({e}): no more writes are taken");
@@ -210,8 +243,20 @@ impl AtomicFile {
             return Err(super::process::disowned());
         }
         self.look_after_dead()?;
+        if let Some(cow) = shadow.cow_maps() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.read_beside_maps(shadow, cow, offset, bufs) };
+        }
         // SAFETY: the caller's promise.
-        unsafe { shadow.read(&self.shadow, offset, bufs) }
+        let read = unsafe { shadow.read(&self.shadow, offset, bufs) };
+        match self.shadow() {
+            // What it had it may have given up meanwhile (`cow`).
+            Some(now) if now.cow_maps().is_some() => {
+                // SAFETY: the caller's promise.
+                unsafe { self.read_shadow(now, offset, bufs) }
+            }
+            _ => read,
+        }
     }
 
     /// The program closes its last descriptor: if it has the file mapped, one of ours stays, so that what it stores is not lost, and

@@ -27,6 +27,8 @@ pub(super) struct MappedRange {
     pub stores: bool,
     /// It is of the shadow, and not of the file itself.
     pub shadow: bool,
+    /// It is a private one over the file ([`super::cow`]), and not of memory that stands for it.
+    pub cow: bool,
     /// The kernel says which of its pages were stored to ([`super::watch`]).
     pub watched: bool,
     /// All of it is to be looked at, once more.
@@ -98,6 +100,15 @@ pub(crate) fn any() -> bool {
     NEAR.maps.load(Ordering::Acquire) != 0
 }
 
+/// How many of them are private: what the kernel is told of those is looked at first.
+static PRIVATE: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether there are private ones.
+#[inline]
+pub(crate) fn any_private() -> bool {
+    PRIVATE.load(Ordering::Acquire) != 0
+}
+
 /// The list, for a change. When it is let go it says how many there are, and [`places`] is as it is.
 pub(super) struct Ranges {
     list: Guard<'static, List>,
@@ -116,8 +127,11 @@ pub(super) fn lock() -> Ranges {
 
 /// In a forked child: the maps are of the parent's files, and so of none here.
 pub(crate) fn disown() {
+    PRIVATE.store(0, Ordering::Release);
     match RANGES[WHICH.load(Ordering::Acquire)].try_lock() {
         Some(mut list) => {
+            list.maps.retain(|range| !range.cow); // a child does not get those
+            NEAR.maps.store(list.maps.len(), Ordering::Release);
             list.maps.iter_mut().for_each(|range| range.key = NOBODYS);
             list.gone.clear();
         }
@@ -131,6 +145,7 @@ pub(crate) fn disown() {
 impl Drop for Ranges {
     fn drop(&mut self) {
         NEAR.maps.store(self.list.maps.len(), Ordering::Release);
+        PRIVATE.store(self.list.maps.iter().filter(|range| range.cow).count(), Ordering::Release);
         for window in core::mem::take(&mut self.changed) {
             let slots = |start, end| self.touching(start, end).map(slot_of).collect();
             let old = places::replace(window, slots);
@@ -218,7 +233,8 @@ impl Ranges {
         let taken: Vec<MappedRange> = self.inside(start, end).map(take).collect();
         self.list.maps.retain(|range| !(start <= range.start && range.end <= end));
         self.fewer |= !taken.is_empty();
-        for range in taken.iter().filter(|range| range.stores && range.shadow && range.key != NOBODYS) {
+        let leaves_stores = |range: &&MappedRange| range.stores && range.shadow && !range.cow && range.key != NOBODYS;
+        for range in taken.iter().filter(leaves_stores) {
             self.list.serial += 1;
             let gone = Gone { key: range.key, in_file: range.in_file(), serial: self.list.serial };
             self.list.gone.push(gone);
@@ -230,7 +246,7 @@ impl Ranges {
     /// [`were_taken`](Self::were_taken) is to be told.
     pub fn take_stored(&mut self, key: (u64, u64), size: u64) -> (Vec<Range<u64>>, u64) {
         let mut stored = Vec::new();
-        for range in self.of(key).filter(|range| range.stores && range.shadow) {
+        for range in self.of(key).filter(|range| range.stores && range.shadow && !range.cow) {
             stored.extend(watch::take(range, size));
         }
         stored.extend(self.list.gone.iter().filter(|gone| gone.key == key).map(|gone| gone.in_file.clone()));
@@ -279,6 +295,7 @@ mod tests {
             may_store: true,
             stores: false,
             shadow: true,
+            cow: false,
             watched: false,
             whole: true,
             file: OfFile::default(),

@@ -10,7 +10,7 @@
 //! store through a map: whose store a byte is, cannot be told then, and the program that shares memory with one that dies has to
 //! cope with that by itself, as on a plain file. All that it holds stays, and is found by the next SYNC.
 
-use super::memory::{PIECE, Shadow, check_size, next_data};
+use super::memory::{PIECE, Shadow, check_size, next_data, size_limit};
 use super::{ranges, sides};
 use crate::error::{Error, Result};
 use crate::file::atomic::{AtomicFile, PLAIN};
@@ -72,13 +72,25 @@ impl AtomicFile {
         let made = match self.new_shared(size) {
             Ok(made) => made,
             Err(e) if e.errno() == libc::ENOMEM => return Err(e),
-            Err(_) => Shadow::own(size)?,
+            Err(_) => Shadow::own(size, self.map_limit())?,
         };
         Ok(self.shadow.put(made, &self.shadowed, |_| false))
     }
 
+    /// As [`new_shadow`](Self::new_shadow); for a file that takes too much memory one that leaves it in place. For who has the turn as
+    /// long as it is mapped.
+    pub(super) fn new_shadow_or_cow(&self, size: u64) -> Result<&Shadow> {
+        match check_size(size, self.map_limit()) {
+            Ok(()) if self.map_limit() != 0 => self.new_shadow(size),
+            fits => {
+                let made = Shadow::cow(size).map_err(|e| fits.err().unwrap_or(e))?;
+                Ok(self.shadow.put(made, &self.shadowed, |_| false))
+            }
+        }
+    }
+
     fn new_shared(&self, size: u64) -> Result<Shadow> {
-        check_size(size)?;
+        check_size(size, self.map_limit())?;
         if crate::pmem::Lab::current().own_shadow || !has_room(size) {
             return Err(Error::new(libc::ENOSPC));
         }
@@ -88,7 +100,7 @@ impl AtomicFile {
         rustix::fs::ftruncate(&memory, size)?;
         let shared = door.shared_size()?;
         shared.word().store(size, Ordering::Release);
-        Shadow::shared(memory, shared, number)
+        Shadow::shared(memory, shared, number, self.map_limit())
     }
 
     /// From now on the shadow, which has all bytes, is everybody's. By who has the turn.
@@ -113,7 +125,7 @@ impl AtomicFile {
                 return Ok(Some(shadow));
             }
             let joined = shared_memory::open(&self.fds, &door.shadow_path(number))
-                .and_then(|memory| Shadow::shared(memory, door.shared_size()?, number));
+                .and_then(|memory| Shadow::shared(memory, door.shared_size()?, number, self.map_limit()));
             match joined {
                 Ok(made) => {
                     let shadow = self.shadow.put(made, &self.shadowed, |there| there.number() == Some(number));
@@ -161,7 +173,10 @@ impl AtomicFile {
 
     pub(super) fn kernels_maps_to_shadow(&self) -> Result<()> {
         let Some(shadow) = self.join_shadow()? else { return Ok(()) };
-        sides::replace(self.key(), |writable| shadow.descriptor(writable))?;
+        match shadow.cow_maps() {
+            Some(cow) => self.make_maps_private(shadow, cow)?,
+            None => sides::replace(self.key(), |writable| shadow.descriptor(writable))?,
+        }
         self.turns.door.set_maps(KERNELS, false);
         Ok(())
     }
@@ -178,7 +193,8 @@ impl AtomicFile {
             return Ok(());
         }
         let size = session.arena.shared().size();
-        if self.shadow().is_none() && check_size(size).is_err() {
+        if self.shadow().is_none_or(|shadow| shadow.cow_maps().is_some()) && check_size(size, self.map_limit()).is_err()
+        {
             return Ok(()); // they stay maps of the kernel's file, and show what is settled
         }
         if self.shadow().is_none() {
@@ -259,7 +275,7 @@ impl AtomicFile {
         self.fds.with(false, |fd| {
             let committed = rustix::fs::fstat(fd)?.st_size as u64;
             let size = epoch.size(committed);
-            check_size(size)?;
+            check_size(size, self.map_limit().max(size_limit()))?;
             shadow.resize(size)?;
             show(shadow, size, |at, piece| {
                 read_at(fd, at, piece)?;

@@ -22,7 +22,7 @@ pub(super) fn replace(key: (u64, u64), descriptor: impl Fn(bool) -> Result<Inter
     Ok(())
 }
 
-fn put_at(range: &MappedRange, fd: RawFd) -> Result<()> {
+pub(super) fn put_at(range: &MappedRange, fd: RawFd) -> Result<()> {
     let flags = libc::MAP_SHARED | libc::MAP_FIXED;
     map_at(range.start, range.end - range.start, range.prot, flags, fd, range.offset as i64).map(|_| ())
 }
@@ -32,6 +32,9 @@ impl AtomicFile {
     /// thread stores at this very moment may be lost, with all of the file, at the next crash at the latest.
     pub(in crate::file) fn maps_to_kernel(&self) -> Result<()> {
         let Some(shadow) = self.shadow() else { return Ok(()) };
+        if let Some(cow) = shadow.cow_maps() {
+            return self.private_to_kernel(shadow, cow);
+        }
         let mut ranges = ranges::lock();
         // Those are of maps that are stored to, all of which is copied.
         shadow.notes().map(|notes| notes.take(shadow.size()));

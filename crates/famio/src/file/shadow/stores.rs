@@ -44,6 +44,12 @@ impl AtomicFile {
     fn take_stores_of(&self, shadow: &Shadow) -> Result<()> {
         Self::may_lock()?;
         let _changing = self.shadow.lock();
+        if let Some(cow) = shadow.cow_maps() {
+            if super::is_mapped(self.key()) {
+                self.take_from_maps(shadow, cow)?;
+            }
+            return Ok(());
+        }
         // Others say nothing of where they have stored.
         let (door, shared) = (&self.turns.door, self.has_shared_shadow());
         if shared && door.has_dead_stores() && self.session_for_write()?.is_some() {
@@ -182,7 +188,7 @@ impl AtomicFile {
 }
 
 /// In order, each byte once.
-fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+pub(super) fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut merged: Vec<Range<u64>> = Vec::new();
     for range in ranges {

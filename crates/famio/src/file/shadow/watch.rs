@@ -70,7 +70,11 @@ impl Watch {
     }
 
     fn protect(&self, start: usize, end: usize) -> Result<()> {
-        self.control(uffd::DO_PROTECT, &mut [start as u64, (end - start) as u64, uffd::PROTECT])
+        self.set_protection(start, end, uffd::PROTECT)
+    }
+
+    fn set_protection(&self, start: usize, end: usize, how: u64) -> Result<()> {
+        self.control(uffd::DO_PROTECT, &mut [start as u64, (end - start) as u64, how])
     }
 
     fn begin(&self, start: usize, end: usize) -> Result<()> {
@@ -117,6 +121,16 @@ pub(super) fn begin(range: &mut MappedRange) {
     }
 }
 
+/// Memory that has come to a map which is watched is watched, too.
+pub(super) fn join(start: usize, end: usize) -> Result<()> {
+    watch().ok_or(Error::new(libc::ENOSYS))?.begin(start, end)
+}
+
+/// These pages are about to go: they leave no trace of having been watched.
+pub(super) fn let_go(start: usize, end: usize) -> Result<()> {
+    watch().ok_or(Error::new(libc::ENOSYS))?.set_protection(start, end, 0)
+}
+
 /// The parts of the file, below `size`, in which the program may have stored through this map since the last time.
 pub(super) fn take(range: &mut MappedRange, size: u64) -> Vec<Range<u64>> {
     let in_file = range.in_file();
@@ -144,9 +158,9 @@ pub(super) fn take(range: &mut MappedRange, size: u64) -> Vec<Range<u64>> {
     vec![in_file]
 }
 
-/// Before a fork: a child's stores are seen by nobody but by comparing all.
+/// Before a fork: a child's stores are seen by nobody but by comparing all. It gets no private maps.
 pub(super) fn end(range: &mut MappedRange) {
-    if core::mem::take(&mut range.watched) {
+    if !range.cow && core::mem::take(&mut range.watched) {
         let arguments = [range.start, range.end - range.start, libc::MADV_DOFORK as usize, 0, 0, 0];
         // SAFETY: of a map of the program's, as it was before.
         unsafe { syscall(libc::SYS_madvise, arguments) };
@@ -173,6 +187,7 @@ mod tests {
             may_store: true,
             stores: true,
             shadow: true,
+            cow: false,
             watched: false,
             whole: false,
             file: Default::default(),

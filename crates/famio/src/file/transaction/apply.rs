@@ -7,6 +7,7 @@ use crate::file::Descriptors;
 use crate::file::bits::GRANULE;
 use crate::file::context::{BlockBuf, Context, Needs, Piece};
 use crate::file::session::Session;
+use crate::file::write::SIZE_MAX;
 use crate::index::{BLOCK, Shared};
 use core::mem::MaybeUninit;
 use core::ops::Range;
@@ -84,6 +85,7 @@ impl Session {
         if set.is_empty() {
             return Ok(());
         }
+        set.find_end(cx.shared().size());
         self.prepare(cx, set)?;
         self.copy_prepared(cx, set)
     }
@@ -132,7 +134,13 @@ impl Session {
         let mut needs = Needs::default();
         for step in set.steps() {
             let (gap, range) = match *step {
-                Step::Write { offset, len, .. } => (offset, offset..offset + len as u64),
+                Step::Write { offset, len, .. } => {
+                    let offset = set.place(offset);
+                    if offset + len as u64 > SIZE_MAX {
+                        return Err(Error::new(libc::EFBIG)); // it goes to the end
+                    }
+                    (offset, offset..offset + len as u64)
+                }
                 Step::SetSize(to) => {
                     self.engine.room_for_size(cx)?;
                     (to, to..to)
@@ -166,7 +174,7 @@ impl Session {
     #[cold]
     fn save_images_for(&self, cx: Context<'_>, set: &WriteSet) -> Result<()> {
         set.steps().iter().try_for_each(|step| match *step {
-            Step::Write { offset, len, .. } => self.save_images(cx, offset, len as u64),
+            Step::Write { offset, len, .. } => self.save_images(cx, set.place(offset), len as u64),
             Step::SetSize(size) => self.save_images_of_size(cx, size),
         })
     }
@@ -178,6 +186,7 @@ impl Session {
         for step in set.steps() {
             match *step {
                 Step::Write { offset, from, len } => {
+                    let offset = set.place(offset);
                     let (size, end) = (shared.size(), offset + len as u64);
                     if offset > size {
                         self.copy_pieces(&cx, &mut pieces)?;

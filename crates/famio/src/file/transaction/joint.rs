@@ -12,6 +12,7 @@ use crate::file::life::InUse;
 use crate::file::session::Session;
 use crate::journal::joint::Builder;
 use crate::journal::records::Keeper;
+use crate::pmem::Lab;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -176,6 +177,9 @@ fn write(changed: &[Attached<'_>], records: &Arc<Records>, bytes: &[u8]) -> Resu
     moving(1);
     let (share, session) = &changed[0];
     let written = share.file.fds.with(true, |fd| Ok(records.write(bytes, fd, session.engine.journal())))?;
+    if let (Ok(_), Some(told)) = (&written, Lab::current().joint) {
+        told(bytes);
+    }
     written.map_err(|failed| {
         moving(0);
         if failed.is_undecided {

@@ -18,12 +18,13 @@ pub(crate) use commits::Commits;
 pub(crate) use joint::{Share, commit_joint};
 pub(in crate::file) use records::Joint;
 pub(crate) use seen::Seen;
-pub(crate) use write_set::WriteSet;
+pub(crate) use write_set::{AT_END, WriteSet};
 
 use super::AtomicFile;
 use super::session::Session;
 use crate::error::{Error, Result};
 use core::sync::atomic::Ordering;
+use std::sync::Arc;
 
 impl AtomicFile {
     /// Commits a transaction: all of `set`, if what `seen` says still holds. `durable`: with a SYNC, which is one of all that was
@@ -82,6 +83,23 @@ impl AtomicFile {
         let mut set = WriteSet::default();
         pieces.iter().try_for_each(|&(offset, bytes)| set.write_slice(offset, bytes))?;
         self.commit_transaction(&set, None, durable)
+    }
+
+    /// The same, together with one that writes `to_other` to another file.
+    #[doc(hidden)]
+    pub fn commit_pieces_with(
+        self: &Arc<Self>,
+        pieces: &[(u64, &[u8])],
+        size: Option<u64>,
+        other: &Arc<Self>,
+        to_other: &[u8],
+    ) -> Result<()> {
+        let [mut set, mut others] = [WriteSet::default(), WriteSet::default()];
+        size.map_or(Ok(()), |size| set.set_size(size))?;
+        pieces.iter().try_for_each(|&(offset, bytes)| set.write_slice(offset, bytes))?;
+        others.write_slice(0, to_other)?;
+        let share = |file, set| Share { file, set, seen: None };
+        commit_joint(vec![share(self, &set), share(other, &others)])
     }
 
     pub(in crate::file) fn without_transactions(&self) -> Error {

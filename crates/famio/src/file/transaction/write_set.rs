@@ -7,6 +7,7 @@ use crate::file::write::SIZE_MAX;
 use crate::index::BLOCK;
 use crate::journal::joint::Builder;
 use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
 
 /// Steps up to which a read looks at all of them; beyond, at those that an index names.
@@ -14,6 +15,10 @@ const FEW: usize = 64;
 /// What the first write makes room for: the steps and bytes of most transactions.
 const STEPS: usize = 32;
 const BYTES: usize = 4096;
+
+/// The offset of a [`Step::Write`] that goes to the end of the file, wherever that is by then. Such a set is for
+/// [`write_vector`](WriteSet::write_vector) alone.
+pub(crate) const AT_END: u64 = u64::MAX;
 
 /// One change. Later ones go over earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +35,8 @@ pub(crate) struct WriteSet {
     steps: Vec<Step>,
     bytes: Vec<u8>,
     changes_size: bool,
+    /// Where [`AT_END`] was found to be.
+    end: AtomicU64,
     /// For many steps, once something is read: the numbers of those that write to a block, by block.
     by_block: Option<BTreeMap<u64, Vec<u32>>>,
 }
@@ -62,6 +69,18 @@ impl WriteSet {
                 Step::SetSize(size) => record.set_size(size),
             }
         }
+    }
+
+    /// The offset of a step, once [`find_end`](Self::find_end) was told.
+    #[inline]
+    pub fn place(&self, offset: u64) -> u64 {
+        if offset == AT_END { self.end.load(Ordering::Relaxed) } else { offset }
+    }
+
+    /// The set goes to a file with so many bytes.
+    #[inline]
+    pub fn find_end(&self, size: u64) {
+        self.end.store(size, Ordering::Relaxed);
     }
 
     /// Whether there is a step that sets the size.
@@ -97,6 +116,51 @@ impl WriteSet {
         unsafe { self.bytes.set_len(from + buf.len) };
         self.push(Step::Write { offset, from, len: buf.len });
         Ok(())
+    }
+
+    /// Adds one write of up to `most` bytes of the caller's buffers at `offset`, or [`AT_END`]. How many it has. `may_be_short`: where the
+    /// buffers turn bad, or a file ends, it has the bytes before that.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    ///
+    /// # Safety
+    /// As [`write`](Self::write).
+    pub unsafe fn write_vector(
+        &mut self,
+        offset: u64,
+        bufs: &[UserBuf],
+        most: usize,
+        may_be_short: bool,
+    ) -> Result<usize> {
+        let mut len = UserBuf::total(bufs).min(most);
+        if offset != AT_END && offset.checked_add(len as u64).is_none_or(|end| end > SIZE_MAX) {
+            let room = SIZE_MAX.saturating_sub(offset);
+            if room == 0 || !may_be_short {
+                return Err(Error::new(libc::EFBIG));
+            }
+            len = len.min(room as usize);
+        }
+        let from = self.bytes.len();
+        self.make_room(len)?;
+        let mut done = 0;
+        for buf in bufs {
+            let n = buf.len.min(len - done);
+            // SAFETY: there is room for `len`; the source is the caller's promise.
+            let (copied, result) = unsafe { copy_readable(self.bytes.as_mut_ptr().add(from + done), buf.base, n) };
+            done += copied;
+            match result {
+                Ok(()) => {}
+                Err(_) if may_be_short && done > 0 => break,
+                Err(e) => return Err(e),
+            }
+        }
+        // SAFETY: just stored.
+        unsafe { self.bytes.set_len(from + done) };
+        if done > 0 {
+            self.push(Step::Write { offset, from, len: done });
+        }
+        Ok(done)
     }
 
     /// As [`write`](Self::write), of memory that can be read.
@@ -163,7 +227,7 @@ impl WriteSet {
     /// Where it changes something. A change of the size is an empty range.
     pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
         self.steps.iter().map(|step| match *step {
-            Step::Write { offset, len, .. } => offset..offset + len as u64,
+            Step::Write { offset, len, .. } => self.place(offset)..self.place(offset) + len as u64,
             Step::SetSize(size) => size..size,
         })
     }
@@ -208,6 +272,27 @@ impl WriteSet {
         numbers.dedup();
         numbers.into_iter().try_for_each(|number| show(self.steps[number as usize]))
     }
+}
+
+/// Copies from the caller's memory as far as it can be read, to a page. How many bytes came, and the error of the rest.
+///
+/// # Safety
+/// `to` is ours, with room for `len` bytes; the source may be bad.
+unsafe fn copy_readable(to: *mut u8, from: *mut u8, len: usize) -> (usize, Result<()>) {
+    // SAFETY: the caller's promise.
+    if unsafe { copy_in(to, from, len) }.is_ok() {
+        return (len, Ok(()));
+    }
+    let mut done = 0;
+    while done < len {
+        let n = (BLOCK - from.wrapping_add(done).addr() % BLOCK).min(len - done);
+        // SAFETY: the caller's promise.
+        if let Err(e) = unsafe { copy_in(to.wrapping_add(done), from.wrapping_add(done), n) } {
+            return (done, Err(e));
+        }
+        done += n;
+    }
+    (done, Ok(()))
 }
 
 /// In the index, in the place of a block: changes of the size.

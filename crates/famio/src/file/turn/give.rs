@@ -202,7 +202,7 @@ impl AtomicFile {
     /// Closes the session's journal clean. What travelled here is committed, and travels no more, before the journal is gone.
     pub(in crate::file) fn close_journal(&self, session: &Session) -> Result<()> {
         if self.turns.travelled.load(Ordering::Acquire) {
-            session.sync(&self.fds, || ())?;
+            session.sync(&self.fds, || false, || ())?;
             self.turns.committed(session.arena.shared());
         }
         session.close(&self.fds)?;
@@ -226,7 +226,7 @@ impl AtomicFile {
     /// Commits, settles and closes the journal clean; what travels, too.
     pub(in crate::file) fn commit_all(&self) -> Result<()> {
         if self.turns.is_disturbed() && self.fds.has_writable() && !self.is_demoted() {
-            self.sync_all()?;
+            self.sync_all(|| false)?;
         }
         if self.state.load(Ordering::Acquire) == PLAIN {
             self.join_shadow()?; // others may have stored there

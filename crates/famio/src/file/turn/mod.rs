@@ -74,6 +74,8 @@ pub(super) struct Turns {
     locked: AtomicU32,
     /// A lock was given up since the session's open epoch began, and what was written until then is still here.
     has_released: AtomicBool,
+    /// Commits of this process that have ended. Changed while nobody writes.
+    commits: AtomicU64,
     unattached: Unattached,
     /// The session of another process that is read along.
     joined: crate::thread::Mutex<Option<Arc<joined::Joined>>>,
@@ -108,6 +110,7 @@ impl Turns {
             others: Others::default(),
             locked: AtomicU32::new(0),
             has_released: AtomicBool::new(false),
+            commits: AtomicU64::new(0),
             unattached: Unattached::default(),
             joined: crate::thread::Mutex::default(),
             unjoined: AtomicU64::new(0),
@@ -234,8 +237,14 @@ impl Turns {
         Ok(())
     }
 
+    /// How many commits of this process have ended.
+    pub fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Acquire)
+    }
+
     /// What travelled here is committed, and durable. `shared`: of the session.
     pub fn committed(&self, shared: &Shared) {
+        self.commits.store(self.commits.load(Ordering::Relaxed) + 1, Ordering::Release);
         if self.door.stuck() != 0 {
             self.door.set_stuck(0); // what is committed keeps nobody from ending the session
         }

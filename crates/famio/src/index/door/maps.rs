@@ -73,6 +73,11 @@ impl Door {
         self.give(); // who maps the kernel's file is to hear of it
     }
 
+    /// Nobody who comes from now on uses the shadow, until it is [set](Self::set_shadow) again. By who has the turn.
+    pub fn hide_shadow(&self) {
+        self.change(SHADOW, 0);
+    }
+
     /// There is no shadow any more. By who has the turn and knows that nobody maps it, or is alone.
     pub fn forget_shadow(&self) {
         let number = self.page().shadow.load(Ordering::Acquire);

@@ -140,6 +140,21 @@ impl<'a> Entry<'a> {
         self.store(at + 2, !granules);
     }
 
+    /// The entry's bytes, with mirrors that fit its granules.
+    pub fn with_mirrors(&self) -> [u8; 64] {
+        let mut words: [u64; 8] = core::array::from_fn(|i| self.words[i].load(Ordering::Acquire));
+        for at in VERSION {
+            if words[at] != 0 {
+                words[at + 2] = !words[at + 1];
+            }
+        }
+        let mut bytes = [0; 64];
+        for (bytes, word) in bytes.chunks_exact_mut(8).zip(words) {
+            bytes.copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes
+    }
+
     /// Reads and checks the entry numbered `number` of the journal with `key`.
     pub fn read(&self, key: Key, number: u32) -> Stored {
         let word = |i: usize| self.words[i].load(Ordering::Acquire);

@@ -103,6 +103,18 @@ impl<'a> Image<'a> {
         Ok(())
     }
 
+    /// Writes all entries of the segments that were found once more, with mirrors that fit their granules. Durable with the next `fdatasync`.
+    pub fn write_entries_again(&self) -> Result<()> {
+        for segment in &self.segments {
+            let at = segment.start + LINE as u64;
+            let table = lines(self.file, at, segment.count as usize * LINE)?;
+            let entries = table.iter().map(|words| Entry::new(words, self.medium));
+            let bytes: Vec<u8> = entries.flat_map(|entry| entry.with_mirrors()).collect();
+            self.medium.pwritev(self.file, &[&bytes], at)?;
+        }
+        Ok(())
+    }
+
     /// Reads the log block of an entry, from a granule on.
     pub fn read_block(&self, entry: u32, granule: usize, to: &mut [u8]) -> Result<()> {
         debug_assert!(granule * GRANULE + to.len() <= 1 << CLASS);

@@ -3,7 +3,8 @@
 use crate::error::{Error, Result};
 use crate::journal::bytes::{bytes_at, put, u32_at, u64_at};
 use crate::journal::{Identity, JournalId, RangeHash, lock};
-use crate::sys::{read_at, write_at};
+use crate::pmem::Medium;
+use crate::sys::read_at;
 use std::os::fd::BorrowedFd;
 
 const MAGIC_BYTES: [u8; 8] = *b"FAMIOJNT";
@@ -172,11 +173,11 @@ impl Record {
 
     /// Makes durable what was read: whoever wrote it may have been killed before it was. A kernel that failed to write it shows it all
     /// the same, so it is written once more, unless its process may be about to write another one.
-    pub fn secure(&self, file: BorrowedFd<'_>) -> Result<()> {
+    pub fn secure(&self, file: BorrowedFd<'_>, medium: &dyn Medium) -> Result<()> {
         if !lock::is_record_taken(file) {
-            write_at(file, 0, &self.bytes)?;
+            medium.pwritev(file, &[&self.bytes], 0)?;
         }
-        Ok(rustix::fs::fdatasync(file)?)
+        medium.fdatasync(file)
     }
 
     /// All parts.

@@ -78,10 +78,10 @@ impl Image {
         image
     }
 
-    /// Of what can be reached: the file, its mark, and its journal's name and bytes.
-    pub fn hash(&self, file: ObjectId) -> u128 {
+    /// Of what can be reached: the file, its mark, its journal's name and bytes; and these others.
+    pub fn hash(&self, file: ObjectId, others: impl Iterator<Item = ObjectId>) -> u128 {
         let mut hash = Xxh3::new();
-        for object in [Some(file), self.names.journal].into_iter().flatten() {
+        for object in [Some(file), self.names.journal].into_iter().flatten().chain(others) {
             if let Some(content) = self.content(object) {
                 let bytes = content.trimmed();
                 hash.update(&content.size.to_le_bytes());

@@ -343,6 +343,13 @@ impl Recorder {
         Ok(())
     }
 
+    /// A file is this object of what the recording began with.
+    pub fn is_object(&self, fd: BorrowedFd<'_>, object: ObjectId) -> Result<()> {
+        let stat = rustix::fs::fstat(fd)?;
+        self.lock().files.push(((stat.st_dev, stat.st_ino), object));
+        Ok(())
+    }
+
     /// Leaves out the barriers that it is asked about, from now on.
     pub fn leave_out(&self, which: Option<&'static LeaveOut>) {
         self.lock().leave_out = which;

@@ -77,6 +77,14 @@ pub(crate) fn with_number<T>(mut make: impl FnMut() -> rustix::io::Result<T>) ->
     }
 }
 
+/// Makes a call that names a number, which the kernel refuses (`EBADF`) where the program has lowered its limit below that since.
+pub(crate) fn at_number<T>(mut make: impl FnMut() -> Result<T>) -> Result<T> {
+    match make() {
+        Err(error) if error.errno() == libc::EBADF => beyond_limit(|_| make()).unwrap_or(Err(error)),
+        made => made,
+    }
+}
+
 /// Runs `work`, which gets the hard limit, while for a moment that is the soft one. `None`: they are the same.
 #[cold]
 fn beyond_limit<T>(work: impl FnOnce(u64) -> T) -> Option<T> {

@@ -1,24 +1,53 @@
-//! What becomes of what a process wrote since its last SYNC, if it is killed: of all files, or with globs of those that keep it.
+//! Settings that hold of all files, or of those that globs select: what becomes of what a process wrote since its last SYNC, if it is
+//! killed; and what is atomic by itself.
 
 use super::absolute;
-use famio::OnKill;
+use famio::{Atomicity, OnKill};
 use std::ffi::{OsStr, OsString};
+use std::fmt::Debug;
 use std::path::Path;
 use std::str::FromStr;
 
+/// The values of such a setting.
+pub trait Value: Copy + Debug + PartialEq + Send + Sync + 'static {
+    /// The setting's option.
+    const OPTION: &'static str;
+    /// The words of the default, and of what globs select.
+    const WORDS: [&'static str; 2];
+
+    /// The default, or the other one.
+    fn of(is_other: bool) -> Self;
+}
+
+impl Value for OnKill {
+    const OPTION: &'static str = "--on-kill";
+    const WORDS: [&'static str; 2] = ["rollback", "keep"];
+
+    fn of(is_other: bool) -> Self {
+        if is_other { OnKill::Keep } else { OnKill::Rollback }
+    }
+}
+
+impl Value for Atomicity {
+    const OPTION: &'static str = "--atomicity";
+    const WORDS: [&'static str; 2] = ["epoch", "write"];
+
+    fn of(is_other: bool) -> Self {
+        if is_other { Atomicity::Write } else { Atomicity::Epoch }
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug, PartialEq)]
-pub enum OnKillRule {
-    /// All files go back to their last SYNC.
-    Rollback,
-    /// All files stay as their last complete calls left them.
-    Keep,
-    /// The files that these globs select stay so, the others go back. Names, or absolute paths.
+pub enum ByGlob<V> {
+    /// All files have this value.
+    All(V),
+    /// The files that these globs select have the one that is not the default. Names, or absolute paths.
     Globs(Vec<OsString>),
 }
 
 /// As on the command line: a word, or a glob.
-impl FromStr for OnKillRule {
+impl<V: Value> FromStr for ByGlob<V> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -27,14 +56,15 @@ impl FromStr for OnKillRule {
     }
 }
 
-impl OnKillRule {
-    /// `rollback` or `keep`.
+impl<V: Value> ByGlob<V> {
+    fn of_word(text: &str) -> Option<Self> {
+        V::WORDS.iter().position(|word| *word == text).map(|at| Self::All(V::of(at == 1)))
+    }
+
+    /// One of the words.
     pub fn word(text: &str) -> Result<Self, String> {
-        match text {
-            "rollback" => Ok(Self::Rollback),
-            "keep" => Ok(Self::Keep),
-            other => Err(format!("'{other}' is not one of: rollback, keep, or a list of globs")),
-        }
+        let [usual, other] = V::WORDS;
+        Self::of_word(text).ok_or_else(|| format!("'{text}' is not one of: {usual}, {other}, or a list of globs"))
     }
 
     /// Globs, from a folder on.
@@ -46,8 +76,8 @@ impl OnKillRule {
     /// One of the words, or globs.
     pub fn read<'a>(mut lines: impl Iterator<Item = &'a OsStr> + Clone, folder: &Path) -> Result<Self, String> {
         let (first, more) = (lines.clone().next(), lines.clone().nth(1));
-        match first.and_then(OsStr::to_str) {
-            Some(word @ ("rollback" | "keep")) if more.is_none() => Self::word(word),
+        match first.and_then(OsStr::to_str).and_then(Self::of_word) {
+            Some(all) if more.is_none() => Ok(all),
             _ => Self::globs(lines.by_ref(), folder),
         }
     }
@@ -56,28 +86,33 @@ impl OnKillRule {
     pub fn all(rules: &[Self]) -> Result<Option<Self>, String> {
         let globs = |rule: &Self| match rule {
             Self::Globs(globs) => Some(globs.clone()),
-            _ => None,
+            Self::All(_) => None,
         };
         match rules {
             [] => Ok(None),
             [one] => Ok(Some(one.clone())),
             many => match many.iter().map(globs).collect::<Option<Vec<_>>>() {
                 Some(globs) => Ok(Some(Self::Globs(globs.concat()))),
-                None => Err("--on-kill: rollback and keep apply to all files; give them once".into()),
+                None => {
+                    let [usual, other] = V::WORDS;
+                    Err(format!("{}: {usual} and {other} apply to all files; give them once", V::OPTION))
+                }
             },
         }
     }
 
     /// Of files that no glob tells apart.
-    pub fn of_all(&self) -> OnKill {
-        if *self == Self::Keep { OnKill::Keep } else { OnKill::Rollback }
+    pub fn of_all(&self) -> V {
+        match self {
+            Self::All(value) => *value,
+            Self::Globs(_) => V::of(false),
+        }
     }
 
     /// For the preload library.
     pub fn variable(&self) -> OsString {
         match self {
-            Self::Rollback => "rollback".into(),
-            Self::Keep => "keep".into(),
+            Self::All(value) => V::WORDS[usize::from(*value == V::of(true))].into(),
             Self::Globs(globs) => globs.join("\n".as_ref()),
         }
     }
@@ -87,7 +122,8 @@ impl OnKillRule {
         match self {
             Self::Globs(globs) => {
                 let globs: Vec<_> = globs.iter().map(|glob| glob.to_string_lossy()).collect();
-                format!("keep for {}, else rollback", globs.join(" "))
+                let [usual, other] = V::WORDS;
+                format!("{other} for {}, else {usual}", globs.join(" "))
             }
             word => word.variable().to_string_lossy().into_owned(),
         }
@@ -98,17 +134,22 @@ impl OnKillRule {
 mod tests {
     use super::*;
 
+    type OnKillRule = ByGlob<OnKill>;
+
     #[test]
     fn words_and_globs_are_told_apart() {
         let read = |text: &str| {
             OnKillRule::read(text.lines().map(OsStr::new).collect::<Vec<_>>().into_iter(), Path::new("/x"))
         };
         assert_eq!(read("keep").unwrap().of_all(), OnKill::Keep);
-        assert_eq!(read("rollback").unwrap(), OnKillRule::Rollback);
+        assert_eq!(read("rollback").unwrap(), OnKillRule::All(OnKill::Rollback));
         let globs = read("*.ibd\n./keep").unwrap();
         assert_eq!(globs, OnKillRule::Globs(vec!["*.ibd".into(), "/x/keep".into()]));
         assert_eq!((globs.of_all(), globs.shown()), (OnKill::Rollback, "keep for *.ibd /x/keep, else rollback".into()));
         assert!(read("").is_err() && OnKillRule::word("kept").is_err());
+        assert_eq!("write".parse(), Ok(ByGlob::All(Atomicity::Write)));
+        let log = ByGlob::<Atomicity>::globs([OsStr::new("*.log")].into_iter(), Path::new("/x")).unwrap();
+        assert_eq!((log.of_all(), log.shown()), (Atomicity::Epoch, "write for *.log, else epoch".into()));
     }
 
     #[test]
@@ -116,7 +157,7 @@ mod tests {
         let glob = |text: &str| OnKillRule::Globs(vec![text.into()]);
         let both = OnKillRule::all(&[glob("a"), glob("b")]).unwrap();
         assert_eq!(both, Some(OnKillRule::Globs(vec!["a".into(), "b".into()])));
-        assert_eq!(OnKillRule::all(&[OnKillRule::Keep]).unwrap(), Some(OnKillRule::Keep));
-        assert!(OnKillRule::all(&[OnKillRule::Keep, glob("a")]).is_err());
+        assert_eq!(OnKillRule::all(&[OnKillRule::All(OnKill::Keep)]).unwrap(), Some(OnKillRule::All(OnKill::Keep)));
+        assert!(OnKillRule::all(&[OnKillRule::All(OnKill::Keep), glob("a")]).is_err());
     }
 }

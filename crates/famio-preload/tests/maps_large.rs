@@ -1,0 +1,149 @@
+//! Mapped files larger than the memory that their maps may take: protected, and what they take is what is stored.
+
+mod common;
+
+use common::{Folder, build, succeed, under};
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+/// Twice the memory of this machine, in GiB.
+fn gib() -> String {
+    // SAFETY: plain words, filled in by the call.
+    let info = unsafe {
+        let mut info: libc::sysinfo = std::mem::zeroed();
+        libc::sysinfo(&raw mut info);
+        info
+    };
+    (2 * info.totalram * u64::from(info.mem_unit)).div_ceil(1 << 30).to_string()
+}
+
+fn folders(name: &str) -> [Folder; 2] {
+    [Folder::new(name), Folder::on_disk(name)]
+}
+
+/// What it says on stdout; nothing is said on stderr, or only that it can't be done here.
+fn run(folder: &Folder, program: &Path, arguments: &[&str]) -> Option<String> {
+    let (out, said) = succeed(under(folder, program).arg("atomic").args(arguments));
+    if said.contains("handed back") {
+        eprintln!("SKIPPED: this kernel cannot say which pages were stored to: {said}");
+        return None;
+    }
+    let said: Vec<_> = said.lines().filter(|line| !line.contains("two maps of the same bytes")).collect();
+    assert!(said.is_empty(), "{arguments:?}: {said:?}");
+    Some(out)
+}
+
+/// The same on a plain file shows that the program is right; there it says what is only Famio's.
+#[test]
+fn private_pages_are_as_shared_ones() {
+    let program = build("large");
+    for folder in folders("large-traps") {
+        if run(&folder, &program, &["traps", &gib()]).is_some() {
+            assert!(folder.names().iter().all(|name| !name.contains("famio")), "{:?}", folder.names());
+        }
+    }
+    let _ = std::fs::remove_file(program);
+}
+
+#[test]
+fn what_is_stored_and_never_synced_is_committed_at_the_end() {
+    let program = build("large");
+    for folder in folders("large-ends") {
+        for (how, byte) in [("exit", "a"), ("_exit", "b"), ("exec", "c"), ("close", "d")] {
+            run(&folder, &program, &["leave", &gib(), how, byte]);
+            let there = run(&folder, &program, &["byte", &gib()]);
+            assert!(there.is_none_or(|there| there.trim() == byte), "{how}");
+            assert!(folder.names().iter().all(|name| !name.contains("famio")), "{how}: {:?}", folder.names());
+        }
+    }
+    let _ = std::fs::remove_file(program);
+}
+
+/// 64 MiB of copied pages, and as much again of what waits to be written to the file, are about what it takes.
+#[test]
+fn memory_is_bounded_by_what_was_stored_since_the_checkpoint() {
+    let program = build("large");
+    for folder in folders("large-memory") {
+        // 1,000 stores are 4 MiB of pages: without an end to them these would be 240.
+        run(&folder, &program, &["memory", &gib(), "120", "60"]);
+        let seen = run(&folder, &program, &["check", &gib()]);
+        assert!(seen.is_none_or(|seen| seen == "60\n"));
+    }
+    let _ = std::fs::remove_file(program);
+}
+
+#[test]
+fn another_thread_that_stores_loses_nothing() {
+    let program = build("large");
+    for folder in folders("large-threads") {
+        run(&folder, &program, &["threads", &gib(), "25"]);
+    }
+    let _ = std::fs::remove_file(program);
+}
+
+/// Private pages are one process's: what another would write they could not show.
+#[test]
+fn another_process_can_neither_write_nor_map_it_meanwhile() {
+    let program = build("large");
+    for folder in folders("large-others") {
+        let mut child =
+            under(&folder, &program).args(["atomic", "stores", &gib()]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = child.stdout.take().unwrap(); // as long as the child
+        said.read_exact(&mut [0; 2]).unwrap();
+        let done = under(&folder, &program).args(["atomic", "other", &gib()]).output().unwrap();
+        let told = String::from_utf8_lossy(&done.stdout).into_owned();
+        let _ = child.kill();
+        child.wait().unwrap();
+        let busy = libc::EBUSY;
+        assert!(told.starts_with(&format!("{busy} {busy} ")), "{told}{}", String::from_utf8_lossy(&done.stderr));
+        let (after, _) = succeed(under(&folder, &program).args(["atomic", "other", &gib()]));
+        assert_eq!(after, "0 0 read\n");
+    }
+    let _ = std::fs::remove_file(program);
+}
+
+fn kills(kills: u64) {
+    let program = build("large");
+    for folder in folders("large-kills") {
+        let mut last = 0;
+        for kill in 0..kills {
+            let mut child =
+                under(&folder, &program).args(["atomic", "stores", &gib()]).stdout(Stdio::piped()).spawn().unwrap();
+            let mut out = child.stdout.take().unwrap();
+            let mut said = vec![0];
+            out.read_exact(&mut said).unwrap();
+            let reader = std::thread::spawn(move || {
+                out.read_to_end(&mut said).unwrap();
+                said
+            });
+            let until = Instant::now() + Duration::from_micros(kill * 104_729 % 900_000);
+            while Instant::now() < until {
+                std::thread::yield_now();
+            }
+            child.kill().unwrap();
+            assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+            let said = String::from_utf8(reader.join().unwrap()).unwrap();
+            let whole = said.rfind('\n').map_or("", |end| &said[..end]);
+            last = whole.lines().last().map_or(last, |line| line.parse().unwrap());
+            let Some(found) = run(&folder, &program, &["check", &gib()]) else { return };
+            let found: u64 = found.trim().parse().unwrap();
+            assert!((last..=last + 1).contains(&found), "kill {kill}: {last} was durable, {found} is there");
+            last = found;
+        }
+    }
+    let _ = std::fs::remove_file(program);
+}
+
+#[test]
+fn a_kill_leaves_the_last_msync() {
+    kills(6);
+}
+
+#[test]
+#[ignore = "minutes"]
+fn a_kill_leaves_the_last_msync_at_many_kills() {
+    kills(100);
+}

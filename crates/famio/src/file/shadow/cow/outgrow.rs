@@ -1,0 +1,90 @@
+//! A file outgrows the memory that its shadow may take: the maps become private ones of the file, if nobody may store in them and no
+//! other process has the file open. Else the shadow grows with the file.
+
+use super::super::Shadow;
+use super::super::memory::check_size;
+use super::super::ranges::{self, MappedRange};
+use super::map::{move_pages, reserve, unmap};
+use super::{CowMaps, page_end};
+use crate::error::Result;
+use crate::file::atomic::AtomicFile;
+use core::sync::atomic::Ordering;
+use rustix::fs::ftruncate;
+
+impl AtomicFile {
+    /// The file is about to have `size` bytes, in its maps, too. Whether they are private ones now, and have them. The caller holds the lock.
+    pub(in crate::file::shadow) fn outgrow(&self, shadow: &Shadow, size: u64) -> Result<bool> {
+        let grows = shadow.cow_maps().is_none() && size > shadow.size();
+        if !grows || check_size(size, self.map_limit()).is_ok() || self.with_session(|_| ()).is_none() {
+            return Ok(false);
+        }
+        let in_the_way = |map: &MappedRange| map.stores || !map.shadow;
+        if ranges::has(self.key(), in_the_way) || ranges::has_gone(self.key()) {
+            return Ok(false);
+        }
+        let Ok(made) = Shadow::cow(size) else { return Ok(false) };
+        let door = &self.turns.door;
+        let was_shared = self.has_shared_shadow();
+        if was_shared {
+            door.hide_shadow();
+        }
+        if door.has_others() {
+            if was_shared {
+                door.set_shadow(); // a process that came meanwhile may have it
+            }
+            return Ok(false);
+        }
+        if was_shared {
+            door.forget_shadow();
+        }
+        let new = self.shadow.put(made, &self.shadowed, |_| false);
+        if let Some(cow) = new.cow_maps() {
+            self.find_ground(new, cow);
+            new.filled.store(true, Ordering::Release);
+            self.replace_by_private(new, cow)?;
+        }
+        // A call that was reading there reads again.
+        if let Ok(memory) = shadow.memory() {
+            let _ = memory.run(|memory| Ok(ftruncate(memory, 0)?));
+        }
+        Ok(true)
+    }
+
+    /// Each map is made beside, with all that it is to show, and then put in the place of the old one.
+    fn replace_by_private(&self, shadow: &Shadow, cow: &CowMaps) -> Result<()> {
+        let maps: Vec<_> =
+            ranges::lock().of(self.key()).filter(|map| map.shadow && !map.cow).map(|map| map.clone()).collect();
+        for mut old in maps {
+            old.ahead.end();
+            let len = old.end - old.start;
+            let mut beside = old.clone();
+            beside.start = reserve(0, len, 0)?;
+            (beside.end, beside.cow) = (beside.start + len, true);
+            let whole = beside.in_file();
+            ranges::lock().add(beside.clone());
+            let shown = self
+                .lay(shadow, cow, &beside, whole.clone())
+                .and_then(|()| self.show_in_new(shadow, cow, whole.clone(), beside.start));
+            ranges::lock().take(beside.start, beside.end);
+            let (ground, end) = (cow.ground(), page_end(shadow.size()));
+            let moved = shown.and_then(|()| {
+                for piece in [0..ground, ground..end, end..u64::MAX] {
+                    let piece = piece.start.max(whole.start)..piece.end.min(whole.end);
+                    if piece.start < piece.end {
+                        let at = (piece.start - whole.start) as usize;
+                        move_pages(beside.start + at, (piece.end - piece.start) as usize, old.start + at)?;
+                    }
+                }
+                Ok(())
+            });
+            if moved.is_err() {
+                unmap(beside.start..beside.end);
+                return moved;
+            }
+            for map in ranges::lock().inside(old.start, old.end) {
+                map.cow = true;
+            }
+        }
+        Ok(())
+    }
+}
