@@ -594,8 +594,12 @@ fn one_history(calls: &[Call]) {
 }
 
 fn history_with(settings: &Settings, calls: &[Call]) {
+    history_in(&tmpfs(), settings, calls);
+}
+
+fn history_in(parent: &Path, settings: &Settings, calls: &[Call]) {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let folder = tmpfs().join(format!("famio-history-{}", std::process::id()));
+    let folder = parent.join(format!("famio-history-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     PRIVATE_MAPS.store(settings.map_memory == Some(0), Ordering::Relaxed);
     let globs = Globs::new(b"*.atomic", b"/", None).unwrap();
@@ -645,6 +649,26 @@ fn the_last_writable_descriptor_of_a_mapped_file() {
         Call::Close(2),
         Call::Msync { map: 1, flags: libc::MS_SYNC },
     ]);
+}
+
+/// The page in which an uncommitted cut ends showed what the file had there before.
+#[test]
+fn a_private_map_of_a_file_that_was_cut_and_has_grown() {
+    let settings = Settings { map_memory: Some(0), ..Settings::default() };
+    for parent in [tmpfs(), disk()] {
+        let calls = [
+            Call::Open { slot: 4, access: libc::O_RDWR, flags: libc::O_CREAT | libc::O_DSYNC },
+            Call::Pwrite { slot: 4, at: 0, len: 12_288, seed: 0 },
+            Call::Open { slot: 3, access: libc::O_RDWR, flags: 0 },
+            Call::Truncate { slot: 3, size: 8193 },
+            Call::Pwrite { slot: 3, at: 12_288, len: 1, seed: 0 },
+            Call::Map { slot: 3, map: 0, page: 0, pages: 3, shared: true, prot: libc::PROT_READ },
+            Call::Map { slot: 3, map: 1, page: 1, pages: 3, shared: true, prot: libc::PROT_READ },
+            Call::Sync { slot: 3, data: false },
+            Call::Load { map: 0, at: 0, len: 12_288 },
+        ];
+        history_in(&parent, &settings, &calls);
+    }
 }
 
 /// A private map that became longer was more than one of the kernel's, and could not be moved any more.
@@ -759,6 +783,13 @@ fn tmpfs_mapped_privately() {
     for policy in [PolicyChoice::Undo, PolicyChoice::Redo, PolicyChoice::Alternate] {
         mapped_privately(false, &tmpfs(), settings(policy, Durability::Power, false), calls(2_000));
     }
+}
+
+#[test]
+fn disk_tiered_mapped_privately() {
+    let settings = tiered("privately");
+    mapped_privately(false, &disk(), settings.clone(), calls(1_000));
+    std::fs::remove_dir(settings.pool.unwrap()).expect("nothing is left in the pool");
 }
 
 #[test]

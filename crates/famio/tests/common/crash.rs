@@ -125,6 +125,7 @@ fn settings_text(settings: &Settings) -> String {
         emulated,
         policy,
         journal_limit,
+        map_memory,
         require: _,
         on_kill,
         locks: _,
@@ -132,16 +133,16 @@ fn settings_text(settings: &Settings) -> String {
         journal: _,
         on_close: _,
         tier: _,
-        map_memory: _,
         write_back: _,
         atomicity: _,
     } = settings;
     let pool = pool.as_ref().map_or(String::new(), |pool| pool.display().to_string());
-    format!("{policy:?},{emulated},{journal_limit},{durability:?},{on_kill:?},{pool}")
+    let map_memory = map_memory.map_or(String::new(), |limit| limit.to_string());
+    format!("{policy:?},{emulated},{journal_limit},{durability:?},{on_kill:?},{map_memory},{pool}")
 }
 
 fn settings_of(text: &str) -> Settings {
-    let words: Vec<&str> = text.splitn(6, ',').collect();
+    let words: Vec<&str> = text.splitn(7, ',').collect();
     let policy = match words[0] {
         "Undo" => PolicyChoice::Undo,
         "Redo" => PolicyChoice::Redo,
@@ -154,7 +155,8 @@ fn settings_of(text: &str) -> Settings {
         journal_limit: words[2].parse().unwrap(),
         durability: if words[3] == "Power" { Durability::Power } else { Durability::Process },
         on_kill: if words[4] == "Keep" { OnKill::Keep } else { OnKill::Rollback },
-        pool: (!words[5].is_empty()).then(|| PathBuf::from(words[5])),
+        map_memory: words[5].parse().ok(),
+        pool: (!words[6].is_empty()).then(|| PathBuf::from(words[6])),
         require: false,
         locks: Default::default(),
         on_close: Default::default(),

@@ -152,10 +152,14 @@ impl AtomicFile {
                 }
                 Ok(())
             })?;
-            // What is appended to the block in which the committed file ends is in the file without an entry, until it is moved.
-            let last = cx.shared().committed_size.load(Ordering::Acquire) / block * block;
-            parts.push(last..last + block);
-            Ok(session.engine.readable(cx))
+            // What is appended to the block in which the committed file ends is in the file without an entry, until it is moved. Where
+            // the file is about to be cut, it still has what comes after.
+            let readable = session.engine.readable(cx);
+            for end in [cx.shared().committed_size.load(Ordering::Acquire), readable] {
+                let last = end / block * block;
+                parts.push(last..last.saturating_add(block));
+            }
+            Ok(readable)
         });
         // What lies beyond the ground is not mapped from the file, and may be there.
         let readable = readable.transpose()?.unwrap_or(u64::MAX).min(range.end);
