@@ -161,7 +161,6 @@ fn settings_of(text: &str) -> Settings {
         locks: Default::default(),
         on_close: Default::default(),
         tier: TierChoice::Auto,
-        map_memory: None,
         write_back: Default::default(),
         atomicity: Default::default(),
         journal: JournalChoice::Always, // what is looked at after the crash
