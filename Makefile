@@ -128,7 +128,7 @@ test-long-says:
 
 # Files on a disk with their journals in memory; and the same, written back all the time.
 KILL_TIERED = mkdir -p /dev/shm/famio-kill-pool && $(RELEASE)/famio-kill --on disk --durability process --policy auto
-TIERED = -- --pool /dev/shm/famio-kill-pool
+TIERED = -- --pool /dev/shm/famio-kill-pool --tier auto
 TIGHT = $(TIERED) --journal-limit 16MiB --write-back 10:1
 
 FUZZ_LONG ?= 600

@@ -4,7 +4,7 @@
 use famio::file::UserBuf;
 use famio::pmem::Lab;
 use famio::posix::{self, Config, Globs, Ret, process};
-use famio::{Durability, PolicyChoice, Settings};
+use famio::{Durability, PolicyChoice, Settings, TierChoice};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Runs, TestError, TestRunner};
 use std::ffi::CString;
@@ -710,7 +710,7 @@ fn disk() -> PathBuf {
 fn tiered(name: &str) -> Settings {
     let pool = tmpfs().join(format!("famio-pool-{}-{name}", std::process::id()));
     std::fs::create_dir_all(&pool).unwrap();
-    Settings { pool: Some(pool), ..settings(PolicyChoice::Auto, Durability::Process, true) }
+    Settings { pool: Some(pool), tier: TierChoice::Auto, ..settings(PolicyChoice::Auto, Durability::Process, true) }
 }
 
 fn settings(policy: PolicyChoice, durability: Durability, emulated: bool) -> Settings {

@@ -36,7 +36,7 @@ impl Setup {
         }
         // Tiered: with room, and written back all the time.
         std::fs::create_dir_all(POOL).map_err(|error| format!("{POOL}: {error}"))?;
-        let before = ["--durability", "process", "--pool", POOL];
+        let before = ["--durability", "process", "--pool", POOL, "--tier", "auto"];
         let tight = ["--journal-limit", "4MiB", "--write-back", "10:1"];
         for options in [before.to_vec(), [&before[..], &tight].concat()] {
             all.push(Self { parent: disk.clone(), on: "disk", options });

@@ -201,7 +201,7 @@ fn launcher(name: &str, random: &mut Random) -> Result<Launcher, String> {
     let policy = policies[random.below(4) as usize];
     let pool = names::pool(name).map(|pool| pool.to_string_lossy().into_owned());
     let options: &[&str] = match &pool {
-        Some(pool) => &["--pool", pool],
+        Some(pool) => &["--pool", pool, "--tier", "auto"],
         None if names::on_disk(name) => &["--durability", "power"],
         None => &["--policy", policy],
     };

@@ -1,7 +1,7 @@
 //! What is written, and where in the virtual machine.
 
 use famio::pmem::Domain;
-use famio::{PolicyChoice, Settings};
+use famio::{PolicyChoice, Settings, TierChoice};
 use std::path::PathBuf;
 
 /// Files of stamped epochs.
@@ -43,5 +43,5 @@ pub fn settings(name: &str) -> Settings {
         "pmem-alternate" => PolicyChoice::Alternate,
         _ => PolicyChoice::Auto,
     };
-    Settings { policy, pool: pool(name), ..Settings::default() }
+    Settings { policy, pool: pool(name), tier: TierChoice::Auto, ..Settings::default() }
 }

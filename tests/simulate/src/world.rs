@@ -12,7 +12,7 @@ use famio::journal::{Identity, journal_name, mark};
 use famio::pmem::Lab;
 use famio::pmem::record::{Call, Content, Image, ObjectId, Place, Recorder, Start, Trace};
 use famio::recovery::{Checked, Condition, Options, Outcome, Silent, check, recover_path};
-use famio::{PolicyChoice, Region, Settings, WriteBackRange};
+use famio::{PolicyChoice, Region, Settings, TierChoice, WriteBackRange};
 use rustix::fs::{Mode, OFlags, XattrFlags};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -148,7 +148,7 @@ impl World {
         let pool = self.found.pool.then(|| self.named.clone());
         // Some write back all but the newest, as if the write cache were full.
         let write_back = if self.found.pool { WriteBackRange { from: 0, to: 0 } } else { WriteBackRange::default() };
-        Settings { journal_limit: 64 << 20, pool, write_back, ..Settings::default() }
+        Settings { journal_limit: 64 << 20, pool, write_back, tier: TierChoice::Auto, ..Settings::default() }
     }
 
     /// Runs a history under the recorder; the file begins anew. `fail`: the n-th of these calls fails, once.

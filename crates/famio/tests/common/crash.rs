@@ -5,7 +5,7 @@
 
 use super::common::{Opened, Scratch};
 use famio::recovery::{Options, Outcome, Report, Silent, Use, recover_path};
-use famio::{Durability, JournalChoice, OnKill, PolicyChoice, Settings};
+use famio::{Durability, JournalChoice, OnKill, PolicyChoice, Settings, TierChoice};
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -160,7 +160,7 @@ fn settings_of(text: &str) -> Settings {
         require: false,
         locks: Default::default(),
         on_close: Default::default(),
-        tier: Default::default(),
+        tier: TierChoice::Auto,
         write_back: Default::default(),
         atomicity: Default::default(),
         journal: JournalChoice::Always, // what is looked at after the crash

@@ -4,7 +4,7 @@
 pub mod arenas;
 
 use famio::file::{Access, AtomicFile, UserBuf};
-use famio::{Durability, JournalChoice, PolicyChoice, Settings, WriteBackRange};
+use famio::{Durability, JournalChoice, PolicyChoice, Settings, TierChoice, WriteBackRange};
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd};
@@ -68,7 +68,7 @@ pub fn tiered_settings(tight: bool) -> Settings {
     let pool = PathBuf::from("/dev/shm/famio-test-tier");
     std::fs::create_dir_all(&pool).unwrap();
     let (durability, emulated) = (Durability::Process, true);
-    let settings = Settings { pool: Some(pool), durability, emulated, ..Settings::default() };
+    let settings = Settings { pool: Some(pool), durability, emulated, tier: TierChoice::Auto, ..Settings::default() };
     if tight {
         let write_back = WriteBackRange { from: 10, to: 1 };
         Settings { journal_limit: 4 << 20, write_back, ..settings }
