@@ -53,6 +53,8 @@ pub(super) struct Settling {
     skipped: bool,
     /// The file was cut since the last pass began: that takes a pass, too, before its record can go.
     was_cut: bool,
+    /// A close that failed has written blocks: nothing is released before a pass has flushed the file.
+    unflushed: bool,
     /// A finished pass's target, which the next commit may release.
     finished: Option<u64>,
     /// What the next commit logs again.
@@ -72,9 +74,15 @@ impl Settling {
         self.under_way || !self.waiting.is_empty()
     }
 
+    /// Whether the file has something that no flush of a pass has covered.
+    fn must_flush(&self) -> bool {
+        self.was_cut || self.unflushed
+    }
+
     /// For the next owner of the session. No flush is under way.
     pub fn leave(&self, words: &mut Vec<u64>) {
-        let flags = [self.under_way, self.overwritten, self.skipped, self.was_cut, self.finished.is_some()];
+        // What was written by a close that failed counts as a cut for the next owner: it flushes, too.
+        let flags = [self.under_way, self.overwritten, self.skipped, self.must_flush(), self.finished.is_some()];
         words.extend(flags.map(u64::from));
         words.extend([self.target, self.finished.unwrap_or(0)]);
         put_list(words, &self.waiting);
@@ -203,7 +211,7 @@ impl Records {
         settling.queue.dedup();
         if target.is_some() {
             self.keep_later(cx, settling, committed);
-            if self.tier.as_ref().is_some_and(|tier| tier.has_room_for_all(buffers)) && !settling.was_cut {
+            if self.tier.as_ref().is_some_and(|tier| tier.has_room_for_all(buffers)) && !settling.must_flush() {
                 // All that is in use fits: what the journal is to give up goes to its end, and not to the disk.
                 settling.waiting.extend(&settling.queue);
                 settling.again = Some(Again { blocks: core::mem::take(&mut settling.queue), target: settling.target });
@@ -211,11 +219,12 @@ impl Records {
             }
         }
         self.taken_up.store(self.appended.load(Ordering::Relaxed), Ordering::Relaxed);
-        if target.is_some() && settling.queue.is_empty() && !settling.was_cut {
+        if target.is_some() && settling.queue.is_empty() && !settling.must_flush() {
             self.may_release(settling); // all of it was written again since
             return;
         }
         settling.was_cut = false;
+        settling.unflushed = false;
         settling.under_way = true;
     }
 
@@ -390,6 +399,7 @@ impl Records {
     /// Settles everything; the gate is closed and the epoch committed. The file's own `fdatasync` is the caller's.
     pub(super) fn settle_all(&self, cx: Context<'_>) -> Result<()> {
         let mut settling = lock(&self.settling);
+        settling.unflushed = true;
         self.apply_cut(cx)?;
         let mut blocks = core::mem::take(&mut settling.queue);
         blocks.append(&mut settling.waiting);
