@@ -158,7 +158,8 @@ fn a_file_in_use_is_not_checked() {
     let path = dir.path().join("app.db");
     let opened = Opened::new(&path, &Settings::default());
     opened.write(0, b"something");
-    assert!(matches!(check_one(&path, &Settings::default()).condition, Condition::InUse(_)));
+    let checked = check_one(&path, &Settings::default());
+    assert!(matches!(checked.condition, Condition::InUse(_)), "{checked:?}");
     drop(opened);
     assert!(matches!(check_one(&path, &Settings::default()).condition, Condition::Ordinary));
 }
