@@ -82,6 +82,31 @@ fn a_close_that_failed_is_done_again_whole() {
     }
 }
 
+/// After a flush that failed at a close, another that succeeds says nothing of what the first one covered: the journal stays.
+#[test]
+fn a_flush_that_failed_at_a_close_is_for_good() {
+    let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());
+    let dir = Scratch::on_disk("close-flush");
+    let mut failed = 0;
+    for nth in 1..10 {
+        let path = dir.path().join(format!("file-{nth}"));
+        let recorder = Recorder::new(Domain::PageCache);
+        stand_in(Some(recorder));
+        let opened = Opened::new(&path, &Settings::default());
+        opened.write(0, &[7; BLOCK as usize]);
+        opened.atomic().sync().unwrap();
+        recorder.fail(Call::Fdatasync, nth, libc::EIO);
+        if let Err(error) = opened.atomic().settle() {
+            assert_eq!(error.errno(), libc::EIO);
+            assert_eq!(opened.atomic().settle().unwrap_err().errno(), libc::EIO, "flush {nth}");
+            failed += 1;
+            std::mem::forget(opened); // its last close would fail, too
+        }
+        stand_in(None);
+    }
+    assert!(failed >= 3, "of the file, by its last pass and at its end, and of the journal's header");
+}
+
 /// Buffers are used again after the file was closed and attached anew.
 #[test]
 fn sessions_use_the_same_memory() {

@@ -196,7 +196,8 @@ impl Engine for InPlace {
                         cx.home.preallocate_again(fd, size);
                     }
                     restore_times(cx.shared(), fd);
-                    self.medium.fdatasync(fd)
+                    // What a failed flush covered may be lost though the next one succeeds.
+                    self.medium.fdatasync(fd).inspect_err(|_| cx.shared().poisoned.store(1, Ordering::Release))
                 },
                 // A journal that says clean is never replayed: if its end fails there, nothing may be committed to it.
                 || self.journal.retire(fd).inspect_err(|_| cx.shared().poisoned.store(1, Ordering::Release)),

@@ -350,7 +350,8 @@ impl Engine for Records {
             }
             cx.home.preallocate_again(fd, size);
             restore_times(cx.shared(), fd);
-            self.medium.fdatasync(fd)?;
+            // As in a pass: what a failed flush covered may be lost though the next one succeeds.
+            self.medium.fdatasync(fd).inspect_err(|_| cx.shared().poisoned.store(1, Ordering::Release))?;
             *ended = true;
             // A journal that says clean is never replayed: if its end fails there, nothing may be committed to it.
             self.live.retire(fd).inspect_err(|_| cx.shared().poisoned.store(1, Ordering::Release))
