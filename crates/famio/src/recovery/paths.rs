@@ -14,6 +14,7 @@ use crate::journal::{Marked, Verdict, control, lock, mark};
 use crate::settings::Settings;
 use crate::sys::{InternalFd, identity, open_again};
 use rustix::fs::{FileType, OFlags, fstat};
+use rustix::time::Timespec;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -75,8 +76,33 @@ impl Seen {
 }
 
 /// Whether a process has a file that is under its lease: it is at the file's door, or the file grows without a journal.
-pub(super) fn is_held(looked: BorrowedFd<'_>, settings: &Settings) -> bool {
+fn is_held(looked: BorrowedFd<'_>, settings: &Settings) -> bool {
     owner(looked, settings).is_some() || matches!(mark::of_looked_at(looked), Ok(Some(Marked::Growing(_))))
+}
+
+/// What `open` gives of a file that was looked at. `None`: a process that has it open as an atomic file holds a lease on it.
+///
+/// # Errors
+/// Those of `open`; `EAGAIN`, after a second: some other process holds a lease on it.
+pub(super) fn open_unless_held(
+    looked: BorrowedFd<'_>,
+    settings: &Settings,
+    open: impl Fn() -> Result<InternalFd>,
+) -> Result<Option<InternalFd>> {
+    const TRIES: u32 = 100;
+    const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+    for _ in 1..TRIES {
+        match open() {
+            Err(e) if e.errno() != libc::EAGAIN => return Err(e),
+            Err(_) if is_held(looked, settings) => return Ok(None),
+            // It was asked to give it up, and is about to: there is no mark any more, and nobody at the control file yet.
+            Err(_) => {
+                let _ = rustix::thread::nanosleep(&PAUSE);
+            }
+            Ok(file) => return Ok(Some(file)),
+        }
+    }
+    open().map(Some)
 }
 
 /// The process that has the file claimed, where that can be told.
@@ -232,13 +258,10 @@ impl All<'_> {
             return Err(Error::with(libc::EINVAL, "not a regular file, nor a folder"));
         }
         let access = if options.dry_run { OFlags::RDONLY } else { OFlags::RDWR };
-        let file = match open_looked_at(looked, access).or_else(|e| open_own(looked, access, e)) {
-            // The lease of the process that has it open.
-            Err(e) if e.errno() == libc::EAGAIN && is_held(looked, settings) => {
-                report.outcome = Outcome::InUse(owner(looked, settings));
-                return Ok(());
-            }
-            file => file?,
+        let open = || open_looked_at(looked, access).or_else(|e| open_own(looked, access, e));
+        let Some(file) = open_unless_held(looked, settings, open)? else {
+            report.outcome = Outcome::InUse(owner(looked, settings));
+            return Ok(());
         };
         let file = file.as_fd();
         // What a walk comes by has a mark or a journal.

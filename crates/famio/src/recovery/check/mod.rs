@@ -11,7 +11,7 @@ use super::find::Place;
 use super::given::Given;
 use super::growing;
 use super::open::claim_given;
-use super::paths::{Seen, given, is_held, kind_of, owner, pool_setting};
+use super::paths::{Seen, given, kind_of, open_unless_held, owner, pool_setting};
 use super::walk::{Visitor, walk};
 use crate::error::{Error, Result};
 use crate::index::Claim;
@@ -197,12 +197,9 @@ fn with_file(looked: BorrowedFd<'_>, given: Given<'_>, settings: &Settings, chec
     if !is_regular(&stat) {
         return Err(Error::with(libc::EINVAL, "not a regular file, nor a folder"));
     }
-    let file = match open_looked_at(looked, OFlags::RDONLY) {
-        Err(e) if e.errno() == libc::EAGAIN && is_held(looked, settings) => {
-            checked.condition = Condition::InUse(owner(looked, settings));
-            return Ok(());
-        }
-        file => file?,
+    let Some(file) = open_unless_held(looked, settings, || open_looked_at(looked, OFlags::RDONLY))? else {
+        checked.condition = Condition::InUse(owner(looked, settings));
+        return Ok(());
     };
     let file = file.as_fd();
     let claim = match claim_given(file, given, settings, false, false) {
