@@ -19,6 +19,16 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// Whether a difference that is listed for `only` is one here: for a file system, or for files with a pool, or without one.
+    pub fn is(&self, only: &str) -> bool {
+        let has_pool = self.options.contains(&"--pool");
+        match only {
+            "pool" => has_pool,
+            "no pool" => !has_pool,
+            file_system => file_system == self.on,
+        }
+    }
+
     /// All of them: each domain that this machine has, or that can be emulated, with each policy that it knows.
     pub fn all(disk: Option<&Path>) -> Result<Vec<Self>, String> {
         const POLICIES: [&str; 4] = ["auto", "undo", "redo", "alternate"];

@@ -34,7 +34,7 @@ pub struct Case {
 pub struct Differs {
     /// How it begins.
     line: &'static str,
-    /// Only on this file system.
+    /// Only on this file system, or only with a `pool`, or with `no pool`.
     on: Option<&'static str>,
     /// The reason; `docs/posix.md` and `docs/guarantees.md` say it to users.
     why: &'static str,
@@ -108,7 +108,7 @@ fn one(setup: &Setup, case: &Case) -> Result<usize, String> {
     let mut command = setup.famio()?.run(&[glob]);
     command.arg(&me);
     let seen = transcript(command, &atomic, case)?;
-    let listed = compare(case, setup.on, &expected, &seen)?;
+    let listed = compare(case, setup, &expected, &seen)?;
     let files = files(atomic.path());
     left::of(atomic.path(), &files.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
     Ok(listed)
@@ -121,10 +121,10 @@ fn transcript(mut command: Command, place: &Place, case: &Case) -> Result<String
     if done.status.success() { Ok(text.into_owned()) } else { Err(format!("{}\n{text}{said}", done.status)) }
 }
 
-fn compare(case: &Case, on: &str, expected: &str, seen: &str) -> Result<usize, String> {
+fn compare(case: &Case, setup: &Setup, expected: &str, seen: &str) -> Result<usize, String> {
     let mut wrong = Vec::new();
     let mut unused: Vec<&Differs> =
-        case.differs.iter().filter(|differs| differs.on.is_none_or(|only| only == on)).collect();
+        case.differs.iter().filter(|differs| differs.on.is_none_or(|only| setup.is(only))).collect();
     let (plain, atomic): (Vec<_>, Vec<_>) = (expected.lines().collect(), seen.lines().collect());
     let listed: Vec<&Differs> = unused.clone();
     let mut count = 0;

@@ -10,7 +10,7 @@ pub const CASES: &[Case] = &[
         run: moved_by_fsync,
         differs: &[Differs {
             line: "  mtime, ctime moved",
-            on: None,
+            on: Some("no pool"),
             why: "of a file that only grows, the committed size is in an attribute: fsync moves the ctime",
         }],
     },
