@@ -36,6 +36,14 @@ pub(super) fn make_room(file: impl AsFd, medium: &dyn Medium, (start, filled): (
     medium.ftruncate(file.as_fd(), end)
 }
 
+/// A mapping of the first `len` bytes, with room for more, of which the medium is told.
+fn mapping(file: BorrowedFd<'_>, domain: Domain, medium: &dyn Medium, len: u64, reservation: usize) -> Result<Mapping> {
+    let map = Mapping::reserve(file, domain, len, true, reservation)?;
+    map.keep_from_children();
+    medium.watch(file, map.base(), map.reserved());
+    Ok(map)
+}
+
 impl Mapped {
     /// A new journal in `file`, whose header's page is there: slots, no segments. Not synced: it is before it is marked.
     ///
@@ -79,9 +87,7 @@ impl Mapped {
         limit: u64,
         (size, reservation): (u64, usize),
     ) -> Result<Self> {
-        let map = Mapping::reserve(file, domain, size, true, reservation)?;
-        map.keep_from_children();
-        medium.watch(file, map.base(), map.reserved());
+        let map = mapping(file, domain, medium, size, reservation)?;
         let file = high_duplicate(file)?;
         let is_in_memory = file.run(|file| Ok(shm::is_in_memory(file))).unwrap_or(false);
         let base = AtomicPtr::new(map.base());
@@ -102,16 +108,14 @@ impl Mapped {
     pub fn map_up_to(&self, maps: &mut Vec<Mapping>, end: u64) -> Result<()> {
         if maps.last().is_none_or(|map| end > map.reserved() as u64) {
             let reservation = reservation(end).min(self.limit.max(end) as usize);
-            let map = Mapping::reserve(self.file.as_fd(), self.domain, end, true, reservation)?;
-            map.keep_from_children();
-            self.medium.watch(self.file.as_fd(), map.base(), map.reserved());
+            let map = mapping(self.file.as_fd(), self.domain, self.medium, end, reservation)?;
             self.base.store(map.base(), Ordering::Release);
             maps.push(map);
         }
         Ok(())
     }
 
-    /// The journal lies in another file, by what `change` does to its descriptor. Nobody writes to it meanwhile; who reads finds the
+    /// The journal lies in another file, by what `change` does to its descriptor. Nobody writes to it meanwhile; a reader finds the
     /// same bytes there.
     pub fn move_by(&self, change: impl FnOnce() -> Result<()>) -> Result<()> {
         let maps = self.grow()?;

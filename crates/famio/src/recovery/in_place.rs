@@ -2,7 +2,7 @@
 //! the file, and the file gets its size.
 
 use super::open::Replayed;
-use super::{Options, Progress};
+use super::{Options, Progress, processors};
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, BLOCKS_MAX, Version};
 use crate::journal::Header;
@@ -233,8 +233,7 @@ fn copy_all(
     medium: &dyn Medium,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let cores = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count() as usize);
-    let most = if threads > 0 { threads } else { cores.min(bytes.div_ceil(BYTES_PER_THREAD) as usize) };
+    let most = if threads > 0 { threads } else { processors().min(bytes.div_ceil(BYTES_PER_THREAD) as usize) };
     let share = moves.len().div_ceil(crate::thread::sharing(most.clamp(1, 64))).max(1);
     let work = |moves: &[Move]| moves.iter().try_for_each(|m| copy_one(file, image, m, medium, progress));
     if moves.len() <= share {

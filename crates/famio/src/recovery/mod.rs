@@ -96,6 +96,18 @@ pub struct Options {
     pub threads: usize,
 }
 
+impl Options {
+    /// Threads for a journal of epochs, which are applied in stripes of the file.
+    fn threads_for_epochs(self) -> usize {
+        crate::thread::sharing(if self.threads > 0 { self.threads } else { processors() })
+    }
+}
+
+/// Processors that this process may use.
+fn processors() -> usize {
+    rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count() as usize)
+}
+
 /// Told how far a recovery is; from any of its threads.
 pub trait Progress: Sync {
     /// A journal with so many bytes to move begins.

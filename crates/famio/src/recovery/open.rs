@@ -206,21 +206,29 @@ pub(crate) fn is_ordinary(fd: BorrowedFd<'_>, known: Known<'_>, settings: &Setti
     }
 }
 
-/// A descriptor of ours of the same file, for reading and writing. A process with a lease on the file is asked to give it up,
-/// and waited for a second, not as long as the kernel would.
+/// A descriptor of ours of the same file, for reading and writing. A process with a lease on the file is asked to give it up.
 pub(crate) fn writable(fd: BorrowedFd<'_>) -> Result<InternalFd> {
+    let open = || as_owner(fd, || open_again(fd, OFlags::RDWR | OFlags::NONBLOCK));
+    Ok(await_lease(open, |e| *e == Errno::WOULDBLOCK)?)
+}
+
+/// Calls `open` until it gives anything but an error of which `is_leased` says that a process is about to give its lease up: for a
+/// second, not as long as the kernel would.
+pub(super) fn await_lease<T, E>(
+    open: impl Fn() -> core::result::Result<T, E>,
+    is_leased: impl Fn(&E) -> bool,
+) -> core::result::Result<T, E> {
     const TRIES: u32 = 100;
     const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-    let open = || as_owner(fd, || open_again(fd, OFlags::RDWR | OFlags::NONBLOCK));
     for _ in 1..TRIES {
         match open() {
-            Err(Errno::WOULDBLOCK) => {
+            Err(e) if is_leased(&e) => {
                 let _ = rustix::thread::nanosleep(&PAUSE);
             }
-            opened => return Ok(opened?),
+            opened => return opened,
         }
     }
-    Ok(open()?)
+    open()
 }
 
 fn is_denied(error: &Error) -> bool {

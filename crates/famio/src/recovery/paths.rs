@@ -3,7 +3,7 @@
 use super::examine::examine;
 use super::find::{Located, Place};
 use super::given::Given;
-use super::open::{Known, claim_given, in_session, is_ordinary, recover};
+use super::open::{Known, await_lease, claim_given, in_session, is_ordinary, recover};
 use super::walk::{Visitor, walk};
 use super::{Options, Outcome, Owner, Progress, Report, Use, joint};
 use crate::error::{Error, Result};
@@ -14,7 +14,6 @@ use crate::journal::{Marked, Verdict, control, lock, mark};
 use crate::settings::Settings;
 use crate::sys::{InternalFd, identity, open_again};
 use rustix::fs::{FileType, OFlags, fstat};
-use rustix::time::Timespec;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -75,7 +74,7 @@ impl Seen {
     }
 }
 
-/// Whether a process has a file that is under its lease: it is at the file's door, or the file grows without a journal.
+/// Whether a process has a file that is under its lease: it is at the file's control page, or the file grows without a journal.
 fn is_held(looked: BorrowedFd<'_>, settings: &Settings) -> bool {
     owner(looked, settings).is_some() || matches!(mark::of_looked_at(looked), Ok(Some(Marked::Growing(_))))
 }
@@ -89,20 +88,12 @@ pub(super) fn open_unless_held(
     settings: &Settings,
     open: impl Fn() -> Result<InternalFd>,
 ) -> Result<Option<InternalFd>> {
-    const TRIES: u32 = 100;
-    const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-    for _ in 1..TRIES {
-        match open() {
-            Err(e) if e.errno() != libc::EAGAIN => return Err(e),
-            Err(_) if is_held(looked, settings) => return Ok(None),
-            // It was asked to give it up, and is about to: there is no mark any more, and nobody at the control file yet.
-            Err(_) => {
-                let _ = rustix::thread::nanosleep(&PAUSE);
-            }
-            Ok(file) => return Ok(Some(file)),
-        }
+    let is_leased = |e: &Error| e.errno() == libc::EAGAIN;
+    // Not held: the process was asked to give it up, and is about to. There is no mark any more, and nobody at the control page yet.
+    match await_lease(open, |e| is_leased(e) && !is_held(looked, settings)) {
+        Err(e) if is_leased(&e) && is_held(looked, settings) => Ok(None),
+        opened => opened.map(Some),
     }
-    open().map(Some)
 }
 
 /// The process that has the file claimed, where that can be told.

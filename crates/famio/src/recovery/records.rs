@@ -25,10 +25,9 @@ pub(super) fn replay(
     }
     // Read through and found sound: from here on the file's changes are ours.
     claim.iter().for_each(|claim| claim.forget_arena());
-    let cores = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count() as usize);
-    let threads = crate::thread::sharing(if options.threads > 0 { options.threads } else { cores });
     progress.begin(plan.bytes);
-    let done = replay_records(journal, header, file, medium, threads, &|bytes| progress.advance(bytes))?;
+    let done =
+        replay_records(journal, header, file, medium, options.threads_for_epochs(), &|bytes| progress.advance(bytes))?;
     progress.end();
     Ok(Replayed { epoch: done.epoch, bytes: done.bytes })
 }

@@ -26,14 +26,12 @@ pub(super) fn replay(
     if options.dry_run {
         return Ok(replayed);
     }
-    let cores = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count() as usize);
-    let threads = crate::thread::sharing(if options.threads > 0 { options.threads } else { cores });
     in_order(
         Rule::TieredJournalBeforeFile,
         || scan.secure(medium).and_then(|()| adopt()),
         || {
             progress.begin(replayed.bytes);
-            scan.apply(file, medium, threads, &|bytes| progress.advance(bytes))?;
+            scan.apply(file, medium, options.threads_for_epochs(), &|bytes| progress.advance(bytes))?;
             medium.fdatasync(file)?;
             progress.end();
             Ok(())

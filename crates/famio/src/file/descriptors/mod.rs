@@ -265,12 +265,16 @@ impl Descriptors {
         list.parked.is_some()
     }
 
+    /// The first of the program's that still leads to the file, a writable one where asked for, and the file's size.
+    fn confirmed(&self, list: &List, writable: bool) -> Option<(RawFd, u64)> {
+        let fits = |number: &&Number| number.access == Access::Write || !writable;
+        list.open.iter().filter(fits).find_map(|number| Some((number.fd, self.size_if_still(number.fd)?)))
+    }
+
     /// Calls `work` with a descriptor that stays open meanwhile; a writable one where asked for. `EBADF` without one.
     pub fn with<T>(&self, writable: bool, work: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
         let list = self.list();
-        let fits = |number: &&Number| number.access == Access::Write || !writable;
-        let mut open = list.open.iter().filter(fits).map(|number| number.fd);
-        if let Some(fd) = open.find(|&fd| self.is_still(fd)) {
+        if let Some((fd, _)) = self.confirmed(&list, writable) {
             // SAFETY: confirmed; a descriptor leaves the list, under its lock, before it is closed.
             return work(unsafe { BorrowedFd::borrow_raw(fd) });
         }
@@ -281,8 +285,7 @@ impl Descriptors {
     /// As [`with`](Self::with), a writable one, and with the file's size as the kernel has it.
     pub fn with_size<T>(&self, work: impl FnOnce(BorrowedFd<'_>, u64) -> Result<T>) -> Result<T> {
         let list = self.list();
-        let open = list.open.iter().filter(|number| number.access == Access::Write);
-        if let Some((fd, size)) = open.map(|number| number.fd).find_map(|fd| Some((fd, self.size_if_still(fd)?))) {
+        if let Some((fd, size)) = self.confirmed(&list, true) {
             // SAFETY: as in `with`.
             return work(unsafe { BorrowedFd::borrow_raw(fd) }, size);
         }

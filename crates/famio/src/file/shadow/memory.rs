@@ -164,7 +164,7 @@ impl Shadow {
         }
     }
 
-    /// The file's end moves; nothing else, for who has laid the maps out for it.
+    /// The file's end moves, and nothing else: the caller has laid the maps out for it.
     pub(super) fn set_size(&self, size: u64) {
         self.size_word().store(size, Ordering::Release);
     }

@@ -281,6 +281,11 @@ impl Ranges {
     }
 }
 
+/// Copies of the private ones of a file.
+pub(super) fn private_of(key: (u64, u64)) -> Vec<MappedRange> {
+    lock().of(key).filter(|range| range.cow).map(|range| range.clone()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

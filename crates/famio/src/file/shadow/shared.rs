@@ -77,8 +77,8 @@ impl AtomicFile {
         Ok(self.shadow.put(made, &self.shadowed, |_| false))
     }
 
-    /// As [`new_shadow`](Self::new_shadow); for a file that takes too much memory one that leaves it in place. For who has the turn as
-    /// long as it is mapped.
+    /// As [`new_shadow`](Self::new_shadow); of a file that takes too much memory, one that leaves the bytes in the file. The process stays
+    /// the owner as long as the file is mapped.
     pub(super) fn new_shadow_or_cow(&self, size: u64) -> Result<&Shadow> {
         match check_size(size, self.map_limit()) {
             Ok(()) if self.map_limit() != 0 => self.new_shadow(size),

@@ -73,7 +73,7 @@ impl Door {
         self.give(); // who maps the kernel's file is to hear of it
     }
 
-    /// Nobody who comes from now on uses the shadow, until it is [set](Self::set_shadow) again. By who has the turn.
+    /// No process that opens the file from now on uses the shadow, until it is [set](Self::set_shadow) again. Called by the owner.
     pub fn hide_shadow(&self) {
         self.change(SHADOW, 0);
     }

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::pmem::Medium;
 use std::os::fd::BorrowedFd;
 
-/// Threads take turns by so many blocks of the file.
+/// Blocks of the file in a stripe: threads write stripes by turns.
 const STRIPE: u64 = 256;
 
 /// Where records are read from.

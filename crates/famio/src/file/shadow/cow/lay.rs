@@ -93,7 +93,7 @@ impl AtomicFile {
         let (from, to) = (page_end(old.min(size)), page_end(old.max(size)));
         shadow.set_size(size);
         cow.ground.fetch_min(page_end(size), Ordering::AcqRel);
-        let maps: Vec<_> = ranges::lock().of(self.key()).filter(|range| range.cow).map(|range| range.clone()).collect();
+        let maps = ranges::private_of(self.key());
         maps.iter().try_for_each(|range| self.lay(shadow, cow, range, from..to))
     }
 

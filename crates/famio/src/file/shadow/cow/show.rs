@@ -169,7 +169,7 @@ impl AtomicFile {
             at = data.end;
             parts.push(data);
         }
-        let maps: Vec<_> = ranges::lock().of(self.key()).filter(|map| map.cow).map(|map| map.clone()).collect();
+        let maps = ranges::private_of(self.key());
         for map in maps.iter().filter(|map| only.is_none_or(|only| map.start == only)) {
             if let Some((at, part)) = part_of(map, &range) {
                 let end = at + (part.end - part.start) as usize;

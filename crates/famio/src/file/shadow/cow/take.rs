@@ -100,7 +100,7 @@ impl AtomicFile {
 impl AtomicFile {
     /// The file lost its name, and is the kernel's from now on, with what was stored in its maps. It has no session.
     pub(in crate::file::shadow) fn private_to_kernel(&self, shadow: &Shadow, cow: &CowMaps) -> Result<()> {
-        let maps: Vec<_> = ranges::lock().of(self.key()).filter(|map| map.cow).map(|map| map.clone()).collect();
+        let maps = ranges::private_of(self.key());
         let mut piece = vec![0; PIECE];
         for map in maps.iter().filter(|map| map.stores) {
             let there = shadow.size().saturating_sub(map.offset).next_multiple_of(super::PAGE);

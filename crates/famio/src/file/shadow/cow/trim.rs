@@ -41,7 +41,7 @@ impl AtomicFile {
     fn trim(&self, shadow: &Shadow, cow: &CowMaps) -> Result<()> {
         Self::may_lock()?;
         let _changing = self.shadow.lock();
-        let maps: Vec<_> = ranges::lock().of(self.key()).filter(|map| map.cow).map(|map| map.clone()).collect();
+        let maps = ranges::private_of(self.key());
         // Pages that are stored to again and again were counted as often.
         let mut copied = 0;
         for map in &maps {
