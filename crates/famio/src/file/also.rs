@@ -3,12 +3,10 @@
 //! inside the gate, and is begun anew if so.
 
 use super::atomic::AtomicFile;
+use super::refusal::{Answer, Refusal};
 use crate::error::Result;
 use crate::thread::current;
 use core::ops::Range;
-
-/// Not given to callers: something is to be done beside the change, by who says that it does it ([`doing`]).
-pub(super) const ALSO: i32 = libc::EREMCHG;
 
 /// This thread does what is to be done beside a change: it may change the file meanwhile.
 pub(super) struct Doing(());
@@ -34,30 +32,33 @@ impl Drop for Doing {
 }
 
 impl AtomicFile {
-    /// A change of the file's bytes, with what is to be done beside it, if the session says so ([`ALSO`]). `again` is `change`
-    /// once more, for that case: so a caller can have its own change in line.
+    /// A change of the file's bytes, with what is to be done beside it, if the session says so
+    /// ([`Reason::NeedsFollowUp`](super::refusal::Reason)). `again` is `change` once more, for that case: so a caller can have its
+    /// own change in line.
     #[inline(always)]
     pub(super) fn changing<T>(
         &self,
-        change: impl FnOnce() -> Result<T>,
-        again: impl FnOnce() -> Result<T>,
+        change: impl FnOnce() -> Answer<T>,
+        again: impl FnOnce() -> Answer<T>,
         changed: impl FnOnce(&T) -> Range<u64>,
     ) -> Result<T> {
         match change() {
-            Err(e) if e.errno() == ALSO => self.change_and_also(again, |done| core::iter::once(changed(done))),
-            done => done,
+            Err(refusal) if refusal.is_needs_follow_up() => {
+                self.change_and_also(again, |done| core::iter::once(changed(done)))
+            }
+            done => done.map_err(Refusal::into),
         }
     }
 
     /// As [`changing`](Self::changing), of several ranges.
     pub(super) fn changing_ranges<R: IntoIterator<Item = Range<u64>>>(
         &self,
-        mut change: impl FnMut() -> Result<()>,
+        mut change: impl FnMut() -> Answer<()>,
         changed: impl FnOnce() -> R,
     ) -> Result<()> {
         match change() {
-            Err(e) if e.errno() == ALSO => self.change_and_also(change, |()| changed()),
-            done => done,
+            Err(refusal) if refusal.is_needs_follow_up() => self.change_and_also(change, |()| changed()),
+            done => done.map_err(Refusal::into),
         }
     }
 
@@ -65,7 +66,7 @@ impl AtomicFile {
     #[inline(never)]
     fn change_and_also<T, R: IntoIterator<Item = Range<u64>>>(
         &self,
-        change: impl FnOnce() -> Result<T>,
+        change: impl FnOnce() -> Answer<T>,
         changed: impl FnOnce(&T) -> R,
     ) -> Result<T> {
         self.leave_dead_behind()?;

@@ -3,6 +3,7 @@
 
 use super::atomic::{AtomicFile, DEMOTED, Inner, PLAIN};
 use super::life::LOST;
+use super::refusal::{Answer, Refusal};
 use crate::error::{Error, Result};
 use crate::index::{SESSION, TRAVELS};
 use crate::journal::{control, folder_of, has_lost_its_name, mark, name_to_make};
@@ -129,7 +130,7 @@ impl AtomicFile {
     }
 
     /// Whether the file's path, or the place where processes meet, can't be reached: after a `chroot`.
-    fn is_unreachable(&self) -> bool {
+    pub(super) fn is_unreachable(&self) -> bool {
         shm::is_gone() || self.fds.with(false, |fd| Ok(folder_of(fd).is_err())).unwrap_or(true)
     }
 
@@ -139,17 +140,17 @@ impl AtomicFile {
 
     /// The file can't be protected because of `error`: it is the kernel's from here on; or the error.
     #[cold]
-    pub(super) fn leave_to_kernel(&self, inner: &mut Inner, error: Error) -> Result<()> {
-        if error.errno() == libc::ESTALE && !self.is_unreachable() {
-            return Err(Error::new(libc::ESTALE)); // it has got another name meanwhile: again
+    pub(super) fn leave_to_kernel(&self, inner: &mut Inner, error: Error) -> Answer<()> {
+        if error.is_nameless() && !self.is_unreachable() {
+            return Err(Refusal::session_ended()); // it has got another name meanwhile: again
         }
         // What travels and can't be had would be lost without a word.
         if !self.can_be_left(&error) || (self.has_travelling() && inner.claim.is_none()) {
-            return Err(self.named(error));
+            return Err(self.named(error).into());
         }
         if self.turns.door.has_come() && self.is_mapped_by_others() {
             self.release_claim(inner);
-            return Err(self.named(error));
+            return Err(self.named(error).into());
         }
         self.maps_to_kernel()?;
         self.say_left(&error);

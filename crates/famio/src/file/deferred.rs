@@ -10,6 +10,7 @@
 use super::context::Context;
 use super::home::copy_in;
 use super::read::is_current;
+use super::refusal::{Answer, Refusal};
 use super::session::Session;
 use super::{Descriptors, UserBuf};
 use crate::error::{Error, Result};
@@ -52,7 +53,7 @@ impl Session {
         offset: u64,
         bufs: &[UserBuf],
         mine: &CountsLine,
-    ) -> Option<Result<usize>> {
+    ) -> Option<Answer<usize>> {
         let [UserBuf { base, len: BLOCK }] = *bufs else { return None };
         let (block, shared) = (offset / BLOCK as u64, cx.shared());
         let inside = offset.checked_add(BLOCK as u64).is_some_and(|end| end <= shared.size());
@@ -70,8 +71,8 @@ impl Session {
         });
         let ready = match last {
             // Written over, unless there is nothing to write over it with.
-            Some(last) if last.block == block => stored,
-            _ => stored.and_then(|()| self.carry_out(cx)),
+            Some(last) if last.block == block => stored.map_err(Refusal::from),
+            _ => stored.map_err(Refusal::from).and_then(|()| self.carry_out(cx)),
         };
         if let Err(e) = ready {
             return Some(Err(e));
@@ -85,7 +86,7 @@ impl Session {
 
     /// Sees that nothing is deferred. Inside the gate, or with it closed by this thread.
     #[inline]
-    pub(super) fn carry_out(&self, cx: &Context<'_>) -> Result<()> {
+    pub(super) fn carry_out(&self, cx: &Context<'_>) -> Answer<()> {
         let shared = cx.shared();
         if !shared.deferred.is_any() {
             return Ok(());
@@ -96,12 +97,13 @@ impl Session {
                 self.place(what.place, what.shift).and_then(|bytes| self.engine.write_deferred(cx, what.block, bytes));
             // Whoever wrote it was told that it is written.
             written.inspect_err(|_| shared.poisoned.store(1, Ordering::Release))
-        })
+        })?;
+        Ok(())
     }
 
     /// Goes in among the writers. Nothing is deferred then, unless by this thread, which has the file alone.
     #[inline]
-    pub(super) fn go_in<'a>(&'a self, cx: &mut Context<'a>) -> Result<Inside<'a>> {
+    pub(super) fn go_in<'a>(&'a self, cx: &mut Context<'a>) -> Answer<Inside<'a>> {
         let shared = self.arena.shared();
         let slot = &shared.slots[cx.me as usize];
         let inside = match shared.gate.enter(cx.me, slot, &SHORT) {
@@ -120,15 +122,15 @@ impl Session {
 
     /// For who reads: nothing is deferred that was written before the call.
     #[inline]
-    pub(super) fn join(&self, cx: Context<'_>) -> Result<()> {
+    pub(super) fn join(&self, cx: Context<'_>) -> Answer<()> {
         cx.shared().gate.join(cx.me)?;
         if cx.shared().deferred.is_any() { self.show_deferred(cx.fds) } else { Ok(()) }
     }
 
     #[cold]
-    fn show_deferred(&self, fds: &Descriptors) -> Result<()> {
+    fn show_deferred(&self, fds: &Descriptors) -> Answer<()> {
         if crate::thread::current().locks_held.get() > 0 {
-            return Err(Error::new(libc::EDEADLK)); // a handler, which may have interrupted just this
+            return Err(Error::new(libc::EDEADLK).into()); // a handler, which may have interrupted just this
         }
         let mut cx = self.context(fds);
         let _inside = self.go_in(&mut cx)?;
@@ -136,20 +138,20 @@ impl Session {
     }
 
     /// Closes the gate; nothing is deferred then.
-    pub(super) fn close_gate(&self, fds: &Descriptors) -> Result<Closed<'_>> {
+    pub(super) fn close_gate(&self, fds: &Descriptors) -> Answer<Closed<'_>> {
         self.show_before_close(fds)?;
         self.close_shown(fds)
     }
 
     /// While the gate is open: a reader that comes now finds the thread that has the file alone inside.
     #[inline]
-    pub(super) fn show_before_close(&self, fds: &Descriptors) -> Result<()> {
+    pub(super) fn show_before_close(&self, fds: &Descriptors) -> Answer<()> {
         if self.arena.shared().deferred.is_any() { self.show_deferred(fds) } else { Ok(()) }
     }
 
     /// As [`close_gate`](Self::close_gate), after [`show_before_close`](Self::show_before_close).
     #[inline]
-    pub(super) fn close_shown(&self, fds: &Descriptors) -> Result<Closed<'_>> {
+    pub(super) fn close_shown(&self, fds: &Descriptors) -> Answer<Closed<'_>> {
         let closed = self.close_but_for_the_gone()?;
         self.carry_out(&self.context(fds))?;
         Ok(closed)
@@ -388,14 +390,14 @@ mod tests {
                 let read = unsafe { old.read(&opened.atomic.fds, BLOCK as u64, &buf) };
                 // SAFETY: as above.
                 let written = unsafe { old.write(&opened.atomic.fds, 2 * BLOCK as u64, &buf) };
-                [read, written].map(|result| result.unwrap_err().errno())
+                [read, written].map(|result| result.unwrap_err().is_session_ended())
             });
             is_in.recv().unwrap();
             opened.atomic.settle().unwrap();
             opened.own(4);
             opened.put_off(1, 10);
             to_thread.send(()).unwrap();
-            assert_eq!(reader.join().unwrap(), [libc::ESTALE; 2]);
+            assert_eq!(reader.join().unwrap(), [true; 2]);
         });
         assert_eq!((opened.read(1), opened.read(2)), (10, 6));
         opened.atomic.sync().unwrap();

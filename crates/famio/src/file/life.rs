@@ -7,6 +7,7 @@ use super::calls::Call;
 use super::growing::Tail;
 use super::privileges::keeping_bits;
 use super::process::disowned;
+use super::refusal::{Answer, Refusal};
 use super::session::{OldSession, Session};
 use crate::error::{Error, Result};
 use crate::index::MOVED;
@@ -75,17 +76,17 @@ impl AtomicFile {
 
     /// The session for a write; made at the first.
     #[inline(always)]
-    pub(super) fn session_for_write(&self) -> Result<Option<InUse<'_>>> {
+    pub(super) fn session_for_write(&self) -> Answer<Option<InUse<'_>>> {
         match self.state.load(Ordering::Acquire) {
             DEMOTED => Ok(None),
-            DISOWNED => Err(disowned()),
+            DISOWNED => Err(disowned().into()),
             ATTACHED if let Some(session) = self.session() => Ok(Some(session)),
             _ => self.attach(),
         }
     }
 
     #[cold]
-    fn attach(&self) -> Result<Option<InUse<'_>>> {
+    fn attach(&self) -> Answer<Option<InUse<'_>>> {
         if self.is_left_instead_of_cut()? {
             return Ok(None);
         }
@@ -94,9 +95,9 @@ impl AtomicFile {
         let begun = self.begin_session(&mut inner, &mut tail);
         let put_back = self.tail_is_taken(tail);
         drop(inner);
-        begun.and(put_back)?;
+        begun.and(put_back.map_err(Refusal::from))?;
         match self.session() {
-            None if !self.is_demoted() => Err(Error::new(libc::ESTALE)),
+            None if !self.is_demoted() => Err(Refusal::session_ended()),
             session => Ok(session),
         }
     }
@@ -109,7 +110,7 @@ impl AtomicFile {
     }
 
     /// Of a file without a session; there is one afterwards, or the file is handed back. `tail`: of a file that grew.
-    fn begin_session(&self, inner: &mut Inner, tail: &mut Option<Tail<'_>>) -> Result<()> {
+    fn begin_session(&self, inner: &mut Inner, tail: &mut Option<Tail<'_>>) -> Answer<()> {
         if self.state.load(Ordering::Acquire) == PLAIN && !self.take_unowned(inner)? {
             if self.fds.with(true, |fd| Ok(rustix::fs::fstat(fd)?.st_nlink == 0))? {
                 // A file without a name does not outlive a crash: there is nothing to protect.
@@ -123,18 +124,19 @@ impl AtomicFile {
                 self.late_copies_to_kernel();
                 return Ok(());
             }
-            let come = |inner: &mut Inner| {
+            let come = |inner: &mut Inner| -> Answer<bool> {
                 self.check_session_can_begin()?;
                 self.arrive_at_its_place(inner)?;
                 let has_session = self.take_turn_or_session(inner)?;
                 if self.turns.door.state() & MOVED != 0 && !has_session {
                     self.release_claim(inner); // who had the turn has gone elsewhere meanwhile
-                    return Err(Error::new(libc::ESTALE));
+                    return Err(Refusal::session_ended());
                 }
                 Ok(has_session)
             };
             match come(inner) {
-                Err(e) => return self.leave_to_kernel(inner, e),
+                Err(refusal) if refusal.is_session_ended() && !self.is_unreachable() => return Err(refusal),
+                Err(refusal) => return self.leave_to_kernel(inner, refusal.into()),
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
             }
@@ -151,7 +153,7 @@ impl AtomicFile {
                 }
                 made => made?,
             }
-            let Some(claim) = &inner.claim else { return Err(Error::new(libc::EBADF)) };
+            let Some(claim) = &inner.claim else { return Err(Error::new(libc::EBADF).into()) };
             // A map that was kept of it as an ordinary file counts as one that has it open: no lease could be had.
             crate::map::cache::forget(self.device, self.inode);
             // A process that ends with it is to be seen to.
@@ -165,18 +167,18 @@ impl AtomicFile {
                 attach::attach(&self.fds, claim, &self.settings, arena, travels, door, saves_images)
             };
             let attached = match attach() {
-                Err(e) if e.errno() == libc::ESTALE && (self.fds.prefer_named() || self.fds.park_named()) => attach(),
+                Err(e) if e.is_nameless() && (self.fds.prefer_named() || self.fds.park_named()) => attach(),
                 attached => attached,
             };
             if attached.is_err() {
                 self.turns.door.set_session(false);
             }
             let session = match attached {
-                Err(e) if e.errno() == libc::ESTALE && self.fds.with(true, |fd| Ok(has_lost_its_name(fd)))? => {
+                Err(e) if e.is_nameless() && self.fds.with(true, |fd| Ok(has_lost_its_name(fd)))? => {
                     // Its other names are not known: there is no folder to find a journal by after a crash.
                     if self.is_mapped_by_others() {
                         self.release_claim(inner);
-                        return Err(self.mapped_by_others());
+                        return Err(self.mapped_by_others().into());
                     }
                     self.maps_to_kernel()?;
                     crate::sys::notice_parts(&[self.path.to_bytes(), LOST]);
@@ -201,10 +203,10 @@ impl AtomicFile {
                 self.take_up_tail(tail, &session)
             });
             if let Err(e) = taken {
-                return Err(self.put_down(inner, session, e));
+                return Err(self.put_down(inner, session, e).into());
             }
             if let Err(e) = self.take_size_left(&session).and_then(|()| self.share_with_maps(&session)) {
-                return Err(self.put_down(inner, session, e));
+                return Err(self.put_down(inner, session, e).into());
             }
             // From here on the arena has all that is not committed.
             session.has_taken_up();
@@ -251,8 +253,8 @@ impl AtomicFile {
                 self.session_for_write().map(drop)?;
             }
             match self.leave(DEMOTED) {
-                Err(e) if e.errno() == libc::ESTALE => {}
-                left => return left,
+                Err(refusal) if refusal.is_session_ended() => {}
+                left => return Ok(left?),
             }
         }
         let path = self.path.to_string_lossy();
@@ -298,15 +300,16 @@ impl AtomicFile {
     /// Commits, settles and closes the journal clean; the next write attaches anew.
     pub(super) fn close_session(&self) -> Result<()> {
         self.take_stores()?;
-        self.leave(PLAIN)
+        Ok(self.leave(PLAIN)?)
     }
 
-    pub(super) fn leave(&self, to: u8) -> Result<()> {
+    /// Refused where the session was handed over meanwhile.
+    pub(super) fn leave(&self, to: u8) -> Answer<()> {
         let mut inner = self.inner();
         self.end_growing().map_err(|e| self.named(e))?;
         let state = self.state.load(Ordering::Acquire);
         if to == DEMOTED && state == PLAIN && self.turns.is_disturbed() && self.fds.has_writable() {
-            return Err(Error::new(libc::ESTALE)); // the session was handed over meanwhile
+            return Err(Refusal::session_ended());
         }
         let mut ended = None;
         if state == ATTACHED

@@ -31,6 +31,7 @@ mod privileges;
 mod process;
 mod read;
 mod records;
+mod refusal;
 mod registry;
 mod session;
 pub(crate) mod shadow;

@@ -1,9 +1,9 @@
 //! Reading an attached file: blocks that were written, by their cells; the rest, straight from the file's mapping.
 
 use super::context::{Context, Part};
+use super::refusal::{Answer, Refusal};
 use super::session::{CALL_MAX, Session};
 use super::{Descriptors, UserBuf};
-use crate::error::{Error, Result};
 use crate::index::{BLOCK, Cell};
 use core::sync::atomic::{Ordering, fence};
 
@@ -12,7 +12,7 @@ impl Session {
     ///
     /// # Safety
     /// The buffers are the caller's to be overwritten; they may be bad.
-    pub unsafe fn read(&self, fds: &Descriptors, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+    pub unsafe fn read(&self, fds: &Descriptors, offset: u64, bufs: &[UserBuf]) -> Answer<usize> {
         let cx = self.context(fds);
         self.join(cx)?;
         cx.shared().counts.mine().read();
@@ -32,7 +32,7 @@ impl Session {
     /// # Safety
     /// As [`read`](Self::read).
     #[inline]
-    unsafe fn read_all(&self, cx: Context<'_>, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+    unsafe fn read_all(&self, cx: Context<'_>, offset: u64, bufs: &[UserBuf]) -> Answer<usize> {
         let mut room = CALL_MAX.min(cx.shared().size().saturating_sub(offset).min(CALL_MAX as u64) as usize);
         let asked = UserBuf::total(bufs);
         self.home.touch(cx.shared(), offset, asked.min(room));
@@ -45,7 +45,7 @@ impl Session {
             room -= read;
             match result {
                 // A session that has ended: all of it is read again in the next.
-                Err(e) if done == 0 || e.errno() == libc::ESTALE => return Err(e),
+                Err(refusal) if done == 0 || refusal.is_session_ended() => return Err(refusal),
                 Err(_) => break,
                 Ok(()) => {}
             }
@@ -55,7 +55,7 @@ impl Session {
 
     /// # Safety
     /// As `read`.
-    unsafe fn read_range(&self, cx: Context<'_>, offset: u64, dst: *mut u8, len: usize) -> (usize, Result<()>) {
+    unsafe fn read_range(&self, cx: Context<'_>, offset: u64, dst: *mut u8, len: usize) -> (usize, Answer<()>) {
         let index = cx.index();
         let (mut done, mut again) = (0, 8);
         while done < len {
@@ -83,8 +83,12 @@ impl Session {
             match result {
                 Ok(()) => done += n,
                 // The file was cut while we read, by settling: what lies above its end now is zeros.
-                Err(e) if e.errno() == libc::EIO && again > 0 && self.engine.readable(cx) < at + n as u64 => again -= 1,
-                Err(e) => return (done, Err(e)),
+                Err(refusal)
+                    if refusal.is_error(libc::EIO) && again > 0 && self.engine.readable(cx) < at + n as u64 =>
+                {
+                    again -= 1
+                }
+                Err(refusal) => return (done, Err(refusal)),
             }
         }
         (done, Ok(()))
@@ -94,7 +98,7 @@ impl Session {
     ///
     /// # Safety
     /// As `read`.
-    unsafe fn read_block(&self, cx: Context<'_>, cell: &Cell, part: Part) -> Result<()> {
+    unsafe fn read_block(&self, cx: Context<'_>, cell: &Cell, part: Part) -> Answer<()> {
         let mut attempt = 0;
         loop {
             if let Some(seen) = cell.begin_read() {
@@ -108,7 +112,7 @@ impl Session {
                 let copied = unsafe { self.engine.copy_block(cx, cell, part) };
                 let joined = cx.shared().gate.is_joined(cx.me);
                 if joined && cell.still(seen) {
-                    return copied;
+                    return copied.map_err(Refusal::from);
                 }
                 if !joined {
                     self.join(cx)?;
@@ -121,18 +125,18 @@ impl Session {
 
     /// # Safety
     /// As `read`.
-    unsafe fn home_read(&self, cx: Context<'_>, at: u64, dst: *mut u8, len: usize) -> Result<()> {
+    unsafe fn home_read(&self, cx: Context<'_>, at: u64, dst: *mut u8, len: usize) -> Answer<()> {
         // SAFETY: the caller's promise.
         let read = unsafe { cx.read_home(at, dst, len, self.engine.readable(cx)) };
         fence(Ordering::Acquire);
         // How far the file counts is what this session's engine knew: it may have been cut in a later one.
-        is_current(cx).and(read)
+        is_current(cx).and(read.map_err(Refusal::from))
     }
 }
 
-/// Whether the arena is still this session's. `ESTALE`: another one has begun.
+/// Whether the arena is still this session's: else another one has begun.
 #[inline]
-pub(super) fn is_current(cx: Context<'_>) -> Result<()> {
+pub(super) fn is_current(cx: Context<'_>) -> Answer<()> {
     let same = cx.shared().generation.load(Ordering::Acquire) == cx.generation;
-    if same { Ok(()) } else { Err(Error::new(libc::ESTALE)) }
+    if same { Ok(()) } else { Err(Refusal::session_ended()) }
 }

@@ -2,6 +2,7 @@
 
 use super::Descriptors;
 use super::context::Context;
+use super::refusal::{Answer, Refusal};
 use super::session::Session;
 use super::write::SIZE_MAX;
 use crate::error::{Error, Result};
@@ -9,17 +10,17 @@ use crate::index::Calls;
 use core::sync::atomic::Ordering;
 
 impl Session {
-    /// Sets the logical size. Growing shows zeros. `EFBIG` beyond what a file can have; `ESTALE`: attach anew.
-    pub fn set_size(&self, fds: &Descriptors, size: u64) -> Result<()> {
+    /// Sets the logical size. Growing shows zeros. `EFBIG` beyond what a file can have.
+    pub fn set_size(&self, fds: &Descriptors, size: u64) -> Answer<()> {
         self.change_size(fds, |_| size)
     }
 
     /// As [`set_size`](Self::set_size), unless the file is longer already.
-    pub fn grow(&self, fds: &Descriptors, size: u64) -> Result<()> {
+    pub fn grow(&self, fds: &Descriptors, size: u64) -> Answer<()> {
         self.change_size(fds, |old| old.max(size))
     }
 
-    fn change_size(&self, fds: &Descriptors, to: impl FnOnce(u64) -> u64) -> Result<()> {
+    fn change_size(&self, fds: &Descriptors, to: impl FnOnce(u64) -> u64) -> Answer<()> {
         let cx = self.context(fds);
         let shared = cx.shared();
         let _closed = self.close_gate(fds)?;
@@ -27,7 +28,7 @@ impl Session {
         let old = shared.size();
         let size = to(old);
         if size > SIZE_MAX {
-            return Err(Error::new(libc::EFBIG));
+            return Err(Error::new(libc::EFBIG).into());
         }
         let call = if self.keeps && size != old { Some(Calls::begin(&self.arena)?) } else { None };
         call.iter().for_each(|call| call.sets_size(size));
@@ -42,14 +43,14 @@ impl Session {
     }
 
     /// With the gate closed.
-    fn change_from(&self, cx: Context<'_>, old: u64, size: u64) -> Result<()> {
+    fn change_from(&self, cx: Context<'_>, old: u64, size: u64) -> Answer<()> {
         let shared = cx.shared();
         self.engine.room_for_size(cx)?;
         shared.make_dirty();
         if self.saves_images() {
             self.save_images_of_size(cx, size)?;
         }
-        self.resize(cx, old, size)
+        self.resize(cx, old, size).map_err(Refusal::from)
     }
 
     /// The file has `size` bytes instead of `old`, of which before-images are saved. With the gate closed.

@@ -3,6 +3,7 @@
 use super::Descriptors;
 use super::context::{Context, Sealed};
 use super::policy;
+use super::refusal::Answer;
 use super::session::Session;
 use crate::error::{Error, Result};
 use crate::index::{SYNCS_TIMED, Shared, Sums, Timer};
@@ -11,9 +12,9 @@ use core::sync::atomic::{Ordering, compiler_fence};
 
 impl Session {
     /// Makes durable all that was written before the call. Returns when every epoch that it could have covered is durable,
-    /// also when there was nothing to do. `ESTALE`: attach anew (what was written is durable then). `is_done`: asked when nobody writes, whether
+    /// also when there was nothing to do. Refused if the session has ended: what was written is durable then. `is_done`: asked when nobody writes, whether
     /// all that the caller cares for is durable by then. `committed`: done before anybody writes to the next epoch, or ends the session.
-    pub fn sync(&self, fds: &Descriptors, is_done: impl FnOnce() -> bool, committed: impl FnOnce()) -> Result<()> {
+    pub fn sync(&self, fds: &Descriptors, is_done: impl FnOnce() -> bool, committed: impl FnOnce()) -> Answer<()> {
         let shared = self.arena.shared();
         // The mark of a dirty epoch goes only after its last fence: clean means durable.
         let clean = shared.dirty.load(Ordering::SeqCst) == 0 && shared.poisoned.load(Ordering::Acquire) == 0;
@@ -66,7 +67,7 @@ impl Session {
     }
 
     /// SYNC with the gate closed.
-    pub(super) fn commit(&self, fds: &Descriptors) -> Result<()> {
+    pub(super) fn commit(&self, fds: &Descriptors) -> Answer<()> {
         let cx = self.context(fds);
         let shared = cx.shared();
         self.check(cx)?;
@@ -79,7 +80,7 @@ impl Session {
             shared.totals.failed_syncs.fetch_add(1, Ordering::Relaxed);
             // What the failed flush covered may be lost though a retry would succeed: no more writes.
             shared.poisoned.store(u32::from(holds(Rule::FailedFlushIsForGood)), Ordering::Release);
-            return Err(failed(e));
+            return Err(failed(e).into());
         }
         shared.committed_size.store(sealed.size, Ordering::Release);
         shared.epoch_low.store(sealed.size, Ordering::Release);

@@ -3,8 +3,9 @@
 
 use super::Descriptors;
 use super::atomic::AtomicFile;
+use super::refusal::{Answer, Refusal};
 use super::session::Session;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::index::Shared;
 use core::sync::atomic::Ordering;
 
@@ -50,7 +51,7 @@ impl Shared {
 
 impl Session {
     /// Makes a call of the kernel's that changes times as a write does, and preallocates space up to `end`.
-    fn preallocating<T>(&self, fds: &Descriptors, end: u64, call: impl FnOnce() -> Result<T>) -> Result<T> {
+    fn preallocating<T>(&self, fds: &Descriptors, end: u64, call: impl FnOnce() -> Result<T>) -> Answer<T> {
         let mut cx = self.context(fds);
         let _inside = self.go_in(&mut cx)?;
         self.check(cx)?;
@@ -73,7 +74,7 @@ impl AtomicFile {
         if let Some(done) = self.preallocate_growing(end, &call) {
             return done;
         }
-        self.writing(|session| session.preallocating(&self.fds, end, &call), &call)
+        Ok(self.writing(|session| session.preallocating(&self.fds, end, &call), &call)?)
     }
 
     /// The program has set the file's times: they stay until it writes again.
@@ -84,7 +85,7 @@ impl AtomicFile {
             session.check(cx)?;
             cx.shared().set_last_change(modified);
             drop(inside);
-            Ok::<(), Error>(())
+            Ok::<(), Refusal>(())
         });
         self.time_was_set_growing();
         drop(told); // without a session there is nothing to be settled: the kernel has them

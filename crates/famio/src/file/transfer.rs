@@ -3,6 +3,7 @@
 use super::UserBuf;
 use super::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, GROWING, PLAIN};
 use super::process::disowned;
+use super::refusal::{Answer, Reason, Refusal};
 use super::session::Session;
 use crate::error::{Error, Result};
 use crate::rule::{Rule, holds};
@@ -25,12 +26,12 @@ impl AtomicFile {
     #[inline(always)]
     pub(super) fn writing<T>(
         &self,
-        mut work: impl FnMut(&Session) -> Result<T>,
+        mut work: impl FnMut(&Session) -> Answer<T>,
         kernel: impl FnOnce() -> Result<T>,
-    ) -> Result<T> {
+    ) -> Answer<T> {
         for _ in 0..ENDINGS {
             match self.session_for_write() {
-                Ok(None) => return kernel(),
+                Ok(None) => return Ok(kernel()?),
                 Ok(Some(session)) => match work(&session) {
                     Ok(done) => {
                         if self.is_wanted.load(Ordering::Relaxed) {
@@ -39,26 +40,29 @@ impl AtomicFile {
                         }
                         return Ok(done);
                     }
-                    Err(e) if e.errno() == libc::ESTALE && session.imaging.is_full() => {
-                        drop(session);
-                        self.begin_without_images()?;
-                    }
-                    Err(e) if e.errno() == libc::ESTALE => rustix::thread::sched_yield(),
-                    Err(e) if e.errno() == libc::ENOMEM => {
-                        drop(session);
-                        if !self.leave_midway(&e) {
-                            return Err(e);
+                    Err(refusal) => match refusal.reason() {
+                        Reason::NeedsFollowUp => return Err(Refusal::needs_follow_up()),
+                        Reason::SessionEnded if session.imaging.is_full() => {
+                            drop(session);
+                            self.begin_without_images()?;
                         }
-                    }
-                    Err(e) => return Err(self.refused(e)),
+                        Reason::SessionEnded => rustix::thread::sched_yield(),
+                        Reason::Failed(e) if e.errno() == libc::ENOMEM => {
+                            drop(session);
+                            if !self.leave_midway(&e) {
+                                return Err(e.into());
+                            }
+                        }
+                        Reason::Failed(e) => return Err(self.refused(e).into()),
+                    },
                 },
-                // It was closed again before we had it. With a sentence, it can't be made.
-                Err(e) if e.errno() == libc::ESTALE && e.detail().is_none() => rustix::thread::sched_yield(),
-                Err(_) if self.is_demoted() => return kernel(),
-                Err(e) => return Err(e),
+                // It was closed again before we had it.
+                Err(refusal) if refusal.is_session_ended() => rustix::thread::sched_yield(),
+                Err(_) if self.is_demoted() => return Ok(kernel()?),
+                Err(refusal) => return Err(refusal),
             }
         }
-        Err(Error::with(libc::EIO, "its journal could not be closed: no more writes are taken"))
+        Err(Error::with(libc::EIO, "its journal could not be closed: no more writes are taken").into())
     }
 
     /// Of a write: what is refused for good says why.
@@ -121,8 +125,8 @@ impl AtomicFile {
                 // SAFETY: the caller's promise.
                 match unsafe { session.read(&self.fds, offset, bufs) } {
                     // Closed and attached again meanwhile.
-                    Err(e) if e.errno() == libc::ESTALE => {}
-                    result => return result,
+                    Err(refusal) if refusal.is_session_ended() => {}
+                    read => return Ok(read?),
                 }
             }
             match self.state.load(Ordering::Acquire) {
@@ -221,7 +225,7 @@ impl AtomicFile {
     /// As [`write`](Self::write).
     #[cold]
     #[inline(never)]
-    pub(super) unsafe fn write_file(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+    pub(super) unsafe fn write_file(&self, offset: u64, bufs: &[UserBuf]) -> Answer<usize> {
         self.writing(
             // SAFETY: the caller's promise.
             |session| unsafe { session.write(&self.fds, offset, bufs) },
@@ -361,7 +365,7 @@ impl AtomicFile {
     }
 
     /// As [`set_size`](Self::set_size), past the shadow.
-    pub(super) fn set_size_of_file(&self, size: u64) -> Result<()> {
+    pub(super) fn set_size_of_file(&self, size: u64) -> Answer<()> {
         self.writing(
             |session| session.set_size(&self.fds, size),
             || self.fds.with(true, |fd| Ok(rustix::fs::ftruncate(fd, size)?)),
@@ -455,7 +459,7 @@ impl AtomicFile {
                 DISOWNED => return Err(disowned()),
                 // What is not committed travels: this process is to commit it, whoever wrote it.
                 PLAIN if self.turns.is_disturbed() && self.fds.has_writable() => match self.session_for_write() {
-                    Err(e) if e.errno() == libc::ESTALE && e.detail().is_none() => {}
+                    Err(refusal) if refusal.is_session_ended() => {}
                     attached => attached.map(drop)?,
                 },
                 GROWING => match self.sync_growing() {
@@ -486,7 +490,7 @@ impl AtomicFile {
             session.may_be_alone.store(false, Ordering::Relaxed);
         }
         let synced = session.sync(&self.fds, is_done, || self.turns.committed(session.arena.shared()));
-        if synced.as_ref().is_err_and(|e| e.errno() == libc::ESTALE) {
+        if synced.as_ref().is_err_and(Refusal::is_session_ended) {
             return None;
         }
         if self.lease.is_due(&session) {
@@ -496,7 +500,7 @@ impl AtomicFile {
             drop(session);
             self.come_back();
         }
-        Some(synced.map_err(|e| self.named(e)))
+        Some(synced.map_err(|refusal| self.named(refusal.into())))
     }
 }
 

@@ -1,11 +1,12 @@
 //! Writing to an attached file: block by block, each through a buffer, so that no lock of a block is held while the
 //! caller's memory is touched.
 
-use super::also::{ALSO, is_doing};
+use super::also::is_doing;
 use super::bits::GRANULE;
 use super::context::{BlockBuf, Context};
 use super::home::copy_in;
 use super::read::is_current;
+use super::refusal::{Answer, Refusal};
 use super::session::{CALL_MAX, Session};
 use super::{Descriptors, UserBuf};
 use crate::error::{Error, Result};
@@ -78,11 +79,11 @@ impl Source<'_> {
 impl Session {
     /// Writes the caller's buffers. Fewer bytes than asked for where room, the size limit or the caller's memory end.
     ///
-    /// `ESTALE`: the journal was closed meanwhile; attach anew.
+    /// Refused if the journal was closed meanwhile.
     ///
     /// # Safety
     /// The buffers are the caller's to be read; they may be bad.
-    pub unsafe fn write(&self, fds: &Descriptors, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+    pub unsafe fn write(&self, fds: &Descriptors, offset: u64, bufs: &[UserBuf]) -> Answer<usize> {
         // Place and cell and, through them, the block's entry are the first misses: let them begin now.
         self.arena.prefetch_cell(offset / BLOCK as u64);
         // SAFETY: the caller's promise.
@@ -93,7 +94,7 @@ impl Session {
     ///
     /// # Safety
     /// As [`write`](Self::write).
-    pub unsafe fn append(&self, fds: &Descriptors, bufs: &[UserBuf]) -> Result<(u64, usize)> {
+    pub unsafe fn append(&self, fds: &Descriptors, bufs: &[UserBuf]) -> Answer<(u64, usize)> {
         // SAFETY: the caller's promise.
         unsafe { self.write_to(fds, None, bufs) }
     }
@@ -103,7 +104,7 @@ impl Session {
     /// # Safety
     /// As [`write`](Self::write).
     #[inline(always)]
-    unsafe fn write_to(&self, fds: &Descriptors, at: Option<u64>, bufs: &[UserBuf]) -> Result<(u64, usize)> {
+    unsafe fn write_to(&self, fds: &Descriptors, at: Option<u64>, bufs: &[UserBuf]) -> Answer<(u64, usize)> {
         let mut cx = self.context(fds);
         let shared = cx.shared();
         let total = UserBuf::total(bufs).min(CALL_MAX);
@@ -139,7 +140,7 @@ impl Session {
             return Ok((offset, 0));
         }
         let total = match SIZE_MAX.checked_sub(offset) {
-            None | Some(0) => return Err(Error::new(libc::EFBIG)),
+            None | Some(0) => return Err(Error::new(libc::EFBIG).into()),
             Some(room) => total.min(room.min(CALL_MAX as u64) as usize),
         };
         shared.make_dirty();
@@ -166,7 +167,7 @@ impl Session {
         self.touch(cx);
         timer.end();
         match result {
-            Err(e) if done == 0 => Err(e),
+            Err(e) if done == 0 => Err(e.into()),
             _ => Ok((offset, done)),
         }
     }
@@ -269,25 +270,25 @@ impl Session {
 
     /// The file still takes writes.
     #[inline]
-    pub(super) fn check(&self, cx: Context<'_>) -> Result<()> {
+    pub(super) fn check(&self, cx: Context<'_>) -> Answer<()> {
         let shared = cx.shared();
         if shared.closed.load(Ordering::Acquire) != 0 {
-            return Err(Error::new(libc::ESTALE));
+            return Err(Refusal::session_ended());
         }
         // After `closed`, which the next session of the arena opens last.
         is_current(cx)?;
         if shared.poisoned.load(Ordering::Acquire) != 0 {
-            return Err(Error::new(libc::EIO));
+            return Err(Error::new(libc::EIO).into());
         }
         Ok(())
     }
 
-    /// The file takes a change, of this thread. `ALSO`: something is to be done beside it. Inside the gate, or with it closed.
+    /// The file takes a change, of this thread, and nothing is to be done beside it. Inside the gate, or with it closed.
     #[inline]
-    pub(super) fn check_change(&self, cx: Context<'_>) -> Result<()> {
+    pub(super) fn check_change(&self, cx: Context<'_>) -> Answer<()> {
         self.check(cx)?;
         if cx.shared().also.load(Ordering::Relaxed) != 0 && !is_doing() {
-            return Err(Error::new(ALSO));
+            return Err(Refusal::needs_follow_up());
         }
         Ok(())
     }

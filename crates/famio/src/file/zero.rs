@@ -3,6 +3,7 @@
 
 use super::Descriptors;
 use super::context::{BlockBuf, Context};
+use super::refusal::Answer;
 use super::session::Session;
 use crate::error::Result;
 use crate::index::{BLOCK, Calls};
@@ -14,9 +15,7 @@ const BLOCKS_AT_ONCE: u64 = 64;
 impl Session {
     /// Writes some zeros from `from` on, not beyond `to` nor the end of the file; gives how far it has come, `to` when nothing
     /// is left.
-    ///
-    /// `ESTALE`: the journal was closed meanwhile; attach anew.
-    pub fn zero_some(&self, fds: &Descriptors, from: u64, to: u64) -> Result<u64> {
+    pub fn zero_some(&self, fds: &Descriptors, from: u64, to: u64) -> Answer<u64> {
         let mut cx = self.context(fds);
         let shared = cx.shared();
         let _inside = self.go_in(&mut cx)?;
@@ -42,7 +41,7 @@ impl Session {
         self.touch(cx);
         match result {
             // What was done is to be known: others follow it.
-            Err(e) if at == from => Err(e),
+            Err(e) if at == from => Err(e.into()),
             _ if at == end => Ok(to),
             _ => Ok(at),
         }

@@ -23,7 +23,7 @@ mod totals;
 
 pub(crate) use alone::{ALONE, Alone};
 pub(crate) use arena::Arena;
-pub(crate) use before_images::{Before, IMAGE_MAX, Image, Images, Position, add_range, images_of_dead};
+pub(crate) use before_images::{Before, IMAGE_MAX, Image, Images, NotSaved, Position, add_range, images_of_dead};
 pub(crate) use cell::{Cell, Changing, Version};
 pub(crate) use claim::Claim;
 pub use control::Owner;

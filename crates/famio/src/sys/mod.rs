@@ -214,7 +214,7 @@ pub(crate) fn path_of(file: BorrowedFd<'_>) -> Result<PathBuf> {
         .map_err(|e| Error::from(e).context(format_args!("cannot tell where the file lies: {link}")))?;
     let path = Path::new(OsStr::from_bytes(path.to_bytes()));
     if !path.is_absolute() {
-        return Err(Error::with(libc::ESTALE, format!("{}: cannot be reached by a path", path.display())));
+        return Err(Error::nameless(format!("{}: cannot be reached by a path", path.display())));
     }
     Ok(path.to_path_buf())
 }

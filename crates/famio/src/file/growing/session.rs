@@ -130,6 +130,7 @@ impl AtomicFile {
         let doing = crate::file::also::doing();
         let taken = session
             .set_size(&self.fds, tail.to)
+            .map_err(Error::from)
             .and_then(|()| tail.bytes.each(tail.from, tail.to, |offset, piece| self.put_all(session, offset, piece)));
         drop(doing);
         taken?;
@@ -178,7 +179,7 @@ impl AtomicFile {
         if self.state.load(Ordering::Acquire) != GROWING || self.leave_unmarked()? {
             return Ok(());
         }
-        let Err(error) = self.session_for_write() else { return Ok(()) };
+        let Err(error) = self.session_for_write().map_err(Error::from) else { return Ok(()) };
         if self.state.load(Ordering::Acquire) != GROWING {
             return Err(error);
         }

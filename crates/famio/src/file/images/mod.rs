@@ -4,9 +4,10 @@
 mod covered;
 
 use super::context::{Context, Part};
+use super::refusal::{Answer, Refusal};
 use super::session::Session;
-use crate::error::{Error, Result};
-use crate::index::{BLOCK, Door, IMAGE_MAX, Images, Position, Standing, Writer, add_range, also, images};
+use crate::error::Result;
+use crate::index::{BLOCK, Door, IMAGE_MAX, Images, NotSaved, Position, Standing, Writer, add_range, also, images};
 use crate::thread::Mutex;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -126,9 +127,9 @@ impl Session {
     /// Saves what a write of `len` bytes at `offset` replaces. Inside the gate; who makes the file longer does so alone.
     ///
     /// # Errors
-    /// `ESTALE`: the session has to be begun anew ([`Imaging::is_full`]). `ENOSPC`: no memory.
+    /// Refused as if the session had ended: it has to be begun anew ([`Imaging::is_full`]). `ENOSPC`: no memory.
     #[cold]
-    pub(super) fn save_images(&self, cx: Context<'_>, offset: u64, len: u64) -> Result<()> {
+    pub(super) fn save_images(&self, cx: Context<'_>, offset: u64, len: u64) -> Answer<()> {
         let size = cx.shared().size();
         let range = offset..offset + len;
         self.saving(cx, &range, |Known { position, covered, .. }, by| {
@@ -148,13 +149,13 @@ impl Session {
     /// # Errors
     /// As [`save_images`](Self::save_images).
     #[cold]
-    pub(super) fn save_images_of_size(&self, cx: Context<'_>, size: u64) -> Result<()> {
+    pub(super) fn save_images_of_size(&self, cx: Context<'_>, size: u64) -> Answer<()> {
         let old = cx.shared().size();
         self.saving(cx, &(size.min(old)..u64::MAX), |Known { position, covered, .. }, by| {
             covered.clear();
             if size < old {
                 if old - size > CUT_MAX {
-                    return Err(Error::new(libc::EFBIG));
+                    return Err(NotSaved::TooMany);
                 }
                 self.save_bytes(cx, position, by, size, old - size, old)?;
             }
@@ -166,8 +167,8 @@ impl Session {
         &self,
         cx: Context<'_>,
         range: &Range<u64>,
-        save: impl FnOnce(&mut Known, (u64, Writer)) -> Result<()>,
-    ) -> Result<()> {
+        save: impl FnOnce(&mut Known, (u64, Writer)) -> core::result::Result<(), NotSaved>,
+    ) -> Answer<()> {
         let shared = cx.shared();
         let imaging = &self.imaging;
         if shared.also.load(Ordering::Acquire) & also::OTHERS != 0 {
@@ -177,7 +178,7 @@ impl Session {
         let writer = imaging.in_place_of.lock().unwrap_or_else(|| imaging.door.me());
         // What lies in a file without a name is lost with this process: no other could tell whose changes there are.
         let saved = match save(&mut known, (shared.committed() + 1, writer)) {
-            Ok(()) if cx.arena.has_spilled() => Err(Error::new(libc::EFBIG)),
+            Ok(()) if cx.arena.has_spilled() => Err(NotSaved::TooMany),
             Ok(()) if writer.id != imaging.door.me().id => {
                 add_range(&mut known.others, range.clone(), writer);
                 Ok(())
@@ -186,21 +187,22 @@ impl Session {
         };
         match saved {
             // All of it still is where it is taken up from.
-            Err(e) if e.errno() == libc::EFBIG && shared.images.load(Ordering::Acquire) == images::BEGUN => {
+            Err(NotSaved::TooMany) if shared.images.load(Ordering::Acquire) == images::BEGUN => {
                 shared.images.store(images::SOME, Ordering::Release);
                 Ok(())
             }
-            Err(e) if e.errno() == libc::EFBIG => {
+            Err(NotSaved::TooMany) => {
                 let all = Images::of(cx.arena).ranges(shared.committed() + 1)?;
                 if all.iter().any(|(_, whose)| *whose != writer) {
                     imaging.is_full.store(true, Ordering::Release);
-                    return Err(Error::new(libc::ESTALE));
+                    return Err(Refusal::session_ended());
                 }
                 // All that is open is of this process's tenure: nobody needs to tell it from other changes.
                 shared.images.store(images::SOME, Ordering::Release);
                 Ok(())
             }
-            saved => saved,
+            Err(NotSaved::Failed(e)) => Err(e.into()),
+            Ok(()) => Ok(()),
         }
     }
 
@@ -212,7 +214,7 @@ impl Session {
         offset: u64,
         len: u64,
         size: u64,
-    ) -> Result<()> {
+    ) -> core::result::Result<(), NotSaved> {
         let mut done = 0;
         while done < len {
             let at = offset + done;

@@ -148,7 +148,7 @@ impl AtomicFile {
         shadow.resize(size)?;
         fill(shadow.memory()?, 0..size, |at, piece| {
             // SAFETY: the piece is ours.
-            unsafe { session.read(&self.fds, at, &[UserBuf::of(piece)]) }
+            Ok(unsafe { session.read(&self.fds, at, &[UserBuf::of(piece)]) }?)
         })
     }
 

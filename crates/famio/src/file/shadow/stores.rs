@@ -93,7 +93,7 @@ impl AtomicFile {
                     && session.arena.shared().size() != shadow.size() =>
             {
                 let _doing = doing();
-                session.set_size(&self.fds, shadow.size())
+                Ok(session.set_size(&self.fds, shadow.size())?)
             }
             _ => Ok(()),
         }
@@ -102,7 +102,7 @@ impl AtomicFile {
     /// Who died may have changed the size, which stays with what was stored.
     fn take_size(&self, shadow: &Shadow) -> Result<()> {
         let size = shadow.size();
-        if !self.is_demoted() && self.size() != size { self.set_size_of_file(size) } else { Ok(()) }
+        if !self.is_demoted() && self.size() != size { Ok(self.set_size_of_file(size)?) } else { Ok(()) }
     }
 
     /// Writes what copies into the file's maps have stored.

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::file::Descriptors;
 use crate::file::bits::GRANULE;
 use crate::file::context::{BlockBuf, Context, Needs, Piece};
+use crate::file::refusal::Answer;
 use crate::file::session::Session;
 use crate::file::write::SIZE_MAX;
 use crate::index::{BLOCK, Shared};
@@ -53,14 +54,14 @@ impl Session {
     /// Makes the changes part of the open epoch, if what was seen still holds. With `committed`, the epoch may be made durable at
     /// once, and that is called before anybody writes to the next one. Whether it was.
     ///
-    /// `ESTALE`: the journal was closed meanwhile; attach anew.
+    /// Refused if the journal was closed meanwhile.
     pub(super) fn apply(
         &self,
         fds: &Descriptors,
         set: &WriteSet,
         seen: Option<&Seen>,
         committed: Option<&dyn Fn()>,
-    ) -> Result<bool> {
+    ) -> Answer<bool> {
         let mut cx = self.context(fds);
         if !set.changes_size() {
             let inside = self.go_in(&mut cx)?;
@@ -80,27 +81,27 @@ impl Session {
 
     /// Nobody else is inside the gate.
     #[inline]
-    fn apply_alone(&self, cx: Context<'_>, set: &WriteSet, seen: Option<&Seen>) -> Result<()> {
+    fn apply_alone(&self, cx: Context<'_>, set: &WriteSet, seen: Option<&Seen>) -> Answer<()> {
         self.check_still_holds(cx, seen)?;
         if set.is_empty() {
             return Ok(());
         }
         set.find_end(cx.shared().size());
         self.prepare(cx, set)?;
-        self.copy_prepared(cx, set)
+        Ok(self.copy_prepared(cx, set)?)
     }
 
     /// Whether the file may be changed, and what was seen still holds. Nobody else is inside the gate.
     #[inline]
-    pub(super) fn check_still_holds(&self, cx: Context<'_>, seen: Option<&Seen>) -> Result<()> {
+    pub(super) fn check_still_holds(&self, cx: Context<'_>, seen: Option<&Seen>) -> Answer<()> {
         self.check_change(cx)?;
         self.carry_out(&cx)?;
-        seen.map_or(Ok(()), |seen| self.still_holds(cx, seen))
+        Ok(seen.map_or(Ok(()), |seen| self.still_holds(cx, seen))?)
     }
 
     /// What can fail comes before the first byte is copied.
     #[inline]
-    pub(super) fn prepare(&self, cx: Context<'_>, set: &WriteSet) -> Result<()> {
+    pub(super) fn prepare(&self, cx: Context<'_>, set: &WriteSet) -> Answer<()> {
         match self.make_room_for(cx, set) {
             Err(e) if e.errno() == libc::ENOSPC && self.engine.make_room(cx)? => self.make_room_for(cx, set)?,
             made => made?,
@@ -172,7 +173,7 @@ impl Session {
 
     /// All of it is one change of one process: its images are saved before any of it is made.
     #[cold]
-    fn save_images_for(&self, cx: Context<'_>, set: &WriteSet) -> Result<()> {
+    fn save_images_for(&self, cx: Context<'_>, set: &WriteSet) -> Answer<()> {
         set.steps().iter().try_for_each(|step| match *step {
             Step::Write { offset, len, .. } => self.save_images(cx, set.place(offset), len as u64),
             Step::SetSize(size) => self.save_images_of_size(cx, size),

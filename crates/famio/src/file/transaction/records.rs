@@ -2,6 +2,7 @@
 //! process has no file of the pool open any more that took part in one.
 
 use crate::error::{Error, Result};
+use crate::file::refusal::{Answer, Refusal};
 use crate::journal::joint::Folder;
 use crate::journal::live::Live;
 use crate::journal::{Pool, lock};
@@ -95,7 +96,7 @@ impl Joint {
 
 /// Why a record could not be written.
 pub(super) struct Failed {
-    pub error: Error,
+    pub refusal: Refusal,
     /// Whether a crash may find it all the same.
     pub is_undecided: bool,
 }
@@ -138,10 +139,10 @@ impl Records {
     }
 
     /// A record's file that others find after a crash.
-    fn create(&self, file: BorrowedFd<'_>, journal: &Live) -> Result<Place> {
+    fn create(&self, file: BorrowedFd<'_>, journal: &Live) -> Answer<Place> {
         let pool = journal.find_pool(file)?;
         if identity_of(&pool)? != self.key.pool {
-            return Err(Error::new(libc::ESTALE)); // it was moved just now: again, from the beginning
+            return Err(Refusal::session_ended()); // it was moved just now: again, from the beginning
         }
         let durability = self.key.durability;
         let medium = as_written(durability);
@@ -156,14 +157,14 @@ impl Records {
             });
             match made {
                 Err(e) if e.errno() == libc::ENOENT => {}
-                made => return made,
+                made => return Ok(made?),
             }
         }
-        Err(Error::with(libc::EIO, "the folder of its records is removed again and again"))
+        Err(Error::with(libc::EIO, "the folder of its records is removed again and again").into())
     }
 
     /// A record's file that nobody uses, and that has its name still.
-    fn take(&self, file: BorrowedFd<'_>, journal: &Live) -> Result<Place> {
+    fn take(&self, file: BorrowedFd<'_>, journal: &Live) -> Answer<Place> {
         loop {
             let place = self.free.lock().pop();
             let Some(place) = place else { return self.create(file, journal) };
@@ -180,16 +181,16 @@ impl Records {
         file: BorrowedFd<'_>,
         journal: &Live,
     ) -> core::result::Result<Written, Failed> {
-        let place = self.take(file, journal).map_err(|error| Failed { error, is_undecided: false })?;
+        let place = self.take(file, journal).map_err(|refusal| Failed { refusal, is_undecided: false })?;
         let medium = as_written(self.key.durability);
         if let Err(error) = place.file.run(|file| medium.pwritev(file.as_fd(), &[bytes], 0)) {
             self.free.lock().push(place); // not whole, and nothing waits for what was in it
-            return Err(Failed { error, is_undecided: false });
+            return Err(Failed { refusal: error.into(), is_undecided: false });
         }
         if self.key.durability == Durability::Power
             && let Err(error) = place.file.run(|file| medium.fdatasync(file.as_fd()))
         {
-            return Err(Failed { error, is_undecided: true });
+            return Err(Failed { refusal: error.into(), is_undecided: true });
         }
         Ok(Written { records: self.clone(), place })
     }

@@ -46,7 +46,7 @@ impl AtomicFile {
             }
             // Owned by this process from now on, with whatever is open.
             match self.session_for_write() {
-                Err(e) if e.errno() == libc::ESTALE && e.detail().is_none() => continue,
+                Err(refusal) if refusal.is_session_ended() => continue,
                 attached => attached.map(drop)?,
             }
             let _changing = self.shadow.lock();

@@ -6,6 +6,7 @@
 
 use crate::error::{Error, Result};
 use crate::file::context::Context;
+use crate::file::refusal::Answer;
 use crate::file::session::Session;
 use crate::file::{AtomicFile, UserBuf};
 use crate::index::BLOCK;
@@ -94,11 +95,11 @@ impl Session {
     }
 
     /// Notes the blocks of `range` that were not noted yet. Which they are.
-    fn note(&self, cx: Context<'_>, range: &Range<u64>, seen: &mut Seen) -> Result<Vec<u64>> {
+    fn note(&self, cx: Context<'_>, range: &Range<u64>, seen: &mut Seen) -> Answer<Vec<u64>> {
         self.join(cx)?;
         let mut fresh = Vec::new();
         if seen.session != self.id() || seen.cuts != cx.shared().cuts.load(Ordering::Acquire) {
-            return Err(seen.conflict());
+            return Err(seen.conflict().into());
         }
         for block in range.start / BLOCK as u64..range.end.div_ceil(BLOCK as u64) {
             if seen.blocks.contains_key(&block) {
@@ -106,7 +107,7 @@ impl Session {
             }
             let (sequence, transaction) = self.state_of(cx, block)?;
             if transaction > seen.began {
-                return Err(seen.conflict());
+                return Err(seen.conflict().into());
             }
             seen.blocks.insert(block, sequence);
             fresh.push(block);
@@ -115,7 +116,7 @@ impl Session {
     }
 
     /// Whether the blocks of `range`, and all others if a transaction was committed since they were looked at, are as noted.
-    fn is_as_noted(&self, cx: Context<'_>, range: &Range<u64>, seen: &mut Seen) -> Result<bool> {
+    fn is_as_noted(&self, cx: Context<'_>, range: &Range<u64>, seen: &mut Seen) -> Answer<bool> {
         self.join(cx)?;
         let now = cx.shared().transactions.load(Ordering::Acquire) & !1;
         let blocks = range.start / BLOCK as u64..range.end.div_ceil(BLOCK as u64);
@@ -144,7 +145,7 @@ impl AtomicFile {
             let (size, blocks) = (None, BTreeMap::new());
             Ok(Seen { session: session.id(), began, looked: began & !1, cuts, size, blocks, is_broken: false })
         };
-        self.writing(see, || Err(self.without_transactions()))
+        Ok(self.writing(see, || Err(self.without_transactions()))?)
     }
 
     /// Reads for a transaction that is checked: what all its reads give is of one moment, as far as transactions have changed it.
@@ -207,13 +208,13 @@ impl AtomicFile {
         if seen.is_broken || range.is_empty() {
             return Ok(());
         }
-        self.writing(
+        Ok(self.writing(
             |session| match session.note(session.context(&self.fds), range, seen) {
-                Err(e) if e.errno() == libc::EAGAIN => Ok(()),
+                Err(refusal) if refusal.is_error(libc::EAGAIN) => Ok(()),
                 noted => noted.map(drop),
             },
             || Err(self.without_transactions()),
-        )
+        )?)
     }
 
     /// The size, for a transaction that is checked.

@@ -142,7 +142,7 @@ impl AtomicFile {
             };
             let come = || self.fds.with(false, come);
             let come_by_a_name = || match come() {
-                Err(e) if e.errno() == libc::ESTALE && (self.fds.prefer_named() || self.fds.park_named()) => come(),
+                Err(e) if e.is_nameless() && (self.fds.prefer_named() || self.fds.park_named()) => come(),
                 come => come,
             };
             self.check_limit_of_door().and_then(|()| come_by_a_name()).map_err(|e| self.leave_unseen(e))?;
@@ -392,7 +392,7 @@ impl AtomicFile {
     /// Cuts the file to `low`, then makes it `size` bytes long.
     fn set_sizes(&self, session: &Session, low: u64, size: u64) -> Result<()> {
         session.set_size(&self.fds, low.min(session.arena.shared().size()))?;
-        session.set_size(&self.fds, size)
+        Ok(session.set_size(&self.fds, size)?)
     }
 
     pub(in crate::file) fn put_all(&self, session: &Session, mut offset: u64, mut data: &[u8]) -> Result<()> {

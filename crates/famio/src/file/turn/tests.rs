@@ -3,7 +3,6 @@
 use super::travel::{Change, What};
 use super::*;
 use crate::Settings;
-use crate::file::also::ALSO;
 use crate::file::{Access, AtomicFile, UserBuf};
 use crate::index::{Sort, Standing};
 use std::fs::File;
@@ -36,7 +35,7 @@ fn writes_are_alone_again_once_what_others_wrote_is_committed() {
     };
     let (arena, generation) = (session().arena.clone(), session().generation.load(Ordering::Relaxed));
     let also = &arena.shared().also;
-    assert_eq!((also.load(Ordering::Relaxed), alone().unwrap_err().errno()), (also::OTHERS, ALSO));
+    assert_eq!((also.load(Ordering::Relaxed), alone().unwrap_err().is_needs_follow_up()), (also::OTHERS, true));
     assert_eq!((mine.turns.has_foreign(), mine.turns.door.standing(writer)), (true, Standing::Open));
 
     also.fetch_or(also::SHADOW, Ordering::Relaxed); // as if it were mapped
