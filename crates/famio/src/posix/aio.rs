@@ -3,7 +3,11 @@
 //! `aio_suspend` and `aio_cancel` look for it: to them it is one that was quick.
 
 use super::control::is_live;
-use super::{Ret, fdatasync, fsync, pread, pwrite, user};
+use super::io::pread;
+use super::io::pwrite;
+use super::sync::fdatasync;
+use super::sync::fsync;
+use super::{Ret, user};
 use core::ffi::c_void;
 use core::mem::offset_of;
 use std::os::fd::RawFd;

@@ -1,19 +1,20 @@
 //! Closing: the last descriptor commits, settles and leaves nothing behind.
 
-use super::description::Description;
-use super::{Ret, fail, lock, process, raw, table};
+use super::numbers::each_descriptor;
+use super::state::in_vfork_child;
+use super::verify::is_still;
+use super::{Ret, fail, lock, raw, table};
 use crate::file::AtomicFile;
 use crate::sys::internal;
 use crate::thread::Held;
 use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::Arc;
 
 /// `close(2)`. An error of the last commit comes out here; the descriptor is gone all the same.
 pub fn close(fd: RawFd) -> Ret {
     // SAFETY: no memory is passed.
     let kernel = || unsafe { raw!(SYS_close, fd) };
-    if !table::is_managed(fd) || process::in_vfork_child() {
-        let is_hidden = internal::is_internal_to_close(fd) && !process::in_vfork_child();
+    if !table::is_managed(fd) || in_vfork_child() {
+        let is_hidden = internal::is_internal_to_close(fd) && !in_vfork_child();
         return if is_hidden { fail(libc::EBADF) } else { kernel() };
     }
     if lock::not_reentered().is_err() {
@@ -28,7 +29,7 @@ pub fn close(fd: RawFd) -> Ret {
 pub(super) fn release(fd: RawFd) -> Ret {
     // Declared before `_held`, so that it is dropped after it: nobody may be inside a lock then.
     let Some(handle) = table::take(fd) else { return 0 };
-    super::locks::before_close(&handle);
+    super::unlock::before_close(&handle);
     // In one piece, for handlers.
     let _held = Held::of_process();
     if !handle.is_ours() {
@@ -52,23 +53,15 @@ pub(super) fn release(fd: RawFd) -> Ret {
     }
 }
 
-/// Whether the kernel's descriptor still is the file that the table says.
-pub(super) fn is_still(fd: RawFd, handle: &Description) -> bool {
-    match super::open::stat_of(fd) {
-        Ok(stat) => AtomicFile::find(stat.st_dev, stat.st_ino).is_some_and(|file| Arc::ptr_eq(&file, handle.file())),
-        Err(_) => false,
-    }
-}
-
 /// `close_range(2)`, and `closefrom`.
 pub fn close_range(first: u32, last: u32, mut flags: u32) -> Ret {
     // A thread without others shares its descriptors with nobody but our threads: from what they use they are not to be cut off.
-    if flags & libc::CLOSE_RANGE_UNSHARE != 0 && !process::in_vfork_child() && crate::thread::is_programs_only() {
+    if flags & libc::CLOSE_RANGE_UNSHARE != 0 && !in_vfork_child() && crate::thread::is_programs_only() {
         flags &= !libc::CLOSE_RANGE_UNSHARE;
     }
     // SAFETY: no memory is passed.
     let kernel = |first: u32, last: u32| unsafe { raw!(SYS_close_range, first, last, flags) };
-    if first > last || flags & libc::CLOSE_RANGE_CLOEXEC != 0 || process::in_vfork_child() {
+    if first > last || flags & libc::CLOSE_RANGE_CLOEXEC != 0 || in_vfork_child() {
         return kernel(first, last); // internal ones are closed on exec anyway
     }
     if table::any() {
@@ -101,11 +94,11 @@ pub fn close_range(first: u32, last: u32, mut flags: u32) -> Ret {
 
 /// `closefrom(3)` where the kernel has no `close_range`: one by one.
 pub fn close_each_from(first: u32) {
-    if process::in_vfork_child() {
+    if in_vfork_child() {
         return;
     }
     let mut open = Vec::new();
-    super::inherit::each_descriptor(|fd| open.push(fd));
+    each_descriptor(|fd| open.push(fd));
     open.into_iter().filter(|&fd| fd >= 0 && fd as u32 >= first).for_each(|fd| {
         close(fd);
     });
@@ -114,7 +107,7 @@ pub fn close_each_from(first: u32) {
 /// The program wants `number` for a descriptor of its own: an internal one moves away, if that is one. What the call returns
 /// otherwise: `EBUSY` from a signal handler that interrupted the library, `EMFILE` where there is no other number for it.
 pub(super) fn make_way(number: RawFd) -> Result<(), Ret> {
-    if !internal::is_internal(number) || process::in_vfork_child() {
+    if !internal::is_internal(number) || in_vfork_child() {
         return Ok(()); // the child's descriptors are not the parent's
     }
     if lock::not_reentered().is_err() {
@@ -130,5 +123,5 @@ pub(super) fn make_way(number: RawFd) -> Result<(), Ret> {
 /// Whether `number` is internal, and so no descriptor for the program.
 #[inline]
 pub fn is_hidden(number: RawFd) -> bool {
-    internal::is_internal(number) && !process::in_vfork_child()
+    internal::is_internal(number) && !in_vfork_child()
 }

@@ -1,5 +1,6 @@
 //! What the user asked for, from the environment block.
 
+use super::environment::variable;
 use super::policy::Globs;
 use super::raw;
 use crate::settings::{
@@ -7,7 +8,6 @@ use crate::settings::{
 };
 use crate::sys::log::{self, Level, Target};
 use crate::sys::shm;
-use core::ffi::c_char;
 use std::borrow::Cow;
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -227,47 +227,6 @@ fn bytes(text: &str) -> Option<u64> {
         return None;
     }
     digits.parse::<u64>().ok()?.checked_mul(unit).filter(|&limit| limit > 0)
-}
-
-unsafe extern "C" {
-    static environ: *const *const c_char;
-}
-
-/// Whether libc has an environment block.
-pub(super) fn environment_is_there() -> bool {
-    // SAFETY: libc's variable; only its value is looked at.
-    !unsafe { environ }.is_null()
-}
-
-/// The user's home folder, as the environment says.
-pub(super) fn home() -> Option<&'static str> {
-    variable("HOME").and_then(|home| core::str::from_utf8(home).ok())
-}
-
-/// Whether the program has rights that its caller has not: set-user-id, set-group-id, or by file capabilities. What the caller
-/// says then is no word of the user's.
-fn is_secure() -> bool {
-    // SAFETY: reads the auxiliary vector, which is there before `main`.
-    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
-}
-
-pub(super) fn variable(name: &str) -> Option<&'static [u8]> {
-    if is_secure() {
-        return None;
-    }
-    // SAFETY: libc's environment block: a null-terminated array of C strings. It is read once, at the start, before
-    // the program can change it.
-    unsafe {
-        let mut entry = environ;
-        while !entry.is_null() && !(*entry).is_null() {
-            let text = CStr::from_ptr(*entry).to_bytes();
-            if let Some(value) = text.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")) {
-                return Some(value);
-            }
-            entry = entry.add(1);
-        }
-    }
-    None
 }
 
 /// The current folder; `/` where it cannot be told.

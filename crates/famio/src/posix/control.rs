@@ -2,7 +2,7 @@
 
 use super::description::{Description, KEPT};
 use super::lock::not_reentered;
-use super::process::in_vfork_child;
+use super::state::in_vfork_child;
 use super::{Ret, close, dup, fail, locks, mark, raw, steadily, table, user};
 use std::os::fd::RawFd;
 
@@ -167,4 +167,24 @@ pub unsafe fn ioctl(fd: RawFd, request: u32, argument: usize) -> Ret {
 /// Whether the library answers for `fd`: an atomic file that was not handed back.
 pub(super) fn is_live(fd: RawFd) -> bool {
     table::get(fd).is_some_and(|handle| !handle.is_handed_back() && !handle.file().is_demoted())
+}
+
+/// `lockf(3)`: a record lock from the position on.
+pub fn lockf(fd: RawFd, what: i32, len: i64) -> Ret {
+    let (kind, command) = match what {
+        libc::F_LOCK => (libc::F_WRLCK, libc::F_SETLKW),
+        libc::F_TLOCK => (libc::F_WRLCK, libc::F_SETLK),
+        libc::F_ULOCK => (libc::F_UNLCK, libc::F_SETLK),
+        libc::F_TEST => (libc::F_RDLCK, libc::F_GETLK),
+        _ => return fail(libc::EINVAL),
+    };
+    // SAFETY: zeros are a `flock`.
+    let mut lock: libc::flock = unsafe { core::mem::zeroed() };
+    (lock.l_type, lock.l_whence, lock.l_len) = (kind as i16, libc::SEEK_CUR as i16, len);
+    // SAFETY: our own.
+    let result = unsafe { fcntl(fd, command, &raw mut lock as usize) };
+    // SAFETY: no arguments.
+    let me = || unsafe { raw!(SYS_getpid) };
+    let is_free = || i32::from(lock.l_type) == libc::F_UNLCK || lock.l_pid as isize == me();
+    if result == 0 && what == libc::F_TEST && !is_free() { fail(libc::EACCES) } else { result }
 }

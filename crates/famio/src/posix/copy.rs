@@ -1,6 +1,7 @@
 //! Copies inside the kernel, from or to an atomic file: done by our own reads and writes.
 
-use super::{Ret, close, fail, io, lseek, raw, table, user, verify};
+use super::seek::lseek;
+use super::{Ret, close, fail, io, raw, table, user, verify};
 use crate::file::UserBuf;
 use std::os::fd::RawFd;
 

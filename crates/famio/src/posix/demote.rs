@@ -1,8 +1,12 @@
 //! Handing a file back to the kernel: for what the library does not see (libc's own streams).
 
 use super::description::Description;
+use super::look::stat_of;
 use super::ordinary::{self, Identity};
-use super::{Ret, fail, process, raw, table, verify};
+use super::say::say;
+use super::state::in_vfork_child;
+use super::verify::is_still;
+use super::{Ret, fail, raw, table, verify};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
 use std::ffi::CStr;
@@ -14,7 +18,7 @@ use std::sync::Arc;
 pub(super) fn demote_file(file: &Arc<AtomicFile>, path: &CStr, fd: RawFd, why: &str) -> Result<()> {
     if !file.is_demoted() {
         file.split_if_left()?;
-        let stat = super::open::stat_of(fd).map_err(Error::new)?;
+        let stat = stat_of(fd).map_err(Error::new)?;
         // SAFETY: an empty path is the descriptor itself.
         let identity = unsafe { Identity::of(fd, c"".as_ptr(), &stat) };
         // Noted first: an `open` that comes in between must not take the file again.
@@ -25,7 +29,7 @@ pub(super) fn demote_file(file: &Arc<AtomicFile>, path: &CStr, fd: RawFd, why: &
         }
         let what = format!("demoted to an ordinary file because of {why}: from here on it is not protected");
         crate::sys::events::count_demotion();
-        process::say(path, &what);
+        say(path, &what);
     }
     let mut handed = Ok(());
     table::for_each(0, u32::MAX, |fd, handle| {
@@ -42,7 +46,7 @@ fn demote_handle(fd: RawFd, handle: &Description, why: &str) -> Result<()> {
     if !verify::enter(fd, handle)? {
         return Ok(());
     }
-    if !super::close::is_still(fd, handle) {
+    if !is_still(fd, handle) {
         table::forget(fd);
         return Ok(());
     }
@@ -52,7 +56,7 @@ fn demote_handle(fd: RawFd, handle: &Description, why: &str) -> Result<()> {
 /// Demotes the file of `fd`, if it is an atomic one: 0, or a negated errno.
 pub fn demote_descriptor(fd: RawFd, why: &str) -> Ret {
     let Some(handle) = table::get(fd) else { return 0 };
-    if process::in_vfork_child() {
+    if in_vfork_child() {
         return fail(libc::EBUSY);
     }
     match demote_handle(fd, &handle, why) {
@@ -64,7 +68,7 @@ pub fn demote_descriptor(fd: RawFd, why: &str) -> Ret {
 /// After a call that gave out descriptor `fd`, or an error. Where a standard stream is, libc's own `stdin`, `stdout` or `stderr`
 /// reads and writes past us, and at the kernel's position, and so does a child that inherits it: such a file is demoted.
 pub(super) fn unless_standard(fd: Ret) -> Ret {
-    if !(0..=libc::STDERR_FILENO as Ret).contains(&fd) || !table::is_managed(fd as RawFd) || process::in_vfork_child() {
+    if !(0..=libc::STDERR_FILENO as Ret).contains(&fd) || !table::is_managed(fd as RawFd) || in_vfork_child() {
         return fd;
     }
     // The kernel can't be told to append for this process alone.
@@ -92,7 +96,7 @@ pub(super) fn unless_standard(fd: Ret) -> Ret {
 fn refuse_to_append(handle: &Description) -> Ret {
     const WHY: &str =
         "opened with O_APPEND, and shared with another process, it can't become a standard stream (EBUSY)";
-    process::say(handle.path(), WHY);
+    say(handle.path(), WHY);
     fail(libc::EBUSY)
 }
 
@@ -118,7 +122,7 @@ pub fn demote_for_stream(fd: RawFd, why: &str) -> Ret {
     if let Some(handle) = table::get(fd)
         && handle.syncs()
     {
-        process::say(handle.path(), &format!("{why} refused: the atomic file was opened with O_SYNC"));
+        say(handle.path(), &format!("{why} refused: the atomic file was opened with O_SYNC"));
         return fail(libc::EOPNOTSUPP);
     }
     demote_descriptor(fd, why)

@@ -1,8 +1,11 @@
 //! The open file description: what `dup` and `fork` share. Its memory is never given back, only used again, so that a
 //! reader that comes too late finds a count of zero and not somebody else's bytes.
 
+use super::message::keep;
 use super::position::{Locked, Position};
-use super::{mark, process, raw, spare};
+use super::say::{Once, say, say_once};
+use super::state::generation;
+use super::{mark, raw, spare};
 use crate::error::{Error, Result};
 use crate::file::{AtomicFile, Call, Grace};
 use core::cell::UnsafeCell;
@@ -172,10 +175,10 @@ impl Description {
             return Ok(());
         }
         self.file().split().inspect_err(|error| {
-            if error.errno() == libc::EBUSY && process::say_once(process::Once::Twins) {
+            if error.errno() == libc::EBUSY && say_once(Once::Twins) {
                 const WHY: &str = "opened several times here, and it can't be opened once more now, so that the kernel can't be given \
                                    a description of it (EBUSY): has the process lost its rights on it?";
-                process::say(self.path(), WHY);
+                say(self.path(), WHY);
             }
         })
     }
@@ -188,7 +191,7 @@ impl Description {
     /// This process opened it, or shares memory with the one that did.
     #[inline]
     pub(super) fn is_ours(&self) -> bool {
-        self.generation.load(Ordering::Relaxed) == process::generation()
+        self.generation.load(Ordering::Relaxed) == generation()
     }
 
     /// It has a lock of its own for writing, or certainly not any more.
@@ -328,8 +331,8 @@ impl Description {
     #[cold]
     fn disowned(&self) -> Error {
         const WHY: &str = "the descriptor that it has from its parent could not be made this process's own (EBUSY)";
-        if !super::nv::keep(WHY) && process::say_once(process::Once::Forked) {
-            process::say(self.path(), WHY);
+        if !keep(WHY) && say_once(Once::Forked) {
+            say(self.path(), WHY);
         }
         Error::new(libc::EBUSY)
     }
@@ -360,7 +363,7 @@ impl Handle {
         let description = spare::take();
         // SAFETY: the count is zero and the description is in no table: nobody else looks at the subject.
         unsafe { *description.subject.get() = Some(Subject { file, path }) };
-        description.generation.store(process::generation(), Ordering::Relaxed);
+        description.generation.store(generation(), Ordering::Relaxed);
         description.flags.store(flags, Ordering::Relaxed);
         description.kernel_access.store(kernel_access, Ordering::Relaxed);
         description.handed_back.store(false, Ordering::Relaxed);

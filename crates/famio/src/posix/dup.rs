@@ -1,7 +1,10 @@
 //! Two descriptors of one open description.
 
 use super::description::Handle;
-use super::{Ret, close, demote, fail, lock, process, raw, table, with_lowest};
+use super::say::say;
+use super::state::in_vfork_child;
+use super::verify::is_still;
+use super::{Ret, close, demote, fail, lock, raw, table, with_lowest};
 use crate::sys::internal::{Replacing, has_waited};
 use std::os::fd::RawFd;
 
@@ -26,13 +29,13 @@ pub(super) fn pick(fd: RawFd, call: impl Fn() -> Ret) -> Ret {
     let Some(handle) = table::get(fd) else {
         return if close::is_hidden(fd) { fail(libc::EBADF) } else { table::fresh(kernel()) };
     };
-    if process::in_vfork_child() {
+    if in_vfork_child() {
         return from_vfork_child(fd, &handle, kernel);
     }
     if lock::not_reentered().is_err() {
         return fail(libc::EDEADLK);
     }
-    if handle.is_ours() && !close::is_still(fd, &handle) {
+    if handle.is_ours() && !is_still(fd, &handle) {
         table::forget(fd);
         return table::fresh(kernel());
     }
@@ -46,7 +49,7 @@ pub(super) fn pick(fd: RawFd, call: impl Fn() -> Ret) -> Ret {
 /// In a `vfork` child. A duplicate of an atomic file's descriptor can't be noted, since the table is the parent's; the next program
 /// finds it by its mark, unless it becomes a standard stream there, which would be the kernel's: `EBUSY`.
 fn from_vfork_child(old: RawFd, handle: &Handle, kernel: impl FnOnce() -> Ret) -> Ret {
-    if handle.is_handed_back() || !close::is_still(old, handle) {
+    if handle.is_handed_back() || !is_still(old, handle) {
         return kernel();
     }
     if handle.is_shared() {
@@ -57,10 +60,7 @@ fn from_vfork_child(old: RawFd, handle: &Handle, kernel: impl FnOnce() -> Ret) -
         // SAFETY: the child's own, which nobody knows yet.
         unsafe { raw!(SYS_close, new) };
     }
-    process::say(
-        handle.path(),
-        "in a child of vfork(2) a descriptor of an atomic file can't become a standard stream (EBUSY)",
-    );
+    say(handle.path(), "in a child of vfork(2) a descriptor of an atomic file can't become a standard stream (EBUSY)");
     fail(libc::EBUSY)
 }
 
@@ -112,7 +112,7 @@ pub fn dup3(old: RawFd, new: RawFd, flags: i32) -> Ret {
         return unsafe { raw!(SYS_dup3, old, new, flags) };
     }
     let result = if close::is_hidden(new) { over_internal(old, new, flags) } else { over(old, new, flags) };
-    if result == libc::STDERR_FILENO as Ret && !process::in_vfork_child() {
+    if result == libc::STDERR_FILENO as Ret && !in_vfork_child() {
         crate::sys::note_standard_error();
     }
     result
@@ -150,7 +150,7 @@ fn over_internal(old: RawFd, new: RawFd, flags: i32) -> Ret {
 
 /// By the kernel, while no descriptor of the library's passes through the number.
 fn replace(new: RawFd, kernel: impl Fn() -> Ret) -> Ret {
-    if !Replacing::is_needed(new) || process::in_vfork_child() {
+    if !Replacing::is_needed(new) || in_vfork_child() {
         return kernel(); // a child's numbers are its own
     }
     let replacing = Replacing::begin();
@@ -177,7 +177,7 @@ fn over(old: RawFd, new: RawFd, flags: i32) -> Ret {
     if !table::is_managed(old) && !table::is_managed(new) {
         return kernel();
     }
-    if process::in_vfork_child() {
+    if in_vfork_child() {
         return match table::get(old) {
             Some(handle) => from_vfork_child(old, &handle, kernel),
             None => kernel(),

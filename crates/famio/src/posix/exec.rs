@@ -1,7 +1,10 @@
 //! `exec`: another program goes on in this process, with the descriptors that pass through.
 
 use super::description::Handle;
-use super::process::{self, Once, in_vfork_child, say, say_once};
+use super::process::{self};
+use super::say::{Once, say, say_once};
+use super::state::{in_vfork_child, is_on};
+use super::verify::is_still;
 use super::{raw, table};
 use crate::file;
 use crate::sys::address_space::Lowered;
@@ -14,7 +17,7 @@ use std::os::fd::RawFd;
 /// [`Passing`]'s drop.
 pub fn before_exec(managed: bool) -> Passing {
     process::tell_of_standard_error();
-    if !process::is_on() {
+    if !is_on() {
         return Passing(false, Lowered::new(false));
     }
     let lowered = Lowered::new(in_vfork_child());
@@ -103,10 +106,7 @@ fn keep_from_new_program(managed: bool) {
             return;
         }
         // A child that put something else in its place means that to pass.
-        if (child || !handle.is_ours() || handle.is_shared())
-            && !handle.is_handed_back()
-            && super::close::is_still(fd, handle)
-        {
+        if (child || !handle.is_ours() || handle.is_shared()) && !handle.is_handed_back() && is_still(fd, handle) {
             keep(fd);
             if fd <= 2 {
                 say(

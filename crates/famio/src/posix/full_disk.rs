@@ -1,7 +1,8 @@
 //! A file that has its space, on a disk that has none left for a journal.
 
+use super::demote;
 use super::description::Description;
-use super::{demote, process};
+use super::state::in_vfork_child;
 use rustix::fs::{fstatvfs, statvfs};
 use std::os::fd::{BorrowedFd, RawFd};
 
@@ -13,7 +14,7 @@ const ENOUGH: u64 = 4 << 20;
 /// protection is required.
 pub(super) fn hand_back_without_room(fd: RawFd, handle: &Description, length: u64) {
     let settings = handle.file().settings();
-    if settings.require || !handle.is_live() || process::in_vfork_child() {
+    if settings.require || !handle.is_live() || in_vfork_child() {
         return;
     }
     let asked = match &settings.pool {

@@ -2,7 +2,7 @@
 //! (`thread::handlers`). The program sees what it has set.
 
 use super::lock::{Lock, not_reentered};
-use super::process;
+use super::state::{in_vfork_child, may_be_on};
 use crate::sys::signal_bit;
 use crate::thread::handlers::{self, OURS, on_signal};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -37,10 +37,7 @@ pub unsafe fn set(
     kernel: impl Fn(i32, *const libc::sigaction, *mut libc::sigaction) -> i32,
 ) -> i32 {
     // A child made by `vfork` has actions of its own, but our memory is its parent's.
-    let possible = (1..65).contains(&signal)
-        && OURS & signal_bit(signal) != 0
-        && process::may_be_on()
-        && !process::in_vfork_child();
+    let possible = (1..65).contains(&signal) && OURS & signal_bit(signal) != 0 && may_be_on() && !in_vfork_child();
     if !possible || not_reentered().is_err() {
         let before = (1..65).contains(&signal).then(|| (handlers::handler(signal), has_info(signal)));
         let result = kernel(signal, new, old);

@@ -1,10 +1,15 @@
 //! Descriptors of atomic files that a process has from another: from its parent, from the program that it was before `exec`, or
 //! through a socket. It becomes one more process at the file (`file::turn`), at its first call.
 
+use super::attach;
 use super::config::Config;
 use super::description::{Description, Handle, KEPT};
 use super::lock::{Lock, not_reentered};
-use super::{Ret, demote, mark, open, ordinary, policy, process, raw, table};
+use super::look::stat_of;
+use super::numbers::each_descriptor;
+use super::say::say_error;
+use super::state::in_vfork_child;
+use super::{Ret, demote, mark, ordinary, policy, raw, table};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
 use crate::sys::identity;
@@ -24,7 +29,7 @@ pub(super) fn forget() {
 /// can't be, all stays as it is, and calls are refused ([`Description::check_ours`]).
 #[cold]
 pub(super) fn adopt(fd: RawFd, theirs: &'static Description) {
-    if not_reentered().is_err() || process::in_vfork_child() {
+    if not_reentered().is_err() || in_vfork_child() {
         return;
     }
     let adopting = ADOPTING.lock();
@@ -39,7 +44,7 @@ pub(super) fn adopt(fd: RawFd, theirs: &'static Description) {
         theirs.forget_lock();
         match hand_back_here(fd, &policy::path_of(fd, theirs.path())) {
             Ok(()) => drop(theirs.hand_back(fd)), // a parent's is not split
-            Err(error) => process::say_error(theirs.path(), &error),
+            Err(error) => say_error(theirs.path(), &error),
         }
         return;
     }
@@ -48,20 +53,20 @@ pub(super) fn adopt(fd: RawFd, theirs: &'static Description) {
     match adopted {
         // A lease would be the parent's, too.
         Ok(own) => drop(own.file().bar_lease()),
-        Err(error) => process::say_error(theirs.path(), &error),
+        Err(error) => say_error(theirs.path(), &error),
     }
 }
 
 /// Whether this process has handed the file back that lies behind `fd`, which it has not looked at yet.
 fn is_ordinary(fd: RawFd) -> bool {
     // SAFETY: an empty path is the descriptor itself.
-    ordinary::any() && open::stat_of(fd).is_ok_and(|stat| unsafe { ordinary::is(fd, c"".as_ptr(), &stat, true) })
+    ordinary::any() && stat_of(fd).is_ok_and(|stat| unsafe { ordinary::is(fd, c"".as_ptr(), &stat, true) })
 }
 
 /// The file behind `fd`, which the kernel has by that descriptor, is ordinary by whatever name this process opens it, or has opened
 /// it. Else its bytes would be written past a log.
 fn hand_back_here(fd: RawFd, path: &CStr) -> Result<()> {
-    let stat = open::stat_of(fd).map_err(Error::new)?;
+    let stat = stat_of(fd).map_err(Error::new)?;
     if let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino)
         && !file.is_demoted()
     {
@@ -132,7 +137,7 @@ pub(super) fn hand_back_out_of_reach(why: &str) {
     table::for_each(0, u32::MAX, |fd, handle| {
         if handle.is_live() && handle.file().is_out_of_childs_reach() {
             let handed = demote::demote_file(&handle.file().clone(), handle.path(), fd, &why);
-            handed.unwrap_or_else(|error| process::say_error(handle.path(), &error));
+            handed.unwrap_or_else(|error| say_error(handle.path(), &error));
         }
     });
 }
@@ -147,22 +152,12 @@ pub fn pass_descriptor(fd: RawFd) {
     }
 }
 
-/// After a descriptor has come from another process, through a socket. One of an atomic file that can't be opened as one here is
-/// closed.
-pub fn receive_descriptor(fd: RawFd) {
-    if fd >= 0 && not_reentered().is_ok() && !process::in_vfork_child() {
-        let _ = receive(fd); // said, and closed
-    }
-}
-
 /// A descriptor that came from elsewhere: if it is marked it is an atomic file's. One that can't be made so is closed: used past
 /// its log it would be wrong data.
 ///
 /// # Errors
 /// Those of opening an atomic file.
-pub(super) fn receive(fd: RawFd) -> Result<()> {
-    table::fresh(fd as isize);
-    let Some(config) = process::config() else { return Ok(()) };
+pub(super) fn receive(config: &Config, fd: RawFd) -> Result<()> {
     if let Some(flags) = mark::handed_back(fd) {
         return receive_handed_back(config, fd, flags);
     }
@@ -170,7 +165,7 @@ pub(super) fn receive(fd: RawFd) -> Result<()> {
     if is_ordinary(fd) {
         return receive_handed_back(config, fd, flags);
     }
-    let stat = open::stat_of(fd).map_err(Error::new)?;
+    let stat = stat_of(fd).map_err(Error::new)?;
     if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
         return Ok(());
     }
@@ -179,8 +174,8 @@ pub(super) fn receive(fd: RawFd) -> Result<()> {
     let kernel_access = kernel & libc::O_ACCMODE;
     let asked = if flags & libc::O_WRONLY != 0 { libc::O_WRONLY } else { kernel_access };
     let flags = asked | (flags | kernel) & KEPT;
-    let handle = open::attach(config, fd, c"?", flags, kernel_access, None).inspect_err(|error| {
-        process::say_error(&policy::path_of(fd, c"?"), error);
+    let handle = attach::attach(config, fd, c"?", flags, kernel_access, None).inspect_err(|error| {
+        say_error(&policy::path_of(fd, c"?"), error);
         // SAFETY: the program has not seen the descriptor.
         unsafe { raw!(SYS_close, fd) };
     })?;
@@ -194,7 +189,7 @@ pub(super) fn receive(fd: RawFd) -> Result<()> {
 /// One whose file was handed back where it comes from: it is ordinary here, too, by whatever name it is opened. Else its bytes would
 /// be written past a log.
 fn receive_handed_back(config: &Config, fd: RawFd, flags: i32) -> Result<()> {
-    let stat = open::stat_of(fd).map_err(Error::new)?;
+    let stat = stat_of(fd).map_err(Error::new)?;
     // SAFETY: no memory is passed.
     let kernel = unsafe { raw!(SYS_fcntl, fd, libc::F_GETFL) } as i32;
     let (kernel_access, writes_only) = (kernel & libc::O_ACCMODE, flags & libc::O_WRONLY != 0);
@@ -215,57 +210,11 @@ fn receive_handed_back(config: &Config, fd: RawFd, flags: i32) -> Result<()> {
 }
 
 /// After `exec`, at the start: descriptors that the program before has left to this one.
-pub(super) fn receive_all() {
+pub(super) fn receive_all(config: &Config) {
     let mut all = Vec::new();
     each_descriptor(|fd| all.push(fd));
     for fd in all {
-        let _ = receive(fd); // said, and closed
-    }
-}
-
-/// Calls `visit` for every descriptor of the process.
-pub(super) fn each_descriptor(mut visit: impl FnMut(RawFd)) {
-    let _passing = super::passing();
-    // SAFETY: a path of ours.
-    let folder = super::with_number(|| unsafe {
-        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
-        raw!(SYS_openat, libc::AT_FDCWD, c"/proc/self/fd".as_ptr(), flags, 0)
-    });
-    if folder < 0 {
-        return;
-    }
-    let mut buffer = [0u64; 512];
-    loop {
-        // SAFETY: the kernel writes at most the buffer's length.
-        let got = unsafe { raw!(SYS_getdents64, folder, buffer.as_mut_ptr(), size_of_val(&buffer)) };
-        if got <= 0 {
-            break;
-        }
-        // SAFETY: the kernel has written so many bytes.
-        let mut rest = unsafe { core::slice::from_raw_parts(buffer.as_ptr().cast::<u8>(), got as usize) };
-        // An entry: 8 bytes of inode, 8 of offset, 2 of length, 1 of kind, the name.
-        while rest.len() > 19 {
-            let length = usize::from(u16::from_le_bytes([rest[16], rest[17]])).clamp(19, rest.len());
-            let name = rest[19..length].split(|&byte| byte == 0).next().unwrap_or_default();
-            let number = core::str::from_utf8(name).ok().and_then(|name| name.parse::<RawFd>().ok());
-            number.filter(|&fd| fd as Ret != folder).into_iter().for_each(&mut visit);
-            rest = &rest[length..];
-        }
-    }
-    // SAFETY: ours.
-    unsafe { raw!(SYS_close, folder) };
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::fd::AsRawFd;
-
-    #[test]
-    fn every_descriptor_is_found() {
-        let file = rustix::fs::memfd_create("famio-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-        let mut found = Vec::new();
-        each_descriptor(|fd| found.push(fd));
-        assert!(found.contains(&file.as_raw_fd()) && found.contains(&2), "{found:?}");
+        table::fresh(fd as isize);
+        let _ = receive(config, fd); // said, and closed
     }
 }

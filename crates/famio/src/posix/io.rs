@@ -1,9 +1,10 @@
 //! `read`, `write` and their forms with an offset.
 
 use super::description::Description;
+use super::file_size;
 use super::user::{MOST, range_ok};
 use super::verify::{answer, area, failed, room};
-use super::{Ret, direct, fail, limits, raw, table};
+use super::{Ret, direct, fail, raw, table};
 use crate::error::{Error, Result};
 use crate::file::{UserBuf, Whole};
 use std::os::fd::RawFd;
@@ -131,7 +132,7 @@ unsafe fn store(
         return Ok(0);
     }
     let from = if mode.append { handle.file().size() } else { offset };
-    let allowed = limits::clip(from, room(fd, handle, from, count)?)?;
+    let allowed = file_size::clip(from, room(fd, handle, from, count)?)?;
     if allowed < count {
         shorten(bufs, allowed);
     }

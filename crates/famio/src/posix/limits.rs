@@ -1,51 +1,14 @@
-//! The process's limits. `RLIMIT_FSIZE` is kept at hand: asking the kernel at each write would cost more than the write.
+//! The process's limits, and what becomes of atomic files under new ones.
 
-use super::{Ret, fail, lock, process, raw, table, user};
-use crate::error::{Error, Result};
+use super::state::{in_vfork_child, is_on};
+use super::{Ret, fail, file_size, lock, raw, table, user};
+use crate::error::Result;
 use core::ptr;
-use core::sync::atomic::{AtomicU64, Ordering};
 use libc::rlimit64;
-
-static FILE_SIZE: AtomicU64 = AtomicU64::new(libc::RLIM64_INFINITY);
 
 /// The program begins, under limits that were set before, and asks for its own by the hooks of this module.
 pub fn begin() {
     crate::sys::address_space::begin();
-}
-
-/// Asks the kernel for the limit.
-pub(super) fn read() {
-    let mut limit = rlimit64 { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is valid for writing.
-    if unsafe { raw!(SYS_prlimit64, 0, libc::RLIMIT_FSIZE, 0, &raw mut limit) } == 0 {
-        FILE_SIZE.store(limit.rlim_cur, Ordering::Relaxed);
-    }
-}
-
-/// How many of `count` bytes at `offset` a write may transfer; at the limit `SIGXFSZ` and `EFBIG`.
-#[inline]
-pub(super) fn clip(offset: u64, count: usize) -> Result<usize> {
-    let limit = FILE_SIZE.load(Ordering::Relaxed);
-    if limit == libc::RLIM64_INFINITY || count == 0 {
-        return Ok(count);
-    }
-    if offset >= limit {
-        return Err(exceeded());
-    }
-    Ok(count.min(usize::try_from(limit - offset).unwrap_or(usize::MAX)))
-}
-
-/// Checks a new size.
-pub(super) fn check_size(size: u64) -> Result<()> {
-    let limit = FILE_SIZE.load(Ordering::Relaxed);
-    if limit != libc::RLIM64_INFINITY && size > limit { Err(exceeded()) } else { Ok(()) }
-}
-
-#[cold]
-fn exceeded() -> Error {
-    // SAFETY: no memory is passed; the signal goes to this thread, as the kernel would send it.
-    unsafe { raw!(SYS_tgkill, raw!(SYS_getpid), raw!(SYS_gettid), libc::SIGXFSZ) };
-    Error::new(libc::EFBIG)
 }
 
 /// `setrlimit(2)`.
@@ -84,7 +47,7 @@ unsafe fn address_space(new: *const rlimit64, old: *mut rlimit64) -> Result<()> 
 pub unsafe fn prlimit(pid: i32, resource: u32, new: *const rlimit64, old: *mut rlimit64) -> Ret {
     // SAFETY: no arguments.
     let is_self = pid == 0 || pid as Ret == unsafe { raw!(SYS_getpid) };
-    if is_self && resource == libc::RLIMIT_AS && process::is_on() && !process::in_vfork_child() {
+    if is_self && resource == libc::RLIMIT_AS && is_on() && !in_vfork_child() {
         // SAFETY: the caller's promise.
         return unsafe { address_space(new, old) }.map_or_else(|error| fail(error.errno()), |()| 0);
     }
@@ -104,7 +67,7 @@ pub unsafe fn prlimit(pid: i32, resource: u32, new: *const rlimit64, old: *mut r
     // SAFETY: the caller's promise.
     let result = unsafe { raw!(SYS_prlimit64, pid, resource, new, old) };
     if result == 0 && is_ours {
-        read();
+        file_size::read();
     }
     result
 }
@@ -112,7 +75,7 @@ pub unsafe fn prlimit(pid: i32, resource: u32, new: *const rlimit64, old: *mut r
 /// Below the hard limit that it gets no number can be led to another description any more: what shares one is told apart before.
 #[cold]
 fn split_before(limit: rlimit64) {
-    if limit.rlim_cur > limit.rlim_max || process::in_vfork_child() || lock::not_reentered().is_err() {
+    if limit.rlim_cur > limit.rlim_max || in_vfork_child() || lock::not_reentered().is_err() {
         return;
     }
     table::for_each(u32::try_from(limit.rlim_max).unwrap_or(u32::MAX), u32::MAX, |_, handle| {
@@ -126,10 +89,10 @@ fn split_before(limit: rlimit64) {
 /// the limit not even what is in the journal could be ended.
 #[cold]
 fn hand_back_before(limit: rlimit64) {
-    if limit.rlim_cur > limit.rlim_max || process::in_vfork_child() || lock::not_reentered().is_err() {
+    if limit.rlim_cur > limit.rlim_max || in_vfork_child() || lock::not_reentered().is_err() {
         return;
     }
-    if limit.rlim_cur < FILE_SIZE.load(Ordering::Relaxed) {
+    if limit.rlim_cur < file_size::limit() {
         super::rights::take_all_home(); // under the limit not even what the parent has open could be had
     }
     let mut all = Vec::new();

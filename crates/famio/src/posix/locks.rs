@@ -1,9 +1,8 @@
-//! File locks: kept in memory or in the kernel, on the real descriptor (`file::locks`). Positions in them are the logical ones; and
-//! a process that gives a lock up has come to the end of what it may still take back by dying (`file::turn`).
+//! File locks: kept in memory or in the kernel, on the real descriptor (`file::locks`). Positions in them are the logical ones.
 
 use super::description::Description;
+use super::unlock::{before_unlock, has_locked, has_unlocked, is_kept};
 use super::{Ret, fail, raw, table, user};
-use crate::error::Result;
 use crate::file::locks::{InKernel, Kind, Lock, Outcome, Owner, Range};
 use crate::file::{self, LockOf};
 use core::mem::{MaybeUninit, offset_of};
@@ -160,60 +159,6 @@ fn show(lock: &mut libc::flock, found: Lock) {
     };
 }
 
-/// What was written until now stays, whatever becomes of this process: others are let at it. `certainly`: a lock is given up; else
-/// it may be, if there was one for writing. `all`: of that kind there is none left.
-fn before_unlock(handle: &Description, certainly: bool, all: Option<LockOf>) -> Result<()> {
-    if !is_meant(handle) {
-        return Ok(());
-    }
-    if certainly || handle.file().is_in_section() {
-        handle.file().end_tenure()?;
-    }
-    if let Some(of) = all {
-        handle.file().end_section(of);
-        if matches!(of, LockOf::Description) {
-            handle.set_locked(false);
-        }
-    }
-    Ok(())
-}
-
-/// As [`before_unlock`], for a descriptor that is being closed: the lock of its description goes with the description.
-pub(super) fn before_close(handle: &Description) {
-    if handle.unlocks_at_close() {
-        let _ = before_unlock(handle, true, Some(LockOf::Description)); // who looks at the file next is told what is wrong
-    }
-}
-
-/// What it locked is as it was before one who died there began. `for_writing`: whose lock it is then.
-fn has_locked(handle: &Description, for_writing: Option<LockOf>) {
-    if is_meant(handle) {
-        let _ = handle.file().look_after_dead(); // who looks at the file next is told what is wrong
-        if let Some(of) = for_writing {
-            handle.file().begin_section(of);
-            if matches!(of, LockOf::Description) {
-                handle.set_locked(true);
-            }
-        }
-    }
-}
-
-/// Who waited for the lock may be about to change the file.
-fn has_unlocked(handle: &Description) {
-    if is_meant(handle) {
-        handle.file().has_unlocked();
-    }
-}
-
-fn is_meant(handle: &Description) -> bool {
-    is_kept(handle) && super::lock::not_reentered().is_ok()
-}
-
-/// Whether its locks may be in memory. Elsewhere they are the kernel's.
-fn is_kept(handle: &Description) -> bool {
-    handle.is_ours() && !handle.is_handed_back()
-}
-
 /// Share modes of Samba's, until Linux 5.17.
 const LOCK_MAND: i32 = 32;
 
@@ -267,24 +212,4 @@ pub fn flock(fd: RawFd, how: i32) -> Ret {
         has_locked(handle, (kind == libc::LOCK_EX).then_some(LockOf::Description));
     }
     result
-}
-
-/// `lockf(3)`: a record lock from the position on.
-pub fn lockf(fd: RawFd, what: i32, len: i64) -> Ret {
-    let (kind, command) = match what {
-        libc::F_LOCK => (libc::F_WRLCK, libc::F_SETLKW),
-        libc::F_TLOCK => (libc::F_WRLCK, libc::F_SETLK),
-        libc::F_ULOCK => (libc::F_UNLCK, libc::F_SETLK),
-        libc::F_TEST => (libc::F_RDLCK, libc::F_GETLK),
-        _ => return fail(libc::EINVAL),
-    };
-    // SAFETY: zeros are a `flock`.
-    let mut lock: libc::flock = unsafe { core::mem::zeroed() };
-    (lock.l_type, lock.l_whence, lock.l_len) = (kind as i16, libc::SEEK_CUR as i16, len);
-    // SAFETY: our own.
-    let result = unsafe { super::fcntl(fd, command, &raw mut lock as usize) };
-    // SAFETY: no arguments.
-    let me = || unsafe { raw!(SYS_getpid) };
-    let is_free = || i32::from(lock.l_type) == libc::F_UNLCK || lock.l_pid as isize == me();
-    if result == 0 && what == libc::F_TEST && !is_free() { fail(libc::EACCES) } else { result }
 }

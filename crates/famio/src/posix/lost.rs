@@ -1,9 +1,14 @@
 //! Programs that start without the library: found out before `exec`, and put into the record of the run. Allocates nothing: it is
 //! done in children of `vfork` too.
 
+use super::current::config_nearby;
+use super::exec::has_library;
+use super::look::stat_of;
 use super::policy::{Text, descriptor_path};
 use super::run_record::{Joined, MORE_LOST, UNSEEN, joined};
-use super::{config, process, raw, report};
+use super::state::in_vfork_child;
+use super::why::Why;
+use super::{environment, process, raw, report};
 use crate::sys;
 use core::ffi::c_char;
 use core::sync::atomic::Ordering;
@@ -19,31 +24,6 @@ pub enum Program {
     Named(*const c_char),
     /// As `fexecve` names it.
     Open(RawFd),
-}
-
-/// Why a program has no library.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-enum Why {
-    Environment,
-    Static,
-    Foreign,
-    OtherLibc,
-    Privileged,
-}
-
-const ALL: [Why; 5] = [Why::Environment, Why::Static, Why::Foreign, Why::OtherLibc, Why::Privileged];
-
-/// For the user.
-pub(super) fn reason(number: u32) -> &'static str {
-    match ALL.iter().find(|why| **why as u32 == number) {
-        Some(Why::Environment) => "its environment has no LD_PRELOAD or FAMIO_ATOMIC",
-        Some(Why::Static) => "statically linked",
-        Some(Why::Foreign) => "of another architecture",
-        Some(Why::OtherLibc) => "for another C library",
-        Some(Why::Privileged) => "set-user-id, or with capabilities",
-        None => "unknown",
-    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -66,7 +46,7 @@ const DEEPEST: usize = 5;
 pub unsafe fn note_program(program: Program, environment: *const *const c_char, replaces: bool) {
     let Some(joined) = joined() else { return };
     // SAFETY: the caller's promise.
-    let (managed, run) = unsafe { (super::exec::has_library(environment), find(environment, b"FAMIO_RUN=")) };
+    let (managed, run) = unsafe { (has_library(environment), find(environment, b"FAMIO_RUN=")) };
     // SAFETY: the caller's promise.
     let Some(fd) = (unsafe { open(program) }) else { return };
     let why = if managed { examine(fd) } else { Some(Why::Environment) };
@@ -81,7 +61,7 @@ pub unsafe fn note_program(program: Program, environment: *const *const c_char, 
         }
         _ => return,
     }
-    if replaces && !process::in_vfork_child() {
+    if replaces && !in_vfork_child() {
         leave(joined, why.is_some());
     }
 }
@@ -100,7 +80,7 @@ fn leave(joined: &Joined, lost: bool) {
     if !joined.is_top() {
         return joined.leave();
     }
-    let Some(config) = process::config_nearby() else { return };
+    let Some(config) = config_nearby() else { return };
     if lost && config.settings.require {
         // Says it, too.
         process::end();
@@ -141,7 +121,7 @@ unsafe fn open(program: Program) -> Option<RawFd> {
             Program::Named(name) if name.is_null() => None,
             Program::Named(name) if CStr::from_ptr(name).to_bytes().contains(&b'/') => open_at(libc::AT_FDCWD, name),
             Program::Named(name) => {
-                let folders = config::variable("PATH").unwrap_or(b"/bin:/usr/bin");
+                let folders = environment::variable("PATH").unwrap_or(b"/bin:/usr/bin");
                 folders.split(|&byte| byte == b':').find_map(|folder| {
                     let mut path = Text::new();
                     let fits = path.push(if folder.is_empty() { b"." } else { folder })
@@ -173,7 +153,7 @@ unsafe fn open_at(dirfd: RawFd, path: *const c_char) -> Option<RawFd> {
             return None;
         }
         let fd = fd as RawFd;
-        let is_file = super::open::stat_of(fd).is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG);
+        let is_file = stat_of(fd).is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG);
         if !is_file {
             raw!(SYS_close, fd);
         }
@@ -247,7 +227,7 @@ fn is_privileged(fd: RawFd) -> bool {
             raw!(SYS_prctl, libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1,
         )
     };
-    let Ok(stat) = super::open::stat_of(fd) else { return false };
+    let Ok(stat) = stat_of(fd) else { return false };
     let sets_user = stat.st_mode & libc::S_ISUID != 0 && stat.st_uid != uid;
     let sets_group = stat.st_mode & 0o2010 == 0o2010 && stat.st_gid != gid;
     if no_new {
@@ -284,6 +264,7 @@ fn examine_elf(bytes: &[u8]) -> Option<Why> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::why::{ALL, reason};
     use super::*;
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::PermissionsExt;

@@ -2,7 +2,10 @@
 
 use super::demote::demote_file;
 use super::description::Description;
-use super::{Ret, close, fail, lock, process, raw, run_notes, steadily, table, verify};
+use super::say::say_error;
+use super::state::in_vfork_child;
+use super::verify::is_still;
+use super::{Ret, close, fail, lock, raw, run_notes, steadily, table, verify};
 use crate::error::{Error, Result};
 use crate::file::shadow::{self, MapRequest, Mapped};
 use crate::map::Advice;
@@ -73,7 +76,7 @@ unsafe fn mmap_there(
     }
     if flags & libc::MAP_ANONYMOUS == 0
         && let Some(handle) = table::get(fd)
-        && !process::in_vfork_child()
+        && !in_vfork_child()
     {
         if is_refused_unseen(length, flags, offset) {
             return kernel();
@@ -117,7 +120,7 @@ fn answer<K: FnOnce() -> Ret>(addr: usize, length: usize, kernel: K, ours: impl 
 /// Whether the kernel alone is asked about `addr`. In a signal handler that interrupted a call of ours, and in an allocator that
 /// one has called for memory, it is, unless there is a map (`EDEADLK`).
 fn is_kernels(addr: usize, length: usize) -> Result<bool> {
-    if !shadow::any() || process::in_vfork_child() {
+    if !shadow::any() || in_vfork_child() {
         return Ok(true);
     }
     match lock::not_reentered() {
@@ -133,7 +136,7 @@ fn map(handle: &Description, request: &MapRequest, too_large: TooLarge) -> Resul
     if !verify::enter(fd, handle)? {
         return Ok(None);
     }
-    if !super::close::is_still(fd, handle) {
+    if !is_still(fd, handle) {
         table::forget(fd);
         return Ok(None);
     }
@@ -348,6 +351,6 @@ pub fn fadvise(fd: RawFd, offset: i64, length: i64, advice: i32) -> Ret {
 }
 
 fn said(error: &Error) -> Ret {
-    process::say_error(c"a map of an atomic file", error);
+    say_error(c"a map of an atomic file", error);
     fail(error.errno())
 }

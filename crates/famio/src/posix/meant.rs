@@ -1,7 +1,7 @@
 //! Whether an open file, or what a path leads to, is meant to be atomic.
 
 use super::config::Config;
-use super::open::{stat_at, stat_of};
+use super::look::{stat_at, stat_of};
 use super::{lock, ordinary, process, table};
 use crate::file::AtomicFile;
 use core::ffi::c_char;

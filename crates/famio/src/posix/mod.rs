@@ -5,15 +5,20 @@
 //! goes to the kernel as it came.
 
 mod aio;
+mod attach;
+mod by_program;
 mod close;
 pub mod config;
 mod control;
 mod copy;
+mod current;
 mod demote;
 mod description;
 mod direct;
 mod dup;
+mod environment;
 pub mod exec;
+mod file_size;
 mod full_disk;
 pub mod handlers;
 mod inherit;
@@ -21,12 +26,15 @@ mod io;
 mod limits;
 mod lock;
 mod locks;
+mod look;
 pub mod lost;
 mod mapping;
 mod maps_list;
 mod mark;
 mod meant;
+mod message;
 mod names;
+mod numbers;
 pub mod nv;
 mod open;
 mod open_plain;
@@ -37,45 +45,53 @@ mod policy;
 mod position;
 pub mod process;
 mod report;
+mod result;
 mod rights;
 mod rings;
 mod route;
 pub mod run_notes;
 pub mod run_record;
+mod say;
 mod seek;
 mod size;
 mod spare;
 mod splice;
 mod stat;
+mod state;
 mod streams;
 mod sync;
 pub mod table;
+mod texts;
 mod times;
 mod traces;
 mod twin;
+mod unlock;
 mod unreadable;
 mod user;
 mod vector;
 mod verify;
+mod why;
 
 pub use aio::{Done, Event, Request, aio};
+pub use attach::{O_ATOMIC, allow_twins};
 pub use close::{close, close_each_from, close_range, is_hidden as is_internal};
 pub use config::Config;
-pub use control::{fcntl, ioctl};
+pub use control::{fcntl, ioctl, lockf};
 pub use copy::{copy_file_range, sendfile};
 pub use demote::{demote_descriptor, demote_for_stream};
 pub use dup::{dup, dup2, dup3};
-pub use inherit::{pass_descriptor, receive_descriptor};
+pub use inherit::pass_descriptor;
 pub use io::{pread, pwrite, read, write};
 pub use limits::{begin as begin_limits, getrlimit, prlimit, setrlimit};
-pub use locks::{flock, lockf};
+pub use locks::flock;
 pub(crate) use mapping::map_region;
 pub use mapping::{fadvise, madvise, mmap, mprotect, mremap, msync, munmap, pkey_mprotect, posix_madvise};
 pub use names::{linkat, remove, renameat2, truncate, unlinkat};
 pub(crate) use nv::is_elsewhere as is_interposed_elsewhere;
-pub use open::{O_ATOMIC, adopt, may_be_atomic, open_meant, openat};
+pub use open::{adopt, may_be_atomic, open_meant, openat};
 pub use open_plain::{Tried, try_open};
 pub use policy::{Globs, MOST_TOLD_APART, Marks, Nearly};
+pub use process::receive_descriptor;
 pub use rights::{before_change as before_change_of_rights, change as change_of_rights};
 pub use rings::{io_submit, io_uring};
 pub use route::{ROUTED, syscall};
@@ -86,71 +102,11 @@ pub use stat::{fstat, fstatat, statx};
 pub use streams::{stream_closing, stream_opened, stream_opening, streams_matter};
 pub use sync::{fdatasync, fsync, sync, sync_file_range, syncfs};
 pub use times::{mode_was_set, owner_was_set, set_by_descriptor, set_by_path};
-pub use twin::allow as allow_twins;
 pub use vector::{preadv, preadv2, pwritev, pwritev2, readv, writev};
 
-/// What a system call returns: `-4095..=-1` is a negated errno.
-pub type Ret = isize;
-
-/// A system call by name, with up to six arguments of any integer or pointer type.
-macro_rules! raw {
-    ($number:ident $(, $arg:expr)* $(,)?) => {{
-        // The caller states in its own SAFETY comment why the arguments are sound.
-        $crate::sys::syscall(libc::$number, raw!(@six $($arg as usize,)* 0, 0, 0, 0, 0, 0))
-    }};
-    (@six $a:expr, $b:expr, $c:expr, $d:expr, $e:expr, $f:expr $(, $none:literal)*) => { [$a, $b, $c, $d, $e, $f] };
-}
-pub(crate) use raw;
-
-/// While a descriptor of ours, open for a few calls, has the lowest number. In a `vfork` child the numbers are the child's own.
-fn passing() -> Option<crate::sys::internal::Passing> {
-    (!process::in_vfork_child()).then(crate::sys::internal::Passing::begin)
-}
-
-/// Makes a call that gives the program the lowest number that is free. In a `vfork` child the numbers are the child's own.
-fn with_lowest(call: impl FnOnce() -> Ret) -> Ret {
-    if process::in_vfork_child() { call() } else { crate::sys::internal::with_lowest(call) }
-}
-
-/// What a path leads to, by the kernel's words alone; with `nofollow`, the link.
-///
-/// # Safety
-/// The path is a C string.
-unsafe fn look(dirfd: i32, path: *const core::ffi::c_char, nofollow: bool) -> Option<crate::sys::InternalFd> {
-    use core::ffi::CStr;
-    use rustix::fs::{CWD, Mode, OFlags};
-    use std::os::fd::BorrowedFd;
-    let flags = OFlags::PATH | if nofollow { OFlags::NOFOLLOW } else { OFlags::empty() };
-    // SAFETY: not -1, of which a path may be independent; the caller's promise.
-    let (at, path) = unsafe { (if dirfd == -1 { CWD } else { BorrowedFd::borrow_raw(dirfd) }, CStr::from_ptr(path)) };
-    crate::sys::openat(at, path, flags, Mode::empty()).ok()
-}
-
-/// A system call by `fd`. For a moment a descriptor of an atomic file may be one that the kernel refuses (`file::twins`): again then.
-fn steadily(fd: std::os::fd::RawFd, call: impl Fn() -> Ret) -> Ret {
-    let done = call();
-    if done != fail(libc::EBADF)
-        || !table::is_managed(fd)
-        || process::in_vfork_child()
-        || lock::not_reentered().is_err()
-    {
-        return done;
-    }
-    match table::get(fd) {
-        Some(handle) if handle.is_ours() => handle.file().while_numbers_stay(call),
-        _ => done,
-    }
-}
-
-/// A system call of ours that makes a descriptor, also where the program has none left.
-fn with_number(mut call: impl FnMut() -> Ret) -> Ret {
-    let errno = |e: crate::Error| rustix::io::Errno::from_raw_os_error(e.errno());
-    let made = crate::sys::with_number(|| crate::sys::check(call()).map_err(errno));
-    made.map_or_else(|e| fail(e.raw_os_error()), |made| made as Ret)
-}
-
-/// An errno as a system call's result.
-#[inline]
-const fn fail(errno: i32) -> Ret {
-    -(errno as isize)
-}
+use look::look;
+use numbers::{passing, with_lowest, with_number};
+pub use result::Ret;
+use result::fail;
+pub(crate) use result::raw;
+use verify::steadily;

@@ -2,19 +2,23 @@
 //! and before it loses its last one it is left to the kernel, since it will not outlive a crash. What a crash left is recovered
 //! first.
 
+use super::close::close;
 use super::config::Config;
-use super::{Ret, close, fail, lock, openat, process, raw, size, table, traces, verify};
-use crate::error::Result;
+use super::look::stat_at;
+use super::open::openat;
+use super::say::{say, say_error};
+use super::state::in_vfork_child;
+use super::traces::has_journal;
+use super::{Ret, fail, lock, process, raw, size, table, traces, verify};
 use crate::file::shadow::is_mapped;
 use crate::file::{Access, AtomicFile, commit_leftover};
 use crate::index::Control;
-use crate::journal::{Identity, Pool, control, journal_name, mark};
+use crate::journal::{control, mark};
 use crate::recovery;
-use crate::settings::Settings;
 use core::ffi::c_char;
 use rustix::fs::{Mode, OFlags};
 use std::ffi::CStr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
 /// `truncate(2)`: a cut or a growth; of a file that is not open here, committed by the close that follows.
@@ -25,12 +29,12 @@ pub unsafe fn truncate(path: *const c_char, length: i64) -> Ret {
     // SAFETY: the caller's promise.
     unsafe {
         let meant = length >= 0 && super::meant::wanted(libc::AT_FDCWD, path, 0, false).is_some();
-        if !meant || process::in_vfork_child() {
+        if !meant || in_vfork_child() {
             return raw!(SYS_truncate, path, length);
         }
         // Closing a second descriptor would drop the program's record locks: use one that it has.
         let mut through = None;
-        if let Ok(stat) = super::open::stat_at(libc::AT_FDCWD, path, 0)
+        if let Ok(stat) = stat_at(libc::AT_FDCWD, path, 0)
             && own_all((stat.st_dev, stat.st_ino))
             && let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino)
         {
@@ -52,7 +56,7 @@ pub unsafe fn truncate(path: *const c_char, length: i64) -> Ret {
             }
             // Open here for reading only.
             Some((_, handle)) => {
-                process::say(handle.path(), "truncate(2) refused: it is open in this process for reading only");
+                say(handle.path(), "truncate(2) refused: it is open in this process for reading only");
                 fail(libc::EBUSY)
             }
             None => {
@@ -95,7 +99,7 @@ enum Change {
 /// `path` is a C string, or a pointer that the kernel refuses.
 unsafe fn prepare(dirfd: i32, path: *const c_char, change: Change) {
     let Some(config) = process::config() else { return };
-    if process::in_vfork_child() || lock::not_reentered().is_err() {
+    if in_vfork_child() || lock::not_reentered().is_err() {
         return;
     }
     // SAFETY: the caller's promise.
@@ -112,7 +116,7 @@ unsafe fn prepare(dirfd: i32, path: *const c_char, change: Change) {
 /// As [`prepare`].
 unsafe fn prepare_open(dirfd: i32, path: *const c_char, change: Change) -> bool {
     // SAFETY: the caller's promise; the kernel reads the path.
-    let Ok(stat) = (unsafe { super::open::stat_at(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) }) else { return true };
+    let Ok(stat) = (unsafe { stat_at(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) }) else { return true };
     if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
         return true;
     }
@@ -121,7 +125,7 @@ unsafe fn prepare_open(dirfd: i32, path: *const c_char, change: Change) -> bool 
     let ends = change == Change::Goes && stat.st_nlink == 1 && !is_mapped(file.key()) && !file.is_mapped_by_others();
     let done = if ends { file.demote() } else { file.settle() };
     if let Err(error) = done {
-        process::say(file.path(), &format!("{error}; its journal stays where it is"));
+        say(file.path(), &format!("{error}; its journal stays where it is"));
         return true;
     }
     if file.is_demoted() {
@@ -141,7 +145,7 @@ unsafe fn prepare_open(dirfd: i32, path: *const c_char, change: Change) -> bool 
 /// As [`prepare`].
 unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
     // SAFETY: the kernel checks the path.
-    let Ok(stat) = (unsafe { super::open::stat_at(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) }) else { return };
+    let Ok(stat) = (unsafe { stat_at(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) }) else { return };
     // SAFETY: the kernel has read the path to its end.
     let name = unsafe { CStr::from_ptr(path) };
     if stat.st_mode & libc::S_IFMT != libc::S_IFREG
@@ -185,7 +189,7 @@ unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
         // SAFETY: as above.
         let path = unsafe { CStr::from_ptr(path) };
         if let Err(error) = commit_leftover(file.as_fd(), access, path, &config.settings) {
-            process::say_error(path, &error);
+            say_error(path, &error);
         }
         return;
     }
@@ -194,18 +198,10 @@ unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
         Err(error) => {
             claim.leave();
             // SAFETY: as above.
-            process::say_error(unsafe { CStr::from_ptr(path) }, &error);
+            say_error(unsafe { CStr::from_ptr(path) }, &error);
         }
     }
     control.remove_if_unused();
-}
-
-/// Whether there is a journal under the file's name: without a mark on the file, what a kill left at the end of a close.
-pub(super) fn has_journal(file: BorrowedFd<'_>, settings: &Settings) -> Result<bool> {
-    match Pool::find(file, settings.pool.as_deref())? {
-        Some(pool) => Ok(pool.open_read_only(&journal_name(&Identity::of_fd(file)?), Some(file))?.is_some()),
-        None => Ok(false),
-    }
 }
 
 /// `unlinkat(2)`, and with `AT_FDCWD` `unlink`.
@@ -259,11 +255,11 @@ pub unsafe fn renameat2(from: i32, old: *const c_char, to: i32, new: *const c_ch
 /// # Safety
 /// The kernel has just read `path`.
 unsafe fn follow(dirfd: i32, path: *const c_char) {
-    if !table::any() || process::in_vfork_child() || lock::not_reentered().is_err() {
+    if !table::any() || in_vfork_child() || lock::not_reentered().is_err() {
         return;
     }
     // SAFETY: the caller's promise.
-    let Ok(stat) = (unsafe { super::open::stat_at(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) }) else { return };
+    let Ok(stat) = (unsafe { stat_at(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) }) else { return };
     if let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino) {
         file.follow_its_name();
     }

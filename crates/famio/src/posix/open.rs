@@ -1,22 +1,22 @@
 //! The open family: a path that is meant leads to an atomic file.
 
+use super::attach::O_ATOMIC;
+use super::attach::attach;
+use super::attach::attach_as;
 use super::config::Config;
 use super::description::{EMULATED, Handle, KEPT};
+use super::look::{stat_at, stat_of};
 use super::meant::{asks_for_data, is_open, may_match, wanted, wanted_now};
 use super::open_plain::{self, Opened, Tried, try_open};
+use super::say::{Once, say, say_error, say_once};
+use super::state::in_vfork_child;
 use super::{Ret, demote, fail, lock, ordinary, policy, process, raw, run_notes, table, twin, unreadable, with_lowest};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
 use crate::sys::internal::has_waited;
-use crate::thread::Held;
 use core::ffi::c_char;
-use libc::stat as Stat;
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::Arc;
-
-/// A flag of ours for `open`: the file is atomic though no pattern names it. The kernel knows no such flag, and would ignore it.
-pub const O_ATOMIC: i32 = 1 << 30;
 
 /// `openat(2)`, and with `AT_FDCWD` `open` and `creat`.
 ///
@@ -77,7 +77,7 @@ unsafe fn open_other(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -
             && may_match(CStr::from_ptr(path).to_bytes())
             && wanted_now(fd as RawFd, dirfd, path).is_some()
             && lock::not_reentered().is_ok()
-            && !process::in_vfork_child();
+            && !in_vfork_child();
         if !is_late {
             if fd >= 0 && flags & libc::O_DSYNC != 0 && flags & libc::O_ACCMODE != libc::O_RDONLY {
                 // Each write will be a SYNC.
@@ -99,7 +99,7 @@ unsafe fn open_other(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -
 /// # Safety
 /// As [`openat`].
 unsafe fn open_asked(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Ret {
-    if let Err(error) = super::nv::start() {
+    if let Err(error) = super::by_program::start() {
         return refused(c"O_ATOMIC", &error);
     }
     let Some(config) = process::config() else { return fail(libc::ESHUTDOWN) };
@@ -156,31 +156,6 @@ pub unsafe fn may_be_atomic(path: *const c_char, flags: i32) -> bool {
     unsafe { wanted(libc::AT_FDCWD, path, flags, true) }.is_some()
 }
 
-/// # Safety
-/// `path` is a C string.
-pub(super) unsafe fn stat_at(dirfd: RawFd, path: *const c_char, flags: i32) -> core::result::Result<Stat, i32> {
-    // SAFETY: all-zero bytes are a valid stat; the kernel fills it in.
-    unsafe {
-        let mut stat: Stat = core::mem::zeroed();
-        match raw!(SYS_newfstatat, dirfd, path, &raw mut stat, flags) {
-            0 => Ok(stat),
-            error => Err(-error as i32),
-        }
-    }
-}
-
-/// The same of an open file.
-pub(super) fn stat_of(fd: RawFd) -> core::result::Result<Stat, i32> {
-    // SAFETY: all-zero bytes are a valid stat; the kernel fills it in.
-    unsafe {
-        let mut stat: Stat = core::mem::zeroed();
-        match raw!(SYS_fstat, fd, &raw mut stat) {
-            0 => Ok(stat),
-            error => Err(-error as i32),
-        }
-    }
-}
-
 /// The access mode and the flags with which the kernel opens an atomic file, for what the program asks for.
 pub(super) fn for_kernel(flags: i32) -> (i32, i32) {
     let asked = flags & libc::O_ACCMODE;
@@ -195,12 +170,8 @@ pub(super) fn say_write_only(error: Ret, flags: i32, access: i32, dirfd: RawFd, 
     // SAFETY: the path is a C string.
     let may_write =
         || unsafe { raw!(SYS_faccessat2, dirfd, path.as_ptr(), libc::W_OK, libc::AT_EACCESS) } != fail(libc::EACCES);
-    if error == fail(libc::EACCES)
-        && access != flags & libc::O_ACCMODE
-        && may_write()
-        && process::say_once(process::Once::WriteOnly)
-    {
-        process::say(path, "refused: an atomic file is written with read access too; give the user read permission");
+    if error == fail(libc::EACCES) && access != flags & libc::O_ACCMODE && may_write() && say_once(Once::WriteOnly) {
+        say(path, "refused: an atomic file is written with read access too; give the user read permission");
     }
 }
 
@@ -214,7 +185,7 @@ unsafe fn open_append_only(dirfd: RawFd, path: *const c_char, flags: i32, mode: 
     if fd >= 0 {
         let what = "it may only be appended to (chattr +a), and can't be protected: it is an ordinary file";
         // SAFETY: the kernel has just read it.
-        process::say(unsafe { CStr::from_ptr(path) }, what);
+        say(unsafe { CStr::from_ptr(path) }, what);
     }
     fd
 }
@@ -234,7 +205,7 @@ pub(super) unsafe fn open_atomic(
     // SAFETY: the caller's promise.
     let said = unsafe { CStr::from_ptr(path) };
     let reentered = lock::not_reentered().is_err();
-    if (reentered || process::in_vfork_child())
+    if (reentered || in_vfork_child())
         && let Some(fd) = opened
     {
         // SAFETY: the descriptor is ours and nobody has seen it.
@@ -243,8 +214,8 @@ pub(super) unsafe fn open_atomic(
     if reentered {
         return fail(libc::EDEADLK);
     }
-    if process::in_vfork_child() {
-        process::say(said, "refused (EBUSY): an atomic file cannot be opened between vfork(2) and exec(3)");
+    if in_vfork_child() {
+        say(said, "refused (EBUSY): an atomic file cannot be opened between vfork(2) and exec(3)");
         return fail(libc::EBUSY);
     }
     let (kernel_access, kernel_flags) = for_kernel(flags);
@@ -341,54 +312,8 @@ fn has_nothing_to_cut(fd: RawFd, file: &AtomicFile) -> bool {
 }
 
 fn refused(path: &CStr, error: &Error) -> Ret {
-    process::say_error(path, error);
+    say_error(path, error);
     fail(error.errno())
-}
-
-/// Makes `fd` a descriptor of an atomic file. `position`: `None`, if others have it, too, and it is the kernel's.
-pub(super) fn attach(
-    config: &Config,
-    fd: RawFd,
-    said: &CStr,
-    flags: i32,
-    kernel_access: i32,
-    position: Option<u64>,
-) -> Result<Handle> {
-    attach_as(config, fd, policy::path_of(fd, said), false, flags, kernel_access, position)
-}
-
-/// As [`attach`]; `is_real`: the path is surely how the kernel names the file.
-fn attach_as(
-    config: &Config,
-    fd: RawFd,
-    path: CString,
-    is_real: bool,
-    flags: i32,
-    kernel_access: i32,
-    position: Option<u64>,
-) -> Result<Handle> {
-    // In one piece, for handlers: the file is found only by who finds its description, too.
-    let _held = Held::of_process();
-    if let Some(warning) = config.warning()
-        && process::say_once(process::Once::Weakened)
-    {
-        crate::sys::log::say_always(&[warning.as_bytes()]);
-    }
-    // SAFETY: the descriptor is open, and stays so during the call.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-    let mut settings = config.settings_of(&path);
-    if flags & O_ATOMIC != 0 {
-        settings.to_mut().require = true;
-    }
-    let open = if is_real { AtomicFile::open_by_real_path } else { AtomicFile::open };
-    let file: Arc<AtomicFile> = open(borrowed, table::access(kernel_access), &path, &settings)?;
-    if twin::may_be() {
-        file.is_opened(fd);
-    }
-    let flags = flags & !O_ATOMIC;
-    let handle = Handle::new(file, path, flags, kernel_access, position);
-    table::install(fd, handle.share());
-    Ok(handle)
 }
 
 /// After a libc function has opened `fd` by its own means (`mkstemp`, `open_by_handle_at`): if the path is meant, or
@@ -406,7 +331,7 @@ pub unsafe fn adopt(fd: RawFd, path: *const c_char) -> Ret {
 unsafe fn join(fd: RawFd, path: *const c_char) -> Ret {
     table::fresh(fd as isize);
     let Some(config) = process::config() else { return fd as Ret };
-    if fd < 0 || lock::not_reentered().is_err() || process::in_vfork_child() {
+    if fd < 0 || lock::not_reentered().is_err() || in_vfork_child() {
         return fd as Ret;
     }
     // SAFETY: the caller's promise.

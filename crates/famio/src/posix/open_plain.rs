@@ -2,8 +2,10 @@
 //! then, which saves the system calls by which the other way finds out beforehand.
 
 use super::config::Config;
+use super::current::config_nearby;
+use super::look::stat_of;
 use super::meant::{is_open, may_match};
-use super::open::stat_of;
+use super::state::in_vfork_child;
 use super::{Ret, fail, process, raw, table, with_lowest};
 use crate::map::guard;
 use crate::near::NEAR;
@@ -45,7 +47,7 @@ pub enum Tried {
 /// As `openat`.
 #[inline(always)]
 pub unsafe fn try_open(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Result<RawFd, Tried> {
-    if flags & !PLAIN != 0 || NEAR.any() || process::config_nearby().is_none() {
+    if flags & !PLAIN != 0 || NEAR.any() || config_nearby().is_none() {
         return Err(Tried::No);
     }
     // SAFETY: the caller's promise.
@@ -96,7 +98,7 @@ pub(super) unsafe fn go_on(dirfd: RawFd, path: *const c_char, flags: i32, mode: 
 unsafe fn try_beside_others(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Opened {
     let Some(config) = process::config() else { return Opened::Unknown };
     // SAFETY: the caller's promise.
-    if process::in_vfork_child() || unsafe { may_be_meant(config, path) } {
+    if in_vfork_child() || unsafe { may_be_meant(config, path) } {
         return Opened::Unknown;
     }
     // SAFETY: as above.

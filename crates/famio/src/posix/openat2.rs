@@ -2,9 +2,10 @@
 //! told from where that has led.
 
 use super::config::Config;
+use super::look::stat_of;
 use super::meant::{asks_for_data, is_open};
-use super::open::{for_kernel, open_atomic, say_write_only, stat_of};
-use super::{Ret, adopt, demote, fail, ordinary, process, raw, table, user, with_lowest};
+use super::open::{adopt, for_kernel, open_atomic, say_write_only};
+use super::{Ret, demote, fail, ordinary, process, raw, table, user, with_lowest};
 use crate::file::AtomicFile;
 use core::ffi::c_char;
 use std::ffi::CStr;

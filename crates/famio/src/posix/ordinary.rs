@@ -1,7 +1,8 @@
 //! Files that match the configuration but are ordinary all the same, because something that the library does not see
 //! has them: for good (a mapping, a queue), or while a stream of libc's is open.
 
-use super::{process, raw};
+use super::raw;
+use super::say::say;
 use crate::thread::{Guard, Mutex};
 use core::ffi::c_char;
 use libc::stat as Stat;
@@ -115,7 +116,7 @@ pub(super) unsafe fn is(dirfd: RawFd, path: *const c_char, stat: &Stat, descript
     if new {
         // SAFETY: the caller's promise.
         let said = unsafe { CStr::from_ptr(path) };
-        process::say(said, "opened while a stream (fopen) of it is open: from here on it is an ordinary file");
+        say(said, "opened while a stream (fopen) of it is open: from here on it is an ordinary file");
     }
     found
 }

@@ -238,7 +238,7 @@ impl Globs {
     /// Reads newline-separated globs; those with a slash are taken from `folder`.
     pub fn new(globs: &[u8], folder: &[u8], pool: Option<&Path>) -> Result<Self, String> {
         let mut this = Globs::none(pool);
-        let home = super::config::home();
+        let home = super::environment::home();
         for glob in globs.split(|&byte| byte == b'\n').filter(|glob| !glob.is_empty()) {
             let glob =
                 core::str::from_utf8(glob).map_err(|_| format!("{} is not UTF-8", String::from_utf8_lossy(glob)))?;

@@ -1,46 +1,21 @@
 //! The life of the process as the hooks see it: start, fork, exec, exit.
 
 use super::config::{self, Config};
-use super::{inherit, raw, report, run_record, table};
+use super::current::{config_nearby, put_nearby};
+use super::say::error_notice;
+pub use super::state::is_on;
+use super::state::{
+    GENERATION, OFF, ON, OVER, PID, PLAIN_GENERATION, STARTING, STATE, UNINIT, do_in_child, enter_child, generation,
+    in_vfork_child, pid, watch_forks,
+};
+use super::{current, environment, inherit, raw, report, run_record, table};
 use crate::edges::Edges;
 use crate::file;
-use crate::near::NEAR;
 use crate::sys;
-use crate::sys::log::Level;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
-use std::ffi::CStr;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-const UNINIT: u8 = 0;
-const STARTING: u8 = 1;
-/// Files that match the configuration are atomic.
-const ON: u8 = 2;
-/// Nothing is atomic: no configuration.
-const OFF: u8 = 3;
-/// Nothing is atomic any more: the process is ending.
-const OVER: u8 = 4;
-
-static STATE: AtomicU8 = AtomicU8::new(UNINIT);
 static STARTER: AtomicUsize = AtomicUsize::new(0);
-static PID: AtomicU32 = AtomicU32::new(0);
-/// The latest fork generation of this process or its ancestors.
-static LATEST: AtomicU32 = AtomicU32::new(1);
-/// Stands in for [`GENERATION`] before the start, and on a kernel that cannot wipe pages.
-static PLAIN_GENERATION: AtomicU32 = AtomicU32::new(1);
-/// A word on a page that the kernel zeroes in a forked child, however it was forked.
-static GENERATION: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const PLAIN_GENERATION).cast_mut());
-
-/// The fork generation: zero in a child that has not yet been noticed.
-#[inline]
-pub(super) fn generation() -> u32 {
-    // SAFETY: the pointer is to a static or to a page that is never unmapped.
-    unsafe { &*GENERATION.load(Ordering::Relaxed) }.load(Ordering::Relaxed)
-}
-
-pub(super) fn pid() -> u32 {
-    // SAFETY: no arguments.
-    (unsafe { raw!(SYS_getpid) }) as u32
-}
 
 /// The configuration, while files are managed; starts the library at the first call.
 #[inline]
@@ -61,29 +36,10 @@ pub(super) fn config_to_look() -> Option<&'static Config> {
     }
 }
 
-/// As [`config_to_look`], and does not start anything.
-#[inline]
-pub(super) fn config_nearby() -> Option<&'static Config> {
-    // SAFETY: null, or put there by `put_nearby`, which never frees one.
-    unsafe { NEAR.config.load(Ordering::Acquire).cast::<Config>().as_ref() }
-}
-
-/// A reader may still have the one before: it stays. `edges`: of the names that it means.
-fn put_nearby(config: &'static Config, edges: &Edges) {
-    NEAR.edges.set(edges);
-    NEAR.config.store(ptr::from_ref(config).cast_mut().cast(), Ordering::Release);
-}
-
-/// Nothing is atomic any more.
-fn put_away() {
-    STATE.store(OVER, Ordering::Release);
-    NEAR.config.store(ptr::null_mut(), Ordering::Release);
-}
-
 #[cold]
 fn start_late() -> Option<&'static Config> {
     // Before libc has set itself up there is no environment to read; what opens files then is no program yet.
-    if !config::environment_is_there() {
+    if !environment::is_there() {
         return None;
     }
     start();
@@ -143,37 +99,13 @@ fn begin(config: Config) {
     PID.store(pid(), Ordering::Relaxed);
     sys::find_standard_error();
     watch_forks();
-    super::limits::read();
+    do_in_child(forget_parent);
+    table::adopt_by(inherit::adopt);
+    super::file_size::read();
     crate::file::background::do_also(super::spare::sweep);
     let config = Box::leak(Box::new(config));
     put_nearby(config, &config.globs.edges);
     STATE.store(ON, Ordering::Release);
-}
-
-fn watch_forks() {
-    const SIZE: usize = 4096;
-    // SAFETY: a new anonymous mapping of our own; its first word is then used as an atomic.
-    unsafe {
-        let page = raw!(
-            SYS_mmap,
-            0,
-            SIZE,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            usize::MAX,
-            0
-        );
-        if (-4095..0).contains(&page) {
-            return;
-        }
-        if raw!(SYS_madvise, page, SIZE, libc::MADV_WIPEONFORK) != 0 {
-            raw!(SYS_munmap, page, SIZE);
-            return;
-        }
-        let word = page as *mut AtomicU32;
-        (*word).store(LATEST.load(Ordering::Relaxed), Ordering::Relaxed);
-        GENERATION.store(word, Ordering::Release);
-    }
 }
 
 /// The hook of `pthread_atfork`: before the fork. A child shares the open descriptions, and with them the leases and positions.
@@ -218,8 +150,21 @@ fn may_share() -> bool {
 
 /// After the start: descriptors that the program before `exec` has left become atomic files'.
 pub fn receive_descriptors() {
-    if STATE.load(Ordering::Acquire) == ON {
-        inherit::receive_all();
+    if STATE.load(Ordering::Acquire) == ON
+        && let Some(config) = config()
+    {
+        inherit::receive_all(config);
+    }
+}
+
+/// After a descriptor has come from another process, through a socket. One of an atomic file that can't be opened as one here is
+/// closed.
+pub fn receive_descriptor(fd: std::os::fd::RawFd) {
+    if fd >= 0 && super::lock::not_reentered().is_ok() && !in_vfork_child() {
+        table::fresh(fd as isize);
+        if let Some(config) = config() {
+            let _ = inherit::receive(config, fd); // said, and closed
+        }
     }
 }
 
@@ -235,43 +180,19 @@ pub fn after_fork_in_child() {
     }
 }
 
-/// Whether this process was forked after the library's start, and has its parent's files in its memory.
-pub(super) fn is_forked() -> bool {
-    generation() != 1
-}
-
 /// A forked child takes its own identity: what the parent opened stays the parent's.
-#[cold]
-pub(super) fn enter_child() {
-    let next = LATEST.load(Ordering::Relaxed) + 1;
-    // SAFETY: as in `generation`.
-    let word = unsafe { &*GENERATION.load(Ordering::Relaxed) };
-    if word.compare_exchange(0, next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-        LATEST.store(next, Ordering::Relaxed);
-        PID.store(pid(), Ordering::Relaxed);
-        SAID.store(0, Ordering::Relaxed);
-        crate::thread::current().posix_locks.set(0);
-        crate::thread::current().locks_held.set(0);
-        crate::thread::handlers::forget_postponed();
-        super::handlers::forget();
-        super::spare::forget();
-        super::nv::enter_child();
-        inherit::forget();
-        super::rights::forget();
-        file::disown_all();
-        run_record::enter();
-    }
-}
-
-/// Whether this is a `vfork` child: its memory is the parent's, so nothing of the library's state may change.
-pub(super) fn in_vfork_child() -> bool {
-    if STATE.load(Ordering::Acquire) != ON {
-        return false;
-    }
-    if generation() == 0 {
-        enter_child();
-    }
-    pid() != PID.load(Ordering::Relaxed)
+fn forget_parent() {
+    super::say::forget();
+    crate::thread::current().posix_locks.set(0);
+    crate::thread::current().locks_held.set(0);
+    crate::thread::handlers::forget_postponed();
+    super::handlers::forget();
+    super::spare::forget();
+    super::texts::enter_child();
+    inherit::forget();
+    super::rights::forget();
+    file::disown_all();
+    run_record::enter();
 }
 
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
@@ -298,6 +219,12 @@ pub fn end_status(status: i32) -> i32 {
         return 125;
     }
     status
+}
+
+/// Nothing is atomic any more.
+fn put_away() {
+    STATE.store(OVER, Ordering::Release);
+    current::put_away();
 }
 
 fn end_files() {
@@ -327,64 +254,4 @@ pub(super) fn close_all() {
     if let Err(error) = file::close_all() {
         error_notice(&format!("{error}; what was written since its last SYNC may be gone"));
     }
-}
-
-/// Messages that are given once per process.
-#[derive(Clone, Copy)]
-pub(super) enum Once {
-    Forked = 1,
-    Exec = 2,
-    WriteOnly = 4,
-    Ring = 8,
-    Reentered = 16,
-    Weakened = 32,
-    Twins = 64,
-}
-
-static SAID: AtomicU8 = AtomicU8::new(0);
-
-/// Whether this message is to be given now.
-pub(super) fn say_once(what: Once) -> bool {
-    SAID.fetch_or(what as u8, Ordering::Relaxed) & what as u8 == 0
-}
-
-/// Something that matters more than a notice.
-fn error_notice(what: &str) {
-    sys::log::say(Level::Error, &[what.as_bytes()]);
-}
-
-/// A notice about a file. Allocates nothing: it may come from a signal handler.
-pub(super) fn say(path: &CStr, what: &str) {
-    sys::notice_parts(&[path.to_bytes(), b": ", what.as_bytes()]);
-}
-
-/// Says an error's sentence, unless it is the one that was said last: a loop says it once.
-pub(super) fn say_error(path: &CStr, error: &crate::Error) {
-    static LAST: AtomicUsize = AtomicUsize::new(0);
-    let Some(detail) = error.detail() else { return };
-    let named = detail.contains(&*path.to_string_lossy());
-    let kept =
-        if named { super::nv::keep(detail) } else { super::nv::keep(&format!("{}: {detail}", path.to_string_lossy())) };
-    if kept {
-        return;
-    }
-    let hash = detail.bytes().fold(1usize, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte as usize)).max(1);
-    if LAST.swap(hash, Ordering::Relaxed) == hash {
-        return;
-    }
-    if named {
-        sys::log::say(Level::Error, &[detail.as_bytes()]);
-    } else {
-        sys::log::say(Level::Error, &[path.to_bytes(), b": ", detail.as_bytes()]);
-    }
-}
-
-/// Whether files are managed, or may be yet.
-pub(super) fn may_be_on() -> bool {
-    ![OFF, OVER].contains(&STATE.load(Ordering::Acquire))
-}
-
-/// Whether files are managed.
-pub fn is_on() -> bool {
-    STATE.load(Ordering::Acquire) == ON
 }

@@ -2,12 +2,12 @@
 //! without the library. One line each, once. Allocates nothing: the end may come from a signal handler.
 
 use super::config::Config;
-use super::lost;
 use super::policy::Nearly;
 use super::run_record::{
     Joined, MORE_LOST, MORE_SELECTED, MORE_SYNCED, PROTECTED, SAID_DETAILS, SAID_GLOBS, SAID_LOST, SAID_SYNCED, Slot,
     TOP_ENDED, UNSEEN, joined, may_say, room,
 };
+use super::why;
 use crate::sys;
 use core::sync::atomic::Ordering;
 
@@ -108,7 +108,7 @@ fn say_lost(joined: &Joined) -> bool {
     for (index, slot) in slots().take(named).enumerate() {
         let mut room = room();
         let path = slot.path(&mut room).unwrap_or_default();
-        let why = lost::reason(slot.detail.load(Ordering::Relaxed));
+        let why = why::reason(slot.detail.load(Ordering::Relaxed));
         line.comma(index, named + usize::from(count > named)).add(path).add(b" (").add(why.as_bytes()).add(b")");
     }
     let is_more = joined.record.state.load(Ordering::Relaxed) & MORE_LOST != 0;

@@ -1,7 +1,8 @@
 //! A program that becomes another user, or gets another root: for a while, or for good. What takes its rights is done before; what
 //! could not be done without them is done when it has them again.
 
-use super::{policy, process, table};
+use super::state::{in_vfork_child, is_on};
+use super::{policy, table};
 use crate::file::{AtomicFile, bar_leases};
 use crate::recovery::{Options, Silent, recover_path};
 use crate::settings::Settings;
@@ -32,7 +33,7 @@ const MOST: usize = 1000;
 
 /// Before `setuid`, `seteuid`, `chroot` and the like: what this process has from its parent becomes its own as long as it may.
 pub fn before_change() {
-    if !process::is_on() || process::in_vfork_child() {
+    if !is_on() || in_vfork_child() {
         return;
     }
     CHANGES.store(true, Ordering::Relaxed);
@@ -49,7 +50,7 @@ pub fn before_change() {
 pub fn change(result: Option<i32>) {
     match result {
         None => before_change(),
-        Some(0) if process::is_on() && !process::in_vfork_child() && super::lock::not_reentered().is_ok() => tidy(),
+        Some(0) if is_on() && !in_vfork_child() && super::lock::not_reentered().is_ok() => tidy(),
         Some(_) => {}
     }
 }

@@ -1,5 +1,6 @@
 //! Queues of the kernel's: what they do to a file is not seen, so the file is demoted first, or the queue refused.
 
+use super::say::{Once, say_once};
 use super::{Ret, demote, fail, process, raw, user};
 use crate::sys;
 use std::os::fd::RawFd;
@@ -29,12 +30,12 @@ pub fn io_uring() -> Ret {
     let Some(config) = process::config() else { return 0 };
     if config.async_io {
         crate::file::note_reads_that_end_later();
-        if process::say_once(process::Once::Ring) {
+        if say_once(Once::Ring) {
             sys::notice("io_uring is used (async-io = allow): its requests on atomic files are not protected");
         }
         return 0;
     }
-    if process::say_once(process::Once::Ring) {
+    if say_once(Once::Ring) {
         sys::notice("io_uring refused (ENOSYS): its requests would bypass Famio; the program may fall back");
     }
     fail(libc::ENOSYS)

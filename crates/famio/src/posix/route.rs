@@ -1,5 +1,6 @@
 //! `syscall(2)` by number: the file calls go where their functions go.
 
+use super::exec::has_library;
 use super::lost::{Program, note_program};
 use super::{Ret, table};
 use crate::file::UserBuf;
@@ -212,7 +213,7 @@ pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> Ret {
                     _ => Program::At(a[0] as RawFd, a[1] as *const c_char),
                 };
                 note_program(program, environment, true);
-                let managed = super::exec::has_library(environment);
+                let managed = has_library(environment);
                 let _passing = super::exec::before_exec(managed);
                 sys::syscall(number, a)
             }

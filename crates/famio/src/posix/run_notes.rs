@@ -1,10 +1,12 @@
 //! What a process adds to the record of its run: selected files that it opens and syncs, and other files that it syncs. Allocates
 //! nothing, and waits for nothing.
 
+use super::current::config_nearby;
+use super::look::stat_of;
 use super::policy::{self, MOST_TOLD_APART, Marks, Text};
-use super::run_record::{Joined, MORE_SELECTED, MORE_SYNCED, PROTECTED, Record, has_all, hash, joined};
-use super::{maps_list, process, raw};
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use super::run_record::{HAS_PROTECTED, Joined, MORE_SELECTED, MORE_SYNCED, PROTECTED, Record, has_all, hash, joined};
+use super::{maps_list, raw};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::ffi::CStr;
 use std::os::fd::RawFd;
 
@@ -13,12 +15,6 @@ const ALL_SYNCS: usize = 256;
 
 static SYNCS: AtomicUsize = AtomicUsize::new(0);
 static MAP_SYNCS: AtomicUsize = AtomicUsize::new(0);
-static HAS_PROTECTED: AtomicBool = AtomicBool::new(false);
-
-/// At the start of a process, and in a child after `fork`.
-pub(super) fn begin() {
-    HAS_PROTECTED.store(false, Ordering::Relaxed);
-}
 
 /// Files that this process has told of, by their hashes: they are opened again and again.
 static TOLD: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
@@ -26,7 +22,7 @@ static TOLD: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 /// A file that is meant was opened: device and inode are `of`. `said`: the path of the program's, from `dirfd` on; `real`: the
 /// kernel's.
 pub(super) fn opened(of: (u64, u64), dirfd: RawFd, said: &CStr, real: &CStr, flags: i32) {
-    let (Some(joined), Some(config)) = (joined(), process::config_nearby()) else { return };
+    let (Some(joined), Some(config)) = (joined(), config_nearby()) else { return };
     let record = joined.record;
     let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
     if writes && flags & libc::O_DSYNC != 0 {
@@ -77,14 +73,14 @@ fn first_protected() {
 fn is_looked_at(joined: &Joined, count: &AtomicUsize) -> bool {
     let before = count.fetch_add(1, Ordering::Relaxed);
     (before < ALL_SYNCS || before.is_multiple_of(64))
-        && process::config_nearby().is_some_and(|config| !joined.record.is_all_well(config.globs.count()))
+        && config_nearby().is_some_and(|config| !joined.record.is_all_well(config.globs.count()))
 }
 
 /// A file that is not atomic is synced by this descriptor.
 pub fn synced(fd: RawFd) {
     let Some(joined) = joined().filter(|joined| is_looked_at(joined, &SYNCS)) else { return };
     let record = joined.record;
-    let Ok(stat) = super::open::stat_of(fd) else { return };
+    let Ok(stat) = stat_of(fd) else { return };
     if stat.st_mode & libc::S_IFMT != libc::S_IFREG || stat.st_nlink == 0 {
         return;
     }
@@ -104,7 +100,7 @@ pub fn synced(fd: RawFd) {
 }
 
 fn put_synced(record: &Record, of: (u64, u64), path: &[u8]) {
-    if process::config_nearby().is_some_and(|config| !config.globs.is_own(path)) {
+    if config_nearby().is_some_and(|config| !config.globs.is_own(path)) {
         record.put(&record.synced, of, path, MORE_SYNCED);
     }
 }
@@ -113,7 +109,7 @@ fn put_synced(record: &Record, of: (u64, u64), path: &[u8]) {
 pub(super) fn synced_map(address: usize) {
     let Some(joined) = joined() else { return };
     let count = MAP_SYNCS.fetch_add(1, Ordering::Relaxed);
-    let globs = process::config_nearby().map_or(0, |config| config.globs.count());
+    let globs = config_nearby().map_or(0, |config| config.globs.count());
     // The list may be long.
     if (count + 1).is_power_of_two() && !joined.record.is_all_well(globs) {
         maps_list::shared_file_at(address, |of, path| put_synced(joined.record, of, path));

@@ -4,12 +4,14 @@
 //! The memory is a file in a folder that `famio run` has made for this user alone. A process maps it at its start, and has no
 //! descriptor of it. Nothing here allocates or waits: it is called from signal handlers, and in children of `vfork`.
 
+use super::look::{stat_at, stat_of};
 use super::policy::{MOST_TOLD_APART, Text};
-use super::{config, fail, process, raw};
+use super::state::pid;
+use super::{environment, fail, raw};
 use crate::sys::events::{self, Events};
 use core::mem::offset_of;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::ffi::CString;
 use std::os::fd::RawFd;
 
@@ -169,7 +171,7 @@ pub(super) fn hash(bytes: &[u8]) -> u64 {
 
 /// At the start: takes part in the record that the environment names.
 pub(super) fn join() {
-    let Some(path) = config::variable(VARIABLE).filter(|path| path.first() == Some(&b'/')) else { return };
+    let Some(path) = environment::variable(VARIABLE).filter(|path| path.first() == Some(&b'/')) else { return };
     let Ok(path) = CString::new(path) else { return };
     let flags = libc::O_RDWR | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
     // SAFETY: the path is a C string; the descriptor is ours, and is closed here; a new mapping.
@@ -179,7 +181,7 @@ pub(super) fn join() {
             return;
         }
         let (mut address, mut length, mut of) = (0, 0, (0, 0));
-        if let Ok(stat) = super::open::stat_of(fd as RawFd)
+        if let Ok(stat) = stat_of(fd as RawFd)
             && stat.st_mode & libc::S_IFMT == libc::S_IFREG
             // Ours, and no other user's to write or to cut: a bad word in it is then our own doing.
             && stat.st_uid == raw!(SYS_geteuid) as u32
@@ -200,7 +202,7 @@ pub(super) fn join() {
             raw!(SYS_munmap, address, length);
             return;
         }
-        if record.globs != hash(config::variable("FAMIO_ATOMIC").unwrap_or_default()) {
+        if record.globs != hash(environment::variable("FAMIO_ATOMIC").unwrap_or_default()) {
             // Its globs are not those that will be asked about.
             record.state.fetch_or(UNSEEN, Ordering::Relaxed);
             raw!(SYS_munmap, address, length);
@@ -212,16 +214,19 @@ pub(super) fn join() {
         let joined = Joined { record, text, path, device: of.0, inode: of.1 };
         JOINED.store(Box::into_raw(Box::new(joined)), Ordering::Release);
     }
-    if let Ok(stat) = super::open::stat_of(libc::STDERR_FILENO) {
+    if let Ok(stat) = stat_of(libc::STDERR_FILENO) {
         STDERR[0].store(stat.st_dev, Ordering::Relaxed);
         STDERR[1].store(stat.st_ino, Ordering::Relaxed);
     }
     enter();
 }
 
+/// Whether this process has told of a SYNC that protected something.
+pub(super) static HAS_PROTECTED: AtomicBool = AtomicBool::new(false);
+
 /// Whether descriptor 2 is for messages: a program that closed it may have a file of its own there.
 pub(super) fn may_say() -> bool {
-    let Ok(stat) = super::open::stat_of(libc::STDERR_FILENO) else { return false };
+    let Ok(stat) = stat_of(libc::STDERR_FILENO) else { return false };
     let is_first =
         || STDERR[0].load(Ordering::Relaxed) == stat.st_dev && STDERR[1].load(Ordering::Relaxed) == stat.st_ino;
     // SAFETY: no memory is passed.
@@ -231,9 +236,9 @@ pub(super) fn may_say() -> bool {
 
 /// This process runs: at its start, and in a child after `fork`.
 pub(super) fn enter() {
-    super::run_notes::begin();
+    HAS_PROTECTED.store(false, Ordering::Relaxed);
     let Some(joined) = joined() else { return };
-    let me = process::pid();
+    let me = pid();
     let live = &joined.record.live;
     let put =
         |slot: &AtomicU32, before| slot.compare_exchange(before, me, Ordering::Relaxed, Ordering::Relaxed).is_ok();
@@ -256,7 +261,7 @@ fn is_alive(pid: u32) -> bool {
 impl Joined {
     /// This process ends, or goes on as a program that can't take part.
     pub fn leave(&self) {
-        let me = process::pid();
+        let me = pid();
         for slot in &self.record.live {
             let _ = slot.compare_exchange(me, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
@@ -264,7 +269,7 @@ impl Joined {
 
     /// Whether another process of the run is there, as far as can be told. A child counts that has not come so far as to be listed.
     pub fn others_run(&self) -> bool {
-        let me = process::pid();
+        let me = pid();
         // The first process takes its number off the list a moment after it has said that it ends.
         let top_ends = self.record.state.load(Ordering::Acquire) & TOP_ENDED != 0;
         let has_said = |pid: u32| top_ends && u64::from(pid) == self.record.top;
@@ -284,7 +289,7 @@ impl Joined {
 
     /// Whether this is the process that was `famio run`.
     pub fn is_top(&self) -> bool {
-        self.record.top == u64::from(process::pid())
+        self.record.top == u64::from(pid())
     }
 
     /// A glob as the user knows it.
@@ -308,8 +313,7 @@ impl Joined {
     /// The owner, if the path still leads to the file.
     fn is_at_its_path(&self) -> Option<u32> {
         // SAFETY: the path is a C string.
-        let stat =
-            unsafe { super::open::stat_at(libc::AT_FDCWD, self.path.as_ptr(), libc::AT_SYMLINK_NOFOLLOW) }.ok()?;
+        let stat = unsafe { stat_at(libc::AT_FDCWD, self.path.as_ptr(), libc::AT_SYMLINK_NOFOLLOW) }.ok()?;
         (stat.st_dev == self.device && stat.st_ino == self.inode).then_some(stat.st_uid)
     }
 

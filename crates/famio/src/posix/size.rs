@@ -1,9 +1,10 @@
 //! Changes of size and space through a descriptor.
 
 use super::description::Description;
+use super::file_size;
 use super::full_disk::hand_back_without_room;
 use super::verify::{answer, offset_fits};
-use super::{Ret, fail, limits, raw, steadily, table};
+use super::{Ret, fail, raw, steadily, table};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
 use crate::index::Positions;
@@ -33,7 +34,7 @@ pub fn ftruncate(fd: RawFd, size: i64) -> Ret {
 /// Sets the size as `ftruncate` and `truncate` do; no SYNC, but of a file whose calls are each committed.
 pub(super) fn resize(fd: RawFd, handle: &Description, size: u64) -> Result<usize> {
     if size > handle.file().size() {
-        limits::check_size(size)?;
+        file_size::check_size(size)?;
         if !offset_fits(fd, handle, size) {
             return Err(Error::new(libc::EFBIG));
         }
@@ -99,7 +100,7 @@ fn allocate(fd: RawFd, handle: &Description, mode: i32, start: u64, end: u64) ->
     let keep = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
     let reserve = |mode: i32| {
         if !keep && end > file.size() {
-            limits::check_size(end)?;
+            file_size::check_size(end)?;
         }
         let call = || {
             // SAFETY: reserves space, or makes it the file's own; neither bytes nor size change.

@@ -2,8 +2,9 @@
 //! path to it and every descriptor of it shows the same.
 
 use super::config::Config;
+use super::look::stat_at;
 use super::meant::may_match;
-use super::open::stat_at;
+use super::state::{in_vfork_child, is_forked};
 use super::{Ret, fail, policy, process, raw, table, traces, vector};
 use crate::file::{AtomicFile, Modified};
 use crate::index::Control;
@@ -20,7 +21,7 @@ pub(super) fn find(dev: u64, ino: u64) -> Option<Arc<AtomicFile>> {
     if super::lock::not_reentered().is_err() {
         return None;
     }
-    AtomicFile::find(dev, ino).filter(|file| !file.is_demoted() && (!process::is_forked() || is_ours(file)))
+    AtomicFile::find(dev, ino).filter(|file| !file.is_demoted() && (!is_forked() || is_ours(file)))
 }
 
 /// A forked child still has its parent's files in its memory: of them it sees what the kernel has.
@@ -43,7 +44,7 @@ unsafe fn beside(dirfd: RawFd, path: *const c_char, flags: i32, look: impl FnOnc
     if name.is_empty() || !config.globs.may_match(name.to_bytes()) {
         return;
     }
-    if super::lock::not_reentered().is_err() || process::in_vfork_child() {
+    if super::lock::not_reentered().is_err() || in_vfork_child() {
         return;
     }
     // SAFETY: the path is good.
@@ -102,7 +103,7 @@ unsafe fn overlay(fd: Option<RawFd>, shown: *mut Stat) {
         let stale = shown.st_mode & libc::S_IFMT != libc::S_IFREG
             || find(shown.st_dev, shown.st_ino).is_none_or(|file| !Arc::ptr_eq(&file, handle.file()));
         if stale && super::lock::not_reentered().is_ok() && !handle.file().is_demoted() {
-            if !super::process::in_vfork_child() {
+            if !in_vfork_child() {
                 table::forget(fd);
             }
             return;

@@ -2,8 +2,11 @@
 //! is not is recovered, and ordinary while the stream is open.
 
 use super::demote::demote_file;
+use super::look::{stat_at, stat_of};
 use super::ordinary::{self, Identity};
-use super::{Ret, fail, lock, policy, process, raw, table, verify};
+use super::say::{say, say_error};
+use super::state::in_vfork_child;
+use super::{Ret, fail, lock, policy, raw, table, verify};
 use crate::file::AtomicFile;
 use core::ffi::c_char;
 use std::ffi::CStr;
@@ -20,16 +23,16 @@ pub unsafe fn stream_opening(path: *const c_char, flags: i32, why: &str) -> Ret 
     let Some(config) = (unsafe { super::meant::wanted(libc::AT_FDCWD, path, flags & libc::O_CREAT, false) }) else {
         return 0;
     };
-    if lock::not_reentered().is_err() || process::in_vfork_child() {
+    if lock::not_reentered().is_err() || in_vfork_child() {
         return fail(libc::EDEADLK);
     }
     // SAFETY: `wanted` found the path good.
     let said = unsafe { CStr::from_ptr(path) };
     if writes {
-        process::say(said, &format!("written through {why}: what a stream writes is not atomic"));
+        say(said, &format!("written through {why}: what a stream writes is not atomic"));
     }
     // SAFETY: as above.
-    let Ok(stat) = (unsafe { super::open::stat_at(libc::AT_FDCWD, path, 0) }) else { return 1 };
+    let Ok(stat) = (unsafe { stat_at(libc::AT_FDCWD, path, 0) }) else { return 1 };
     if let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino) {
         let mut result = None;
         table::for_each(0, u32::MAX, |fd, handle| {
@@ -64,7 +67,7 @@ pub unsafe fn stream_opening(path: *const c_char, flags: i32, why: &str) -> Ret 
         match done {
             Ok(()) => 1,
             Err(error) => {
-                process::say_error(&real, &error);
+                say_error(&real, &error);
                 fail(error.errno())
             }
         }
@@ -77,7 +80,7 @@ pub fn stream_opened(stream: usize, fd: RawFd, follow: bool) {
     if fd == libc::STDERR_FILENO {
         crate::sys::note_standard_error(); // freopen
     }
-    if follow && let Ok(stat) = super::open::stat_of(fd) {
+    if follow && let Ok(stat) = stat_of(fd) {
         // SAFETY: an empty path is the descriptor itself.
         ordinary::stream_opened(unsafe { Identity::of(fd, c"".as_ptr(), &stat) }, stream);
     }
@@ -90,7 +93,7 @@ pub fn streams_matter() -> bool {
 
 /// Before libc closes a stream, and its descriptor out of our sight. Its buffer has been flushed.
 pub fn stream_closing(stream: usize, fd: RawFd) {
-    if process::in_vfork_child() || lock::not_reentered().is_err() {
+    if in_vfork_child() || lock::not_reentered().is_err() {
         return;
     }
     if table::is_managed(fd) {

@@ -1,5 +1,7 @@
 //! SYNC by its POSIX names.
 
+use super::look::stat_of;
+use super::say::say_error;
 use super::verify::answer;
 use super::{Ret, raw, run_notes, steadily, table};
 use crate::file::{AtomicFile, shadow};
@@ -54,7 +56,7 @@ fn commit_all(wanted: impl Fn(&AtomicFile) -> bool) -> Ret {
             && !done.iter().any(|other| Arc::ptr_eq(other, &file))
             && let Err(error) = file.sync()
         {
-            super::process::say_error(file.path(), &error);
+            say_error(file.path(), &error);
             result = if result == 0 { super::fail(error.errno()) } else { result };
         }
     }
@@ -75,7 +77,7 @@ pub fn syncfs(fd: RawFd) -> Ret {
     if result < 0 || !table::any() {
         return result;
     }
-    let dev = super::open::stat_of(fd).ok().map(|stat| stat.st_dev);
+    let dev = stat_of(fd).ok().map(|stat| stat.st_dev);
     let committed = commit_all(|file| Some(file.key().0) == dev);
     if committed < 0 { committed } else { result }
 }

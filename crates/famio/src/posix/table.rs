@@ -1,12 +1,15 @@
 //! Which descriptors are atomic files: a table of two levels without a bound, read without a lock.
 
 use super::description::{Borrowed, Description, Handle};
-use super::{inherit, process};
+use super::say::say;
+use super::state::in_vfork_child;
+use super::unlock;
 use crate::file::{Access, Call};
 use crate::near::NEAR;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::os::fd::RawFd;
+use std::sync::OnceLock;
 
 const LEAF_BITS: u32 = 12;
 const LEAF: usize = 1 << LEAF_BITS;
@@ -45,6 +48,21 @@ fn slot_or_new(fd: RawFd) -> &'static Slot {
     slot(fd).expect("a leaf has just been put there")
 }
 
+/// What makes a description of the parent's one of this process: set before any can be in the table.
+static ADOPT: OnceLock<fn(RawFd, &'static Description)> = OnceLock::new();
+
+/// To be called at the start (`inherit::adopt`).
+pub(super) fn adopt_by(adopt: fn(RawFd, &'static Description)) {
+    let _ = ADOPT.set(adopt);
+}
+
+#[cold]
+fn adopt(fd: RawFd, theirs: &'static Description) {
+    if let Some(adopt) = ADOPT.get() {
+        adopt(fd, theirs);
+    }
+}
+
 /// Whether any descriptor, or any map, is an atomic file's.
 #[inline]
 pub fn any() -> bool {
@@ -62,7 +80,7 @@ pub fn is_managed(fd: RawFd) -> bool {
 pub fn get(fd: RawFd) -> Option<Handle> {
     let handle = get_as_it_is(fd)?;
     if handle.is_foreign() {
-        inherit::adopt(fd, handle.description());
+        adopt(fd, handle.description());
         return get_as_it_is(fd);
     }
     Some(handle)
@@ -95,7 +113,7 @@ pub(super) fn borrow(fd: RawFd) -> Option<Borrowed> {
     if borrowed.is_foreign() {
         let theirs = borrowed.description();
         drop(borrowed);
-        inherit::adopt(fd, theirs);
+        adopt(fd, theirs);
         return borrow_as_it_is(fd);
     }
     Some(borrowed)
@@ -148,7 +166,7 @@ pub fn forget(fd: RawFd) {
 /// After a call that gave out the new descriptor `fd`: an entry for it is stale.
 #[inline]
 pub fn fresh(fd: isize) -> isize {
-    if (0..=i32::MAX as isize).contains(&fd) && is_managed(fd as RawFd) && !process::in_vfork_child() {
+    if (0..=i32::MAX as isize).contains(&fd) && is_managed(fd as RawFd) && !in_vfork_child() {
         forget(fd as RawFd);
     }
     fd
@@ -158,9 +176,9 @@ fn release(fd: RawFd, handle: Handle) {
     if !handle.is_ours() {
         return;
     }
-    super::locks::before_close(&handle);
+    unlock::before_close(&handle);
     if let Err(error) = handle.file().remove_descriptor(fd) {
-        process::say(handle.path(), &format!("closed behind the library's back: {error}; check the file"));
+        say(handle.path(), &format!("closed behind the library's back: {error}; check the file"));
     }
 }
 

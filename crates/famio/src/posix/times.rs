@@ -1,7 +1,8 @@
 //! What the program sets on an inode, after libc has: times, which what is settled later must not move; owner and mode, which what
 //! belongs to the file follows; and set-user-id bits, which its next write takes away.
 
-use super::{process, raw, stat, table};
+use super::state::in_vfork_child;
+use super::{raw, stat, table};
 use crate::file::AtomicFile;
 use core::ffi::c_char;
 use std::os::fd::RawFd;
@@ -18,7 +19,7 @@ fn leaves_modified(times: *const libc::timespec) -> bool {
 /// # Safety
 /// The kernel has taken `times`, if `result` is 0.
 pub unsafe fn set_by_descriptor(fd: RawFd, times: *const libc::timespec, result: i32) {
-    if result == 0 && table::is_managed(fd) && !leaves_modified(times) && !process::in_vfork_child() {
+    if result == 0 && table::is_managed(fd) && !leaves_modified(times) && !in_vfork_child() {
         // SAFETY: an empty path with this flag is the descriptor itself.
         unsafe { tell(fd, c"".as_ptr(), libc::AT_EMPTY_PATH) };
     }
@@ -33,7 +34,7 @@ pub unsafe fn set_by_path(dirfd: RawFd, path: *const c_char, times: *const libc:
         // SAFETY: the caller's promise.
         return unsafe { set_by_descriptor(dirfd, times, result) };
     }
-    if result == 0 && table::any() && !leaves_modified(times) && !process::in_vfork_child() {
+    if result == 0 && table::any() && !leaves_modified(times) && !in_vfork_child() {
         // SAFETY: the caller's promise.
         unsafe { tell(dirfd, path, flags & (libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH)) };
     }
@@ -92,7 +93,7 @@ pub unsafe fn owner_was_set(dirfd: RawFd, path: *const c_char, flags: i32, resul
 /// # Safety
 /// The kernel has taken `path`, if `result` is 0.
 unsafe fn changed(dirfd: RawFd, path: *const c_char, flags: i32, result: i32) -> Option<Arc<AtomicFile>> {
-    if result != 0 || !table::any() || process::in_vfork_child() {
+    if result != 0 || !table::any() || in_vfork_child() {
         return None;
     }
     let (path, empty) = if path.is_null() { (c"".as_ptr(), libc::AT_EMPTY_PATH) } else { (path, 0) };

@@ -1,31 +1,18 @@
 //! A second `open` of a file that is open here already, and has the lease or grows, by a duplicate of a descriptor that is there: an `open` by the
 //! kernel would end either. What the kernel would ask for is asked for; where that can't be done the same way, the kernel opens it.
 
+use super::attach::{O_ATOMIC, twins_may_be};
 use super::description::{EMULATED, Handle, KEPT};
-use super::open::{O_ATOMIC, stat_of};
+use super::look::stat_of;
 use super::open_plain::LARGE;
 use super::{Ret, look, policy, raw, table, with_lowest};
 use crate::file::AtomicFile;
 use crate::sys::identity;
 use crate::thread::Held;
 use core::ffi::c_char;
-use core::sync::atomic::{AtomicBool, Ordering};
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
-
-/// All calls of the program's are seen, so that it can't tell twins from what the kernel opens.
-static MAY_BE: AtomicBool = AtomicBool::new(false);
-
-/// To be called once, by an interposer.
-pub fn allow() {
-    MAY_BE.store(true, Ordering::Relaxed);
-}
-
-/// Whether descriptions may be joined.
-pub(super) fn may_be() -> bool {
-    MAY_BE.load(Ordering::Relaxed)
-}
 
 /// Flags that are the library's, or matter to the `open` alone.
 const KNOWN: i32 = libc::O_ACCMODE
@@ -49,7 +36,7 @@ pub(super) unsafe fn open(
     flags: i32,
     kernel_access: i32,
 ) -> Option<(RawFd, Handle)> {
-    if !may_be() || flags & !KNOWN != 0 || kernel_access != libc::O_RDWR || file.is_demoted() {
+    if !twins_may_be() || flags & !KNOWN != 0 || kernel_access != libc::O_RDWR || file.is_demoted() {
         return None;
     }
     // SAFETY: the caller's promise.

@@ -1,9 +1,11 @@
 //! Opening a file that the program may write, and not read: a granule is filled from the file, so that an atomic file needs both.
 
 use super::config::Config;
+use super::look::stat_at;
 use super::meant::is_open;
-use super::open::stat_at;
-use super::{Ret, fail, names, process, raw, table, with_lowest};
+use super::say::say;
+use super::traces::has_journal;
+use super::{Ret, fail, raw, table, with_lowest};
 use crate::journal::access::as_owner;
 use crate::journal::control;
 use crate::sys::internal::open_again_low;
@@ -54,7 +56,7 @@ pub(super) unsafe fn open(
     }
     // Whether it is marked can't be told: nobody is at it, and no journal of its name is there.
     let is_ordinary = matches!(control::find(blind.as_fd(), config.settings.pool.as_deref()), Ok(None))
-        && matches!(names::has_journal(blind.as_fd(), &config.settings), Ok(false));
+        && matches!(has_journal(blind.as_fd(), &config.settings), Ok(false));
     if config.settings.require || !is_ordinary {
         return refused;
     }
@@ -64,7 +66,7 @@ pub(super) unsafe fn open(
     if fd >= 0 {
         const WHAT: &str = "it may be written, but not read, and can't be protected: it is an ordinary file";
         // SAFETY: the kernel has read it.
-        process::say(unsafe { CStr::from_ptr(path) }, WHAT);
+        say(unsafe { CStr::from_ptr(path) }, WHAT);
     }
     Opened::Kernels(fd)
 }

@@ -1,9 +1,15 @@
 //! What every call asks before it does anything, and how it ends.
 
 use super::description::Description;
-use super::{Ret, fail, lock, process, raw};
+use super::look::stat_of;
+use super::say::{Once, say, say_error, say_once};
+use super::state::in_vfork_child;
+use super::table;
+use super::{Ret, fail, lock, raw};
 use crate::error::{Error, Result};
+use crate::file::AtomicFile;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 /// Offsets below this exist on every file system that we take; above it the kernel is asked.
 const SURE: u64 = 1 << 40;
@@ -42,9 +48,9 @@ pub(super) fn answer(fd: RawFd, handle: &Description, act: impl FnOnce() -> Resu
 /// An error as a result; its sentence goes to stderr.
 #[cold]
 pub(super) fn failed(handle: &Description, error: &Error) -> Ret {
-    process::say_error(handle.path(), error);
-    if error.detail().is_none() && error.errno() == libc::EDEADLK && process::say_once(process::Once::Reentered) {
-        process::say(handle.path(), "a signal handler interrupted a call on an atomic file and made another (EDEADLK)");
+    say_error(handle.path(), error);
+    if error.detail().is_none() && error.errno() == libc::EDEADLK && say_once(Once::Reentered) {
+        say(handle.path(), "a signal handler interrupted a call on an atomic file and made another (EDEADLK)");
     }
     fail(error.errno())
 }
@@ -91,4 +97,24 @@ pub(super) fn offset_fits(fd: RawFd, handle: &Description, offset: u64) -> bool 
     // SAFETY: no memory is passed.
     let takes = || unsafe { raw!(SYS_lseek, fd, offset, libc::SEEK_SET) } >= 0;
     offset <= i64::MAX as u64 && (handle.is_shared() || takes())
+}
+
+/// A system call by `fd`. For a moment a descriptor of an atomic file may be one that the kernel refuses (`file::twins`): again then.
+pub(super) fn steadily(fd: std::os::fd::RawFd, call: impl Fn() -> Ret) -> Ret {
+    let done = call();
+    if done != fail(libc::EBADF) || !table::is_managed(fd) || in_vfork_child() || lock::not_reentered().is_err() {
+        return done;
+    }
+    match table::get(fd) {
+        Some(handle) if handle.is_ours() => handle.file().while_numbers_stay(call),
+        _ => done,
+    }
+}
+
+/// Whether the kernel's descriptor still is the file that the table says.
+pub(super) fn is_still(fd: RawFd, handle: &Description) -> bool {
+    match stat_of(fd) {
+        Ok(stat) => AtomicFile::find(stat.st_dev, stat.st_ino).is_some_and(|file| Arc::ptr_eq(&file, handle.file())),
+        Err(_) => false,
+    }
 }

@@ -1,9 +1,11 @@
 //! What the last call of this thread that failed had to say.
 
 use super::texts::{self, LONGEST};
+use super::{Ret, fail};
 use core::cell::Cell;
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Without a destructor: it is there in the last exit handler, too. The sentence itself is in the thread's texts.
 struct Last {
@@ -26,7 +28,7 @@ pub(super) fn want() {
 }
 
 /// Whether messages are kept, and so need not be printed.
-pub(in crate::posix) fn keep(text: &str) -> bool {
+pub(super) fn keep(text: &str) -> bool {
     if !WANTED.load(Ordering::Relaxed) {
         return false;
     }
@@ -99,6 +101,19 @@ pub(super) fn words(errno: i32) -> String {
         Ok(words) if done == 0 => words.to_string_lossy().into_owned(),
         _ => format!("error {errno}"),
     }
+}
+
+/// Runs a call; what it says of an error is kept for this thread.
+#[inline]
+pub(super) fn caught(call: impl FnOnce() -> Ret) -> Ret {
+    let result = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
+        crate::sys::notice("a defect in the library was caught; the call fails with EIO; please report it");
+        fail(libc::EIO)
+    });
+    if (-4095..0).contains(&result) {
+        failed(-result as i32);
+    }
+    result
 }
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ fn make(me: u32) -> Option<&'static Texts> {
 }
 
 /// In a forked child: the parent's other threads are not here, and this one has another id.
-pub(in crate::posix) fn enter_child() {
+pub(super) fn enter_child() {
     let mine = MINE.get();
     let me = rustix::thread::gettid().as_raw_nonzero().get() as u32;
     let mut at = ALL.load(Ordering::Acquire);

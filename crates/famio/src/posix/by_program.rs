@@ -1,8 +1,8 @@
 //! The library in a program that asks for atomic files itself.
 
-use super::message;
+use super::message::{self, caught};
+use super::{config, process};
 use crate::error::{Error, Result};
-use crate::posix::{config, process};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 /// Who sees to the end of the process, and to its forks.
@@ -17,7 +17,7 @@ pub fn claim_hooks() -> bool {
 ///
 /// # Errors
 /// `EINVAL`: a setting in the environment is not understood. `ESHUTDOWN`: the process is ending.
-pub(in crate::posix) fn start() -> Result<()> {
+pub(super) fn start() -> Result<()> {
     message::want();
     if process::config().is_some() {
         return Ok(());
@@ -42,28 +42,28 @@ pub(in crate::posix) fn start() -> Result<()> {
 }
 
 extern "C" fn end() {
-    super::caught(|| {
+    caught(|| {
         process::end();
         0
     });
 }
 
 extern "C" fn before() {
-    super::caught(|| {
+    caught(|| {
         process::before_fork();
         0
     });
 }
 
 extern "C" fn parent() {
-    super::caught(|| {
+    caught(|| {
         process::after_fork_in_parent();
         0
     });
 }
 
 extern "C" fn child() {
-    super::caught(|| {
+    caught(|| {
         process::after_fork_in_child();
         0
     });
