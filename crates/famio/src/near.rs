@@ -5,6 +5,8 @@ use crate::edges::Edges;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
+pub(crate) const NUMBERS: usize = 1 << 20;
+
 #[repr(C, align(64))]
 pub(crate) struct Near {
     /// Descriptors of atomic files: counted by `posix::table`.
@@ -23,7 +25,7 @@ pub(crate) static NEAR: Near = Near {
     descriptors: AtomicUsize::new(0),
     maps: AtomicUsize::new(0),
     config: AtomicPtr::new(null_mut()),
-    internal: AtomicI32::new(crate::sys::internal::NUMBERS as i32),
+    internal: AtomicI32::new(NUMBERS as i32),
     edges: Edges::any(),
 };
 

@@ -5,31 +5,7 @@
 use super::atomic::AtomicFile;
 use super::refusal::{Answer, Refusal};
 use crate::error::Result;
-use crate::thread::current;
 use core::ops::Range;
-
-/// This thread does what is to be done beside a change: it may change the file meanwhile.
-pub(super) struct Doing(());
-
-/// See [`Doing`].
-pub(super) fn doing() -> Doing {
-    let count = &current().doing_also;
-    count.set(count.get() + 1);
-    Doing(())
-}
-
-/// Whether this thread does.
-#[inline]
-pub(super) fn is_doing() -> bool {
-    current().doing_also.get() != 0
-}
-
-impl Drop for Doing {
-    fn drop(&mut self) {
-        let count = &current().doing_also;
-        count.set(count.get() - 1);
-    }
-}
 
 impl AtomicFile {
     /// A change of the file's bytes, with what is to be done beside it, if the session says so

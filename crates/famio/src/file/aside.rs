@@ -2,7 +2,6 @@
 //! require protection, and where a journal is pending or others have the file mapped, it is an error instead.
 
 use super::atomic::{AtomicFile, DEMOTED, Inner, PLAIN};
-use super::life::LOST;
 use super::refusal::{Answer, Refusal};
 use crate::error::{Error, Result};
 use crate::index::{SESSION, TRAVELS};
@@ -13,6 +12,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{Access, AtFlags, accessat};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
+
+pub(super) const LOST: &[u8] =
+    b": demoted to an ordinary file because the name by which it was opened is gone; open it by its other name";
 
 /// What a process needs to find others at a file, and to leave a word to them.
 const SMALLEST: u64 = 1 << 20;

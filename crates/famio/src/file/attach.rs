@@ -92,7 +92,7 @@ pub(super) fn attach(
         return Err(Error::with(libc::EBUSY, "another process has demoted a descriptor of it that appends"));
     }
     if !travels {
-        fds.with(true, super::privileges::drop_before_session)?;
+        fds.with(true, super::set_id::drop_before_session)?;
     }
     let arena = match arena {
         Some(arena) => arena,

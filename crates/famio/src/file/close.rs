@@ -1,16 +1,26 @@
 //! The end of a session: everything in the file, nothing beside it.
 
 use super::Descriptors;
-use super::background::{IDLE, Left};
 use super::policy::Policy;
-use super::privileges::keeping_bits;
+use super::quiet::is_quiet;
 use super::session::Session;
+use super::set_id::keeping_bits;
 use crate::error::Result;
-use crate::index::Shared;
 use core::sync::atomic::Ordering;
 
 /// Rounds of settling at a time, for an outsider who reads the file.
 const EAGER_ROUNDS: u32 = 64;
+
+/// What a file still has for the background.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// Nothing that could be settled now: the next event brings more.
+    Nothing,
+    /// Something, for a quiet moment.
+    ForLater,
+    /// Something to go on with at once.
+    More,
+}
 
 impl Session {
     /// Commits, settles, cuts the file to its size and takes the journal away. Writers that come later get `ESTALE`.
@@ -97,15 +107,4 @@ impl Session {
             (false, false) => Left::ForLater,
         })
     }
-}
-
-/// Whether nobody has written for a while.
-pub(super) fn is_quiet(shared: &Shared) -> bool {
-    if crate::pmem::Lab::current().still {
-        return true;
-    }
-    let now = crate::sys::coarse_now();
-    let [seconds, nanos] = shared.modified.each_ref().map(|word| word.load(Ordering::Relaxed) as i64);
-    let since = (now.tv_sec - seconds).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec - nanos);
-    since >= IDLE.tv_sec * 1_000_000_000 + IDLE.tv_nsec
 }

@@ -2,7 +2,7 @@
 
 use super::bits::{GRANULE, runs, touched};
 use super::home::copy_out;
-use super::times::Modified;
+use super::modified::Modified;
 use super::{Descriptors, Home};
 use crate::error::{Error, Result};
 use crate::index::{Arena, BLOCK, Cell, Index, Locked, Shared, SharedLock};

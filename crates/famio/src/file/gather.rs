@@ -2,10 +2,10 @@
 
 use super::context::Context;
 use super::home::Home;
-use super::session::Session;
+use super::session::{Gathered, Session};
 use crate::index::BLOCK;
 use crate::map::huge::HUGE;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 /// Blocks in the journal from which on it is worth while: smaller working sets the processor's TLB covers as they are.
 const WORTH_BLOCKS: u64 = (16 << 20) / BLOCK as u64;
@@ -15,17 +15,6 @@ const ROUND: u64 = 8;
 const FAILURES_MAX: u64 = 16;
 /// In `next`: the kernel can't.
 const NEVER: u64 = u64::MAX;
-
-/// How far the file's pages were gathered. Changed by the background alone.
-#[derive(Default)]
-pub(super) struct Gathered {
-    /// The next huge page to look at.
-    next: AtomicU64,
-    /// The size of the arena when the pass began: when it has grown since, there are blocks that were not written before.
-    arena: AtomicU64,
-    /// Pages that could not be gathered.
-    failed: AtomicU64,
-}
 
 impl Session {
     /// One round: puts what the index knows of into huge pages. Whether there is more to do at once.

@@ -1,22 +1,20 @@
 //! From one session of a file to the next: attached at a write, closed clean or handed back to the kernel.
 
+use super::aside::LOST;
+use super::atomic::disowned;
 use super::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, Inner, PLAIN};
 use super::attach;
-use super::background::Left;
 use super::calls::Call;
+use super::close::Left;
 use super::growing::Tail;
-use super::privileges::keeping_bits;
-use super::process::disowned;
 use super::refusal::{Answer, Refusal};
 use super::session::{OldSession, Session};
+use super::set_id::keeping_bits;
 use crate::error::{Error, Result};
 use crate::index::MOVED;
 use crate::journal::has_lost_its_name;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
-
-pub(super) const LOST: &[u8] =
-    b": demoted to an ordinary file because the name by which it was opened is gone; open it by its other name";
 
 const LARGE: &[u8] =
     b": demoted to an ordinary file because it is mapped, and larger than a quarter of this machine's memory";
@@ -219,7 +217,7 @@ impl AtomicFile {
             self.with_session(Session::open_to_others);
             self.turns.door.give(); // who reads may wait for it
             self.turns.began(begun);
-            super::background::start();
+            super::background_bell::start();
             crate::index::sweep_once();
             self.with_session(|session| self.lease.begin(session));
         }

@@ -3,17 +3,10 @@
 use super::atomic::DISOWNED;
 use super::calls;
 use super::registry::{files, inherited};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::thread::Held;
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
-
-pub(super) fn disowned() -> Error {
-    Error::with(
-        libc::EBUSY,
-        "an atomic file belongs to the process that opened it; a forked child has to open it itself",
-    )
-}
 
 /// Closes every file of the process clean: commits, settles, takes the journals away. For a clean exit and before `exec`; a
 /// later write attaches again. Gives the first error; the other files are closed all the same.
@@ -76,8 +69,8 @@ pub fn disown_all() {
     }
     crate::index::LIVES.forget();
     // By their process they would seem to be there, if the child has the same number, in a PID namespace of its own.
-    super::background::forget_parents();
-    super::lease::forget_parents();
+    super::background_bell::forget_parents();
+    super::lease_bell::forget_parents();
     crate::map::ahead::crew::forget_parents();
     crate::thread::forget_parents();
     calls::forget_all();

@@ -2,7 +2,6 @@
 
 use super::calls::Grace;
 use super::context::{Context, Engine};
-use super::gather::Gathered;
 use super::images::Imaging;
 use super::{Descriptors, Home};
 use crate::index::Arena;
@@ -33,6 +32,17 @@ pub(crate) struct Session {
     pub(super) gathered: Gathered,
     /// A SYNC has found its journal gone, and made it anew.
     pub(super) was_lost: AtomicBool,
+}
+
+/// How far the file's pages were gathered. Changed by the background alone.
+#[derive(Default)]
+pub(super) struct Gathered {
+    /// The next huge page to look at.
+    pub(super) next: AtomicU64,
+    /// The size of the arena when the pass began: when it has grown since, there are blocks that were not written before.
+    pub(super) arena: AtomicU64,
+    /// Pages that could not be gathered.
+    pub(super) failed: AtomicU64,
 }
 
 /// In place of a generation in `Shared::open`: nobody else reads along.

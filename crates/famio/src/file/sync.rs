@@ -95,7 +95,7 @@ impl Session {
         shared.totals.end_epoch(&done);
         next_epoch(shared, &done, self.choice);
         shared.gate.grant(self.me, alone);
-        super::background::notify();
+        super::background_bell::notify();
         Ok(())
     }
 }

@@ -1,8 +1,8 @@
 //! The calls that move a file's bytes: to its session, or to the kernel where it has none.
 
 use super::UserBuf;
+use super::atomic::disowned;
 use super::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, GROWING, PLAIN};
-use super::process::disowned;
 use super::refusal::{Answer, Reason, Refusal};
 use super::session::Session;
 use crate::error::{Error, Result};

@@ -1,9 +1,9 @@
 //! Writing to an attached file: block by block, each through a buffer, so that no lock of a block is held while the
 //! caller's memory is touched.
 
-use super::also::is_doing;
 use super::bits::GRANULE;
 use super::context::{BlockBuf, Context};
+use super::doing::is_doing;
 use super::home::copy_in;
 use super::read::is_current;
 use super::refusal::{Answer, Refusal};

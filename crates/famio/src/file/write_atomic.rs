@@ -10,8 +10,7 @@ use super::{UserBuf, session::CALL_MAX};
 use crate::error::{Error, Result};
 use crate::index::BLOCK;
 use crate::settings::Atomicity;
-use crate::sys::monotonic_now;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 
 /// What may become of such a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,41 +21,6 @@ pub enum Whole {
     All,
     /// The same; also an error where the file is the kernel's.
     Protected,
-}
-
-/// Threads that are on their way to such a write.
-#[derive(Default)]
-pub(super) struct Arrivals(AtomicU32);
-
-struct Coming<'a>(&'a AtomicU32);
-
-impl Drop for Coming<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// Nanoseconds for which a thread waits for others before its flush: they have to be woken, and a flush takes longer.
-const PATIENCE: u64 = 100_000;
-
-impl Arrivals {
-    fn come(&self) -> Coming<'_> {
-        self.0.fetch_add(1, Ordering::AcqRel);
-        Coming(&self.0)
-    }
-
-    fn are_others(&self) -> bool {
-        self.0.load(Ordering::Acquire) > 1
-    }
-
-    /// Waits until those are in who are on their way, but not for long.
-    #[cold]
-    fn let_in(&self) {
-        let until = monotonic_now() + PATIENCE;
-        while self.0.load(Ordering::Acquire) > 0 && monotonic_now() < until {
-            rustix::thread::sched_yield();
-        }
-    }
 }
 
 impl AtomicFile {

@@ -178,14 +178,6 @@ impl Arena {
         Some(unsafe { &*self.base().add(offset as usize).cast::<T>() })
     }
 
-    /// Lets the miss of a block's cell begin, if it has one.
-    #[inline]
-    pub fn prefetch_cell(&self, block: u64) {
-        if let Some(cell) = super::Index::new(self).lookup(block) {
-            crate::pmem::prefetch(core::ptr::from_ref(cell).cast());
-        }
-    }
-
     /// Takes `size` bytes, zeroed, aligned to a cache line. `ENOSPC` when memory or address space is out.
     pub fn allocate(&self, size: usize) -> Result<u64> {
         let shared = self.shared();

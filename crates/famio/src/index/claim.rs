@@ -3,7 +3,7 @@
 //! its process, however that ends. The arena of its session is named in the control file, and stays for who recovers it.
 
 use super::control::{Control, Owner, random};
-use super::door::Page;
+use super::control_page::Page;
 use super::shared::{MAGIC, Shared};
 use crate::error::{Error, Result};
 use crate::sys::{InternalFd, internal, locks::Lock, read_at};

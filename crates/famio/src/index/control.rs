@@ -2,10 +2,10 @@
 //! bytes that they lock. It lies beside the file's journal, and only those can open it who may write the file: what it says and
 //! who locks it is theirs to decide, and nobody else's. `journal::control` finds and makes it.
 
-use super::door::{CHANGE, MAGIC, Page, SESSION, TRAVELS, UNOWNED, is_anybody};
+use super::control_page::{CHANGE, MAGIC, MEMBERS, Page, SESSION, SIZE, TRAVELS, UNOWNED};
 use super::totals::Totals;
+use crate::beside::is_beside_name;
 use crate::error::{Error, Result};
-use crate::journal::pool::is_beside_name;
 use crate::sys::locks::{Lock, is_locked, try_lock, unlock};
 use crate::sys::{InternalFd, namespaces, path_of, read_at, shm, write_at};
 use core::mem::offset_of;
@@ -18,9 +18,6 @@ use rustix::time::Timespec;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
-
-/// Bytes of a control file.
-pub(crate) const SIZE: usize = 4096;
 
 /// The byte that the process locks which may change the file, or recovers it: its claim.
 const CLAIM: Range<i64> = (1 << 20)..(1 << 20) + 1;
@@ -404,6 +401,11 @@ fn lock_soon(file: &InternalFd, bytes: Range<i64>, how: Lock) -> Result<bool> {
 }
 
 /// A control file with a name of its own, for tests.
+/// Whether a process is at the file's control page, by whatever description but this one.
+pub(super) fn is_anybody(control: &Control) -> bool {
+    is_locked(control, 0..MEMBERS as i64, Lock::Exclusive)
+}
+
 #[cfg(test)]
 pub(super) struct TestControl(std::path::PathBuf);
 

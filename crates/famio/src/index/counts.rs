@@ -2,7 +2,6 @@
 //! fro between them, and each change waits for it.
 
 use super::alone::stripe;
-use super::totals::count;
 use crate::thread;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -115,6 +114,13 @@ impl EpochCounts {
         }
         Sums::of(all)
     }
+}
+
+/// Counts more in a statistic that several threads share; lost counts do no harm, and a locked instruction would cost more than all
+/// the rest.
+#[inline]
+pub(super) fn count(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
 }
 
 #[cfg(test)]

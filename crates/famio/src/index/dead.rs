@@ -1,8 +1,9 @@
 //! The arena of a process that was killed, for the process that takes over what it had open. It is read piece by piece and never
 //! mapped: no word of it leads out of the bytes that are there, and who cuts it causes an error, no signal.
 
+use super::block::{BITS, BLOCK, FANOUT, LEVELS};
 use super::cell::Cell;
-use super::radix::{BITS, BLOCK, FANOUT, LEVELS, Leaf, Node, child};
+use super::radix::{Leaf, Node, child};
 use super::shared::{MAGIC, Shared};
 use crate::error::{Error, Result};
 use crate::pmem::LINE;

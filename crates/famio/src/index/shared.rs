@@ -2,7 +2,7 @@
 
 use super::counts::EpochCounts;
 use super::deferred::Deferred;
-use super::gate::Gate;
+use super::gate::{Gate, Slot};
 use super::lock::SharedLock;
 use super::totals::Totals;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -57,16 +57,6 @@ pub(crate) mod images {
 
 /// A value of `Shared::dirty`.
 pub(crate) const RELEASED: u32 = 2;
-
-/// A process that has the file open. Its number is that of its place at the door.
-#[repr(C, align(16))]
-#[derive(Default)]
-pub(crate) struct Slot {
-    /// Its threads that are inside the gate.
-    pub inside: AtomicU32,
-    /// Its process id; 0: the slot is free.
-    pub pid: AtomicU32,
-}
 
 /// What the processes of a file agree on. Plain words: every value is checked by who uses it as an offset.
 #[repr(C, align(64))]

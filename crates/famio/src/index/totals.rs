@@ -4,7 +4,7 @@
 //! under the closed gate of a SYNC; so a total never goes back, and is a little low where several threads wrote at once. How long calls
 //! take is measured of some of them.
 
-use super::counts::Sums;
+use super::counts::{Sums, count};
 use crate::sys::monotonic_now;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,13 +27,6 @@ pub(crate) const LONGEST_FREEZE: u64 = 2_000_000_000;
 fn is_before(word: &AtomicU64, most: u64) -> bool {
     let until = word.load(Ordering::Relaxed);
     until != 0 && until.wrapping_sub(monotonic_now()) <= most
-}
-
-/// Counts more in a statistic that several threads share; lost counts do no harm, and a locked instruction would cost more than all
-/// the rest.
-#[inline]
-pub(super) fn count(counter: &AtomicU64, by: u64) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
 }
 
 /// Times, in nanoseconds.

@@ -102,7 +102,7 @@ fn begin(config: Config) {
     do_in_child(forget_parent);
     table::adopt_by(inherit::adopt);
     super::file_size::read();
-    crate::file::background::do_also(super::spare::sweep);
+    crate::file::background_bell::do_also(super::spare::sweep);
     let config = Box::leak(Box::new(config));
     put_nearby(config, &config.globs.edges);
     STATE.store(ON, Ordering::Release);

@@ -2,7 +2,7 @@
 
 use super::description::{Description, Subject};
 use super::lock::{Lock, not_reentered};
-use crate::file::{Grace, background, give_way};
+use crate::file::{Grace, background_bell, give_way};
 use crate::thread::Held;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -52,7 +52,7 @@ pub(super) fn give(description: &'static Description) {
         push(&LEAVING, description);
     }
     if !give_way(|| !sweep()) {
-        background::remind(); // somebody is in a long call
+        background_bell::remind(); // somebody is in a long call
     }
 }
 

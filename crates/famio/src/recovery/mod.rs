@@ -31,14 +31,11 @@ mod walk;
 #[cfg(test)]
 mod walk_tests;
 
-use crate::error::{Error, Result};
-use crate::file::Access;
+use crate::error::Error;
 pub use crate::index::Owner;
-use crate::settings::Settings;
-use std::ffi::CStr;
-use std::os::fd::BorrowedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+pub use crate::file::recover_path;
 pub use backup::{Backup, backup};
 pub use check::{Checked, Condition, Problem, check, check_journal};
 pub use forget::{Orphan, forget};
@@ -52,26 +49,10 @@ pub(crate) use open::{
 };
 #[doc(hidden)]
 pub use paths::hand_overs;
+pub(crate) use paths::recover_path as recover_all;
 pub use restore::{Restored, restore};
 pub use survey::{Found, survey};
 pub(crate) use view::{Step, is_immutable, steps};
-
-/// Recovers a file; or what lies below a folder: the files of its journals, be it a pool or have a `.famio/`, and the files
-/// with a mark. One report for each, and one for everything that could not be
-/// [examined](Outcome::Unexamined); a file that needs nothing gives one report that says so. The error is for a path that is
-/// not there.
-pub fn recover_path(
-    path: &Path,
-    settings: &Settings,
-    options: &Options,
-    progress: &dyn Progress,
-) -> Result<Vec<Report>> {
-    // The one thing that recovery asks of a layer below: a commit takes a session.
-    let commit = |file: BorrowedFd<'_>, path: &CStr, settings: &Settings| {
-        crate::file::commit_leftover(file, Access::Write, path, settings)
-    };
-    paths::recover_path(path, settings, options, progress, &commit)
-}
 
 /// What to do where file and journal contradict each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -165,4 +146,11 @@ pub struct Report {
     pub bytes: u64,
     /// Of a file that grew without a journal: bytes beyond its last SYNC, which were cut off.
     pub cut: Option<u64>,
+}
+
+/// What a replay did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Replayed {
+    pub epoch: u64,
+    pub bytes: u64,
 }

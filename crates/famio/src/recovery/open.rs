@@ -1,5 +1,6 @@
 //! Recovery of one file: when it is opened, or when somebody asks.
 
+use super::Replayed;
 use super::examine::{Examined, conflict, examine};
 use super::given::Given;
 use super::{Options, Outcome, Progress, Silent, Use, growing, in_place, joint, records, tiered};
@@ -324,13 +325,6 @@ enum Act {
     Clean,
     Replay,
     Discard,
-}
-
-/// What a replay did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Replayed {
-    pub epoch: u64,
-    pub bytes: u64,
 }
 
 fn replay(

@@ -1,6 +1,6 @@
 //! Recovery of a journal of records: its chain of committed epochs goes into the file.
 
-use super::open::Replayed;
+use super::Replayed;
 use super::{Options, Progress};
 use crate::error::Result;
 use crate::index::Claim;

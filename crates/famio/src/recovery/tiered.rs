@@ -1,6 +1,6 @@
 //! Recovery of a tiered journal: all that is committed, and not in the file yet, goes there, in order; then the journal ends.
 
-use super::open::Replayed;
+use super::Replayed;
 use super::{Options, Progress};
 use crate::error::Result;
 use crate::journal::Header;

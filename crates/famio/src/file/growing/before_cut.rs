@@ -1,10 +1,10 @@
 //! What is asked before a growing file is cut to what is committed, to have a session: what is cut off is only in memory or in a file
 //! without a name then, and where there can be no session it has to be put back.
 
-use super::State;
 use crate::error::{Error, Result};
 use crate::file::aside::is_out_of_reach;
 use crate::file::atomic::{AtomicFile, GROWING};
+use crate::file::growing_state::State;
 use core::sync::atomic::Ordering;
 use std::os::fd::BorrowedFd;
 

@@ -1,9 +1,9 @@
 //! A file begins to grow: lease, then mark.
 
-use super::State;
-use super::order::Order;
 use crate::error::Result;
 use crate::file::atomic::{AtomicFile, GROWING, Inner, PLAIN};
+use crate::file::growing_order::Order;
+use crate::file::growing_state::State;
 use crate::file::lease;
 use crate::file::shadow;
 use crate::journal::live::durability_of;

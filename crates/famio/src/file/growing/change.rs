@@ -1,9 +1,9 @@
 //! Changes of a growing file: the kernel's, as long as they leave what is committed alone.
 
-use super::{SUSPECT, State};
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
 use crate::file::atomic::{AtomicFile, GROWING, PLAIN};
+use crate::file::growing_state::{SUSPECT, State};
 use crate::file::session::CALL_MAX;
 use crate::file::write::SIZE_MAX;
 use crate::file::{lease, transfer};

@@ -1,8 +1,8 @@
 //! The clean end of a growing file: all of it is committed, and the mark goes.
 
-use super::State;
 use crate::error::Result;
 use crate::file::atomic::{AtomicFile, GROWING, PLAIN};
+use crate::file::growing_state::State;
 use crate::file::lease;
 use crate::file::sync::failed;
 use crate::journal::mark;

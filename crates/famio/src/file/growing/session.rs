@@ -1,9 +1,9 @@
 //! From a growing file to one with a session: the file goes back to what is committed, and the open epoch into the session. Nobody else
 //! has the file open meanwhile, and threads of this process look again.
 
-use super::{Moving, SUSPECT, State};
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, DEMOTED, GROWING, Inner, PLAIN};
+use crate::file::growing_state::{Moving, SUSPECT, State};
 use crate::file::home::preallocate_again;
 use crate::file::lease;
 use crate::file::session::Session;
@@ -127,7 +127,7 @@ impl AtomicFile {
         if tail.is_taken {
             return Ok(());
         }
-        let doing = crate::file::also::doing();
+        let doing = crate::file::doing::doing();
         let taken = session
             .set_size(&self.fds, tail.to)
             .map_err(Error::from)

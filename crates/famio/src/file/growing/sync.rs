@@ -1,9 +1,9 @@
 //! SYNC of a growing file: the mark gets the new size and the hash of what is new, and one flush makes both durable, in any order. Where
 //! the file system keeps the order of what it makes durable, the bytes are written first, and need no hash.
 
-use super::State;
 use crate::error::{Error, Result};
 use crate::file::atomic::{AtomicFile, GROWING};
+use crate::file::growing_state::State;
 use crate::file::lease;
 use crate::file::sync::failed;
 use crate::journal::GrowingMark;

@@ -1,7 +1,8 @@
 //! The lease of a growing file: taken by the thread that changes it first, answered by the lease thread, as long as the file grows.
 
 use super::kernel::{self, Taken};
-use super::{Lease, thread};
+use crate::file::lease_bell;
+use crate::file::lease_state::Lease;
 use crate::sys::users::may_come_back;
 use std::os::fd::BorrowedFd;
 
@@ -13,7 +14,7 @@ pub(in crate::file) struct Watched {
 impl Watched {
     /// The thread is there, and stays, until this is dropped. `None`: there can't be one.
     pub fn begin() -> Option<Self> {
-        Some(Self { tid: thread::watch()? })
+        Some(Self { tid: lease_bell::watch()? })
     }
 
     /// Which thread that is.
@@ -23,7 +24,7 @@ impl Watched {
 
     /// The thread hears of something to look at. Whether it is still the same one.
     pub fn tells(&self) -> bool {
-        thread::wake() && thread::is_there(self.tid)
+        lease_bell::wake() && lease_bell::is_there(self.tid)
     }
 
     /// Takes the write lease; whether it did.
@@ -31,7 +32,7 @@ impl Watched {
         if kernel::take(fd, self.tid) != Taken::Yes {
             return false;
         }
-        let is_there = thread::is_there(self.tid);
+        let is_there = lease_bell::is_there(self.tid);
         if !is_there {
             kernel::give_up(fd);
         }
@@ -45,13 +46,13 @@ impl Watched {
 
     /// A file grows no more.
     pub fn end() {
-        thread::unwatch();
+        lease_bell::unwatch();
     }
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        thread::unwatch();
+        lease_bell::unwatch();
     }
 }
 

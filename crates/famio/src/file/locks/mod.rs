@@ -11,56 +11,23 @@
 //! Lock order: `Locks::table` comes after `Lease::state`, and before the list of descriptors.
 
 mod kernel;
-mod ranges;
 mod twins;
 
 use super::AtomicFile;
+pub use super::lock_ranges::{Kind, Lock, Owner, Range};
+use super::lock_state::Table;
+pub(super) use super::lock_state::{IN_MEMORY, Locks};
 use crate::error::{Error, Result};
 use crate::settings::LocksChoice;
-use crate::thread::Mutex;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use ranges::Ranges;
-pub use ranges::{Kind, Lock, Owner, Range};
+use core::sync::atomic::Ordering;
 use std::os::fd::BorrowedFd;
 
-/// In `Locks::place`: the locks are in memory. The rest of the word counts calls that are in the kernel.
-const IN_MEMORY: u32 = 1 << 31;
 /// Calls in the kernel after which the lease is wanted for the locks' sake.
 const MANY: u32 = 64;
 /// Unlocks between attempts to move to memory, at most.
 const PAUSE_MAX: u32 = 64;
 /// Attempts, a millisecond apart, to make locks in a kernel that has no memory for them.
 const ATTEMPTS: u32 = 100;
-
-/// The locks of one file.
-#[derive(Debug, Default)]
-pub(super) struct Locks {
-    place: AtomicU32,
-    /// Lock calls that went to the kernel. Counted without care: it is a hint.
-    calls: AtomicU32,
-    /// `flock` calls that may have locked in the kernel, and how many of them there were when the last unlock began.
-    flocks: AtomicU32,
-    flocks_ended: AtomicU32,
-    /// The lease is held: a copy of `Table::leased`, for a look without the lock.
-    leased: AtomicBool,
-    /// It could not be had because of the process's own locks: so many unlocks are to try. Counted without care.
-    at_unlocks: AtomicU32,
-    table: Mutex<Table>,
-    /// Locks that the kernel is to refuse.
-    #[cfg(test)]
-    refusals: AtomicU32,
-}
-
-#[derive(Debug, Default)]
-struct Table {
-    leased: bool,
-    ranges: Ranges,
-    /// What `flock` holds, by the number of its description.
-    flock: Option<(usize, Kind)>,
-    /// Unlocks to be let pass before the next attempt to move to memory, and before the one after it.
-    pause: u32,
-    next_pause: u32,
-}
 
 /// Whose locks a call is about. A description's may also wait for others, or ask what only the kernel knows.
 #[derive(Clone, Copy, PartialEq, Eq)]

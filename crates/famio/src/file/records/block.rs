@@ -3,7 +3,7 @@
 use super::state::State;
 use super::{Records, buffers, lock, settle};
 use crate::error::Result;
-use crate::file::background;
+use crate::file::background_bell;
 use crate::file::bits::{GRANULE, below, edges, runs, touched};
 use crate::file::context::{BlockBuf, Context, Engine, Part};
 use crate::file::home::zero_out;
@@ -76,7 +76,7 @@ impl Records {
             lock(&self.open).push(block);
         }
         if fresh && self.is_pressed(cx) {
-            background::wake();
+            background_bell::wake();
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ pub(super) use block::{copy_block, readable};
 pub(super) use buffers::UNIT;
 pub(super) use state::State;
 
-use super::background;
+use super::background_bell;
 use super::context::{Context, Engine, Needs, Part, Sealed, Words, restore_times};
 use super::journal_name::{Named, is_found};
 use crate::error::{Error, Result};
@@ -284,7 +284,7 @@ impl Engine for Records {
             self.wants_segment.store(true, Ordering::Release);
         }
         if wants_segment || self.is_long(cx) {
-            background::wake();
+            background_bell::wake();
         }
         Ok(())
     }

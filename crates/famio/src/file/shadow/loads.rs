@@ -2,7 +2,7 @@
 //! nothing around a fault: each page of 4 KiB costs one, and to map it before by `MADV_POPULATE_READ` half of that. That is no
 //! store: a page that was write-protected stays so.
 
-use super::ranges::MappedRange;
+use super::mapped_range::MappedRange;
 use crate::map::ahead::{Ahead, Reach};
 use crate::map::guard;
 use std::sync::Arc;

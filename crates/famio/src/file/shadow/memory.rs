@@ -1,30 +1,24 @@
 //! The memory of a shadow: made or joined, resized, filled, read, and lent to maps.
 
-use super::cow::CowMaps;
+use super::cow_maps::CowMaps;
 use super::notes::Notes;
-use super::slot::Slot;
+use super::pages::{check_size, new_memory, size_limit};
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
-use crate::file::atomic::AtomicFile;
-use crate::file::bits::GRANULE;
 use crate::file::home::copy_out;
 use crate::index::SharedSize;
 use crate::map::ahead::Reach;
 use crate::map::{Advice, Mapping};
 use crate::pmem::Domain;
-use crate::sys::{InternalFd, high_duplicate, write_at};
+use crate::sys::{InternalFd, high_duplicate};
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use rustix::fs::{MemfdFlags, OFlags, SeekFrom};
-use rustix::io::Errno;
+use rustix::fs::OFlags;
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
 
-pub(super) const PAGE: usize = 4096;
 /// Address space for one, at most, where the file is no larger.
 const MAPPED_MAX: u64 = 64 << 30;
-/// Bytes that are read, compared or copied at a time.
-pub(super) const PIECE: usize = 64 << 10;
 
 /// The file's bytes in memory, or what stands for them where that would take too much. As long as the file's size, to the byte:
 /// beyond its last page is a SIGBUS, as in a file.
@@ -187,11 +181,11 @@ impl Shadow {
         Ok(())
     }
 
-    /// Reads into the caller's buffers. `slot`: where it is.
+    /// Reads into the caller's buffers. `lock`: keeps others from changing it.
     ///
     /// # Safety
     /// As [`AtomicFile::read`].
-    pub(super) unsafe fn read(&self, slot: &Slot, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+    pub(super) unsafe fn read<L>(&self, lock: impl Fn() -> L, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
         let (mut done, mut unchanging) = (0, None);
         for buf in bufs {
             self.touch(offset + done as u64, buf.len);
@@ -206,7 +200,7 @@ impl Shadow {
                     Ok(()) => done += len,
                     // Cut meanwhile: once more, with nobody else at it.
                     Err(e) if e.errno() == libc::EIO && unchanging.is_none() => {
-                        unchanging = Some(slot.lock());
+                        unchanging = Some(lock());
                         continue;
                     }
                     Err(e) if done == 0 => return Err(e),
@@ -228,75 +222,3 @@ impl Shadow {
         }
     }
 }
-
-/// Takes over a range of what `read` gives; pages of zeros are left out where nothing is.
-pub(super) fn fill(
-    memory: impl AsFd,
-    range: Range<u64>,
-    mut read: impl FnMut(u64, &mut [u8]) -> Result<usize>,
-) -> Result<()> {
-    let mut piece = vec![0; PIECE];
-    let mut at = range.start;
-    // Up to here nothing was ever stored in the memory: it reads as zeros.
-    let mut hole = 0;
-    while at < range.end {
-        let want = PIECE.min((range.end - at) as usize);
-        let got = read(at, &mut piece[..want])?;
-        if got == 0 {
-            break; // cut meanwhile
-        }
-        for (index, page) in piece[..got].chunks(PAGE).enumerate() {
-            let (offset, zeros) = (at + (index * PAGE) as u64, page.iter().all(|&byte| byte == 0));
-            let end = offset + page.len() as u64;
-            if zeros && hole < end {
-                hole = next_data(&memory, offset)?.unwrap_or(u64::MAX);
-            }
-            if !zeros || hole < end {
-                // By the kernel: no memory left is an error here, and not a SIGBUS.
-                write_at(&memory, offset, page)?;
-            }
-        }
-        at += got as u64;
-    }
-    Ok(())
-}
-
-/// Where from `at` on something was stored; `None`: nowhere.
-pub(super) fn next_data(memory: impl AsFd, at: u64) -> Result<Option<u64>> {
-    match rustix::fs::seek(memory, SeekFrom::Data(at)) {
-        Ok(data) => Ok(Some(data)),
-        Err(Errno::NXIO) => Ok(None),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
-/// Memory of `size` bytes, which costs nothing as long as nothing is stored in it.
-pub(super) fn new_memory(size: u64) -> Result<InternalFd> {
-    let memory = crate::sys::internal::make("/memfd:famio-shadow", || {
-        rustix::fs::memfd_create(c"famio-shadow", MemfdFlags::CLOEXEC)
-    })?;
-    rustix::fs::ftruncate(&memory, size)?;
-    Ok(memory)
-}
-
-/// `ENOMEM` for what would take more memory than the limit.
-pub(super) fn check_size(size: u64, limit: u64) -> Result<()> {
-    if size <= limit {
-        return Ok(());
-    }
-    Err(Error::with(libc::ENOMEM, format!("a map of a file of {size} bytes takes more memory than {limit} bytes")))
-}
-
-impl AtomicFile {
-    /// Bytes that it may have for a shadow in memory.
-    pub(super) fn map_limit(&self) -> u64 {
-        self.settings.map_memory.unwrap_or_else(size_limit)
-    }
-}
-
-/// A quarter of this machine's memory.
-pub(super) fn size_limit() -> u64 {
-    crate::pmem::Lab::current().shadow_limit.unwrap_or_else(|| crate::sys::memory() / 4)
-}
-
-const _: () = assert!(PIECE.is_multiple_of(GRANULE));

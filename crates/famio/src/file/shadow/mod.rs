@@ -7,23 +7,30 @@
 
 mod copies;
 mod cow;
+mod cow_maps;
 mod loads;
+mod mapped_range;
 mod maps;
 mod memory;
 mod notes;
+mod page_tables;
+mod pages;
 mod places;
 mod ranges;
+mod request;
 mod shared;
 mod sides;
 mod slot;
 mod stores;
 mod watch;
 
+use super::atomic::disowned;
 pub(crate) use copies::{Bytes, copy, file_at, is_mapped_at, string_length};
 pub(crate) use maps::{
-    MapRequest, Mapped, Part, discard, discard_telling, map, msync, outside_private, parts, protect, remap, too_large,
+    Mapped, Part, discard, discard_telling, map, msync, outside_private, parts, protect, remap, too_large,
 };
-pub(crate) use ranges::{any, any_private, disown, files, may_touch, touches};
+pub(crate) use ranges::{any, any_private, disown, files, is_mapped, may_touch, touches};
+pub(crate) use request::MapRequest;
 
 pub(super) use slot::Slot;
 
@@ -38,7 +45,7 @@ use crate::sys::{InternalFd, high_duplicate};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use memory::Shadow;
-use memory::{check_size, fill};
+use pages::{check_size, fill, size_limit};
 use rustix::fs::OFlags;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
@@ -50,11 +57,6 @@ pub(crate) fn before_fork() {
     if any() {
         ranges::lock().all().for_each(watch::end);
     }
-}
-
-/// Whether the program has maps of this file that are not the kernel's.
-pub(crate) fn is_mapped(key: (u64, u64)) -> bool {
-    ranges::has(key, |range| range.shadow)
 }
 
 fn is_writable(fd: BorrowedFd<'_>) -> bool {
@@ -240,7 +242,7 @@ impl AtomicFile {
     #[cold]
     pub(super) unsafe fn read_shadow(&self, shadow: &Shadow, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
         if self.is_disowned() {
-            return Err(super::process::disowned());
+            return Err(disowned());
         }
         self.look_after_dead()?;
         if let Some(cow) = shadow.cow_maps() {
@@ -248,7 +250,7 @@ impl AtomicFile {
             return unsafe { self.read_beside_maps(shadow, cow, offset, bufs) };
         }
         // SAFETY: the caller's promise.
-        let read = unsafe { shadow.read(&self.shadow, offset, bufs) };
+        let read = unsafe { shadow.read(|| self.shadow.lock(), offset, bufs) };
         match self.shadow() {
             // What it had it may have given up meanwhile (`cow`).
             Some(now) if now.cow_maps().is_some() => {
@@ -328,5 +330,12 @@ impl AtomicFile {
         // The program has opened the file again, and may hold locks that a close of ours would drop.
         self.fds.leave(keeper);
         Ok(())
+    }
+}
+
+impl AtomicFile {
+    /// Bytes that it may have for a shadow in memory.
+    pub(super) fn map_limit(&self) -> u64 {
+        self.settings.map_memory.unwrap_or_else(size_limit)
     }
 }

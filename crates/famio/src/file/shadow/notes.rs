@@ -8,7 +8,7 @@
 //! A copy notes what it is about to store, so that no byte is forgotten if it ends by a fault; and once more what it has
 //! stored, since a SYNC may have taken the first note before.
 
-use super::memory::PAGE;
+use super::pages::PAGE;
 use crate::error::Result;
 use crate::file::bits::GRANULE;
 use core::ops::Range;

@@ -10,7 +10,8 @@
 //! store through a map: whose store a byte is, cannot be told then, and the program that shares memory with one that dies has to
 //! cope with that by itself, as on a plain file. All that it holds stays, and is found by the next SYNC.
 
-use super::memory::{PIECE, Shadow, check_size, next_data, size_limit};
+use super::memory::Shadow;
+use super::pages::{PIECE, check_size, next_data, size_limit};
 use super::{ranges, sides};
 use crate::error::{Error, Result};
 use crate::file::atomic::{AtomicFile, PLAIN};
@@ -110,7 +111,7 @@ impl AtomicFile {
         // Not one that went when this process had left the door.
         if door.shadow().is_none() && door.has_begun_shadow(number) {
             door.set_shadow();
-            crate::file::background::look(); // what is there from now on to be watched
+            crate::file::background_bell::look(); // what is there from now on to be watched
         }
     }
 

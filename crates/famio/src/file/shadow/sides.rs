@@ -1,8 +1,10 @@
 //! Maps that change sides: the kernel's file's become its shadow's, and the other way round.
 
-use super::maps::map_at;
-use super::memory::{PIECE, Shadow, next_data};
-use super::ranges::{self, MappedRange};
+use super::mapped_range::MappedRange;
+use super::memory::Shadow;
+use super::pages::{PIECE, next_data};
+use super::ranges;
+use super::request::map_at;
 use crate::error::Result;
 use crate::file::UserBuf;
 use crate::file::atomic::AtomicFile;

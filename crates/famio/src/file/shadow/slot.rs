@@ -2,7 +2,7 @@
 //! file: calls may still be at it.
 
 use super::memory::Shadow;
-use crate::file::also::{Doing, doing};
+use crate::file::doing::{Doing, doing};
 use crate::thread::{Guard, Mutex};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 

@@ -1,12 +1,13 @@
 //! What the program stored through its maps becomes part of the open epoch.
 
-use super::memory::{PIECE, Shadow, next_data};
+use super::memory::Shadow;
+use super::pages::{PIECE, next_data};
 use super::ranges;
 use crate::error::Result;
 use crate::file::UserBuf;
-use crate::file::also::doing;
 use crate::file::atomic::AtomicFile;
 use crate::file::bits::GRANULE;
+use crate::file::doing::doing;
 use crate::file::session::Session;
 use crate::rule::{Rule, holds};
 use core::ops::Range;

@@ -2,8 +2,8 @@
 //! `userfaultfd(2)` (Linux 6.7 and later). The program notices nothing: a store to a protected page takes the protection off
 //! by itself. Where it can't be had, all of a map is compared.
 
-use super::memory::PAGE;
-use super::ranges::MappedRange;
+use super::mapped_range::MappedRange;
+use super::pages::PAGE;
 use crate::error::{Error, Result};
 use crate::sys::{InternalFd, check, syscall};
 use core::ops::Range;
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn only_what_was_stored_since_is_looked_at() {
-        let memory = super::super::memory::new_memory(2 * SIZE).unwrap();
+        let memory = super::super::pages::new_memory(2 * SIZE).unwrap();
         let map = Mapping::reserve(memory.as_fd(), Domain::Process, 2 * SIZE, true, 0).unwrap();
         let store = |page: usize| {
             // SAFETY: within the map.

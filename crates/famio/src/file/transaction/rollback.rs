@@ -1,8 +1,8 @@
 //! The open epoch is discarded: the file goes back to what is committed, as after a crash, by the same recovery.
 
 use crate::error::{Error, Result};
+use crate::file::atomic::disowned;
 use crate::file::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, Inner, PLAIN};
-use crate::file::process::disowned;
 use crate::file::session::{OldSession, Session};
 use crate::file::shadow;
 use crate::index::{Claim, Images};

@@ -1,11 +1,11 @@
 //! Reading without the turn, and in a session that has what others may still take back.
 
-use super::joined::{Joined, Look};
-use super::travel::Travelling;
-use super::{LOOKS, PATIENCE};
 use crate::error::Result;
 use crate::file::UserBuf;
 use crate::file::atomic::{AtomicFile, PLAIN};
+use crate::file::joined::{Joined, Look};
+use crate::file::travel::Travelling;
+use crate::file::turns::{LOOKS, PATIENCE};
 use crate::index::{MOVED, Positions, SESSION};
 use crate::sys::read_at;
 use core::sync::atomic::Ordering;

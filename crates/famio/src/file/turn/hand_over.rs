@@ -6,13 +6,13 @@
 //! wants to change the file takes the claim. If an owner is killed, the claim is free and the session is not unowned: that is a
 //! crash, and the next process with the claim recovers the file (`take`).
 
-use super::PATIENCE;
-use super::travel::MOST;
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
 use crate::file::attach::{self, spills_to};
 use crate::file::context::Words;
 use crate::file::session::{OldSession, Session};
+use crate::file::travel::MOST;
+use crate::file::turns::PATIENCE;
 use crate::index::{Arena, Claim, Closed, Images, LONG, SHORT, Standing, TRAVELS, also, images, lease};
 use crate::sys::monotonic_now;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -345,7 +345,7 @@ impl AtomicFile {
     /// From now on the background waits for other processes that ask for the session, and for their deaths, whoever owns it.
     fn watch_for_others(&self) {
         if !self.is_wanted.swap(true, Ordering::AcqRel) {
-            crate::file::background::look();
+            crate::file::background_bell::look();
         }
     }
 

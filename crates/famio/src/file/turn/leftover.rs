@@ -2,10 +2,10 @@
 //! journal and the file, before the file goes back to its last SYNC, and travels to the next owner. So the file goes from one
 //! complete state to another by a SYNC, whatever happens meanwhile.
 
-use super::travel::{MOST, Travelling, What};
 use crate::error::{Error, Result};
 use crate::file::atomic::AtomicFile;
 use crate::file::bits::{GRANULE, runs};
+use crate::file::travel::{MOST, Travelling, What};
 use crate::file::write::SIZE_MAX;
 use crate::file::{Access, inplace, records};
 use crate::index::{

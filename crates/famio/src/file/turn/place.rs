@@ -1,10 +1,10 @@
 //! Where the processes of a file meet may be taken away under them (`rm -r .famio`), or the file may get another folder: they go
 //! on at the control file by which others find the file, and take along what is not committed.
 
-use super::travel::Travelling;
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
 use crate::file::registry::files;
+use crate::file::travel::Travelling;
 use crate::index::{MOVED, Standing, TRAVELS, Writer};
 use crate::journal::control;
 use core::sync::atomic::Ordering;

@@ -1,11 +1,11 @@
 //! Tenures: what a process wrote since its tenure began goes with it, if it is killed before a SYNC. A tenure ends when its process
 //! gives up a lock or leaves, and when another process writes over what it wrote. Reading ends none.
 
-use super::travel::Draft;
 use crate::error::Result;
-use crate::file::also::is_doing;
 use crate::file::atomic::{AtomicFile, Inner};
+use crate::file::doing::is_doing;
 use crate::file::session::Session;
+use crate::file::travel::Draft;
 use crate::index::{RELEASED, STORES, Standing, Writer};
 use core::ops::Range;
 use core::sync::atomic::Ordering;

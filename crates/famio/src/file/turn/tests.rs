@@ -1,10 +1,11 @@
 //! Two processes in one: the other is a door of its own.
 
-use super::travel::{Change, What};
-use super::*;
 use crate::Settings;
+use crate::file::travel::{Change, What};
 use crate::file::{Access, AtomicFile, UserBuf};
-use crate::index::{Sort, Standing};
+use crate::file::travel::Travelling;
+use crate::index::{Door, SESSION, Sort, Standing, TRAVELS, also};
+use core::sync::atomic::Ordering;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 

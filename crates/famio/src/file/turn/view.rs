@@ -1,28 +1,14 @@
 //! Reading a file that was made immutable (`chattr +i`) while it had a journal: nobody can bring to it what was committed, so it is
 //! shown with what a recovery would do. That counts as long as neither the file's inode nor the control file's state changes.
 
-use super::Turns;
-use super::travel::{MOST, Travelling, What};
 use crate::error::Result;
 use crate::file::Descriptors;
+use crate::file::travel::{MOST, Travelling, What};
+use crate::file::turns::{Seen, Turns, View};
 use crate::index::{Claim, TRAVELS};
 use crate::recovery::{self, Step};
 use crate::settings::Settings;
 use std::sync::Arc;
-
-/// The file with what a recovery would do.
-#[derive(Debug)]
-pub(super) struct View {
-    seen: Seen,
-    epoch: Arc<Travelling>,
-}
-
-/// What changes if anybody changes the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
-    state: u64,
-    changed: (i64, u64),
-}
 
 impl Turns {
     fn seen(&self, fds: &Descriptors) -> Result<Seen> {

@@ -1,19 +1,12 @@
 //! What the processes at a door have of maps: which of them map the file itself, which may store through a map, and the
 //! *shared shadow*, memory with the file's bytes as they are now, in `/dev/shm`.
 
-use super::page::{SHADOW, unmap};
-use super::places::{MEMBERS, Member};
 use super::{Door, Page, map};
 use crate::error::{Error, Result};
-use crate::index::control::SIZE;
+use crate::index::control_page::{MEMBERS, Member, SHADOW, SIZE, STORES, unmap};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use rustix::fs::{AtFlags, CWD};
-
-/// Of a process: it has maps of the kernel's file, which have to become maps of the shadow before the file is changed.
-pub(crate) const KERNELS: u64 = 1;
-/// Of a process: it may store through its maps of the shadow.
-pub(crate) const STORES: u64 = 2;
 
 /// The number of bytes that the shared shadow has, for all processes that have it. Also in a forked child, which has no door.
 ///

@@ -1,31 +1,12 @@
 //! Who is at a door: each process has a place there, locked as long as it lives. Whether what it wrote in an open epoch stays, or
 //! is rolled back, is seen by that.
 
-use super::life::{LIVES, Life};
-use super::page::SHADOW;
-use super::{Control, Door, Lock, SESSION, STORES, TRAVELS, is_anybody, is_locked, try_lock};
+use super::{Control, Door, Lock, SESSION, TRAVELS, is_locked, try_lock};
 use crate::error::{Error, Result};
-use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering};
-
-/// Processes that may have one file open at a time.
-pub(super) const MEMBERS: usize = 64;
-
-/// One process, while its place is locked.
-#[repr(C)]
-pub(super) struct Member {
-    /// Names the process, never twice; 0: it has left, and what it wrote is everybody's.
-    pub(super) id: AtomicU64,
-    /// Which of its tenures runs: what it wrote in earlier ones is everybody's.
-    tenure: AtomicU64,
-    /// 1: it can commit.
-    writes: AtomicU64,
-    /// The number of the arena whose session it can own; 0: of none.
-    pub(super) attached: AtomicU64,
-    /// What it has of maps ([`maps`](super::maps)).
-    pub(super) maps: AtomicU64,
-    pub(super) life: Life,
-}
+use crate::index::control::is_anybody;
+use crate::index::control_page::{MEMBERS, Member, SHADOW, STORES, place};
+use crate::index::life::LIVES;
+use core::sync::atomic::Ordering;
 
 /// Who wrote something of an open epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -272,11 +253,6 @@ impl Door {
         }
         is_new
     }
-}
-
-/// The byte of a place: its process has it locked. The lock goes with the process, however that ends.
-pub(super) fn place(at: u32) -> Range<i64> {
-    i64::from(at)..i64::from(at) + 1
 }
 
 /// Whether another process has that place.

@@ -1,4 +1,5 @@
-use super::life::{Life, Lives};
+use crate::index::STORES;
+use crate::index::life::{Life, Lives};
 use super::places::is_taken;
 use super::*;
 use crate::index::control::{TestControl, for_test};

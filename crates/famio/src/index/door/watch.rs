@@ -1,8 +1,8 @@
 //! Watching who has the session: if that process ends, another one that is at the door puts the file in order at once, though
 //! nobody looks at it. What reads the file without Famio is not to find the dead one's changes for long.
 
-use super::life::Life;
 use super::{Door, SESSION};
+use crate::index::life::Life;
 use crate::sys::Word;
 use core::sync::atomic::Ordering;
 

@@ -1,7 +1,8 @@
 //! Where internal descriptors lie: as high as the process may have them, and never at the standard descriptors.
 
-use super::registry::{NUMBERS, is_open, is_taken};
+use super::registry::{is_open, is_taken};
 use crate::error::{Error, Result};
+use crate::near::NUMBERS;
 use crate::sys::{check, syscall};
 use crate::thread::Held;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -4,9 +4,9 @@
 //! anyway; a thread of the program's that replaces a number, or that opens and has to get the lowest one, by counts of their own.
 //! All waits are bounded: what was opened is confirmed besides (`open`).
 
-use super::registry::NUMBERS;
 use crate::near::NEAR;
-use crate::sys::monotonic_now;
+use crate::near::NUMBERS;
+use crate::sys::clock::monotonic_now;
 use crate::thread::{Held, current};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::cell::Cell;

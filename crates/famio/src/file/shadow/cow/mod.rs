@@ -14,7 +14,6 @@
 //! Private pages belong to one process. While such maps exist, ownership stays with the process, as with a shadow without room in
 //! `/dev/shm`; a forked child does not get the maps; and bytes that one map may store to have no second map.
 
-mod copied;
 mod lay;
 mod map;
 mod outgrow;
@@ -23,64 +22,6 @@ mod show;
 mod take;
 mod trim;
 
-use super::memory::new_memory;
-use crate::error::{Error, Result};
-use crate::sys::{InternalFd, openat};
-use copied::PageTables;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use rustix::fs::{CWD, Mode, OFlags};
+use super::cow_maps::{CowMaps, PAGE, page_end, second_map};
 
 pub(super) use map::remap;
-
-const PAGE: u64 = super::memory::PAGE as u64;
-
-/// What is known of the program's private maps of one file.
-pub(in crate::file) struct CowMaps {
-    tables: PageTables,
-    /// This process's memory, to change what the program may not store to.
-    process: InternalFd,
-    /// An empty file.
-    nothing: InternalFd,
-    /// See the module: whole pages.
-    ground: AtomicU64,
-    /// Bytes of pages that were copied since copies were dropped last, at most, and what was left then.
-    copied: AtomicU64,
-    kept: AtomicU64,
-    /// All copied pages are to be compared at the next SYNC: at the last one not all that were stored to were taken.
-    look_at_all: AtomicBool,
-    /// It was said that copies can't go.
-    said: AtomicBool,
-}
-
-impl CowMaps {
-    /// # Errors
-    /// The kernel can't say which pages were copied, or `/proc` can't be used.
-    pub(super) fn new() -> Result<Self> {
-        let process = openat(CWD, c"/proc/self/mem", OFlags::RDWR, Mode::empty())?;
-        let (tables, nothing) = (PageTables::open()?, new_memory(0)?);
-        let [ground, copied, kept] = [const { AtomicU64::new(0) }; 3];
-        let (look_at_all, said) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Self { tables, process, nothing, ground, copied, kept, look_at_all, said })
-    }
-
-    fn ground(&self) -> u64 {
-        self.ground.load(Ordering::Acquire)
-    }
-
-    fn count_copied(&self, bytes: u64) {
-        self.copied.fetch_add(bytes, Ordering::Relaxed);
-    }
-}
-
-/// The end of the page in which `offset` lies, or begins.
-fn page_end(offset: u64) -> u64 {
-    offset.next_multiple_of(PAGE)
-}
-
-/// There can't be a second map of bytes that the program may store to.
-pub(super) fn second_map() -> Error {
-    Error::with(
-        libc::ENOMEM,
-        "a file larger than a quarter of this machine's memory can't have two maps of the same bytes of which one may be stored to",
-    )
-}

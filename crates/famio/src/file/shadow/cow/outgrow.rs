@@ -2,8 +2,9 @@
 //! other process has the file open. Else the shadow grows with the file.
 
 use super::super::Shadow;
-use super::super::memory::check_size;
-use super::super::ranges::{self, MappedRange};
+use super::super::mapped_range::MappedRange;
+use super::super::pages::check_size;
+use super::super::ranges;
 use super::map::{move_pages, reserve, unmap};
 use super::{CowMaps, page_end};
 use crate::error::Result;

@@ -1,7 +1,7 @@
 //! Reading by calls: what was stored through a map shows at once.
 
 use super::super::Shadow;
-use super::super::memory::PIECE;
+use super::super::pages::PIECE;
 use super::super::ranges;
 use super::CowMaps;
 use super::lay::part_of;

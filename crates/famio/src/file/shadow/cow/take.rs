@@ -1,16 +1,17 @@
 //! What the program has stored in its maps becomes part of the open epoch.
 
 use super::super::Shadow;
-use super::super::memory::PIECE;
-use super::super::ranges::{self, MappedRange};
+use super::super::mapped_range::MappedRange;
+use super::super::pages::PIECE;
+use super::super::ranges;
 use super::super::sides::put_at;
 use super::CowMaps;
-use super::copied::Wanted;
 use super::lay::in_file;
 use crate::error::Result;
 use crate::file::UserBuf;
 use crate::file::atomic::AtomicFile;
 use crate::file::bits::GRANULE;
+use crate::file::shadow::page_tables::Wanted;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use std::os::fd::AsRawFd;

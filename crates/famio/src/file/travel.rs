@@ -18,7 +18,7 @@ pub(super) const MOST: u64 = 256 << 20;
 
 /// What somebody did.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::file) enum What {
+pub(super) enum What {
     /// The file was cut to `low`, then made `size` bytes long.
     Size { low: u64, size: u64 },
     /// Bytes were written.
@@ -27,20 +27,20 @@ pub(in crate::file) enum What {
 
 /// What somebody did, and who.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::file) struct Change {
+pub(super) struct Change {
     pub writer: Writer,
     pub what: What,
 }
 
 /// An epoch on its way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::file) struct Travelling {
+pub(super) struct Travelling {
     pub changes: Vec<Change>,
 }
 
 /// What a session's open epoch has changed, at most: sizes, and whole pieces of the file.
 #[derive(Debug)]
-pub(in crate::file) struct Draft {
+pub(super) struct Draft {
     /// The lowest size in this turn.
     pub low: u64,
     pub size: u64,

@@ -1,15 +1,37 @@
-//! The page of a door: what all its processes see.
+//! The control page: what all processes of a file see.
 
-use super::places::{MEMBERS, Member};
+use super::life::Life;
 use crate::error::{Error, Result};
-use crate::index::control::SIZE;
 use crate::map::guard;
 use crate::sys::shm;
+use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::AsFd;
+
+/// Bytes of a control file.
+pub(crate) const SIZE: usize = 4096;
+
+/// Processes that may have one file open at a time.
+pub(in crate::index) const MEMBERS: usize = 64;
+
+/// One process, while its place is locked.
+#[repr(C)]
+pub(in crate::index) struct Member {
+    /// Names the process, never twice; 0: it has left, and what it wrote is everybody's.
+    pub(in crate::index) id: AtomicU64,
+    /// Which of its tenures runs: what it wrote in earlier ones is everybody's.
+    pub(in crate::index) tenure: AtomicU64,
+    /// 1: it can commit.
+    pub(in crate::index) writes: AtomicU64,
+    /// The number of the arena whose session it can own; 0: of none.
+    pub(in crate::index) attached: AtomicU64,
+    /// What it has of maps (`door::maps`).
+    pub(in crate::index) maps: AtomicU64,
+    pub(in crate::index) life: Life,
+}
 
 /// "FAMIODR9".
 pub(in crate::index) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODR9");
@@ -26,8 +48,13 @@ pub(crate) const MOVED: u64 = 8;
 pub(crate) const UNOWNED: u64 = 16;
 pub(in crate::index) const CHANGE: u64 = 32;
 
+/// Of a process: it has maps of the kernel's file, which have to become maps of the shadow before the file is changed.
+pub(crate) const KERNELS: u64 = 1;
+/// Of a process: it may store through its maps of the shadow.
+pub(crate) const STORES: u64 = 2;
+
 /// Of [`Page::apart`].
-pub(super) const END_WANTED: u32 = 2;
+pub(in crate::index) const END_WANTED: u32 = 2;
 
 /// What all processes see. Plain words: no value is trusted as an address.
 #[repr(C)]
@@ -50,42 +77,42 @@ pub(crate) struct Page {
     /// Not 0: epochs that travel with this number or a later one stay, though all processes are killed.
     pub(in crate::index) kept: AtomicU64,
     /// The number of an epoch that has all that is not committed, whatever the journal of a dead process says.
-    pub(super) whole: AtomicU64,
+    pub(in crate::index) whole: AtomicU64,
     /// Not 0: one of the processes, which were all killed, could store through maps, and these stores are gone.
-    pub(super) lost_stores: AtomicU64,
+    pub(in crate::index) lost_stores: AtomicU64,
     /// The last number that was given out, to a process or a file.
-    pub(super) numbers: AtomicU64,
+    pub(in crate::index) numbers: AtomicU64,
     /// Counts those who came and want the turn.
-    pub(super) bell: AtomicU32,
+    pub(in crate::index) bell: AtomicU32,
     /// Counts the turns that were given, and the sessions that began.
-    pub(super) given: AtomicU32,
+    pub(in crate::index) given: AtomicU32,
     /// Not 0: whose turn it is can't give it; its process id.
-    pub(super) stuck: AtomicU32,
+    pub(in crate::index) stuck: AtomicU32,
     /// The place, plus one, of who has the session or died with it; 0: nobody.
-    pub(super) holder: AtomicU32,
+    pub(in crate::index) holder: AtomicU32,
     /// Not 0: in the shared shadow there may be stores that nobody knows the place of.
-    pub(super) unknown_stores: AtomicU32,
+    pub(in crate::index) unknown_stores: AtomicU32,
     /// All places at or above this one are free.
-    pub(super) places: AtomicU32,
+    pub(in crate::index) places: AtomicU32,
     /// Counts the turns that processes gave to others, for those who measure.
     pub(in crate::index) hand_overs: AtomicU32,
     /// The lock of positions that several processes have (`positions`).
-    pub(super) positions: AtomicU32,
+    pub(in crate::index) positions: AtomicU32,
     /// 1: a process has read along in a session since the turn was taken: no thread gets the file alone.
-    pub(super) read_along: AtomicU32,
+    pub(in crate::index) read_along: AtomicU32,
     /// 1: a process is, or was, here that can't attach to a session of others: sessions are ended when the owner changes.
     /// [`END_WANTED`]: one waits for the end of this one.
-    pub(super) apart: AtomicU32,
+    pub(in crate::index) apart: AtomicU32,
     /// 1: all processes of the last session were killed, and what they had not committed is gone with them.
-    pub(super) all_killed: AtomicU32,
+    pub(in crate::index) all_killed: AtomicU32,
     spare: AtomicU32,
     /// The number of the shared shadow's file; without [`SHADOW`] one that is being made, and is to go if that came to no end.
     pub(in crate::index) shadow: AtomicU64,
     /// Bytes of the file that the shared shadow has.
-    pub(super) shadow_size: AtomicU64,
+    pub(in crate::index) shadow_size: AtomicU64,
     /// The inode of that folder.
     pub(in crate::index) shm_inode: AtomicU64,
-    pub(super) members: [Member; MEMBERS],
+    pub(in crate::index) members: [Member; MEMBERS],
 }
 
 const _: () = assert!(size_of::<Page>() <= SIZE);
@@ -105,13 +132,13 @@ impl Page {
 }
 
 /// In the place of a page before this process has come: nobody else looks at it.
-pub(super) static NOBODYS: Page = {
+pub(in crate::index) static NOBODYS: Page = {
     // SAFETY: zeros are a valid page.
     unsafe { core::mem::zeroed() }
 };
 
 /// Maps the page, in the place of `old` unless that is null. If another process makes the file shorter, zeros take its place.
-pub(super) fn map(file: impl AsFd, old: *mut Page) -> Result<NonNull<Page>> {
+pub(in crate::index) fn map(file: impl AsFd, old: *mut Page) -> Result<NonNull<Page>> {
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     let flags = if old.is_null() { MapFlags::SHARED } else { MapFlags::SHARED | MapFlags::FIXED };
     // SAFETY: a new mapping, or one in the place of ours; the guard stands in for what somebody takes from behind it.
@@ -126,8 +153,13 @@ pub(super) fn map(file: impl AsFd, old: *mut Page) -> Result<NonNull<Page>> {
 ///
 /// # Safety
 /// It came from [`map`], and nobody uses it any more.
-pub(super) unsafe fn unmap(page: NonNull<Page>) {
+pub(in crate::index) unsafe fn unmap(page: NonNull<Page>) {
     guard::stand_in_no_more(page.as_ptr() as usize);
     // SAFETY: the caller's promise.
     let _ = unsafe { rustix::mm::munmap(page.as_ptr().cast(), SIZE) };
+}
+
+/// The byte of a place: its process has it locked. The lock goes with the process, however that ends.
+pub(in crate::index) fn place(at: u32) -> Range<i64> {
+    i64::from(at)..i64::from(at) + 1
 }

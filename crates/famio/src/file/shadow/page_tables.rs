@@ -1,7 +1,7 @@
 //! Which pages of a private map of a file were copied, because they were stored to: asked of the kernel's page tables, which it
 //! walks without looking at what nobody has touched (`PAGEMAP_SCAN`, Linux 6.7 and later).
 
-use super::super::memory::PAGE;
+use super::pages::PAGE;
 use crate::error::{Error, Result};
 use crate::sys::{InternalFd, check, syscall};
 use core::ops::Range;
@@ -124,7 +124,7 @@ impl PageTables {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file::shadow::maps::map_at;
+    use crate::file::shadow::request::map_at;
     use std::os::unix::fs::FileExt;
 
     const PAGES: usize = 64;
