@@ -1,9 +1,9 @@
 //! Two processes in one: the other is a door of its own.
 
 use crate::Settings;
+use crate::file::travel::Travelling;
 use crate::file::travel::{Change, What};
 use crate::file::{Access, AtomicFile, UserBuf};
-use crate::file::travel::Travelling;
 use crate::index::{Door, SESSION, Sort, Standing, TRAVELS, also};
 use core::sync::atomic::Ordering;
 use std::fs::File;

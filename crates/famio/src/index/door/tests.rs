@@ -1,8 +1,8 @@
-use crate::index::STORES;
-use crate::index::life::{Life, Lives};
 use super::places::is_taken;
 use super::*;
+use crate::index::STORES;
 use crate::index::control::{TestControl, for_test};
+use crate::index::life::{Life, Lives};
 
 fn open(file: &TestControl) -> Door {
     let door = Door::new();

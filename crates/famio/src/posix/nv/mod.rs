@@ -9,9 +9,9 @@ mod handles;
 mod recover;
 mod transactions;
 
-pub use super::by_program::claim_hooks;
-pub use super::message::{last as last_message, write as write_message};
-pub use super::texts::{SHOWN, Texts, texts};
+pub use crate::posix::life::by_program::claim_hooks;
+pub use crate::posix::runtime::message::{last as last_message, write as write_message};
+pub use crate::posix::runtime::texts::{SHOWN, Texts, texts};
 pub(crate) use elsewhere::is_elsewhere;
 pub use elsewhere::{TABLE, table_to_use};
 

@@ -1,0 +1,98 @@
+//! A mark on the kernel's open description of an atomic file that other processes may come to have: with what flags the program
+//! opened it. It stays through fork, exec and sockets. It is the number of the signal that `F_SETSIG` keeps for a description:
+//! of a regular file's nobody asks for it but leases, which a shared description has none of.
+//!
+//! One of a file that was handed back has another mark: who gets it next has an ordinary file, too, and may not read what was opened
+//! for writing only, though the kernel's description is open for both.
+
+use crate::posix::raw;
+use crate::sys::HANDED_BACK;
+use std::os::fd::RawFd;
+
+const F_SETSIG: i32 = 10;
+const F_GETSIG: i32 = 11;
+
+/// The first of sixteen signals that no program uses for this.
+const FIRST: i32 = 48;
+const BITS: [(i32, i32); 4] =
+    [(1, libc::O_APPEND), (2, libc::O_DSYNC), (4, libc::O_SYNC & !libc::O_DSYNC), (8, libc::O_WRONLY)];
+
+/// Marks the description of `fd`, which was opened with `flags`.
+pub(in crate::posix) fn set(fd: RawFd, flags: i32) {
+    let bits = BITS.iter().filter(|(_, flag)| flags & flag != 0).fold(0, |bits, (bit, _)| bits | bit);
+    put(fd, FIRST + bits);
+}
+
+/// Not on a description on which the program has a lease: its breaks would come by the mark's signal.
+fn put(fd: RawFd, signal: i32) {
+    // SAFETY: no memory is passed.
+    let lease = unsafe { raw!(SYS_fcntl, fd, libc::F_GETLEASE) };
+    if ![libc::F_RDLCK, libc::F_WRLCK].contains(&(lease as i32)) {
+        set_signal(fd, signal);
+    }
+}
+
+fn set_signal(fd: RawFd, signal: i32) {
+    // SAFETY: no memory is passed.
+    unsafe { raw!(SYS_fcntl, fd, F_SETSIG, signal) };
+}
+
+/// Before the program takes a lease: its breaks are to come by the signal that it chooses, or by the default one.
+pub(in crate::posix) fn make_way(fd: RawFd) {
+    let signal = signal_of(fd);
+    if (FIRST..FIRST + 16).contains(&signal) || HANDED_BACK.contains(&signal) {
+        set_signal(fd, 0);
+    }
+}
+
+/// Of a handed back description.
+const LEFT: [(i32, i32); 2] = [(1, libc::O_WRONLY), (2, libc::O_APPEND)];
+
+fn signal_of(fd: RawFd) -> i32 {
+    // SAFETY: no memory is passed.
+    (unsafe { raw!(SYS_fcntl, fd, F_GETSIG) }) as i32
+}
+
+/// The description of `fd`, which was opened with `flags`, is an ordinary file's from now on, whoever gets it.
+pub(in crate::posix) fn hand_back(fd: RawFd, flags: i32) {
+    let bits = LEFT.iter().filter(|(_, flag)| flags & flag != 0).fold(0, |bits, (bit, _)| bits | bit);
+    put(fd, HANDED_BACK.start + bits);
+}
+
+/// If the description of `fd` was handed back: what the program opened it with, of that mark's flags.
+pub(in crate::posix) fn handed_back(fd: RawFd) -> Option<i32> {
+    let signal = signal_of(fd);
+    let bits = signal - HANDED_BACK.start;
+    HANDED_BACK
+        .contains(&signal)
+        .then(|| LEFT.iter().filter(|(bit, _)| bits & bit != 0).fold(0, |flags, (_, flag)| flags | flag))
+}
+
+/// What the program opened the description of `fd` with, of a mark's flags; `None`: it has none.
+pub(in crate::posix) fn get(fd: RawFd) -> Option<i32> {
+    let bits = signal_of(fd) - FIRST;
+    (0..16)
+        .contains(&bits)
+        .then(|| BITS.iter().filter(|(bit, _)| bits & bit != 0).fold(0, |flags, (_, flag)| flags | flag))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn tells_what_was_asked_for_to_whoever_has_the_description() {
+        let file = rustix::fs::memfd_create("famio-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let other = rustix::io::dup(&file).unwrap();
+        assert_eq!(get(file.as_raw_fd()), None);
+        for flags in [0, libc::O_APPEND, libc::O_WRONLY | libc::O_SYNC, libc::O_DSYNC | libc::O_APPEND] {
+            set(file.as_raw_fd(), flags | libc::O_CLOEXEC);
+            assert_eq!(get(other.as_raw_fd()), Some(flags));
+        }
+        for flags in [0, libc::O_WRONLY, libc::O_APPEND, libc::O_WRONLY | libc::O_APPEND] {
+            hand_back(other.as_raw_fd(), flags | libc::O_SYNC);
+            assert_eq!((get(file.as_raw_fd()), handed_back(file.as_raw_fd())), (None, Some(flags)));
+        }
+    }
+}

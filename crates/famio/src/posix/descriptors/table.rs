@@ -1,0 +1,207 @@
+//! Which descriptors are atomic files: a table of two levels without a bound, read without a lock.
+
+use super::description::{Borrowed, Description, Handle};
+use super::unlock;
+use crate::file::{Access, Call};
+use crate::near::NEAR;
+use crate::posix::runtime::say::say;
+use crate::posix::runtime::state::in_vfork_child;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::os::fd::RawFd;
+use std::sync::OnceLock;
+
+const LEAF_BITS: u32 = 12;
+const LEAF: usize = 1 << LEAF_BITS;
+/// Leaves for every positive descriptor. Pages of this static that nobody touched take no memory.
+const LEAVES: usize = 1 << (31 - LEAF_BITS);
+
+type Slot = AtomicPtr<Description>;
+type Leaf = [Slot; LEAF];
+
+static ROOT: [AtomicPtr<Leaf>; LEAVES] = [const { AtomicPtr::new(ptr::null_mut()) }; LEAVES];
+/// The highest descriptor that was ever in the table: scans end there.
+static HIGHEST: AtomicUsize = AtomicUsize::new(0);
+
+#[inline]
+fn slot(fd: RawFd) -> Option<&'static Slot> {
+    if fd < 0 {
+        return None;
+    }
+    let leaf = ROOT[fd as usize >> LEAF_BITS].load(Ordering::Acquire);
+    // SAFETY: a leaf is never freed.
+    unsafe { leaf.as_ref() }.map(|leaf| &leaf[fd as usize & (LEAF - 1)])
+}
+
+fn slot_or_new(fd: RawFd) -> &'static Slot {
+    if let Some(slot) = slot(fd) {
+        return slot;
+    }
+    let entry = &ROOT[fd as usize >> LEAF_BITS];
+    let leaf: Box<Leaf> =
+        (0..LEAF).map(|_| Slot::new(ptr::null_mut())).collect::<Vec<_>>().try_into().expect("LEAF slots");
+    let new = Box::into_raw(leaf);
+    if entry.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        // SAFETY: another thread was first; `new` was never shared.
+        drop(unsafe { Box::from_raw(new) });
+    }
+    slot(fd).expect("a leaf has just been put there")
+}
+
+/// What makes a description of the parent's one of this process: set before any can be in the table.
+static ADOPT: OnceLock<fn(RawFd, &'static Description)> = OnceLock::new();
+
+/// To be called at the start (`inherit::adopt`).
+pub(in crate::posix) fn adopt_by(adopt: fn(RawFd, &'static Description)) {
+    let _ = ADOPT.set(adopt);
+}
+
+#[cold]
+fn adopt(fd: RawFd, theirs: &'static Description) {
+    if let Some(adopt) = ADOPT.get() {
+        adopt(fd, theirs);
+    }
+}
+
+/// Whether any descriptor, or any map, is an atomic file's.
+#[inline]
+pub fn any() -> bool {
+    NEAR.any()
+}
+
+/// Whether `fd` is an atomic file's: two loads.
+#[inline]
+pub fn is_managed(fd: RawFd) -> bool {
+    slot(fd).is_some_and(|slot| !slot.load(Ordering::Relaxed).is_null())
+}
+
+/// The open description of `fd`, kept alive by the handle. What a child has from its parent becomes its own before.
+#[inline]
+pub fn get(fd: RawFd) -> Option<Handle> {
+    let handle = get_as_it_is(fd)?;
+    if handle.is_foreign() {
+        adopt(fd, handle.description());
+        return get_as_it_is(fd);
+    }
+    Some(handle)
+}
+
+/// As [`get`]; in a forked child the description may be the parent's.
+fn get_as_it_is(fd: RawFd) -> Option<Handle> {
+    let slot = slot(fd)?;
+    loop {
+        let description = slot.load(Ordering::Acquire);
+        // SAFETY: descriptions are never freed, only used again.
+        let handle = unsafe { description.as_ref() }?.try_hold();
+        if let Some(handle) = handle
+            && slot.load(Ordering::Acquire) == description
+        {
+            return Some(handle);
+        }
+    }
+}
+
+/// Whether the table has this description for `fd`.
+pub(in crate::posix) fn leads_to(fd: RawFd, description: &'static Description) -> bool {
+    slot(fd).is_some_and(|slot| ptr::eq(slot.load(Ordering::Acquire), description))
+}
+
+/// The open description of `fd`, for the length of one call. What a child has from its parent becomes its own before.
+#[inline]
+pub(in crate::posix) fn borrow(fd: RawFd) -> Option<Borrowed> {
+    let borrowed = borrow_as_it_is(fd)?;
+    if borrowed.is_foreign() {
+        let theirs = borrowed.description();
+        drop(borrowed);
+        adopt(fd, theirs);
+        return borrow_as_it_is(fd);
+    }
+    Some(borrowed)
+}
+
+#[inline]
+fn borrow_as_it_is(fd: RawFd) -> Option<Borrowed> {
+    let slot = slot(fd)?;
+    if slot.load(Ordering::Relaxed).is_null() {
+        return None;
+    }
+    let call = Call::begin();
+    // SAFETY: descriptions are never freed. Whoever takes this one out of the table waits for the call that has begun.
+    let description = unsafe { slot.load(Ordering::Acquire).as_ref() }?;
+    Some(Borrowed::new(description, call))
+}
+
+/// Puts a description under a number that the kernel has just handed out. What the table still held there was closed
+/// behind our back.
+pub(in crate::posix) fn install(fd: RawFd, handle: Handle) {
+    HIGHEST.fetch_max(fd as usize, Ordering::Relaxed);
+    let old = slot_or_new(fd).swap(handle.into_raw(), Ordering::AcqRel);
+    if old.is_null() {
+        NEAR.descriptors.fetch_add(1, Ordering::Relaxed);
+    } else {
+        // SAFETY: the slot's count comes with the pointer that was taken out.
+        release(fd, unsafe { Handle::from_raw(old) });
+    }
+}
+
+/// Takes `fd` out of the table and gives what was there: the descriptor's own reference.
+pub(in crate::posix) fn take(fd: RawFd) -> Option<Handle> {
+    let old = slot(fd)?.swap(ptr::null_mut(), Ordering::AcqRel);
+    if old.is_null() {
+        return None;
+    }
+    NEAR.descriptors.fetch_sub(1, Ordering::Relaxed);
+    // SAFETY: the slot's count comes with the pointer that was taken out.
+    Some(unsafe { Handle::from_raw(old) })
+}
+
+/// Drops an entry whose descriptor the kernel no longer has, or has given to another file.
+#[cold]
+pub fn forget(fd: RawFd) {
+    if let Some(handle) = take(fd) {
+        release(fd, handle);
+    }
+}
+
+/// After a call that gave out the new descriptor `fd`: an entry for it is stale.
+#[inline]
+pub fn fresh(fd: isize) -> isize {
+    if (0..=i32::MAX as isize).contains(&fd) && is_managed(fd as RawFd) && !in_vfork_child() {
+        forget(fd as RawFd);
+    }
+    fd
+}
+
+fn release(fd: RawFd, handle: Handle) {
+    if !handle.is_ours() {
+        return;
+    }
+    unlock::before_close(&handle);
+    if let Err(error) = handle.file().remove_descriptor(fd) {
+        say(handle.path(), &format!("closed behind the library's back: {error}; check the file"));
+    }
+}
+
+/// Calls `visit` for every managed descriptor in `first..=last`.
+pub(in crate::posix) fn for_each(first: u32, last: u32, mut visit: impl FnMut(RawFd, &Handle)) {
+    if !any() {
+        return;
+    }
+    let last = last.min(HIGHEST.load(Ordering::Relaxed) as u32);
+    let mut fd = first;
+    while fd <= last {
+        if ROOT[fd as usize >> LEAF_BITS].load(Ordering::Acquire).is_null() {
+            fd = (fd | (LEAF as u32 - 1)) + 1;
+            continue;
+        }
+        if let Some(handle) = get_as_it_is(fd as RawFd) {
+            visit(fd as RawFd, &handle);
+        }
+        fd += 1;
+    }
+}
+
+/// What [`Access`] a kernel access mode gives the file.
+pub(in crate::posix) fn access(kernel: i32) -> Access {
+    if kernel == libc::O_RDONLY { Access::Read } else { Access::Write }
+}

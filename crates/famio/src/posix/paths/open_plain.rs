@@ -1,0 +1,147 @@
+//! `open` of what most programs open most: a file that no link leads to, and that is not cut. It is opened first and looked at
+//! then, which saves the system calls by which the other way finds out beforehand.
+
+use super::meant::{is_open, may_match};
+use crate::map::guard;
+use crate::near::NEAR;
+use crate::posix::call::look::stat_of;
+use crate::posix::descriptors::table;
+use crate::posix::life::process;
+use crate::posix::runtime::state::in_vfork_child;
+use crate::posix::selection::config::Config;
+use crate::posix::selection::current::config_nearby;
+use crate::posix::{Ret, fail, raw, with_lowest};
+use core::ffi::c_char;
+use std::ffi::CStr;
+use std::os::fd::RawFd;
+
+/// `openat` sets it for programs of 64 bits, `openat2` does not.
+#[cfg(target_arch = "x86_64")]
+pub(in crate::posix) const LARGE: i32 = 0o100_000;
+#[cfg(not(target_arch = "x86_64"))]
+pub(in crate::posix) const LARGE: i32 = 0o400_000;
+
+/// Flags with which an atomic file is opened, or made, just so, and that `openat2` knows.
+const PLAIN: i32 = libc::O_RDWR
+    | libc::O_CREAT
+    | libc::O_NONBLOCK
+    | libc::O_CLOEXEC
+    | libc::O_NOFOLLOW
+    | libc::O_NOATIME
+    | libc::O_NOCTTY
+    | LARGE;
+
+/// How far [`try_open`] came that has not opened what is surely not meant.
+pub enum Tried {
+    /// Not tried.
+    No,
+    /// The kernel's answer. A descriptor may be of a file that is meant. It must not be closed without need: the process would lose
+    /// its locks on the file.
+    Said(Ret),
+}
+
+/// Opens the path, unless that may do more to it. What it could not is for [`open_meant`](super::open_meant).
+///
+/// Always part of its caller, for the hooks: after a system call a return to a frame that was there before costs 10 to 20 ns, and each
+/// cache line some. Nothing in it panics.
+///
+/// # Safety
+/// As `openat`.
+#[inline(always)]
+pub unsafe fn try_open(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Result<RawFd, Tried> {
+    if flags & !PLAIN != 0 || NEAR.any() || config_nearby().is_none() {
+        return Err(Tried::No);
+    }
+    // SAFETY: the caller's promise.
+    let fd = unsafe { open_without_links(dirfd, path, flags, mode) };
+    // Another thread may have opened an atomic file meanwhile.
+    if fd < 0 || NEAR.any() {
+        return Err(Tried::Said(fd));
+    }
+    // SAFETY: the kernel has just read it to its end.
+    let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
+    if NEAR.edges.may_match(bytes) { Err(Tried::Said(fd)) } else { Ok(fd as RawFd) }
+}
+
+/// What came of it.
+pub(in crate::posix) enum Opened {
+    /// The call's result.
+    Done(Ret),
+    /// It is open, and may be meant.
+    MayBeMeant(RawFd),
+    /// It can't be told like this.
+    Unknown,
+}
+
+/// The rest of [`try_open`].
+///
+/// # Safety
+/// As `openat`.
+pub(in crate::posix) unsafe fn go_on(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32, tried: Tried) -> Opened {
+    match tried {
+        // SAFETY: the caller's promise.
+        Tried::No if flags & !PLAIN == 0 && table::any() => unsafe { try_beside_others(dirfd, path, flags, mode) },
+        Tried::No => Opened::Unknown,
+        Tried::Said(fd) if fd < 0 => failed(fd),
+        Tried::Said(fd) => {
+            table::fresh(fd);
+            // SAFETY: the kernel has read it.
+            let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
+            if may_match(bytes) { Opened::MayBeMeant(fd as RawFd) } else { Opened::Done(fd) }
+        }
+    }
+}
+
+/// Atomic files are open here: this may be one of them by another name, and where a lease of ours would keep the call waiting it
+/// is not opened by a name that may be meant.
+///
+/// # Safety
+/// As `openat`.
+unsafe fn try_beside_others(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Opened {
+    let Some(config) = process::config() else { return Opened::Unknown };
+    // SAFETY: the caller's promise.
+    if in_vfork_child() || unsafe { may_be_meant(config, path) } {
+        return Opened::Unknown;
+    }
+    // SAFETY: as above.
+    let fd = with_lowest(|| unsafe { open_without_links(dirfd, path, flags, mode) });
+    if fd < 0 {
+        return failed(fd);
+    }
+    table::fresh(fd);
+    let by_another_name = stat_of(fd as RawFd).is_ok_and(|stat| is_open(&stat));
+    if by_another_name { Opened::MayBeMeant(fd as RawFd) } else { Opened::Done(fd) }
+}
+
+/// # Safety
+/// As `openat`.
+#[inline(always)]
+unsafe fn open_without_links(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Ret {
+    // What `openat` ignores is an error of `openat2`.
+    let mode = if flags & libc::O_CREAT != 0 { mode & 0o7777 } else { 0 };
+    let how = [u64::from((flags | LARGE) as u32), u64::from(mode), libc::RESOLVE_NO_SYMLINKS];
+    // SAFETY: the kernel checks the path; `how` is as long as is said.
+    unsafe { raw!(SYS_openat2, dirfd, path, &raw const how, size_of_val(&how)) }
+}
+
+fn failed(error: Ret) -> Opened {
+    // Else a link above all, or a kernel or a filter without this call.
+    let is_final = error == fail(libc::ENOENT) || error == fail(libc::EINTR);
+    if is_final { Opened::Done(error) } else { Opened::Unknown }
+}
+
+/// Whether the path may be meant, or can't be read. Before the kernel has looked at it.
+///
+/// # Safety
+/// As `openat`.
+unsafe fn may_be_meant(config: &Config, path: *const c_char) -> bool {
+    const MOST: usize = libc::PATH_MAX as usize;
+    // It may begin to read before the path, in the same line.
+    let line = path.cast::<u8>().map_addr(|addr| addr & !63);
+    let most = MOST.min(usize::MAX - path.addr());
+    // SAFETY: it reads, and can be left anywhere. With atomic files the guard is there.
+    let length = unsafe { guard::run_on(line, most.saturating_add(64), || libc::strnlen(path, most)) };
+    let Ok(length) = length else { return true };
+    // SAFETY: it has just been read.
+    config.globs.may_match(unsafe { core::slice::from_raw_parts(path.cast(), length) })
+}
