@@ -1,18 +1,18 @@
 //! The atomic file as its process knows it.
 
 use super::Descriptors;
-use super::arrivals::Arrivals;
-use super::growing_state::Growing;
-use super::kernels_size::KernelsSize;
-use super::lease_state::Lease;
-use super::lock_state::Locks;
-use super::plain::PlainReads;
 use super::session::{OldSession, Session};
 use super::shadow::Slot;
 use super::transaction::{Commits, Joint};
-use super::travel::Draft;
-use super::turns::Turns;
 use crate::error::Error;
+use crate::file::parts::arrivals::Arrivals;
+use crate::file::parts::growing_state::Growing;
+use crate::file::parts::kernels_size::KernelsSize;
+use crate::file::parts::lease_state::Lease;
+use crate::file::parts::lock_state::Locks;
+use crate::file::parts::plain::PlainReads;
+use crate::file::parts::travel::Draft;
+use crate::file::parts::turns::Turns;
 use crate::index::{Arena, Claim};
 use crate::settings::Settings;
 use crate::sys::InternalFd;

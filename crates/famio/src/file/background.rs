@@ -1,10 +1,10 @@
 //! The background: one thread for the whole process that settles. It sleeps until there is work, and holds nothing while
 //! it does.
 
-use super::background_bell::{ALSO, ASLEEP, AWAKE, DEEP, EVENTS, TIMED, Watched};
-use super::close::Left;
-use super::quiet::IDLE;
 use super::registry::files;
+use crate::file::base::background_bell::{ALSO, ASLEEP, AWAKE, DEEP, EVENTS, TIMED, Watched};
+use crate::file::base::quiet::IDLE;
+use crate::file::session::close::Left;
 use crate::index::LIVES;
 use crate::sys::{Ended, WORDS_MAX, Word, wait_for_any};
 use core::sync::atomic::{AtomicU32, Ordering};

@@ -8,6 +8,7 @@
 //!
 //! Small memory is carved from chunks into blocks of fixed sizes. A freed block goes to the list of its size, is given out again,
 //! and never goes back to the kernel: so a list may be read while others change it. Large memory is a mapping of its own.
+// Cycle: chunk, list, mod: chunks are cut into the blocks of the lists, whose sizes the heap fixes; 320 lines, all unsafe, read as one
 
 mod chunk;
 mod list;

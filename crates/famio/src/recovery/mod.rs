@@ -3,6 +3,7 @@
 //! Recovery is idempotent and may crash anywhere: until the journal says *clean* it holds everything that recovery needs,
 //! and running it again gives the same bytes. It touches nothing but the file that the journal names, and a journal that it
 //! cannot read stays as it is, with its file.
+// Cycle: forget, in_use, survey: reports of one folder each show some of what the others find
 
 mod backup;
 mod check;

@@ -1,6 +1,9 @@
 //! Which kernel descriptors of the file may be used: the program's own. Closing one of ours would drop the record locks
 //! that the process holds on the file. So ours are closed only when the program closes one itself, which drops them as well.
 
+pub(super) mod by_kernel;
+pub(super) mod set_id;
+pub(super) mod shared_memory;
 mod twins;
 
 pub(super) use twins::Split;

@@ -2,9 +2,9 @@
 //! without a name then, and where there can be no session it has to be put back.
 
 use crate::error::{Error, Result};
-use crate::file::aside::is_out_of_reach;
 use crate::file::atomic::{AtomicFile, GROWING};
-use crate::file::growing_state::State;
+use crate::file::parts::growing_state::State;
+use crate::file::session::attach::is_out_of_reach;
 use core::sync::atomic::Ordering;
 use std::os::fd::BorrowedFd;
 

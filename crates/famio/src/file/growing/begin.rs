@@ -2,9 +2,9 @@
 
 use crate::error::Result;
 use crate::file::atomic::{AtomicFile, GROWING, Inner, PLAIN};
-use crate::file::growing_order::Order;
-use crate::file::growing_state::State;
 use crate::file::lease;
+use crate::file::parts::growing_order::Order;
+use crate::file::parts::growing_state::State;
 use crate::file::shadow;
 use crate::journal::live::durability_of;
 use crate::journal::{BootId, GrowingMark, Identity};

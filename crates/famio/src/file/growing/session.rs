@@ -3,9 +3,9 @@
 
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, DEMOTED, GROWING, Inner, PLAIN};
-use crate::file::growing_state::{Moving, SUSPECT, State};
-use crate::file::home::preallocate_again;
+use crate::file::engine::home::preallocate_again;
 use crate::file::lease;
+use crate::file::parts::growing_state::{Moving, SUSPECT, State};
 use crate::file::session::Session;
 use crate::journal::{Marked, folder_of, mark};
 use crate::pmem::unnamed_file_in;
@@ -127,7 +127,7 @@ impl AtomicFile {
         if tail.is_taken {
             return Ok(());
         }
-        let doing = crate::file::doing::doing();
+        let doing = crate::file::base::doing::doing();
         let taken = session
             .set_size(&self.fds, tail.to)
             .map_err(Error::from)

@@ -3,9 +3,9 @@
 
 use crate::error::{Error, Result};
 use crate::file::atomic::{AtomicFile, GROWING};
-use crate::file::growing_state::State;
 use crate::file::lease;
-use crate::file::sync::failed;
+use crate::file::parts::growing_state::State;
+use crate::file::session::sync::failed;
 use crate::journal::GrowingMark;
 use crate::recovery::hash_of;
 use crate::settings::Durability;

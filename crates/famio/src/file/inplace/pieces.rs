@@ -7,9 +7,9 @@
 use super::InPlace;
 use super::state::State;
 use crate::error::{Error, Result};
-use crate::file::bits::{GRANULE, above, touched};
-use crate::file::context::{Context, Piece};
-use crate::file::policy::Policy;
+use crate::file::base::bits::{GRANULE, above, touched};
+use crate::file::engine::context::{Context, Piece};
+use crate::file::engine::policy::Policy;
 use crate::index::{BLOCK, Cell, Version};
 use crate::journal::inplace::Kind;
 use crate::map::guard;

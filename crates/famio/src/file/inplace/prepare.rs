@@ -3,9 +3,9 @@
 use super::InPlace;
 use super::state::State;
 use crate::error::Result;
-use crate::file::bits::{above, touched};
-use crate::file::context::Context;
-use crate::file::policy::Policy;
+use crate::file::base::bits::{above, touched};
+use crate::file::engine::context::Context;
+use crate::file::engine::policy::Policy;
 use crate::index::{BLOCK, Cell};
 use crate::journal::inplace::Kind;
 use core::sync::atomic::Ordering;

@@ -3,8 +3,8 @@
 use super::state::State;
 use super::{InPlace, inconsistent};
 use crate::error::Result;
-use crate::file::bits::touched;
-use crate::file::context::{Context, Part};
+use crate::file::base::bits::touched;
+use crate::file::engine::context::{Context, Part};
 use crate::index::Cell;
 use core::sync::atomic::Ordering;
 

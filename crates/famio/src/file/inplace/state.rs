@@ -2,8 +2,8 @@
 
 use super::InPlace;
 use crate::error::{Error, Result};
-use crate::file::background_bell;
-use crate::file::context::{Context, Engine};
+use crate::file::base::background_bell;
+use crate::file::engine::context::{Context, Engine};
 use crate::index::{Cell, Version};
 use crate::journal::inplace::Kind;
 use crate::map::guard;

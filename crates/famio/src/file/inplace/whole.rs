@@ -4,9 +4,9 @@
 use super::InPlace;
 use super::state::State;
 use crate::error::{Error, Result};
-use crate::file::bits::above;
-use crate::file::context::Context;
-use crate::file::policy::Policy;
+use crate::file::base::bits::above;
+use crate::file::engine::context::Context;
+use crate::file::engine::policy::Policy;
 use crate::index::{BLOCK, Version};
 use crate::journal::inplace::Kind;
 use crate::map::guard::{self, Fault};

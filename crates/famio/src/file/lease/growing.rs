@@ -1,8 +1,8 @@
 //! The lease of a growing file: taken by the thread that changes it first, answered by the lease thread, as long as the file grows.
 
 use super::kernel::{self, Taken};
-use crate::file::lease_bell;
-use crate::file::lease_state::Lease;
+use crate::file::base::lease_bell;
+use crate::file::parts::lease_state::Lease;
 use crate::sys::users::may_come_back;
 use std::os::fd::BorrowedFd;
 

@@ -16,9 +16,9 @@ pub(super) use thread::work;
 
 use super::AtomicFile;
 use super::atomic::GROWING;
-use super::lease_state::{Lease, NEVER, State, now};
 use super::session::Session;
 use crate::error::{Error, Result};
+use crate::file::parts::lease_state::{Lease, NEVER, State, now};
 use crate::index::lease::{EXPOSED, HELD, NONE};
 use crate::settings::PolicyChoice;
 use crate::sys::users::may_come_back;
@@ -157,10 +157,10 @@ impl AtomicFile {
     /// The policy in force, of a journal in place.
     pub fn policy(&self) -> Option<PolicyChoice> {
         let policy = |session: &Session| session.arena.shared().policy.load(Ordering::Relaxed);
-        match super::policy::Policy::from_number(self.with_session(policy)?) {
-            super::policy::Policy::Undo => Some(PolicyChoice::Undo),
-            super::policy::Policy::Redo => Some(PolicyChoice::Redo),
-            super::policy::Policy::Alternate => Some(PolicyChoice::Alternate),
+        match crate::file::engine::policy::Policy::from_number(self.with_session(policy)?) {
+            crate::file::engine::policy::Policy::Undo => Some(PolicyChoice::Undo),
+            crate::file::engine::policy::Policy::Redo => Some(PolicyChoice::Redo),
+            crate::file::engine::policy::Policy::Alternate => Some(PolicyChoice::Alternate),
         }
     }
 

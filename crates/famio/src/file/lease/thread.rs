@@ -1,8 +1,8 @@
 //! The thread that takes leases and answers their breaks. It sleeps in the kernel until a signal comes, which only it
 //! gets and no handler sees; and it ends when no file has had a lease for a while.
 
-use crate::file::background_bell::start_if_wanted;
-use crate::file::lease_bell::{EVENTS, OWNER, TID, WATCHED, pid};
+use crate::file::base::background_bell::start_if_wanted;
+use crate::file::base::lease_bell::{EVENTS, OWNER, TID, WATCHED, pid};
 use crate::file::registry::files;
 use crate::sys::{signal_bit, syscall};
 use core::ptr::null;

@@ -14,10 +14,10 @@ mod kernel;
 mod twins;
 
 use super::AtomicFile;
-pub use super::lock_ranges::{Kind, Lock, Owner, Range};
-use super::lock_state::Table;
-pub(super) use super::lock_state::{IN_MEMORY, Locks};
 use crate::error::{Error, Result};
+pub use crate::file::parts::lock_ranges::{Kind, Lock, Owner, Range};
+use crate::file::parts::lock_state::Table;
+pub(super) use crate::file::parts::lock_state::{IN_MEMORY, Locks};
 use crate::settings::LocksChoice;
 use core::sync::atomic::Ordering;
 use std::os::fd::BorrowedFd;

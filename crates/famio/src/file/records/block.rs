@@ -3,10 +3,10 @@
 use super::state::State;
 use super::{Records, buffers, lock, settle};
 use crate::error::Result;
-use crate::file::background_bell;
-use crate::file::bits::{GRANULE, below, edges, runs, touched};
-use crate::file::context::{BlockBuf, Context, Engine, Part};
-use crate::file::home::zero_out;
+use crate::file::base::background_bell;
+use crate::file::base::bits::{GRANULE, below, edges, runs, touched};
+use crate::file::engine::context::{BlockBuf, Context, Engine, Part};
+use crate::file::engine::home::zero_out;
 use crate::index::{BLOCK, Cell};
 use core::sync::atomic::Ordering;
 

@@ -3,7 +3,7 @@
 use super::settle::Settling;
 use super::{Records, lock};
 use crate::error::Result;
-use crate::file::context::{Context, Words};
+use crate::file::engine::context::{Context, Words};
 use core::sync::atomic::Ordering;
 
 impl Records {

@@ -3,8 +3,8 @@
 use super::state::State;
 use super::{Records, buffers};
 use crate::error::Result;
-use crate::file::bits::touched;
-use crate::file::context::{Context, Needs};
+use crate::file::base::bits::touched;
+use crate::file::engine::context::{Context, Needs};
 use crate::index::{BLOCK, Cell};
 use core::sync::atomic::Ordering;
 

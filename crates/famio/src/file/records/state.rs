@@ -2,7 +2,7 @@
 //! them the open epoch wrote.
 
 use super::buffers;
-use crate::file::context::Context;
+use crate::file::engine::context::Context;
 use crate::index::{BLOCK, Cell, Version};
 use crate::journal::records::Block;
 use core::sync::atomic::Ordering;

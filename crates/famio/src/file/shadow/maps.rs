@@ -1,18 +1,18 @@
 //! The program's own maps of an atomic file: made, moved, protected, synced and given up.
 
 use super::cow;
-use super::cow_maps::second_map;
 use super::loads::Loads;
 use super::mapped_range::MappedRange;
-use super::pages::{PAGE, check_size, fill, new_memory, size_limit};
 use super::ranges::{self, keys};
 use super::request::MapRequest;
-use super::slot::Changing;
 use super::watch;
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
 use crate::file::atomic::disowned;
 use crate::file::atomic::{AtomicFile, PLAIN};
+use crate::file::parts::cow_maps::second_map;
+use crate::file::parts::shadow_pages::{PAGE, check_size, fill, new_memory, size_limit};
+use crate::file::parts::shadow_slot::Changing;
 use crate::index::KERNELS;
 use crate::map::ahead::Ahead;
 use crate::sys::{InternalFd, syscall};
@@ -74,9 +74,9 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
                 ranges::lock().add(range);
                 // To hear of those who change the file.
                 if file.is_wanted.load(Ordering::Acquire) {
-                    crate::file::background_bell::look();
+                    crate::file::base::background_bell::look();
                 } else {
-                    crate::file::background_bell::start();
+                    crate::file::base::background_bell::start();
                 }
             }
             return Ok(Mapped::At(start));
@@ -127,7 +127,7 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
     file.tell_of_maps();
     // Who puts in order what a dead one left, and did not see that this one may store, has done it when the program can.
     let _ = file.look_after_dead();
-    crate::file::background_bell::look(); // others may store there, and die: that shows without a call
+    crate::file::base::background_bell::look(); // others may store there, and die: that shows without a call
     file.need_shadow()?; // filled again, if the turn was given before it was kept
     Ok(Mapped::At(start))
 }

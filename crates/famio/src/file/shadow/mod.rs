@@ -4,23 +4,18 @@
 //! handler, and no store or system call fails that would not on a file (design, "Mapped regions").
 //!
 //! While a file has a shadow, reads come from it, and every write goes to the file and to the shadow under one lock.
+// Cycle: loads, mapped_range: a map carries its map-ahead, which is begun for a map
 
 mod copies;
 mod cow;
-mod cow_maps;
 mod loads;
 mod mapped_range;
 mod maps;
-mod memory;
-mod notes;
-mod page_tables;
-mod pages;
 mod places;
 mod ranges;
-mod request;
+pub(super) mod request;
 mod shared;
 mod sides;
-mod slot;
 mod stores;
 mod watch;
 
@@ -32,20 +27,20 @@ pub(crate) use maps::{
 pub(crate) use ranges::{any, any_private, disown, files, is_mapped, may_touch, touches};
 pub(crate) use request::MapRequest;
 
-pub(super) use slot::Slot;
+pub(super) use crate::file::parts::shadow_slot::Slot;
 
 use super::atomic::AtomicFile;
 use super::session::Session;
 use super::{Access, UserBuf};
 use crate::error::{Error, Result};
+use crate::file::parts::shadow_memory::Shadow;
+use crate::file::parts::shadow_pages::{check_size, fill, size_limit};
 use crate::index::also;
 use crate::journal::has_lost_its_name;
 use crate::rule::{Rule, holds};
 use crate::sys::{InternalFd, high_duplicate};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
-use memory::Shadow;
-use pages::{check_size, fill, size_limit};
 use rustix::fs::OFlags;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 

@@ -2,9 +2,9 @@
 
 use super::loads::Loads;
 use super::mapped_range::{MappedRange, OfFile};
-use super::pages::PAGE;
 use crate::error::Result;
 use crate::file::atomic::AtomicFile;
+use crate::file::parts::shadow_pages::PAGE;
 use crate::sys::{check, syscall};
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -55,7 +55,14 @@ impl MapRequest {
     }
 }
 
-pub(super) fn map_at(addr: usize, length: usize, prot: i32, flags: i32, fd: RawFd, offset: i64) -> Result<usize> {
+pub(in crate::file) fn map_at(
+    addr: usize,
+    length: usize,
+    prot: i32,
+    flags: i32,
+    fd: RawFd,
+    offset: i64,
+) -> Result<usize> {
     // SAFETY: what the program asked for, or a map of ours in the place of one of the program's with the same bytes.
     check(unsafe {
         syscall(libc::SYS_mmap, [addr, length, prot as usize, flags as usize, fd as usize, offset as usize])

@@ -10,13 +10,14 @@
 //! store through a map: whose store a byte is, cannot be told then, and the program that shares memory with one that dies has to
 //! cope with that by itself, as on a plain file. All that it holds stays, and is found by the next SYNC.
 
-use super::memory::Shadow;
-use super::pages::{PIECE, check_size, next_data, size_limit};
 use super::{ranges, sides};
 use crate::error::{Error, Result};
+use crate::file::UserBuf;
 use crate::file::atomic::{AtomicFile, PLAIN};
+use crate::file::descriptors::shared_memory;
+use crate::file::parts::shadow_memory::Shadow;
+use crate::file::parts::shadow_pages::{PIECE, check_size, next_data, size_limit};
 use crate::file::session::Session;
-use crate::file::{UserBuf, shared_memory};
 use crate::index::{KERNELS, STORES};
 use crate::rule::{Rule, holds};
 use crate::settings::OnKill;
@@ -111,7 +112,7 @@ impl AtomicFile {
         // Not one that went when this process had left the door.
         if door.shadow().is_none() && door.has_begun_shadow(number) {
             door.set_shadow();
-            crate::file::background_bell::look(); // what is there from now on to be watched
+            crate::file::base::background_bell::look(); // what is there from now on to be watched
         }
     }
 

@@ -1,13 +1,13 @@
 //! Maps that change sides: the kernel's file's become its shadow's, and the other way round.
 
 use super::mapped_range::MappedRange;
-use super::memory::Shadow;
-use super::pages::{PIECE, next_data};
 use super::ranges;
 use super::request::map_at;
 use crate::error::Result;
 use crate::file::UserBuf;
 use crate::file::atomic::AtomicFile;
+use crate::file::parts::shadow_memory::Shadow;
+use crate::file::parts::shadow_pages::{PIECE, next_data};
 use crate::sys::InternalFd;
 use core::sync::atomic::Ordering;
 use std::os::fd::{AsRawFd, RawFd};

@@ -1,13 +1,13 @@
 //! What the program stored through its maps becomes part of the open epoch.
 
-use super::memory::Shadow;
-use super::pages::{PIECE, next_data};
 use super::ranges;
 use crate::error::Result;
 use crate::file::UserBuf;
 use crate::file::atomic::AtomicFile;
-use crate::file::bits::GRANULE;
-use crate::file::doing::doing;
+use crate::file::base::bits::GRANULE;
+use crate::file::base::doing::doing;
+use crate::file::parts::shadow_memory::Shadow;
+use crate::file::parts::shadow_pages::{PIECE, next_data};
 use crate::file::session::Session;
 use crate::rule::{Rule, holds};
 use core::ops::Range;

@@ -3,8 +3,8 @@
 //! by itself. Where it can't be had, all of a map is compared.
 
 use super::mapped_range::MappedRange;
-use super::pages::PAGE;
 use crate::error::{Error, Result};
+use crate::file::parts::shadow_pages::PAGE;
 use crate::sys::{InternalFd, check, syscall};
 use core::ops::Range;
 use rustix::fs::{CWD, Mode, OFlags};
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn only_what_was_stored_since_is_looked_at() {
-        let memory = super::super::pages::new_memory(2 * SIZE).unwrap();
+        let memory = crate::file::parts::shadow_pages::new_memory(2 * SIZE).unwrap();
         let map = Mapping::reserve(memory.as_fd(), Domain::Process, 2 * SIZE, true, 0).unwrap();
         let store = |page: usize| {
             // SAFETY: within the map.

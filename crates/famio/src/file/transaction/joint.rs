@@ -3,13 +3,13 @@
 //! own and commits them as an epoch. A crash before the record is durable leaves nothing of them. After one that comes later, recovery
 //! gives each file what it lacks, from the record.
 
-use super::records::{Records, Written};
 use super::{Seen, WriteSet};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
 use crate::file::atomic::ATTACHED;
-use crate::file::life::InUse;
-use crate::file::refusal::{Answer, Refusal};
+use crate::file::base::refusal::{Answer, Refusal};
+use crate::file::lifetime::life::InUse;
+use crate::file::parts::joint_records::{Records, Written};
 use crate::file::session::Session;
 use crate::journal::joint::Builder;
 use crate::journal::records::Keeper;

@@ -5,8 +5,8 @@
 //! that was moved (settled) counts as changed: a conflict that is none, which costs another try.
 
 use crate::error::{Error, Result};
-use crate::file::context::Context;
-use crate::file::refusal::Answer;
+use crate::file::base::refusal::Answer;
+use crate::file::engine::context::Context;
 use crate::file::session::Session;
 use crate::file::{AtomicFile, UserBuf};
 use crate::index::BLOCK;

@@ -1,7 +1,7 @@
 //! A read sees a transaction as a whole or not at all: it is begun anew if one was being copied to its blocks meanwhile.
 
 use crate::error::{Error, Result};
-use crate::file::context::Context;
+use crate::file::engine::context::Context;
 use crate::file::session::Session;
 use core::sync::atomic::{Ordering, fence};
 

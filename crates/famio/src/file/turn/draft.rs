@@ -1,9 +1,9 @@
 //! The end of a session whose open epoch is to go on elsewhere.
 
 use crate::error::{Error, Result};
+use crate::file::descriptors::set_id::keeping_bits;
+use crate::file::parts::travel::{Change, Draft, MOST, Travelling};
 use crate::file::session::Session;
-use crate::file::set_id::keeping_bits;
-use crate::file::travel::{Change, Draft, MOST, Travelling};
 use crate::file::{Descriptors, UserBuf};
 use crate::index::{BLOCK, Images, RELEASED};
 use core::sync::atomic::Ordering;

@@ -2,8 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
+use crate::file::parts::travel::{Draft, Travelling};
 use crate::file::session::{CLOSED, OldSession, Session};
-use crate::file::travel::{Draft, Travelling};
 use crate::file::{Access, shadow};
 use crate::index::{Claim, LIVES, SESSION};
 use crate::recovery;
@@ -144,8 +144,8 @@ impl AtomicFile {
             return;
         }
         if !LIVES.are_kept() {
-            crate::file::background_bell::start(); // it may have joined what others map, and never had a turn
-            crate::file::background_bell::wait_until_there();
+            crate::file::base::background_bell::start(); // it may have joined what others map, and never had a turn
+            crate::file::base::background_bell::wait_until_there();
         }
         if self.turns.door.be_seen() {
             // Wakes the processes that wait for the bell only. A ring of this process is no request to itself; a request that another
@@ -155,7 +155,7 @@ impl AtomicFile {
             let _ = self.turns.heard.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed);
         }
         if LIVES.want_keeper() {
-            crate::file::background_bell::wake();
+            crate::file::base::background_bell::wake();
         }
     }
 

@@ -8,11 +8,12 @@
 
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
-use crate::file::attach::{self, spills_to};
-use crate::file::context::Words;
+use crate::file::engine::context::Words;
+use crate::file::parts::travel::MOST;
+use crate::file::parts::turns::PATIENCE;
+use crate::file::session::attach;
+use crate::file::session::attach::spills_to;
 use crate::file::session::{OldSession, Session};
-use crate::file::travel::MOST;
-use crate::file::turns::PATIENCE;
 use crate::index::{Arena, Claim, Closed, Images, LONG, SHORT, Standing, TRAVELS, also, images, lease};
 use crate::sys::monotonic_now;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -345,7 +346,7 @@ impl AtomicFile {
     /// From now on the background waits for other processes that ask for the session, and for their deaths, whoever owns it.
     fn watch_for_others(&self) {
         if !self.is_wanted.swap(true, Ordering::AcqRel) {
-            crate::file::background_bell::look();
+            crate::file::base::background_bell::look();
         }
     }
 

@@ -2,8 +2,8 @@
 
 use crate::error::Result;
 use crate::file::Descriptors;
-use crate::file::joined::{Joined, Look};
-use crate::file::turns::Turns;
+use crate::file::parts::joined::{Joined, Look};
+use crate::file::parts::turns::Turns;
 use crate::settings::Settings;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;

@@ -4,9 +4,9 @@
 
 use crate::error::{Error, Result};
 use crate::file::atomic::AtomicFile;
-use crate::file::bits::{GRANULE, runs};
-use crate::file::travel::{MOST, Travelling, What};
-use crate::file::write::SIZE_MAX;
+use crate::file::base::bits::{GRANULE, runs};
+use crate::file::parts::travel::{MOST, Travelling, What};
+use crate::file::session::write::SIZE_MAX;
 use crate::file::{Access, inplace, records};
 use crate::index::{
     BLOCK, Calls, Cell, Claim, DeadArena, PLACE, Standing, What as Call, Writer, images, images_of_dead,

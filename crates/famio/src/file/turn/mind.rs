@@ -3,7 +3,7 @@
 
 use crate::error::Result;
 use crate::file::atomic::{ATTACHED, AtomicFile, PLAIN};
-use crate::file::background_bell::Watched;
+use crate::file::base::background_bell::Watched;
 use crate::file::session::Session;
 use crate::index::alone::prepare_process;
 use crate::index::{KERNELS, Standing};

@@ -3,8 +3,8 @@
 
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
+use crate::file::parts::travel::Travelling;
 use crate::file::registry::files;
-use crate::file::travel::Travelling;
 use crate::index::{MOVED, Standing, TRAVELS, Writer};
 use crate::journal::control;
 use core::sync::atomic::Ordering;

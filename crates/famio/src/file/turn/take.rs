@@ -2,11 +2,11 @@
 
 use crate::error::{Error, Result};
 use crate::file::atomic::{AtomicFile, Inner};
-use crate::file::doing::doing;
+use crate::file::base::doing::doing;
+use crate::file::descriptors::set_id::keeping_bits;
+use crate::file::parts::travel::What;
+use crate::file::parts::turns::{LOOKS, PATIENCE};
 use crate::file::session::Session;
-use crate::file::set_id::keeping_bits;
-use crate::file::travel::What;
-use crate::file::turns::{LOOKS, PATIENCE};
 use crate::file::{UserBuf, shadow};
 use crate::index::{Claim, LIVES, MOVED, RELEASED, SESSION, Standing, TRAVELS, Writer, also};
 use crate::journal::{control, path_of};
@@ -60,7 +60,7 @@ impl AtomicFile {
         self.turns.since.store(monotonic_now(), Ordering::Relaxed);
         self.turns.has_turn.store(true, Ordering::Release);
         if !self.is_wanted.load(Ordering::Acquire) {
-            crate::file::background_bell::start(); // it waits for the bell only from now on
+            crate::file::base::background_bell::start(); // it waits for the bell only from now on
         }
     }
 
@@ -148,7 +148,7 @@ impl AtomicFile {
             self.check_limit_of_door().and_then(|()| come_by_a_name()).map_err(|e| self.leave_unseen(e))?;
         }
         if door.state() & SESSION != 0 && (is_new || !LIVES.are_kept()) {
-            crate::file::background_bell::look(); // to see its end
+            crate::file::base::background_bell::look(); // to see its end
         }
         Ok(())
     }

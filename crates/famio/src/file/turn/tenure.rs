@@ -3,9 +3,9 @@
 
 use crate::error::Result;
 use crate::file::atomic::{AtomicFile, Inner};
-use crate::file::doing::is_doing;
+use crate::file::base::doing::is_doing;
+use crate::file::parts::travel::Draft;
 use crate::file::session::Session;
-use crate::file::travel::Draft;
 use crate::index::{RELEASED, STORES, Standing, Writer};
 use core::ops::Range;
 use core::sync::atomic::Ordering;

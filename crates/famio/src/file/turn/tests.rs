@@ -1,8 +1,8 @@
 //! Two processes in one: the other is a door of its own.
 
 use crate::Settings;
-use crate::file::travel::Travelling;
-use crate::file::travel::{Change, What};
+use crate::file::parts::travel::Travelling;
+use crate::file::parts::travel::{Change, What};
 use crate::file::{Access, AtomicFile, UserBuf};
 use crate::index::{Door, SESSION, Sort, Standing, TRAVELS, also};
 use core::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ fn writes_are_alone_again_once_what_others_wrote_is_committed() {
     let writer = other.me();
     let theirs = Change { writer, what: What::Bytes { offset: 50, data: b"theirs".to_vec() } };
     let number = other.begin_epoch();
-    let memory = crate::file::shared_memory::make(&mine.fds, &other, &other.epoch_path(number)).unwrap();
+    let memory = crate::file::descriptors::shared_memory::make(&mine.fds, &other, &other.epoch_path(number)).unwrap();
     Travelling { changes: vec![theirs] }.store(&memory).unwrap();
     other.set_epoch(number, Sort::default());
 

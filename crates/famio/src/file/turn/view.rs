@@ -3,8 +3,8 @@
 
 use crate::error::Result;
 use crate::file::Descriptors;
-use crate::file::travel::{MOST, Travelling, What};
-use crate::file::turns::{Seen, Turns, View};
+use crate::file::parts::travel::{MOST, Travelling, What};
+use crate::file::parts::turns::{Seen, Turns, View};
 use crate::index::{Claim, TRAVELS};
 use crate::recovery::{self, Step};
 use crate::settings::Settings;

@@ -291,12 +291,7 @@ impl Log {
         Free::of(arena).make_links(geometry)?;
         self.map_up_to(maps, geometry.end())?;
         self.file().run(|file| {
-            crate::journal::mapped::make_room(
-                file,
-                self.medium(),
-                (geometry.start, geometry.block(0)),
-                geometry.end(),
-            )?;
+            super::mapped::make_room(file, self.medium(), (geometry.start, geometry.block(0)), geometry.end())?;
             self.medium().fdatasync(file.as_fd())
         })?;
         // The count is durable last: what it counts is then there.

@@ -6,7 +6,7 @@ use super::record::{Head, list_lines, put_list};
 use crate::error::{Error, Result};
 use crate::index::BLOCK;
 use crate::journal::inplace::Commit;
-use crate::journal::mapped::Mapped;
+use crate::journal::inplace::mapped::Mapped;
 use crate::journal::records::{Batch, Block, GRANULE, Geometry, Place, mask_runs};
 use crate::map::guard;
 use crate::rule::{Rule, holds};

@@ -3,6 +3,7 @@
 //! current page table is mapped at once, the rest by background threads.
 //!
 //! Knows addresses, and nothing of files: whoever has a map of a file puts an [`Ahead`] beside it.
+// Cycle: mod, run: a run of accesses counts in pages of the map-ahead that it belongs to
 
 mod chunks;
 pub(crate) mod crew;

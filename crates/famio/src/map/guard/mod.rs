@@ -4,6 +4,7 @@
 //! A guarded call keeps a `Frame` on its stack, and the thread's block points to the innermost one. The signal handler
 //! takes a fault for ours only while there is a frame and the address is one that the frame names; it then makes the
 //! call return "faulted". Everything else goes to whoever had the signal before us (see [`host`](host_action)).
+// Cycle: chain, entry, mod: the frame of a fault goes from the handler to the guard and back
 
 mod chain;
 mod entry;

@@ -1,7 +1,8 @@
 //! Descriptions that no descriptor has any more: calls may still use them; after that they are free, to be used again.
 
 use super::description::{Description, Subject};
-use crate::file::{Grace, background_bell, give_way};
+use crate::file::background_bell;
+use crate::file::{Grace, give_way};
 use crate::posix::call::lock::{Lock, not_reentered};
 use crate::thread::Held;
 use core::ptr;

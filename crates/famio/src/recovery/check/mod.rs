@@ -1,6 +1,7 @@
 //! `famio check`: everything that a journal says about itself and its file, read and compared; nothing is changed.
 //!
 //! Recovery stops at the first thing that is wrong; this goes on, and is stricter where recovery can do without.
+// Cycle: in_place, mod, records: a check of each kind of journal reports problems of one type
 
 mod in_place;
 mod records;

@@ -22,6 +22,6 @@ mod show;
 mod take;
 mod trim;
 
-use super::cow_maps::{CowMaps, PAGE, page_end, second_map};
+use crate::file::parts::cow_maps::{CowMaps, PAGE, page_end, second_map};
 
 pub(super) use map::remap;

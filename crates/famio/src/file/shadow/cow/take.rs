@@ -2,7 +2,6 @@
 
 use super::super::Shadow;
 use super::super::mapped_range::MappedRange;
-use super::super::pages::PIECE;
 use super::super::ranges;
 use super::super::sides::put_at;
 use super::CowMaps;
@@ -10,8 +9,9 @@ use super::lay::in_file;
 use crate::error::Result;
 use crate::file::UserBuf;
 use crate::file::atomic::AtomicFile;
-use crate::file::bits::GRANULE;
-use crate::file::shadow::page_tables::Wanted;
+use crate::file::base::bits::GRANULE;
+use crate::file::parts::page_tables::Wanted;
+use crate::file::parts::shadow_pages::PIECE;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use std::os::fd::AsRawFd;

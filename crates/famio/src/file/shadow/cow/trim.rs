@@ -2,16 +2,16 @@
 
 use super::super::Shadow;
 use super::super::mapped_range::MappedRange;
-use super::super::pages::{PIECE, size_limit};
 use super::super::ranges;
 use super::super::watch;
 use super::lay::{advise, in_file};
 use super::{CowMaps, PAGE, page_end};
 use crate::error::Result;
 use crate::file::atomic::AtomicFile;
+use crate::file::descriptors::set_id::keeping_bits;
+use crate::file::parts::page_tables::Wanted;
+use crate::file::parts::shadow_pages::{PIECE, size_limit};
 use crate::file::session::Session;
-use crate::file::set_id::keeping_bits;
-use crate::file::shadow::page_tables::Wanted;
 use crate::sys::{ALL_BUT_LIBCS, block_signals, read_at, restore_signals};
 use core::ops::Range;
 use core::sync::atomic::Ordering;

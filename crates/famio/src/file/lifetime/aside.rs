@@ -1,0 +1,248 @@
+//! A file that can't be protected is left to the kernel before anything of it is changed: said once on stderr. Where the settings
+//! require protection, and where a journal is pending or others have the file mapped, it is an error instead.
+
+use crate::error::{Error, Result};
+use crate::file::atomic::{AtomicFile, DEMOTED, Inner, PLAIN};
+use crate::file::base::refusal::{Answer, Refusal};
+use crate::file::session::attach::is_out_of_reach;
+use crate::index::{SESSION, TRAVELS};
+use crate::journal::{control, folder_of, has_lost_its_name, mark, name_to_make};
+use crate::recovery;
+use crate::sys::{file_size_limit, shm};
+use core::sync::atomic::{AtomicU64, Ordering};
+use rustix::fs::{Access, AtFlags, accessat};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd};
+
+pub(in crate::file) const LOST: &[u8] =
+    b": demoted to an ordinary file because the name by which it was opened is gone; open it by its other name";
+
+/// What a process needs to find others at a file, and to leave a word to them.
+const SMALLEST: u64 = 1 << 20;
+
+/// With a lower hard limit on the numbers of descriptors (`ulimit -Hn`) than this, the program needs all of them. Beyond a soft limit
+/// ours are in nobody's way.
+const FEWEST: u64 = 32;
+
+/// Journals and arenas are files of the process, which its limit on file sizes (`ulimit -f`) holds for; what lies in them is no
+/// more than twice the journal's own limit.
+fn check_limit(limit: u64, needed: u64) -> Result<()> {
+    if limit >= needed {
+        return Ok(());
+    }
+    let what = format!(
+        "files may have {limit} bytes (ulimit -f), and its journal may need {needed}; raise that limit, or lower --journal-limit"
+    );
+    Err(Error::with(libc::EFBIG, what))
+}
+
+impl AtomicFile {
+    /// Whether a limit on file sizes leaves room for a session, whatever is written. Where protection is required, what there is
+    /// has to do: a journal that reaches the limit is full (`ENOSPC`).
+    ///
+    /// # Errors
+    /// `EFBIG`.
+    pub fn check_limit(&self, limit: u64) -> Result<()> {
+        if self.settings.require {
+            return Ok(());
+        }
+        check_limit(limit, self.settings.journal_limit.saturating_mul(2))
+    }
+
+    /// Whether there are so many numbers for descriptors that ours are not in the program's way.
+    ///
+    /// # Errors
+    /// `EMFILE`.
+    pub(in crate::file) fn check_numbers(&self) -> Result<()> {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
+        if limit >= FEWEST || self.settings.require || self.turns.door.is_here() {
+            return Ok(());
+        }
+        let what = format!("the process may have {limit} descriptors (ulimit -n), and its journal takes some of them");
+        Err(Error::with(libc::EMFILE, what))
+    }
+
+    /// In the middle of a session there is no address for what a write needs: the file is committed as it is, and the kernel's from
+    /// here on. Whether it is.
+    #[cold]
+    pub(in crate::file) fn leave_midway(&self, error: &Error) -> bool {
+        let may = error.errno() == libc::ENOMEM && !self.settings.require && !self.turns.door.has_others();
+        let left = may && self.demote().is_ok();
+        if left {
+            self.say_left(error);
+        }
+        left
+    }
+
+    /// Whether the file can be left to the kernel after such an error: nothing of it is anywhere else.
+    fn can_be_left(&self, error: &Error) -> bool {
+        let has_ended = |fd: BorrowedFd<'_>| Ok(recovery::has_ended(fd, &self.settings));
+        let is_unmarked = || match self.fds.with(false, mark::get_any) {
+            // Not told: who marks a file is at its door, or died there.
+            Err(e) if e.errno() == libc::EACCES => self.is_in_nobodys_session() || self.is_unknown(),
+            // A journal that has ended, and could not be taken away: the file has everything.
+            mark => matches!(mark, Ok(None)) || self.fds.with(false, has_ended).unwrap_or(false),
+        };
+        let is_possible = match error.errno() {
+            // A process that can't protect the file either has it handed back, or is about to end its session.
+            libc::EBUSY => {
+                self.is_in_nobodys_session() && self.fds.with(true, |fd| Ok(may_not_protect(fd))).unwrap_or(false)
+            }
+            // A pool that is not there may be a mistake of the user's, and a name that is not may be gone for a moment.
+            libc::ENOENT | libc::ESTALE => self.is_unreachable(),
+            // Where others may make names, somebody has made one `.famio` that is no folder.
+            libc::ENOTDIR | libc::ELOOP => self.settings.pool.is_none(),
+            errno => is_out_of_reach(errno),
+        };
+        !self.settings.require && self.state.load(Ordering::Acquire) == PLAIN && is_possible && is_unmarked()
+    }
+
+    fn has_travelling(&self) -> bool {
+        self.turns.door.has_come() && self.turns.is_travelling()
+    }
+
+    /// Before the process loses its root or its rights: what travels, or may at any moment, since another process has it, is taken up
+    /// by it, as long as it may.
+    pub(crate) fn take_home(&self) {
+        // A child that has made no call yet has not come to where what travels is told.
+        if !self.turns.door.has_come() && self.fds.has_writable() && !self.is_unknown() {
+            let _ = self.arrive();
+        }
+        if self.turns.is_disturbed() && self.fds.has_writable() && self.state.load(Ordering::Acquire) == PLAIN {
+            let _ = self.session_for_write(); // else the next write says why
+        }
+    }
+
+    /// Whether other processes may be at the file.
+    pub(crate) fn may_have_others(&self) -> bool {
+        if self.turns.door.is_here() { self.turns.door.has_others() } else { !self.is_unknown() }
+    }
+
+    /// Whether no process has a control file for it.
+    fn is_unknown(&self) -> bool {
+        let find = |fd: BorrowedFd<'_>| control::find(fd, self.settings.pool.as_deref());
+        matches!(self.fds.with(false, find), Ok(None))
+    }
+
+    /// Whether the file's path, or the place where processes meet, can't be reached: after a `chroot`.
+    pub(in crate::file) fn is_unreachable(&self) -> bool {
+        shm::is_gone() || self.fds.with(false, |fd| Ok(folder_of(fd).is_err())).unwrap_or(true)
+    }
+
+    fn is_in_nobodys_session(&self) -> bool {
+        self.turns.door.has_come() && self.turns.door.state() & (SESSION | TRAVELS) == 0
+    }
+
+    /// The file can't be protected because of `error`: it is the kernel's from here on; or the error.
+    #[cold]
+    pub(in crate::file) fn leave_to_kernel(&self, inner: &mut Inner, error: Error) -> Answer<()> {
+        if error.is_nameless() && !self.is_unreachable() {
+            return Err(Refusal::session_ended()); // it has got another name meanwhile: again
+        }
+        // What travels and can't be had would be lost without a word.
+        if !self.can_be_left(&error) || (self.has_travelling() && inner.claim.is_none()) {
+            return Err(self.named(error).into());
+        }
+        if self.turns.door.has_come() && self.is_mapped_by_others() {
+            self.release_claim(inner);
+            return Err(self.named(error).into());
+        }
+        self.maps_to_kernel()?;
+        self.say_left(&error);
+        if inner.claim.is_some() {
+            self.put_in_kernels_file()?;
+        }
+        crate::sys::events::count_demotion();
+        self.state.store(DEMOTED, Ordering::SeqCst);
+        self.late_copies_to_kernel();
+        Ok(())
+    }
+
+    /// A growing file that can have no session because of `error`, while others wait for it: it is committed as it is, and the kernel's
+    /// from here on. Whether it is.
+    #[cold]
+    pub(in crate::file) fn leave_growing(&self, error: &Error) -> bool {
+        let is_left = !self.settings.require && self.leave(DEMOTED).is_ok();
+        if is_left {
+            self.say_left(error);
+            crate::sys::events::count_demotion();
+        }
+        is_left
+    }
+
+    /// As [`leave_to_kernel`](Self::leave_to_kernel), of a process that could not even look whether there are others at the file.
+    #[cold]
+    pub(in crate::file) fn leave_unseen(&self, error: Error) -> Error {
+        if self.can_be_left(&error) && !self.has_travelling() {
+            if self.fds.has_writable() {
+                self.say_left(&error);
+            } else {
+                self.untold.store(error.errno(), Ordering::Release);
+            }
+            crate::sys::events::count_demotion();
+            self.state.store(DEMOTED, Ordering::SeqCst);
+        }
+        self.named(error)
+    }
+
+    /// The file can be written from now on: where it was left to the kernel when it was only read, that is said now.
+    pub(in crate::file) fn say_what_is_untold(&self) {
+        let errno = self.untold.swap(0, Ordering::AcqRel);
+        if errno != 0 {
+            self.say_left(&Error::new(errno));
+        }
+    }
+
+    /// What a process needs to come to the file's door.
+    pub(in crate::file) fn check_limit_of_door(&self) -> Result<()> {
+        check_limit(file_size_limit(), SMALLEST)
+    }
+
+    /// Says it, but not again for the same file in a row.
+    fn say_left(&self, error: &Error) {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let key = key_of(self.device, self.inode);
+        if LAST.swap(key, Ordering::Relaxed) == key {
+            return;
+        }
+        if error.errno() == libc::ESTALE && self.fds.with(false, |fd| Ok(has_lost_its_name(fd))).unwrap_or(false) {
+            crate::sys::notice_parts(&[self.path.to_bytes(), LOST]);
+            return;
+        }
+        let path = self.path.to_string_lossy();
+        let text = error.to_string();
+        let why = text.strip_prefix(&*path).map_or(&*text, |rest| rest.trim_start_matches(": "));
+        crate::sys::notice(&format!("{path}: demoted to an ordinary file because it can't be protected ({why})"));
+    }
+}
+
+/// What a file is known by among those of which it was said: never 0, and another for another file of the same file system. (An
+/// `| 1` made one of two files with neighbouring inodes: the second went without a word.)
+fn key_of(device: u64, inode: u64) -> u64 {
+    (device.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ inode).max(1)
+}
+
+/// Whether this process may surely not make a journal beside the file, or not mark it.
+fn may_not_protect(fd: BorrowedFd<'_>) -> bool {
+    let is_denied = |answer: rustix::io::Result<()>| matches!(answer, Err(Errno::ACCESS | Errno::PERM | Errno::ROFS));
+    let Ok((folder, _)) = folder_of(fd) else { return true };
+    let Ok(beside) = name_to_make(&folder, fd) else { return true };
+    let beside = accessat(&folder, &*beside, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
+    let can_make = match beside {
+        Err(Errno::NOENT) => accessat(folder.as_fd(), ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS),
+        answer => answer,
+    };
+    is_denied(can_make) || !mark::can_be_changed(fd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::key_of;
+
+    #[test]
+    fn files_with_neighbouring_inodes_are_not_one() {
+        let keys: std::collections::BTreeSet<u64> = (0..1000).map(|inode| key_of(2049, inode)).collect();
+        assert_eq!(keys.len(), 1000);
+        assert!(!keys.contains(&0));
+    }
+}

@@ -1,0 +1,52 @@
+//! Set-user-id and set-group-id bits, and capabilities of a file: the kernel takes them away when the file is written. Our own
+//! writes reach it later, or through a map, or not as the program's: so it is asked for that beforehand, and only then.
+
+use crate::error::Result;
+use crate::file::atomic::{AtomicFile, PLAIN};
+use crate::file::descriptors::set_id::{drop_by_allocation, has_privileges, has_set_id};
+use crate::file::session::Session;
+use crate::index::also;
+use core::sync::atomic::Ordering;
+
+impl AtomicFile {
+    /// The program has given the file such bits: its next write takes them away.
+    pub fn bits_were_set(&self) {
+        let note = |session: &Session| session.arena.shared().also.fetch_or(also::PRIVILEGES, Ordering::Release);
+        let is_elsewhere = || self.state.load(Ordering::Acquire) == PLAIN && self.turns.is_disturbed();
+        if self.with_session(note).is_none() && is_elsewhere() && self.fds.has_writable() {
+            // The session is another process's, or nobody's at this moment.
+            let _ = self.writing(|session| Ok(_ = note(session)), || Ok(()));
+        }
+    }
+
+    /// Before the process loses its rights: without them it could bring nothing to the file and leave it these bits, which the
+    /// program may have set after it wrote. So the session ends, which is a commit.
+    pub(crate) fn settle_with_bits(&self) {
+        if self.with_session(|_| ()).is_some() && self.fds.with(false, has_set_id).unwrap_or(false) {
+            let _ = self.settle(); // else the next call says why
+        }
+    }
+
+    /// A session that begins with what was written before: the bits may have been set since, and only the next write takes them away.
+    pub(in crate::file) fn keep_bits_until_write(&self, session: &Session) {
+        if self.fds.with(false, has_privileges).unwrap_or(true) {
+            session.arena.shared().also.fetch_or(also::PRIVILEGES, Ordering::Release);
+        }
+    }
+
+    /// Before a change of the file's bytes.
+    pub(in crate::file) fn drop_privileges(&self) -> Result<()> {
+        let are_to_go = |session: &Session| {
+            session.arena.shared().also.fetch_and(!also::PRIVILEGES, Ordering::AcqRel) & also::PRIVILEGES != 0
+        };
+        if self.with_session(are_to_go) != Some(true) {
+            return Ok(());
+        }
+        self.preallocate(0, || {
+            self.fds.with(true, |fd| {
+                drop_by_allocation(fd);
+                Ok(())
+            })
+        })
+    }
+}

@@ -1,0 +1,142 @@
+//! Reading an attached file: blocks that were written, by their cells; the rest, straight from the file's mapping.
+
+use super::{CALL_MAX, Session};
+use crate::file::base::refusal::{Answer, Refusal};
+use crate::file::engine::context::{Context, Part};
+use crate::file::{Descriptors, UserBuf};
+use crate::index::{BLOCK, Cell};
+use core::sync::atomic::{Ordering, fence};
+
+impl Session {
+    /// Reads into the caller's buffers at `offset`: fewer bytes at the end of the file, or where a buffer is bad.
+    ///
+    /// # Safety
+    /// The buffers are the caller's to be overwritten; they may be bad.
+    pub unsafe fn read(&self, fds: &Descriptors, offset: u64, bufs: &[UserBuf]) -> Answer<usize> {
+        let cx = self.context(fds);
+        self.join(cx)?;
+        cx.shared().counts.mine().read();
+        let mut attempt = 0;
+        loop {
+            let begun = self.applied(cx, &mut attempt)?;
+            // SAFETY: the caller's promise.
+            let read = unsafe { self.read_all(cx, offset, bufs) };
+            if self.is_whole(cx, begun)? {
+                return read;
+            }
+        }
+    }
+
+    /// As [`read`](Self::read): of a transaction that is being copied meanwhile, perhaps a part.
+    ///
+    /// # Safety
+    /// As [`read`](Self::read).
+    #[inline]
+    unsafe fn read_all(&self, cx: Context<'_>, offset: u64, bufs: &[UserBuf]) -> Answer<usize> {
+        let mut room = CALL_MAX.min(cx.shared().size().saturating_sub(offset).min(CALL_MAX as u64) as usize);
+        let asked = UserBuf::total(bufs);
+        self.home.touch(cx.shared(), offset, asked.min(room));
+        let mut done = 0;
+        for buf in bufs {
+            let len = buf.len.min(room);
+            // SAFETY: the caller's promise.
+            let (read, result) = unsafe { self.read_range(cx, offset + done as u64, buf.base, len) };
+            done += read;
+            room -= read;
+            match result {
+                // A session that has ended: all of it is read again in the next.
+                Err(refusal) if done == 0 || refusal.is_session_ended() => return Err(refusal),
+                Err(_) => break,
+                Ok(()) => {}
+            }
+        }
+        Ok(done)
+    }
+
+    /// # Safety
+    /// As `read`.
+    unsafe fn read_range(&self, cx: Context<'_>, offset: u64, dst: *mut u8, len: usize) -> (usize, Answer<()>) {
+        let index = cx.index();
+        let (mut done, mut again) = (0, 8);
+        while done < len {
+            let at = offset + done as u64;
+            let (block, start) = (at / BLOCK as u64, (at % BLOCK as u64) as usize);
+            let dst = dst.wrapping_add(done);
+            let left = len - done;
+            let (n, result) = match index.lookup(block) {
+                Some(cell) => {
+                    let n = left.min(BLOCK - start);
+                    // SAFETY: the caller's promise.
+                    (n, unsafe { self.read_block(cx, cell, Part { block, start, dst, len: n }) })
+                }
+                None => {
+                    let blocks = (start + left).div_ceil(BLOCK) as u64;
+                    let n = left.min((index.absent_run(block, blocks) as usize * BLOCK).saturating_sub(start).max(1));
+                    // SAFETY: the caller's promise.
+                    let read = unsafe { self.home_read(cx, at, dst, n) };
+                    if !index.is_absent(block, (start + n).div_ceil(BLOCK) as u64) {
+                        continue; // written for the first time as we read: the file itself may have changed
+                    }
+                    (n, read)
+                }
+            };
+            match result {
+                Ok(()) => done += n,
+                // The file was cut while we read, by settling: what lies above its end now is zeros.
+                Err(refusal)
+                    if refusal.is_error(libc::EIO) && again > 0 && self.engine.readable(cx) < at + n as u64 =>
+                {
+                    again -= 1
+                }
+                Err(refusal) => return (done, Err(refusal)),
+            }
+        }
+        (done, Ok(()))
+    }
+
+    /// Reads from one block, with no lock: until no writer came in between.
+    ///
+    /// # Safety
+    /// As `read`.
+    unsafe fn read_block(&self, cx: Context<'_>, cell: &Cell, part: Part) -> Answer<()> {
+        let mut attempt = 0;
+        loop {
+            if let Some(seen) = cell.begin_read() {
+                is_current(cx)?; // or the cell is another journal's by now
+                // A sequence that a thread which has the file alone has stored says nothing of its bytes.
+                if !cx.shared().gate.is_joined(cx.me) {
+                    self.join(cx)?;
+                    continue;
+                }
+                // SAFETY: the caller's promise.
+                let copied = unsafe { self.engine.copy_block(cx, cell, part) };
+                let joined = cx.shared().gate.is_joined(cx.me);
+                if joined && cell.still(seen) {
+                    return copied.map_err(Refusal::from);
+                }
+                if !joined {
+                    self.join(cx)?;
+                }
+            }
+            attempt += 1;
+            cx.wait_for_writer(cell, attempt)?;
+        }
+    }
+
+    /// # Safety
+    /// As `read`.
+    unsafe fn home_read(&self, cx: Context<'_>, at: u64, dst: *mut u8, len: usize) -> Answer<()> {
+        // SAFETY: the caller's promise.
+        let read = unsafe { cx.read_home(at, dst, len, self.engine.readable(cx)) };
+        fence(Ordering::Acquire);
+        // How far the file counts is what this session's engine knew: it may have been cut in a later one.
+        is_current(cx).and(read.map_err(Refusal::from))
+    }
+}
+
+/// Whether the arena is still this session's: else another one has begun.
+#[inline]
+pub(in crate::file) fn is_current(cx: Context<'_>) -> Answer<()> {
+    let same = cx.shared().generation.load(Ordering::Acquire) == cx.generation;
+    if same { Ok(()) } else { Err(Refusal::session_ended()) }
+}

@@ -1,0 +1,195 @@
+//! A journal that is mapped: its page of slots, and its mappings as it grows. What journals in place and tiered ones share.
+
+use super::{EXTENT_OFFSET, Extent, Key, SEGMENTS_START, SLOTS, STRIDE, Slots};
+use crate::error::{Error, Result};
+use crate::journal::header::LEN as HEADER_LEN;
+use crate::map::{Mapping, RESERVATION, reservation};
+use crate::pmem::{Domain, Medium};
+use crate::sys::{InternalFd, high_duplicate, shm};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use rustix::fs::FallocateFlags;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, MutexGuard};
+
+/// A journal, mapped for writing.
+pub(crate) struct Mapped {
+    /// Where its newest mapping begins.
+    base: AtomicPtr<u8>,
+    domain: Domain,
+    /// The journal's, which others share.
+    file: InternalFd,
+    is_in_memory: bool,
+    medium: &'static dyn Medium,
+    key: Key,
+    limit: u64,
+    /// All mappings ever made, the newest last: references may lead into any of them. Held while the journal grows.
+    growing: Mutex<Vec<Mapping>>,
+}
+
+/// The journal ends at `end`, and has space for `start..filled`; durable after a sync, which the medium has to be asked for: its part
+/// is the size.
+pub(in crate::journal) fn make_room(
+    file: impl AsFd,
+    medium: &dyn Medium,
+    (start, filled): (u64, u64),
+    end: u64,
+) -> Result<()> {
+    if end > crate::sys::file_size_limit() {
+        return Err(Error::with(libc::ENOSPC, "the journal: the limit on file sizes (ulimit -f) leaves it no room"));
+    }
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), start, filled - start)?;
+    medium.ftruncate(file.as_fd(), end)
+}
+
+/// A mapping of the first `len` bytes, with room for more, of which the medium is told.
+fn mapping(file: BorrowedFd<'_>, domain: Domain, medium: &dyn Medium, len: u64, reservation: usize) -> Result<Mapping> {
+    let map = Mapping::reserve(file, domain, len, true, reservation)?;
+    map.keep_from_children();
+    medium.watch(file, map.base(), map.reserved());
+    Ok(map)
+}
+
+impl Mapped {
+    /// A new journal in `file`, whose header's page is there: slots, no segments. Not synced: it is before it is marked.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EDQUOT`: no room for it. Those of mapping it.
+    pub fn create(
+        file: BorrowedFd<'_>,
+        domain: Domain,
+        medium: &'static dyn Medium,
+        key: Key,
+        limit: u64,
+    ) -> Result<Self> {
+        make_room(file, medium, (0, SEGMENTS_START), SEGMENTS_START)?;
+        let reservation = RESERVATION.min((limit.max(SEGMENTS_START) as usize).next_multiple_of(4096));
+        let mapped = Self::over(file, domain, medium, key, limit, (SEGMENTS_START, reservation))?;
+        mapped.extent().store(0);
+        Ok(mapped)
+    }
+
+    /// Over the journal in `file` of a session that another process began.
+    ///
+    /// # Errors
+    /// Those of mapping it.
+    pub fn attach(
+        file: BorrowedFd<'_>,
+        domain: Domain,
+        medium: &'static dyn Medium,
+        key: Key,
+        limit: u64,
+    ) -> Result<Self> {
+        let size = rustix::fs::fstat(file)?.st_size as u64;
+        let reservation = RESERVATION.min((limit.max(SEGMENTS_START).max(size) as usize).next_multiple_of(4096));
+        Self::over(file, domain, medium, key, limit, (size, reservation))
+    }
+
+    fn over(
+        file: BorrowedFd<'_>,
+        domain: Domain,
+        medium: &'static dyn Medium,
+        key: Key,
+        limit: u64,
+        (size, reservation): (u64, usize),
+    ) -> Result<Self> {
+        let map = mapping(file, domain, medium, size, reservation)?;
+        let file = high_duplicate(file)?;
+        let is_in_memory = file.run(|file| Ok(shm::is_in_memory(file))).unwrap_or(false);
+        let base = AtomicPtr::new(map.base());
+        Ok(Self { base, domain, file, is_in_memory, medium, key, limit, growing: Mutex::new(vec![map]) })
+    }
+
+    /// Nobody else lets the journal grow, or cuts it, as long as this is held.
+    pub fn grow(&self) -> Result<MutexGuard<'_, Vec<Mapping>>> {
+        self.growing.lock().map_err(|_| Error::new(libc::EIO))
+    }
+
+    /// As [`grow`](Self::grow), if nobody has it.
+    pub fn try_grow(&self) -> Option<MutexGuard<'_, Vec<Mapping>>> {
+        self.growing.try_lock().ok()
+    }
+
+    /// Maps the journal anew, where its mapping does not reach `end`.
+    pub fn map_up_to(&self, maps: &mut Vec<Mapping>, end: u64) -> Result<()> {
+        if maps.last().is_none_or(|map| end > map.reserved() as u64) {
+            let reservation = reservation(end).min(self.limit.max(end) as usize);
+            let map = mapping(self.file.as_fd(), self.domain, self.medium, end, reservation)?;
+            self.base.store(map.base(), Ordering::Release);
+            maps.push(map);
+        }
+        Ok(())
+    }
+
+    /// The journal lies in another file, by what `change` does to its descriptor. Nobody writes to it meanwhile; a reader finds the
+    /// same bytes there.
+    pub fn move_by(&self, change: impl FnOnce() -> Result<()>) -> Result<()> {
+        let maps = self.grow()?;
+        change()?;
+        let file = self.file.get()?;
+        for map in maps.iter() {
+            map.put_at(file.as_fd(), self.domain)?;
+            map.keep_from_children();
+            self.medium.watch(file.as_fd(), map.base(), map.reserved());
+        }
+        Ok(())
+    }
+
+    /// Where the journal's first byte lies.
+    #[inline]
+    pub fn base(&self) -> *mut u8 {
+        self.base.load(Ordering::Acquire)
+    }
+
+    /// The journal.
+    pub fn file(&self) -> &InternalFd {
+        &self.file
+    }
+
+    /// Whether it lies on tmpfs.
+    pub fn is_in_memory(&self) -> bool {
+        self.is_in_memory
+    }
+
+    /// What its stores survive.
+    pub fn domain(&self) -> Domain {
+        self.domain
+    }
+
+    /// The medium of its stores.
+    #[inline]
+    pub fn medium(&self) -> &'static dyn Medium {
+        self.medium
+    }
+
+    /// Its check key.
+    pub fn key(&self) -> Key {
+        self.key
+    }
+
+    /// Bytes that the journal may have.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// One line of words at `offset`.
+    #[inline]
+    pub fn line(&self, offset: u64) -> &[AtomicU64; 8] {
+        debug_assert!(offset.is_multiple_of(64));
+        let at = self.base().wrapping_add(offset as usize);
+        // SAFETY: every caller stays below the end of the slots' page or of a segment that is known to be in the file; the
+        // map reaches beyond, lives as long as `self`, and atomic words take any bytes.
+        unsafe { &*at.cast::<[AtomicU64; 8]>() }
+    }
+
+    /// The commit slots.
+    pub fn slots(&self) -> Slots<'_> {
+        let lines: [&[AtomicU64; 8]; SLOTS] =
+            core::array::from_fn(|i| self.line(HEADER_LEN as u64 + (i * STRIDE) as u64));
+        Slots::new(lines, self.medium, self.key)
+    }
+
+    /// How many segments there are.
+    pub fn extent(&self) -> Extent<'_> {
+        Extent::new(self.line(EXTENT_OFFSET), self.medium, self.key)
+    }
+}
