@@ -1,6 +1,6 @@
 //! A journal that is mapped: its page of slots, and its mappings as it grows. What journals in place and tiered ones share.
 
-use super::{EXTENT_OFFSET, Extent, Key, SEGMENTS_START, SLOTS, STRIDE, Slots};
+use super::{EXTENT_OFFSET, Extent, Key, SEGMENTS_START, Slots, SlotsPage};
 use crate::error::{Error, Result};
 use crate::journal::header::LEN as HEADER_LEN;
 use crate::map::{Mapping, RESERVATION, reservation};
@@ -162,6 +162,7 @@ impl Mapped {
     }
 
     /// Its check key.
+    #[inline]
     pub fn key(&self) -> Key {
         self.key
     }
@@ -182,10 +183,11 @@ impl Mapped {
     }
 
     /// The commit slots.
+    #[inline]
     pub fn slots(&self) -> Slots<'_> {
-        let lines: [&[AtomicU64; 8]; SLOTS] =
-            core::array::from_fn(|i| self.line(HEADER_LEN as u64 + (i * STRIDE) as u64));
-        Slots::new(lines, self.medium, self.key)
+        let page = self.base().wrapping_add(HEADER_LEN).cast::<SlotsPage>();
+        // SAFETY: they lie in the slots' page, which is there from the creation on; the rest as in `line`.
+        Slots::new(unsafe { &*page }, self.medium, self.key)
     }
 
     /// How many segments there are.
