@@ -11,7 +11,6 @@ use crate::rule::{Rule, holds};
 use crate::sys::{check, syscall};
 use core::sync::atomic::Ordering;
 use rustix::fs::FallocateFlags;
-use std::os::fd::AsRawFd;
 
 /// Sessions that may end under one call, or looks at one that is ending, before it is taken for one that can't end.
 const ENDINGS: u32 = 1 << 20;

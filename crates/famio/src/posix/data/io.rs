@@ -44,7 +44,7 @@ impl Mode {
 ///
 /// # Safety
 /// `bufs` is the caller's memory, bad or good.
-#[inline]
+#[inline(always)]
 pub(in crate::posix) unsafe fn get(
     fd: RawFd,
     handle: &Description,
@@ -83,7 +83,7 @@ fn before_read(fd: RawFd, handle: &Description, offset: u64, bufs: &[UserBuf]) -
 ///
 /// # Safety
 /// `bufs` is the caller's memory, bad or good.
-#[inline]
+#[inline(always)]
 pub(in crate::posix) unsafe fn put(
     fd: RawFd,
     handle: &Description,
