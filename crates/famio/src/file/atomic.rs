@@ -21,11 +21,11 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8};
 use std::ffi::{CStr, CString};
 use std::sync::Arc;
 
-/// Nothing was written yet: no journal, no index; reads go to the kernel.
+/// Nothing was written yet: there is no journal and no index; reads go to the kernel.
 pub(super) const PLAIN: u8 = 0;
 /// There is a session.
 pub(super) const ATTACHED: u8 = 1;
-/// Handed back: every call goes to the kernel.
+/// Demoted: every call goes to the kernel.
 pub(super) const DEMOTED: u8 = 2;
 /// The process forked, and this is the child: the file is the parent's.
 pub(super) const DISOWNED: u8 = 3;
@@ -41,18 +41,18 @@ pub(super) fn disowned() -> Error {
     )
 }
 
-/// One file of this process. Everything written to it between two SYNCs is durable as a whole or, after a crash, gone as a
-/// whole; what a SYNC survives depends on the domain (`docs/guarantees.md`).
+/// One file of this process. Everything written to it between two SYNCs is durable as a whole or, after a crash, gone
+/// as a whole. The domain decides what a SYNC survives (`docs/guarantees.md`).
 ///
 /// All calls take `&self` and may be made from any thread.
-// What every call looks at comes first, in one cache line: a program that writes much leaves nothing else in the cache.
+// What every call looks at comes first, in one cache line: a program that writes much leaves nothing else in the
+// cache.
 #[repr(C)]
 pub struct AtomicFile {
     pub(super) session: AtomicPtr<Session>,
     pub(super) state: AtomicU8,
-    /// Whether there is a shadow.
     pub(super) shadowed: AtomicBool,
-    /// Whether other processes may want to own the session: to be looked at after each change.
+    /// Other processes may want to own the session: looked at after each change.
     pub(super) is_wanted: AtomicBool,
     pub(super) device: u64,
     pub(super) inode: u64,
@@ -62,41 +62,44 @@ pub struct AtomicFile {
     pub(super) settings: Settings,
     pub(super) plain: PlainReads,
     pub(super) growing: Growing,
-    /// What the kernel's file had when it was opened.
+    /// The size of the kernel's file when it was opened.
     pub(super) found_size: u64,
     pub(super) kernels_size: KernelsSize,
     pub(super) lease: Lease,
     pub(super) locks: Locks,
-    /// Made when the program, or another process, maps the file; stays.
+    /// Made when the program, or another process, maps the file; it stays.
     pub(super) shadow: Slot,
-    /// A descriptor of ours, while there are maps and the program has closed all of its own.
+    /// A descriptor of ours, while there are maps and the program has closed all its own.
     pub(super) keeper: Mutex<Option<InternalFd>>,
     pub(super) turns: Turns,
     pub(super) commits: Commits,
     pub(super) arrivals: Arrivals,
-    /// Where its transactions with other files are recorded.
+    /// The records of its transactions with other files.
     pub(super) joint: Joint,
-    /// Why it was left to the kernel when it was only read: to be said when it is opened for writing. 0: nothing is.
+    /// Why it was left to the kernel when it was only read, for a notice when it is opened for writing. 0: no notice
+    /// is due.
     pub(super) untold: AtomicI32,
 }
 
 pub(super) struct Inner {
     /// What `AtomicFile::session` points to.
     pub session: Option<Box<Session>>,
-    /// Sessions that have ended, in which calls may still be.
+    /// Sessions that have ended, but that calls may still use.
     pub old: Vec<OldSession>,
-    /// The arena of the claim, from its first session on.
+    /// The arena of this ownership, from its first session on.
     pub arena: Option<Arc<Arena>>,
-    /// While it is this process's turn.
+    /// While this process owns the file.
     pub claim: Option<Claim>,
-    /// A session that was this process's, and is another's now or unowned: to go on with, if this one owns it again.
+    /// A session that was this process's, and is another's now or unowned: used again when this process owns it
+    /// again.
     pub left: Option<Box<Session>>,
-    /// The open epoch, where it could neither be sent off nor goes on yet; the turn stays meanwhile.
+    /// The open epoch, if it could not be handed over and has not been taken up again. The process stays the owner
+    /// meanwhile.
     pub kept: Option<Draft>,
 }
 
 impl AtomicFile {
-    /// The same error with the file's path in front, if it is not there yet.
+    /// The error with the file's path in front, if it is not there yet.
     #[cold]
     pub(crate) fn named(&self, error: Error) -> Error {
         let path = self.path.to_string_lossy();
@@ -107,12 +110,12 @@ impl AtomicFile {
         self.inner.lock()
     }
 
-    /// The path that it was first opened by: for messages.
+    /// The path by which it was first opened, for messages.
     pub fn path(&self) -> &CStr {
         &self.path
     }
 
-    /// What it was opened with.
+    /// The settings with which it was opened.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }

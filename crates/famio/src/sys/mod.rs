@@ -1,4 +1,4 @@
-//! Raw system calls that rustix has no safe form for; reads and writes that go on to the end; and the clock.
+//! System calls for which rustix has no safe form, reads and writes of all bytes asked for, and the clock.
 
 pub(crate) mod address_space;
 mod bytes;
@@ -41,31 +41,31 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Says something to who runs the program, where they want it ([`log`]), by bare system calls: nothing of ours is re-entered, errors are
-/// ignored.
+/// Writes a message for the user to the configured target ([`log`]), by system calls only: no function of the library
+/// is re-entered, and errors are ignored.
 pub fn notice(line: &str) {
     notice_parts(&[line.as_bytes()]);
 }
 
-/// As [`notice`], of up to six pieces that make one line. Allocates nothing: it may come from a signal handler.
+/// As [`notice`], from up to six pieces of one line. Does not allocate: it may be called in a signal handler.
 pub(crate) fn notice_parts(parts: &[&[u8]]) {
     log::say(log::Level::Warning, parts);
 }
 
-/// A forked child does not get this mapping of ours: with it it would keep the locks of the file behind it, and this process
-/// would seem to live on in it.
+/// Keeps this mapping out of forked children: with it a child would keep the locks of the file behind it, and this
+/// process would seem to live on.
 pub(crate) fn keep_from_children(at: *mut u8, len: usize) {
-    // SAFETY: a mapping of ours, which a child makes no use of.
+    // SAFETY: our mapping, which a child does not use.
     unsafe { syscall(libc::SYS_madvise, [at.expose_provenance(), len, libc::MADV_DONTFORK as usize, 0, 0, 0]) };
 }
 
-/// What [`keep_from_children`] has kept a forked child gets.
+/// Undoes [`keep_from_children`].
 pub(crate) fn give_to_children(at: *mut u8, len: usize) {
-    // SAFETY: a mapping of ours, or one of the program's, as it is by itself.
+    // SAFETY: our mapping, or one of the program's, for which it is the default.
     unsafe { syscall(libc::SYS_madvise, [at.expose_provenance(), len, libc::MADV_DOFORK as usize, 0, 0, 0]) };
 }
 
-/// Bytes of memory that the machine has.
+/// The machine's memory in bytes.
 pub(crate) fn memory() -> u64 {
     // SAFETY: plain words, filled in by the kernel.
     let info = unsafe {
@@ -76,20 +76,19 @@ pub(crate) fn memory() -> u64 {
     info.totalram.saturating_mul(info.mem_unit.into())
 }
 
-/// Whether there is no such thread on the machine.
+/// Whether the machine has no such thread.
 pub(crate) fn thread_is_gone(thread: u32) -> bool {
-    // SAFETY: signal 0 is none, it only asks.
+    // SAFETY: signal 0 is not sent, only checked.
     let asked = unsafe { syscall(libc::SYS_tkill, [thread as usize, 0, 0, 0, 0, 0]) };
     asked == -(libc::ESRCH as isize)
 }
 
-/// What is in a folder.
+/// The entries of a folder.
 pub(crate) fn list(folder: impl AsFd) -> rustix::io::Result<rustix::fs::Dir> {
     rustix::fs::Dir::new(internal::open_list(folder.as_fd())?)
 }
 
-/// The path by which the kernel knows an open file now. A file that was deleted, or that this process cannot reach by a path,
-/// has none.
+/// The present path of an open file. A file that was deleted, or that this process cannot reach by a path, has none.
 pub(crate) fn path_of(file: BorrowedFd<'_>) -> Result<PathBuf> {
     let link = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
     let path = rustix::fs::readlinkat(CWD, &link, Vec::new())
@@ -101,7 +100,7 @@ pub(crate) fn path_of(file: BorrowedFd<'_>) -> Result<PathBuf> {
     Ok(path.to_path_buf())
 }
 
-/// A descriptor that is kept for longer than a call, of the same open file description: see [`internal`].
+/// An internal descriptor of the same open file description, kept for longer than a call: see [`internal`].
 pub(crate) fn high_duplicate(fd: BorrowedFd<'_>) -> Result<InternalFd> {
     InternalFd::duplicate(fd)
 }

@@ -4,7 +4,6 @@ use super::raw::{check, syscall};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::BorrowedFd;
 
-/// One line to stderr.
 pub(super) fn stderr_line(parts: &[&[u8]]) {
     debug_assert!(parts.len() <= 6);
     if !is_for_messages(libc::STDERR_FILENO) {
@@ -18,14 +17,15 @@ pub(super) fn stderr_line(parts: &[&[u8]]) {
     unsafe { syscall(libc::SYS_writev, [2, vector.as_ptr() as usize, vector.len(), 0, 0, 0]) };
 }
 
-/// Device and inode of the file that is known to be standard error: from the start, or put there by `dup2`. None: 0.
+/// Device and inode of the file that is known to be standard error, from the start or by `dup2`; 0: none.
 static STANDARD_ERROR: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// The numbers of signals by which a description of a file is marked that was handed back (`posix::mark`).
+/// The signal numbers that mark a description of a demoted file (`posix::mark`).
 pub(crate) const HANDED_BACK: core::ops::Range<i32> = 40..48;
-/// What the program opened under that number itself, having closed its standard error, is marked before another program starts with
-/// it: by the number of the signal that `F_SETSIG` keeps for a description, of which nothing comes of a regular file's. This one, or
-/// this bit in that of a file that was handed back.
+/// Marks a description that has the number of standard error without being it: the program closed standard error and
+/// opened a file of its own. Set before another program starts with it. The mark is the signal number that `F_SETSIG`
+/// stores in a description, without effect on a regular file: this number, or this bit in the number of a demoted
+/// file.
 const DATA: i32 = 39;
 const DATA_BIT: i32 = 4;
 const F_SETSIG: i32 = 10;
@@ -37,7 +37,7 @@ fn standard_error(command: i32, argument: i32) -> i32 {
     (unsafe { syscall(libc::SYS_fcntl, [number, command as usize, argument as usize, 0, 0, 0]) }) as i32
 }
 
-/// The mark with which standard error is a file of the program's data, and the one without; `None`: the program has a mark of its own.
+/// The numbers with and without the mark; `None`: the program uses `F_SETSIG` itself.
 fn marks() -> Option<[i32; 2]> {
     match standard_error(F_GETSIG, 0) {
         0 | DATA => Some([DATA, 0]),
@@ -62,12 +62,12 @@ fn note(is_data: bool) {
     STANDARD_ERROR[1].store(inode, Ordering::Relaxed);
 }
 
-/// At the start: what the program has as standard error, unless the program before `exec` had opened a file of its data there.
+/// At the start: finds standard error, unless the program before `exec` had opened a file of its own there.
 pub(crate) fn find_standard_error() {
     note(is_marked_as_data());
 }
 
-/// What is standard error now was put there as such.
+/// The present descriptor 2 was put there as standard error.
 pub(crate) fn note_standard_error() {
     if is_marked_as_data() {
         marks().map(|[_, without]| standard_error(F_SETSIG, without));
@@ -75,8 +75,7 @@ pub(crate) fn note_standard_error() {
     note(false);
 }
 
-/// Before another program gets this one's descriptors: where a file of the program's data has the number of standard error, the
-/// other is to know.
+/// Before another program gets this one's descriptors: marks descriptor 2 if it is a file of the program's own.
 pub(crate) fn tell_of_standard_error() {
     if STANDARD_ERROR[1].load(Ordering::Relaxed) != 0
         && standard_error(libc::F_GETFD, 0) >= 0
@@ -86,13 +85,13 @@ pub(crate) fn tell_of_standard_error() {
     }
 }
 
-/// Whether what is printed there is a message: not where the program, having closed its standard error, has a file of its data
-/// under that number, since it was the lowest that was free. Where it is not known what was there: such a file is read, too; a
-/// log is only written.
+/// Whether messages may be written to the descriptor. Not if the program closed standard error and one of its own
+/// files got that number, the lowest free one. If it is unknown what was there, a regular file that is also open for
+/// reading, without `O_APPEND`, counts as the program's own; a log is only written.
 fn is_for_messages(number: i32) -> bool {
     let known = STANDARD_ERROR.each_ref().map(|word| word.load(Ordering::Relaxed));
     if known[1] != 0 {
-        // SAFETY: not -1, and only asked what it is.
+        // SAFETY: not -1, and only queried.
         return rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(number) }).is_ok_and(|now| {
             let is_regular = rustix::fs::FileType::from_raw_mode(now.st_mode) == rustix::fs::FileType::RegularFile;
             !is_regular || [now.st_dev, now.st_ino] == known
@@ -104,7 +103,7 @@ fn is_for_messages(number: i32) -> bool {
     if flags as i32 & libc::O_ACCMODE != libc::O_RDWR || flags as i32 & libc::O_APPEND != 0 {
         return true;
     }
-    // SAFETY: not -1, and only asked for its kind.
+    // SAFETY: not -1, and only queried.
     let stat = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(number) });
     stat.is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::RegularFile)
 }

@@ -8,13 +8,13 @@ use rustix::thread::futex;
 use rustix::time::Timespec;
 use std::sync::OnceLock;
 
-/// 0: no thread. Else the process id of its process: a forked child has none.
+/// 0: no thread. Otherwise the process id of its process: a forked child has none.
 static OWNER: AtomicU32 = AtomicU32::new(0);
-/// There is something for the thread, but it could not be started.
+/// There is work for the thread, but it could not be started.
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// Counts the events; the thread sleeps while it does not change.
+/// Counts events; the thread sleeps while it does not change.
 pub(in crate::file) static EVENTS: AtomicU32 = AtomicU32::new(0);
-/// Whether the thread sleeps: `TIMED`, or until the next event.
+/// How the thread sleeps: for a time (`TIMED`), or until the next event (`DEEP`).
 pub(in crate::file) static ASLEEP: AtomicU32 = AtomicU32::new(AWAKE);
 pub(in crate::file) const AWAKE: u32 = 0;
 pub(in crate::file) const TIMED: u32 = 1;
@@ -28,8 +28,9 @@ pub(in crate::file) fn set_work(work: fn()) {
     let _ = WORK.set(work);
 }
 
-/// Starts the thread, once a process. In a call that may be a signal handler's it only is wanted: until another call, at the
-/// latest the next SYNC, writers settle for themselves, and nobody answers at the door.
+/// Starts the thread, once per process. Inside a signal handler (or if that is unclear) this is put off to another
+/// call, at the latest the next SYNC: until then writers make checkpoints themselves, and requests of other processes
+/// wait.
 pub(in crate::file) fn start() {
     if crate::pmem::Lab::current().still {
         return;
@@ -47,11 +48,11 @@ pub(in crate::file) fn start() {
         return;
     }
     if !WORK.get().is_some_and(|work| crate::thread::start("famio", *work)) {
-        OWNER.store(0, Ordering::Release); // writers settle for themselves; the next attach tries again
+        OWNER.store(0, Ordering::Release); // writers make checkpoints themselves; the next attach tries again
     }
 }
 
-/// Starts the thread, if a call that could not has wanted it.
+/// Starts the thread, if a call wanted it and could not start it.
 pub(in crate::file) fn start_if_wanted() {
     if WANTED.load(Ordering::Relaxed) {
         start();
@@ -63,9 +64,9 @@ pub(in crate::file) fn forget_parents() {
     OWNER.store(0, Ordering::Release);
 }
 
-/// Waits until the thread is there, if it was started: with it, the end of this process is seen at once.
+/// Waits until the thread runs, if it was started: with it, other members notice the end of this process at once.
 pub(in crate::file) fn wait_until_there() {
-    // Its beginning takes memory of libc's, which this thread may have interrupted.
+    // A new thread takes memory of libc's, which this thread may have interrupted.
     if crate::thread::handlers::may_be_in_handler() {
         return;
     }
@@ -77,26 +78,26 @@ pub(in crate::file) fn wait_until_there() {
     }
 }
 
-/// Looks at whether the thread has started, and the time between two: a second in all.
+/// Looks whether the thread has started, and the time between two: a second in all.
 const STARTS: u32 = 10_000;
 const STARTING: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
 
-/// What is done after each round besides settling; gives whether it is to be done again. Set once, by who uses this library
-/// under a program (`posix`).
+/// Also done after each round; returns whether to do it again. Set once, by the code that runs this library under a
+/// program (`posix`).
 pub(in crate::file) static ALSO: OnceLock<fn() -> bool> = OnceLock::new();
 
-/// There are others to be watched from now on.
+/// There are other members to watch from now on.
 pub(in crate::file) fn look() {
     start();
     wake();
 }
 
-/// `also` is done after every round, if the process has a background.
+/// Has `also` done after every round, if the process has a background.
 pub(crate) fn do_also(also: fn() -> bool) {
     let _ = ALSO.set(also);
 }
 
-/// There is something to be looked at again in a while.
+/// There is something to look at again later.
 pub(crate) fn remind() {
     notify();
 }
@@ -109,7 +110,7 @@ pub(in crate::file) fn wake() {
     }
 }
 
-/// There will be work at a quiet moment. One load while the thread is about.
+/// There will be work in a quiet moment. One load while the thread is awake.
 #[inline]
 pub(in crate::file) fn notify() {
     start_if_wanted();
@@ -118,13 +119,13 @@ pub(in crate::file) fn notify() {
     }
 }
 
-/// What the background waits for at doors.
+/// What the background waits for on control pages.
 #[derive(Default)]
 pub(in crate::file) struct Watched {
-    /// Bells, and turns that are given.
+    /// Requests and hand-overs.
     pub words: Vec<Word>,
-    /// Lives of those who have a session.
+    /// Robust futexes of processes that have a session.
     pub holders: Vec<Word>,
-    /// Lives of others who may have left something in a map.
+    /// Robust futexes of other members that may have left something in a map.
     pub others: Vec<Word>,
 }

@@ -2,7 +2,7 @@
 
 use crate::thread::current;
 
-/// This thread does what is to be done beside a change: it may change the file meanwhile.
+/// This thread does the follow-up of a change, and may change the file meanwhile.
 pub(in crate::file) struct Doing(());
 
 /// See [`Doing`].
@@ -12,7 +12,7 @@ pub(in crate::file) fn doing() -> Doing {
     Doing(())
 }
 
-/// Whether this thread does.
+/// Whether this thread does so now.
 #[inline]
 pub(in crate::file) fn is_doing() -> bool {
     current().doing_also.get() != 0

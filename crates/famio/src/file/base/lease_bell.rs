@@ -13,16 +13,16 @@ pub(in crate::file) fn set_work(work: fn()) {
     let _ = WORK.set(work);
 }
 
-/// 0: no thread. Else the process id of its process: a forked child has none.
+/// 0: no thread. Otherwise the process id of its process: a forked child has none.
 pub(in crate::file) static OWNER: AtomicU32 = AtomicU32::new(0);
-/// The thread; 0: it has not begun yet.
+/// The thread's id; 0: it has not begun yet.
 pub(in crate::file) static TID: AtomicU32 = AtomicU32::new(0);
-/// Counts what it is told, so that it does not end with something unheard.
+/// Counts requests, so that the thread does not end with one unheard.
 pub(in crate::file) static EVENTS: AtomicU32 = AtomicU32::new(0);
 
-/// How many files grow: the lease thread does not end while there are any.
+/// The number of growing files: the thread does not end while there are any.
 pub(in crate::file) static WATCHED: AtomicU32 = AtomicU32::new(0);
-/// How long a thread that needs the lease thread sleeps between two looks, until it has begun, and how often it looks.
+/// The sleep between two looks of a thread that waits for the lease thread to begin, and the number of looks.
 const COMING: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000 };
 const LOOKS: u32 = 500;
 
@@ -30,7 +30,7 @@ pub(in crate::file) fn pid() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get() as u32
 }
 
-/// There is something to look at. Starts the thread, if there is none. Whether there is one now.
+/// Tells the thread to look; starts it if there is none. Returns whether there is one now.
 pub(in crate::file) fn wake() -> bool {
     EVENTS.fetch_add(1, Ordering::SeqCst);
     let me = pid();
@@ -38,10 +38,11 @@ pub(in crate::file) fn wake() -> bool {
     if seen == me {
         let tid = TID.load(Ordering::SeqCst);
         if tid != 0 {
-            // SAFETY: no memory is involved. An id of a thread that has ended, or of another process, is refused.
+            // SAFETY: no memory is involved. The kernel refuses an id of a thread that has ended, or of another
+            // process.
             unsafe { syscall(libc::SYS_tgkill, [me as usize, tid as usize, libc::SIGIO as usize, 0, 0, 0]) };
         }
-        return true; // one that has not begun yet looks at everything first
+        return true; // a thread that has not begun yet looks at everything first
     }
     if !crate::thread::may_start() {
         return false;
@@ -57,7 +58,7 @@ pub(in crate::file) fn wake() -> bool {
     started
 }
 
-/// One more file that the thread is to watch, which is there. Its id; `None`: there can't be one.
+/// The thread has one more file to watch, and runs. Its id; `None`: it cannot be started.
 pub(in crate::file) fn watch() -> Option<i32> {
     WATCHED.fetch_add(1, Ordering::SeqCst);
     let there = || {
@@ -79,12 +80,12 @@ pub(in crate::file) fn watch() -> Option<i32> {
     None
 }
 
-/// Whether it is the thread that watches now.
+/// Whether this is the watching thread now.
 pub(in crate::file) fn is_there(tid: i32) -> bool {
     TID.load(Ordering::SeqCst) as i32 == tid && OWNER.load(Ordering::SeqCst) == pid()
 }
 
-/// One file less.
+/// The thread has one file less to watch.
 pub(in crate::file) fn unwatch() {
     let _ = WATCHED.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |watched| watched.checked_sub(1));
 }

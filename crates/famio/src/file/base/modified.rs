@@ -3,7 +3,7 @@
 use crate::index::Shared;
 use core::sync::atomic::Ordering;
 
-/// When a file was last changed, as `stat` is to show it.
+/// When a file was last changed, for `stat`.
 #[derive(Clone, Copy, Debug)]
 pub struct Modified {
     /// The time.
@@ -13,7 +13,7 @@ pub struct Modified {
 }
 
 impl Shared {
-    /// Of a file that was changed in this session; else the inode has it.
+    /// `None`: the file was not changed in this session, so the inode has the time.
     pub(crate) fn last_change(&self) -> Option<Modified> {
         let load = |words: &[core::sync::atomic::AtomicU64; 2]| {
             let [seconds, nanos] = words.each_ref().map(|word| word.load(Ordering::Relaxed) as i64);
@@ -32,7 +32,7 @@ impl Shared {
             words[1].store(time.tv_nsec as u64, Ordering::Relaxed);
         };
         let [seconds, nanos] = self.modified.each_ref().map(|word| word.load(Ordering::Relaxed) as i64);
-        // A nanosecond aside: a write in the same tick of the clock is a later one.
+        // Off by a nanosecond: a write in the same tick of the clock counts as later.
         let aside = libc::timespec { tv_sec: seconds, tv_nsec: nanos ^ 1 };
         store(&self.set, time);
         store(&self.set_after, aside);

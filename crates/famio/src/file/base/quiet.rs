@@ -4,10 +4,10 @@ use crate::index::Shared;
 use core::sync::atomic::Ordering;
 use rustix::time::Timespec;
 
-/// A file that nobody wrote for so long is settled without haste.
+/// A file that was not written for so long gets its checkpoint, without haste.
 pub(in crate::file) const IDLE: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
 
-/// Whether nobody has written for a while.
+/// Whether the file was not written for a while.
 pub(in crate::file) fn is_quiet(shared: &Shared) -> bool {
     if crate::pmem::Lab::current().still {
         return true;

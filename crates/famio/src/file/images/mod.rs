@@ -1,5 +1,5 @@
-//! Before-images of a session that several processes use: each change first saves what it takes the place of, with its writer, so
-//! that what one process wrote can be taken back alone ([`crate::index::Images`]).
+//! Before-images of a session that several processes use: each change first saves the bytes that it replaces, with
+//! its writer, so that the changes of one process can be rolled back alone ([`crate::index::Images`]).
 
 mod covered;
 
@@ -11,34 +11,34 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use covered::Covered;
 use std::sync::Arc;
 
-/// What other processes have changed in an open epoch, and may still take back by dying.
+/// Changes of other processes in an open epoch that their death would still roll back.
 pub(in crate::file) type Others = Arc<Mutex<Ranges>>;
 /// Changed ranges, each with its writer.
 pub(in crate::file) type Ranges = Vec<(Range<u64>, Writer)>;
 
-/// What a session's owner knows of its images.
+/// What a session's owner knows about its images.
 pub(in crate::file) struct Imaging {
-    /// Tells who this process is.
+    /// Says which member this process is.
     pub(in crate::file) door: Arc<Door>,
     pub(in crate::file) others: Others,
     /// Locked while an image is added, so that images are in the order in which changes read what they replace.
     pub(in crate::file) known: Mutex<Known>,
-    /// Not this process, but this one's changes are being made: of an epoch that is taken up.
+    /// The writer, instead of this process, of the changes being made: those of an epoch that is taken up.
     pub(in crate::file) in_place_of: Mutex<Option<Writer>>,
-    /// There is no room for the next image, and some of those that are there are of other processes.
+    /// There is no room for the next image, and some of the images are of other processes.
     pub(in crate::file) is_full: AtomicBool,
 }
 
-/// What a process knows of the images, as long as the epoch is the same.
+/// What a process knows about the images of one epoch.
 #[derive(Default)]
 pub(in crate::file) struct Known {
-    /// Where the next image goes, or what comes after those that this process has seen.
+    /// The position of the next image, behind those that this process has seen.
     pub(in crate::file) position: Position,
-    /// Those of other processes.
+    /// The changes of other processes.
     pub(in crate::file) others: Ranges,
     /// Its own.
     pub(in crate::file) covered: Covered,
-    /// The number of this process at the control file when the rest was noted.
+    /// This process's member number when the rest was recorded.
     pub(in crate::file) me: u64,
 }
 
@@ -48,8 +48,9 @@ impl Imaging {
         Self { door, others, known, in_place_of, is_full: AtomicBool::new(false) }
     }
 
-    /// This process is about to change `range`: of whomever that was, it is not taken back any more. Before the change: whoever dies
-    /// between the two has its bytes kept, and never those of this process taken for its own.
+    /// This process is about to change `range`: earlier changes there, by any process, are not rolled back any more.
+    /// Called before the change: if a writer dies between the two, its bytes stay, and this process's bytes are never
+    /// taken for its.
     pub fn end_tenures(&self, range: &Range<u64>) {
         let touches = |there: &Range<u64>| there.start < range.end.max(range.start + 1) && range.start < there.end;
         let others = self.others.lock();
@@ -57,26 +58,26 @@ impl Imaging {
         written_over.for_each(|&(_, writer)| self.door.end_tenure_of(writer));
     }
 
-    /// Changes are made in the place of this writer, by the one thread that is in the session; `None`: of this process again.
+    /// The one thread in the session makes changes on behalf of this writer; `None`: of this process again.
     pub fn set_writer(&self, writer: Option<Writer>) {
         *self.in_place_of.lock() = writer;
     }
 
-    /// Whether the process with that place is at the file's door.
+    /// Whether the process in that slot is attached.
     pub fn is_there(&self, place: u32) -> bool {
         self.door.lives(place as usize)
     }
 
-    /// Whether the session has to be begun anew, without images, before more can be changed.
+    /// Whether a new session, without images, has to begin before the next change.
     pub fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Acquire)
     }
 
-    /// Reads the images that others have added to the open `epoch` since this process was the owner. What other processes have changed
-    /// in it, and may still take back.
+    /// Reads the images that others have added to the open `epoch` since this process last owned the session. Returns
+    /// the changes of other processes that their death would still roll back.
     ///
     /// # Errors
-    /// `EIO`: they are damaged.
+    /// `EIO`: the images are damaged.
     pub fn see_others(&self, images: Images<'_>, epoch: u64) -> Result<Ranges> {
         let mut known = self.known.lock();
         let me = self.door.me().id;

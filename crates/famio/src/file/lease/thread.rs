@@ -1,5 +1,5 @@
-//! The thread that takes leases and answers their breaks. It sleeps in the kernel until a signal comes, which only it
-//! gets and no handler sees; and it ends when no file has had a lease for a while.
+//! The thread that takes leases and answers their breaks. It sleeps in the kernel until a signal comes, which only
+//! this thread gets and no handler sees. It ends when no file has had a lease for a while.
 
 use crate::file::base::background_bell::start_if_wanted;
 use crate::file::base::lease_bell::{EVENTS, OWNER, TID, WATCHED, pid};
@@ -28,7 +28,7 @@ pub(in crate::file) fn work() {
             continue;
         }
         OWNER.store(0, Ordering::SeqCst);
-        // Who told it something after the look above may have found it still there.
+        // A thread that made a request after the look above may have found this one still there.
         let heard = EVENTS.load(Ordering::SeqCst) == seen && WATCHED.load(Ordering::SeqCst) == 0;
         if heard || OWNER.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst).is_err() {
             return;
@@ -37,7 +37,7 @@ pub(in crate::file) fn work() {
     }
 }
 
-/// Sleeps until the signal comes, or, unless there is a lease to be watched, for a while. Whether one came.
+/// Sleeps until the signal comes, or, if there is no lease to watch, for a while. Returns whether it came.
 fn wait(watching: bool) -> bool {
     let mask = signal_bit(libc::SIGIO);
     let time = if watching { null() } else { &raw const LINGER };

@@ -1,4 +1,4 @@
-//! The atomic file as a caller has it: opened, found, with the program's descriptors.
+//! The atomic file as callers have it: opened, found, with the program's descriptors.
 
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, GROWING, Inner, PLAIN, disowned};
@@ -26,18 +26,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 impl AtomicFile {
-    /// Makes the file behind `fd` atomic in this process: a descriptor of the program's own, open for what `access` says,
+    /// Makes the file behind `fd` atomic in this process. `fd` is a descriptor of the program, open as `access` says,
     /// without `O_APPEND`. A journal that a crash left is recovered first. The same file gives the same `AtomicFile`.
     ///
     /// # Errors
-    /// `EBUSY`: another process has it. `EIO`: its journal can't be used; the message names both files. `EOPNOTSUPP`: its
-    /// file system is not supported. `EINVAL`: not a regular file, or settings that would weaken durability unsaid, or that name another
-    /// folder of shared memory than this process has.
+    /// `EBUSY`: another process has it. `EIO`: its journal cannot be used; the message names both files.
+    /// `EOPNOTSUPP`: its file system is not supported. `EINVAL`: it is not a regular file; or the settings would
+    /// weaken durability without saying so, or name another folder of shared memory than this process uses.
     pub fn open(fd: BorrowedFd<'_>, access: Access, path: &CStr, settings: &Settings) -> Result<Arc<Self>> {
         Self::open_as(PLAIN, fd, access, path, None, settings)
     }
 
-    /// As [`open`](Self::open), of a file that was just opened, or made, by this path, which is absolute and has no links and no dots.
+    /// As [`open`](Self::open), for a file that was just opened or made by this path, which is absolute, without
+    /// links and dots.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -51,7 +52,8 @@ impl AtomicFile {
         Self::open_as(PLAIN, fd, access, path, Some(real), settings)
     }
 
-    /// As [`open`](Self::open), by a descriptor that another program has handed back: the file is the kernel's here, too.
+    /// As [`open`](Self::open), for a descriptor of a file that another program has demoted: it is the kernel's here,
+    /// too.
     ///
     /// # Errors
     /// `EINVAL`: not a regular file.
@@ -64,7 +66,7 @@ impl AtomicFile {
         Self::open_as(DEMOTED, fd, access, path, None, settings)
     }
 
-    /// `real`: the path, if it is how the kernel names the file.
+    /// `real`: the path, if it is the kernel's name of the file.
     fn open_as(
         state: u8,
         fd: BorrowedFd<'_>,
@@ -145,13 +147,13 @@ impl AtomicFile {
         files().get(&(device, inode)).cloned()
     }
 
-    /// One more descriptor of the program's leads to this file, and may be used.
+    /// Adds a descriptor of the program for this file.
     pub fn add_descriptor(&self, fd: RawFd, access: Access) {
         self.fds.add(fd, access);
         self.has_come(access);
     }
 
-    /// As [`add_descriptor`](Self::add_descriptor), of the description of `old`.
+    /// As [`add_descriptor`](Self::add_descriptor), with the description of `old`.
     pub fn add_duplicate(&self, old: RawFd, fd: RawFd, access: Access) {
         self.fds.add_duplicate(old, fd, access);
         self.has_come(access);
@@ -164,18 +166,18 @@ impl AtomicFile {
         }
     }
 
-    /// The program is about to close `fd`: to be called before the kernel closes it. With the last one the file is
-    /// committed, settled and closed clean.
+    /// The program is about to close `fd`: to be called before the kernel closes it. With the last descriptor the
+    /// file is committed, checkpointed and closed clean.
     ///
     /// # Errors
-    /// Those of that last commit; the descriptor is gone all the same.
+    /// Those of that last commit; the descriptor is gone nevertheless.
     pub fn remove_descriptor(&self, fd: RawFd) -> Result<()> {
         self.drop_process_locks();
-        // Once it is not, it stays so: the last is another's, who may be closing it already.
+        // Once it is not the last, it stays so: another thread closes the last one, and may be doing so already.
         let mut is_last = self.fds.goes_as_last(fd);
         if !self.is_disowned() {
             if is_last {
-                self.keep_for_maps(fd); // with maps that are in use it is not the last
+                self.keep_for_maps(fd); // with maps in use it is not the last
             } else {
                 self.keep_better_for_maps(fd);
             }
@@ -194,7 +196,7 @@ impl AtomicFile {
                 if closed.is_err()
                     && let Some(session) = self.session()
                 {
-                    // Who claims the file next recovers it: nothing of ours, the background least, may touch it then.
+                    // The next owner recovers the file: nothing of ours, such as the background, may touch it then.
                     session.arena.shared().closed.store(1, Ordering::Release);
                     // Now, and not when the file is dropped: a thread that is forking may keep a reference to it.
                     session.engine.journal().leave();
@@ -207,10 +209,10 @@ impl AtomicFile {
             Ok(())
         };
         let attached = [ATTACHED, GROWING].contains(&self.state.load(Ordering::Acquire));
-        // What travels may be this process's to commit, too.
+        // This process may also have to commit a hand-over image.
         self.fds.remove(fd, attached || self.may_be_stored_to() || self.turns.is_disturbed());
         if !self.is_disowned() {
-            self.lease_leaves(fd); // not before: it could be taken through it anew
+            self.lease_leaves(fd); // not before: the lease could be taken by it again
         }
         if !self.fds.has_writable() {
             self.turns.door.set_writes(false);
@@ -233,7 +235,7 @@ mod tests {
         let c_path = std::ffi::CString::new(path.clone()).unwrap();
         let open = |file: &File| AtomicFile::open(file.as_fd(), Access::Write, &c_path, &Settings::default()).unwrap();
         let atomic = files.each_ref().map(open)[0].clone();
-        // SAFETY: memory of the test's.
+        // SAFETY: the test's memory.
         unsafe { atomic.write(0, &[UserBuf::of(&mut b"bytes".to_owned())]) }.unwrap();
         (path, files, atomic)
     }
@@ -243,11 +245,11 @@ mod tests {
         AtomicFile::find(device, inode).is_none() && atomic.state.load(Ordering::Acquire) == PLAIN
     }
 
-    /// Each took the other's for the last: the file stayed attached, with no descriptor to settle it by.
+    /// Each once took the other for the last: the file stayed attached, without a descriptor for a checkpoint.
     #[test]
     fn of_two_that_are_closed_at_once_one_is_the_last() {
         let (path, files, atomic) = opened("at-once");
-        assert!(!atomic.fds.goes_as_last(files[0].as_raw_fd())); // by a thread that comes no further for now
+        assert!(!atomic.fds.goes_as_last(files[0].as_raw_fd())); // by a thread that then stops
         atomic.remove_descriptor(files[1].as_raw_fd()).unwrap();
         assert!(is_closed(&atomic));
         atomic.remove_descriptor(files[0].as_raw_fd()).unwrap();
@@ -274,7 +276,8 @@ mod tests {
         }
     }
 
-    /// A thread that was forking kept a reference to the file: until its fork was over, the next `open` gave `EBUSY`.
+    /// A thread that was forking once kept a reference to the file: until its fork was over, the next `open` gave
+    /// `EBUSY`.
     #[test]
     fn a_close_that_failed_leaves_the_journal_to_the_next_though_the_file_is_known() {
         use crate::pmem::record::{Call, Recorder};

@@ -1,5 +1,6 @@
-//! Set-user-id and set-group-id bits, and capabilities of a file: the kernel takes them away when the file is written. Our own
-//! writes reach it later, or through a map, or not as the program's: so it is asked for that beforehand, and only then.
+//! Set-user-id and set-group-id bits, and capabilities of a file: the kernel removes them when the program writes.
+//! The library's writes come later, or through a map, or not as the program's; so the kernel is asked to remove them
+//! before.
 
 use crate::error::Result;
 use crate::file::atomic::{AtomicFile, PLAIN};
@@ -9,25 +10,26 @@ use crate::index::also;
 use core::sync::atomic::Ordering;
 
 impl AtomicFile {
-    /// The program has given the file such bits: its next write takes them away.
+    /// The program has given the file such bits: its next write removes them.
     pub fn bits_were_set(&self) {
         let note = |session: &Session| session.arena.shared().also.fetch_or(also::PRIVILEGES, Ordering::Release);
         let is_elsewhere = || self.state.load(Ordering::Acquire) == PLAIN && self.turns.is_disturbed();
         if self.with_session(note).is_none() && is_elsewhere() && self.fds.has_writable() {
-            // The session is another process's, or nobody's at this moment.
+            // Another process has the session, or none at this moment.
             let _ = self.writing(|session| Ok(_ = note(session)), || Ok(()));
         }
     }
 
-    /// Before the process loses its rights: without them it could bring nothing to the file and leave it these bits, which the
-    /// program may have set after it wrote. So the session ends, which is a commit.
+    /// Before the process loses its permissions: without them it could not write to the file and keep these bits,
+    /// which the program may have set after its write. So the session ends, which is a commit.
     pub(crate) fn settle_with_bits(&self) {
         if self.with_session(|_| ()).is_some() && self.fds.with(false, has_set_id).unwrap_or(false) {
-            let _ = self.settle(); // else the next call says why
+            let _ = self.settle(); // if this fails, the next call reports it
         }
     }
 
-    /// A session that begins with what was written before: the bits may have been set since, and only the next write takes them away.
+    /// A session that begins with earlier writes: the bits may have been set since, and only the next write removes
+    /// them.
     pub(in crate::file) fn keep_bits_until_write(&self, session: &Session) {
         if self.fds.with(false, has_privileges).unwrap_or(true) {
             session.arena.shared().also.fetch_or(also::PRIVILEGES, Ordering::Release);

@@ -1,5 +1,5 @@
-//! What changes an inode's times without changing its bytes: space that is reserved, and times that the program sets. Both are
-//! told to the arena, as writes are: recovery takes what changed the inode later than this for somebody else's.
+//! Changes of an inode's times without changes of its bytes: space that is reserved, and times that the program sets.
+//! Both are recorded in the arena, as writes are: recovery takes later changes of the inode for an outsider's.
 
 use crate::error::Result;
 use crate::file::Descriptors;
@@ -9,7 +9,7 @@ use crate::file::base::refusal::{Answer, Refusal};
 use crate::file::session::Session;
 
 impl Session {
-    /// Makes a call of the kernel's that changes times as a write does, and preallocates space up to `end`.
+    /// Makes a system call that preallocates space up to `end` and changes times as a write does.
     fn preallocating<T>(&self, fds: &Descriptors, end: u64, call: impl FnOnce() -> Result<T>) -> Answer<T> {
         let mut cx = self.context(fds);
         let _inside = self.go_in(&mut cx)?;
@@ -24,10 +24,11 @@ impl Session {
 }
 
 impl AtomicFile {
-    /// Makes a call of the kernel's that preallocates space up to `end`, and changes neither bytes nor size, but times, as a write does.
+    /// Makes a system call that preallocates space up to `end`: it changes neither bytes nor size, but times, as a
+    /// write does.
     ///
     /// # Errors
-    /// The call's; as [`set_size`](Self::set_size).
+    /// Those of the call; as [`set_size`](Self::set_size).
     pub fn preallocate<T>(&self, end: u64, call: impl Fn() -> Result<T>) -> Result<T> {
         Self::may_lock()?;
         if let Some(done) = self.preallocate_growing(end, &call) {
@@ -47,10 +48,10 @@ impl AtomicFile {
             Ok::<(), Refusal>(())
         });
         self.time_was_set_growing();
-        drop(told); // without a session there is nothing to be settled: the kernel has them
+        drop(told); // without a session there is no checkpoint to come: the kernel has them
     }
 
-    /// When the file was last changed, where that is not yet on its inode.
+    /// When the file was last changed, if the inode does not have that time yet.
     pub fn modified(&self) -> Option<Modified> {
         self.with_session(|session| session.arena.shared().last_change()).flatten()
     }

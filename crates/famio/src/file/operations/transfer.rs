@@ -1,4 +1,4 @@
-//! The calls that move a file's bytes: to its session, or to the kernel where it has none.
+//! The calls that move a file's bytes: to its session, or to the kernel if it has none.
 
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
@@ -12,17 +12,18 @@ use crate::sys::{check, syscall};
 use core::sync::atomic::Ordering;
 use rustix::fs::FallocateFlags;
 
-/// Sessions that may end under one call, or looks at one that is ending, before it is taken for one that can't end.
+/// Sessions that may end during one call, or looks at one that is ending, until it is taken to be unable to end.
 const ENDINGS: u32 = 1 << 20;
 
 impl AtomicFile {
-    /// No locks of ours may be held by this thread: a signal handler that interrupted a call of ours must not wait for it.
+    /// Fails if this thread holds a lock of ours: a signal handler that interrupted a call of ours must not wait for
+    /// it.
     #[inline]
     pub(in crate::file) fn may_lock() -> Result<()> {
         if crate::thread::current().locks_held.get() == 0 { Ok(()) } else { Err(Error::new(libc::EDEADLK)) }
     }
 
-    /// Calls `work` with the session, anew if the journal was closed meanwhile; `kernel` when the file is handed back.
+    /// Calls `work` with the session, again if the journal was closed meanwhile; `kernel` if the file is demoted.
     #[inline(always)]
     pub(in crate::file) fn writing<T>(
         &self,
@@ -65,7 +66,7 @@ impl AtomicFile {
         Err(Error::with(libc::EIO, "its journal could not be closed: no more writes are taken").into())
     }
 
-    /// Of a write: what is refused for good says why.
+    /// The error of a write; if the file takes no more writes, with the reason.
     #[cold]
     fn refused(&self, error: Error) -> Error {
         let poisoned = |session: &Session| session.arena.shared().poisoned.load(Ordering::Acquire) != 0;
@@ -79,7 +80,7 @@ impl AtomicFile {
     /// Reads into `bufs` from `offset`; fewer bytes at the end of the file.
     ///
     /// # Errors
-    /// `EFAULT`: a bad buffer. `EIO`: the file was cut by somebody else, or its medium is bad. Else the kernel's.
+    /// `EFAULT`: a bad buffer. `EIO`: an outsider has cut the file, or its medium is bad. Otherwise the kernel's.
     ///
     /// # Safety
     /// The buffers may be overwritten; bad ones are an error, not a crash.
@@ -93,7 +94,8 @@ impl AtomicFile {
         unsafe { self.read_here(offset, bufs) }
     }
 
-    /// As [`read`](Self::read), whoever wrote it: from the shadow, if there is one, else from the file.
+    /// As [`read`](Self::read), without rolling back dead writers first: from the shadow, if there is one, otherwise
+    /// from the file.
     ///
     /// # Safety
     /// As [`read`](Self::read).
@@ -116,7 +118,7 @@ impl AtomicFile {
             while self.state.load(Ordering::Acquire) == ATTACHED
                 && let Some(session) = self.session()
             {
-                // The background may just have taken it up, to end it.
+                // The background may just have taken the session over, to end it.
                 if self.has_to_leave_dead() {
                     drop(session);
                     self.leave_dead_behind()?;
@@ -138,7 +140,7 @@ impl AtomicFile {
                         rustix::thread::sched_yield();
                         continue;
                     };
-                    // What was true before the count was looked at may not be any more.
+                    // What was true before the count was read may not be any more.
                     if self.state.load(Ordering::Acquire) != state {
                         continue;
                     }
@@ -165,7 +167,7 @@ impl AtomicFile {
                             Some(read) => Ok(read),
                             None => self.read_kernel(offset, bufs),
                         };
-                        // Nobody, and no other process, has begun to write meanwhile.
+                        // No thread, and no other process, has begun to write meanwhile.
                         if self.is_still(quiet) && self.growing.is_unmoved(unmoved) {
                             return read;
                         }
@@ -189,10 +191,11 @@ impl AtomicFile {
         })
     }
 
-    /// Writes `bufs` at `offset`; part of the open epoch until the next [`sync`](Self::sync). Gives how much it wrote.
+    /// Writes `bufs` at `offset`; part of the open epoch until the next [`sync`](Self::sync). Returns the number of
+    /// bytes written.
     ///
     /// # Errors
-    /// `ENOSPC`, `EDQUOT`: no room in the file system or the journal; what was committed is intact. `EFBIG`. `EFAULT`: a
+    /// `ENOSPC`, `EDQUOT`: no room in the file system or the journal; committed data is intact. `EFBIG`. `EFAULT`: a
     /// bad buffer. `EIO`: an earlier flush failed.
     ///
     /// # Safety
@@ -233,7 +236,8 @@ impl AtomicFile {
         )
     }
 
-    /// Writes `bufs` at the end of the file; two threads never at the same place. Gives where it wrote, and how much.
+    /// Writes `bufs` at the end of the file, two threads never at the same offset. Returns the offset, and the number
+    /// of bytes.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -271,12 +275,13 @@ impl AtomicFile {
         [PLAIN, GROWING].contains(&self.state.load(Ordering::Acquire))
     }
 
-    /// The logical size in bytes, with what was not committed yet.
+    /// The logical size in bytes, with uncommitted changes.
     pub fn size(&self) -> u64 {
         self.size_beside_kernels(None)
     }
 
-    /// Whether this process has just opened it by its only descriptor, and found it in nobody's hands: it is as the kernel has it.
+    /// Whether this process has just opened it by its only descriptor, and no other process uses it, so that it is as
+    /// the kernel has it.
     pub fn is_as_found(&self) -> bool {
         self.state.load(Ordering::Acquire) == PLAIN
             && !self.turns.door.has_come()
@@ -284,7 +289,7 @@ impl AtomicFile {
             && self.fds.is_one()
     }
 
-    /// As [`size`](Self::size), for a caller to whom the kernel has just given a size.
+    /// As [`size`](Self::size), for a caller that has just got a size from the kernel.
     pub fn size_given(&self, kernels: u64) -> u64 {
         self.size_beside_kernels(Some(kernels))
     }
@@ -298,7 +303,7 @@ impl AtomicFile {
             };
             let session = self.session();
             if self.turns.has_foreign() {
-                let _ = self.leave_dead_behind(); // who reads or writes is told what is wrong
+                let _ = self.leave_dead_behind(); // the next read or write reports errors
             }
             match (self.state.load(Ordering::Acquire), session) {
                 (ATTACHED, Some(session)) => return session.arena.shared().size(),
@@ -331,20 +336,21 @@ impl AtomicFile {
         }
     }
 
-    /// That of the kernel's file, whose state is `quiet`.
+    /// The size of the kernel's file in the state `quiet`.
     fn size_while_quiet(&self, quiet: u64, given: Option<u64>) -> u64 {
         if let Some(given) = given.filter(|&given| self.kernels_size.is(given, quiet)) {
             return given;
         }
         let size = self.kernels_size();
-        // A process that is not attached to the control file has only the inode's times to tell states apart: too little.
+        // A process that is not attached to the control file only has the inode's times to tell states apart, which
+        // is too little.
         if self.turns.door.has_come() && self.is_still(quiet) {
             self.kernels_size.set(size, quiet);
         }
         size
     }
 
-    /// That of the kernel's file.
+    /// The size of the kernel's file.
     pub(in crate::file) fn kernels_size(&self) -> u64 {
         self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64)).unwrap_or(0)
     }
@@ -372,7 +378,7 @@ impl AtomicFile {
         )
     }
 
-    /// Makes the file at least as long as `size`; part of the open epoch. What is new shows zeros.
+    /// Makes the file at least `size` bytes long; part of the open epoch. New bytes are zeros.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -387,7 +393,7 @@ impl AtomicFile {
             self.writing(
                 |session| session.grow(&self.fds, size),
                 || {
-                    // One byte of room at the end: the kernel cuts nothing, whoever else makes it longer.
+                    // One byte of room at the end: the kernel cuts nothing, whichever process makes it longer.
                     let Some(last) = size.checked_sub(1) else { return Ok(()) };
                     self.fds.with(true, |fd| Ok(rustix::fs::fallocate(fd, FallocateFlags::empty(), last, 1)?))
                 },
@@ -399,7 +405,7 @@ impl AtomicFile {
     /// Zeros over `from..to`, as far as the file goes; part of the open epoch. Holes stay holes.
     ///
     /// # Errors
-    /// As [`write`](Self::write); a part of the range may be zeros then. No other thread's write is undone.
+    /// As [`write`](Self::write); a part of the range may be zeros then. Writes of other threads are not undone.
     pub fn zero(&self, from: u64, to: u64) -> Result<()> {
         Self::may_lock()?;
         if let Some(done) = self.zero_growing(from, to) {
@@ -418,7 +424,7 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// After a change: of a file whose calls are each atomic it is committed.
+    /// After a change: a SYNC, if each call on the file is to be atomic.
     pub fn sync_if_write_atomic(&self) -> Result<()> {
         if self.is_write_atomic() { self.sync() } else { Ok(()) }
     }
@@ -426,12 +432,13 @@ impl AtomicFile {
     /// SYNC: everything written before the call is durable when it returns, as a whole.
     ///
     /// # Errors
-    /// `EIO`: the flush failed; nothing of the epoch is durable, no more writes are taken.
+    /// `EIO`: the flush failed; nothing of the epoch is durable, and no more writes are taken.
     pub fn sync(&self) -> Result<()> {
         self.sync_unless(|| false)
     }
 
-    /// As [`sync`](Self::sync). `is_done` is asked when nobody writes, whether what was written before is durable by then.
+    /// As [`sync`](Self::sync). `is_done` is asked while no thread writes, whether everything written before is
+    /// durable by then.
     #[inline]
     pub(in crate::file) fn sync_unless(&self, is_done: impl Fn() -> bool + Copy) -> Result<()> {
         let synced = self.sync_all(is_done);
@@ -457,7 +464,8 @@ impl AtomicFile {
             self.leave_dead_behind()?;
             match self.state.load(Ordering::Acquire) {
                 DISOWNED => return Err(disowned()),
-                // What is not committed travels: this process is to commit it, whoever wrote it.
+                // There is a hand-over image, or another session: this process has to commit it, whichever process
+                // wrote it.
                 PLAIN if self.turns.is_disturbed() && self.fds.has_writable() => match self.session_for_write() {
                     Err(refusal) if refusal.is_session_ended() => {}
                     attached => attached.map(drop)?,
@@ -484,7 +492,7 @@ impl AtomicFile {
     fn sync_session(&self, is_done: impl Fn() -> bool) -> Option<Result<()>> {
         let session = self.session()?;
         if self.has_to_leave_dead() {
-            return None; // the background has just taken it up, to end it
+            return None; // the background has just taken the session over, to end it
         }
         if self.turns.door.is_read_along() {
             session.may_be_alone.store(false, Ordering::Relaxed);

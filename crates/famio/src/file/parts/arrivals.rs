@@ -3,7 +3,7 @@
 use crate::sys::monotonic_now;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Threads that are on their way to such a write.
+/// Counts threads that have begun such a write.
 #[derive(Default)]
 pub(in crate::file) struct Arrivals(AtomicU32);
 
@@ -28,7 +28,7 @@ impl Arrivals {
         self.0.load(Ordering::Acquire) > 1
     }
 
-    /// Waits until those are in who are on their way, but not for long.
+    /// Waits, but not for long, until the threads on their way have written.
     #[cold]
     pub(in crate::file) fn let_in(&self) {
         let until = monotonic_now() + PATIENCE;

@@ -10,27 +10,27 @@ use rustix::fs::{CWD, Mode, OFlags};
 
 pub(in crate::file) const PAGE: u64 = pages::PAGE as u64;
 
-/// What is known of the program's private maps of one file.
+/// The program's private maps of one file.
 pub(in crate::file) struct CowMaps {
     pub(in crate::file) tables: PageTables,
-    /// This process's memory, to change what the program may not store to.
+    /// This process's memory, for writing to pages that the program may not store to.
     pub(in crate::file) process: InternalFd,
     /// An empty file.
     pub(in crate::file) nothing: InternalFd,
-    /// See the module: whole pages.
+    /// See the module; in whole pages.
     pub(in crate::file) ground: AtomicU64,
-    /// Bytes of pages that were copied since copies were dropped last, at most, and what was left then.
+    /// The most bytes of pages copied since copies were dropped last, and the bytes left then.
     pub(in crate::file) copied: AtomicU64,
     pub(in crate::file) kept: AtomicU64,
-    /// All copied pages are to be compared at the next SYNC: at the last one not all that were stored to were taken.
+    /// All copied pages are to be compared at the next SYNC, since not all stores were taken at the last one.
     pub(in crate::file) look_at_all: AtomicBool,
-    /// It was said that copies can't go.
+    /// The notice that copies cannot be dropped was given.
     pub(in crate::file) said: AtomicBool,
 }
 
 impl CowMaps {
     /// # Errors
-    /// The kernel can't say which pages were copied, or `/proc` can't be used.
+    /// The kernel cannot say which pages were copied, or `/proc` is not usable.
     pub(in crate::file) fn new() -> Result<Self> {
         let process = openat(CWD, c"/proc/self/mem", OFlags::RDWR, Mode::empty())?;
         let (tables, nothing) = (PageTables::open()?, new_memory(0)?);
@@ -48,12 +48,12 @@ impl CowMaps {
     }
 }
 
-/// The end of the page in which `offset` lies, or begins.
+/// The end of the page in which `offset` lies, or `offset` at a page boundary.
 pub(in crate::file) fn page_end(offset: u64) -> u64 {
     offset.next_multiple_of(PAGE)
 }
 
-/// There can't be a second map of bytes that the program may store to.
+/// The error for a second map of bytes that the program may store to.
 pub(in crate::file) fn second_map() -> Error {
     Error::with(
         libc::ENOMEM,

@@ -7,33 +7,33 @@ use crate::settings::Durability;
 use crate::thread::{Mutex, current};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-/// What a process keeps of a growing file.
+/// What a process keeps about a growing file.
 #[derive(Default)]
 pub(in crate::file) struct Growing {
-    /// Odd while the open epoch is on its way from the kernel's file into a session.
+    /// Odd while the open epoch moves from the kernel's file into a session.
     pub(in crate::file) moves: AtomicU32,
     /// The thread that moves it, by the address of its block.
     pub(in crate::file) mover: AtomicUsize,
-    /// It has grown for long: from its next change on it has a session.
+    /// It has been growing for long: its next change begins a session.
     pub(in crate::file) is_over: AtomicBool,
-    /// While it grows. Comes after `AtomicFile::inner`.
+    /// While it grows. Locked after `AtomicFile::inner`.
     pub(in crate::file) state: Mutex<Option<State>>,
 }
 
-/// A file that grows.
 pub(in crate::file) struct State {
-    /// As it is on the file, if it is; what is committed is below its `new`.
+    /// The mark on the file, if there is one; bytes below its `new` are committed.
     pub(in crate::file) mark: GrowingMark,
-    /// A new file that is the kernel's until its first SYNC (`on-close = leave`), and gets its mark then: in this order.
+    /// With `on-close = leave`: a new file that is the kernel's until its first SYNC, and gets its mark then, in this
+    /// order.
     pub(in crate::file) marked_later: Option<Order>,
     pub(in crate::file) medium: &'static dyn Medium,
     /// The file system keeps the order of what it makes durable: a commit needs one flush, and no hash.
     pub(in crate::file) keeps_order: bool,
     /// A flush has failed: no more commits.
     pub(in crate::file) is_suspect: bool,
-    /// How often it was committed.
+    /// Commits until now.
     pub(in crate::file) commits: u32,
-    /// Where the space ends that the program has preallocated, if that is beyond the end of the file.
+    /// The end of the space that the program has preallocated, if that is beyond the end of the file.
     pub(in crate::file) preallocated: u64,
 }
 
@@ -55,12 +55,12 @@ impl State {
 pub(in crate::file) const SUSPECT: &str =
     "an earlier SYNC of it failed, and it takes no more: close it, and open it again";
 
-/// What the file showed counts if nothing has moved since.
+/// Proves that bytes read from the file are valid if nothing has moved since.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::file) struct Unmoved(u32);
 
 impl Growing {
-    /// To be called before the kernel's file is read, of a file without a session. `None`: look again in a moment.
+    /// To be called before the kernel's file is read, without a session. `None`: try again in a moment.
     #[inline]
     pub fn before_read(&self) -> Option<Unmoved> {
         let moves = self.moves.load(Ordering::Acquire);
@@ -68,14 +68,14 @@ impl Growing {
         (moves.is_multiple_of(2) || is_mine()).then_some(Unmoved(moves))
     }
 
-    /// Whether what was read since is what the file had.
+    /// Whether the bytes read since are valid.
     #[inline]
     pub fn is_unmoved(&self, before: Unmoved) -> bool {
         core::sync::atomic::fence(Ordering::Acquire);
         Unmoved(self.moves.load(Ordering::Relaxed)) == before
     }
 
-    /// While it lives the file goes on growing, if it does, or does not begin to.
+    /// While this lives the file neither stops growing nor begins to.
     pub fn stay(&self) -> impl Sized + '_ {
         self.state.lock()
     }
@@ -91,7 +91,7 @@ pub(in crate::file) fn me() -> usize {
     core::ptr::from_ref(current()) as usize
 }
 
-/// The open epoch is on its way, until this is dropped.
+/// The open epoch moves until this is dropped.
 pub(in crate::file) struct Moving<'a>(&'a Growing);
 
 impl Drop for Moving<'_> {

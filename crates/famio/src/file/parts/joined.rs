@@ -1,8 +1,8 @@
-//! Another process's session, for reading: its arena and its journal, mapped read-only. Who reads there changes nothing and takes no
-//! lock, and the session goes on meanwhile. What is read is what holds then, committed or not (*Reads never change hands*).
+//! Another process's session, for reading: its arena and journal, mapped read-only. The reader changes nothing and
+//! takes no lock, and the session goes on meanwhile. It reads the present bytes, committed or not.
 //!
-//! What was read counts if the block's sequence is the same afterwards, no thread had the file alone, and the session was still
-//! open to others: the same looks as within one process, and one more.
+//! What was read is valid if afterwards the block's sequence is the same, no thread had exclusive mode, and the
+//! session was still open to others: the same checks as within one process, and one more.
 
 use crate::error::{Error, Result};
 use crate::file::engine::context::{Context, Part};
@@ -16,7 +16,7 @@ use crate::settings::Settings;
 use core::sync::atomic::{AtomicBool, Ordering, fence};
 use std::os::fd::AsFd;
 
-/// Looks at one block, in one look at the session.
+/// Looks at one block within one look at the session.
 pub(in crate::file) const SPINS: u32 = 1000;
 
 /// A session that this process reads along.
@@ -24,22 +24,22 @@ pub(in crate::file) const SPINS: u32 = 1000;
 /// Invariant: nothing is stored through it.
 pub(in crate::file) struct Joined {
     pub(in crate::file) arena: Arena,
-    /// The number of the arena, and which of its sessions this is.
+    /// The number of the arena, and of the session in it.
     pub(in crate::file) number: u64,
     pub(in crate::file) generation: u64,
     pub(in crate::file) home: Home,
-    /// The journal, if it is one in place.
+    /// The journal, if it is an in-place one.
     pub(in crate::file) journal: Option<View>,
-    /// The journal has outgrown what is mapped here.
+    /// The journal is longer than its mapping.
     pub(in crate::file) is_outgrown: AtomicBool,
 }
 
-/// What came of a look into another process's session.
+/// The result of a look into another process's session.
 pub(in crate::file) enum Look<T> {
     Done(T),
-    /// It begins, ends, or changes what was looked at: again, in a moment.
+    /// It begins, ends, or changes what was looked at: look again in a moment.
     Changing,
-    /// It can't be read from here: who wants to read takes the turn.
+    /// It cannot be read from this process, which has to acquire ownership to read.
     Unreachable,
 }
 
@@ -53,7 +53,7 @@ impl Joined {
     ) -> Result<Option<Self>> {
         let memory = door.open_arena(number)?;
         let Some(arena) = Arena::join(&memory)? else {
-            // Made just now; or all of it lies on a disk, since there was no room from its beginning on.
+            // It was made just now; or all of it lies on a disk, since there was no room in memory.
             return if rustix::fs::fstat(&memory)?.st_size == 0 { Err(Error::new(libc::ENOENT)) } else { Ok(None) };
         };
         let (generation, journal) = {
@@ -77,8 +77,7 @@ impl Joined {
         self.arena.shared()
     }
 
-    /// Whether what was read until now is of the session that processes have now. Not of one whose arena has outgrown what is
-    /// mapped here.
+    /// Whether what was read until now belongs to the present session, and its arena has not outgrown its mapping.
     #[inline]
     pub(in crate::file) fn is_current(&self, door: &Door) -> bool {
         fence(Ordering::Acquire);
@@ -92,18 +91,19 @@ impl Joined {
 
     pub(in crate::file) fn look<T>(&self, door: &Door, look: impl FnOnce(&Self) -> Result<Look<T>>) -> Result<Look<T>> {
         let shared = self.shared();
-        // Who has the file alone puts writes off, and fences none: its process ends that when it is asked for the turn.
+        // A thread in exclusive mode defers writes and does not fence: its process ends that when it is asked for
+        // ownership.
         if !shared.gate.is_nobodys() || shared.deferred.is_any() {
             return Ok(Look::Unreachable);
         }
         if shared.released.load(Ordering::Acquire) != 0 {
             return Ok(Look::Unreachable);
         }
-        // A map of its owner's, with no memory for all to share, has stores that nobody else can see.
+        // If the owner has mapped the file without shared memory, no other process sees its stores.
         if shared.also.load(Ordering::Acquire) & also::SHADOW != 0 && door.shadow().is_none() {
             return Ok(Look::Unreachable);
         }
-        // What one who died had written is to be taken back first.
+        // Changes of a dead process are to be rolled back first.
         if shared.also.load(Ordering::Acquire) & also::OTHERS != 0 && door.has_dead() {
             return Ok(Look::Unreachable);
         }
@@ -123,15 +123,15 @@ impl Joined {
         looked
     }
 
-    /// The logical size, with what is not committed.
+    /// The logical size, with uncommitted changes.
     pub(in crate::file) fn size(&self) -> u64 {
         self.shared().size()
     }
 
-    /// Reads into the caller's buffers at `offset`: fewer bytes at the end of the file, or where a buffer is bad.
+    /// Reads into the caller's buffers at `offset`; fewer bytes at the end of the file, or if a buffer is bad.
     ///
     /// # Safety
-    /// The buffers are the caller's to be overwritten; they may be bad.
+    /// The buffers may be overwritten; they may be bad.
     pub(in crate::file) unsafe fn read(&self, fds: &Descriptors, offset: u64, bufs: &[UserBuf]) -> Result<Look<usize>> {
         let room = self.size().saturating_sub(offset).min(CALL_MAX as u64) as usize;
         let mut done = 0;
@@ -153,7 +153,7 @@ impl Joined {
         Ok(Look::Done(done))
     }
 
-    /// Reads from one block, or from several that have no cell.
+    /// Reads from one block, or from several without a cell.
     ///
     /// # Safety
     /// As [`read`](Self::read).
@@ -182,11 +182,11 @@ impl Joined {
         let read = unsafe { cx.read_home(at, dst, len, readable) };
         fence(Ordering::Acquire);
         if !index.is_absent(block, (start + len).div_ceil(BLOCK) as u64) {
-            return Ok(Look::Done(0)); // written for the first time as we read, the file itself perhaps: once more, by its cell
+            return Ok(Look::Done(0)); // written for the first time meanwhile, perhaps in the file itself: again, by its cell
         }
         match read {
             Ok(()) => Ok(Look::Done(len)),
-            // The file was cut while we read, by settling.
+            // A checkpoint cut the file while we read.
             Err(e) if e.errno() == libc::EIO && self.readable(&cx) != readable => Ok(Look::Changing),
             Err(e) => Err(e),
         }
@@ -198,7 +198,7 @@ impl Joined {
         self.cover(cx, part.block * BLOCK as u64 + (part.start + part.len) as u64)?;
         for _ in 0..SPINS {
             if let Some(seen) = cell.begin_read() {
-                // A sequence that a thread which has the file alone has stored says nothing of its bytes.
+                // In exclusive mode, a sequence number says nothing about the block's bytes.
                 if !cx.shared().gate.is_nobodys() {
                     break;
                 }
@@ -237,7 +237,7 @@ impl Joined {
         if self.journal.is_some() { inplace::readable(cx) } else { records::readable(cx) }
     }
 
-    /// Sees that the file is mapped up to `end`, as far as it goes.
+    /// Makes sure that the file is mapped up to `end`, as far as it goes.
     #[inline]
     pub(in crate::file) fn cover(&self, cx: &Context<'_>, end: u64) -> Result<()> {
         let end = end.min(self.readable(cx));

@@ -9,21 +9,20 @@ use std::os::fd::RawFd;
 
 /// Epochs before the first attempt: a file that is written once and closed gains nothing.
 pub(in crate::file) const FIRST: u64 = 4;
-/// Epochs between looks at the clock for another attempt.
+/// Epochs between two checks whether it is time for another attempt.
 pub(in crate::file) const AGAIN: u64 = 64;
-/// Milliseconds before the second attempt; each further one waits twice as long, up to `PAUSE_MAX`.
+/// Milliseconds: after *n* failures in a row the next attempt waits `PAUSE << n`, up to `PAUSE_MAX`.
 pub(in crate::file) const PAUSE: u64 = 50;
 pub(in crate::file) const PAUSE_MAX: u64 = 10_000;
-/// In `due`: not to be tried.
+/// In `due`: do not try.
 pub(in crate::file) const NEVER: u64 = u64::MAX;
 
-/// The lease of one file.
 #[derive(Debug)]
 pub(in crate::file) struct Lease {
     pub(in crate::file) state: Mutex<State>,
-    /// The epoch from which on it is to be tried.
+    /// The epoch from which on to try.
     pub(in crate::file) due: AtomicU64,
-    /// It is held: a copy of what `state` says, for a look without the lock.
+    /// It is held: a copy of `state`, readable without the lock.
     pub(in crate::file) held: AtomicBool,
     /// The program locks the file often.
     pub(in crate::file) for_locks: AtomicBool,
@@ -31,19 +30,19 @@ pub(in crate::file) struct Lease {
 
 #[derive(Debug, Default)]
 pub(in crate::file) struct State {
-    /// The program's descriptor through which it is held.
+    /// The program's descriptor by which it is held.
     pub(in crate::file) fd: Option<RawFd>,
     /// There is a session that can use it.
     pub(in crate::file) wanted: bool,
-    /// The session writes alternately under it, and shows what is committed before it is given up.
+    /// The session writes alternately under it, and shows the committed state before the release.
     pub(in crate::file) exposes: bool,
-    /// The thread is to try.
+    /// The thread has to try.
     pub(in crate::file) asked: bool,
     /// The session is about to end.
     pub(in crate::file) resting: bool,
     /// The description is shared with others, or the program uses what a lease uses: never again.
     pub(in crate::file) barred: bool,
-    /// Attempts in a row that failed, and when the last was, in milliseconds.
+    /// Failed attempts in a row, and the time of the last attempt in milliseconds.
     pub(in crate::file) failures: u32,
     pub(in crate::file) tried: u64,
 }
@@ -81,7 +80,7 @@ impl Lease {
         if self.for_locks.load(Ordering::Relaxed) {
             return;
         }
-        // Else somebody is at it, and the program comes again.
+        // Otherwise a thread is at it, and the program comes again.
         let Some(mut state) = self.state.try_lock() else { return };
         if session.arena.shared().closed.load(Ordering::Acquire) == 0 && !state.resting {
             self.for_locks.store(true, Ordering::Relaxed);
@@ -92,14 +91,14 @@ impl Lease {
         }
     }
 
-    /// The session is about to end: it keeps the lease until it has, and takes none.
+    /// The session is about to end: it keeps the lease until then, and takes none.
     pub fn rest(&self) {
         let mut state = self.state();
         (state.wanted, state.resting) = (false, true);
         self.due.store(NEVER, Ordering::Relaxed);
     }
 
-    /// The descriptor through which it is held may have another number now.
+    /// The descriptor by which it is held may have a new number.
     pub fn renumber(&self, old: RawFd, new: RawFd) {
         let mut state = self.state();
         if state.fd == Some(old) {
@@ -107,18 +106,18 @@ impl Lease {
         }
     }
 
-    /// After a SYNC: whether it may be time to try. One load while it is not.
+    /// After a SYNC: whether it may be time to try. One load if it is not.
     #[inline]
     pub fn is_due(&self, session: &Session) -> bool {
         session.arena.shared().committed() >= self.due.load(Ordering::Relaxed)
     }
 
-    /// Asks the thread to try, unless it is too early or would be of no use.
+    /// Asks the thread to try, unless it is too early or of no use.
     #[cold]
     pub fn ask(&self, session: &Session) {
         let shared = session.arena.shared();
         self.due.store(shared.committed() + AGAIN, Ordering::Relaxed);
-        // Somebody has it: the thread, then; or one who gives it up.
+        // Otherwise the lease thread has it, or a thread that releases the lease.
         let Some(mut state) = self.state.try_lock() else { return };
         let pause = match state.failures {
             0 => 0,
@@ -140,7 +139,7 @@ impl Lease {
         }
     }
 
-    /// Another attempt is to come, some epochs from now.
+    /// Plans another attempt, some epochs from now.
     pub(in crate::file) fn later(&self, state: &State, session: Option<&Session>) {
         let due = match session {
             Some(session) if state.wanted => session.arena.shared().committed() + AGAIN,
@@ -150,7 +149,7 @@ impl Lease {
     }
 }
 
-/// Milliseconds of the clock that only goes forward.
+/// Milliseconds of the monotonic clock.
 pub(in crate::file) fn now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000

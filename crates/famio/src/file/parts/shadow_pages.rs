@@ -12,7 +12,7 @@ pub(in crate::file) const PAGE: usize = 4096;
 /// Bytes that are read, compared or copied at a time.
 pub(in crate::file) const PIECE: usize = 64 << 10;
 
-/// Takes over a range of what `read` gives; pages of zeros are left out where nothing is.
+/// Copies a range that `read` returns; pages of zeros are left out where there is nothing yet.
 pub(in crate::file) fn fill(
     memory: impl AsFd,
     range: Range<u64>,
@@ -35,7 +35,7 @@ pub(in crate::file) fn fill(
                 hole = next_data(&memory, offset)?.unwrap_or(u64::MAX);
             }
             if !zeros || hole < end {
-                // By the kernel: no memory left is an error here, and not a SIGBUS.
+                // By a system call: no memory left is an error here, and not a SIGBUS.
                 write_at(&memory, offset, page)?;
             }
         }
@@ -44,7 +44,7 @@ pub(in crate::file) fn fill(
     Ok(())
 }
 
-/// Where from `at` on something was stored; `None`: nowhere.
+/// The first offset from `at` on at which something was stored; `None`: nothing was.
 pub(in crate::file) fn next_data(memory: impl AsFd, at: u64) -> Result<Option<u64>> {
     match rustix::fs::seek(memory, SeekFrom::Data(at)) {
         Ok(data) => Ok(Some(data)),
@@ -53,7 +53,7 @@ pub(in crate::file) fn next_data(memory: impl AsFd, at: u64) -> Result<Option<u6
     }
 }
 
-/// Memory of `size` bytes, which costs nothing as long as nothing is stored in it.
+/// Memory of `size` bytes, which costs nothing until something is stored in it.
 pub(in crate::file) fn new_memory(size: u64) -> Result<InternalFd> {
     let memory = crate::sys::internal::make("/memfd:famio-shadow", || {
         rustix::fs::memfd_create(c"famio-shadow", MemfdFlags::CLOEXEC)
@@ -62,7 +62,7 @@ pub(in crate::file) fn new_memory(size: u64) -> Result<InternalFd> {
     Ok(memory)
 }
 
-/// `ENOMEM` for what would take more memory than the limit.
+/// `ENOMEM` if `size` exceeds the limit.
 pub(in crate::file) fn check_size(size: u64, limit: u64) -> Result<()> {
     if size <= limit {
         return Ok(());

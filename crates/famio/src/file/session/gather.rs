@@ -1,4 +1,4 @@
-//! Huge pages for a file that much is written to at random, gathered in the background while it is in use.
+//! Collapses a randomly written file into huge pages, in the background while it is in use.
 
 use super::{Gathered, Session};
 use crate::file::engine::context::Context;
@@ -7,17 +7,17 @@ use crate::index::BLOCK;
 use crate::map::huge::HUGE;
 use core::sync::atomic::Ordering;
 
-/// Blocks in the journal from which on it is worth while: smaller working sets the processor's TLB covers as they are.
+/// Blocks in the journal from which on it is worthwhile: the processor's TLB covers smaller working sets.
 const WORTH_BLOCKS: u64 = (16 << 20) / BLOCK as u64;
-/// Huge pages gathered in one round: some milliseconds.
+/// Huge pages per round: some milliseconds.
 const ROUND: u64 = 8;
-/// A page may fail in passing (memory is short); so many show that the kernel can't.
+/// A single failure may be temporary (memory is short); so many show that the kernel cannot.
 const FAILURES_MAX: u64 = 16;
-/// In `next`: the kernel can't.
+/// In `next`: the kernel cannot.
 const NEVER: u64 = u64::MAX;
 
 impl Session {
-    /// One round: puts what the index knows of into huge pages. Whether there is more to do at once.
+    /// One round: collapses pages that the index knows. Returns whether to continue at once.
     pub(in crate::file) fn gather_pages(&self, cx: Context<'_>) -> bool {
         let shared = cx.shared();
         let Gathered { next, arena, .. } = &self.gathered;
@@ -49,7 +49,7 @@ impl Session {
     }
 }
 
-/// How many huge pages from `page` on hold no block that was ever written.
+/// The number of huge pages from `page` on without a block that was ever written.
 fn skip(cx: Context<'_>, page: u64, pages: u64) -> u64 {
     let blocks = (HUGE / BLOCK) as u64;
     cx.index().absent_run(page * blocks, pages.saturating_sub(page) * blocks) / blocks

@@ -9,26 +9,27 @@ use crate::index::{BLOCK, IMAGE_MAX, Images, NotSaved, Position, Writer, add_ran
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-/// A file that is cut by more than this does not have what goes saved.
+/// A cut by more bytes than this does not save what it removes.
 const CUT_MAX: u64 = 1 << 20;
 
 impl Session {
-    /// Whether a change has to save what it takes the place of.
+    /// Whether a change has to save the bytes that it replaces.
     #[inline]
     pub(in crate::file) fn saves_images(&self) -> bool {
         matches!(self.arena.shared().images.load(Ordering::Relaxed), images::ALL | images::BEGUN)
     }
 
-    /// All that is not committed is in the session.
+    /// Everything uncommitted is in the session.
     pub(in crate::file) fn has_taken_up(&self) {
         let (from, to) = (images::BEGUN, images::ALL);
         let _ = self.arena.shared().images.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Saves what a write of `len` bytes at `offset` replaces. Inside the gate; who makes the file longer does so alone.
+    /// Saves what a write of `len` bytes at `offset` replaces. Inside the gate; a write that makes the file longer
+    /// holds its lock.
     ///
     /// # Errors
-    /// Refused as if the session had ended: it has to be begun anew ([`Imaging::is_full`]). `ENOSPC`: no memory.
+    /// Refused as if the session had ended: a new one has to begin ([`Imaging::is_full`]). `ENOSPC`: no memory.
     #[cold]
     pub(in crate::file) fn save_images(&self, cx: Context<'_>, offset: u64, len: u64) -> Answer<()> {
         let size = cx.shared().size();
@@ -45,7 +46,7 @@ impl Session {
         })
     }
 
-    /// Saves what a change of the size to `size` takes away. With the gate closed.
+    /// Saves what a change of the size to `size` removes. With the gate closed.
     ///
     /// # Errors
     /// As [`save_images`](Self::save_images).
@@ -77,7 +78,7 @@ impl Session {
         }
         let mut known = imaging.known.lock();
         let writer = imaging.in_place_of.lock().unwrap_or_else(|| imaging.door.me());
-        // What lies in a file without a name is lost with this process: no other could tell whose changes there are.
+        // A file without a name is lost with this process: no other process could tell the writers then.
         let saved = match save(&mut known, (shared.committed() + 1, writer)) {
             Ok(()) if cx.arena.has_spilled() => Err(NotSaved::TooMany),
             Ok(()) if writer.id != imaging.door.me().id => {
@@ -87,7 +88,7 @@ impl Session {
             saved => saved,
         };
         match saved {
-            // All of it still is where it is taken up from.
+            // All of the epoch is still where it is taken up from.
             Err(NotSaved::TooMany) if shared.images.load(Ordering::Acquire) == images::BEGUN => {
                 shared.images.store(images::SOME, Ordering::Release);
                 Ok(())
@@ -98,7 +99,7 @@ impl Session {
                     imaging.is_full.store(true, Ordering::Release);
                     return Err(Refusal::session_ended());
                 }
-                // All that is open is of this process's tenure: nobody needs to tell it from other changes.
+                // The whole open epoch belongs to this process's tenure: its changes need not be told apart.
                 shared.images.store(images::SOME, Ordering::Release);
                 Ok(())
             }
@@ -128,7 +129,8 @@ impl Session {
         Ok(())
     }
 
-    /// Reads `len` bytes at `offset` to memory of ours, block by block: under the block's lock, since this thread is inside the gate.
+    /// Reads `len` bytes at `offset` to our memory, block by block: under the block's lock, since this thread is
+    /// inside the gate.
     fn read_for_image(&self, cx: Context<'_>, offset: u64, to: *mut u8, len: usize) -> Result<()> {
         let mut done = 0;
         while done < len {
@@ -138,7 +140,7 @@ impl Session {
             match cx.index().lookup(block) {
                 Some(cell) => {
                     let _locked = cx.lock(cell)?;
-                    // SAFETY: room of ours for so many bytes.
+                    // SAFETY: our room for so many bytes.
                     unsafe { self.engine.copy_block(cx, cell, Part { block, start, dst, len: n }) }?;
                 }
                 // SAFETY: as above.
@@ -149,13 +151,13 @@ impl Session {
         Ok(())
     }
 
-    /// The epoch is committed: its images mean nothing any more. With the gate closed.
-    /// `alone`: a thread may have the file alone from now on.
+    /// The epoch is committed, so its images are obsolete. With the gate closed. `alone`: a thread may get exclusive
+    /// mode from now on.
     pub(in crate::file) fn end_images(&self, alone: bool) {
         let shared = self.arena.shared();
         self.imaging.is_full.store(false, Ordering::Relaxed);
         let next = if !alone && self.imaging.door.may_have_other_writers() { images::ALL } else { images::NONE };
-        // Compared first: most epochs change nothing of it, and the line is one that other threads look at.
+        // Compared first: most epochs change nothing here, and other threads read the line.
         if next != shared.images.load(Ordering::Relaxed) {
             shared.images.store(next, Ordering::Release);
         }

@@ -1,4 +1,4 @@
-//! Changing the size of an attached file: part of the epoch, no system call.
+//! Changes the size of an attached file: part of the epoch, without a system call.
 
 use super::Session;
 use super::write::SIZE_MAX;
@@ -10,7 +10,7 @@ use crate::index::Calls;
 use core::sync::atomic::Ordering;
 
 impl Session {
-    /// Sets the logical size. Growing shows zeros. `EFBIG` beyond what a file can have.
+    /// Sets the logical size. Growing shows zeros. `EFBIG`: beyond the largest file. Refused if the session has ended.
     pub fn set_size(&self, fds: &Descriptors, size: u64) -> Answer<()> {
         self.change_size(fds, |_| size)
     }
@@ -37,7 +37,7 @@ impl Session {
         if size <= old && changed.is_ok() {
             self.home.forget_preallocated();
         }
-        // Last: zeros may take their time, and what changes the file later than this counts as somebody else's.
+        // Last: zeros may take their time, and later changes of the inode count as an outsider's.
         self.touch(cx);
         changed
     }
@@ -53,7 +53,7 @@ impl Session {
         self.resize(cx, old, size).map_err(Refusal::from)
     }
 
-    /// The file has `size` bytes instead of `old`, of which before-images are saved. With the gate closed.
+    /// Changes the size from `old` to `size`; before-images are saved. With the gate closed.
     pub(in crate::file) fn resize(&self, cx: Context<'_>, old: u64, size: u64) -> Result<()> {
         let shared = cx.shared();
         if size < old {
@@ -80,7 +80,7 @@ mod tests {
     use core::sync::atomic::AtomicU64;
     use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-    /// When the last fence ended, each of which takes its time.
+    /// When the last fence ended. Each takes a while.
     static FENCED: AtomicU64 = AtomicU64::new(0);
 
     struct Slow;
@@ -116,7 +116,7 @@ mod tests {
         let (medium, domain, policy) = (Some(&Slow as &dyn Medium), Some(Domain::Emulated), Some(PolicyChoice::Undo));
         Lab { medium, domain, policy, still: true, ..Lab::default() }.enter();
         let atomic = AtomicFile::open(file.as_fd(), Access::Write, &name, &Settings::default()).unwrap();
-        // SAFETY: memory of the test's.
+        // SAFETY: the test's memory.
         unsafe { atomic.write(5000, &[UserBuf::of(&mut [1; 100])]) }.unwrap();
         atomic.set_size(4000).unwrap();
         let before = FENCED.load(Ordering::Acquire);

@@ -12,29 +12,28 @@ pub(super) struct MappedRange {
     pub end: usize,
     /// Device and inode of the file.
     pub key: (u64, u64),
-    /// Where in the file `start` is.
+    /// The file's offset at `start`.
     pub offset: u64,
-    /// The protection it was last seen with.
+    /// Its last known protection.
     pub prot: i32,
-    /// The file was opened for writing: its protection may become writable.
+    /// The file was opened for writing, so the map may become writable.
     pub may_store: bool,
-    /// It was writable once: there may be stores.
+    /// It was writable at some time, so there may be stores.
     pub stores: bool,
-    /// It is of the shadow, and not of the file itself.
+    /// It is a map of the shadow, not of the file itself.
     pub shadow: bool,
-    /// It is a private one over the file ([`super::cow`]), and not of memory that stands for it.
+    /// It is a private map of the file ([`super::cow`]), not of memory.
     pub cow: bool,
     /// The kernel says which of its pages were stored to ([`super::watch`]).
     pub watched: bool,
-    /// All of it is to be looked at, once more.
+    /// All of it has to be looked at again.
     pub whole: bool,
-    /// The file.
     pub file: OfFile,
-    /// Map-ahead of this very map, whole: one that is cut has none.
+    /// Map-ahead of the whole map; a part of a map has none.
     pub ahead: Loads,
 }
 
-/// The file that a map is of; none in tests.
+/// The file of a map; none in tests.
 #[derive(Clone, Default)]
 pub(super) struct OfFile(pub Option<Arc<AtomicFile>>);
 

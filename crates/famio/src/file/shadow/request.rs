@@ -9,7 +9,7 @@ use crate::sys::{check, syscall};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-/// What `mmap(2)` was asked for.
+/// The arguments of `mmap(2)`.
 pub(crate) struct MapRequest {
     pub addr: usize,
     pub length: usize,
@@ -18,7 +18,7 @@ pub(crate) struct MapRequest {
     /// The program's descriptor.
     pub fd: RawFd,
     pub offset: i64,
-    /// The descriptor is open for writing: the map may be, or become, writable.
+    /// The descriptor is open for writing, so the map may be, or become, writable.
     pub may_store: bool,
 }
 
@@ -31,7 +31,7 @@ impl MapRequest {
         start + self.length.next_multiple_of(PAGE)
     }
 
-    /// Asks the kernel, for a map of `fd`.
+    /// Asks the kernel to map `fd`.
     pub(super) fn carry_out(&self, fd: RawFd) -> Result<usize> {
         map_at(self.addr, self.length, self.prot, self.flags & !libc::MAP_SYNC, fd, self.offset)
     }
@@ -63,7 +63,7 @@ pub(in crate::file) fn map_at(
     fd: RawFd,
     offset: i64,
 ) -> Result<usize> {
-    // SAFETY: what the program asked for, or a map of ours in the place of one of the program's with the same bytes.
+    // SAFETY: the program's request, or our map that replaces a map of the program with the same bytes.
     check(unsafe {
         syscall(libc::SYS_mmap, [addr, length, prot as usize, flags as usize, fd as usize, offset as usize])
     })

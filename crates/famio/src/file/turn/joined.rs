@@ -8,13 +8,13 @@ use crate::settings::Settings;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-/// Looks at what changes before its process is let at the processor for longer: at a session that begins or ends, and at a block that
-/// is being written.
+/// Looks at something that changes before the reader waits: at a session that begins or ends, and at a block that is
+/// being written.
 const LOOKS_AT_SESSION: u32 = 4;
 const LOOKS: u32 = 64;
 
 impl Turns {
-    /// Looks into the session of the process that has the turn, as long as it lives.
+    /// Looks into the owner's session, as long as the owner lives.
     pub(super) fn look_into_session<T>(
         &self,
         fds: &Descriptors,
@@ -51,7 +51,7 @@ impl Turns {
             return Ok(Look::Changing);
         }
         match Joined::new(&self.door, number, fds, settings) {
-            // It goes on where only its owner finds it: on a disk.
+            // The rest of the arena lies where only its owner finds it: on a disk.
             Ok(Some(joined))
                 if outgrown.is_some_and(|old| old.number == number && old.arena.len() >= joined.arena.len()) =>
             {
@@ -59,15 +59,15 @@ impl Turns {
             }
             Ok(Some(joined)) => Ok(Look::Done(here.insert(Arc::new(joined)).clone())),
             Ok(None) => Ok(Look::Changing),
-            // It may have gone, or come, at this very moment; or it is not to be found from here, by a program in another root.
+            // It may have just gone, or come; or a program in another root cannot find it.
             Err(e) if e.errno() == libc::ENOENT && self.unjoined.swap(number, Ordering::Relaxed) != number => {
                 Ok(Look::Changing)
             }
-            Err(_) => Ok(Look::Unreachable), // another user's, say
+            Err(_) => Ok(Look::Unreachable), // for example another user's
         }
     }
 
-    /// What is not read along any more is let go.
+    /// Drops a session that is not read along any more.
     pub(super) fn leave_session(&self) {
         if let Some(mut here) = self.joined.try_lock()
             && here.as_ref().is_some_and(|joined| !joined.is_current(&self.door))
@@ -76,7 +76,7 @@ impl Turns {
         }
     }
 
-    /// In a forked child: its maps did not come along.
+    /// In a forked child: its maps are not there.
     pub(in crate::file) fn forget_joined(&self) {
         if let Some(mut here) = self.joined.try_lock() {
             core::mem::forget(here.take());

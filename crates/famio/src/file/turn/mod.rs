@@ -1,9 +1,9 @@
-//! Several processes with one atomic file: they take turns to write. One at a time has the file's claim, and with it the session;
-//! everybody else reads along in that session, or the file itself where there is none. Who wants to write rings, and the background
-//! of who has the turn ends the session and gives the turn. What is not committed yet travels from turn to turn, each part with its writer, so
-//! that the part of one who dies can be left behind.
+//! One atomic file in several processes. One process at a time owns the file, and with it the session; the others
+//! read along in that session, or read the file if there is none. A process that wants to write requests ownership,
+//! and the owner's background thread hands it over, with the session or after its end. Uncommitted bytes pass from
+//! owner to owner, each part with its writer, so that the part of a process that dies can be rolled back.
 //!
-//! A process that is alone never notices: nobody rings.
+//! Without other processes there are no requests, and nothing of this costs anything.
 
 mod beside;
 mod draft;
