@@ -10,6 +10,7 @@ use super::session::{CALL_MAX, Session};
 use super::{Descriptors, UserBuf};
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, BLOCKS_MAX, Calls, MOST_AT_ONCE, Timer, WRITES_TIMED};
+use crate::map::guard;
 use crate::rule::{Rule, holds};
 use core::sync::atomic::Ordering;
 
@@ -29,12 +30,9 @@ impl Source<'_> {
     fn is_readable(&self, len: usize) -> bool {
         let Some(buf) = self.bufs.first() else { return false };
         let first = buf.base.wrapping_add(self.used);
-        let look = |at: *mut u8| {
-            let mut byte = 0u8;
-            // SAFETY: a byte of ours; the source is guarded.
-            unsafe { copy_in(&raw mut byte, at, 1) }.is_ok()
-        };
-        look(first) && look(first.wrapping_add(len - 1))
+        // SAFETY: whatever the addresses are, the guard returns a fault there. The closure owns nothing.
+        unsafe { guard::run_on(first, len, || (first.read_volatile(), first.wrapping_add(len - 1).read_volatile())) }
+            .is_ok()
     }
 
     /// Where the next `len` bytes are, if they lie in one buffer.

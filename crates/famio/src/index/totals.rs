@@ -75,10 +75,12 @@ pub(crate) struct Totals {
     pub written: AtomicU64,
     /// Bytes that went to the journal.
     pub journal: AtomicU64,
-    /// Bytes that went to the file.
+    /// Bytes that went past the journal to the file.
     pub file: AtomicU64,
     /// Blocks that were brought from the journal to the file.
     pub write_backs: AtomicU64,
+    /// Bytes of those.
+    pub written_back: AtomicU64,
     /// Until then (on the clock that only goes forward, in nanoseconds) nothing is to be written back, if that can wait: somebody makes a
     /// copy of the file.
     pub hold: AtomicU64,
@@ -96,9 +98,7 @@ impl Totals {
         count(&self.writes, done.writes);
         count(&self.written, done.bytes);
         count(&self.journal, done.journal);
-        if done.file != 0 {
-            self.file.fetch_add(done.file, Ordering::Relaxed);
-        }
+        count(&self.file, done.file);
     }
 
     /// Whether write-backs are to wait. For a while only, whatever the word says.
@@ -126,7 +126,12 @@ impl Totals {
     /// A block was brought from the journal to the file, of which so many bytes moved.
     pub fn count_write_back(&self, bytes: u64) {
         self.write_backs.fetch_add(1, Ordering::Relaxed);
-        self.file.fetch_add(bytes, Ordering::Relaxed);
+        self.written_back.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that reached the file.
+    pub fn file_bytes(&self) -> u64 {
+        self.file.load(Ordering::Relaxed).wrapping_add(self.written_back.load(Ordering::Relaxed))
     }
 }
 
@@ -179,8 +184,9 @@ mod tests {
         totals.end_epoch(&Sums { reads: 1, writes: 2, bytes: 3, journal: 4096, file: 64 });
         totals.end_epoch(&Sums::default());
         totals.count_write_back(100);
-        let words = [&totals.syncs, &totals.reads, &totals.writes, &totals.written, &totals.journal, &totals.file];
-        assert_eq!(words.map(|word| word.load(Ordering::Relaxed)), [2, 1, 2, 3, 4096, 164]);
+        let words = [&totals.syncs, &totals.reads, &totals.writes, &totals.written, &totals.journal];
+        assert_eq!(words.map(|word| word.load(Ordering::Relaxed)), [2, 1, 2, 3, 4096]);
+        assert_eq!(totals.file_bytes(), 164);
         let timer = Timer::begin(&totals.sync_times, true);
         timer.end();
         Timer::begin(&totals.sync_times, false).end();

@@ -38,11 +38,16 @@ pub(super) unsafe extern "C" fn call(
         "mov rax, rdi",
         "mov rdi, rsi",
         "call rax",
+        // As `resume`; but the thunk has restored the registers itself.
+        "mov rcx, [rsp + 8]",
+        "mov rdx, [rsp + 16]",
+        "mov rdx, [rdx + {outer}]",
+        "mov [rcx], rdx",
         "xor eax, eax",
-        "jmp {resume}",
+        "add rsp, 72",
+        "ret",
         outer = const offset_of!(Frame, outer),
         stack = const offset_of!(Frame, stack),
-        resume = sym resume,
     )
 }
 
