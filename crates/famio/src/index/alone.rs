@@ -55,10 +55,10 @@ pub(super) fn token(me: u32) -> u64 {
 }
 
 /// Spreads threads over lines of memory, by the address of a thread's block of state: the line's number is the remainder. The blocks lie a
-/// stack apart, so that the bits above a page tell threads apart.
+/// stack apart; a product with the golden ratio has all their bits in its upper half.
 #[inline]
 pub(crate) fn stripe(block: u64) -> usize {
-    ((block >> 6) ^ (block >> 12) ^ (block >> 23)) as usize
+    (block.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize
 }
 
 /// Between two looks at what another thread is to do.

@@ -106,6 +106,11 @@ pub fn install() -> Result<()> {
     Ok(())
 }
 
+/// Whether [`install`] was called. Guarded calls may be made then.
+pub fn is_installed() -> bool {
+    HOST.iter().all(Host::is_ours)
+}
+
 /// Unblocks our signals in this thread, once: many libraries start their threads with every signal blocked, and a fault
 /// whose signal is blocked ends the process without asking anybody. A thread that blocks them again later is on its own.
 #[cold]

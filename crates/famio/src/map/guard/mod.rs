@@ -10,7 +10,7 @@ mod entry;
 mod standin;
 
 pub(crate) use chain::handler;
-pub use chain::{host_action, install};
+pub use chain::{host_action, install, is_installed};
 pub(crate) use standin::{stand_in_for, stand_in_no_more};
 
 use core::mem::MaybeUninit;
