@@ -159,7 +159,6 @@ pub(crate) struct Shared {
     /// The generation whose session other processes may read along; 0: none; all ones: never this one, which could
     /// not end. It is set last when a session begins and cleared first when it ends: what was read before a check of
     /// it belongs to that session.
-    /// first when it ends: what was read before it is looked at is of that session.
     pub open: AtomicU64,
     /// 1: a lock was released in the open epoch while no other process was there. A process that comes to read then
     /// acquires ownership, so that what was written under the lock stays.

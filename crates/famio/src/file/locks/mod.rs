@@ -316,7 +316,7 @@ impl AtomicFile {
         let errno: &[u8] = match error.errno() {
             libc::ENOLCK => b"ENOLCK",
             libc::EAGAIN => {
-                b"another program has locked it: this one did not answer in time, /proc/sys/fs/lease-break-time"
+                b"another program has locked it: this process did not answer in time, /proc/sys/fs/lease-break-time"
             }
             _ => b"an error of fcntl(2)",
         };

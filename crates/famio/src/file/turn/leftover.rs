@@ -64,7 +64,7 @@ impl AtomicFile {
             Err(e) if [libc::EFBIG, libc::EIO, libc::EACCES, libc::EPERM, libc::ELOOP].contains(&e.errno()) => {
                 let path = self.path.to_string_lossy();
                 crate::sys::notice(&format!(
-                    "{path}: what processes wrote since the last SYNC can't be told from what a killed one did, and is rolled back with it ({e})"
+                    "{path}: the writes of other processes since the last SYNC cannot be told from those of a killed process, and are rolled back with them ({e})"
                 ));
                 Ok(())
             }

@@ -76,7 +76,7 @@ impl AtomicFile {
             self.be_seen(); // by processes that take up the image
             self.turns.send(&self.fds, &there, false)
         } else {
-            Err(Error::with(libc::EIO, "others have written since"))
+            Err(Error::with(libc::EIO, "other processes have written since"))
         };
         self.release_claim(inner);
         sent

@@ -68,8 +68,8 @@ pub(super) enum Wanted {
 pub(super) struct PageTables(InternalFd);
 
 impl PageTables {
+    /// # Errors
     /// `ENOTTY` and others: the kernel lacks the call.
-    /// `ENOTTY` and others: the kernel can't say it.
     pub fn open() -> Result<Self> {
         let tables = Self(crate::sys::openat(CWD, c"/proc/self/pagemap", OFlags::RDONLY, Mode::empty())?);
         // Tries the call, with a page that certainly exists.

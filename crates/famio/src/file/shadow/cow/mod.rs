@@ -54,8 +54,8 @@ pub(in crate::file) struct CowMaps {
 }
 
 impl CowMaps {
+    /// # Errors
     /// The kernel cannot say which pages were copied, or `/proc` is not usable.
-    /// The kernel can't say which pages were copied, or `/proc` can't be used.
     pub(super) fn new() -> Result<Self> {
         let process = openat(CWD, c"/proc/self/mem", OFlags::RDWR, Mode::empty())?;
         let (tables, nothing) = (PageTables::open()?, new_memory(0)?);
