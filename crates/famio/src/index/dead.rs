@@ -22,7 +22,7 @@ pub(crate) struct DeadArena {
     shared: Box<Shared>,
 }
 
-/// Types of which any bytes are a value.
+/// Types for which any bytes are a valid value.
 ///
 /// # Safety
 /// Only atomic words, and arrays and structures of these.

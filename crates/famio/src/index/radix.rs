@@ -15,7 +15,7 @@ pub(super) const LEVELS: u32 = 4;
 /// Blocks that the tree can hold.
 pub(crate) const BLOCKS_MAX: u64 = 1 << (BITS * LEVELS);
 
-/// An inner node: offsets of the nodes below, 0 where there is none.
+/// An inner node: offsets of the nodes below, 0 if there is none.
 pub(super) type Node = [AtomicU64; FANOUT];
 /// A node of level 1: 512 blocks.
 #[repr(C, align(64))]

@@ -39,7 +39,7 @@ pub(crate) mod also {
     pub const SHADOW: u32 = 1;
     /// Other processes wrote in the open epoch, and their death could still roll that back. Until the commit.
     pub const OTHERS: u32 = 2;
-    /// The program has given the file set-user-id or set-group-id bits, which its next write takes away.
+    /// The program has given the file set-user-id or set-group-id bits, which its next write removes.
     pub const PRIVILEGES: u32 = 4;
 }
 
@@ -87,11 +87,11 @@ pub(crate) struct Shared {
     pub closed: AtomicU32,
     /// 1: a flush failed, and its data could not be saved otherwise: no more writes.
     pub poisoned: AtomicU32,
-    /// 1: the open epoch has writes. [`RELEASED`]: the process has given up a lock since the last of them.
+    /// 1: the open epoch has writes. [`RELEASED`]: the process has released a lock since the last of them.
     pub dirty: AtomicU32,
     /// What a change of the file has to do besides (`also`, above).
     pub also: AtomicU32,
-    /// Counts the sessions that used this arena one after the other.
+    /// Counts the sessions that have used this arena, and the changes of their owner.
     pub generation: AtomicU64,
     /// The policy in force (`file::policy`).
     pub policy: AtomicU32,

@@ -12,7 +12,7 @@ pub(crate) fn identity(fd: BorrowedFd<'_>) -> Result<(u64, u64)> {
     Ok(identity_and_size(fd)?.0)
 }
 
-/// The same, and the file's size.
+/// As [`identity`], with the file's size.
 pub(crate) fn identity_and_size(fd: BorrowedFd<'_>) -> Result<((u64, u64), u64)> {
     match rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::INO | StatxFlags::SIZE) {
         Ok(stat) => Ok(((rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino), stat.stx_size)),

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// Slots of a chunk: the gap in front, and maps.
 const CHUNK: usize = 64;
-/// Most maps of a chunk.
+/// The most maps of a chunk.
 const MAPS: usize = CHUNK - 1;
 
 /// A map of an atomic file, and the gap behind it.

@@ -96,7 +96,7 @@ pub fn install() -> Result<()> {
         if found.handler == ours.handler && host.is_ours() {
             continue;
         }
-        // The host's action is in place before our handler can run.
+        // The program's action is in place before our handler can run.
         host.swap(&found);
         let replaced = sys::signal_action(signal, Some(&ours))?;
         if replaced.handler != ours.handler && replaced.handler != found.handler {

@@ -115,7 +115,7 @@ impl InternalFd {
         by(&opening::Again { of: using.as_fd(), access: access | rustix::fs::OFlags::CLOEXEC, known: self.identity() })
     }
 
-    /// Another file takes its place, for all owners.
+    /// Replaces the file, for all handles.
     pub fn replace(&self, new: BorrowedFd<'_>) -> Result<()> {
         let _passing = Passing::begin();
         let identity = identity(new)?;
