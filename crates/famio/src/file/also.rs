@@ -1,6 +1,6 @@
-//! Follow-ups of a change of a file's bytes: its shadow is updated (`shadow`), earlier changes there of other
-//! processes stay (`turn`), and set-user-id bits are removed (`privileges`). The session says whether there is any
-//! ([`Shared::also`](crate::index::Shared)): a change checks that once, inside the gate, and starts again if so.
+//! Follow-ups of a change of a file's bytes: the shadow is updated (`shadow`), earlier changes there by other
+//! processes stay (`turn`), and set-user-id bits are removed (`privileges`). A change looks once, inside the gate,
+//! whether [`Shared::also`](crate::index::Shared) requires one, and starts again if so.
 
 use super::atomic::AtomicFile;
 use crate::error::Result;

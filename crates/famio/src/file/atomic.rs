@@ -48,7 +48,6 @@ pub(super) const GROWING: u8 = 4;
 pub struct AtomicFile {
     pub(super) session: AtomicPtr<Session>,
     pub(super) state: AtomicU8,
-    /// Whether there is a shadow.
     pub(super) shadowed: AtomicBool,
     /// Other processes may want to own the session: looked at after each change.
     pub(super) is_wanted: AtomicBool,

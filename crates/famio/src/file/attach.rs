@@ -33,8 +33,8 @@ struct Plan {
 }
 
 /// An in-place journal must be mapped in the same way as the file. A file on a disk with its journal in memory that
-/// persists by itself has a tiered journal. Otherwise both are used through the page cache. A journal that survives
-/// less than its file would silently weaken the guarantee.
+/// persists by itself has a tiered journal; all others use the page cache for both. A journal that survives less than
+/// its file would silently weaken the guarantee.
 fn plan(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Plan> {
     let file = detect(fd, settings)?;
     let mut journal = match &settings.pool {

@@ -49,9 +49,9 @@ pub(super) enum Left {
     More,
 }
 
-/// Starts the thread, once per process. In a call that may be in a signal handler it is only noted as wanted: until
-/// another call, at the latest the next SYNC, writers make checkpoints themselves, and requests of other processes
-/// are not answered.
+/// Starts the thread, once per process. Inside a signal handler (or if that is unclear) this is put off to another
+/// call, at the latest the next SYNC: until then writers make checkpoints themselves, and requests of other processes
+/// wait.
 pub(super) fn start() {
     if crate::pmem::Lab::current().still {
         return;

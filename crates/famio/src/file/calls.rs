@@ -169,9 +169,8 @@ pub(crate) struct Grace {
     inside: Option<Inside>,
 }
 
-/// Yields to other threads for a moment until `has_come`: calls are short. Not for longer: if more threads want to
-/// run than there are processors, each yield costs all of their time slices. The rest is left to a later look.
-/// Returns whether it has come.
+/// Yields to other threads until `has_come`, but not for long: calls are short, and if more threads want to run than
+/// there are processors, each yield costs all of their time slices. Returns whether it has come.
 pub(crate) fn give_way(mut has_come: impl FnMut() -> bool) -> bool {
     const TIMES: usize = 64;
     const LONGEST: u64 = 2_000_000;

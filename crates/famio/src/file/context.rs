@@ -55,9 +55,8 @@ impl<'a> Context<'a> {
         if self.solo { Some(None) } else { cell.lock.try_lock(self.me).map(Some) }
     }
 
-    /// A reader found a writer at the block for the `attempt`-th time: spins, then queues behind it. The caller's
-    /// memory is not touched under the lock. An error if the writer does not end: it is stopped, or this thread
-    /// interrupted it.
+    /// A reader found a writer at the block for the `attempt`-th time: spins, then queues behind it. Does not touch
+    /// the caller's memory under the lock. An error: the writer is stopped, or this thread interrupted it.
     #[cold]
     pub fn wait_for_writer(&self, cell: &Cell, attempt: u32) -> Result<()> {
         let interrupted = crate::thread::current().locks_held.get() > 0;
@@ -190,7 +189,6 @@ pub(crate) struct Needs {
     pub blocks: u64,
     /// Granules that it does not have yet.
     pub granules: u64,
-    /// Buffers.
     pub buffers: usize,
 }
 

@@ -1,13 +1,12 @@
-//! The write-behind buffer: the last whole block that a thread in exclusive mode has written lies in the arena until
+//! The write-behind buffer: the last whole block that a thread in exclusive mode has written stays in the arena until
 //! that thread's next call.
 //!
 //! A random write of a page waits for the block's cell, which says where the bytes go and is not in the cache. One
 //! call later it is, and the copy overlaps with the next wait. The price is a second copy, within the cache.
 //!
-//! A deferred block is part of the open epoch, and is lost with it. Any thread that comes to the file, as a reader,
-//! as a writer or by closing the gate, first makes sure that it is carried out; except the thread that defers, for
-//! its own block. It is certain in advance that the write can be carried out: it needs no entry, no room, and no
-//! caller's memory.
+//! A deferred block is part of the open epoch, and is lost with it. Any other thread that enters the file, or closes
+//! the gate, first carries it out. That cannot fail for want of anything: it needs no entry, no room, and no caller's
+//! memory.
 
 use super::context::Context;
 use super::home::copy_in;

@@ -207,9 +207,9 @@ impl Home {
         Ok(())
     }
 
-    /// The file was cut, which freed what was reserved above its end. Blocks waiting to be written there then have to
-    /// be [reserved again](Self::reserve_again); a writer that is not seen there yet sees this. Returns the end of
-    /// the last block that could be there.
+    /// The file was cut, which freed what was reserved above its end. Blocks waiting to be written there have to be
+    /// [reserved again](Self::reserve_again); a writer not seen there yet sees this. Returns the end of the last
+    /// block that could be there.
     pub fn forget_reserved(&self, size: u64) -> u64 {
         self.reserved.store(size, Ordering::SeqCst);
         fence(Ordering::SeqCst);

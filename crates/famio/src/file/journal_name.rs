@@ -13,9 +13,9 @@ pub(super) fn is_found(journal: &Live, cx: Context<'_>, thorough: bool) -> bool 
     journal.is_named(thorough, path, names)
 }
 
-/// When a journal was last looked for. A look takes a few system calls, longer than a small SYNC; so it is done at
-/// the first SYNC after about a millisecond. Commits in between are lost with the journal, as are those just before
-/// its removal.
+/// When a journal was last looked for. A look takes a few system calls, longer than a small SYNC, so only the first
+/// SYNC after about a millisecond looks. Commits in between are lost with the journal, as are those just before its
+/// removal.
 #[derive(Default)]
 pub(super) struct Named(AtomicU64);
 

@@ -1,6 +1,6 @@
-//! Set-user-id and set-group-id bits, and capabilities of a file: the kernel removes them when the file is written.
-//! The library's writes reach it later, or through a map, or not as the program's; so the kernel is asked to do that
-//! before, and only then.
+//! Set-user-id and set-group-id bits, and capabilities of a file: the kernel removes them when the program writes.
+//! The library's writes come later, or through a map, or not as the program's; so the kernel is asked to remove them
+//! before.
 
 use super::Descriptors;
 use super::atomic::{AtomicFile, PLAIN};

@@ -7,9 +7,9 @@ use crate::index::BLOCK;
 const SECTOR: u64 = 512;
 
 impl Session {
-    /// The blocks that a plain file would have, if the inode has `kernels`: without room made in advance, but with
-    /// space that the program has preallocated, and without blocks that a cut has left and not freed yet. A dense
-    /// file has at least the blocks of its bytes: programs take fewer as a sign of holes.
+    /// The blocks that a plain file would have, if the inode has `kernels`: without room made in advance and blocks
+    /// that a cut has not freed yet, but with space that the program has preallocated. A dense file has at least the
+    /// blocks of its bytes: programs take fewer as a sign of holes.
     fn blocks(&self, kernels: u64) -> u64 {
         let shared = self.arena.shared();
         let size = shared.size();

@@ -24,9 +24,8 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Whether the next `len` bytes, at most a block and in one buffer, can be read: nothing of a block may be stored
-    /// if they cannot. Looks at the one or two pages that they lie on; if these are unmapped afterwards, that is the
-    /// caller's race.
+    /// Whether the next `len` bytes, at most a block and in one buffer, can be read: if not, nothing of a block may
+    /// be stored. Looks at the one or two pages that they lie on; unmapping these afterwards is the caller's race.
     #[inline]
     fn is_readable(&self, len: usize) -> bool {
         let Some(buf) = self.bufs.first() else { return false };

@@ -1,10 +1,8 @@
 //! Writes that are atomic and durable by themselves: with `atomicity = write`, and of descriptors and calls that ask
 //! for it (`O_DSYNC`, `RWF_DSYNC`, `RWF_ATOMIC`). Such a write is a transaction, so that it is in an epoch as a whole
-//! whatever fails in it; a SYNC follows. Bytes of others in the open epoch are committed with it, since a SYNC
-//! commits the whole file.
+//! or not at all; a SYNC follows, of the whole file.
 //!
-//! One SYNC makes durable what several threads have written: before it, a thread lets other threads finish such
-//! writes that have begun.
+//! One SYNC serves several threads: before it, a thread lets other threads finish such writes that have begun.
 
 use super::atomic::{ATTACHED, AtomicFile, GROWING, PLAIN};
 use super::transaction::{AT_END, WriteSet};

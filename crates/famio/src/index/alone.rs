@@ -1,10 +1,9 @@
 //! Exclusive mode: a SYNC grants one thread the file to itself; any other thread revokes that.
 //!
 //! A thread in exclusive mode passes the gate by ordinary stores and takes no block locks. On x86 a locked
-//! instruction waits for every flush under way; without them the flushes of an epoch overlap, and the only fence is
-//! the SYNC's, also for non-temporal stores. Any other reader or writer first revokes exclusive mode: `membarrier`
-//! takes the place of the owner's missing fence. Where `membarrier` is refused, the revoker waits until the owner has
-//! passed a fence by itself.
+//! instruction waits for every flush under way; without them the flushes of an epoch overlap, and the SYNC's fence is
+//! the only one. Any other reader or writer first revokes exclusive mode: `membarrier` takes the place of the owner's
+//! missing fence or, where it is refused, the revoker waits until the owner has passed a fence by itself.
 
 use super::gate::Gate;
 use crate::error::{Error, Result};
@@ -30,8 +29,8 @@ pub(super) const BETWEEN: u64 = 1;
 pub(crate) const ALONE: usize = 8;
 
 /// The word in which one thread, and never another, says that it is inside the gate in exclusive mode. An owner that
-/// was stopped on its way in may store to its word at any later time, when another thread already has exclusive mode:
-/// in a word for all threads it would overwrite the other's (found by `tests/interleavings`).
+/// was stopped on its way in may store to its word much later, when another thread has exclusive mode: in a shared
+/// word it would overwrite the other's (found by `tests/interleavings`).
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct Alone {

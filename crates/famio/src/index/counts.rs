@@ -50,7 +50,6 @@ impl Sums {
 }
 
 impl CountsLine {
-    /// A read.
     #[inline]
     pub fn read(&self) {
         count(&self.reads, 1);

@@ -22,7 +22,6 @@ const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// A deferred block, and the buffer with its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PutOff {
-    /// The block.
     pub block: u64,
     /// Its buffer: 0 or 1.
     pub place: usize,

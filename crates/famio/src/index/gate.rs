@@ -153,9 +153,8 @@ impl Gate {
         }
     }
 
-    /// Strikes the process in slot `gone`, which was killed, or left, while it was on its way in or had the gate
-    /// closed. Called by the owner of the session. If `gone` changed something inside, it did so as an owner, and
-    /// recovery deals with that.
+    /// Strikes the process in slot `gone`, which was killed, or left, on its way in or with the gate closed. Called
+    /// by the owner of the session. Changes that `gone` made inside it made as an owner: recovery deals with those.
     pub fn strike(&self, gone: u32, slot: &Slot) {
         slot.inside.store(0, Ordering::SeqCst);
         let closed = self.closed.load(Ordering::SeqCst);

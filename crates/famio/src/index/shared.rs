@@ -184,9 +184,8 @@ pub(crate) struct Shared {
     pub first_image: AtomicU64,
     /// The file's inode number, for a process that finds the arena.
     pub inode: AtomicU64,
-    /// The paths of the file and its journal at the last attach, and the view of paths (`sys::namespaces`) in which
-    /// they hold, each with a zero behind it; or nothing. For a process that finds the arena of a process that is
-    /// gone.
+    /// The paths of the file and its journal at the last attach, and their view of paths (`sys::namespaces`), each
+    /// with a zero behind it; or nothing. For a process that finds the arena after its processes are gone.
     pub hints: [AtomicU8; HINTS],
     /// One per process.
     pub slots: [Slot; SLOTS],

@@ -1,9 +1,9 @@
-//! Removes what killed programs left in `/dev/shm` although their files were deleted before a recovery: no process
-//! asks for it again, and it takes memory until the machine restarts.
+//! Removes what killed programs left in `/dev/shm` if their files were deleted before a recovery: no process would
+//! ask for it again.
 //!
-//! Nothing in use is removed: a process that has an arena mapped keeps it locked. Nothing that a control file names
-//! is removed while the atomic file could still be recovered, as far as the recorded paths tell. A path recorded
-//! under other mounts or another root tells nothing here, so such memory stays.
+//! An arena in use is locked by the processes that map it. What a control file names stays while the atomic file
+//! could still be recovered, as far as the recorded paths tell. A path recorded under other mounts or another root
+//! tells nothing here, so such memory stays.
 
 use super::control::Control;
 use super::door::Door;

@@ -1,8 +1,7 @@
-//! Statistics of a file since its arena was made, for `famio top` and the like.
+//! Statistics of a file since its arena was made, for `famio stats`.
 //!
-//! Counting is cheap: writes are counted in words of the open epoch by plain loads and stores, and added here under
-//! the closed gate of a SYNC. So a total never decreases, and is a little low if several threads wrote at once. Only
-//! some calls are timed.
+//! Writes are counted in words of the open epoch by plain loads and stores, and added here under the closed gate of a
+//! SYNC. So a total never decreases, and is a little low if several threads wrote at once. Only some calls are timed.
 
 use super::counts::Sums;
 use crate::sys::monotonic_now;

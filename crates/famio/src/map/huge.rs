@@ -32,8 +32,8 @@ pub(crate) fn aligned(fd: impl AsFd, len: usize, protection: ProtFlags, flags: M
 }
 
 /// An address aligned to a huge page where `len` bytes are free: a hint, since another thread may take it meanwhile.
-/// A reserved range could not be replaced instead: the kernel may unmap it and then fail, and what another thread
-/// maps there could not be told from ours. (`MAP_FIXED_NOREPLACE` does not work with `MAP_SHARED_VALIDATE`.)
+/// Replacing a reserved range is no way: the kernel may unmap it and then fail, and another thread's map there could
+/// not be told from ours. (`MAP_FIXED_NOREPLACE` does not work with `MAP_SHARED_VALIDATE`.)
 fn free_place(len: usize) -> Result<*mut c_void> {
     let room = len.checked_add(HUGE).ok_or(Errno::NOMEM)?;
     let private = MapFlags::PRIVATE | MapFlags::NORESERVE;

@@ -56,7 +56,6 @@ impl Map {
         self.len
     }
 
-    /// Its map-ahead.
     #[inline]
     pub fn ahead(&self) -> &Ahead {
         match &self.ahead {

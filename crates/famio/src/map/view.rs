@@ -161,7 +161,8 @@ impl View {
     /// Copies bytes from `offset` on to `buffer`, fewer if the map ends; returns their number. Bytes that others
     /// write meanwhile arrive in either state.
     ///
-    /// # Errors `EIO`: the file was cut since, or its medium is bad. The contents of `buffer` are then unspecified.
+    /// # Errors
+    /// `EIO`: the file was cut since, or its medium is bad. The contents of `buffer` are then unspecified.
     #[inline]
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let Some((map, at, len)) = self.find(offset, buffer.len()) else { return Ok(0) };
@@ -174,8 +175,9 @@ impl View {
     /// Copies `bytes` to the file from `offset` on, fewer if the map ends; returns their number. The kernel writes
     /// them back later; [`sync`](Self::sync) waits for that.
     ///
-    /// # Errors `EBADF`: mapped for reading. `EIO`: the file was cut since, its medium is bad, or there is no room to
-    /// fill a hole.
+    /// # Errors
+    /// `EBADF`: mapped for reading. `EIO`: the file was cut since, its medium is bad, or there is no room to fill a
+    /// hole.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
         if !self.key.writable {
             return Err(Error::with(libc::EBADF, "the view is for reading only"));
@@ -237,8 +239,8 @@ impl View {
     }
 
     /// Collapses the file's pages into huge pages (tmpfs, Linux 6.1) for all processes that map it, until it is cut
-    /// or memory runs short. This takes as long as to map and read the file once, so it pays for a file that is
-    /// mapped again. Returns whether it was done; a file with holes is left alone, since they would get memory.
+    /// or memory runs short. Takes as long as mapping and reading the file once, so it pays for a file that is mapped
+    /// again. Returns whether it was done; not for a file with holes, which would get memory.
     pub fn gather(&self) -> bool {
         let Some(map) = &self.map else { return false };
         self.full && super::huge::gather(map.base(), map.len())

@@ -46,7 +46,6 @@ pub(crate) fn notice_parts(parts: &[&[u8]]) {
     log::say(log::Level::Warning, parts);
 }
 
-/// One line to stderr.
 fn stderr_line(parts: &[&[u8]]) {
     debug_assert!(parts.len() <= 6);
     if !is_for_messages(libc::STDERR_FILENO) {
@@ -65,10 +64,10 @@ static STANDARD_ERROR: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// The signal numbers that mark a description of a demoted file (`posix::mark`).
 pub(crate) const HANDED_BACK: core::ops::Range<i32> = 40..48;
-/// Marks a description that is not standard error though it has its number, because the program closed standard error
-/// and opened a file of its own. It is set before another program starts with it. The mark is the signal number that
-/// `F_SETSIG` stores in a description, which has no effect on a regular file: this number, or this bit in the number
-/// of a demoted file.
+/// Marks a description that has the number of standard error without being it: the program closed standard error and
+/// opened a file of its own. Set before another program starts with it. The mark is the signal number that `F_SETSIG`
+/// stores in a description, without effect on a regular file: this number, or this bit in the number of a demoted
+/// file.
 const DATA: i32 = 39;
 const DATA_BIT: i32 = 4;
 const F_SETSIG: i32 = 10;

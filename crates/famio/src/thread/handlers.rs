@@ -1,8 +1,7 @@
 //! The program's signal handlers during calls of the library. To a handler, a system call has happened or not, never
-//! half; and it may leave by `siglongjmp`. A call of the library that holds a lock has to be the same to it. So if a
-//! handler would begin in such a call, its signal is *postponed*: kept in the thread with its `siginfo_t`, the
-//! handled signals blocked, and sent again when the last lock is released. A call without a signal pays one load for
-//! that.
+//! half, and it may leave by `siglongjmp`. So if a handler would begin in a call of the library that holds a lock,
+//! its signal is *postponed*: kept in the thread with its `siginfo_t`, the handled signals blocked, and sent again
+//! when the last lock is released. A call without a signal pays one load for that.
 //!
 //! For this, handlers are installed behind a function of ours (`posix::handlers`). A handler that was installed past
 //! libc's `sigaction` and `signal` runs at once, and its calls get `EDEADLK` (`posix::lock`).
@@ -191,10 +190,9 @@ pub(super) fn deliver() {
     restore_signals(mask & !guarded);
 }
 
-/// Whether this thread may be in a handler of the program, and so in the middle of anything, for example libc's
-/// allocator. False is certain, except for a handler that was installed past libc with `SA_NODEFER`. Makes system
-/// calls: for slow paths. Always false in a program that calls the library by its own functions, which are not for
-/// handlers.
+/// Whether this thread may be in a handler of the program, and so for example in the middle of libc's allocator.
+/// False is certain, except for a handler that was installed past libc with `SA_NODEFER`. Makes system calls: for
+/// slow paths. Always false in a program that calls the library by its own functions, which are not for handlers.
 #[cold]
 pub(crate) fn may_be_in_handler() -> bool {
     if !IN_FRONT.load(Ordering::Relaxed) {

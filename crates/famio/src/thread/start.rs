@@ -1,7 +1,6 @@
-//! The library's threads, and where they may be started. A new thread takes memory from libc's allocator, which the
-//! library's caller may have interrupted: POSIX lets a signal handler call `open`, `write`, `fsync` and the like. So
-//! only another thread of the library starts one, or a call that certainly is not in a handler. Work for a thread
-//! that cannot be started waits, or the thread that needs it does it.
+//! The library's threads, and where they may be started. A new thread takes memory from libc's allocator, which a
+//! signal handler that calls `open`, `write` or `fsync` may have interrupted. So only another thread of the library
+//! starts one, or a call that certainly is not in a handler; otherwise the work waits, or the caller does it.
 //!
 //! The library's constructor starts none, though it interrupts nothing: every process of a run would then have two
 //! threads, which libc and the C++ library notice (locks in `malloc` and `stdio`, locked reference counts), and for

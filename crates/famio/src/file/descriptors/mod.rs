@@ -1,6 +1,5 @@
-//! The kernel descriptors by which the file may be used: the program's own. Closing one of ours would drop the record
-//! locks that the process has on the file, so ours are closed only when the program closes one, which drops them
-//! anyway.
+//! The kernel descriptors by which the file may be used: the program's own. Closing one of ours drops the process's
+//! record locks on the file, so ours are closed only together with one of the program's, which drops them anyway.
 
 mod twins;
 
@@ -150,10 +149,9 @@ impl Descriptors {
         list.put(fd, access, description);
     }
 
-    /// Makes a call that duplicates `old`. Not under the lock: the call is to get the lowest number, for which no
-    /// descriptor of the library may pass, and a thread with one passing may hold the lock. If descriptions are
-    /// joined just then, the duplicate makes the attempt at the lease fail, and they are split again, together with
-    /// it.
+    /// Makes a call that duplicates `old`, without the lock: the call is to get the lowest number, so no descriptor
+    /// of the library may pass, and a thread with one passing may hold the lock. If descriptions are joined just
+    /// then, the duplicate makes the attempt at the lease fail, and they are split again together with it.
     pub fn duplicate(&self, old: RawFd, call: impl FnOnce() -> Option<RawFd>) {
         if let Some(new) = call().filter(|&new| new != old) {
             let mut list = self.list();
@@ -163,9 +161,8 @@ impl Descriptors {
         }
     }
 
-    /// `fd` is about to be closed. Returns whether it is the last one. If not, it does not count as another one any
-    /// more for later closes, so that of threads that close the last descriptors at the same time, one closes the
-    /// last.
+    /// `fd` is about to be closed. Returns whether it is the last one; if not, it no longer counts for later closes,
+    /// so that one of the threads that close the last descriptors at the same time closes the last.
     pub fn goes_as_last(&self, fd: RawFd) -> bool {
         let mut list = self.list();
         let is_last = list.open.iter().all(|known| known.fd == fd || list.going.contains(&known.fd));

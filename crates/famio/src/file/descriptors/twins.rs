@@ -1,11 +1,11 @@
-//! Twins: several open file descriptions of the program that share one of the kernel's, so that the process can have
-//! the write lease, which the kernel only grants to a single description. While the lease is held, positions, flags
-//! and locks are the library's, which the program cannot notice. Before the lease is released, or if the kernel's
-//! description would matter, they are *split*: each gets a description of its own.
+//! Twins: several open file descriptions of the program that share one of the kernel's, since the kernel grants the
+//! write lease only to a single description. While the lease is held, positions, flags and locks are the library's,
+//! which the program cannot notice. Before the lease is released, or if the kernel's description would matter, they
+//! are *split*: each gets its own.
 //!
-//! A `dup3` over a number closes what it led to, and a close drops the process's record locks. So descriptions are
-//! joined when there are no locks, and split when there are none in the kernel: locks kept in memory are made in the
-//! kernel in between. Until then the numbers lead to an `O_PATH` descriptor, whose close drops no locks.
+//! A `dup3` over a number closes what it led to, which drops the process's record locks. So descriptions are joined
+//! when there are no locks, and split when there are none in the kernel: locks kept in memory are made there in
+//! between. Until then the numbers lead to an `O_PATH` descriptor, whose close drops no locks.
 
 use super::{Descriptors, List, Number, is_used};
 use crate::file::Access;

@@ -1,5 +1,5 @@
-//! Checks before a growing file is cut to its committed size to get a session. The part cut off then lies only in
-//! memory or in a file without a name, and if there can be no session it has to be put back.
+//! Checks before a growing file is cut to its committed size to get a session: the part cut off then lies only in
+//! memory or in a nameless file, and without a session it has to be put back.
 
 use super::State;
 use crate::error::{Error, Result};

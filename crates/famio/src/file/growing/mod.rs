@@ -36,7 +36,6 @@ pub(super) struct Growing {
     state: Mutex<Option<State>>,
 }
 
-/// A growing file.
 struct State {
     /// The mark on the file, if there is one; bytes below its `new` are committed.
     mark: GrowingMark,

@@ -12,7 +12,6 @@ pub(super) enum Order {
     Kept,
     /// They do if the mark is in the inode itself, like the size.
     WithinInode,
-    /// Unknown.
     Unknown,
 }
 

@@ -1,6 +1,6 @@
 //! Lines that were stored but not written back yet. A flush with its fence costs more than a small write, so a
 //! thread's last block stays dirty until the thread turns to another block, or a SYNC writes it back. A large write
-//! to a block to which the thread has just turned is flushed at once: then the word says that nothing is dirty.
+//! to a block to which the thread has just turned is flushed at once.
 //!
 //! Invariant: a block with unflushed lines is named by one of the `pending` words, or belongs to a thread inside the
 //! gate that will flush it before it leaves.

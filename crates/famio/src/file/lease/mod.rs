@@ -1,11 +1,10 @@
 //! The write lease of an attached file (`F_SETLEASE`): while only this process has the file open, an outsider's
-//! `open` waits in the kernel until the file shows the last committed state. Alternate writing needs that. While the
-//! lease is held, locks on the file can be kept in memory (`file::locks`); before its release they are made in the
-//! kernel.
+//! `open` waits in the kernel until the file shows the last committed state. Alternate writing needs that. Locks on
+//! the file can be kept in memory meanwhile (`file::locks`).
 //!
-//! Locks: `state` comes before the gate. The lease thread needs the registry, `state`, the gate and what is below it.
-//! No thread holds any of these while it opens a file of the program's, so that a thread that the kernel makes wait
-//! for the lease does not block the lease thread.
+//! Locks: `state` comes before the gate. The lease thread needs the registry, `state`, the gate and what is below it;
+//! no thread holds any of these while it opens a file of the program's, since the kernel may make it wait for the
+//! lease thread.
 
 mod growing;
 mod kernel;
@@ -37,7 +36,6 @@ const PAUSE_MAX: u64 = 10_000;
 /// In `due`: do not try.
 const NEVER: u64 = u64::MAX;
 
-/// The lease of one file.
 #[derive(Debug)]
 pub(super) struct Lease {
     state: Mutex<State>,
@@ -398,8 +396,8 @@ impl AtomicFile {
     }
 }
 
-/// Before a process uses a description that another process passed to it unseen: ends a lease that the other may have
-/// taken by it, as any `open` does, so that the kernel has the other's locks, and the file the committed state.
+/// Before a process uses a description that it got from another process: ends a lease that the other may have taken
+/// by it, as any `open` does, so that the kernel has the other's locks, and the file the committed state.
 pub(crate) fn end_lease_of_others(fd: BorrowedFd<'_>) {
     if kernel::is_held(fd) {
         let _ = crate::sys::open_again(fd, rustix::fs::OFlags::RDONLY); // without permission to open it the process goes on

@@ -1,10 +1,9 @@
-//! The program's locks on a file (`fcntl`, `flock`). They are the kernel's, unless this process has the write lease
-//! on the file: then no other open file description exists, so no other process can see them. They are then kept in
-//! memory, and a lock call makes no system call. Before the lease is released they are made in the kernel, so that a
-//! process that waits in `open` for the lease finds all of them.
+//! The program's locks on a file (`fcntl`, `flock`). While this process has the write lease, no other open file
+//! description exists, so no other process can see them: they are kept in memory, and a lock call makes no system
+//! call. Before the lease is released they are made in the kernel, where a process that waits in `open` finds them.
 //!
-//! Locks move to memory when the kernel has no lock of this process on the file, so that none has to be queried.
-//! There is no waiting in memory: if a call has to wait, the locks move to the kernel, and the call waits there.
+//! Locks move to memory when the kernel has none of this process on the file, so that none has to be queried. There
+//! is no waiting in memory: if a call has to wait, the locks move to the kernel, and the call waits there.
 //!
 //! While descriptions are joined (`Descriptors::join`), the locks are in memory and all belong to the process: a
 //! description's lock is the kernel's, which tells descriptions apart.
@@ -33,7 +32,6 @@ const PAUSE_MAX: u32 = 64;
 /// Attempts, a millisecond apart, to make locks in a kernel without memory for them.
 const ATTEMPTS: u32 = 100;
 
-/// The locks of one file.
 #[derive(Debug, Default)]
 pub(super) struct Locks {
     place: AtomicU32,
@@ -234,7 +232,6 @@ impl AtomicFile {
         Some(in_kernel)
     }
 
-    /// Whether the locks are in memory.
     #[doc(hidden)]
     pub fn has_locks_in_memory(&self) -> bool {
         self.locks.place.load(Ordering::Acquire) & IN_MEMORY != 0
@@ -375,9 +372,8 @@ impl AtomicFile {
         });
     }
 
-    /// The last descriptor `fd` of that description is about to be closed: its locks end now, in memory and in the
-    /// kernel. Otherwise the kernel would keep them as long as the library's map of the file, which was made by that
-    /// description.
+    /// The last descriptor `fd` of that description is about to be closed: ends its locks in memory and in the
+    /// kernel, which would keep them as long as the library's map of the file, made by that description.
     pub fn end_description_locks(&self, description: usize, fd: BorrowedFd<'_>) {
         self.drop_description_locks(description);
         kernel::unset_all(fd, Owner::Description(description));

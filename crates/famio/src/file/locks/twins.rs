@@ -139,11 +139,12 @@ impl AtomicFile {
         place.fetch_and(!IN_MEMORY, Ordering::AcqRel);
     }
 
-    /// Makes the kernel's descriptions the program's: before a lock of a description, and when another process may
-    /// get a description. This ends the lease.
+    /// Makes the kernel's descriptions the program's, which ends the lease: before a lock of a description, and when
+    /// another process may get a description.
     ///
-    /// # Errors `EBUSY`: they could not be opened, for example because the process has lost its rights on the file.
-    /// `EDEADLK`: a signal handler interrupted a call on an atomic file.
+    /// # Errors
+    /// `EBUSY`: they could not be opened, for example because the process has lost its rights on the file. `EDEADLK`:
+    /// a signal handler interrupted a call on an atomic file.
     pub(crate) fn split(&self) -> Result<()> {
         if !self.fds.are_joined() {
             return Ok(());

@@ -91,7 +91,6 @@ impl EpochLog {
         }
     }
 
-    /// The next segment to make.
     pub fn next_segment(&mut self) -> Option<Segment> {
         match self {
             EpochLog::Pages(log) => log.prepare_next().map(Segment::Pages),

@@ -1,6 +1,6 @@
 //! The engine for files behind the page cache: bytes that are not in the file yet lie in buffers in the arena. A SYNC
 //! appends the epoch's writes to the journal; a checkpoint writes committed granules to the file. The journal is one
-//! of records, on a disk, or a tiered one, in memory that persists by itself, which then also serves as a write cache
+//! of records, on a disk, or a tiered one, in memory that persists by itself, which is also a write cache
 //! (`write_back.rs`).
 
 mod attach;

@@ -17,8 +17,8 @@ use rustix::time::Timespec;
 
 /// Bytes in buffers from which on the background does not wait for a quiet moment.
 pub(super) const PRESSED: u64 = 16 << 20;
-/// The same for bytes in the journal that no pass has taken up: a few blocks that are written again and again get a
-/// checkpoint before the journal grows, so that it goes on in segments that are already full of zeros.
+/// The same for bytes in the journal that no pass has taken up: a few hot blocks then get a checkpoint before the
+/// journal grows, so that it reuses segments that are already full of zeros.
 pub(super) const LONG: u64 = 4 << 20;
 /// Bytes in buffers from which on writers help.
 pub(super) const HARD: u64 = 128 << 20;

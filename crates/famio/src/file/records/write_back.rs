@@ -1,8 +1,6 @@
-//! A tiered journal as a write cache: how much may wait in it, and what is written to the file beyond that.
-//!
-//! Committed blocks stay in the journal and absorb later writes, until more than a part of its budget is in use. Then
-//! the blocks that were not written for the longest time go to the file: the journal's oldest records, without what
-//! later ones have replaced.
+//! A tiered journal as a write cache: committed blocks stay in the journal and absorb later writes, until more than a
+//! part of its budget is in use. Then the blocks that were not written for the longest time go to the file: the
+//! journal's oldest records, without what later ones have replaced.
 
 use super::EpochLog;
 use crate::pmem::Lab;

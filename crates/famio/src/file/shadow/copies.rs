@@ -1,6 +1,5 @@
-//! Copies into a map and out of one (`nvmemcpy` and the like). They go through the library's own map of the shadow,
-//! which is not watched, so that pages do not fault once per epoch, and note what they store (`notes.rs`). They take
-//! no lock.
+//! Copies into a map and out of one (`nvmemcpy` and the like). They use the library's own map of the shadow, which is
+//! not watched and so does not fault once per epoch, note what they store (`notes.rs`), and take no lock.
 
 use super::Shadow;
 use super::places::{self, End, Slot};
@@ -163,12 +162,12 @@ impl AtomicFile {
     }
 }
 
-/// Copies `len` bytes to `to`. Each side may lie in maps of atomic files. Bytes stored to a map are part of its
+/// Copies `len` bytes to `to`. Each side may lie in maps of atomic files; bytes stored to a map are part of its
 /// file's open epoch. Sides may overlap, as in `memmove`, also as two maps of the same bytes.
 ///
 /// # Errors
-/// Nothing is stored with `ENXIO` (a map is used beyond the end of its file) and `EACCES` (a map that is not
-/// writable). With `ENXIO` and `ENOMEM` of [`AtomicFile::store`], a part may be stored.
+/// `ENXIO`: a map is used beyond the end of its file. `EACCES`: the map is not writable. Nothing is stored then; with
+/// the errors of [`AtomicFile::store`], a part may be.
 ///
 /// # Safety
 /// As `memmove` and `memset`.

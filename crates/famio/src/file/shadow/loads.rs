@@ -1,6 +1,6 @@
 //! Map-ahead of the program's maps, for copies that load from them. If the kernel watches a map for stores, a fault
-//! maps only its own page of 4 KiB; to map it in advance by `MADV_POPULATE_READ` costs half of that, and does not
-//! count as a store.
+//! maps only its own page of 4 KiB; `MADV_POPULATE_READ` in advance costs half of that, and does not count as a
+//! store.
 
 use super::ranges::MappedRange;
 use crate::map::ahead::{Ahead, Reach};

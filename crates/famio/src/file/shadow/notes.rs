@@ -1,9 +1,9 @@
-//! Notes of the granules of a shadow that copies have written since the last SYNC. The SYNC writes just these,
-//! without comparing bytes and without page faults.
+//! Notes of the granules of a shadow that copies have written since the last SYNC, which writes just these, without
+//! comparing bytes and without page faults.
 //!
-//! There is a byte per granule, and above it one per page, per 256 KiB and per 16 MiB that have any. A copy sets them
-//! by plain stores, the lowest level first, without waiting or locked instructions. A SYNC swaps them out, the
-//! highest level first: a note that is set behind it is set again on the levels above, too, for the next SYNC.
+//! There is a byte per granule, and above it one per page, per 256 KiB and per 16 MiB. A copy sets them by plain
+//! stores, the lowest level first. A SYNC swaps them out, the highest level first: a note set behind it is set again
+//! on the levels above, too, for the next SYNC.
 //!
 //! A copy notes what it is about to store, so that no byte is forgotten if it ends by a fault; and again afterwards,
 //! since a SYNC may have taken the first note before the bytes were stored.

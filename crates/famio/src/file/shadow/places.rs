@@ -1,9 +1,9 @@
 //! Finds the map of an atomic file at an address, in a tree of two levels that is never changed, only replaced, so
-//! that it is read without a lock. In front of it are the slots of the thread's last copies (Libnvmmio, section 3.5).
+//! that reading takes no lock. In front of it are the slots of the thread's last copies (Libnvmmio, section 3.5).
 //!
 //! A chunk is a stretch of the address space with some maps. Each of its slots is a map and the gap behind it, so
-//! that the absence of a map is found, and remembered, in the same way. Readers are inside a [`Call`]; a replaced
-//! tree is freed when no call that may use it is left.
+//! that gaps are found, and remembered, like maps. Readers are inside a [`Call`]; a replaced tree is freed when no
+//! call that may use it is left.
 
 use crate::file::atomic::AtomicFile;
 use crate::file::{Call, Grace};

@@ -33,7 +33,6 @@ pub(super) struct MappedRange {
     pub watched: bool,
     /// All of it has to be looked at again.
     pub whole: bool,
-    /// The file.
     pub file: OfFile,
     /// Map-ahead of the whole map; a part of a map has none.
     pub ahead: Loads,

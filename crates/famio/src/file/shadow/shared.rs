@@ -1,14 +1,13 @@
 //! The shadow that all members of a file share: a store in one process's map shows in all of them at once, and
-//! ownership may change while the file is mapped. It lies in `/dev/shm`, named by the file's control page. Without
-//! room there, a shadow belongs to one process, and no other process can use the file meanwhile.
+//! ownership may change while the file is mapped. It lies in `/dev/shm`, named by the control page. Without room
+//! there, a shadow belongs to one process, and no other process can use the file meanwhile.
 //!
-//! While it exists, it has the file's present bytes: committed ones, uncommitted ones of any process, and stores in
-//! maps that were not taken yet. So readers of the file read the shadow, and its owner changes both. It goes with the
-//! last member.
+//! While it exists, it has the file's present bytes: committed and uncommitted ones of all processes, and stores that
+//! were not taken yet. So readers read the shadow, and the owner changes both. It goes with the last member.
 //!
-//! When a member dies, the shadow goes back to the file without that member's current tenure; unless another process
-//! may store through a map. Then it is unknown which process stored a byte, and programs that share memory with one
-//! that dies have to cope with that, as on a plain file: all contents stay, and the next SYNC finds them.
+//! When a member dies, the shadow goes back to the file without that member's current tenure, unless another process
+//! may store through a map. Then it is unknown which process stored a byte: all contents stay, as on a plain file,
+//! and the next SYNC finds them.
 
 use super::memory::{PIECE, Shadow, check_size, next_data, size_limit};
 use super::{ranges, sides};

@@ -28,8 +28,8 @@ pub(super) fn put_at(range: &MappedRange, fd: RawFd) -> Result<()> {
 }
 
 impl AtomicFile {
-    /// The file lost its name, and is the kernel's from now on, with its maps and what was stored in them. Stores of
-    /// other threads at this very moment may be lost, with all of the file, at the next crash at the latest.
+    /// The file lost its name, and is the kernel's from now on, with its maps and what was stored in them. A store of
+    /// another thread at this very moment may be lost; the next crash loses all of the file anyway.
     pub(in crate::file) fn maps_to_kernel(&self) -> Result<()> {
         let Some(shadow) = self.shadow() else { return Ok(()) };
         if let Some(cow) = shadow.cow_maps() {

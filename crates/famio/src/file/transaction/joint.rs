@@ -1,7 +1,7 @@
-//! One commit for changes of several files, with the gates of all of them closed. First, what was written to each
-//! file before is committed separately. Then room is made for everything, and the changes are written durably to a
-//! record in the pool: that commits them. Then each file gets its part and commits it as an epoch. A crash before the
-//! record is durable leaves nothing of the changes; after a later one, recovery completes each file from the record.
+//! One commit for changes of several files, with the gates of all of them closed. Earlier writes to each file are
+//! committed separately. Then room is made for everything, and the changes are written durably to a record in the
+//! pool: the commit point. Then each file gets its part and commits it as an epoch. After a crash, recovery completes
+//! each file from the record if that was durable.
 
 use super::records::{Records, Written};
 use super::{Seen, WriteSet};

@@ -2,8 +2,8 @@
 //! transaction is for programs; this module has what needs the file's session.
 //!
 //! A transaction changes nothing before its commit. The commit enters as the only writer ([`apply`]): it checks that
-//! what the transaction has relied on still holds ([`seen`]), makes room for everything, and copies. Then the epoch
-//! is SYNCed as any other, so that a crash shows all of the transaction or nothing.
+//! what the transaction has relied on still holds ([`seen`]), makes room for everything, copies, and SYNCs the epoch
+//! as any other.
 
 mod apply;
 mod commits;

@@ -11,10 +11,9 @@ use crate::sys::read_at;
 use core::sync::atomic::Ordering;
 
 impl AtomicFile {
-    /// For reads without ownership: calls `along` with the owner's session. If there is no session, calls `work` with
-    /// what is not committed; if the session cannot be reached, asks for its end first. Tries again if the state
-    /// changes meanwhile. `None`: the caller has to look in the usual way, perhaps because this process has become
-    /// the owner.
+    /// For reads without ownership: calls `along` with the owner's session or, if there is none, `work` with what is
+    /// not committed; if the session cannot be reached, waits for its end first. Tries again if the state changes
+    /// meanwhile. `None`: the caller has to look in the usual way, perhaps because this process has become the owner.
     #[cold]
     pub(super) fn beside<T>(
         &self,

@@ -4,9 +4,8 @@
 //!
 //! What a session needs lies in its arena, which every owner maps. What an engine keeps outside of it (the end of the
 //! log, blocks that await a checkpoint) the owner puts there as it leaves ([`Session::leave_unowned`]). The session
-//! is then *unowned* until a process that wants to change the file takes the owner lock. If an owner is killed, the
-//! owner lock is free but the session is not unowned: that is a crash, and the next process with the lock recovers
-//! the file (`take`).
+//! is then *unowned* until a process takes the owner lock. If an owner is killed, the owner lock is free but the
+//! session is not unowned: a crash, upon which the next process with the lock recovers the file (`take`).
 
 use super::PATIENCE;
 use super::travel::MOST;

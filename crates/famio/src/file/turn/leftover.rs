@@ -1,6 +1,6 @@
-//! For `on-kill = keep`: the uncommitted changes of a killed owner. They are read from its arena, its journal and the
-//! file before the file goes back to its last SYNC, and become a hand-over image for the next owner. So the file goes
-//! from one complete state to the next by a SYNC, whatever happens meanwhile.
+//! For `on-kill = keep`: the uncommitted changes of a killed owner are read from its arena, its journal and the file
+//! before the file goes back to its last SYNC, and become a hand-over image for the next owner. So the file goes from
+//! one complete state to the next by a SYNC, whatever happens meanwhile.
 
 use super::travel::{MOST, Travelling, What};
 use crate::error::{Error, Result};

@@ -3,7 +3,7 @@
 //! and the owner's background thread hands it over, with the session or after its end. Uncommitted bytes pass from
 //! owner to owner, each part with its writer, so that the part of a process that dies can be rolled back.
 //!
-//! A process without others pays nothing for this: there are no requests.
+//! Without other processes there are no requests, and nothing of this costs anything.
 
 mod beside;
 mod by_images;
@@ -43,9 +43,8 @@ const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 const UNANSWERED: u32 = 100;
 /// Looks until a wait is given up: about a minute.
 const LOOKS: u32 = 6000;
-/// The most nanoseconds for which requests are left waiting after ownership was acquired. Usually it is the time that
-/// it took to begin and to end the last session: some microseconds for a hand-over, a few syncs of the disk if the
-/// session ends.
+/// The most nanoseconds for which a new owner lets requests wait. Usually it is the time that it took to begin and to
+/// end the last session: some microseconds for a hand-over, a few syncs of the disk if the session ends.
 const LONGEST: u64 = 50_000_000;
 
 /// What a process keeps about its ownership of a file.

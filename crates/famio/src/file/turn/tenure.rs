@@ -100,9 +100,8 @@ impl AtomicFile {
     }
 
     /// The writer under which this process hands over its session's changes. What it wrote before it released a lock,
-    /// without other members, cannot be told from later writes. So everything stays, unless this process has locked
-    /// the file for writing again and has written since: that may be half of an update, and no other process has seen
-    /// the earlier part under a lock.
+    /// with no other member there, cannot be told from later writes. So everything stays, unless this process has
+    /// locked the file for writing again and has written since: that may be half of an update.
     pub(super) fn writer_of(&self, draft: &Draft) -> Writer {
         let me = self.turns.door.me();
         let stays = draft.is_released || !self.is_in_section();

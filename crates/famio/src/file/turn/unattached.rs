@@ -1,6 +1,6 @@
-//! A process that reads a file without being attached, because there is no control file yet or it may not write the
-//! file. Readers make no control file, and so leave no trace beside a file. The first write sets the file's mark
-//! first, which moves the inode's ctime: by that a reader notices that other processes may use the file.
+//! A process that reads a file without being attached, because there is no control file yet (readers make none, and
+//! so leave no trace beside a file) or it may not write the file. The first write sets the file's mark first, which
+//! moves the inode's ctime: by that a reader notices that other processes may use the file.
 
 use crate::error::{Error, Result};
 use crate::file::{Access, AtomicFile};

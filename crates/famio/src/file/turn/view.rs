@@ -81,7 +81,6 @@ impl Turns {
         Ok(Some((seen, Arc::new(all))))
     }
 
-    /// Whether there is a view.
     pub(in crate::file) fn has_view(&self, fds: &Descriptors) -> bool {
         matches!(self.view(fds), Ok(Some(_)))
     }

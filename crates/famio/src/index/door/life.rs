@@ -1,10 +1,9 @@
-//! Notices the end of a member at once. When a process is killed, the kernel first releases its record locks, then
-//! its locks on open descriptions. A process that waited for a record lock would still find the dead member's slot
-//! locked, and would rely on writes that are about to be rolled back. The kernel marks *robust futexes* before
-//! either.
+//! Notices the end of a member at once. When a process is killed, the kernel releases its record locks before its
+//! locks on open descriptions. A process that waited for a record lock would still find the dead member's slot
+//! locked, and rely on writes that are about to be rolled back. The kernel marks *robust futexes* before either.
 //!
 //! A robust futex belongs to a thread. A thread that lives as long as the process keeps those of all its control
-//! pages, and further threads keep the rest if there are more than the kernel marks for one thread.
+//! pages; further threads keep the rest if there are more than the kernel marks for one thread.
 
 use crate::sys::Word;
 use crate::thread::Held;

@@ -149,8 +149,7 @@ impl Door {
     }
 
     /// Frees the slots of `dead`. Only the owner calls it, with members that were dead before their writes were
-    /// rolled back: writes of a member that died later may still be there, and would then count as those of a living
-    /// one.
+    /// rolled back: writes of one that died later may still be there, and would then count as a living one's.
     pub fn bury(&self, dead: &[(usize, u64)]) {
         for &(place, id) in dead {
             let member = &self.page().members[place];

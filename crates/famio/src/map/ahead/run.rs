@@ -97,7 +97,6 @@ impl Run {
         self.asked.store(0, Relaxed);
     }
 
-    /// Resets it.
     pub fn reset(&self) {
         self.next.store(0, Relaxed);
         self.set_window(PAGE);

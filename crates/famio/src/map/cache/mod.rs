@@ -1,11 +1,11 @@
 //! The mapping cache (HotStorage 2017, section 4): a dropped map is kept with its page tables, and the next user of
 //! the same file gets it. One per process; a forked child begins with an empty one.
 //!
-//! A map is kept only while that cannot be wrong. A caller that wants a map has the file open: device, inode, time of
-//! birth and size are queried by *that* descriptor each time, and a file that a map holds keeps its inode number. The
-//! kernel keeps the bytes right, also after a truncation. But a kept map has costs: a deleted file's memory, a file
-//! system that cannot be unmounted. So every file is watched (`watch`), and its map is dropped when it loses its last
-//! name, when its owner or mode changes, or when memory runs short.
+//! A caller that wants a map has the file open: device, inode, time of birth and size are queried by *that*
+//! descriptor each time, and a file that a map holds keeps its inode number. The kernel keeps the bytes right, also
+//! after a truncation. But a kept map holds a deleted file's memory, and a file system that is to be unmounted. So
+//! every file is watched (`watch`), and its map is dropped when it loses its last name, when its owner or mode
+//! changes, or when memory runs short.
 
 mod key;
 mod pressure;

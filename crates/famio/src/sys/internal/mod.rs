@@ -1,9 +1,9 @@
-//! Internal descriptors: those that the library keeps open for longer than a call.
+//! Internal descriptors: those that the library keeps open for longer than a call, unknown to the program.
 //!
-//! The program does not know of them. So they have numbers that programs rarely use (just below the limit on
-//! descriptors) and are closed on exec. Hooks hide them (`close` returns `EBADF`) and move them away if the program
-//! wants their number. The library confirms before each use that a descriptor still is the file for which it was
-//! opened: a program may close or replace any number by a system call that no hook sees.
+//! They have numbers that programs rarely use (just below the limit on descriptors) and are closed on exec. Hooks
+//! hide them (`close` returns `EBADF`) and move them away if the program wants their number. The library confirms
+//! before each use that a descriptor still is the file for which it was opened: a program may close or replace any
+//! number by a system call that no hook sees.
 
 mod numbers;
 mod opening;

@@ -1,8 +1,8 @@
 //! Covers the moment in which a descriptor of the library has a number that the program may want: the kernel opens
-//! with the lowest free number, and only a duplicate gets a high one. Another thread may want that number just then.
-//! So both sides announce what they do, and the later one waits. The library announces an open by a count in a word
-//! that the hooks read anyway; a thread of the program that replaces a number, or whose open has to get the lowest
-//! one, by counts of their own. All waits are bounded, since what was opened is confirmed as well (`opening`).
+//! with the lowest free number, and only a duplicate gets a high one. Both sides announce what they do, and the later
+//! one waits. The library announces an open by a count in a word that the hooks read anyway; a thread of the program
+//! that replaces a number, or whose open has to get the lowest one, by counts of their own. All waits are bounded,
+//! since what was opened is confirmed as well (`opening`).
 
 use super::registry::NUMBERS;
 use crate::near::NEAR;

@@ -1,19 +1,18 @@
-//! Private maps, which take memory only for pages with stores. A file larger than a quarter of the machine's memory
-//! has no copy of its bytes in memory. Instead the program maps private copy-on-write pages of the file itself. A
-//! page that is only read belongs to the page cache; the kernel copies a page at its first store, and the next SYNC
-//! finds the copy. So no store reaches the file before its epoch is committed. When the file has the same bytes as a
-//! copy, the copy is dropped (`trim.rs`).
+//! Private maps, which take memory only for pages with stores, for files larger than a quarter of the machine's
+//! memory. The program maps private copy-on-write pages of the file itself. A page that is only read belongs to the
+//! page cache; the kernel copies a page at its first store, and the next SYNC finds the copy. So no store reaches the
+//! file before its epoch is committed. When the file has the same bytes, the copy is dropped (`trim.rs`).
 //!
 //! **Invariant.** A page that is not a copy shows the bytes of the file on the medium. So a page has to be a copy if
 //! those bytes are not what the program should see, or may change: writes by calls are copied into the maps
 //! (`show.rs`), and a block with anything in the journal stays a copy until its checkpoint.
 //!
-//! The *ground* is the part of the file that no checkpoint can cut. Beyond it the program maps zeros instead of the file, since
-//! the kernel takes copies away where a file is cut. Beyond the end of the file it maps an empty file, for the SIGBUS. Both
-//! bounds are the same for all maps of the file (`lay.rs`).
+//! The *ground* is the part of the file that no checkpoint can cut. Beyond it the program maps zeros instead of the
+//! file, since the kernel drops copies where a file is cut; beyond the end of the file an empty file, for the SIGBUS.
+//! Both bounds are the same for all maps of the file (`lay.rs`).
 //!
-//! Private pages belong to one process. While such maps exist, ownership stays with the process, as with a shadow without room in
-//! `/dev/shm`; a forked child does not get the maps; and bytes that one map may store to have no second map.
+//! Private pages belong to one process. So ownership stays with the process while such maps exist, a forked child
+//! does not get them, and bytes that one map may store to have no second map.
 
 mod copied;
 mod lay;
