@@ -30,7 +30,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 const FIRST: u64 = 4;
 /// Epochs between two checks whether it is time for another attempt.
 const AGAIN: u64 = 64;
-/// Milliseconds before the second attempt; each further one waits twice as long, up to `PAUSE_MAX`.
+/// Milliseconds: after *n* failures in a row the next attempt waits `PAUSE << n`, up to `PAUSE_MAX`.
 const PAUSE: u64 = 50;
 const PAUSE_MAX: u64 = 10_000;
 /// In `due`: do not try.
