@@ -7,7 +7,7 @@ mod table;
 use std::fmt::Write;
 use std::{env, fs, path::PathBuf};
 
-/// As in `famio::posix::table`, which `entry` sees to.
+/// As in `famio::posix::descriptors::table`, which `entry` sees to.
 const LEAF_BITS: u32 = 12;
 
 fn main() {

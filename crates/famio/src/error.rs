@@ -44,7 +44,7 @@ impl Error {
         Self(NonZeroUsize::new(told.expose_provenance()).expect("a box has an address"))
     }
 
-    /// A word of its own, which no errno has: for a type around this one that also says something else (`file::refusal`).
+    /// A word of its own, which no errno has: for a type around this one that also says something else (`file::base::refusal`).
     pub(crate) const fn mark(number: u32) -> Self {
         Self(NonZeroUsize::new((1 << 32 | number as usize) << 1 | 1).expect("odd numbers are not zero"))
     }

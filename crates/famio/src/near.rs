@@ -9,11 +9,11 @@ pub(crate) const NUMBERS: usize = 1 << 20;
 
 #[repr(C, align(64))]
 pub(crate) struct Near {
-    /// Descriptors of atomic files: counted by `posix::table`.
+    /// Descriptors of atomic files: counted by `posix::descriptors::table`.
     pub descriptors: AtomicUsize,
     /// The program's maps of atomic files: counted by `file::shadow`.
     pub maps: AtomicUsize,
-    /// The configuration, while files are managed, and never freed: `posix::process`.
+    /// The configuration, while files are managed, and never freed: `posix::life::process`.
     pub config: AtomicPtr<()>,
     /// The lowest number that an internal descriptor has had; negative while one passes through any: `sys::internal`.
     pub internal: AtomicI32,

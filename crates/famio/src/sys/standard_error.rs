@@ -20,7 +20,7 @@ pub(super) fn stderr_line(parts: &[&[u8]]) {
 /// Device and inode of the file that is known to be standard error, from the start or by `dup2`; 0: none.
 static STANDARD_ERROR: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// The signal numbers that mark a description of a demoted file (`posix::mark`).
+/// The signal numbers that mark a description of a demoted file (`posix::descriptors::mark`).
 pub(crate) const HANDED_BACK: core::ops::Range<i32> = 40..48;
 /// Marks a description that has the number of standard error without being it: the program closed standard error and
 /// opened a file of its own. Set before another program starts with it. The mark is the signal number that `F_SETSIG`

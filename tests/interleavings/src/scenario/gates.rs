@@ -242,7 +242,7 @@ pub fn read_along_without_a_look() {
     read_from_outside(false);
 }
 
-/// What `file/deferred.rs` does with the word, over plain values: two blocks, a place for each write that is put off.
+/// What `file/session/deferred.rs` does with the word, over plain values: two blocks, a place for each write that is put off.
 struct Blocks {
     arena: Arc<Arena>,
     values: [AtomicU64; 2],

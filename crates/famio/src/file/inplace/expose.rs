@@ -15,7 +15,7 @@ use core::sync::atomic::Ordering;
 const GROWTH_MAX: u64 = 16_384;
 
 impl InPlace {
-    /// See [`Engine::expose`](crate::file::context::Engine::expose).
+    /// See [`Engine::expose`](crate::file::engine::context::Engine::expose).
     pub(super) fn expose_all(&self, cx: &Context<'_>) -> Result<()> {
         // Dirty lines are recorded by where they live, which is about to change.
         self.flush_pending(cx)?;

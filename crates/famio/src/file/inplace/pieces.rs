@@ -38,7 +38,7 @@ impl Changed {
 }
 
 impl InPlace {
-    /// See [`Engine::write_pieces`](crate::file::context::Engine::write_pieces).
+    /// See [`Engine::write_pieces`](crate::file::engine::context::Engine::write_pieces).
     pub(super) fn write_prepared(&self, cx: &Context<'_>, pieces: &[Piece]) -> Result<usize> {
         let policy = Policy::from_number(cx.shared().policy.load(Ordering::Relaxed));
         if policy == Policy::Undo {

@@ -11,7 +11,7 @@ use crate::journal::inplace::Kind;
 use core::sync::atomic::Ordering;
 
 impl InPlace {
-    /// See [`Engine::is_prepared`](crate::file::context::Engine::is_prepared).
+    /// See [`Engine::is_prepared`](crate::file::engine::context::Engine::is_prepared).
     #[inline]
     pub(super) fn has_all_for_block(&self, cx: &Context<'_>, block: u64) -> bool {
         let shared = cx.shared();
@@ -23,7 +23,7 @@ impl InPlace {
         true
     }
 
-    /// See [`Engine::prepare_block`](crate::file::context::Engine::prepare_block). It decides as a write would.
+    /// See [`Engine::prepare_block`](crate::file::engine::context::Engine::prepare_block). It decides as a write would.
     #[inline]
     pub(super) fn prepare(&self, cx: &Context<'_>, cell: &Cell, block: u64, start: usize, end: usize) -> Result<()> {
         let shared = cx.shared();

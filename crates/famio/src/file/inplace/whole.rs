@@ -16,7 +16,7 @@ use core::sync::atomic::Ordering;
 const ALL: u64 = u64::MAX;
 
 impl InPlace {
-    /// See [`Engine::can_defer`](crate::file::context::Engine::can_defer): the block has an entry, and both homes
+    /// See [`Engine::can_defer`](crate::file::engine::context::Engine::can_defer): the block has an entry, and both homes
     /// have room. Looks at little that is not in the cache.
     #[inline]
     pub(super) fn is_whole_write_sure(&self, cx: &Context<'_>, block: u64) -> bool {

@@ -40,7 +40,7 @@ struct Piece<'a> {
 }
 
 impl InPlace {
-    /// See [`Engine::write_block`](crate::file::context::Engine::write_block).
+    /// See [`Engine::write_block`](crate::file::engine::context::Engine::write_block).
     pub(super) fn write(&self, cx: &Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
         let cell = cx.index().cell(block)?;
         let again = self.is_at(cx, block);

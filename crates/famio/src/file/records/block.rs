@@ -204,7 +204,7 @@ pub(in crate::file) fn readable(cx: &Context<'_>) -> u64 {
     cx.shared().physical.load(Ordering::Acquire).min(cx.shared().file_end.load(Ordering::Acquire))
 }
 
-/// See [`Engine::copy_block`](crate::file::context::Engine::copy_block).
+/// See [`Engine::copy_block`](crate::file::engine::context::Engine::copy_block).
 ///
 /// # Safety
 /// The destination is the caller's buffer, which may be bad.

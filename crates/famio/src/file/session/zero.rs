@@ -83,7 +83,7 @@ impl Session {
 }
 
 /// The next offset at which the file itself has bytes; `None` if it cannot say. Restores the kernel's position, which
-/// this uses: several processes may share it, and the caller has locked it (`posix::size`).
+/// this uses: several processes may share it, and the caller has locked it (`posix::data::size`).
 fn next_data(cx: Context<'_>, at: u64) -> Option<u64> {
     use rustix::fs::{SeekFrom, seek};
     let found = cx.fds.with(false, |fd| {

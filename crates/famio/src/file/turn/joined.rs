@@ -1,4 +1,4 @@
-//! Looks into another process's session ([`crate::file::joined`]).
+//! Looks into another process's session ([`crate::file::parts::joined`]).
 
 use crate::error::Result;
 use crate::file::Descriptors;

@@ -61,7 +61,7 @@ pub unsafe fn fcntl(fd: RawFd, command: i32, argument: usize) -> Ret {
     }
 }
 
-/// Changes what the number `fd` has, and not its description, which it may get another of (`file::twins`).
+/// Changes what the number `fd` has, and not its description, which it may get another of (`file::operations::twins`).
 fn while_number_stays(fd: RawFd, call: impl FnOnce() -> Ret) -> Ret {
     match table::get(fd) {
         Some(handle) if handle.is_ours() && !in_vfork_child() && not_reentered().is_ok() => {

@@ -100,7 +100,7 @@ pub(in crate::posix) fn offset_fits(fd: RawFd, handle: &Description, offset: u64
     offset <= i64::MAX as u64 && (handle.is_shared() || takes())
 }
 
-/// A system call by `fd`. For a moment a descriptor of an atomic file may be one that the kernel refuses (`file::twins`): again then.
+/// A system call by `fd`. For a moment a descriptor of an atomic file may be one that the kernel refuses (`file::operations::twins`): again then.
 pub(in crate::posix) fn steadily(fd: std::os::fd::RawFd, call: impl Fn() -> Ret) -> Ret {
     let done = call();
     if done != fail(libc::EBADF) || !table::is_managed(fd) || in_vfork_child() || lock::not_reentered().is_err() {
