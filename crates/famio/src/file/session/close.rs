@@ -23,7 +23,7 @@ pub(in crate::file) enum Left {
 }
 
 impl Session {
-    /// Commits, makes a checkpoint, cuts the file to its size and removes the journal. Later writers get `ESTALE`.
+    /// Commits, makes a checkpoint, cuts the file to its size and removes the journal. Later writers are refused.
     pub fn close(&self, fds: &Descriptors) -> Result<()> {
         let cx = self.context(fds);
         let shared = cx.shared();
