@@ -36,7 +36,6 @@ use crate::error::Error;
 pub use crate::index::Owner;
 use std::path::PathBuf;
 
-pub use crate::file::recover_path;
 pub use backup::{Backup, backup};
 pub use check::{Checked, Condition, Problem, check, check_journal};
 pub use forget::{Orphan, forget};
@@ -54,6 +53,9 @@ pub(crate) use paths::recover_path as recover_all;
 pub use restore::{Restored, restore};
 pub use survey::{Found, survey};
 pub(crate) use view::{Step, is_immutable, steps};
+
+// Recovery of what a user names may commit by a session, so it lies in the layer of sessions.
+pub use crate::file::recover_path;
 
 /// What to do where file and journal contradict each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -89,6 +89,7 @@ impl Ranges {
     }
 
     /// The first lock of another owner that conflicts with `wanted`.
+    #[inline]
     pub fn conflict(&self, wanted: Lock) -> Option<Lock> {
         let excludes = |lock: &&Lock| {
             lock.owner != wanted.owner
@@ -100,6 +101,7 @@ impl Ranges {
 
     /// Sets `lock`, which has no conflict: replaces what its owner had there, and merges it with neighbours of its
     /// kind.
+    #[inline]
     pub fn set(&mut self, lock: Lock) {
         let mut joined = lock;
         self.replace(lock.owner, lock.range, |old| {
@@ -119,6 +121,7 @@ impl Ranges {
     }
 
     /// Removes the locks of `owner` in `range`.
+    #[inline]
     pub fn unset(&mut self, owner: Owner, range: Range) {
         self.replace(owner, range, |_| false);
     }
