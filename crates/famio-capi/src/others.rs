@@ -1,11 +1,11 @@
-//! Recovery, numbers and words.
+//! Recovery, counters and messages.
 
 use crate::{call, errno};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use famio::posix::nv::{SHOWN, table_to_use, texts};
 use libc::size_t;
 
-/// What there is to say without memory for a thread's texts.
+/// The message if there is no memory for a thread's texts.
 const NO_MEMORY: &CStr = c"no memory for the message";
 
 #[unsafe(no_mangle)]
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn nvstrerror(error: c_int) -> *const c_char {
     words
 }
 
-/// What the last call of this thread that failed has to say, in memory of this thread.
+/// The message of this thread's last call that failed, in memory of this thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nverrmsg() -> *const c_char {
     let Some(texts) = texts() else { return NO_MEMORY.as_ptr() };
