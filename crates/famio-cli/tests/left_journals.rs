@@ -27,7 +27,7 @@ fn crashed() -> Option<(tempfile::TempDir, PathBuf)> {
 #[test]
 fn a_journal_that_its_moved_file_does_not_need_can_be_forgotten() {
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("SKIPPED: not root, so that nobody knows where the file is");
+        return eprintln!("SKIPPED: not root, so that the place of the file is unknown");
     }
     let Some((folder, journal)) = crashed() else { return };
     let (folder, journal) = (folder.path(), journal.to_str().unwrap());

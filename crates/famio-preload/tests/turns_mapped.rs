@@ -15,7 +15,7 @@ import sys, os, lmdb, random
 me, mode = sys.argv[1].encode(), sys.argv[2]
 env = lmdb.open("atomic.mdb", subdir=False, map_size=256 << 20, writemap="w" in mode)
 while True:
-    env.reader_check() # the places of those who were killed while they read
+    env.reader_check() # the slots of readers that were killed
     with env.begin(write=True) as t:
         n = int(t.get(b"n" + me) or b"0") + 1
         assert n == int(t.get(b"z" * 300 + me) or b"0") + 1, "torn"

@@ -334,7 +334,7 @@ fn a_growing_file_that_finds_no_room_for_a_journal_keeps_nobody_waiting() {
         while let Ok(written @ 1..) = opened.try_write(size, &[2; 30_000]) {
             size += written as u64;
         }
-        assert_eq!(fs::read(&path).unwrap().len() as u64, size, "somebody else reads it");
+        assert_eq!(fs::read(&path).unwrap().len() as u64, size, "an outsider reads it");
         assert!(opened.atomic().is_demoted() && crash::get_mark(&path).is_none());
         opened.atomic().sync().unwrap();
         drop(opened);

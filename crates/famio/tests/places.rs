@@ -256,7 +256,7 @@ fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 fn a_pool_that_may_not_be_written() {
     // SAFETY: no arguments.
     if unsafe { libc::geteuid() } != 0 {
-        eprintln!("NOT TESTED: a pool that may not be written takes root, to become nobody");
+        eprintln!("NOT TESTED: a pool without write permission needs root, to switch to another user");
         return;
     }
     for beside in [false, true] {

@@ -152,7 +152,7 @@ fn copies_go_when_the_file_has_what_they_have() {
                 file.write_at(&[round], page * PAGE as u64).unwrap();
             }
             file.sync().unwrap();
-            assert!(copied(&for_reading) <= 2 * MIB, "nobody stores there");
+            assert!(copied(&for_reading) <= 2 * MIB, "nothing stores there");
             assert!((0..1000).all(|page| load(&for_reading, page * PAGE, 1) == [round]));
         }
         ended.send(()).unwrap();

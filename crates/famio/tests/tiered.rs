@@ -55,7 +55,7 @@ fn a_working_set_that_fits_is_not_written_to_the_disk() {
     assert_eq!(written_to_disks() - before, 0, "bytes written to a disk");
     assert!(opened.read(0, model.len() + 1) == model);
     // When idle, all of it is written back.
-    assert!(comes_true(|| std::fs::read(&path).unwrap() == model), "it is written back when nobody writes");
+    assert!(comes_true(|| std::fs::read(&path).unwrap() == model), "it is written back when no process writes");
     drop(opened);
     assert!(std::fs::read(&path).unwrap() == model);
 }

@@ -125,7 +125,7 @@ fn it_is_as_a_model_says() {
                             }
                         }
                     }
-                    assert!(content(&file) == model, "{which}, round {round}: nobody sees it before");
+                    assert!(content(&file) == model, "{which}, round {round}: no reader sees it before");
                     if what == 4 {
                         drop(tx);
                     } else {

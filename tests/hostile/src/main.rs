@@ -35,16 +35,16 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// Another user, who does what he can to a victim's files and to root's recover
+    /// Another user, who tries to damage a victim's files and root's recovery
     Neighbour(Options),
-    /// A program that is hard on its descriptors, rights and limits, beside a plain twin
+    /// A program that misuses its descriptors, rights and limits, beside a plain twin
     Program(Options),
     /// Both, one after the other, each for half the time
     All(Options),
     /// The same, once in namespaces of its own
     #[command(hide = true)]
     Inside {
-        /// A folder that nobody else uses
+        /// A folder that nothing else uses
         #[arg(long)]
         base: PathBuf,
         /// The command

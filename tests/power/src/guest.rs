@@ -108,7 +108,7 @@ pub fn main(args: &Args) -> Result<(), String> {
         command.spawn().map_err(|error| format!("{}: {error}", me.display()))?;
     }
     std::thread::sleep(LONGEST);
-    Err("nobody cut the power".into())
+    Err("the power was not cut".into())
 }
 
 /// On a busy host, the clock of an emulated machine sometimes began up to five seconds before the last boot's end,

@@ -453,7 +453,7 @@ impl Keeper for Live {
         let (bytes, length) = self.file.run(|journal| first_bytes(journal.as_fd()))?;
         let (there, _) = Header::read(&bytes[..length])?;
         if there.journal_id != header.journal_id {
-            return Err(Error::with(libc::EIO, format!("journal {}: it is another one now", self.path.display())));
+            return Err(Error::with(libc::EIO, format!("journal {}: it was replaced", self.path.display())));
         }
         *header = there;
         Ok(())

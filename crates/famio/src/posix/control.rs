@@ -142,7 +142,7 @@ pub unsafe fn ioctl(fd: RawFd, request: u32, argument: usize) -> Ret {
     }
     match request {
         FIONCLEX | FIOCLEX => while_number_stays(fd, kernel),
-        // Nobody can write the file after this, not even recovery, so everything is written to it first.
+        // No process can write the file after this, not even recovery, so everything is written to it first.
         FS_IOC_SETFLAGS | FS_IOC_FSSETXATTR => {
             if let Some(handle) = table::get(fd)
                 && handle.is_ours()

@@ -75,7 +75,7 @@ impl Description {
 
     /// The atomic file.
     pub fn file(&self) -> &Arc<AtomicFile> {
-        // SAFETY: a caller with `&self` holds a count through a `Handle`, or is inside a call, so nobody writes the
+        // SAFETY: a caller with `&self` holds a count through a `Handle`, or is inside a call, so nothing writes the
         // subject.
         match unsafe { &*self.subject.get() } {
             Some(subject) => &subject.file,

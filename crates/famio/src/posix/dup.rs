@@ -54,7 +54,7 @@ fn from_vfork_child(old: RawFd, handle: &Handle, kernel: impl FnOnce() -> Ret) -
         if !(0..=libc::STDERR_FILENO as Ret).contains(&new) {
             return new;
         }
-        // SAFETY: the child's own new descriptor, which nobody knows yet.
+        // SAFETY: the child's own new descriptor, which no other thread knows yet.
         unsafe { raw!(SYS_close, new) };
     }
     process::say(

@@ -43,7 +43,7 @@ impl Lock {
         }
     }
 
-    /// Frees the lock, whoever holds it: in a forked child, where the parent's other threads do not exist.
+    /// Frees the lock, whichever thread holds it: in a forked child, where the parent's other threads do not exist.
     pub(super) fn reset(&self) {
         self.0.store(FREE, Ordering::Release);
     }

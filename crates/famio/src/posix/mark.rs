@@ -55,7 +55,7 @@ fn signal_of(fd: RawFd) -> i32 {
     (unsafe { raw!(SYS_fcntl, fd, F_GETSIG) }) as i32
 }
 
-/// Marks the description of `fd`, opened with `flags`, as an ordinary file's, whoever receives it.
+/// Marks the description of `fd`, opened with `flags`, as an ordinary file's, whichever process receives it.
 pub(super) fn hand_back(fd: RawFd, flags: i32) {
     let bits = LEFT.iter().filter(|(_, flag)| flags & flag != 0).fold(0, |bits, (bit, _)| bits | bit);
     put(fd, HANDED_BACK.start + bits);

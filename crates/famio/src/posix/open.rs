@@ -140,7 +140,7 @@ fn above_standard(fd: RawFd, flags: i32) -> Ret {
         return fd as Ret;
     }
     let command = if flags & libc::O_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
-    // SAFETY: a descriptor that nobody has seen.
+    // SAFETY: a descriptor that no other thread has seen.
     unsafe {
         let moved = raw!(SYS_fcntl, fd, command, libc::STDERR_FILENO + 1);
         raw!(SYS_close, fd);

@@ -22,7 +22,7 @@ fn push(list: &List, description: &'static Description) {
 }
 
 fn pop(list: &List) -> Option<&'static Description> {
-    // SAFETY: descriptions in a list were leaked, so they are valid for ever; only the lock's holder takes one out.
+    // SAFETY: descriptions in a list were leaked, so they are valid forever; only the lock's holder takes one out.
     let first = unsafe { list.load(Ordering::Relaxed).as_ref() }?;
     list.store(first.next.load(Ordering::Relaxed), Ordering::Relaxed);
     Some(first)

@@ -81,7 +81,7 @@ impl<'a> Scene<'a> {
         make("canary", 0o755, 0, 0)?;
         let file = |name: &str, mode: u32, user: u32| {
             let path = self.folder.join(name);
-            std::fs::write(&path, format!("{name}: nobody may change this\n{}\n", self.secret).repeat(50))?;
+            std::fs::write(&path, format!("{name}: no other user may change this\n{}\n", self.secret).repeat(50))?;
             chown(&path, Some(user), Some(user))?;
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode))
         };
@@ -318,7 +318,7 @@ impl<'a> Scene<'a> {
             if a != b {
                 let name = path.strip_prefix(&self.folder).unwrap_or(path).display();
                 hear(ears).note(Found::new(
-                    format!("{name} was changed, made or removed by somebody who may not"),
+                    format!("{name} was changed, made or removed by a user without the right"),
                     format!("{a:?}, then {b:?}"),
                 ));
             }

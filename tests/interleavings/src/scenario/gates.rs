@@ -30,7 +30,7 @@ pub fn together() {
             let _closed = shared.gate.close(me, &shared.slots, &LONG).unwrap();
             // The newest value of one, and any visible value of the other.
             let begun = begun.fetch_add(0, Ordering::Relaxed);
-            assert_eq!(ended.load(Ordering::Relaxed), begun, "somebody is inside, or was and is not seen");
+            assert_eq!(ended.load(Ordering::Relaxed), begun, "a thread is inside, or was and is not seen");
         }));
     }
     running.into_iter().for_each(crate::sync::Running::join);
@@ -70,7 +70,7 @@ pub fn one_alone() {
                         let closed = shared.gate.close(0, &shared.slots, &LONG).unwrap();
                         let seen = count.load(Ordering::Relaxed);
                         shared.gate.grant(0, true);
-                        assert_eq!(count.load(Ordering::Relaxed), seen, "somebody wrote while the gate was closed");
+                        assert_eq!(count.load(Ordering::Relaxed), seen, "a thread wrote while the gate was closed");
                         drop(closed);
                     }
                 }

@@ -197,7 +197,7 @@ impl Run<'_> {
                 }
             }
         }
-        first.map(|(_, there)| there).ok_or_else(|| "nobody lives".into())
+        first.map(|(_, there)| there).ok_or_else(|| "no process is alive".into())
     }
 
     fn read(&self, which: &str) -> Result<Vec<u8>, String> {

@@ -32,10 +32,10 @@ pub struct Worker {
     /// Stay at the file
     #[arg(long)]
     pub stays: bool,
-    /// Take no locks: to give one up changes what a kill takes back
+    /// Take no locks: releasing one changes what a kill rolls back
     #[arg(long)]
     pub no_locks: bool,
-    /// Nobody else has the file
+    /// No other process has the file open
     #[arg(long)]
     pub alone: bool,
 }
