@@ -46,7 +46,7 @@ pub fn before_change() {
     });
 }
 
-/// Around `setuid`, `seteuid` and the like: [`before_change`], and after a success (`result` = 0) [`tidy`].
+/// Around `setuid`, `seteuid` and the like: [`before_change`], and after a success (`result` = 0) `tidy`.
 pub fn change(result: Option<i32>) {
     match result {
         None => before_change(),
