@@ -8,7 +8,9 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::os::fd::RawFd;
 
-const LEAF_BITS: u32 = 12;
+/// The number of low bits of a descriptor that select a slot in its leaf.
+#[doc(hidden)]
+pub const LEAF_BITS: u32 = 12;
 const LEAF: usize = 1 << LEAF_BITS;
 /// Leaves for every non-negative descriptor. Untouched pages of this static take no memory.
 const LEAVES: usize = 1 << (31 - LEAF_BITS);
@@ -19,6 +21,22 @@ type Leaf = [Slot; LEAF];
 static ROOT: [AtomicPtr<Leaf>; LEAVES] = [const { AtomicPtr::new(ptr::null_mut()) }; LEAVES];
 /// The highest descriptor that was ever in the table, where scans end.
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
+
+/// The address of a static of the library, for the fronts of the preload library, which read it without a call.
+#[doc(hidden)]
+#[repr(transparent)]
+pub struct Looked(*const core::ffi::c_void);
+
+// SAFETY: an address of atomic words.
+unsafe impl Sync for Looked {}
+
+impl Looked {
+    /// Indexed by a descriptor's high bits: the leaf, or null. The leaf, indexed by the low bits: null if the
+    /// descriptor is not an atomic file's.
+    pub const DESCRIPTORS: Self = Self((&raw const ROOT).cast());
+    /// The [`fast-path state`](crate::near).
+    pub const FAST_PATH: Self = Self((&raw const NEAR).cast());
+}
 
 #[inline]
 fn slot(fd: RawFd) -> Option<&'static Slot> {
@@ -90,16 +108,18 @@ pub(super) fn leads_to(fd: RawFd, description: &'static Description) -> bool {
 }
 
 /// The open description of `fd`, for one call. A description inherited by fork first becomes this process's own.
-#[inline]
+#[inline(always)]
 pub(super) fn borrow(fd: RawFd) -> Option<Borrowed> {
     let borrowed = borrow_as_it_is(fd)?;
-    if borrowed.is_foreign() {
-        let theirs = borrowed.description();
-        drop(borrowed);
-        inherit::adopt(fd, theirs);
-        return borrow_as_it_is(fd);
-    }
-    Some(borrowed)
+    if borrowed.is_foreign() { adopt_and_borrow(fd, borrowed) } else { Some(borrowed) }
+}
+
+#[cold]
+fn adopt_and_borrow(fd: RawFd, borrowed: Borrowed) -> Option<Borrowed> {
+    let theirs = borrowed.description();
+    drop(borrowed);
+    inherit::adopt(fd, theirs);
+    borrow_as_it_is(fd)
 }
 
 #[inline]
