@@ -66,7 +66,7 @@ fn rust(rows: &[&table::Row]) -> String {
                 }
             }
             "cancel" => {
-                // The front passes on to libc's function in a tail call, so that no frame of ours exists when a
+                // The front passes on to libc's function in a tail call, so that no stack frame of ours exists when a
                 // thread that waits in it is cancelled.
                 writeln!(
                     text,

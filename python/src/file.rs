@@ -132,7 +132,7 @@ impl File {
         py.detach(|| file.sync()).map_err(|error| os_error(&error))
     }
 
-    /// Begins a transaction. `timeout`: seconds until it ends by itself.
+    /// Begins a transaction. `timeout`: seconds until it is aborted.
     #[pyo3(signature = (*, check=false, sync=true, timeout=None))]
     fn transaction(&self, py: Python<'_>, check: bool, sync: bool, timeout: Option<f64>) -> PyResult<Transaction> {
         let file = self.get()?;

@@ -25,7 +25,7 @@ pub unsafe extern "C" fn nvcounters(fd: c_int, shown: *mut c_void, len: size_t) 
 pub unsafe extern "C" fn nvstrerror(error: c_int) -> *const c_char {
     let Some(texts) = texts() else { return NO_MEMORY.as_ptr() };
     let words: *mut c_char = texts.words.get().cast();
-    // SAFETY: this thread's buffer, as long as is said. errno is the caller's to keep.
+    // SAFETY: this thread's buffer, as long as stated. errno is the caller's to keep.
     unsafe {
         let before = *errno();
         libc::strerror_r(error, words, SHOWN);
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn nverrmsg() -> *const c_char {
     let Some(texts) = texts() else { return NO_MEMORY.as_ptr() };
     let text: *mut c_char = texts.message.get().cast();
     match table_to_use() {
-        // SAFETY: this thread's buffer, as long as is said.
+        // SAFETY: this thread's buffer, as long as stated.
         Ok(table) => unsafe {
             (table.message)(text, SHOWN);
         },

@@ -102,7 +102,7 @@ extern "C" fn before_vfork() -> *const c_void {
     unsafe { VFORK.get::<*const c_void>().or_else(|| FORK.get()) }.unwrap_or(core::ptr::null())
 }
 
-/// `vfork`: jumps to libc's, without a frame of ours, since the child returns from it first.
+/// `vfork`: jumps to libc's, without a stack frame of ours, since the child returns from it first.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
@@ -279,7 +279,7 @@ extern "C" fn famio_failed(result: Ret) -> Ret {
     finish(|| result)
 }
 
-/// `syscall(2)`. A call that is not in the table goes to the kernel as in libc, without a frame of ours: a child made
+/// `syscall(2)`. A call that is not in the table goes to the kernel as in libc, without a stack frame of ours: a child made
 /// by `clone` or `vfork` returns from here on another stack, or before its parent.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(no_mangle)]

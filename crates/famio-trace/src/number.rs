@@ -1,5 +1,5 @@
 //! `syscall(2)` by number: traced calls are handled like their functions; all others go to libc's function unchanged,
-//! without a frame of ours: a child made by `clone` or `vfork` returns on another stack, or before its parent.
+//! without a stack frame of ours: a child made by `clone` or `vfork` returns on another stack, or before its parent.
 
 use crate::look::before;
 use crate::*;

@@ -64,7 +64,7 @@ unsafe extern "C" fn close(cookie: *mut c_void) -> c_int {
     finish(|| posix::close(number(cookie))) as c_int
 }
 
-/// An entry for a stream of ours, in a lock-free list that never shrinks.
+/// An entry for a stream of this library, in a lock-free list that never shrinks.
 struct Node {
     /// The stream's address; 0: free. [`TAKEN`]: a thread is filling it in.
     stream: AtomicUsize,
@@ -126,12 +126,12 @@ pub fn over(fd: RawFd, mode: super::Mode) -> *mut FILE {
     stream
 }
 
-/// The descriptor of a stream of ours.
+/// The descriptor of a stream of this library.
 pub fn descriptor(stream: *mut FILE) -> Option<RawFd> {
     node_of(stream).map(|node| node.fd.load(Ordering::Relaxed))
 }
 
-/// The mode with which a stream of ours was opened.
+/// The mode with which a stream of this library was opened.
 pub fn mode(stream: *mut FILE) -> Option<super::Mode> {
     node_of(stream).map(|node| super::Mode { flags: node.mode.load(Ordering::Relaxed), converts: false })
 }
@@ -143,7 +143,7 @@ pub fn forget(stream: *mut FILE) {
     }
 }
 
-/// Before the library ends and libc flushes the remaining data past it: flushes streams of ours. A stream that a
+/// Before the library ends and libc flushes the remaining data past it: flushes streams of this library. A stream that a
 /// thread has locked is skipped: the thread may wait there forever.
 pub fn flush_all() {
     for node in nodes() {

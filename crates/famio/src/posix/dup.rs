@@ -152,7 +152,7 @@ fn over_internal(old: RawFd, new: RawFd, flags: i32) -> Ret {
 /// Lets the kernel replace `new`, while no descriptor of the library passes through that number.
 fn replace(new: RawFd, kernel: impl Fn() -> Ret) -> Ret {
     if !Replacing::is_needed(new) || process::in_vfork_child() {
-        return kernel(); // a vfork child has numbers of its own
+        return kernel(); // a vfork child has its own descriptor numbers
     }
     let replacing = Replacing::begin();
     if !close::is_hidden(new) {

@@ -108,7 +108,7 @@ fn passing() -> Option<crate::sys::internal::Passing> {
     (!process::in_vfork_child()).then(crate::sys::internal::Passing::begin)
 }
 
-/// Makes a call that gives the program the lowest free number. A `vfork` child has numbers of its own.
+/// Makes a call that gives the program the lowest free number. A `vfork` child has its own numbers.
 fn with_lowest(call: impl FnOnce() -> Ret) -> Ret {
     if process::in_vfork_child() { call() } else { crate::sys::internal::with_lowest(call) }
 }

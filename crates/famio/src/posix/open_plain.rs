@@ -118,7 +118,7 @@ pub(super) unsafe fn open_without_links(dirfd: RawFd, path: *const c_char, flags
     // `openat2` rejects bits that `openat` ignores.
     let mode = if flags & libc::O_CREAT != 0 { mode & 0o7777 } else { 0 };
     let how = [u64::from((flags | LARGE) as u32), u64::from(mode), libc::RESOLVE_NO_SYMLINKS];
-    // SAFETY: the kernel checks the path; `how` is as long as is said.
+    // SAFETY: the kernel checks the path; `how` is as long as stated.
     unsafe { raw!(SYS_openat2, dirfd, path, &raw const how, size_of_val(&how)) }
 }
 

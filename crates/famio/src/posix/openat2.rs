@@ -71,7 +71,7 @@ pub(super) unsafe fn openat2(dirfd: RawFd, path: *const c_char, how: *const How,
 /// As `openat2`.
 unsafe fn open_by_kernel(dirfd: RawFd, path: *const c_char, flags: i32, mode: u64, resolve: u64) -> Ret {
     let how: How = [u64::from(flags as u32), if flags & libc::O_CREAT != 0 { mode } else { 0 }, resolve];
-    // SAFETY: the kernel checks the path; `how` is as long as is said.
+    // SAFETY: the kernel checks the path; `how` is as long as stated.
     unsafe { raw!(SYS_openat2, dirfd, path, &raw const how, size_of_val(&how)) }
 }
 

@@ -50,7 +50,7 @@ pub(super) fn busy(process: Option<u32>) -> Error {
     Error::with(libc::EBUSY, format!("{who} has it open; stop that first"))
 }
 
-/// Whether the kernel grants a lease, which is given back at once. `None`: the kernel does not say.
+/// Whether the kernel grants a lease, which is released at once. `None`: the kernel does not say.
 fn try_lease(file: BorrowedFd<'_>, who: Who) -> Option<bool> {
     let fcntl = |command, argument: i32| {
         // SAFETY: no memory is passed.

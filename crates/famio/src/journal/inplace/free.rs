@@ -9,7 +9,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 const NIL: u32 = 0;
 
 /// The list of an arena. Its head is a word of the shared state: the number of the first entry plus one, and above it
-/// a count of changes, so that a head that was taken and given back meanwhile looks changed.
+/// a count of changes, so that a head that was taken and returned meanwhile looks changed.
 #[derive(Clone, Copy)]
 pub(crate) struct Free<'a> {
     arena: &'a Arena,

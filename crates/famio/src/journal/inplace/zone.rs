@@ -274,7 +274,7 @@ impl Log {
             Ok(false)
         })?;
         if !is_touched && (self.is_in_memory() || self.domain() == Domain::Pmem) {
-            // SAFETY: in a mapping of ours, which stays; the pages keep their bytes.
+            // SAFETY: in a mapping of this process, which stays; the pages keep their bytes.
             let _ = unsafe { rustix::mm::madvise(at.cast(), len, Advice::LinuxPopulateWrite) };
         }
         Ok(())

@@ -127,7 +127,7 @@ impl Area {
     fn touch(&self, place: Place) {
         if self.mapped.is_in_memory() || self.mapped.domain() == Domain::Pmem {
             let at = self.mapped.base().wrapping_add(place.offset as usize);
-            // SAFETY: in a mapping of ours, which stays; the pages keep their bytes.
+            // SAFETY: in a mapping of this process, which stays; the pages keep their bytes.
             let _ = unsafe { rustix::mm::madvise(at.cast(), place.len as usize, Advice::LinuxPopulateWrite) };
         }
     }
@@ -191,7 +191,7 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// Makes it. The log takes it over by itself.
+    /// Creates it. The log takes it into use on its own.
     ///
     /// # Errors
     /// As [`Area::make`].

@@ -276,7 +276,7 @@ impl TieredLog {
         }
     }
 
-    /// If nothing is pending: gives back all segments but the first.
+    /// If nothing is pending: frees all segments but the first.
     pub fn shrink(&mut self) -> Result<()> {
         self.usable()?;
         self.adopt();

@@ -94,7 +94,7 @@ pub(super) fn words(errno: i32) -> String {
         return "no error".into();
     }
     let mut text = [0u8; 128];
-    // SAFETY: the buffer is as long as is said; libc ends what it writes there.
+    // SAFETY: the buffer is as long as stated; libc ends what it writes there.
     let done = unsafe { libc::strerror_r(errno, text.as_mut_ptr().cast(), text.len()) };
     match CStr::from_bytes_until_nul(&text) {
         Ok(words) if done == 0 => words.to_string_lossy().into_owned(),

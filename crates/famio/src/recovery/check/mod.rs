@@ -66,7 +66,7 @@ pub enum Condition {
         /// The last commit; 0 if none is pending: a leftover of a creation or a clean close.
         epoch: u64,
     },
-    /// Something is wrong, and recovery may stop at it.
+    /// An error at which recovery may stop.
     Damaged,
     /// Another process has the file open as an atomic file, so its journal changes while it is read.
     InUse(Option<Owner>),
