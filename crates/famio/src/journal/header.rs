@@ -80,7 +80,7 @@ impl Kind {
     }
 }
 
-/// The state of a journal; see [`verdict`](super::verdict).
+/// The state of a journal; see `verdict`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// Not in use yet: nothing was committed, and nothing stored outside of it.

@@ -10,7 +10,7 @@
 //!   -> mark the file, persist -> active -> commits ... -> checkpoint, sync the file -> clean -> unmark, persist -> remove
 //! ```
 //! The header says *active* before anything is committed, and before anything is stored in the file. A failed flush
-//! makes it *suspect*. So at open ([`verdict`]):
+//! makes it *suspect*. So at open (`verdict`):
 //!
 //! | mark | journal | verdict |
 //! |---|---|---|

@@ -9,7 +9,7 @@ use crate::file::shadow::{self, MapRequest, Mapped};
 use crate::map::Advice;
 use std::os::fd::RawFd;
 
-/// `mmap(2)`: see [`shadow`]. A file that would take too much memory is demoted.
+/// `mmap(2)`: see `shadow`. A file that would take too much memory is demoted.
 ///
 /// # Safety
 /// As the system call.
