@@ -1,7 +1,7 @@
 //! A file in which every epoch leaves its stamp: its number at the beginning, and elsewhere bytes derived from the
 //! number. So the file says at which epoch it is, and whether it is that epoch's as a whole can be checked.
 
-use famio_kill::random::Random;
+use famio_test_support::random::Random;
 
 /// Nothing is written above this offset.
 const LONGEST: u64 = 200_000;

@@ -1,7 +1,7 @@
 //! The steps of a worker. A step depends only on the seed and its number, so that any of them can be left out without
 //! changing the others.
 
-use famio_kill::random::Random;
+use famio_test_support::random::Random;
 
 /// The number of a worker's descriptors.
 pub const SLOTS: usize = 4;
