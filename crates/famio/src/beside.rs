@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// Its name, where the folder does not have the sticky bit.
+/// Its name in a folder without the sticky bit.
 pub const BESIDE: &str = ".famio";
 
 /// Whether a folder has such a name.

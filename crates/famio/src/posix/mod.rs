@@ -1,8 +1,8 @@
-//! What the POSIX hooks call: descriptors, open descriptions, positions, the path policy.
+//! What the POSIX hooks call: descriptors, open descriptions, positions, path selection.
 //!
-//! Nearly every function here has the arguments and the result of the system call that it stands for: `-4095..=-1` is a
-//! negated errno, and errno itself is never touched. A descriptor that is not ours costs two loads, then the call
-//! goes to the kernel as it came.
+//! Nearly every function here has the arguments and the result of its system call: `-4095..=-1` is a negated errno;
+//! errno itself is never touched. A call on any other descriptor costs two loads before it goes to the kernel
+//! unchanged.
 
 mod call;
 mod copies;

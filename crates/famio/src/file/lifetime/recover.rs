@@ -8,10 +8,10 @@ use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-/// Recovers a file; or what lies below a folder: the files of its journals, be it a pool or have a `.famio/`, and the files
-/// with a mark. One report for each, and one for everything that could not be
-/// [examined](crate::recovery::Outcome::Unexamined); a file that needs nothing gives one report that says so. The error is for a path that is
-/// not there.
+/// Recovers a file, or everything below a folder: the files of its journals, whether in a pool or in a `.famio/`, and
+/// the files with a mark. Returns one report for each, and one for everything that could not be
+/// [examined](crate::recovery::Outcome::Unexamined). A file that needs nothing gets a report that says so. The error is
+/// for a path that does not exist.
 pub fn recover_path(
     path: &Path,
     settings: &Settings,

@@ -5,7 +5,7 @@ use core::ffi::c_char;
 use libc::stat as Stat;
 use std::os::fd::RawFd;
 
-/// What a path leads to, by the kernel's words alone; with `nofollow`, the link.
+/// An `O_PATH` descriptor of what a path leads to, by the kernel alone; with `nofollow`, of the link itself.
 ///
 /// # Safety
 /// The path is a C string.
@@ -18,7 +18,7 @@ pub(in crate::posix) unsafe fn look(
     use rustix::fs::{CWD, Mode, OFlags};
     use std::os::fd::BorrowedFd;
     let flags = OFlags::PATH | if nofollow { OFlags::NOFOLLOW } else { OFlags::empty() };
-    // SAFETY: not -1, of which a path may be independent; the caller's promise.
+    // SAFETY: `borrow_raw` is not given -1, which is valid with an absolute path; the rest is the caller's promise.
     let (at, path) = unsafe { (if dirfd == -1 { CWD } else { BorrowedFd::borrow_raw(dirfd) }, CStr::from_ptr(path)) };
     crate::sys::openat(at, path, flags, Mode::empty()).ok()
 }
@@ -40,7 +40,7 @@ pub(in crate::posix) unsafe fn stat_at(
     }
 }
 
-/// The same of an open file.
+/// As [`stat_at`], of an open file.
 pub(in crate::posix) fn stat_of(fd: RawFd) -> core::result::Result<Stat, i32> {
     // SAFETY: all-zero bytes are a valid stat; the kernel fills it in.
     unsafe {

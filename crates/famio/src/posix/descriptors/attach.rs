@@ -13,10 +13,11 @@ use std::ffi::{CStr, CString};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 
-/// A flag of ours for `open`: the file is atomic though no pattern names it. The kernel knows no such flag, and would ignore it.
+/// Famio's own flag for `open`: makes the file atomic even if no glob selects it. The kernel does not know the flag
+/// and would ignore it.
 pub const O_ATOMIC: i32 = 1 << 30;
 
-/// All calls of the program's are seen, so that it can't tell twins from what the kernel opens.
+/// The library sees all calls of the program, so the program cannot tell twins from separate opens.
 static TWINS_MAY_BE: AtomicBool = AtomicBool::new(false);
 
 /// To be called once, by an interposer.
@@ -29,7 +30,8 @@ pub(in crate::posix) fn twins_may_be() -> bool {
     TWINS_MAY_BE.load(Ordering::Relaxed)
 }
 
-/// Makes `fd` a descriptor of an atomic file. `position`: `None`, if others have it, too, and it is the kernel's.
+/// Makes `fd` a descriptor of an atomic file. `position`: `None` if other processes have it too and the position is
+/// the kernel's.
 pub(in crate::posix) fn attach(
     config: &Config,
     fd: RawFd,
@@ -41,7 +43,7 @@ pub(in crate::posix) fn attach(
     attach_as(config, fd, policy::path_of(fd, said), false, flags, kernel_access, position)
 }
 
-/// As [`attach`]; `is_real`: the path is surely how the kernel names the file.
+/// As [`attach`]; `is_real`: the path is certainly the kernel's name of the file.
 pub(in crate::posix) fn attach_as(
     config: &Config,
     fd: RawFd,
@@ -51,7 +53,7 @@ pub(in crate::posix) fn attach_as(
     kernel_access: i32,
     position: Option<u64>,
 ) -> Result<Handle> {
-    // In one piece, for handlers: the file is found only by who finds its description, too.
+    // One uninterrupted section for signal handlers: a handler that finds the file finds its description, too.
     let _held = Held::of_process();
     if let Some(warning) = config.warning()
         && say_once(Once::Weakened)

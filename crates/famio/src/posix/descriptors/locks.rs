@@ -1,4 +1,5 @@
-//! File locks: kept in memory or in the kernel, on the real descriptor (`file::locks`). Positions in them are the logical ones.
+//! File locks, kept in memory or in the kernel on the real descriptor (`file::locks`). Their offsets use the logical file
+//! position.
 
 use super::description::Description;
 use super::table;
@@ -11,7 +12,7 @@ use crate::posix::{Ret, fail, raw};
 use core::mem::{MaybeUninit, offset_of};
 use std::os::fd::RawFd;
 
-/// Whether it is a command of record locks.
+/// Whether `command` is about record locks.
 pub(in crate::posix) fn is_lock(command: i32) -> bool {
     use libc::{F_GETLK, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SETLK, F_SETLKW};
     matches!(command, F_GETLK | F_SETLK | F_SETLKW | F_OFD_GETLK | F_OFD_SETLK | F_OFD_SETLKW)
@@ -21,7 +22,7 @@ fn is_of_description(command: i32) -> bool {
     matches!(command, libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW)
 }
 
-/// `fcntl(2)` of a record lock.
+/// `fcntl(2)` with a command for record locks.
 ///
 /// # Safety
 /// `argument` is the caller's: bad memory gives `EFAULT`.
@@ -35,7 +36,7 @@ pub(in crate::posix) unsafe fn fcntl_lock(fd: RawFd, handle: &Description, comma
     // SAFETY: any bytes are a `flock`.
     let mut lock = unsafe { lock.assume_init() };
     let asks = matches!(command, libc::F_GETLK | libc::F_OFD_GETLK);
-    // The kernel's descriptor may be wider than what the program asked for.
+    // The kernel's descriptor may have a wider access mode than the program asked for.
     let refused = match i32::from(lock.l_type) {
         libc::F_RDLCK => !handle.may_read(),
         libc::F_WRLCK => !handle.may_write(),
@@ -56,7 +57,7 @@ pub(in crate::posix) unsafe fn fcntl_lock(fd: RawFd, handle: &Description, comma
     if asks { ask(fd, handle, command, &mut lock, theirs) } else { set(fd, handle, command, &mut lock) }
 }
 
-/// What the call is about; `None`: the kernel refuses it, wherever the locks are.
+/// The owner, kind and range of the request; `None`: the kernel refuses it wherever the locks are kept.
 fn request(handle: &Description, command: i32, lock: &libc::flock) -> Option<(Owner, Option<Kind>, Range)> {
     let kind = match i32::from(lock.l_type) {
         libc::F_RDLCK => Some(Kind::Read),
@@ -72,12 +73,12 @@ fn request(handle: &Description, command: i32, lock: &libc::flock) -> Option<(Ow
     Some((owner, kind, Range::from_flock(lock.l_start, lock.l_len).ok()?))
 }
 
-/// `F_SETLK` and its kin.
+/// `F_SETLK` and its variants.
 fn set(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock) -> Ret {
     let kind = i32::from(lock.l_type);
     let of = if is_of_description(command) { LockOf::Description } else { LockOf::Process };
     let all = (lock.l_start, lock.l_len, i32::from(lock.l_whence)) == (0, 0, libc::SEEK_SET);
-    // Who locks for reading what it had locked for writing lets others in, too.
+    // A process that turns a write lock into a read lock lets other processes in, as by an unlock.
     if kind != libc::F_WRLCK
         && let Err(error) = before_unlock(handle, kind == libc::F_UNLCK, all.then_some(of))
     {
@@ -115,13 +116,13 @@ fn set(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock) ->
     result
 }
 
-/// `F_GETLK` and its kin.
+/// `F_GETLK` and its variants.
 fn ask(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock, theirs: *mut libc::flock) -> Ret {
     let outcome = match request(handle, command, lock) {
         _ if !is_kept(handle) => Outcome::Kernel(InKernel::uncounted()),
         Some((owner, Some(kind), range)) => handle.file().find_conflict(Lock { owner, kind, range }),
         None => Outcome::Kernel(InKernel::uncounted()),
-        // What it says to that differs between kernels.
+        // The kernel's answer to this differs between versions.
         Some((_, None, _)) => match handle.file().locks_in_kernel() {
             Outcome::Done(done) => Outcome::Done(done.map(|()| None)),
             Outcome::Kernel(in_kernel) => Outcome::Kernel(in_kernel),
@@ -139,7 +140,7 @@ fn ask(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock, th
             }
         }
     }
-    // Without a conflict the kernel changes nothing but the type: our own base is not to be seen.
+    // Without a conflict, the kernel changes only the type. The range that the library filled in must not be seen.
     let told = match i32::from(lock.l_type) == libc::F_UNLCK {
         true => user::put(theirs.wrapping_byte_add(offset_of!(libc::flock, l_type)).cast(), &lock.l_type),
         false => user::put(theirs, &*lock),
@@ -147,7 +148,7 @@ fn ask(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock, th
     told.map_or_else(|error| fail(error.errno()), |()| 0)
 }
 
-/// As the kernel shows a lock.
+/// Fills in a lock as the kernel would.
 fn show(lock: &mut libc::flock, found: Lock) {
     let kind = match found.kind {
         Kind::Read => libc::F_RDLCK,
@@ -162,7 +163,7 @@ fn show(lock: &mut libc::flock, found: Lock) {
     };
 }
 
-/// Share modes of Samba's, until Linux 5.17.
+/// Share modes for Samba; until Linux 5.17.
 const LOCK_MAND: i32 = 32;
 
 /// `flock(2)`.
@@ -191,7 +192,7 @@ pub fn flock(fd: RawFd, how: i32) -> Ret {
             }
             file.set_flock(handle.number(), wanted)
         }
-        _ if kind & LOCK_MAND != 0 => file.locks_in_kernel(), // of old kernels
+        _ if kind & LOCK_MAND != 0 => file.locks_in_kernel(), // old kernels
         _ => Outcome::Kernel(InKernel::uncounted()),
     };
     let result = match outcome {

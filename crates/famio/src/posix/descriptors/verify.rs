@@ -1,4 +1,4 @@
-//! What every call asks before it does anything, and how it ends.
+//! The checks at the beginning of every call, and the conversion of its result.
 
 use super::description::Description;
 use super::table;
@@ -12,10 +12,10 @@ use crate::posix::{Ret, fail, raw};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-/// Offsets below this exist on every file system that we take; above it the kernel is asked.
+/// Every supported file system has offsets below this; above it, the kernel is asked.
 const SURE: u64 = 1 << 40;
 
-/// Whether the library answers a call on `fd` (true) or the kernel does, because the file was handed back.
+/// Whether the library handles a call on `fd` (true) or the kernel does (false), because the file is demoted.
 #[inline]
 pub(in crate::posix) fn enter(fd: RawFd, handle: &Description) -> Result<bool> {
     if handle.is_handed_back() {
@@ -30,8 +30,8 @@ pub(in crate::posix) fn enter(fd: RawFd, handle: &Description) -> Result<bool> {
     Ok(true)
 }
 
-/// Runs `act` where the library answers; `None`: let the kernel answer. A call that demotion overtook is the kernel's
-/// too.
+/// Runs `act` if the library handles the call; `None`: the kernel has to. That includes a call during which the file
+/// was demoted.
 #[inline]
 pub(in crate::posix) fn answer(fd: RawFd, handle: &Description, act: impl FnOnce() -> Result<usize>) -> Option<Ret> {
     match enter(fd, handle) {
@@ -46,7 +46,7 @@ pub(in crate::posix) fn answer(fd: RawFd, handle: &Description, act: impl FnOnce
     }
 }
 
-/// An error as a result; its sentence goes to stderr.
+/// Turns an error into a result, and prints its message on stderr.
 #[cold]
 pub(in crate::posix) fn failed(handle: &Description, error: &Error) -> Ret {
     say_error(handle.path(), error);
@@ -65,7 +65,7 @@ pub(in crate::posix) fn area(offset: i64, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// How many of `count` bytes at `offset` the file system can hold: `EFBIG` for none.
+/// How many of `count` bytes at `offset` the file system can hold; `EFBIG` if none.
 #[inline]
 pub(in crate::posix) fn room(fd: RawFd, handle: &Description, offset: u64, count: usize) -> Result<usize> {
     if offset.saturating_add(count as u64) <= SURE { Ok(count) } else { ask_room(fd, handle, offset, count) }
@@ -78,7 +78,7 @@ fn ask_room(fd: RawFd, handle: &Description, offset: u64, count: usize) -> Resul
     }
     let (mut fits, mut too_many) = (0, count + 1);
     while too_many - fits > 1 {
-        // The first question is for all of it, which is nearly always the answer.
+        // The first guess is all of it, which is nearly always right.
         let middle = if too_many > count { count } else { fits + (too_many - fits) / 2 };
         if offset_fits(fd, handle, offset.saturating_add(middle as u64)) {
             fits = middle;
@@ -89,8 +89,8 @@ fn ask_room(fd: RawFd, handle: &Description, offset: u64, count: usize) -> Resul
     if fits == 0 { Err(Error::new(libc::EFBIG)) } else { Ok(fits) }
 }
 
-/// Whether the file system has this offset. The kernel's own position of a file of ours means nothing, so it may move; that of a
-/// shared description is the program's, so that only the write itself can tell.
+/// Whether the file system has this offset. The kernel's position of an atomic file has no meaning, so this may move
+/// it. For a shared description it is the program's position, so only the write itself can tell.
 pub(in crate::posix) fn offset_fits(fd: RawFd, handle: &Description, offset: u64) -> bool {
     if offset <= SURE {
         return true;
@@ -100,7 +100,8 @@ pub(in crate::posix) fn offset_fits(fd: RawFd, handle: &Description, offset: u64
     offset <= i64::MAX as u64 && (handle.is_shared() || takes())
 }
 
-/// A system call by `fd`. For a moment a descriptor of an atomic file may be one that the kernel refuses (`file::operations::twins`): again then.
+/// A system call on `fd`, repeated while the number leads to a descriptor that the kernel refuses: an atomic file's may
+/// for a moment (`file::operations::twins`).
 pub(in crate::posix) fn steadily(fd: std::os::fd::RawFd, call: impl Fn() -> Ret) -> Ret {
     let done = call();
     if done != fail(libc::EBADF) || !table::is_managed(fd) || in_vfork_child() || lock::not_reentered().is_err() {

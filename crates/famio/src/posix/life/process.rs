@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 static STARTER: AtomicUsize = AtomicUsize::new(0);
 
-/// The configuration, while files are managed; starts the library at the first call.
+/// The configuration, while the library is on. Starts the library at the first call.
 #[inline]
 pub(in crate::posix) fn config() -> Option<&'static Config> {
     if STATE.load(Ordering::Acquire) == ON && generation() == 0 {
@@ -30,7 +30,8 @@ pub(in crate::posix) fn config() -> Option<&'static Config> {
     config_to_look()
 }
 
-/// As [`config`], and does not look whether this is a forked child that nobody has noticed yet: for a look that changes nothing.
+/// As [`config`], without checking for a forked child that the library has not noticed yet: for calls that change
+/// nothing.
 #[inline]
 pub(in crate::posix) fn config_to_look() -> Option<&'static Config> {
     match STATE.load(Ordering::Acquire) {
@@ -42,7 +43,7 @@ pub(in crate::posix) fn config_to_look() -> Option<&'static Config> {
 
 #[cold]
 fn start_late() -> Option<&'static Config> {
-    // Before libc has set itself up there is no environment to read; what opens files then is no program yet.
+    // Before libc has set itself up there is no environment, and files are not opened by the program yet.
     if !environment::is_there() {
         return None;
     }
@@ -53,13 +54,14 @@ fn start_late() -> Option<&'static Config> {
     }
 }
 
-/// Reads the configuration from the environment, once: from the constructor or from the first call that needs it. A
-/// configuration with a mistake ends the process with status 125: it would run unprotected.
+/// Reads the configuration from the environment, once: from the constructor, or from the first call that needs it. A
+/// mistake in the configuration ends the process with status 125, since the program would run unprotected.
 pub fn start() {
     // SAFETY: no arguments.
     let me = unsafe { raw!(SYS_gettid) } as usize;
     if STATE.compare_exchange(UNINIT, STARTING, Ordering::AcqRel, Ordering::Acquire).is_err() {
-        // Another thread reads it: wait. This thread reads it, and the allocator has opened a file: let that through.
+        // If another thread is reading it, wait. If this thread is, its allocator has opened a file: do not wait for
+        // ourselves.
         while STATE.load(Ordering::Acquire) == STARTING && STARTER.load(Ordering::Acquire) != me {
             // SAFETY: no arguments.
             unsafe { raw!(SYS_sched_yield) };
@@ -67,7 +69,7 @@ pub fn start() {
         return;
     }
     STARTER.store(me, Ordering::Release);
-    sys::find_standard_error(); // before anything is said
+    sys::find_standard_error(); // before any message
     match config::from_environment() {
         Ok(Some(config)) => {
             PID.store(pid(), Ordering::Relaxed);
@@ -83,8 +85,8 @@ pub fn start() {
     }
 }
 
-/// Starts with this configuration instead of the environment's, or goes on with it: for a program that calls this
-/// module itself. Files that are open keep their settings.
+/// Starts with this configuration instead of the environment's, or switches to it: for a program that calls this
+/// module itself. Files that are already open keep their settings.
 pub fn start_with(config: Config) {
     let begins = |from: u8| STATE.compare_exchange(from, STARTING, Ordering::AcqRel, Ordering::Acquire);
     match begins(UNINIT).or_else(|_| begins(OFF)) {
@@ -93,7 +95,8 @@ pub fn start_with(config: Config) {
             STARTER.store(unsafe { raw!(SYS_gettid) } as usize, Ordering::Release);
             begin(config);
         }
-        // Who looks meanwhile may have the one's edges and the other's globs: any name may be meant.
+        // A concurrent reader may combine the old prefilter with the new globs, so the prefilter must accept every
+        // name.
         Err(ON) => put_nearby(Box::leak(Box::new(config)), &Edges::any()),
         Err(_) => {}
     }
@@ -112,7 +115,7 @@ fn begin(config: Config) {
     STATE.store(ON, Ordering::Release);
 }
 
-/// The hook of `pthread_atfork`: before the fork. A child shares the open descriptions, and with them the leases and positions.
+/// For `pthread_atfork`, before the fork. A child shares the open descriptions, and so leases and positions.
 pub fn before_fork() {
     tell_of_standard_error();
     if may_share() {
@@ -123,15 +126,15 @@ pub fn before_fork() {
     }
 }
 
-/// The hook of `pthread_atfork`: in the parent.
+/// For `pthread_atfork`, in the parent.
 pub fn after_fork_in_parent() {
     if crate::thread::current().inheritance.get() != 0 {
         file::forget_for_child();
     }
 }
 
-/// Before another program is started beside this one, by `vfork` or `posix_spawn`: as [`before_fork`], but for maps, which such a
-/// child does not have.
+/// Before `vfork` or `posix_spawn` starts another program: as [`before_fork`], except for maps, which such a child
+/// does not have.
 pub fn before_spawn() {
     tell_of_standard_error();
     if may_share() {
@@ -141,7 +144,7 @@ pub fn before_spawn() {
     }
 }
 
-/// Not in a child of `vfork`: what it has put there it means as standard error.
+/// Not in a `vfork` child, which sets up standard error for the next program.
 pub(in crate::posix) fn tell_of_standard_error() {
     if STATE.load(Ordering::Acquire) == ON && !in_vfork_child() {
         sys::tell_of_standard_error();
@@ -155,7 +158,7 @@ fn may_share() -> bool {
         && !in_vfork_child()
 }
 
-/// After the start: descriptors that the program before `exec` has left become atomic files'.
+/// After the start: descriptors that were inherited through `exec` become atomic files'.
 pub fn receive_descriptors() {
     if STATE.load(Ordering::Acquire) == ON
         && let Some(config) = config()
@@ -164,18 +167,18 @@ pub fn receive_descriptors() {
     }
 }
 
-/// After a descriptor has come from another process, through a socket. One of an atomic file that can't be opened as one here is
-/// closed.
+/// After a descriptor was received through a socket. A descriptor of an atomic file that cannot be opened as one here
+/// is closed.
 pub fn receive_descriptor(fd: std::os::fd::RawFd) {
     if fd >= 0 && crate::posix::call::lock::not_reentered().is_ok() && !in_vfork_child() {
         table::fresh(fd as isize);
         if let Some(config) = config() {
-            let _ = inherit::receive(config, fd); // said, and closed
+            let _ = inherit::receive(config, fd); // reported, and closed
         }
     }
 }
 
-/// The hook of `pthread_atfork`: in the child.
+/// For `pthread_atfork`, in the child.
 pub fn after_fork_in_child() {
     if STATE.load(Ordering::Acquire) == ON {
         if pid() != PID.load(Ordering::Relaxed) && ptr::eq(GENERATION.load(Ordering::Relaxed), &PLAIN_GENERATION) {
@@ -204,8 +207,8 @@ fn forget_parent() {
 
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 
-/// Normal exit, `_exit`, `quick_exit`: every file is committed, settled and closed clean, and what still runs goes to
-/// the kernel. Then it is said what the run has left unprotected.
+/// At a normal exit, `_exit` or `quick_exit`: commits, checkpoints and closes every file clean, and demotes it for threads
+/// that still run. Then reports what the run has left unprotected.
 pub fn end() {
     if STATE.load(Ordering::Acquire) != ON || in_vfork_child() {
         return;
@@ -217,7 +220,7 @@ pub fn end() {
     }
 }
 
-/// The status to end with instead of `status`: where protection is required, and was not had, success is none.
+/// The exit status to use instead of `status`: with `require`, a run that was not fully protected does not succeed.
 pub fn end_status(status: i32) -> i32 {
     if status & 0xFF == 0 && HAS_FAILED.load(Ordering::Relaxed) {
         if run_record::may_say() {
@@ -228,7 +231,7 @@ pub fn end_status(status: i32) -> i32 {
     status
 }
 
-/// Nothing is atomic any more.
+/// From now on, nothing is atomic.
 fn put_away() {
     STATE.store(OVER, Ordering::Release);
     current::put_away();
@@ -240,13 +243,14 @@ fn end_files() {
         return put_away();
     }
     if crate::posix::call::lock::not_reentered().is_err() {
-        // `_exit` in a signal handler that interrupted a locked section: as a kill, back to the last SYNC.
+        // `_exit` in a signal handler that interrupted a locked section has the effect of a kill: back to the last
+        // SYNC.
         error_notice("the process ends inside a call on an atomic file; what was written since its last SYNC is gone");
         return;
     }
     put_away();
     close_all();
-    // Threads that still run find their files handed back; what they wrote in between is committed by the second round.
+    // Threads that still run find their files demoted. What they wrote in between is committed by the second round.
     table::for_each(0, u32::MAX, |fd, handle| {
         if handle.is_ours() {
             handle.hand_back_at_end(fd);

@@ -1,5 +1,6 @@
-//! A second `open` of a file that is open here already, and has the lease or grows, by a duplicate of a descriptor that is there: an `open` by the
-//! kernel would end either. What the kernel would ask for is asked for; where that can't be done the same way, the kernel opens it.
+//! A second `open` of a file that is open here and has the lease, or grows, by duplicating an existing descriptor: an
+//! `open` by the kernel would end either. The kernel's checks are repeated here; if they cannot be, the kernel opens
+//! the file.
 
 use super::open_plain::LARGE;
 use crate::file::AtomicFile;
@@ -16,7 +17,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
-/// Flags that are the library's, or matter to the `open` alone.
+/// Flags that the library emulates, or that matter only during `open`.
 const KNOWN: i32 = libc::O_ACCMODE
     | libc::O_CREAT
     | libc::O_TRUNC
@@ -27,7 +28,8 @@ const KNOWN: i32 = libc::O_ACCMODE
     | EMULATED
     | O_ATOMIC;
 
-/// Opens `path`, which leads to `file`, so. `kernel_access`: with which access the kernel would open it. `None`: it is to open it.
+/// Opens `path`, which leads to `file`, as a twin. `kernel_access`: the access mode with which the kernel would open
+/// it. `None`: the kernel has to open it.
 ///
 /// # Safety
 /// `path` is a C string.
@@ -46,7 +48,7 @@ pub(in crate::posix) unsafe fn open(
     if identity(look.as_fd()).ok() != Some(file.key()) {
         return None;
     }
-    // In folders where others may make files, `O_CREAT` does not open theirs (`fs.protected_regular`).
+    // In folders where other users may create files, `O_CREAT` does not open their files (`fs.protected_regular`).
     let may_create = || stat_of(look.as_raw_fd()).is_ok_and(|stat| stat.st_uid == crate::sys::users::effective());
     if flags & libc::O_CREAT != 0 && !may_create() {
         return None;
@@ -60,14 +62,14 @@ pub(in crate::posix) unsafe fn open(
     });
     let fd = RawFd::try_from(fd).ok().filter(|&fd| fd >= 0)?;
     if table::is_managed(fd) {
-        // Closed out of our sight before, perhaps by this file's name in the table: once more, by the kernel.
+        // The base descriptor was closed unseen, so its table entry is stale. The kernel opens the file.
         table::forget(fd);
         let _ = file.remove_descriptor(fd);
         // SAFETY: the program has not seen it; locks on the file are in memory.
         unsafe { raw!(SYS_close, fd) };
         return None;
     }
-    // In one piece, for handlers.
+    // One uninterrupted section for signal handlers.
     let _held = Held::of_process();
     // SAFETY: the kernel has read it.
     let path = policy::path_of(fd, unsafe { CStr::from_ptr(path) });

@@ -14,7 +14,7 @@ pub(in crate::posix) enum Why {
 pub(in crate::posix) const ALL: [Why; 5] =
     [Why::Environment, Why::Static, Why::Foreign, Why::OtherLibc, Why::Privileged];
 
-/// For the user.
+/// The reason, for the user.
 pub(in crate::posix) fn reason(number: u32) -> &'static str {
     match ALL.iter().find(|why| **why as u32 == number) {
         Some(Why::Environment) => "its environment has no LD_PRELOAD or FAMIO_ATOMIC",

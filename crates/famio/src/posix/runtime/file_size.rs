@@ -1,4 +1,5 @@
-//! The process's limit on file sizes (`RLIMIT_FSIZE`), kept at hand: asking the kernel at each write would cost more than the write.
+//! The process's limit on file sizes (`RLIMIT_FSIZE`), cached: asking the kernel at each write would cost more
+//! than the write.
 
 use crate::error::{Error, Result};
 use crate::posix::raw;

@@ -4,17 +4,18 @@ use super::state::in_vfork_child;
 use crate::posix::{Ret, fail, raw};
 use std::os::fd::RawFd;
 
-/// While a descriptor of ours, open for a few calls, has the lowest number. In a `vfork` child the numbers are the child's own.
+/// Held while an internal descriptor that lives for a few calls has the lowest number. A `vfork` child has numbers of
+/// its own.
 pub(in crate::posix) fn passing() -> Option<crate::sys::internal::Passing> {
     (!in_vfork_child()).then(crate::sys::internal::Passing::begin)
 }
 
-/// Makes a call that gives the program the lowest number that is free. In a `vfork` child the numbers are the child's own.
+/// Makes a call that gives the program the lowest free number. A `vfork` child has its own numbers.
 pub(in crate::posix) fn with_lowest(call: impl FnOnce() -> Ret) -> Ret {
     if in_vfork_child() { call() } else { crate::sys::internal::with_lowest(call) }
 }
 
-/// A system call of ours that makes a descriptor, also where the program has none left.
+/// Makes an internal system call that returns a descriptor, even if the program has used all its numbers.
 pub(in crate::posix) fn with_number(mut call: impl FnMut() -> Ret) -> Ret {
     let errno = |e: crate::Error| rustix::io::Errno::from_raw_os_error(e.errno());
     let made = crate::sys::with_number(|| crate::sys::check(call()).map_err(errno));
@@ -39,7 +40,7 @@ pub(in crate::posix) fn each_descriptor(mut visit: impl FnMut(RawFd)) {
         if got <= 0 {
             break;
         }
-        // SAFETY: the kernel has written so many bytes.
+        // SAFETY: the kernel has written `got` bytes.
         let mut rest = unsafe { core::slice::from_raw_parts(buffer.as_ptr().cast::<u8>(), got as usize) };
         // An entry: 8 bytes of inode, 8 of offset, 2 of length, 1 of kind, the name.
         while rest.len() > 19 {

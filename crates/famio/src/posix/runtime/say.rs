@@ -6,7 +6,7 @@ use crate::sys::log::Level;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::ffi::CStr;
 
-/// Messages that are given once per process.
+/// Messages that are printed once per process.
 #[derive(Clone, Copy)]
 pub(in crate::posix) enum Once {
     Forked = 1,
@@ -25,22 +25,22 @@ pub(in crate::posix) fn forget() {
     SAID.store(0, Ordering::Relaxed);
 }
 
-/// Whether this message is to be given now.
+/// Whether this message is to be printed now.
 pub(in crate::posix) fn say_once(what: Once) -> bool {
     SAID.fetch_or(what as u8, Ordering::Relaxed) & what as u8 == 0
 }
 
-/// Something that matters more than a notice.
+/// Prints a message at a higher level than a notice.
 pub(in crate::posix) fn error_notice(what: &str) {
     sys::log::say(Level::Error, &[what.as_bytes()]);
 }
 
-/// A notice about a file. Allocates nothing: it may come from a signal handler.
+/// Prints a notice about a file. Allocates nothing, since it may be called in a signal handler.
 pub(in crate::posix) fn say(path: &CStr, what: &str) {
     sys::notice_parts(&[path.to_bytes(), b": ", what.as_bytes()]);
 }
 
-/// Says an error's sentence, unless it is the one that was said last: a loop says it once.
+/// Prints an error's message, unless it is the one printed last, so that a loop prints it once.
 pub(in crate::posix) fn say_error(path: &CStr, error: &crate::Error) {
     static LAST: AtomicUsize = AtomicUsize::new(0);
     let Some(detail) = error.detail() else { return };

@@ -18,7 +18,7 @@ pub(in crate::posix) static STATE: AtomicU8 = AtomicU8::new(UNINIT);
 pub(in crate::posix) static PID: AtomicU32 = AtomicU32::new(0);
 /// The latest fork generation of this process or its ancestors.
 static LATEST: AtomicU32 = AtomicU32::new(1);
-/// Stands in for [`GENERATION`] before the start, and on a kernel that cannot wipe pages.
+/// Used instead of [`GENERATION`] before the start, and on kernels that cannot wipe pages at fork.
 pub(in crate::posix) static PLAIN_GENERATION: AtomicU32 = AtomicU32::new(1);
 /// A word on a page that the kernel zeroes in a forked child, however it was forked.
 pub(in crate::posix) static GENERATION: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const PLAIN_GENERATION).cast_mut());
@@ -30,7 +30,7 @@ pub(in crate::posix) fn do_in_child(forget: fn()) {
     let _ = FORGET.set(forget);
 }
 
-/// The fork generation: zero in a child that has not yet been noticed.
+/// The fork generation; zero in a child that the library has not noticed yet.
 #[inline]
 pub(in crate::posix) fn generation() -> u32 {
     // SAFETY: the pointer is to a static or to a page that is never unmapped.
@@ -68,12 +68,12 @@ pub(in crate::posix) fn watch_forks() {
     }
 }
 
-/// Whether this process was forked after the library's start, and has its parent's files in its memory.
+/// Whether this process was forked after the library had started, so that its memory has its parent's files.
 pub(in crate::posix) fn is_forked() -> bool {
     generation() != 1
 }
 
-/// A forked child takes its own identity: what the parent opened stays the parent's.
+/// In a forked child: takes a new identity; what the parent opened stays the parent's.
 #[cold]
 pub(in crate::posix) fn enter_child() {
     let next = LATEST.load(Ordering::Relaxed) + 1;
@@ -88,7 +88,7 @@ pub(in crate::posix) fn enter_child() {
     }
 }
 
-/// Whether this is a `vfork` child: its memory is the parent's, so nothing of the library's state may change.
+/// Whether this is a `vfork` child. Its memory is the parent's, so the library's state must not change.
 pub(in crate::posix) fn in_vfork_child() -> bool {
     if STATE.load(Ordering::Acquire) != ON {
         return false;
@@ -99,12 +99,12 @@ pub(in crate::posix) fn in_vfork_child() -> bool {
     pid() != PID.load(Ordering::Relaxed)
 }
 
-/// Whether files are managed, or may be yet.
+/// Whether the library is on, or may still be switched on.
 pub(in crate::posix) fn may_be_on() -> bool {
     ![OFF, OVER].contains(&STATE.load(Ordering::Acquire))
 }
 
-/// Whether files are managed.
+/// Whether the library is on.
 pub fn is_on() -> bool {
     STATE.load(Ordering::Acquire) == ON
 }

@@ -7,19 +7,19 @@ unsafe extern "C" {
     static environ: *const *const c_char;
 }
 
-/// Whether libc has an environment block.
+/// Whether libc has set up the environment.
 pub(in crate::posix) fn is_there() -> bool {
     // SAFETY: libc's variable; only its value is looked at.
     !unsafe { environ }.is_null()
 }
 
-/// The user's home folder, as the environment says.
+/// The user's home folder, from the environment.
 pub(in crate::posix) fn home() -> Option<&'static str> {
     variable("HOME").and_then(|home| core::str::from_utf8(home).ok())
 }
 
-/// Whether the program has rights that its caller has not: set-user-id, set-group-id, or by file capabilities. What the caller
-/// says then is no word of the user's.
+/// Whether the program has more rights than its caller (set-user-id, set-group-id, file capabilities). The caller's
+/// environment must not configure it then.
 fn is_secure() -> bool {
     // SAFETY: reads the auxiliary vector, which is there before `main`.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }

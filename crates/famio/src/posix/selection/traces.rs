@@ -1,5 +1,5 @@
-//! Whether there is anything of Famio's at a file, told by its name: most files that are looked at, renamed or removed have nothing, and
-//! this takes three system calls, where a look at the file itself takes twenty.
+//! Whether anything of Famio's belongs to a file, by its name. Most files that are examined, renamed or removed have
+//! nothing, and this check takes three system calls, where examining the file itself takes twenty.
 
 use super::config::Config;
 use crate::Settings;
@@ -11,8 +11,8 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Whether the regular file that `name` is the name of, and not a link's, surely has neither mark nor journal nor control file. `owner`:
-/// the file's. False where that is not known.
+/// Whether the regular file at `name`, which is no link, certainly has neither mark nor journal nor control file.
+/// `owner`: the file's owner. False if that is unknown.
 pub(in crate::posix) fn are_absent(config: &Config, dirfd: i32, name: &CStr, owner: u32) -> bool {
     let name = name.to_bytes();
     (dirfd == libc::AT_FDCWD || name.first() == Some(&b'/'))
@@ -21,7 +21,7 @@ pub(in crate::posix) fn are_absent(config: &Config, dirfd: i32, name: &CStr, own
         && is_not_beside(Path::new(OsStr::from_bytes(name)), owner)
 }
 
-/// Whether there is a journal under the file's name: without a mark on the file, what a kill left at the end of a close.
+/// Whether a journal lies under the file's name. Without a mark on the file, a kill at the end of a close left it.
 pub(in crate::posix) fn has_journal(file: BorrowedFd<'_>, settings: &Settings) -> Result<bool> {
     match Pool::find(file, settings.pool.as_deref())? {
         Some(pool) => Ok(pool.open_read_only(&journal_name(&Identity::of_fd(file)?), Some(file))?.is_some()),
