@@ -142,11 +142,6 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// The atomic file of this process with that device and inode, if it is open.
-    pub fn find(device: u64, inode: u64) -> Option<Arc<Self>> {
-        files().get(&(device, inode)).cloned()
-    }
-
     /// Adds a descriptor of the program for this file.
     pub fn add_descriptor(&self, fd: RawFd, access: Access) {
         self.fds.add(fd, access);
