@@ -54,8 +54,8 @@ pub unsafe fn open_meant(dirfd: RawFd, path: *const c_char, flags: i32, mode: u3
         // SAFETY: the caller's promise.
         return unsafe { open_asked(dirfd, path, flags, mode) };
     }
-    // SAFETY: the caller's promise.
     if opened.is_none()
+        // SAFETY: the caller's promise.
         && let Some(result) = unsafe { make_selected(dirfd, path, flags, mode) }
     {
         return result;
