@@ -9,7 +9,7 @@ use core::num::NonZeroUsize;
 /// One word, so that results are returned in registers: a value that is stored and loaded again with another size
 /// waits for all earlier stores, which include a block of the caller's data.
 ///
-/// Invariant: an odd word is an errno, shifted by one, or a [mark](Self::mark); an even word is a pointer from
+/// Invariant: an odd word is an errno, shifted by one, or a mark (`mark`); an even word is a pointer from
 /// `Box<Told>`, which the error owns.
 pub struct Error(NonZeroUsize);
 
