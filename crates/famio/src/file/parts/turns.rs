@@ -49,7 +49,7 @@ pub(in crate::file) struct Turns {
     /// Maps of the kernel's file being made.
     pub(in crate::file) mapping: AtomicU32,
     pub others: Others,
-    /// The kinds of locks for writing that this process may have on the file ([`LockOf`]).
+    /// The kinds of locks for writing that this process may have on the file ([`LockOf`](crate::file::LockOf)).
     pub(in crate::file) locked: AtomicU32,
     /// A lock was released since the session's open epoch began, and what was written before that is still here.
     pub(in crate::file) has_released: AtomicBool,

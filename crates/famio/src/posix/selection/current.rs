@@ -6,7 +6,7 @@ use crate::near::NEAR;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-/// As [`config_to_look`], without starting the library.
+/// As `config_to_look`, without starting the library.
 #[inline]
 pub(in crate::posix) fn config_nearby() -> Option<&'static Config> {
     // SAFETY: null, or put there by `put_nearby`, which never frees one.
