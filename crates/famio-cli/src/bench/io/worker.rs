@@ -1,5 +1,6 @@
 //! One process of a measurement: opens, warms up, waits for the word to begin, works, and reports.
 
+use super::bare::Bare;
 use super::lane::{Lane, Length, Phase, Until};
 use super::workload::Workload;
 use crate::bench::clock::now;
@@ -31,6 +32,9 @@ pub struct Job {
     pub files: Vec<PathBuf>,
     /// Must be loaded: the loader runs a program without a library that it can't load.
     pub library: Option<PathBuf>,
+    /// The work is done without calls.
+    #[serde(default)]
+    pub bare: Option<Bare>,
 }
 
 /// What is measured. Both in one process, except where the first calls of a process are what matters.
@@ -61,6 +65,9 @@ pub struct LaneReport {
     pub reads: Counts,
     pub written: Counts,
     pub syncs: Counts,
+    /// Without calls: bytes that were written back.
+    #[serde(default)]
+    pub to_medium: Option<u64>,
 }
 
 /// What a worker says when it is warm.
@@ -145,6 +152,9 @@ fn open(job: &Job, path: &Path, number: u32) -> std::io::Result<Lane> {
     if !job.workload.cold {
         lane.warm()?;
     }
+    if let Some(bare) = job.bare {
+        lane.become_bare(bare, path)?;
+    }
     Ok(lane)
 }
 
@@ -173,6 +183,8 @@ fn work(job: &Job, mut lane: Lane, start: u64) -> std::io::Result<LaneReport> {
         // What is still dirty is not to disturb the measurement that comes next; and its bytes count.
         lane.fsync()?;
     }
+    let to_medium = lane.to_medium();
+    lane.finish();
     let counts = |times: &Times| times.counts();
     Ok(LaneReport {
         ops: lane.ops,
@@ -182,5 +194,6 @@ fn work(job: &Job, mut lane: Lane, start: u64) -> std::io::Result<LaneReport> {
         reads: counts(&lane.times.reads),
         written: counts(&lane.times.writes),
         syncs: counts(&lane.times.syncs),
+        to_medium,
     })
 }

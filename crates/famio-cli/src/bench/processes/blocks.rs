@@ -1,8 +1,8 @@
 //! Reads and writes of blocks by file calls, without locks, as a program makes them; and two processes that write in turn.
 
 use super::token::Token;
-use super::window::{Call, Window, work};
 use crate::bench::checked::expect;
+use crate::bench::window::{Call, Window, work};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::Path;

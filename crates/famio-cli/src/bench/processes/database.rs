@@ -1,7 +1,7 @@
 //! A database that many processes read and write: how it is made, what a worker does with it, and whether it is as it should be.
 
-use super::library::{Connection, Sqlite, Value};
-use super::window::{Call, work};
+use crate::bench::sqlite3::{Connection, Sqlite, Value};
+use crate::bench::window::{Call, work};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
