@@ -114,6 +114,7 @@ fn calls(
     figure.shape = *shape;
     let mut effort = extent.effort();
     let mut folder = session.folder();
+    let mut options = options.clone();
     if declared.on_disk {
         let Some(disk) = &extent.disk else {
             session.skip(count(declared, extent));
@@ -122,6 +123,8 @@ fn calls(
         };
         folder = session.on_disk(disk)?;
         effort.file_size = effort.file_size.min(MOST_ON_DISK);
+        // That is for memory; a pool in memory gets it by itself.
+        options.domain = None;
         figure.notes.push(format!("on a disk: {}", disk.display()));
     }
     let mut sides: Vec<_> = sides().into_iter().chain(extent.preload.iter().cloned()).collect();
@@ -137,7 +140,7 @@ fn calls(
         let length = if cell.workload.cold { Length::Seconds(2.0 * extent.seconds) } else { effort.length };
         let effort = Effort { length, ..effort };
         session.show(&format!("{}: {}", declared.name, cell.workload.title()));
-        let Some(row) = measure(session, folder, options, &effort, &sides, &cell.workload)? else { break };
+        let Some(row) = measure(session, folder, &options, &effort, &sides, &cell.workload)? else { break };
         figure.points.extend(points(*y, &cell.x, cell.group, &row));
         figure.rows.push(row);
         if session.interrupted() {

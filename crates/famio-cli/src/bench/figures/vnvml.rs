@@ -10,26 +10,26 @@ use crate::bench::io::workload::Workload;
 const RECORD: u64 = 64 << 10;
 
 pub fn figures() -> Vec<Declared> {
-    let figure = |name, title, cells| {
-        let work = Calls { x: "which records", y: Metric::Throughput, shape: Bars, sides, cells };
+    let figure = |name, title, x, cells| {
+        let work = Calls { x, y: Metric::Throughput, shape: Bars, sides, cells };
         Declared::new(Vnvml, name, title, work).on_disk()
     };
+    let load = |name, title, cells| figure(name, title, "which records", cells);
     vec![
         Declared::new(Vnvml, "vnvml-12", "Transactions of several ranges, and libpmemobj's", Transactions)
             .base("libpmemobj")
             .claim("less than 10 % overhead (abstract; of what, it does not say)"),
-        figure("vnvml-13", "Key-value load on a disk, records of 64 KiB: 5 % reads, each write synced", || records(5)),
-        figure("vnvml-14", "Key-value load on a disk, records of 64 KiB: 70 % reads, each write synced", || {
-            records(70)
-        }),
-        figure("vnvml-15", "Key-value load on a disk, records of 64 KiB: writes only, each synced", || records(0)),
+        load("vnvml-13", "Key-value load on a disk, records of 64 KiB: 5 % reads, each write synced", || records(5)),
+        load("vnvml-14", "Key-value load on a disk, records of 64 KiB: 70 % reads, each write synced", || records(70)),
+        load("vnvml-15", "Key-value load on a disk, records of 64 KiB: writes only, each synced", || records(0)),
         figure(
             "vnvml-16",
             "Processes that share the pool, each with a file: records of 64 KiB, each write synced",
+            "processes",
             || {
                 let of =
                     |processes| Workload { processes, own_files: true, ..Workload::write(Random, RECORD).fsync(1) };
-                [1, 2, 4].map(|processes| cell(format!("{processes} at once"), of(processes))).into()
+                [1, 2, 4].map(|processes| cell(processes.to_string(), of(processes))).into()
             },
         ),
     ]

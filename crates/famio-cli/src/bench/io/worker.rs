@@ -83,8 +83,12 @@ pub fn main(args: &Args) -> Result<(), String> {
     if let Some(library) = &job.library {
         check_loaded(library)?;
     }
-    let report = run(&job)?;
-    say(&serde_json::to_string(&report).map_err(|error| error.to_string())?)
+    let (report, lanes) = run(&job)?;
+    say(&serde_json::to_string(&report).map_err(|error| error.to_string())?)?;
+    // The files stay open until all have reported: a close would disturb the others, and end what the library counts.
+    hear()?;
+    drop(lanes);
+    Ok(())
 }
 
 fn check_loaded(library: &Path) -> Result<(), String> {
@@ -103,7 +107,8 @@ fn say(line: &str) -> Result<(), String> {
     writeln!(output, "{line}").and_then(|()| output.flush()).map_err(|error| format!("stdout: {error}"))
 }
 
-fn run(job: &Job) -> Result<Report, String> {
+/// The report, and the threads' files, still open.
+fn run(job: &Job) -> Result<(Report, Vec<Lane>), String> {
     let threads = job.workload.threads;
     let (warm, begin) = (Barrier::new(threads as usize + 1), Barrier::new(threads as usize + 1));
     // When the work begins; 0: it does not.
@@ -133,11 +138,15 @@ fn run(job: &Job) -> Result<Report, String> {
         }
         begin.wait();
         told?;
-        let mut reports = Vec::new();
+        let (mut reports, mut open) = (Vec::new(), Vec::new());
         for lane in lanes {
-            reports.extend(lane.join().map_err(|_| "a thread has panicked".to_string())??);
+            let done = lane.join().map_err(|_| "a thread has panicked".to_string())??;
+            if let Some((report, lane)) = done {
+                reports.push(report);
+                open.push(lane);
+            }
         }
-        Ok(Report { lanes: reports })
+        Ok((Report { lanes: reports }, open))
     })
 }
 
@@ -159,7 +168,7 @@ fn open(job: &Job, path: &Path, number: u32) -> std::io::Result<Lane> {
 }
 
 /// A fifth of a phase to warm up, and the phases that are measured.
-fn work(job: &Job, mut lane: Lane, start: u64) -> std::io::Result<LaneReport> {
+fn work(job: &Job, mut lane: Lane, start: u64) -> std::io::Result<(LaneReport, Lane)> {
     let mut end = start;
     let mut next = |share: f64| match job.length {
         Length::Calls(calls) => Until::Calls((calls as f64 * share).ceil() as u64),
@@ -186,7 +195,7 @@ fn work(job: &Job, mut lane: Lane, start: u64) -> std::io::Result<LaneReport> {
     let to_medium = lane.to_medium();
     lane.finish();
     let counts = |times: &Times| times.counts();
-    Ok(LaneReport {
+    let report = LaneReport {
         ops: lane.ops,
         writes: lane.writes,
         together,
@@ -195,5 +204,6 @@ fn work(job: &Job, mut lane: Lane, start: u64) -> std::io::Result<LaneReport> {
         written: counts(&lane.times.writes),
         syncs: counts(&lane.times.syncs),
         to_medium,
-    })
+    };
+    Ok((report, lane))
 }

@@ -4,16 +4,20 @@ use super::ratios::{base, paper_says, shown};
 use super::{better, cells, page};
 use crate::bench::document::Document;
 
+/// How columns stand.
+const TEXT: &str = "---";
+const NUMBERS: &str = "---:";
+
 /// All of it.
 pub fn markdown(document: &Document) -> String {
     let mut out = "# Figures\n\n".to_string();
     if !document.complete {
         out += "The run has not ended, or was interrupted.\n\n";
     }
-    out += &table(&page::about(document).map(|(name, text)| vec![name.into(), text]), &["", ""]);
+    out += &table(&page::about(document).map(|(name, text)| vec![name.into(), text]), &["", ""], TEXT);
     out += "\n## Beside the papers\n\n";
     let rows: Vec<_> = document.figures.iter().map(page::beside_the_paper).collect();
-    out += &table(&rows, &page::BESIDE);
+    out += &table(&rows, &page::BESIDE, TEXT);
     for figure in &document.figures {
         out += &format!("\n## {}: {}\n\n", figure.name, figure.title);
         if let Some(why) = &figure.skipped {
@@ -22,20 +26,24 @@ pub fn markdown(document: &Document) -> String {
         }
         let mut rows = cells(figure).into_iter();
         let head = rows.next().unwrap_or_default();
-        out += &table(&rows.collect::<Vec<_>>(), &head.iter().map(String::as_str).collect::<Vec<_>>());
+        out += &table(&rows.collect::<Vec<_>>(), &head.iter().map(String::as_str).collect::<Vec<_>>(), NUMBERS);
         out += &format!("\n{}; {}; x: times as good as {}.", figure.y, better(figure), base(figure));
-        out += &format!(" Famio: {}. The paper: {}.", shown(figure), paper_says(figure));
+        out += &format!(" Famio: {}.", shown(figure));
+        if !figure.name.starts_with("famio-") {
+            out += &format!(" The paper: {}.", paper_says(figure));
+        }
         figure.notes.iter().for_each(|note| out += &format!(" {note}."));
         out += "\n";
     }
     out
 }
 
-fn table(rows: &[Vec<String>], head: &[&str]) -> String {
+/// `columns`: all but the first.
+fn table(rows: &[Vec<String>], head: &[&str], columns: &str) -> String {
     let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     let cell = |text: &str| text.replace('|', "\\|");
     let mut out = line(head.iter().map(|text| cell(text)).collect());
-    out += &line(head.iter().enumerate().map(|(at, _)| if at == 0 { "---" } else { "---:" }.to_string()).collect());
+    out += &line(head.iter().enumerate().map(|(at, _)| if at == 0 { TEXT } else { columns }.to_string()).collect());
     rows.iter().for_each(|row| out += &line(row.iter().map(|text| cell(text)).collect()));
     out
 }

@@ -43,9 +43,13 @@ pub fn ours(figure: &Figure) -> Option<(f64, f64)> {
 /// Ways of mapping that are Famio's.
 const OUR_MAPS: [&str; 3] = ["ahead", "advised", "cache"];
 
-/// A figure may show ratios already.
+/// Whether what a figure shows are ratios already.
+pub fn shows_ratios(figure: &Figure) -> bool {
+    figure.y.starts_with("times as fast")
+}
+
 fn of(figure: &Figure, point: &Point) -> Option<f64> {
-    if figure.y.starts_with("times as fast") { Some(point.value) } else { times_as_good(figure, point) }
+    if shows_ratios(figure) { Some(point.value) } else { times_as_good(figure, point) }
 }
 
 /// `1.20x to 9.40x`.
