@@ -50,7 +50,7 @@ pub fn figures() -> Vec<Declared> {
 }
 
 fn synced_writes() -> Vec<Cell> {
-    [64, 128, 256, 512, 1024, 2048, 4096].map(|size| cell(bytes(size), Workload::write(Random, size).fsync(1))).into()
+    [64, 256, 512, 1024, 4096].map(|size| cell(bytes(size), Workload::write(Random, size).fsync(1))).into()
 }
 
 fn servers(cells: fn(&Extent) -> Vec<AppCell>) -> super::Work {

@@ -1,7 +1,7 @@
 //! Libnvmmio (Choi, Hong, Kwon, Han: USENIX ATC 2020): failure-atomic file calls by user-level logs.
 
 use super::Work::{Apps, Calls, Sqlite};
-use super::{Cell, Declared, Extent, Metric, Paper::Libnvmmio, cell, plain_and_famio, with_baselines, with_the_limit};
+use super::{Cell, Declared, Extent, Metric, Paper::Libnvmmio, cell, every_policy, plain_and_famio, with_the_limit};
 use crate::bench::apps::{App, AppCell, Engine, Letter, Scale, Tpcc, Ycsb};
 use crate::bench::document::Shape::{Bars, Lines};
 use crate::bench::io::bare::Bare;
@@ -46,7 +46,7 @@ pub fn figures() -> Vec<Declared> {
                 x: "writes, percent of the calls",
                 y: Metric::Throughput,
                 shape: Lines,
-                sides: with_baselines,
+                sides: every_policy,
                 cells: || {
                     let mix = |writes: u32| Workload::new(Random, BLOCK, 100 - writes).fsync(10);
                     [0, 20, 40, 60, 80, 100].map(|writes| cell(writes.to_string(), mix(writes))).into()

@@ -13,7 +13,7 @@ table { border-collapse: collapse; margin: .8em 0; font-size: 13px }
 th, td { border: 1px solid #ddd; padding: .25em .6em; text-align: right }
 th { background: #f3f3f3 } th:first-child, td:first-child { text-align: left }
 svg { width: 100%; height: auto } .wide { overflow-x: auto } .note { color: #666 }
-.left td { text-align: left }";
+.left td, .left th { text-align: left } .left td:nth-child(4) { white-space: nowrap }";
 
 /// The whole page.
 pub fn page(document: &Document) -> Result<String, String> {
