@@ -6,10 +6,10 @@ mod packages;
 mod paint;
 mod speed;
 
-use famio_kill::ending::exit_code;
-use famio_kill::launch::Famio;
-use famio_kill::place::{self, Place};
-use famio_kill::random::Random;
+use famio_test_support::ending::exit_code;
+use famio_test_support::launch::Famio;
+use famio_test_support::place::{self, Place};
+use famio_test_support::random::Random;
 use import::Import;
 use packages::Row;
 use std::path::Path;
@@ -36,7 +36,7 @@ fn run() -> Result<bool, String> {
     let seed = Random::fresh_seed();
     let mut random = Random::new(seed);
 
-    // `make bench` wants the table only.
+    // `make bench` needs only the table.
     if std::env::args().nth(1).is_some_and(|word| word == "--table") {
         speed::table(&rows, &famio, [disk.path(), memory.path()])?;
         return Ok(true);

@@ -1,4 +1,4 @@
-//! Figures, reports, comparisons and a user's own command: with so little work that the numbers mean nothing.
+//! Figures, reports, comparisons and a user's own command, with so little work that the numbers mean nothing.
 
 mod common;
 
@@ -149,7 +149,7 @@ fn a_wrong_content_fails_the_bench() {
     assert!(!output.status.success() && said(&output).contains("is there, and should not be"), "{}", said(&output));
 }
 
-/// What is done stays, the files go, and the exit status says why.
+/// Finished results stay, the files are removed, and the exit status gives the reason.
 #[test]
 fn an_interrupted_run_leaves_a_report() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -165,7 +165,7 @@ fn an_interrupted_run_leaves_a_report() {
         std::thread::sleep(Duration::from_millis(10));
     }
     std::thread::sleep(Duration::from_secs(1));
-    // SAFETY: our child, which was not waited for yet.
+    // SAFETY: our child, not waited for yet.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     assert_eq!(child.wait().unwrap().code(), Some(130));
     let document: Value = serde_json::from_str(&read(&folder.path().join("report/figures.json"))).unwrap();
@@ -217,7 +217,7 @@ fn a_command_of_the_user_runs_on_both_sides() {
                 .unwrap(),
         )
     };
-    // What --prepare makes is what each run finds; each side leaves its mark.
+    // Each run finds what --prepare makes; each side leaves a mark.
     let seen = "cat a.db >>seen; echo ${LD_PRELOAD:+under} >>seen; echo changed >a.db";
     let text = run(&["--prepare", "echo new >a.db", "--", "sh", "-c", seen]);
     assert!(text.ends_with("status 0") && text.contains("\nplain") && text.contains("\nFamio"), "{text}");

@@ -1,7 +1,8 @@
-//! `famio-counts`: the instructions of hot paths, by callgrind, against those that are checked in.
+//! `famio-counts`: counts the instructions of hot paths with callgrind, and compares them with the checked-in counts.
 //!
-//! Times on a shared machine differ by a tenth from run to run. The number of instructions that a call executes hardly differs at all, so
-//! that a small change of it shows. It says nothing of the kernel, the caches or the medium: that is what `famio bench` is for.
+//! Times on a shared machine differ by a tenth from run to run. The number of instructions of a call hardly differs
+//! at all, so that a small change shows. It says nothing about the kernel, the caches or the medium; `famio bench` is
+//! for these.
 
 mod checked;
 mod machine;
@@ -11,14 +12,14 @@ mod table;
 
 use checked::{Checked, Verdict};
 use clap::{Parser, Subcommand};
-use famio_kill::ending::exit_code;
+use famio_test_support::ending::exit_code;
 use machine::Machine;
 use measure::{Measured, Places};
 use paths::HotPath;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// That of libfamio: how libc's looks for room depends on what went before.
+/// libfamio's: the work of libc's allocator depends on what happened before.
 #[global_allocator]
 static HEAP: famio::heap::Heap = famio::heap::Heap::new();
 
@@ -73,7 +74,7 @@ fn guard(args: &Args) -> Result<bool, String> {
     }
     let chosen = choose(&args.only)?;
     let checked = if args.bless { None } else { Some(Checked::read(&args.file)?) };
-    famio_kill::place::clean_up_on_interrupt();
+    famio_test_support::place::clean_up_on_interrupt();
     let machine = measure::machine()?;
     if let Some(difference) = checked.as_ref().and_then(|checked| checked.machine.differs_from(&machine)) {
         println!(
@@ -103,7 +104,7 @@ fn choose(only: &[String]) -> Result<Vec<&'static HotPath>, String> {
     only.iter().map(|name| paths::find(name)).collect()
 }
 
-/// What was not counted now stays in the file, if it can be compared with the rest.
+/// Paths that were not counted now stay in the file, if they can be compared with the rest.
 fn bless(args: &Args, machine: Machine, all: &[Measured]) -> Result<bool, String> {
     let before = Checked::read(&args.file).ok().filter(|before| before.machine.differs_from(&machine).is_none());
     let now = |name| all.iter().find(|one| one.name == name).map(|one| one.per_operation);

@@ -1,5 +1,5 @@
-//! `famio-posix`: whatever a program does to an atomic file, it gets the answers of a plain one, and after a kill there is what
-//! its last SYNC left.
+//! `famio-posix`: whatever a program does to an atomic file, the results are those of a plain file, and after a kill,
+//! the file is as its last SYNC left it.
 
 mod calls;
 mod campaign;
@@ -10,9 +10,9 @@ mod setup;
 use calls::together::{self, Plan};
 use campaign::{Campaign, MODES, Mode};
 use clap::{Args, Parser, Subcommand};
-use famio_kill::arguments::duration;
-use famio_kill::ending::exit_code;
-use famio_kill::random::Random;
+use famio_test_support::arguments::duration;
+use famio_test_support::ending::exit_code;
+use famio_test_support::random::Random;
 use setup::Setup;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -106,7 +106,7 @@ fn run(calls: &Calls) -> Result<bool, String> {
     Ok(campaign.run())
 }
 
-/// The steps that a failure names.
+/// Runs only the steps that a failure names.
 fn only(calls: &Calls, setup: &Setup, mode: Mode, seed: u64) -> Result<bool, String> {
     let several = mode == Mode::Turns;
     let mut plan = Plan::new(seed, if several { 3 } else { 1 }, 0);

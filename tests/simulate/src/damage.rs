@@ -1,5 +1,5 @@
-//! Bytes that a crash does not change, changed: those of header, mark, slots, entries and records, one at a time. Recovery has
-//! to refuse or to give what was promised; where something is stored twice, it has to give it.
+//! Damages bytes that a crash does not change: those of header, mark, slots, entries and records, one at a time.
+//! Recovery must refuse, or give what was promised; for what is stored twice, it must give that.
 
 use crate::case::Case;
 use crate::explore::{Explorer, Failure};
@@ -50,13 +50,13 @@ pub fn each_byte(explorer: &mut Explorer, case: &Case) -> Result<(), Box<Failure
     Ok(())
 }
 
-/// Whether a byte of a journal has a check over it, and is not one of many alike.
+/// Whether a byte of a journal is covered by a check, and is not one of many similar ones.
 fn says_something(bytes: &[u8], at: usize, in_place: bool) -> bool {
     if at < PAGE {
         return at % (PAGE / 2) < 300 || at % (PAGE / 2) > PAGE / 2 - 20; // the rest is the path
     }
     let line = &bytes[at / 64 * 64..(at / 64 * 64 + 64).min(bytes.len())];
     let used = line.iter().any(|&byte| byte != 0);
-    // Of a journal in place: slots, and the first segment's header and entries. What is logged has no check.
+    // In a journal in place: slots, and the first segment's header and entries. Logged data has no check.
     used && if in_place { at < TWICE + 64 * 65 } else { at % PAGE < 256 || at.is_multiple_of(61) }
 }

@@ -1,5 +1,5 @@
-//! The figures of papers, and our own: what each shows, and how it is measured. A figure is a declaration of a few lines in the file of its
-//! paper; to add one, add a line there.
+//! The figures of papers, and our own: what each shows, and how it is measured. A figure is a declaration of a few
+//! lines in the file of its paper; add new ones there.
 
 mod command;
 mod famio;
@@ -33,7 +33,7 @@ pub enum Paper {
     Lawn,
     /// Map-ahead and the mapping cache
     MapAhead,
-    /// What this project wants to reach
+    /// This project's goals
     Famio,
 }
 
@@ -88,19 +88,19 @@ pub enum Work {
 pub struct Cell {
     /// Its place on the x axis.
     pub x: String,
-    /// What it adds to the side's name, where a figure has several lines a side.
+    /// Added to the side's name if a figure has several lines per side.
     pub group: &'static str,
     pub workload: Workload,
 }
 
-/// What is shown of a workload.
+/// The quantity shown for a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
-    /// Bytes of all threads in a second.
+    /// Bytes per second, of all threads.
     Throughput,
-    /// How long single calls take: the mean, percentiles, and the longest, each a place on the x axis.
+    /// Duration of single calls: the mean, percentiles, and the longest, each a place on the x axis.
     Latency,
-    /// The plain side's time by this one's.
+    /// Ratio of the plain side's time to this side's.
     Ratio,
     /// How long a call takes, with its part of the fsyncs.
     Time,

@@ -17,9 +17,9 @@ use std::path::PathBuf;
 pub struct Extent {
     pub rounds: u32,
     pub seconds: f64,
-    /// Of a file.
+    /// Size of a file.
     pub file_size: u64,
-    /// Of mapped files together.
+    /// Total size of mapped files.
     pub map_size: u64,
     /// For figures on a disk. `None`: there is none.
     pub disk: Option<PathBuf>,
@@ -61,7 +61,7 @@ pub fn count(figure: &Declared, extent: &Extent) -> u64 {
     }
 }
 
-/// Measures one; what is there of it, if a signal ends the session.
+/// Measures one figure; partial if a signal ends the session.
 pub fn run(session: &Session, options: &Options, extent: &Extent, declared: &Declared) -> Result<Figure, String> {
     session.show(declared.name);
     let mut figure = Figure::new(declared.name, declared.title);

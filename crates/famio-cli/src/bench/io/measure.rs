@@ -1,4 +1,4 @@
-//! Runs workloads: all sides in each round, in an order drawn anew, each in processes of its own.
+//! Runs workloads: all sides in each round, in a random order, each in processes of its own.
 
 use super::bare::Bare;
 use super::counted::{Counted, counted};
@@ -19,7 +19,7 @@ use std::path::Path;
 pub struct Effort {
     pub rounds: u32,
     pub length: Length,
-    /// Bytes of a workload's file, or files.
+    /// Bytes of a workload's file or files.
     pub file_size: u64,
 }
 
@@ -49,7 +49,7 @@ pub fn measure(
             let mut files = Files::new(folder, &at.to_string(), size, workload)?;
             let done = one(options, effort.length, side, &mut files, workload, &mut gathered[at]);
             if session.interrupted() {
-                // The measurement that the signal has ended is no failure.
+                // A measurement ended by the signal is no failure.
                 break 'rounds;
             }
             done.map_err(|error| format!("{}, {}: {error}", workload.title(), side.name))?;
@@ -60,7 +60,7 @@ pub fn measure(
     row(workload, &names, &gathered)
 }
 
-/// One measurement of one side.
+/// Measures one side once.
 fn one(
     options: &Options,
     length: Length,
@@ -164,7 +164,7 @@ fn processes(
     Ok(Worked { reports, to_disk, counted })
 }
 
-/// How many measurements a row takes.
+/// The number of measurements for a row.
 pub fn steps(effort: &Effort, sides: usize) -> u64 {
     u64::from(effort.rounds) * sides as u64
 }

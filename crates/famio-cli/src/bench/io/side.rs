@@ -1,4 +1,4 @@
-//! The sides of a comparison: the same program, started in different ways.
+//! The sides of a comparison: different ways to start the same program.
 
 use super::bare::Bare;
 use crate::bench::launch::{Under, me, name};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
 
-/// One way.
+/// One side.
 #[derive(Clone, Debug)]
 pub struct Side {
     pub name: String,
@@ -35,7 +35,7 @@ impl Side {
         Self { name: "plain".into(), kind: Kind::Plain }
     }
 
-    /// Once more, to see what differs by itself.
+    /// The plain side again, to see the noise.
     pub fn plain_again() -> Self {
         Self { name: "plain again".into(), kind: Kind::Plain }
     }
@@ -80,7 +80,7 @@ impl Side {
         }
     }
 
-    /// This command in that way, for files in a folder in which no other files have that ending.
+    /// The command to run this program in that way, for files in a folder where no other files have their suffix.
     pub fn command(&self, options: &Options, files: &[PathBuf]) -> Result<Command, String> {
         let me = me()?;
         let atomic = match files {
@@ -125,7 +125,7 @@ impl FromStr for Side {
         if name.is_empty() || ["plain", "Famio"].contains(&name) {
             return Err(format!("'{name}' can't be the name of another library"));
         }
-        // The loader only says on stderr that it has not found the library, and runs the program without it.
+        // If the loader does not find the library, it only reports that on stderr, and runs the program without it.
         let path = Path::new(path).canonicalize().map_err(|error| format!("{path}: {error}"))?;
         Ok(Self { name: name.into(), kind: Kind::Preload(path) })
     }

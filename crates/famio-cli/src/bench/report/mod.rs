@@ -1,4 +1,4 @@
-//! A report: a folder with a page that needs nothing else, and the raw data as JSON and CSV.
+//! A report: a folder with a self-contained page, and the raw data as JSON and CSV.
 
 mod chart;
 mod markdown;
@@ -17,7 +17,7 @@ const POINTS: &str = "points.csv";
 const CALLS: &str = "calls.csv";
 const MARKDOWN: &str = "figures.md";
 
-/// Writes all of it, each file as a whole: a reader, and a signal, may come at any time.
+/// Writes everything, each file atomically: a reader, or a signal, may come at any time.
 pub fn write(folder: &Path, document: &Document) -> Result<(), String> {
     std::fs::create_dir_all(folder).map_err(|error| format!("--report: {}: {error}", folder.display()))?;
     let json = serde_json::to_string_pretty(document).map_err(|error| error.to_string())?;
@@ -72,7 +72,7 @@ pub fn text(figure: &Figure) -> String {
     out
 }
 
-/// A figure's points, a line for each place on the x axis.
+/// The points of a figure, one line for each place on the x axis.
 fn cells(figure: &Figure) -> Vec<Vec<String>> {
     let series = figure.names(|point| &point.series);
     let mut rows = vec![vec![figure.x.to_uppercase()]];
@@ -99,7 +99,7 @@ fn better(figure: &Figure) -> &'static str {
     if figure.higher_is_better { "higher is better" } else { "lower is better" }
 }
 
-/// With three digits that count.
+/// With three significant digits.
 pub fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 || size == 0.0 => format!("{value:.0}"),
@@ -160,7 +160,7 @@ mod tests {
             let svg = chart::svg(&figure(shape)).unwrap();
             assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
             assert!(svg.contains("Famio &lt;&amp;&gt;") && svg.contains("higher is better"), "{svg}");
-            // Its name space is the only address.
+            // The name space is the only address.
             assert_eq!(svg.matches("http").count(), 1);
         }
     }

@@ -18,18 +18,8 @@ impl Session {
     ///
     /// # Errors
     /// `EDEADLK`: a transaction is being copied, and that does not end.
-    #[inline]
-    pub(in crate::file) fn applied(&self, cx: Context<'_>, attempt: &mut u32) -> Result<u64> {
-        let transactions = cx.shared().transactions.load(Ordering::Acquire);
-        if transactions & 1 == 0 && *attempt == 0 {
-            *attempt = 1;
-            return Ok(transactions);
-        }
-        self.wait_for_transaction(cx, attempt)
-    }
-
     #[cold]
-    fn wait_for_transaction(&self, cx: Context<'_>, attempt: &mut u32) -> Result<u64> {
+    pub(in crate::file) fn applied(&self, cx: Context<'_>, attempt: &mut u32) -> Result<u64> {
         let is_handler = crate::thread::current().locks_held.get() > 0;
         loop {
             let transactions = cx.shared().transactions.load(Ordering::Acquire);
