@@ -71,7 +71,7 @@ fn one(session: &Session, options: &Options, made: &Made, time: Duration, cell: 
     let app = serde_json::to_string(&cell.app).map_err(|error| error.to_string())?;
     let mut commands = Vec::new();
     for me in 0..cell.app.workers() {
-        let mut command = cell.side.command(options, &[folder.clone()])?;
+        let mut command = cell.side.command(options, std::slice::from_ref(&folder))?;
         command.args(["bench", "app-work", &app]).arg(&folder).arg(me.to_string());
         commands.push((command, false));
     }

@@ -144,7 +144,7 @@ fn with_the_limit() -> Vec<Side> {
     plain_and_famio().into_iter().chain([Bare::Copy, Bare::Durable].map(Side::without_calls)).collect()
 }
 
-/// What the papers compare: one way of logging for all, and the choice between them.
+/// The comparison of the papers: one way of logging for everything, and the choice between them.
 fn every_policy() -> Vec<Side> {
     let policies = [PolicyName::Undo, PolicyName::Redo, PolicyName::Alternate].map(Some);
     [Side::plain()].into_iter().chain(policies.into_iter().chain([None]).map(Side::famio)).collect()

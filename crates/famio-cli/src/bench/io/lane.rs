@@ -148,8 +148,8 @@ impl Lane {
         self.baseline.iter_mut().for_each(Baseline::finish);
     }
 
-    /// Works until then. `TIMED`: takes the time of each call; that costs two looks at the clock a call, so that the time of all calls
-    /// together is taken from phases without it.
+    /// Works until then. `TIMED`: times each call, which costs two readings of the clock per call; so the time of all
+    /// calls together is taken from phases without it.
     pub fn run<const TIMED: bool>(&mut self, until: Until) -> Result<Phase, Error> {
         let batch = (BATCH_BYTES / self.workload.io_size).clamp(1, BATCH_MOST);
         let (most, time) = match until {

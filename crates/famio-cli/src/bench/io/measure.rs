@@ -44,8 +44,9 @@ pub fn measure(
         random.shuffle(&mut order);
         for &at in &order {
             let side = &sides[at];
-            // Made anew: Famio leaves a file in huge pages where it can, and a plain one is to be as a plain program has it. Which pages of
-            // memory a file gets makes a difference of some percent, that must be seen as one between rounds, and not between the sides.
+            // New files each time: Famio may leave a file in huge pages, and the plain file must be as a plain
+            // program has it. Which pages of memory a file gets makes a difference of some percent, which must appear
+            // between rounds rather than between sides.
             let mut files = Files::new(folder, &at.to_string(), size, workload)?;
             let done = one(options, effort.length, side, &mut files, workload, &mut gathered[at]);
             if session.interrupted() {
@@ -158,7 +159,7 @@ fn processes(
         reports.push(serde_json::from_str(&line).map_err(|error| format!("{error}: {line}"))?);
     }
     let counted = count(files).zip(counted_before).map(|(after, before)| after.since(before));
-    // Not before all have reported: a process that closes the file would disturb the others.
+    // Only after all have reported: a process that closes the file would disturb the others.
     members.iter_mut().try_for_each(Member::end)?;
     let to_disk = written().zip(before).map(|(after, before)| after.saturating_sub(before));
     Ok(Worked { reports, to_disk, counted })

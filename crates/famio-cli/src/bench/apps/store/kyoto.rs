@@ -1,6 +1,6 @@
 //! Kyoto Cabinet: a hash file and a tree file, the first 64 MiB mapped. Its hard transactions keep a log of their own.
 
-use super::Store;
+use super::{See, Store};
 use crate::bench::loaded::{self, functions};
 use libloading::os::unix::Library;
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -100,11 +100,7 @@ impl Kyoto {
     }
 
     /// Moves on a cursor from where `place` has put it, until `see` has had enough.
-    fn walk(
-        &self,
-        place: impl FnOnce(Handle) -> i32,
-        see: &mut dyn FnMut(&[u8], &[u8]) -> Result<bool, String>,
-    ) -> Result<(), String> {
+    fn walk(&self, place: impl FnOnce(Handle) -> i32, see: See<'_, bool>) -> Result<(), String> {
         // SAFETY: an open handle; the cursor is deleted below.
         let cursor = unsafe { (self.functions.cursor)(self.handle) };
         let mut result = Ok(true);
@@ -174,7 +170,7 @@ impl Store for Kyoto {
         Ok(seen)
     }
 
-    fn each(&mut self, see: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), String>) -> Result<(), String> {
+    fn each(&mut self, see: See<'_, ()>) -> Result<(), String> {
         // SAFETY: a cursor.
         let place = |cursor| unsafe { (self.functions.cursor_first)(cursor) };
         self.walk(place, &mut |key, value| see(key, value).map(|()| true))

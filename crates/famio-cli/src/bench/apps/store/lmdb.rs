@@ -1,6 +1,6 @@
 //! LMDB: a tree in a map, whose pages are copied when they are changed; a commit writes them and syncs the file.
 
-use super::Store;
+use super::{See, Store};
 use crate::bench::loaded::{self, functions};
 use libloading::os::unix::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -96,9 +96,10 @@ impl Lmdb {
             store.check((store.functions.open)(environment, name.as_ptr(), flags, 0o600))?;
         }
         let mut table = 0;
-        // SAFETY: an open transaction; the unnamed table is always there.
-        store
-            .transaction(0, |store, txn| store.check(unsafe { (store.functions.table)(txn, null(), 0, &mut table) }))?;
+        store.transaction(0, |store, txn| {
+            // SAFETY: an open transaction; the unnamed table is always there.
+            store.check(unsafe { (store.functions.table)(txn, null(), 0, &mut table) })
+        })?;
         store.table = table;
         Ok(Box::new(store))
     }
@@ -136,11 +137,7 @@ impl Lmdb {
     }
 
     /// Records from this key on, until `see` has had enough.
-    fn walk(
-        &self,
-        from: Option<&[u8]>,
-        see: &mut dyn FnMut(&[u8], &[u8]) -> Result<bool, String>,
-    ) -> Result<(), String> {
+    fn walk(&self, from: Option<&[u8]>, see: See<'_, bool>) -> Result<(), String> {
         self.transaction(READ_ONLY, |store, txn| {
             let mut cursor = null_mut();
             // SAFETY: an open transaction; the cursor is closed below.
@@ -208,7 +205,7 @@ impl Store for Lmdb {
         Ok(seen)
     }
 
-    fn each(&mut self, see: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), String>) -> Result<(), String> {
+    fn each(&mut self, see: See<'_, ()>) -> Result<(), String> {
         self.walk(None, &mut |key, value| see(key, value).map(|()| true))
     }
 }
