@@ -155,7 +155,7 @@ mod tests {
             shape: Shape::Bars,
             points: Vec::new(),
             rows: Vec::new(),
-            skipped: None,
+            ..Figure::new("a", "")
         };
         let point = |rounds: [f64; 5]| Point::new("s", "x", rounds.into());
         judge(&figure, &point(before), &point(after), 0.05).verdict

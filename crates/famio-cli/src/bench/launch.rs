@@ -10,6 +10,8 @@ pub struct Under<'a> {
     pub options: &'a Options,
     /// `None`: what Famio chooses.
     pub policy: Option<PolicyName>,
+    /// Other options of `famio run`.
+    pub more: &'a [&'a str],
 }
 
 impl Under<'_> {
@@ -34,7 +36,9 @@ impl Under<'_> {
         };
         word("--durability", self.options.durability.map(name));
         word("--domain", self.options.domain.map(name));
+        word("--tier", self.options.tier.map(name));
         word("--policy", self.policy.map(name));
+        command.args(self.more);
         command.arg("--").arg(program);
         Ok(command)
     }

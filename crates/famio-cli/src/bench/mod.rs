@@ -1,13 +1,16 @@
 //! `famio bench`: the same work alternately plain and under Famio.
 
+mod apps;
 mod calls;
 mod checked;
 mod clock;
 mod compare;
+mod crew;
 mod document;
 mod figures;
 mod io;
 mod launch;
+mod loaded;
 mod map;
 mod median;
 mod member;
@@ -22,8 +25,10 @@ mod session;
 mod size;
 mod small;
 mod sqlite;
+mod sqlite3;
 mod times;
 mod tx;
+mod window;
 
 use crate::failure::{FAILED, Failure};
 use clap::Subcommand;
@@ -52,6 +57,8 @@ enum What {
     Sqlite(sqlite::Args),
     Tx(tx::Args),
     #[command(hide = true)]
+    AppWork(apps::WorkArgs),
+    #[command(hide = true)]
     Calls(calls::Args),
     #[command(hide = true)]
     IoWork(io::WorkArgs),
@@ -66,6 +73,7 @@ enum What {
 /// Dispatches to the subcommand.
 pub fn main(args: Args) -> Result<i32, Failure> {
     let done = match args.what {
+        What::AppWork(args) => apps::work_main(&args),
         What::All(args) => return figures::all(&args),
         What::Compare(args) => return compare::main(&args),
         What::Fig(args) => return figures::fig(&args),

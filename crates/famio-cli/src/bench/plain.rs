@@ -137,7 +137,7 @@ fn one(args: &Args, plain: &Path, atomic: &Path, way: Way) -> Result<Vec<f64>, S
     let me = me()?;
     let mut command = match way {
         Way::Without => Command::new(&me),
-        _ => Under { options: &args.options, policy: None }.famio(&[atomic], me.as_os_str())?,
+        _ => Under { options: &args.options, policy: None, more: &[] }.famio(&[atomic], me.as_os_str())?,
     };
     if matches!(way, Way::Unfiltered) {
         command.env("FAMIO_ASYNC_IO", "allow");

@@ -128,7 +128,8 @@ fn command(args: &Args, side: usize) -> Result<Command, String> {
             command
         }
         _ => {
-            let mut command = Under { options: &args.options, policy: args.policy }.famio(&args.atomic, program)?;
+            let mut command =
+                Under { options: &args.options, policy: args.policy, more: &[] }.famio(&args.atomic, program)?;
             command.args(arguments);
             command
         }
@@ -214,7 +215,7 @@ fn figures(args: &Args, samples: &[Vec<Sample>; 2]) -> Vec<Figure> {
             .filter_map(|(side, samples)| Some(Point::new("", side, values(samples, value)?)))
             .collect(),
         rows: Vec::new(),
-        skipped: None,
+        ..Figure::new(name, "")
     };
     VALUES.into_iter().map(figure).filter(|figure| !figure.points.is_empty()).collect()
 }

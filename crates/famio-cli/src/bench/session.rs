@@ -3,12 +3,14 @@
 use crate::interrupt::Interrupts;
 use crate::progress;
 use indicatif::ProgressBar;
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::path::{Path, PathBuf};
 
-/// What all measurements of a run share. Dropping it removes the folder.
+/// What all measurements of a run share. Its folders go with it.
 pub struct Session {
     folder: PathBuf,
+    /// On a disk, once one is needed.
+    disk: OnceCell<PathBuf>,
     interrupts: Interrupts,
     signal: Cell<Option<i32>>,
     bar: ProgressBar,
@@ -20,14 +22,30 @@ impl Session {
         let interrupts = Interrupts::catch()?;
         let folder = parent.join(format!("famio-bench-{}", std::process::id()));
         std::fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        Ok(Self { folder, interrupts, signal: Cell::new(None), bar: progress::measurements(steps) })
+        Ok(Self {
+            folder,
+            disk: OnceCell::new(),
+            interrupts,
+            signal: Cell::new(None),
+            bar: progress::measurements(steps),
+        })
     }
 
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Shows what is being measured.
+    /// A folder below `parent`, for what is measured on a disk.
+    pub fn on_disk(&self, parent: &Path) -> Result<&Path, String> {
+        if self.disk.get().is_none() {
+            let folder = parent.join(format!("famio-bench-disk-{}", std::process::id()));
+            std::fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+            let _ = self.disk.set(folder);
+        }
+        Ok(self.disk.get().unwrap_or(&self.folder))
+    }
+
+    /// Shows what is measured now.
     pub fn show(&self, what: &str) {
         self.bar.set_message(what.to_string());
     }
@@ -61,9 +79,22 @@ impl Session {
     }
 }
 
+/// A folder in memory for journals, the same for all measurements of this command. It goes with the session.
+pub fn pool() -> Result<PathBuf, String> {
+    let folder = pool_path();
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    Ok(folder)
+}
+
+fn pool_path() -> PathBuf {
+    Path::new("/dev/shm").join(format!("famio-bench-pool-{}", std::process::id()))
+}
+
 impl Drop for Session {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
         let _ = std::fs::remove_dir_all(&self.folder);
+        let _ = std::fs::remove_dir_all(pool_path());
+        self.disk.get().into_iter().for_each(|folder| drop(std::fs::remove_dir_all(folder)));
     }
 }

@@ -125,7 +125,7 @@ fn one(args: &Args, folder: &Path, mode: &str, under_famio: bool, transactions: 
     let database = folder.join("bench.db");
     let sqlite = OsStr::new("sqlite3");
     let mut command = if under_famio {
-        Under { options: &args.options, policy: args.policy }.famio(&[&database], sqlite)?
+        Under { options: &args.options, policy: args.policy, more: &[] }.famio(&[&database], sqlite)?
     } else {
         Command::new(sqlite)
     };

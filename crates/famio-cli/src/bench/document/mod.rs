@@ -58,6 +58,15 @@ pub struct Figure {
     pub rows: Vec<Row>,
     /// Why there is no result.
     pub skipped: Option<String>,
+    /// The series that others are compared with. `None`: `plain`.
+    #[serde(default)]
+    pub base: Option<String>,
+    /// What the paper says of it.
+    #[serde(default)]
+    pub paper_says: Option<String>,
+    /// Versions of what was measured, and what was not.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,7 +104,29 @@ impl Point {
 }
 
 impl Figure {
-    /// Names of the series, or of the places on the x axis, in order.
+    /// Without anything measured.
+    pub fn new(name: &str, title: &str) -> Self {
+        Self {
+            name: name.into(),
+            title: title.into(),
+            x: String::new(),
+            y: String::new(),
+            higher_is_better: true,
+            shape: Shape::Bars,
+            points: Vec::new(),
+            rows: Vec::new(),
+            skipped: None,
+            base: None,
+            paper_says: None,
+            notes: Vec::new(),
+        }
+    }
+
+    pub fn axes(&mut self, x: &str, y: &str) {
+        (self.x, self.y) = (x.into(), y.into());
+    }
+
+    /// Names of the series, or of the places on the x axis, in their order.
     pub fn names(&self, of: impl Fn(&Point) -> &str) -> Vec<&str> {
         let mut names = Vec::new();
         for point in &self.points {

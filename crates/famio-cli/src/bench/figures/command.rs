@@ -1,15 +1,17 @@
 //! `famio bench list`, `fig`, `paper` and `all`.
 
 use super::run::{Extent, count, run};
-use super::{Declared, Paper, Work, all_figures};
+use super::{Declared, Paper, all_figures};
 use crate::bench::document::Document;
+use crate::bench::io::medium::Disk;
+use crate::bench::io::side::Side;
 use crate::bench::output::Output;
 use crate::bench::report;
 use crate::bench::session::Session;
 use crate::failure::{FAILED, Failure};
 use crate::settings::Options;
 use crate::text::table;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The figures that can be measured: names for `famio bench fig`
 #[derive(clap::Args)]
@@ -33,7 +35,7 @@ pub struct FigArgs {
 
 /// Measure all figures of a paper
 ///
-/// Figures whose mechanism is not built say so, and are skipped.
+/// What is not installed, or has no disk, is left out, and says so.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -48,7 +50,8 @@ pub struct PaperArgs {
 
 /// Measure all figures of all papers
 ///
-/// Figures whose mechanism is not built say so, and are skipped. With --quick it takes some ten minutes on two processors.
+/// What is not installed, or has no disk, is left out, and says so. With --quick it takes a quarter of an hour on two
+/// processors.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -63,6 +66,9 @@ struct Shared {
     /// Where the files go
     #[arg(long, value_name = "DIR", default_value = ".")]
     folder: PathBuf,
+    /// Where the files of figures go that are about a disk [default: --folder, or /var/tmp, if it is on a disk]
+    #[arg(long, value_name = "DIR")]
+    disk: Option<PathBuf>,
     /// Small files and short measurements: whether it works, and roughly how the figure looks
     #[arg(long)]
     quick: bool,
@@ -75,6 +81,9 @@ struct Shared {
     /// Size of a figure's file in MiB [default: 512, with --quick 64, or what fits in half of the free space]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(16..))]
     size: Option<u64>,
+    /// Measure another library too, loaded by LD_PRELOAD, in figures of file calls; may be given several times
+    #[arg(long, value_name = "NAME=PATH")]
+    preload: Vec<Side>,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
@@ -83,14 +92,8 @@ struct Shared {
 
 /// Prints the names.
 pub fn list(_: &ListArgs) -> Result<(), String> {
-    let mut rows = vec![["NAME", "TITLE", ""].map(String::from).to_vec()];
-    for figure in all_figures() {
-        let note = match figure.work {
-            Work::NotBuilt(needs) => format!("not built: needs {needs}"),
-            _ => String::new(),
-        };
-        rows.push(vec![figure.name.into(), figure.title.into(), note]);
-    }
+    let mut rows = vec![["NAME", "TITLE"].map(String::from).to_vec()];
+    rows.extend(all_figures().iter().map(|figure| vec![figure.name.into(), figure.title.into()]));
     print!("{}", table(&rows));
     Ok(())
 }
@@ -159,7 +162,21 @@ fn extent(args: &Shared) -> Result<Extent, String> {
         seconds: args.seconds.unwrap_or(usual.seconds),
         file_size: args.size.map_or(usual.file_size.min(fitting), |size| size << 20),
         map_size: args.size.map_or(usual.map_size, |size| size << 20),
+        disk: disk(args)?,
+        preload: args.preload.clone(),
     })
+}
+
+/// A folder on a disk, if there is one.
+fn disk(args: &Shared) -> Result<Option<PathBuf>, String> {
+    if let Some(asked) = &args.disk {
+        return match Disk::of(asked) {
+            Some(_) => Ok(Some(asked.clone())),
+            None => Err(format!("--disk: {} is not on a disk", asked.display())),
+        };
+    }
+    let usual = [args.folder.as_path(), Path::new("/var/tmp")];
+    Ok(usual.into_iter().find(|folder| Disk::of(folder).is_some()).map(Into::into))
 }
 
 #[cfg(test)]

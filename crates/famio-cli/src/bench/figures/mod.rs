@@ -9,9 +9,13 @@ mod map_ahead;
 mod run;
 mod vnvml;
 
+use run::Extent;
+
 pub use command::{AllArgs, FigArgs, ListArgs, PaperArgs, all, fig, list, paper};
 
+use super::apps::AppCell;
 use super::document::Shape;
+use super::io::bare::Bare;
 use super::io::side::Side;
 use super::io::workload::Workload;
 use super::map::Task;
@@ -38,7 +42,32 @@ pub struct Declared {
     pub name: &'static str,
     pub paper: Paper,
     pub title: &'static str,
+    /// What the paper says of it, and where.
+    pub claim: Option<&'static str>,
+    /// The series that others are compared with, where it is not `plain`.
+    pub base: Option<&'static str>,
+    /// Its files lie on a disk (`--disk`), whatever `--folder` is.
+    pub on_disk: bool,
     pub work: Work,
+}
+
+impl Declared {
+    pub fn new(paper: Paper, name: &'static str, title: &'static str, work: Work) -> Self {
+        Self { name, paper, title, claim: None, base: None, on_disk: false, work }
+    }
+
+    /// Only what can be looked up: the words of a source, and which.
+    pub fn claim(self, claim: &'static str) -> Self {
+        Self { claim: Some(claim), ..self }
+    }
+
+    pub fn base(self, series: &'static str) -> Self {
+        Self { base: Some(series), ..self }
+    }
+
+    pub fn on_disk(self) -> Self {
+        Self { on_disk: true, ..self }
+    }
 }
 
 /// How it is measured.
@@ -49,8 +78,10 @@ pub enum Work {
     Maps(Task),
     /// By SQLite, in all its journal modes.
     Sqlite,
-    /// Not implemented; the reason.
-    NotBuilt(&'static str),
+    /// By programs in small.
+    Apps { x: &'static str, y: &'static str, cells: fn(&Extent) -> Vec<AppCell> },
+    /// By transactions of the library, and of libpmemobj.
+    Transactions,
 }
 
 /// One workload of a figure: all sides run it.
@@ -71,6 +102,10 @@ pub enum Metric {
     Latency,
     /// Ratio of the plain side's time to this side's.
     Ratio,
+    /// How long a call takes, with its part of the fsyncs.
+    Time,
+    /// Bytes to the medium for each byte of the writes.
+    Medium,
 }
 
 impl Metric {
@@ -79,6 +114,8 @@ impl Metric {
             Metric::Throughput => "throughput, MiB/s",
             Metric::Latency => "time of a call, us",
             Metric::Ratio => "times as fast as plain calls",
+            Metric::Time => "time of a call, us",
+            Metric::Medium => "bytes to the medium for each byte written",
         }
     }
 
@@ -94,6 +131,17 @@ fn cell(x: impl Into<String>, workload: Workload) -> Cell {
 
 fn plain_and_famio() -> Vec<Side> {
     vec![Side::plain(), Side::famio(None)]
+}
+
+/// Beside the limits of a store through a map, and the ways that came before.
+fn with_baselines() -> Vec<Side> {
+    let before = [Bare::PageCopy, Bare::FineLog].map(Side::without_calls);
+    every_policy().into_iter().chain(before).collect()
+}
+
+/// Beside a copy into a map.
+fn with_the_limit() -> Vec<Side> {
+    plain_and_famio().into_iter().chain([Bare::Copy, Bare::Durable].map(Side::without_calls)).collect()
 }
 
 /// The comparison of the papers: one way of logging for everything, and the choice between them.
@@ -124,10 +172,17 @@ mod tests {
         for figure in figures {
             let paper = figure.paper.to_possible_value().unwrap();
             assert!(figure.name.starts_with(paper.get_name()), "{}", figure.name);
+            if let Work::Apps { cells, .. } = figure.work {
+                let (whole, quick) = (cells(&Extent::WHOLE), cells(&Extent::QUICK));
+                assert!(!whole.is_empty() && whole.len() == quick.len());
+            }
             if let Work::Calls { sides, cells, .. } = figure.work {
                 assert!(sides().len() > 1);
                 for cell in cells() {
                     assert!(cell.workload.check(64 << 20).is_ok(), "{} {}", figure.name, cell.x);
+                    // What works without calls has one thread.
+                    let is_bare = sides().iter().any(|side| side.bare().is_some());
+                    assert!(!is_bare || cell.workload.lanes() == 1, "{} {}", figure.name, cell.x);
                 }
             }
         }

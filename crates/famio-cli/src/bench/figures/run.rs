@@ -1,16 +1,19 @@
 //! Measures figures.
 
 use super::{Declared, Metric, Work};
-use crate::bench::document::{Figure, Point, Shape};
+use crate::bench::document::{Figure, Point};
 use crate::bench::io::lane::Length;
 use crate::bench::io::measure::{Effort, measure, steps};
+use crate::bench::io::medium::Disk;
 use crate::bench::io::result::{Row, SideResult};
+use crate::bench::io::side::Side;
 use crate::bench::session::Session;
-use crate::bench::{map, processes};
+use crate::bench::{apps, map, processes, tx};
 use crate::settings::Options;
+use std::path::PathBuf;
 
-/// The extent of each measurement.
-#[derive(Clone, Copy, Debug)]
+/// How much of each.
+#[derive(Clone, Debug)]
 pub struct Extent {
     pub rounds: u32,
     pub seconds: f64,
@@ -18,11 +21,27 @@ pub struct Extent {
     pub file_size: u64,
     /// Total size of mapped files.
     pub map_size: u64,
+    /// For figures on a disk. `None`: there is none.
+    pub disk: Option<PathBuf>,
+    /// Other libraries that take file calls over, in figures of file calls.
+    pub preload: Vec<Side>,
 }
 
+/// Of files on a disk: each measurement writes them several times.
+const MOST_ON_DISK: u64 = 64 << 20;
+/// Transactions of each measurement.
+const TRANSACTIONS: u32 = 2000;
+
 impl Extent {
-    pub const WHOLE: Self = Self { rounds: 5, seconds: 0.5, file_size: 512 << 20, map_size: 2 << 30 };
-    pub const QUICK: Self = Self { rounds: 3, seconds: 0.15, file_size: 64 << 20, map_size: 256 << 20 };
+    pub const WHOLE: Self =
+        Self { rounds: 5, seconds: 0.5, file_size: 512 << 20, map_size: 2 << 30, disk: None, preload: Vec::new() };
+    pub const QUICK: Self =
+        Self { rounds: 3, seconds: 0.15, file_size: 64 << 20, map_size: 256 << 20, disk: None, preload: Vec::new() };
+
+    /// Whether only small files fit the time.
+    pub fn is_quick(&self) -> bool {
+        self.file_size <= Self::QUICK.file_size
+    }
 
     pub fn effort(&self) -> Effort {
         Effort { rounds: self.rounds, length: Length::Seconds(self.seconds), file_size: self.file_size }
@@ -32,66 +51,103 @@ impl Extent {
 /// How many measurements a figure takes.
 pub fn count(figure: &Declared, extent: &Extent) -> u64 {
     match figure.work {
-        Work::Calls { sides, cells, .. } => steps(&extent.effort(), sides().len()) * cells().len() as u64,
+        Work::Calls { sides, cells, .. } => {
+            steps(&extent.effort(), sides().len() + extent.preload.len()) * cells().len() as u64
+        }
         Work::Maps(task) => map::steps(task, extent.rounds),
         Work::Sqlite => processes::modes_steps(extent.rounds),
-        Work::NotBuilt(_) => 0,
+        Work::Apps { cells, .. } => apps::steps(&cells(extent), extent.rounds),
+        Work::Transactions => tx::steps(),
     }
 }
 
 /// Measures one figure; partial if a signal ends the session.
 pub fn run(session: &Session, options: &Options, extent: &Extent, declared: &Declared) -> Result<Figure, String> {
     session.show(declared.name);
-    let mut figure = Figure {
-        name: declared.name.into(),
-        title: declared.title.into(),
-        x: String::new(),
-        y: String::new(),
-        higher_is_better: true,
-        shape: Shape::Bars,
-        points: Vec::new(),
-        rows: Vec::new(),
-        skipped: None,
-    };
+    let mut figure = Figure::new(declared.name, declared.title);
+    figure.paper_says = declared.claim.map(Into::into);
+    figure.base = declared.base.map(Into::into);
     match &declared.work {
-        Work::NotBuilt(needs) => figure.skipped = Some(format!("needs {needs}")),
-        Work::Calls { x, y, shape, sides, cells } => {
-            figure.x = x.to_string();
-            figure.y = y.label().into();
-            figure.higher_is_better = y.higher_is_better();
-            figure.shape = *shape;
-            let effort = extent.effort();
-            for cell in cells() {
-                // For cold measurements, the first second is what counts.
-                let length = if cell.workload.cold { Length::Seconds(2.0 * extent.seconds) } else { effort.length };
-                let effort = Effort { length, ..effort };
-                session.show(&format!("{}: {}", declared.name, cell.workload.title()));
-                let Some(row) = measure(session, options, &effort, &sides(), &cell.workload)? else { break };
-                figure.points.extend(points(*y, &cell.x, cell.group, &row));
-                figure.rows.push(row);
-                if session.interrupted() {
-                    break;
-                }
-            }
-        }
+        Work::Calls { .. } => calls(session, options, extent, declared, &mut figure)?,
         Work::Maps(task) => {
-            figure.x = "way of mapping".into();
-            figure.y = "throughput, MiB/s".into();
+            figure.axes("way of mapping", "throughput, MiB/s");
             figure.points = map::figure(session, *task, extent.rounds, extent.map_size)?;
         }
-        Work::Sqlite => match processes::sqlite_is_there() {
-            Err(error) => {
+        Work::Sqlite => match processes::sqlite_version() {
+            Err(missing) => {
                 session.skip(processes::modes_steps(extent.rounds));
-                figure.skipped = Some(error);
+                figure.skipped = Some(missing);
             }
-            Ok(()) => {
-                figure.x = "transaction".into();
-                figure.y = "transactions a second".into();
+            Ok(version) => {
+                figure.axes("transaction", "transactions a second");
+                figure.notes.push(version);
                 figure.points = processes::modes(session, options, extent.rounds, extent.seconds)?;
             }
         },
+        Work::Apps { x, y, cells } => {
+            figure.axes(x, y);
+            let measured = apps::figure(session, options, extent.rounds, extent.seconds, &cells(extent))?;
+            (figure.points, figure.notes) = measured;
+        }
+        Work::Transactions => {
+            figure.axes("ranges of a transaction", "time of a transaction, us");
+            figure.higher_is_better = false;
+            (figure.points, figure.notes) = tx::figure(session, extent.rounds, TRANSACTIONS)?;
+        }
+    }
+    if figure.points.is_empty() && figure.skipped.is_none() && !session.interrupted() {
+        figure.skipped = Some(figure.notes.join("; "));
     }
     Ok(figure)
+}
+
+fn calls(
+    session: &Session,
+    options: &Options,
+    extent: &Extent,
+    declared: &Declared,
+    figure: &mut Figure,
+) -> Result<(), String> {
+    let Work::Calls { x, y, shape, sides, cells } = &declared.work else { return Ok(()) };
+    figure.axes(x, y.label());
+    figure.higher_is_better = y.higher_is_better();
+    figure.shape = *shape;
+    let mut effort = extent.effort();
+    let mut folder = session.folder();
+    let mut options = options.clone();
+    if declared.on_disk {
+        let Some(disk) = &extent.disk else {
+            session.skip(count(declared, extent));
+            figure.skipped = Some("needs a folder on a disk: --disk".into());
+            return Ok(());
+        };
+        folder = session.on_disk(disk)?;
+        effort.file_size = effort.file_size.min(MOST_ON_DISK);
+        // That is for memory; a pool in memory gets it by itself.
+        options.domain = None;
+        figure.notes.push(format!("on a disk: {}", disk.display()));
+    }
+    let mut sides: Vec<_> = sides().into_iter().chain(extent.preload.iter().cloned()).collect();
+    if Disk::of(folder).is_some() && sides.iter().any(|side| side.bare().is_some()) {
+        // They stand for persistent memory.
+        let all = sides.len();
+        sides.retain(|side| side.bare().is_none());
+        session.skip(steps(&effort, all - sides.len()) * cells().len() as u64);
+        figure.notes.push("not measured on a disk: what works without calls".into());
+    }
+    for cell in cells() {
+        // The first second is what counts there.
+        let length = if cell.workload.cold { Length::Seconds(2.0 * extent.seconds) } else { effort.length };
+        let effort = Effort { length, ..effort };
+        session.show(&format!("{}: {}", declared.name, cell.workload.title()));
+        let Some(row) = measure(session, folder, &options, &effort, &sides, &cell.workload)? else { break };
+        figure.points.extend(points(*y, &cell.x, cell.group, &row));
+        figure.rows.push(row);
+        if session.interrupted() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn points(metric: Metric, x: &str, group: &str, row: &Row) -> Vec<Point> {
@@ -108,6 +164,10 @@ fn points(metric: Metric, x: &str, group: &str, row: &Row) -> Vec<Point> {
     let all = row.sides.iter();
     match metric {
         Metric::Throughput => all.map(|side| of(side, &|time, _| bytes / time * 1e9 / f64::from(1 << 20))).collect(),
+        Metric::Time => all.map(|side| of(side, &|time, _| time / 1e3)).collect(),
+        Metric::Medium => {
+            all.filter_map(|side| Some(Point::new(&series(side), x, vec![side.bytes_per_byte()?]))).collect()
+        }
         Metric::Ratio => all.skip(1).map(|side| of(side, &|time, base| base / time)).collect(),
         Metric::Latency => all
             .flat_map(|side| {

@@ -1,6 +1,7 @@
 //! One thread of a workload. It calls libc as a program does, so that under `famio run` the preload library gets the
 //! calls.
 
+use super::bare::{Bare, Baseline};
 use super::content::{Content, stamp, stamp_of, warm_stamp};
 use super::stream::{Part, Stream};
 use super::workload::{SyncEvery, Workload};
@@ -50,6 +51,8 @@ pub struct CallTimes {
 /// A thread with its descriptor.
 pub struct Lane {
     file: File,
+    /// Does the work in the place of calls.
+    baseline: Option<Baseline>,
     workload: Workload,
     measurement: u32,
     number: u32,
@@ -84,6 +87,7 @@ impl Lane {
         let times = || Times::new().map_err(Error::other);
         Ok(Self {
             file,
+            baseline: None,
             workload: *workload,
             measurement,
             number,
@@ -128,6 +132,22 @@ impl Lane {
         Ok(())
     }
 
+    /// From now on the work is done without calls. `beside`: as in `Baseline::open`.
+    pub fn become_bare(&mut self, bare: Bare, beside: &Path) -> Result<(), Error> {
+        self.baseline = Some(Baseline::open(bare, &self.file, beside)?);
+        Ok(())
+    }
+
+    /// Without calls: what was written back until now.
+    pub fn to_medium(&self) -> Option<u64> {
+        self.baseline.as_ref().and_then(Baseline::to_medium)
+    }
+
+    /// Without calls: leaves the file with what was written.
+    pub fn finish(&mut self) {
+        self.baseline.iter_mut().for_each(Baseline::finish);
+    }
+
     /// Works until then. `TIMED`: times each call, which costs two readings of the clock per call; so the time of all
     /// calls together is taken from phases without it.
     pub fn run<const TIMED: bool>(&mut self, until: Until) -> Result<Phase, Error> {
@@ -170,9 +190,14 @@ impl Lane {
         self.writes += 1;
         let (fd, size) = (self.file.as_raw_fd(), self.workload.io_size as usize);
         let (at, at_position) = ((op.unit * self.workload.io_size) as i64, self.workload.at_position);
+        let baseline = &mut self.baseline;
         let done = self.content.with(stamp(self.measurement, self.number, self.writes), |piece| {
             // SAFETY: a piece is that long.
             unsafe {
+                if let Some(baseline) = baseline {
+                    baseline.write(at as usize, std::slice::from_raw_parts(piece, size));
+                    return size as isize;
+                }
                 if at_position {
                     libc::write(fd, piece.cast(), size)
                 } else {
@@ -211,6 +236,10 @@ impl Lane {
     #[inline]
     fn pread(&mut self, unit: u64) -> Result<(), Error> {
         let (fd, buffer) = (self.file.as_raw_fd(), &mut self.read);
+        if let Some(baseline) = &mut self.baseline {
+            baseline.read((unit * self.workload.io_size) as usize, buffer);
+            return Ok(());
+        }
         // SAFETY: the buffer is valid for its length.
         let done = unsafe {
             if self.workload.at_position {
@@ -232,7 +261,11 @@ impl Lane {
         Ok(())
     }
 
-    pub fn fsync(&self) -> Result<(), Error> {
+    pub fn fsync(&mut self) -> Result<(), Error> {
+        if let Some(baseline) = &mut self.baseline {
+            baseline.sync();
+            return Ok(());
+        }
         // SAFETY: touches no memory.
         expect(unsafe { libc::fsync(self.file.as_raw_fd()) } as isize, 0)
     }

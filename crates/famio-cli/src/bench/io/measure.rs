@@ -1,5 +1,7 @@
 //! Runs workloads: all sides in each round, in a random order, each in processes of its own.
 
+use super::bare::Bare;
+use super::counted::{Counted, counted};
 use super::files::Files;
 use super::lane::Length;
 use super::medium::Disk;
@@ -10,6 +12,7 @@ use super::workload::Workload;
 use crate::bench::member::Member;
 use crate::bench::session::Session;
 use crate::settings::Options;
+use std::path::Path;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
@@ -20,9 +23,10 @@ pub struct Effort {
     pub file_size: u64,
 }
 
-/// Measures one row; partial if a signal ends the session. Calls `step` after each measurement.
+/// Measures one row on files in this folder; what is there of it, if a signal ends the session.
 pub fn measure(
     session: &Session,
+    folder: &Path,
     options: &Options,
     effort: &Effort,
     sides: &[Side],
@@ -43,7 +47,7 @@ pub fn measure(
             // New files each time: Famio may leave a file in huge pages, and the plain file must be as a plain
             // program has it. Which pages of memory a file gets makes a difference of some percent, which must appear
             // between rounds rather than between sides.
-            let mut files = Files::new(session.folder(), &at.to_string(), size, workload)?;
+            let mut files = Files::new(folder, &at.to_string(), size, workload)?;
             let done = one(options, effort.length, side, &mut files, workload, &mut gathered[at]);
             if session.interrupted() {
                 // A measurement ended by the signal is no failure.
@@ -69,7 +73,7 @@ fn one(
     // A process has its first calls only once.
     let phases = if workload.cold { &[Phases::Together, Phases::Each][..] } else { &[Phases::Both] };
     for &phases in phases {
-        let (reports, to_disk) = processes(options, length, side, files, workload, phases)?;
+        let Worked { reports, to_disk, counted } = processes(options, length, side, files, workload, phases)?;
         let lanes = || reports.iter().flat_map(|report| &report.lanes);
         if phases != Phases::Each {
             let together = || lanes().filter_map(|lane| lane.together);
@@ -86,13 +90,26 @@ fn one(
         }
         let written = lanes().map(|lane| lane.writes).sum::<u64>() * workload.io_size;
         gathered.bytes = gathered.bytes.zip(to_disk).map(|(sum, disk)| (sum.0 + disk, sum.1 + written));
-        files.check(&lanes().map(|lane| lane.ops).collect::<Vec<_>>())?;
+        let of_baseline = lanes().map(|lane| lane.to_medium).sum::<Option<u64>>().map(|sum| (sum, written));
+        let of_library = counted.map(|counted| (counted.to_medium, counted.written));
+        gathered.add_to_medium(of_baseline.or(of_library));
+        if side.bare().is_none_or(Bare::writes) {
+            files.check(&lanes().map(|lane| lane.ops).collect::<Vec<_>>())?;
+        }
     }
     Ok(())
 }
 
-/// Starts all processes, lets them begin at once when all are warm, and waits for them to end. Returns their reports,
-/// and the bytes written to the disk meanwhile.
+/// What came of one measurement.
+struct Worked {
+    reports: Vec<Report>,
+    /// Bytes that went to the disk meanwhile.
+    to_disk: Option<u64>,
+    /// What the library has counted meanwhile.
+    counted: Option<Counted>,
+}
+
+/// Starts all processes, lets them begin at once when all are warm, and waits for their ends.
 fn processes(
     options: &Options,
     length: Length,
@@ -100,7 +117,7 @@ fn processes(
     files: &mut Files,
     workload: &Workload,
     phases: Phases,
-) -> Result<(Vec<Report>, Option<u64>), String> {
+) -> Result<Worked, String> {
     let measurement = files.begin();
     let mut members = Vec::new();
     for process in 0..workload.processes {
@@ -110,7 +127,16 @@ fn processes(
             all => all[first_lane as usize..][..workload.threads as usize].to_vec(),
         };
         let library = side.library().map(Into::into);
-        let job = Job { workload: *workload, length, phases, measurement, first_lane, files: mine, library };
+        let job = Job {
+            workload: *workload,
+            length,
+            phases,
+            measurement,
+            first_lane,
+            files: mine,
+            library,
+            bare: side.bare(),
+        };
         let job = serde_json::to_string(&job).map_err(|error| error.to_string())?;
         let mut command = side.command(options, files.paths())?;
         command.args(["bench", "io-work"]).arg(job);
@@ -124,17 +150,19 @@ fn processes(
     }
     let disk = files.paths().first().and_then(|path| Disk::of(path));
     let written = || disk.as_ref().and_then(Disk::written);
-    let before = written();
+    let count = |files: &Files| if side.is_famio() { counted(files.paths()) } else { None };
+    let (before, counted_before) = (written(), count(files));
     members.iter_mut().for_each(|member| member.tell("go"));
     let mut reports = Vec::new();
     for member in &mut members {
         let line = member.line()?;
         reports.push(serde_json::from_str(&line).map_err(|error| format!("{error}: {line}"))?);
     }
+    let counted = count(files).zip(counted_before).map(|(after, before)| after.since(before));
     // Only after all have reported: a process that closes the file would disturb the others.
     members.iter_mut().try_for_each(Member::end)?;
     let to_disk = written().zip(before).map(|(after, before)| after.saturating_sub(before));
-    Ok((reports, to_disk))
+    Ok(Worked { reports, to_disk, counted })
 }
 
 /// The number of measurements for a row.

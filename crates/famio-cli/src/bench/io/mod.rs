@@ -1,6 +1,8 @@
 //! `famio bench io`: generates file calls.
 
-mod content;
+pub mod bare;
+pub mod content;
+mod counted;
 mod files;
 pub mod lane;
 pub mod measure;
@@ -10,7 +12,7 @@ pub mod sets;
 pub mod show;
 pub mod side;
 pub mod statistics;
-mod stream;
+pub mod stream;
 pub mod words;
 mod worker;
 pub mod workload;
@@ -42,8 +44,8 @@ use workload::{Pattern, SyncEvery, Workload};
 /// side's time by this side's: above 1, Famio is faster; beside it the interval in which 95 of 100 such runs would
 /// be, from a bootstrap over the rounds. CPU and BY CPU are the same by the CPU time of the calling threads, which
 /// says more on a busy machine. The percentiles are of single calls, with their fsyncs, timed in a second phase (with
-/// --cold in a second process). FSYNC is the mean of an fsync. TO DISK: bytes written to the disk for each byte of
-/// the calls. Writes differ from each other, and after each measurement the files must have what was written last.
+/// --cold in a second process). FSYNC is the mean of an fsync. TO MEDIUM: bytes for each byte of the
+/// writes, to the disk, or in memory those that Famio wrote to journal and file. Writes differ from each other, and after each measurement the files must have what was written last.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -207,7 +209,8 @@ fn run(args: &Args, effort: &Effort) -> Result<(Vec<Row>, i32), String> {
     let mut rows = Vec::new();
     for workload in &workloads {
         session.show(&workload.title());
-        rows.extend(measure(&session, &args.options, effort, &sides, workload)?);
+        let folder = session.folder();
+        rows.extend(measure(&session, folder, &args.options, effort, &sides, workload)?);
         if session.interrupted() {
             break;
         }
@@ -240,6 +243,6 @@ fn figure(rows: Vec<Row>) -> Figure {
         shape: Shape::Bars,
         points: rows.iter().flat_map(|row| row.sides.iter().map(move |side| point(row, side))).collect(),
         rows,
-        skipped: None,
+        ..Figure::new("io", "File calls")
     }
 }

@@ -35,6 +35,16 @@ pub struct SideResult {
     pub syncs: Option<Percentiles>,
     /// Bytes written to the disk per byte of the calls.
     pub disk_bytes_per_byte: Option<f64>,
+    /// Bytes that the library wrote to journal and file, or a baseline wrote back, for each byte of the writes.
+    #[serde(default)]
+    pub medium_bytes_per_byte: Option<f64>,
+}
+
+impl SideResult {
+    /// For each byte of the writes: of the disk, or where there is none, of the memory that stands for the medium.
+    pub fn bytes_per_byte(&self) -> Option<f64> {
+        self.disk_bytes_per_byte.or(self.medium_bytes_per_byte)
+    }
 }
 
 /// Durations of single calls, in nanoseconds.
@@ -79,6 +89,8 @@ pub struct Gathered {
     pub syncs: Times,
     /// Bytes written to the disk, and by the calls.
     pub bytes: Option<(u64, u64)>,
+    /// To the medium, and by the writes, as the library or a baseline counts them.
+    pub medium: (u64, u64),
 }
 
 impl Gathered {
@@ -91,7 +103,15 @@ impl Gathered {
             writes: times()?,
             syncs: times()?,
             bytes: Some((0, 0)),
+            medium: (0, 0),
         })
+    }
+
+    /// Bytes to the medium, and of the writes.
+    pub fn add_to_medium(&mut self, bytes: Option<(u64, u64)>) {
+        if let Some((medium, written)) = bytes {
+            self.medium = (self.medium.0 + medium, self.medium.1 + written);
+        }
     }
 
     fn result(&self, side: &str, base: Option<&Gathered>) -> Result<SideResult, String> {
@@ -108,6 +128,7 @@ impl Gathered {
             reads: Percentiles::of(&self.reads),
             writes: Percentiles::of(&self.writes),
             syncs: Percentiles::of(&self.syncs),
+            medium_bytes_per_byte: (self.medium.1 > 0).then(|| self.medium.0 as f64 / self.medium.1 as f64),
             disk_bytes_per_byte: self.bytes.filter(|bytes| bytes.0 > 0).map(|(disk, calls)| disk as f64 / calls as f64),
         })
     }

@@ -8,19 +8,19 @@ const HEAD: [&str; 14] = [
     "WORKLOAD", "", "A CALL", "RATIO", "95 %", "CPU", "BY CPU", "P50", "P90", "P99", "P99.9", "P99.99", "LONGEST",
     "FSYNC",
 ];
-const DISK: &str = "TO DISK";
+const DISK: &str = "TO MEDIUM";
 
 /// For people: one line per side.
 pub fn text(rows: &[Row]) -> String {
-    // In memory, nothing is written to a disk.
-    let with_disk = rows.iter().flat_map(|row| &row.sides).any(|side| side.disk_bytes_per_byte.is_some());
+    // Plain calls on memory count nothing.
+    let with_disk = rows.iter().flat_map(|row| &row.sides).any(|side| side.bytes_per_byte().is_some());
     let mut head = HEAD.map(String::from).to_vec();
     head.extend(with_disk.then(|| DISK.into()));
     let mut lines = vec![head];
     for row in rows {
         for (number, side) in row.sides.iter().enumerate() {
             let mut line = line(if number == 0 { &row.title } else { "" }, side);
-            let disk = side.disk_bytes_per_byte.map_or("-".into(), |ratio| format!("{ratio:.2}"));
+            let disk = side.bytes_per_byte().map_or("-".into(), |ratio| format!("{ratio:.2}"));
             line.extend(with_disk.then_some(disk));
             lines.push(line);
         }
@@ -46,7 +46,7 @@ fn line(title: &str, side: &SideResult) -> Vec<String> {
 pub fn csv(rows: &[Row]) -> String {
     let mut out =
         "workload,side,ns_per_call,ratio,ratio_low,ratio_high,cpu_ns_per_call,cpu_ratio,calls_timed,mean,p50,p90,p99,p99.9,p99.99,p99.999,\
-                   longest,fsync_mean,fsync_longest,disk_bytes_per_byte\n"
+                   longest,fsync_mean,fsync_longest,disk_bytes_per_byte,medium_bytes_per_byte\n"
             .to_string();
     for row in rows {
         for side in &row.sides {
@@ -65,6 +65,7 @@ pub fn csv(rows: &[Row]) -> String {
             cells.extend(
                 [side.syncs.map(|s| s.mean), side.syncs.map(|s| s.longest), side.disk_bytes_per_byte].map(option),
             );
+            cells.push(option(side.medium_bytes_per_byte));
             out += &cells.join(",");
             out.push('\n');
         }
@@ -102,7 +103,7 @@ mod tests {
         assert_eq!(lines.len(), 3);
         assert!(lines[1].starts_with("random 4 KiB pwrite, fsync every 10  plain  1000 ns"), "{text}");
         assert!(lines[2].trim_start().starts_with("Famio  250 ns   4.00x"), "{text}");
-        assert!(!text.contains("TO DISK"));
+        assert!(!text.contains("TO MEDIUM"));
     }
 
     #[test]

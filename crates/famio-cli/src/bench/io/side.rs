@@ -1,7 +1,9 @@
 //! The sides of a comparison: different ways to start the same program.
 
+use super::bare::Bare;
 use crate::bench::launch::{Under, me, name};
-use crate::settings::{Options, PolicyName};
+use crate::bench::session::pool;
+use crate::settings::{DomainName, DurabilityName, Options, PolicyName, TierName};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
@@ -18,7 +20,13 @@ enum Kind {
     Plain,
     /// `None`: the policy that Famio chooses.
     Famio(Option<PolicyName>),
-    /// Another library that intercepts file calls.
+    /// A pool in memory before files on a disk.
+    Tiered,
+    /// The close of a new file that was never synced waits for no disk.
+    Leave,
+    /// Without calls.
+    Bare(Bare),
+    /// Another library that takes file calls over.
     Preload(PathBuf),
 }
 
@@ -37,7 +45,34 @@ impl Side {
         Self { name, kind: Kind::Famio(policy) }
     }
 
-    /// The library that this side must have loaded, if only the loader ensures that.
+    /// With the pool that the options name, or one in memory that goes with the bench.
+    pub fn tiered() -> Self {
+        Self { name: "Famio, tiered".into(), kind: Kind::Tiered }
+    }
+
+    /// With `--on-close leave`.
+    pub fn leave() -> Self {
+        Self { name: "Famio, --on-close leave".into(), kind: Kind::Leave }
+    }
+
+    pub fn without_calls(bare: Bare) -> Self {
+        Self { name: bare.title().into(), kind: Kind::Bare(bare) }
+    }
+
+    /// How it works without calls.
+    pub fn bare(&self) -> Option<Bare> {
+        match self.kind {
+            Kind::Bare(bare) => Some(bare),
+            _ => None,
+        }
+    }
+
+    /// Whether the library counts what it does.
+    pub fn is_famio(&self) -> bool {
+        matches!(self.kind, Kind::Famio(_) | Kind::Tiered | Kind::Leave)
+    }
+
+    /// The library that this side must have loaded, where the loader alone sees to that.
     pub fn library(&self) -> Option<&Path> {
         match &self.kind {
             Kind::Preload(library) => Some(library),
@@ -48,15 +83,19 @@ impl Side {
     /// The command to run this program in that way, for files in a folder where no other files have their suffix.
     pub fn command(&self, options: &Options, files: &[PathBuf]) -> Result<Command, String> {
         let me = me()?;
+        let atomic = match files {
+            [file] => file.clone(),
+            _ => files.first().and_then(|file| file.parent()).unwrap_or(Path::new("")).join("*.bench"),
+        };
+        let under = |options: &Options, policy, more: &[&str]| {
+            let under = Under { options, policy, more };
+            under.famio(&[&atomic], me.as_os_str())
+        };
         match &self.kind {
-            Kind::Plain => Ok(Command::new(me)),
-            Kind::Famio(policy) => {
-                let atomic = match files {
-                    [file] => file.clone(),
-                    _ => files.first().and_then(|file| file.parent()).unwrap_or(Path::new("")).join("*.bench"),
-                };
-                Under { options, policy: *policy }.famio(&[&atomic], me.as_os_str())
-            }
+            Kind::Plain | Kind::Bare(_) => Ok(Command::new(&me)),
+            Kind::Famio(policy) => under(options, *policy, &[]),
+            Kind::Tiered => under(&tiered(options)?, None, &[]),
+            Kind::Leave => under(options, None, &["--on-close", "leave"]),
             Kind::Preload(library) => {
                 let mut command = Command::new(me);
                 command.env("LD_PRELOAD", library);
@@ -64,6 +103,17 @@ impl Side {
             }
         }
     }
+}
+
+/// With a pool in memory, if they name none. What lies there does not survive a power cut.
+fn tiered(options: &Options) -> Result<Options, String> {
+    let mut options = Options { tier: Some(TierName::Auto), ..options.clone() };
+    if options.pool.is_none() {
+        options.pool = Some(pool()?);
+        options.durability = Some(DurabilityName::Process);
+        options.domain = Some(DomainName::Emulated);
+    }
+    Ok(options)
 }
 
 /// `NAME=PATH` of `--preload`.

@@ -89,13 +89,17 @@ impl Stream {
     }
 }
 
-/// The inverse of Zipf's distribution, in a continuous approximation: without a table, so that it works for many
-/// places.
-fn zipf(units: u64, share: f64) -> u64 {
+/// A place by Zipf's law, for a random number from 0 to 1.
+pub fn zipf(units: u64, share: f64) -> u64 {
+    // Neighbours by rank are not neighbours in the file. A prime: each place once.
+    zipf_rank(units, share) * 1_000_003 % units
+}
+
+/// The inverse of Zipf's distribution, taken as continuous: no table, so that it also works for many places.
+pub fn zipf_rank(units: u64, share: f64) -> u64 {
     let power = 1.0 - EXPONENT;
     let rank = (((units as f64 + 1.0).powf(power) - 1.0) * share + 1.0).powf(1.0 / power) as u64 - 1;
-    // Places of similar rank are not adjacent in the file. A prime, so that each place occurs once.
-    rank.min(units - 1) * 1_000_003 % units
+    rank.min(units - 1)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! One process of a measurement: opens, warms up, waits for the start, works, and reports.
 
+use super::bare::Bare;
 use super::lane::{Lane, Length, Phase, Until};
 use super::workload::Workload;
 use crate::bench::clock::now;
@@ -31,6 +32,9 @@ pub struct Job {
     pub files: Vec<PathBuf>,
     /// Must be loaded: the loader runs a program even without a library that it cannot load.
     pub library: Option<PathBuf>,
+    /// The work is done without calls.
+    #[serde(default)]
+    pub bare: Option<Bare>,
 }
 
 /// The phases measured. Both in one process, unless the first calls of a process are what matters.
@@ -61,6 +65,9 @@ pub struct LaneReport {
     pub reads: Counts,
     pub written: Counts,
     pub syncs: Counts,
+    /// Without calls: bytes that were written back.
+    #[serde(default)]
+    pub to_medium: Option<u64>,
 }
 
 /// Printed by a worker that is warm.
@@ -76,8 +83,12 @@ pub fn main(args: &Args) -> Result<(), String> {
     if let Some(library) = &job.library {
         check_loaded(library)?;
     }
-    let report = run(&job)?;
-    say(&serde_json::to_string(&report).map_err(|error| error.to_string())?)
+    let (report, lanes) = run(&job)?;
+    say(&serde_json::to_string(&report).map_err(|error| error.to_string())?)?;
+    // The files stay open until all have reported: a close would disturb the others, and end what the library counts.
+    hear()?;
+    drop(lanes);
+    Ok(())
 }
 
 fn check_loaded(library: &Path) -> Result<(), String> {
@@ -96,7 +107,8 @@ fn say(line: &str) -> Result<(), String> {
     writeln!(output, "{line}").and_then(|()| output.flush()).map_err(|error| format!("stdout: {error}"))
 }
 
-fn run(job: &Job) -> Result<Report, String> {
+/// The report, and the threads' files, still open.
+fn run(job: &Job) -> Result<(Report, Vec<Lane>), String> {
     let threads = job.workload.threads;
     let (warm, begin) = (Barrier::new(threads as usize + 1), Barrier::new(threads as usize + 1));
     // The time when the work begins; 0: it does not begin.
@@ -126,11 +138,15 @@ fn run(job: &Job) -> Result<Report, String> {
         }
         begin.wait();
         told?;
-        let mut reports = Vec::new();
+        let (mut reports, mut open) = (Vec::new(), Vec::new());
         for lane in lanes {
-            reports.extend(lane.join().map_err(|_| "a thread has panicked".to_string())??);
+            let done = lane.join().map_err(|_| "a thread has panicked".to_string())??;
+            if let Some((report, lane)) = done {
+                reports.push(report);
+                open.push(lane);
+            }
         }
-        Ok(Report { lanes: reports })
+        Ok((Report { lanes: reports }, open))
     })
 }
 
@@ -145,11 +161,14 @@ fn open(job: &Job, path: &Path, number: u32) -> std::io::Result<Lane> {
     if !job.workload.cold {
         lane.warm()?;
     }
+    if let Some(bare) = job.bare {
+        lane.become_bare(bare, path)?;
+    }
     Ok(lane)
 }
 
-/// Warms up for a fifth of a phase, then runs the measured phases.
-fn work(job: &Job, mut lane: Lane, start: u64) -> std::io::Result<LaneReport> {
+/// A fifth of a phase to warm up, and the phases that are measured.
+fn work(job: &Job, mut lane: Lane, start: u64) -> std::io::Result<(LaneReport, Lane)> {
     let mut end = start;
     let mut next = |share: f64| match job.length {
         Length::Calls(calls) => Until::Calls((calls as f64 * share).ceil() as u64),
@@ -173,8 +192,10 @@ fn work(job: &Job, mut lane: Lane, start: u64) -> std::io::Result<LaneReport> {
         // Dirty data must not disturb the next measurement; and its bytes count.
         lane.fsync()?;
     }
+    let to_medium = lane.to_medium();
+    lane.finish();
     let counts = |times: &Times| times.counts();
-    Ok(LaneReport {
+    let report = LaneReport {
         ops: lane.ops,
         writes: lane.writes,
         together,
@@ -182,5 +203,7 @@ fn work(job: &Job, mut lane: Lane, start: u64) -> std::io::Result<LaneReport> {
         reads: counts(&lane.times.reads),
         written: counts(&lane.times.writes),
         syncs: counts(&lane.times.syncs),
-    })
+        to_medium,
+    };
+    Ok((report, lane))
 }

@@ -2,8 +2,8 @@
 //! alternately.
 
 use super::token::Token;
-use super::window::{Call, Window, work};
 use crate::bench::checked::expect;
+use crate::bench::window::{Call, Window, work};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! A database that many processes read and write: its creation, the work on it, and the check of it.
 
-use super::library::{Connection, Sqlite, Value};
-use super::window::{Call, work};
+use crate::bench::sqlite3::{Connection, Sqlite, Value};
+use crate::bench::window::{Call, work};
 use std::path::Path;
 use std::time::{Duration, Instant};
 

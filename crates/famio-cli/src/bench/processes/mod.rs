@@ -1,27 +1,25 @@
 //! `famio bench processes`: several processes that read and write one file, plain and under Famio.
 
 mod blocks;
-mod crew;
 mod database;
-mod library;
 mod modes;
 mod patterns;
 mod rows;
 mod table;
 mod token;
-mod window;
 mod worker;
 
-pub use modes::{figure as modes, is_there as sqlite_is_there, steps as modes_steps};
+pub use modes::{figure as modes, steps as modes_steps, version as sqlite_version};
 pub use worker::Args as WorkArgs;
 pub use worker::main as work_main;
 
 use super::launch::{Under, me, name};
 use super::output::Json;
 use super::results::Method;
+use crate::bench::crew::{self, Outcome};
+use crate::bench::sqlite3::Sqlite;
 use crate::settings::{Options, PolicyName};
 use clap::ValueEnum;
-use crew::Outcome;
 use famio::Settings;
 use patterns::{Group, Pattern, Setup};
 use rows::Row;
@@ -134,7 +132,7 @@ pub fn main(args: &Args) -> Result<(), String> {
 fn measure(args: &Args) -> Result<Vec<Row>, String> {
     let groups = Group::value_variants().iter().filter(|&&group| args.only.is_none_or(|only| only == group));
     if groups.clone().any(|group| group.is_sqlite()) {
-        library::Sqlite::load()?; // now, not after half of the measurements
+        Sqlite::load().map_err(|error| format!("{error}, or measure without it: --only files"))?; // now, and not when half of it is measured
     }
     let bench = Bench::new(args)?;
     let mut all = Vec::new();
@@ -244,7 +242,7 @@ impl<'a> Bench<'a> {
     fn command(&self, setup: &Setup, file: &Path) -> Result<Command, String> {
         let me = me()?;
         if setup.under_famio {
-            Under { options: &self.args.options, policy: self.args.policy }.famio(&[file], me.as_os_str())
+            Under { options: &self.args.options, policy: self.args.policy, more: &[] }.famio(&[file], me.as_os_str())
         } else {
             Ok(Command::new(me))
         }

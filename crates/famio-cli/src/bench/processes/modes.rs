@@ -1,11 +1,12 @@
 //! SQLite's journal modes compared with Famio, as points of a chart.
 
 use super::patterns::{Group, Setup};
-use super::{Args, Bench, library};
+use super::{Args, Bench};
 use crate::bench::document::Point;
 use crate::bench::median::median;
 use crate::bench::output::Json;
 use crate::bench::session::Session;
+use crate::bench::sqlite3::Sqlite;
 use crate::settings::Options;
 use std::path::Path;
 
@@ -23,9 +24,9 @@ pub fn steps(rounds: u32) -> u64 {
     3 * MODES.len() as u64 * u64::from(rounds)
 }
 
-/// Whether SQLite is available.
-pub fn is_there() -> Result<(), String> {
-    library::Sqlite::load().map(|_| ())
+/// The version of the SQLite that is measured, if there is one.
+pub fn version() -> Result<String, String> {
+    Ok(format!("SQLite {}", Sqlite::load()?.version()))
 }
 
 /// Transactions per second of insert, update and delete, in all modes.

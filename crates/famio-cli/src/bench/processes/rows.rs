@@ -1,8 +1,8 @@
 //! The rows of a group: medians of the rounds, and ratios to the plain setups and to readers without writers.
 
 use super::Outcomes;
-use super::crew::{Outcome, Side};
 use super::patterns::{Group, Pattern};
+use crate::bench::crew::{Outcome, Side};
 use crate::bench::launch::name;
 use crate::bench::median::median;
 use serde::Serialize;

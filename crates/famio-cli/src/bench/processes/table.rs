@@ -90,18 +90,18 @@ fn microseconds(nanoseconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::crew::{Outcome, Side};
     use super::super::patterns::{Job, Pattern};
     use super::super::rows::rows;
     use super::super::worker::Task;
     use super::{Group, lines};
+    use crate::bench::crew::{Outcome, Side};
     use crate::bench::times::Times;
     use std::time::Duration;
 
     fn side(rate: f64, microseconds: u64) -> Side {
         let mut times = Times::new().unwrap();
         times.add(Duration::from_micros(microseconds));
-        Side { rate, times, all: 1, torn: 0 }
+        Side { rate, times, all: 1, of_each: vec![1], torn: 0 }
     }
 
     #[test]
@@ -115,7 +115,7 @@ mod tests {
         };
         let [read, write] = [job(Task::ReadBlocks), job(Task::WriteBlocks)];
         let patterns = [pattern("1 reader", &[read]), pattern("both", &[read, write])];
-        let nothing = || Side { rate: 0.0, times: Times::new().unwrap(), all: 0, torn: 0 };
+        let nothing = || Side { rate: 0.0, times: Times::new().unwrap(), all: 0, of_each: Vec::new(), torn: 0 };
         let alone = |rate| vec![Outcome { reads: side(rate, 5), writes: nothing(), counted: 0 }];
         let both = |reads, writes| {
             [3, 1, 2].map(|n| Outcome { reads: side(reads, n), writes: side(writes, 20 * n), counted: n }).into()

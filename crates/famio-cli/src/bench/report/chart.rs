@@ -69,7 +69,9 @@ where
     {
         let root = SVGBackend::with_string(&mut out, (WIDTH, height as u32)).into_drawing_area();
         root.fill(&WHITE).map_err(failed)?;
-        let title = format!("{} ({})", figure.y, super::better(figure));
+        let is_ratio = super::ratios::shows_ratios(figure);
+        let line = if is_ratio { "; the line: no difference" } else { "" };
+        let title = format!("{} ({}{line})", figure.y, super::better(figure));
         write(&root, &title, (10, 6), 15, 'l')?;
         if series.len() > 1 {
             for (number, x, line) in legend(&series) {
@@ -130,6 +132,12 @@ where
                 PathElement::new(ends, BLACK.mix(0.6).stroke_width(1))
             });
             chart.draw_series(whiskers).map_err(failed)?;
+        }
+
+        if is_ratio {
+            let ends = vec![(0.0, 1.0), (places.len() as f64, 1.0)];
+            let line = PathElement::new(ends, BLACK.mix(0.7).stroke_width(2));
+            chart.draw_series([line]).map_err(failed)?;
         }
 
         let base = head + PLOT_HEIGHT as i32;

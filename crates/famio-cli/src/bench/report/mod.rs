@@ -1,26 +1,34 @@
 //! A report: a folder with a self-contained page, and the raw data as JSON and CSV.
 
 mod chart;
+mod markdown;
 mod page;
+mod ratios;
 
-use super::document::{Document, Figure, Point};
+use super::document::{Document, Figure};
 use super::io::show::{csv, quoted};
 use crate::text::table;
+use ratios::{base, times_as_good};
 use std::path::Path;
 
 pub const PAGE: &str = "index.html";
 const JSON: &str = "figures.json";
 const POINTS: &str = "points.csv";
 const CALLS: &str = "calls.csv";
+const MARKDOWN: &str = "figures.md";
 
 /// Writes everything, each file atomically: a reader, or a signal, may come at any time.
 pub fn write(folder: &Path, document: &Document) -> Result<(), String> {
     std::fs::create_dir_all(folder).map_err(|error| format!("--report: {}: {error}", folder.display()))?;
     let json = serde_json::to_string_pretty(document).map_err(|error| error.to_string())?;
     let rows: Vec<_> = document.figures.iter().flat_map(|figure| figure.rows.iter().cloned()).collect();
-    for (name, text) in
-        [(PAGE, page::page(document)?), (JSON, json), (POINTS, points(&document.figures)), (CALLS, csv(&rows))]
-    {
+    for (name, text) in [
+        (PAGE, page::page(document)?),
+        (JSON, json),
+        (POINTS, points(&document.figures)),
+        (CALLS, csv(&rows)),
+        (MARKDOWN, markdown::markdown(document)),
+    ] {
         let (path, new) = (folder.join(name), folder.join(format!("{name}.new")));
         let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &path));
         written.map_err(|error| format!("--report: {}: {error}", path.display()))?;
@@ -42,8 +50,10 @@ fn points(figures: &[Figure]) -> String {
     out
 }
 
-/// The meaning of a cell.
-const LEGEND: &str = "in brackets the interval of 95 of 100 such runs; x: times as good as plain";
+/// What a cell has.
+fn legend(figure: &Figure) -> String {
+    format!("in brackets the interval of 95 of 100 such runs; x: times as good as {}", base(figure))
+}
 
 /// A figure on a terminal: its points as a table.
 pub fn text(figure: &Figure) -> String {
@@ -52,7 +62,11 @@ pub fn text(figure: &Figure) -> String {
         Some(why) => out += &format!("skipped: {why}\n"),
         None => {
             out += &table(&cells(figure));
-            out += &format!("{}; {}; {LEGEND}\n", figure.y, better(figure));
+            out += &format!("{}; {}; {}\n", figure.y, better(figure), legend(figure));
+            if let Some(paper_says) = &figure.paper_says {
+                out += &format!("the paper: {paper_says}; Famio here: {}\n", ratios::shown(figure));
+            }
+            figure.notes.iter().for_each(|note| out += &format!("{note}\n"));
         }
     }
     out
@@ -81,20 +95,6 @@ fn cells(figure: &Figure) -> Vec<Vec<String>> {
     rows
 }
 
-/// The factor by which a point is better than plain calls.
-fn times_as_good(figure: &Figure, point: &Point) -> Option<f64> {
-    if point.series.starts_with(PLAIN) {
-        return None;
-    }
-    // If a figure has several lines per side, `plain, read` belongs to `Famio, read`.
-    let series = figure.names(|point| &point.series).into_iter();
-    let plain = series.filter(|name| name.strip_prefix(PLAIN).is_some_and(|group| point.series.ends_with(group)));
-    let plain = figure.point(plain.max_by_key(|name| name.len())?, &point.x)?;
-    Some(if figure.higher_is_better { point.value / plain.value } else { plain.value / point.value })
-}
-
-const PLAIN: &str = "plain";
-
 fn better(figure: &Figure) -> &'static str {
     if figure.higher_is_better { "higher is better" } else { "lower is better" }
 }
@@ -112,7 +112,7 @@ pub fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::document::Shape;
+    use crate::bench::document::{Point, Shape};
 
     pub fn figure(shape: Shape) -> Figure {
         let mut points = Vec::new();
@@ -130,7 +130,7 @@ mod tests {
             shape,
             points,
             rows: Vec::new(),
-            skipped: None,
+            ..Figure::new("test-1", "A test")
         }
     }
 

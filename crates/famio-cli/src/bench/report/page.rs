@@ -1,6 +1,7 @@
 //! The page: charts, tables, machine and method, in one file that makes no network request.
 
-use super::{CALLS, JSON, LEGEND, POINTS, cells, chart};
+use super::ratios::{base, paper_says, shown};
+use super::{CALLS, JSON, MARKDOWN, POINTS, cells, chart, legend};
 use crate::bench::document::{Document, Figure};
 use crate::bench::io::result::{Row, SideResult};
 use crate::bench::io::words::{bytes, time};
@@ -12,7 +13,7 @@ table { border-collapse: collapse; margin: .8em 0; font-size: 13px }
 th, td { border: 1px solid #ddd; padding: .25em .6em; text-align: right }
 th { background: #f3f3f3 } th:first-child, td:first-child { text-align: left }
 svg { width: 100%; height: auto } .wide { overflow-x: auto } .note { color: #666 }
-.left td { text-align: left }";
+.left td, .left th { text-align: left } .left td:nth-child(4) { white-space: nowrap }";
 
 /// The whole page.
 pub fn page(document: &Document) -> Result<String, String> {
@@ -26,7 +27,8 @@ pub fn page(document: &Document) -> Result<String, String> {
             "<p class=\"note\">The run has not ended, or was interrupted: what was measured until then is here.</p>\n";
     }
     out += &contents(&document.figures);
-    out += &about(document);
+    out += &head(document);
+    out += &summary(&document.figures);
     for figure in &document.figures {
         out += &section(figure)?;
     }
@@ -42,7 +44,8 @@ fn contents(figures: &[Figure]) -> String {
     format!("<ul>\n{}</ul>\n", figures.iter().map(item).collect::<String>())
 }
 
-fn about(document: &Document) -> String {
+/// Machine and method.
+pub fn about(document: &Document) -> [(&'static str, String); 7] {
     let (machine, method) = (&document.machine, &document.method);
     let length = match (method.seconds, method.calls) {
         (Some(seconds), _) => format!("{seconds} s"),
@@ -50,7 +53,7 @@ fn about(document: &Document) -> String {
     };
     let memory =
         if method.emulated { "; ordinary memory treated as persistent memory (--domain emulated)" } else { "" };
-    let rows = [
+    [
         ("Famio", document.famio.clone()),
         ("Processor", format!("{} processors: {} ({})", machine.processors, machine.processor, machine.features)),
         ("Memory", bytes(machine.memory & !((1 << 20) - 1))),
@@ -65,11 +68,36 @@ fn about(document: &Document) -> String {
                 method.rounds
             ),
         ),
-    ];
+    ]
+}
+
+fn head(document: &Document) -> String {
     let row = |(name, text): &(&str, String)| format!("<tr><td>{name}</td><td>{}</td></tr>\n", escaped(text));
-    let table: String = rows.iter().map(row).collect();
-    let files = [JSON, POINTS, CALLS].map(|name| format!("<a href=\"{name}\">{name}</a>"));
+    let table: String = about(document).iter().map(row).collect();
+    let files = [JSON, POINTS, CALLS, MARKDOWN].map(|name| format!("<a href=\"{name}\">{name}</a>"));
     format!("<table class=\"left\">\n{table}</table>\n<p>Raw data: {}</p>\n", files.join(", "))
+}
+
+/// What stands above the columns of `beside_the_paper`.
+pub const BESIDE: [&str; 5] = ["FIGURE", "", "COMPARED WITH", "FAMIO", "THE PAPER"];
+
+/// A figure's ratios beside what its paper says.
+pub fn beside_the_paper(figure: &Figure) -> Vec<String> {
+    let ours = if figure.skipped.is_some() { "skipped".into() } else { shown(figure) };
+    vec![figure.name.clone(), figure.title.clone(), base(figure).into(), ours, paper_says(figure).into()]
+}
+
+/// Our ratios beside the papers'.
+fn summary(figures: &[Figure]) -> String {
+    if figures.iter().all(|figure| figure.paper_says.is_none()) {
+        return String::new();
+    }
+    let rows = [BESIDE.map(String::from).to_vec()].into_iter().chain(figures.iter().map(beside_the_paper));
+    let table = table(&rows.collect::<Vec<_>>()).replace("<table>", "<table class=\"left\">");
+    format!(
+        "<h2>Beside the papers</h2>\n{table}<p class=\"note\">Famio: the least and the most of a figure's ratios on this machine. \
+         The papers' machines and file systems were others.</p>\n"
+    )
 }
 
 fn section(figure: &Figure) -> Result<String, String> {
@@ -79,7 +107,13 @@ fn section(figure: &Figure) -> Result<String, String> {
     }
     out += &chart::svg(figure)?;
     out += &table(&cells(figure));
-    out += &format!("<p class=\"note\">{LEGEND}</p>\n");
+    out += &format!("<p class=\"note\">{}</p>\n", escaped(&legend(figure)));
+    if let Some(paper_says) = &figure.paper_says {
+        out += &format!("<p>Famio here: {}. The paper: {}.</p>\n", shown(figure), escaped(paper_says));
+    }
+    for note in &figure.notes {
+        out += &format!("<p class=\"note\">{}</p>\n", escaped(note));
+    }
     if !figure.rows.is_empty() {
         out += "<details><summary>Single calls</summary>\n";
         out += &table(&details(&figure.rows));
@@ -91,8 +125,20 @@ fn section(figure: &Figure) -> Result<String, String> {
 /// For each workload and side, what the chart leaves out.
 fn details(rows: &[Row]) -> Vec<Vec<String>> {
     let head = [
-        "WORKLOAD", "", "A CALL", "RATIO", "CPU", "BY CPU", "P50", "P90", "P99", "P99.9", "P99.99", "LONGEST", "FSYNC",
-        "TO DISK",
+        "WORKLOAD",
+        "",
+        "A CALL",
+        "RATIO",
+        "CPU",
+        "BY CPU",
+        "P50",
+        "P90",
+        "P99",
+        "P99.9",
+        "P99.99",
+        "LONGEST",
+        "FSYNC",
+        "TO MEDIUM",
     ];
     let mut out = vec![head.map(String::from).to_vec()];
     for row in rows {
@@ -109,7 +155,7 @@ fn detail(row: &Row, side: &SideResult) -> Vec<String> {
     cells.push(side.cpu_ratio.map_or(String::new(), |ratio| format!("{:.2}x", ratio.value)));
     cells.extend([calls.p50, calls.p90, calls.p99, calls.p99_9, calls.p99_99, calls.longest].map(time));
     cells.push(side.syncs.map_or("-".into(), |syncs| time(syncs.mean)));
-    cells.push(side.disk_bytes_per_byte.map_or("-".into(), |ratio| format!("{ratio:.2}")));
+    cells.push(side.bytes_per_byte().map_or("-".into(), |ratio| format!("{ratio:.2}")));
     cells
 }
 

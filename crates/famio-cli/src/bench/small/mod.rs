@@ -187,7 +187,8 @@ fn one(args: &Args, folder: &Path, way: Way, on_close: Option<&str>) -> Result<F
     let mut command = match on_close {
         None => Command::new(&me),
         Some(on_close) => {
-            let mut command = Under { options: &args.options, policy: None }.famio(&[folder], me.as_os_str())?;
+            let mut command =
+                Under { options: &args.options, policy: None, more: &[] }.famio(&[folder], me.as_os_str())?;
             command.env("FAMIO_ON_CLOSE", on_close);
             command
         }

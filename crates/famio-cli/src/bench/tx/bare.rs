@@ -17,8 +17,8 @@ pub unsafe fn copy(to: *mut u8, from: &[u8]) {
 /// # Safety
 /// A line of ours.
 #[cfg(target_arch = "x86_64")]
-unsafe fn write_back(line: *mut u8) {
-    // SAFETY: the caller's promise; clflushopt, used where there is no clwb, takes the same operand.
+pub unsafe fn write_back(line: *mut u8) {
+    // SAFETY: the caller's promise; clflushopt where clwb is not known takes the same operand.
     unsafe {
         if clwb() {
             core::arch::asm!("clwb [{0}]", in(reg) line, options(nostack, preserves_flags));
@@ -45,7 +45,7 @@ pub fn fence() {
 /// # Safety
 /// A line of ours.
 #[cfg(target_arch = "aarch64")]
-unsafe fn write_back(line: *mut u8) {
+pub unsafe fn write_back(line: *mut u8) {
     // SAFETY: the caller's promise.
     unsafe { core::arch::asm!("dc cvac, {0}", in(reg) line, options(nostack, preserves_flags)) };
 }

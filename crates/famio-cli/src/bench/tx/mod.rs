@@ -1,8 +1,11 @@
 //! `famio bench tx`: the cost of a transaction, compared with the bare copy of its bytes and with libpmemobj.
 
-mod bare;
+pub mod bare;
+mod figure;
 mod pmemobj;
 mod rows;
+
+pub use figure::{figure, steps};
 
 use super::median::median;
 use super::output::Json;

@@ -1,9 +1,9 @@
 //! The processes of one measurement: all begin at once, and none exits before all have finished.
 
+use super::clock::{now, sleep_until};
+use super::member::Member;
+use super::times::Times;
 use super::window::{READY, Report, Window};
-use crate::bench::clock::{now, sleep_until};
-use crate::bench::member::Member;
-use crate::bench::times::Times;
 use std::process::Command;
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ pub struct Side {
     pub times: Times,
     /// All calls, including those before the window.
     pub all: u64,
+    /// The same of each process.
+    pub of_each: Vec<u64>,
     pub torn: u64,
 }
 
@@ -54,7 +56,7 @@ pub fn run(
     sleep_until(window.end);
     let counted = count()?.saturating_sub(before);
 
-    let side = || Ok::<_, String>(Side { rate: 0.0, times: Times::new()?, all: 0, torn: 0 });
+    let side = || Ok::<_, String>(Side { rate: 0.0, times: Times::new()?, all: 0, of_each: Vec::new(), torn: 0 });
     let (mut reads, mut writes) = (side()?, side()?);
     for (member, is_reader) in &mut members {
         let line = member.line()?;
@@ -62,6 +64,7 @@ pub fn run(
         let side = if *is_reader { &mut reads } else { &mut writes };
         side.rate += report.rate;
         side.all += report.all;
+        side.of_each.push(report.all);
         side.torn += report.torn;
         side.times.add_all(&report.times);
     }

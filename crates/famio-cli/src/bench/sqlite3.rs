@@ -1,6 +1,7 @@
 //! SQLite's library, loaded on demand, so that each call can be timed by itself, and the command runs without SQLite.
 
-use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use super::loaded::{self, functions};
+use libloading::os::unix::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -16,21 +17,8 @@ const OPEN_CREATE: c_int = 4;
 
 type Handle = *mut c_void;
 
-/// Declares the functions used, and looks them up.
-macro_rules! functions {
-    ($($name:ident = $symbol:literal: fn($($arg:ty),*) -> $result:ty;)*) => {
-        struct Functions { $($name: unsafe extern "C" fn($($arg),*) -> $result,)* }
-
-        impl Functions {
-            fn find(library: &Library) -> Result<Self, libloading::Error> {
-                // SAFETY: the types are those of sqlite3.h, which never change.
-                unsafe { Ok(Self { $($name: *library.get($symbol)?,)* }) }
-            }
-        }
-    };
-}
-
 functions! {
+    version = b"sqlite3_libversion\0": fn() -> *const c_char;
     open = b"sqlite3_open_v2\0": fn(*const c_char, *mut Handle, c_int, *const c_char) -> c_int;
     close = b"sqlite3_close\0": fn(Handle) -> c_int;
     busy_timeout = b"sqlite3_busy_timeout\0": fn(Handle, c_int) -> c_int;
@@ -40,8 +28,10 @@ functions! {
     prepare = b"sqlite3_prepare_v2\0": fn(Handle, *const c_char, c_int, *mut Handle, *mut *const c_char) -> c_int;
     bind_number = b"sqlite3_bind_int64\0": fn(Handle, c_int, i64) -> c_int;
     bind_blob = b"sqlite3_bind_blob\0": fn(Handle, c_int, *const c_void, c_int, *const c_void) -> c_int;
+    bind_text = b"sqlite3_bind_text\0": fn(Handle, c_int, *const c_char, c_int, *const c_void) -> c_int;
     step = b"sqlite3_step\0": fn(Handle) -> c_int;
     reset = b"sqlite3_reset\0": fn(Handle) -> c_int;
+    column_number = b"sqlite3_column_int64\0": fn(Handle, c_int) -> i64;
     column_blob = b"sqlite3_column_blob\0": fn(Handle, c_int) -> *const c_void;
     column_bytes = b"sqlite3_column_bytes\0": fn(Handle, c_int) -> c_int;
     finalize = b"sqlite3_finalize\0": fn(Handle) -> c_int;
@@ -55,10 +45,17 @@ pub struct Sqlite {
 
 impl Sqlite {
     pub fn load() -> Result<Self, String> {
-        let failed = |error| format!("{error}; install SQLite, or measure without it: --only files");
         // SAFETY: SQLite's initialisation has no preconditions.
-        let library = unsafe { Library::open(Some(NAME), RTLD_NOW | RTLD_LOCAL) }.map_err(failed)?;
-        Ok(Self { functions: Functions::find(&library).map_err(failed)?, _library: library })
+        let library = unsafe { loaded::open(NAME, "SQLite") }?;
+        // SAFETY: the types are those of sqlite3.h, which never change.
+        let functions = unsafe { Functions::find(&library) }.map_err(|error| error.to_string())?;
+        Ok(Self { functions, _library: library })
+    }
+
+    /// `3.40.1`.
+    pub fn version(&self) -> String {
+        // SAFETY: a C string that lives as long as the library.
+        unsafe { CStr::from_ptr((self.functions.version)()) }.to_string_lossy().into_owned()
     }
 
     /// Opens or creates a database. Waits at most `patience` for a lock of another process.
@@ -139,6 +136,7 @@ impl Drop for Connection<'_> {
 pub enum Value<'a> {
     Number(i64),
     Blob(&'a [u8]),
+    Text(&'a str),
 }
 
 /// A statement that can be run repeatedly.
@@ -157,12 +155,15 @@ impl Statement<'_, '_> {
     ) -> Result<u64, String> {
         let functions = &self.connection.sqlite.functions;
         for (value, at) in values.iter().zip(1..) {
-            // SAFETY: a prepared statement; a blob lives until the reset below, after which it is not used.
+            // SAFETY: a prepared statement; a blob or text lives until the reset below, after which it is not looked at.
             let status = unsafe {
                 match value {
                     Value::Number(number) => (functions.bind_number)(self.statement, at, *number),
                     Value::Blob(blob) => {
                         (functions.bind_blob)(self.statement, at, blob.as_ptr().cast(), blob.len() as c_int, null())
+                    }
+                    Value::Text(text) => {
+                        (functions.bind_text)(self.statement, at, text.as_ptr().cast(), text.len() as c_int, null())
                     }
                 }
             };
@@ -182,6 +183,12 @@ impl Statement<'_, '_> {
         // SAFETY: a prepared statement. Returns the error of the step again.
         unsafe { (functions.reset)(self.statement) };
         result.map(|()| rows)
+    }
+
+    /// The number in a column.
+    pub fn number(&self, column: c_int) -> i64 {
+        // SAFETY: a prepared statement.
+        unsafe { (self.connection.sqlite.functions.column_number)(self.statement, column) }
     }
 
     /// The bytes of a column.
