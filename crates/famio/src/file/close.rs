@@ -12,6 +12,17 @@ use core::sync::atomic::Ordering;
 /// Rounds of settling at a time, for an outsider who reads the file.
 const EAGER_ROUNDS: u32 = 64;
 
+/// What is done of a round of settling: tests take it apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum PassStep {
+    /// All of it.
+    Round,
+    /// Some blocks of a pass, which begins with them if none is under way.
+    Blocks,
+    /// The end of a pass whose blocks are all written.
+    End,
+}
+
 impl Session {
     /// Commits, settles, cuts the file to its size and takes the journal away. Writers that come later get `ESTALE`.
     pub fn close(&self, fds: &Descriptors) -> Result<()> {
@@ -48,6 +59,11 @@ impl Session {
     /// One round of settling, by the background: in quiet moments, when the journal is filling up, or while an outsider may
     /// read the file.
     pub fn settle_some(&self, fds: &Descriptors) -> Result<Left> {
+        self.settle_step(fds, PassStep::Round)
+    }
+
+    /// As [`settle_some`](Self::settle_some), or a part of that.
+    pub(super) fn settle_step(&self, fds: &Descriptors, step: PassStep) -> Result<Left> {
         let cx = self.context(fds);
         let shared = cx.shared();
         self.engine.prepare()?;
@@ -58,10 +74,12 @@ impl Session {
         let gathering = self.gather_pages(cx);
         let quiet = is_quiet(shared);
         let eager = !quiet && shared.is_exposed();
-        if !quiet && !eager && !self.engine.is_pressed(cx) {
+        if step != PassStep::End && !quiet && !eager && !self.engine.is_pressed(cx) {
             return Ok(if gathering { Left::More } else { Left::ForLater });
         }
-        let moved = {
+        let moved = if step == PassStep::End {
+            false
+        } else {
             let mut alone = cx;
             let _inside = self.go_in(&mut alone)?;
             self.carry_out(&alone)?;
@@ -79,7 +97,9 @@ impl Session {
             })?;
             shared.leave_at(crate::sys::coarse_now());
             moved
-        } | keeping_bits(fds, || self.engine.finish_settling(cx))?;
+        };
+        let ends = step != PassStep::Blocks && keeping_bits(fds, || self.engine.finish_settling(cx))?;
+        let moved = moved | ends;
         if quiet && !moved && self.engine.can_shrink(cx) {
             let _closed = self.close_gate(fds)?;
             if self.check(cx).is_ok() && shared.dirty.load(Ordering::Acquire) == 0 {
@@ -101,8 +121,9 @@ impl Session {
 
 /// Whether nobody has written for a while.
 pub(super) fn is_quiet(shared: &Shared) -> bool {
-    if crate::pmem::Lab::current().still {
-        return true;
+    let lab = crate::pmem::Lab::current();
+    if lab.still {
+        return !lab.busy;
     }
     let now = crate::sys::coarse_now();
     let [seconds, nanos] = shared.modified.each_ref().map(|word| word.load(Ordering::Relaxed) as i64);

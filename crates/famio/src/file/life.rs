@@ -4,6 +4,7 @@ use super::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, Inner, PLAIN};
 use super::attach;
 use super::background::Left;
 use super::calls::Call;
+use super::close::PassStep;
 use super::growing::Tail;
 use super::privileges::keeping_bits;
 use super::process::disowned;
@@ -11,6 +12,7 @@ use super::session::{OldSession, Session};
 use crate::error::{Error, Result};
 use crate::index::MOVED;
 use crate::journal::has_lost_its_name;
+use crate::pmem::Lab;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
 
@@ -337,6 +339,17 @@ impl AtomicFile {
     #[doc(hidden)]
     pub fn settle_round(&self) -> Result<bool> {
         Ok(self.settle_some()? == Left::More)
+    }
+
+    /// For tests: some blocks of a round, or the end of a pass that has written all of its own (`ends`), in a moment that is not quiet.
+    #[doc(hidden)]
+    pub fn settle_part(&self, ends: bool) -> Result<()> {
+        let step = if ends { PassStep::End } else { PassStep::Blocks };
+        let lab = Lab::current();
+        Lab { busy: true, ..lab }.enter();
+        let settled = self.session().map(|session| session.settle_step(&self.fds, step));
+        lab.enter();
+        settled.transpose().map(drop)
     }
 
     /// One round of settling, by the background.

@@ -22,8 +22,10 @@ pub struct Lab {
     pub ids: Option<u64>,
     /// Bytes of the segments of new journals of records: the first, the second, the longest.
     pub segments: Option<[u64; 3]>,
-    /// For a write cache no moment is a quiet one: it keeps what it may.
+    /// No moment is a quiet one, though nothing settles by itself: a write cache keeps what it may.
     pub busy: bool,
+    /// A round of a pass takes so many blocks.
+    pub blocks_a_round: Option<usize>,
     /// It logs again what it would write back, however much that is.
     pub logs_again: bool,
     /// Bytes of a file that may be mapped with a shadow.
@@ -36,7 +38,7 @@ pub struct Lab {
     pub unscanned: bool,
     /// This thread is taken for the program's only one.
     pub alone: bool,
-    /// Nothing settles by itself; every moment is a quiet one.
+    /// Nothing settles by itself; every moment is a quiet one, unless it is `busy`.
     pub still: bool,
     /// The policy from the next SYNC on.
     pub policy: Option<PolicyChoice>,
@@ -57,6 +59,7 @@ thread_local! {
             ids: None,
             segments: None,
             busy: false,
+            blocks_a_round: None,
             logs_again: false,
             shadow_limit: None,
             own_shadow: false,

@@ -42,12 +42,12 @@ pub(super) struct Settling {
     /// Whether a pass is under way: it ends with an `fdatasync`.
     under_way: bool,
     /// That `fdatasync` is being done.
-    flushing: bool,
+    pub(super) flushing: bool,
     /// How many have been.
     flushes: u64,
     /// A pass left granules that the open epoch had overwritten: their committed copies are in the journal alone, until that epoch is
     /// committed. Until then it counts for every pass: their blocks are listed no more, and of a write cache others still are.
-    overwritten: bool,
+    pub(super) overwritten: bool,
     /// The pass left a block to a writer that was at it. Of its granules the next commit need not write any: the journal
     /// has to stay until another pass has settled them.
     skipped: bool,
@@ -56,7 +56,7 @@ pub(super) struct Settling {
     /// A close that failed has written blocks: nothing is released before a pass has flushed the file.
     unflushed: bool,
     /// A finished pass's target, which the next commit may release.
-    finished: Option<u64>,
+    pub(super) finished: Option<u64>,
     /// What the next commit logs again.
     again: Option<Again>,
 }
@@ -76,7 +76,7 @@ impl Settling {
 
     /// Whether the file has something that no flush of a pass has covered.
     fn must_flush(&self) -> bool {
-        self.was_cut || self.unflushed
+        (self.was_cut || self.unflushed) && holds(Rule::CutTakesAFlush)
     }
 
     /// For the next owner of the session. No flush is under way.
@@ -146,12 +146,14 @@ impl Records {
         }
         // Also in the middle of a pass: a cut may have been committed since it began, and what comes above it now must
         // find the file cut already.
-        settling.was_cut |= self.apply_cut(cx)?;
+        if holds(Rule::PassCutsFirst) {
+            settling.was_cut |= self.apply_cut(cx)?;
+        }
         self.begin_pass(cx, settling, everything);
         if settling.queue.is_empty() {
             return Ok(false);
         }
-        for _ in 0..ROUND {
+        for _ in 0..Lab::current().blocks_a_round.unwrap_or(ROUND) {
             let Some(&block) = settling.queue.last() else { break };
             // A block that could not be written stays: a pass without it would release its journal.
             self.settle_block(cx, block, settling, false)?;
@@ -160,9 +162,15 @@ impl Records {
         Ok(true)
     }
 
-    /// The journal is full: settles all that can be settled, so that space in it becomes free. Whether there was any. No
-    /// lock of a block is held.
+    /// The journal is full: everything committed goes to the file, so that all of it but what the open epoch needs becomes free. Whether
+    /// there was any. No lock of a block is held.
     pub(super) fn make_room(&self, cx: Context<'_>) -> Result<bool> {
+        let any = self.settle_what_can_be(cx)?;
+        Ok(self.force(cx)? || any)
+    }
+
+    /// Settles all that the open epoch has not overwritten. Whether there was any.
+    pub(super) fn settle_what_can_be(&self, cx: Context<'_>) -> Result<bool> {
         let mut any = self.wait_for_others_flush();
         // A pass may have been under way; what came since takes another. Blocks that others write are left to them.
         for _ in 0..2 {
@@ -174,7 +182,7 @@ impl Records {
 
     /// Until the pass has ended whose blocks another thread has written, and is making durable. Whether there was one: room may
     /// have come of it.
-    fn wait_for_others_flush(&self) -> bool {
+    pub(super) fn wait_for_others_flush(&self) -> bool {
         const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
         let flushes = {
             let settling = lock(&self.settling);
@@ -197,7 +205,7 @@ impl Records {
         let log = lock(&self.log);
         let buffers = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
         // In a quiet moment everything is: no commit comes that would log it again.
-        let everything = everything || is_quiet(cx.shared()) && !Lab::current().busy;
+        let everything = everything || is_quiet(cx.shared());
         let target = self.tier.as_ref().filter(|_| !everything).and_then(|tier| tier.target(&log, buffers));
         let committed = log.committed();
         drop(log);
@@ -239,7 +247,7 @@ impl Records {
                 continue;
             }
             // All that is committed of it the open epoch has written anew, and may not be committed.
-            settling.overwritten |= state.since > committed;
+            settling.overwritten |= state.since > committed && holds(Rule::OverwrittenWholeWaits);
             if state.since > settling.target { waiting.push(block) } else { queue.push(block) }
         }
         settling.queue = queue;
@@ -267,12 +275,22 @@ impl Records {
     }
 
     /// A committed cut reaches the file before anything is stored above it. Whether there was one.
-    fn apply_cut(&self, cx: Context<'_>) -> Result<bool> {
+    pub(super) fn apply_cut(&self, cx: Context<'_>) -> Result<bool> {
         let shared = cx.shared();
         let low = shared.file_end.load(Ordering::Acquire);
         if low == u64::MAX {
             return Ok(false);
         }
+        self.cut_file(cx, low)?;
+        self.committed_cut.store(u64::MAX, Ordering::Relaxed);
+        // A new cut may have come since: it stays.
+        let _ = shared.file_end.compare_exchange(low, u64::MAX, Ordering::AcqRel, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// Cuts the file to `low`, if it is longer.
+    pub(super) fn cut_file(&self, cx: Context<'_>, low: u64) -> Result<()> {
+        let shared = cx.shared();
         if low < shared.physical.load(Ordering::Acquire) {
             shared.physical_next.store(low, Ordering::Release);
             cx.fds.with(true, |fd| {
@@ -283,10 +301,7 @@ impl Records {
             shared.physical.store(low, Ordering::Release);
         }
         let top = cx.home.forget_reserved(shared.physical.load(Ordering::Acquire));
-        self.reserve_waiting(cx, low, top)?;
-        // A new cut may have come since: it stays.
-        let _ = shared.file_end.compare_exchange(low, u64::MAX, Ordering::AcqRel, Ordering::Relaxed);
-        Ok(true)
+        self.reserve_waiting(cx, low, top)
     }
 
     /// The file was cut at `low`, and what was reserved above went with it. Blocks that were written there since have been
@@ -347,24 +362,30 @@ impl Records {
             if len == 0 {
                 return Ok(());
             }
-            let end = offset + len as u64;
-            let physical = shared.physical.load(Ordering::Acquire);
-            if end > physical {
-                shared.physical_next.store(end, Ordering::Release);
-            }
             // SAFETY: within a buffer of ours; the block's lock keeps writers away.
             let bytes = unsafe { core::slice::from_raw_parts(from.add(first * GRANULE), len) };
-            cx.fds.with_lasting(|fd| self.medium.pwritev(fd, &[bytes], offset)).inspect_err(|e| {
-                if ![libc::ENOSPC, libc::EDQUOT, libc::EFBIG, libc::EPERM].contains(&e.errno()) {
-                    cx.shared().poisoned.store(1, Ordering::Release); // a medium that fails
-                }
-            })?;
-            if end > physical {
-                cx.home.cover(cx.fds, end)?;
-                shared.physical.fetch_max(end, Ordering::AcqRel);
-            }
-            Ok(())
+            self.write_to_file(cx, offset, bytes)
         })
+    }
+
+    /// Writes committed bytes to the file, which may become longer by them. Not synced.
+    pub(super) fn write_to_file(&self, cx: Context<'_>, offset: u64, bytes: &[u8]) -> Result<()> {
+        let shared = cx.shared();
+        let end = offset + bytes.len() as u64;
+        let physical = shared.physical.load(Ordering::Acquire);
+        if end > physical {
+            shared.physical_next.store(end, Ordering::Release);
+        }
+        cx.fds.with_lasting(|fd| self.medium.pwritev(fd, &[bytes], offset)).inspect_err(|e| {
+            if ![libc::ENOSPC, libc::EDQUOT, libc::EFBIG, libc::EPERM].contains(&e.errno()) {
+                shared.poisoned.store(1, Ordering::Release); // a medium that fails
+            }
+        })?;
+        if end > physical {
+            cx.home.cover(cx.fds, end)?;
+            shared.physical.fetch_max(end, Ordering::AcqRel);
+        }
+        Ok(())
     }
 
     /// Ends a pass whose blocks are all written: one `fdatasync` of the file, with no lock held and outside the gate, and
@@ -380,20 +401,25 @@ impl Records {
                 return Err(Error::with(libc::EIO, "an earlier flush failed: there are no more checkpoints"));
             }
             settling.flushing = true;
+            if !holds(Rule::PassFlushesBeforeTail) {
+                self.may_release(&mut settling);
+            }
         }
         let flushed = cx.fds.with_lasting(|fd| self.medium.fdatasync(fd));
         let mut settling = lock(&self.settling);
         settling.flushing = false;
         settling.flushes += 1;
-        if let Err(e) = flushed {
-            // The kernel may have forgotten what it failed to write; the journal still has it, and keeps it.
-            cx.shared().poisoned.store(1, Ordering::Release);
-            self.live.suspect();
-            return Err(Error::with(libc::EIO, format!("a checkpoint failed ({e}): no more writes are taken")));
-        }
+        flushed.map_err(|e| self.flush_failed(cx, &e))?;
         settling.under_way = false;
         self.may_release(&mut settling);
         Ok(true)
+    }
+
+    /// The kernel may have forgotten what it failed to write; the journal still has it, and keeps it.
+    pub(super) fn flush_failed(&self, cx: Context<'_>, e: &Error) -> Error {
+        cx.shared().poisoned.store(1, Ordering::Release);
+        self.live.suspect();
+        Error::with(libc::EIO, format!("a checkpoint failed ({e}): no more writes are taken"))
     }
 
     /// Settles everything; the gate is closed and the epoch committed. The file's own `fdatasync` is the caller's.

@@ -148,6 +148,11 @@ impl TieredLog {
         self.committed
     }
 
+    /// The epoch up to which everything is in the file, as the journal says.
+    pub fn tail(&self) -> u64 {
+        self.tail
+    }
+
     /// The bytes of the journal's file.
     pub fn len(&self) -> u64 {
         self.area.end(self.area.count())
@@ -199,11 +204,24 @@ impl TieredLog {
             let have = self.segments.len();
             self.adopt();
             if self.segments.len() == have {
-                self.area.make(have + 1)?;
+                match self.area.make(have + 1) {
+                    Err(e) if e.errno() == libc::ENOSPC && self.rewind() => continue,
+                    made => made?,
+                }
                 self.adopt();
             }
         }
         Ok(())
+    }
+
+    /// With everything in the file, the current segment is like any other: it can be entered anew. Whether there was one.
+    fn rewind(&mut self) -> bool {
+        if self.tail < self.committed && holds(Rule::RewindAfterTail) {
+            return false;
+        }
+        let was_in_use = self.current.take().is_some();
+        self.count_used();
+        was_in_use
     }
 
     /// Whether it is time to make a segment: the current one is half full, and no other is free. Said once for each segment.
