@@ -26,7 +26,7 @@ ACTIVE, CLEAN = "active", "clean"
 
 
 class Tiered(Model):
-    kernel = frozenset([0, 1, 2, 3])
+    kernel, learn = frozenset([0, 1, 2, 3]), (5, 0)
 
     @classmethod
     def kernel_of(cls, config):

@@ -122,6 +122,7 @@ impl Random {
 /// epoch had the rest of the journal, here a third of it.
 #[test]
 fn an_epoch_may_be_as_large_as_the_journal() {
+    let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());
     let dir = Scratch::on_disk("large-epoch");
     let path = dir.path().join("file");
     // Of 4 MiB the segments have 3.25.
@@ -145,6 +146,7 @@ fn an_epoch_may_be_as_large_as_the_journal() {
 /// The same of an epoch that cuts the file off, and writes it anew.
 #[test]
 fn an_epoch_that_cuts_the_file_may_be_as_large() {
+    let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());
     let dir = Scratch::on_disk("large-cut");
     let path = dir.path().join("file");
     let mut model = vec![1; 780 * BLOCK];
@@ -176,6 +178,7 @@ fn an_epoch_that_cuts_the_file_may_be_as_large() {
 /// `ENOSPC` at a write, and what was written before it can be committed; the next epoch finds room.
 #[test]
 fn an_epoch_larger_than_the_journal_has_no_room() {
+    let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());
     let dir = Scratch::on_disk("too-large");
     let path = dir.path().join("file");
     let mut model = vec![1; 1200 * BLOCK];
@@ -205,6 +208,7 @@ fn an_epoch_larger_than_the_journal_has_no_room() {
 /// Epochs of any size up to the journal's, with cuts, while the background writes back: none has no room, and nothing is lost.
 #[test]
 fn epochs_of_any_size_find_room_in_a_small_journal() {
+    let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());
     let dir = Scratch::on_disk("any-size");
     let path = dir.path().join("file");
     let mut model = vec![1; 900 * BLOCK];

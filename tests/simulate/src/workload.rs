@@ -271,32 +271,41 @@ pub fn write_back(seed: u64, steps: usize) -> Vec<Step> {
     let (turns, maps) = (seed % 8 == 1, seed % 8 == 3);
     let mut size = initial().len() as u64;
     let mut all = Vec::new();
-    for _ in 0..steps {
+    // Most begin with as much as makes passes partial ones.
+    let full = random.below(4) != 0;
+    let filling = [(0, 16_384), (16_384, 12_288), (random.below(3) * 4096, 8192)];
+    for (at, len) in filling.into_iter().filter(|_| full) {
+        all.extend([Op::Write { at, len }, Op::Sync].map(Step::from));
+        size = size.max(at + len);
+    }
+    while all.len() < steps {
         let block = 4096 * random.below(10);
         let within = block + 64 * random.below(60) + random.below(3);
         let small = 1 + random.below(600);
-        let op = match random.below(24) {
-            0..=4 => Op::Write { at: block, len: (4096 * (1 + random.below(5))).min(MOST - block) },
-            5 => Op::Write { at: within, len: (1 + random.below(9000)).min(MOST - within) },
-            6..=9 => Op::Write { at: within.min(size), len: small },
-            10..=13 => Op::Sync,
-            14..=17 => Op::Blocks,
-            18 | 19 => Op::EndPass,
-            20 => Op::Settle,
-            21 if maps => Op::Map { at: within, len: small, by: By::Turns },
-            21 if turns => [Op::HandOver, Op::Die][random.below(2) as usize],
-            21 | 22 => match random.below(6) {
+        let op = match random.below(30) {
+            0..=3 => Op::Write { at: block, len: (4096 * (1 + random.below(5))).min(MOST - block) },
+            4 => Op::Write { at: within, len: (1 + random.below(9000)).min(MOST - within) },
+            5..=10 => Op::Write { at: within.min(size), len: small },
+            11..=14 => Op::Sync,
+            15..=18 => Op::Blocks,
+            19 | 20 => Op::EndPass,
+            // A whole pass, within an epoch.
+            21..=24 => {
+                all.extend([Op::Blocks; 3].map(Step::from));
+                Op::EndPass
+            }
+            25 => Op::Settle,
+            26 if maps => Op::Map { at: within, len: small, by: By::Turns },
+            26 if turns => [Op::HandOver, Op::Die][random.below(2) as usize],
+            26 | 27 => match random.below(6) {
                 0 | 1 => Op::Size(random.below(size + 1)),
                 2 => Op::Size((size + random.below(9000)).min(MOST)),
                 3 => Op::Transaction { at: within.min(36_000), len: small, syncs: random.below(2) == 0 },
                 4 => Op::Whole { at: Some(within), len: small },
                 _ => Op::Rollback,
             },
-            _ => match random.below(4) {
-                0 => Op::Close,
-                1 => Op::Reopen,
-                _ => Op::Settle,
-            },
+            28 if random.below(3) == 0 => [Op::Close, Op::Reopen][random.below(2) as usize],
+            _ => Op::Sync,
         };
         size = size_after(size, op);
         all.push(Step::from(op));

@@ -173,7 +173,7 @@ impl World {
         let busy = case.machine == Machine::Tiered && case.found.pool && case.found.cache == Cache::Large;
         let logs_again = busy && case.found.unsynced;
         let of_machine = case.machine.lab(1);
-        let blocks_a_round = (case.found.cache != Cache::Large).then_some(2);
+        let blocks_a_round = (case.found.cache != Cache::Large).then_some(3);
         let policy = Some(case.policy);
         let lab = Lab { medium: Some(recorder), policy, busy, logs_again, blocks_a_round, ..of_machine };
         lab.enter();
