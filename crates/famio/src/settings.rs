@@ -70,10 +70,10 @@ pub enum OnClose {
 /// Whether a file on a disk has a tiered journal, where its pool lies in memory that persists by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum TierChoice {
-    /// It has.
-    Auto,
-    /// It never has: a pool on persistent memory is used as one on a disk. The default.
+    /// It has. The default.
     #[default]
+    Auto,
+    /// It never has: a pool on persistent memory is used as one on a disk.
     Off,
 }
 
@@ -169,7 +169,7 @@ impl Default for Settings {
             locks: LocksChoice::Auto,
             journal: JournalChoice::Auto,
             on_close: OnClose::Commit,
-            tier: TierChoice::Off,
+            tier: TierChoice::Auto,
             write_back: WriteBackRange::default(),
             atomicity: Atomicity::Epoch,
         }
