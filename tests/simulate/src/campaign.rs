@@ -157,7 +157,12 @@ pub fn longer(only: Option<Machine>, seed: u64, number: u64) -> Case {
         let cache = [Cache::Large, Cache::Small, Cache::Small, Cache::Tiny][choice.below(4) as usize];
         if cache != Cache::Large {
             let len = 2 * len + choice.below(6) as usize;
-            return Case { machine, policy, found: Found { cache, ..found }, steps: write_back(choice.next_u64(), len) };
+            return Case {
+                machine,
+                policy,
+                found: Found { cache, ..found },
+                steps: write_back(choice.next_u64(), len),
+            };
         }
     }
     Case { machine, policy, found, steps: random(choice.next_u64(), len) }

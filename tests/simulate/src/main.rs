@@ -73,7 +73,7 @@ enum What {
         /// A mutant that so many states did not find survives.
         #[arg(long, env = "FAMIO_MUTANT_STATES", default_value_t = 150_000)]
         states: u64,
-        /// On this machine only: pmem, page-cache or eadr.
+        /// On this machine only: pmem, page-cache, tiered or eadr.
         #[arg(long)]
         machine: Option<Machine>,
         /// Those with this in their names.

@@ -232,7 +232,8 @@ impl Engine for Records {
         open.dedup(); // a block that a cut took out may have come again
         let again = self.tier.as_ref().and_then(|_| self.again_if_room(cx));
         let is_again = |number: &u64| {
-            holds(Rule::LoggedAgainWhole) && again.as_ref().is_some_and(|again| again.blocks.binary_search_by(|block| number.cmp(block)).is_ok())
+            holds(Rule::LoggedAgainWhole)
+                && again.as_ref().is_some_and(|again| again.blocks.binary_search_by(|block| number.cmp(block)).is_ok())
         };
         let merged = again.as_ref().map(|again| {
             let mut all = [&open[..], &again.blocks].concat();

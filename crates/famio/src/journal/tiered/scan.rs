@@ -206,11 +206,7 @@ impl Scan<'_> {
     ///
     /// # Errors
     /// `EIO`: the journal is not what was read. Those of `give`.
-    pub fn each_run(
-        &self,
-        wanted: &dyn Fn(u64) -> u64,
-        give: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
-    ) -> Result<()> {
+    pub fn each_run(&self, wanted: &dyn Fn(u64) -> u64, give: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         let mut buffer = Vec::new();
         for (found, end) in self.records.iter().zip(self.ends()) {
             let Some(Content { list, data }) = self.read(found, &|block| wanted(block) != 0, &mut buffer)? else {
