@@ -95,9 +95,9 @@ const TIERED: [&str; 14] = [
     "u+pool: w0+20000 s w0+20000 s g w0+20000 s g w0+20000 s g w0+20000 s",
     "u: w0+20000 s w0+20000 s w0+20000 s g w0+20000 s w0+20000 s w0+20000 s",
     // Partial passes, several in an epoch, of what that has overwritten in part or wholly; what is logged again.
-    "u+small: w0+16384 s w16384+16384 s w32768+8192 s w100+60 w4096+4096 gb gb ge gb ge w300+5 s",
-    "u+small: w0+16384 s w16384+16384 s w32768+8192 s w0+4096 s w4096+64 s gb gb ge gb s w0+20000 s",
-    "u+small: w0+16384 s w16384+16384 s w32768+8192 s t9000 s t30000 s gb ge gb ge w0+64 s",
+    "u+small: w0+16384 s w16384+16384 s w32768+8192 s w100+60 w4096+64 gb gb gb ge gb ge w300+5 s",
+    "u+small: w0+16384 s w16384+16384 s w32768+8192 s w0+4096 s w4096+4096 gb gb gb ge gb s w0+20000 s",
+    "u+small: w0+16384 s w16384+16384 s w32768+8192 s t9000 s t30000 s gb gb gb ge gb ge w0+64 s",
     "u+small: w0+8192 s w0+8192 s w0+8192 s w0+8192 s w8192+64 s gb s w0+64 s gb s w0+16384 s",
     // An epoch needs the whole journal: of what it has overwritten; of what it cuts off; and both after a committed cut.
     "u+tiny: w0+24000 s w0+48000 s w100+60 s",
