@@ -23,7 +23,7 @@ VERSION := $(shell sed -n '/^\[workspace.package\]/,/^$$/s/^version = "\(.*\)"/\
 COMPLETIONS := $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions/famio zsh/site-functions/_famio fish/vendor_completions.d/famio.fish)
 SHARED := libfamio.so libfamio.so.$(firstword $(subst ., ,$(VERSION))) libfamio.so.$(VERSION)
 
-.PHONY: all build built demo programs posix hostile test test-long test-install model model-long mutants fuzz power-cuts sanitize lint bench install uninstall clean help
+.PHONY: all build built demo programs posix hostile check test test-long test-install model model-long mutants fuzz power-cuts sanitize lint bench install uninstall clean help
 
 all: build
 
@@ -33,6 +33,14 @@ build: need-cc ## Release build of the command, the library and the test program
 
 demo: build need-sqlite3 ## Import this machine's package database into SQLite, with 20 kills, with and without Famio
 	$(RELEASE)/famio-demo
+
+# Under two minutes after a change of the library; what else make test does is for the change as a whole.
+check: export CARGO_PROFILE_RELEASE_LTO = off
+check: need-cc ## The daily loop: format, the library's own tests, every short history and some crashes of the simulator
+	$(CARGO) fmt --all --check
+	$(CARGO) test --release -p famio --lib
+	$(CARGO) build --release -p famio-simulate
+	$(RELEASE)/famio-simulate run --states 5000
 
 # With optimization across crates each of a hundred test programs takes five times as long to link, and calls the same code.
 test: export CARGO_PROFILE_RELEASE_LTO = off

@@ -7,6 +7,9 @@ mod table;
 use std::fmt::Write;
 use std::{env, fs, path::PathBuf};
 
+/// As in `famio::posix::table`, which `entry` sees to.
+const LEAF_BITS: u32 = 12;
+
 fn main() {
     for file in ["hooks.txt", "table.rs", "src/shim.c"] {
         println!("cargo:rerun-if-changed={file}");
@@ -121,6 +124,8 @@ fn rust(rows: &[&table::Row]) -> String {
             other => panic!("{name}: shape {other}"),
         }
     }
+    writeln!(text, "/// The fronts' part of a descriptor that leads to a place in its leaf.\npub const LEAF_BITS: u32 = {LEAF_BITS};")
+        .expect("a string");
     writeln!(text, "/// Functions whose fronts go on to libc's, in the order of `famio_next`.").expect("a string");
     let names: Vec<String> = next.iter().map(|name| format!("c\"{name}\"")).collect();
     writeln!(text, "pub const NEXT_NAMES: [&CStr; {}] = [{}];", next.len(), names.join(", ")).expect("a string");
@@ -149,14 +154,24 @@ fn fronts(rows: &[&table::Row]) -> String {
          extern void famio_synced(int fd);\n\
          extern _Bool famio_is_known(int fd);\n\
          extern int famio_whose(int fd);\n\
+         extern void **const *const famio_descriptors;\n\
+         struct fast_path { unsigned long descriptors, maps; void *config; int internal; };\n\
+         extern const struct fast_path *const famio_fast_path;\n\
          extern function *volatile famio_next[];\n\
          extern function *famio_find_next(unsigned long index);\n\
          extern long famio_without_cancel(function *, function *, long, long, long, long, long, long);\n\
          extern __thread int famio_cancels_at_once __attribute__((tls_model(\"initial-exec\")));\n\
          #pragma GCC visibility pop\n\
          /* By a number that is the library's own: the program has not opened it. */\n\
-         static long refuse(void) { errno = EBADF; return -1; }\n",
-    );
+         static long refuse(void) { errno = EBADF; return -1; }\n\
+         /* What famio_whose says, without a call: the usual cases keep no register. */\n\
+         static inline _Bool is_atomic(int fd) {\n  \
+         if (fd < 0) return 0;\n  \
+         void **leaf = __atomic_load_n(&famio_descriptors[(unsigned)fd >> LEAF_BITS], __ATOMIC_ACQUIRE);\n  \
+         return leaf && __atomic_load_n(&leaf[fd & ((1 << LEAF_BITS) - 1)], __ATOMIC_RELAXED);\n}\n\
+         static inline _Bool may_be_internal(int fd) { return fd >= __atomic_load_n(&famio_fast_path->internal, __ATOMIC_RELAXED); }\n",
+    )
+    .replace("LEAF_BITS", &LEAF_BITS.to_string());
     let goes_on = |row: &&&table::Row| ["cancel", "around", "before", "after"].contains(&row.shape.as_str());
     for (index, row) in rows.iter().filter(goes_on).enumerate() {
         let name = &row.names[0];
@@ -184,7 +199,7 @@ fn fronts(rows: &[&table::Row]) -> String {
                 _ => format!("long result = next(a, b, c, d, e, f);\n  {noted}\n  return result;"),
             };
             let refusal = if row.takes_descriptor() {
-                "if (__builtin_expect(famio_whose((int)a) == 2, 0)) return refuse();\n  "
+                "if (__builtin_expect(may_be_internal((int)a), 0) && famio_whose((int)a) == 2) return refuse();\n  "
             } else {
                 ""
             };
@@ -201,6 +216,7 @@ fn fronts(rows: &[&table::Row]) -> String {
         }
         // What the program syncs without protection is said at the end of the run.
         let told = ["fsync", "fdatasync", "sync_file_range"].contains(&name.as_str());
+        let untold = if told { " && !famio_in_run" } else { "" };
         let tell = if told { "if (famio_in_run) famio_synced((int)a);\n    " } else { "" };
         // What is the library's own is hidden: `close` has to wait for what passes through the number, and asks itself.
         let (whose, refusal) = match name.as_str() {
@@ -211,12 +227,18 @@ fn fronts(rows: &[&table::Row]) -> String {
         writeln!(
             text,
             "extern function famio_hook_{name} __attribute__((visibility(\"hidden\")));\n\
-             long famio_front_{name}(long a, long b, long c, long d, long e, long f) {{\n  \
+             __attribute__((noinline, cold)) static long slowly_{name}(long a, long b, long c, long d, long e, long f) {{\n  \
              function *next = famio_next[{index}];\n  \
              if (__builtin_expect(famio_cancels_at_once, 0)) return famio_without_cancel(next, famio_hook_{name}, a, b, c, d, e, f);\n  \
              int whose = {whose}((int)a);\n  \
              if (__builtin_expect(next && !whose, 1)) {{\n    {tell}return next(a, b, c, d, e, f);\n  }}\n  \
-             {refusal}return famio_hook_{name}(a, b, c, d, e, f);\n}}"
+             {refusal}return famio_hook_{name}(a, b, c, d, e, f);\n}}\n\
+             long famio_front_{name}(long a, long b, long c, long d, long e, long f) {{\n  \
+             if (__builtin_expect(!famio_cancels_at_once, 1)) {{\n    \
+             if (is_atomic((int)a)) return famio_hook_{name}(a, b, c, d, e, f);\n    \
+             function *next = famio_next[{index}];\n    \
+             if (__builtin_expect(next && !may_be_internal((int)a){untold}, 1)) return next(a, b, c, d, e, f);\n  }}\n  \
+             return slowly_{name}(a, b, c, d, e, f);\n}}"
         )
         .expect("a string");
     }

@@ -1,8 +1,8 @@
 //! The import: transactions of 50 rows, each with a line in a ledger that tells whether all of it is there.
 
 use crate::packages::Row;
-use famio_kill::launch::Launcher;
-use famio_kill::session::{self, Kill};
+use famio_test_support::launch::Launcher;
+use famio_test_support::session::{self, Kill};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::path::Path;

@@ -2,9 +2,9 @@
 
 use crate::import::{Found, Import};
 use crate::paint::{bad, good, head};
-use famio_kill::launch::{Famio, Launcher};
-use famio_kill::random::Random;
-use famio_kill::session::{self, Ended, Kill};
+use famio_test_support::launch::{Famio, Launcher};
+use famio_test_support::random::Random;
+use famio_test_support::session::{self, Ended, Kill};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -6,10 +6,10 @@ mod packages;
 mod paint;
 mod speed;
 
-use famio_kill::ending::exit_code;
-use famio_kill::launch::Famio;
-use famio_kill::place::{self, Place};
-use famio_kill::random::Random;
+use famio_test_support::ending::exit_code;
+use famio_test_support::launch::Famio;
+use famio_test_support::place::{self, Place};
+use famio_test_support::random::Random;
 use import::Import;
 use packages::Row;
 use std::path::Path;

@@ -3,9 +3,9 @@
 use crate::import::Import;
 use crate::packages::Row;
 use crate::paint::head;
-use famio_kill::launch::{Famio, Launcher};
-use famio_kill::place;
-use famio_kill::session::{self, Kill};
+use famio_test_support::launch::{Famio, Launcher};
+use famio_test_support::place;
+use famio_test_support::session::{self, Kill};
 use std::path::Path;
 use std::time::{Duration, Instant};
 

@@ -184,6 +184,16 @@ pub extern "C" fn famio_whose(fd: c_int) -> c_int {
     }
 }
 
+/// For the C fronts, which look without a call.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static famio_descriptors: table::Looked = table::Looked::DESCRIPTORS;
+/// As [`famio_descriptors`].
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static famio_fast_path: table::Looked = table::Looked::FAST_PATH;
+const _: () = assert!(table::LEAF_BITS == crate::hooks::LEAF_BITS);
+
 /// For the front of `close`: an atomic file's descriptor, or one of the library's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn famio_is_known(fd: c_int) -> bool {

@@ -36,3 +36,5 @@ impl Near {
 }
 
 const _: () = assert!(size_of::<Near>() == 64);
+// The fronts of the preload library look at it.
+const _: () = assert!(core::mem::offset_of!(Near, internal) == 24);

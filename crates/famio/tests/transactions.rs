@@ -7,6 +7,7 @@ mod everywhere;
 use common::Scratch;
 use everywhere::settings_of;
 use famio::{AtomicFile, PolicyChoice, Settings};
+use famio_test_support::random::Random;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -41,16 +42,6 @@ fn errno<T>(result: famio::Result<T>) -> i32 {
     result.map(drop).expect_err("an error").errno()
 }
 
-/// Numbers in an order that depends on the seed alone.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % n
-    }
-}
-
 fn put(model: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
     let end = offset as usize + bytes.len();
     if model.len() < end {
@@ -72,7 +63,7 @@ fn it_is_as_a_model_says() {
         let path = dir.path().join("file");
         let mut file = open(&path, &settings);
         let mut model = Vec::new();
-        let mut random = Random(which.len() as u64 * 77 + 3);
+        let mut random = Random::new(which.len() as u64 * 77 + 3);
         for round in 0..400u64 {
             match random.below(10) {
                 0 => {
@@ -355,7 +346,7 @@ fn threads_see_transfers_as_a_whole() {
                     let file = &file;
                     scope.spawn(move || {
                         (0..if which == "records" { 60 } else { 1500 })
-                            .for_each(|i| transfer(file, &mut Random(n * 7919 + i)))
+                            .for_each(|i| transfer(file, &mut Random::new(n * 7919 + i)))
                     })
                 })
                 .collect();
@@ -377,7 +368,7 @@ fn threads_see_transfers_as_a_whole() {
 fn child() {
     let Ok(path) = std::env::var("FAMIO_TX_FILE") else { return };
     let settings = settings_of(&std::env::var("FAMIO_TX_SETTINGS").unwrap());
-    let mut random = Random(std::env::var("FAMIO_TX_SEED").unwrap().parse().unwrap());
+    let mut random = Random::new(std::env::var("FAMIO_TX_SEED").unwrap().parse().unwrap());
     let file = open_bank(Path::new(&path), &settings);
     let mut out = std::io::stdout();
     for round in 0u64.. {
@@ -426,7 +417,7 @@ impl Child {
 fn kills(which: &str, dir: &Scratch, rounds: u64) {
     let path: PathBuf = dir.path().join("bank");
     open_bank(&path, &settings_of(which)).close().unwrap();
-    let mut random = Random(rounds + 5);
+    let mut random = Random::new(rounds + 5);
     let mut children = [Child::start(&path, which, 1), Child::start(&path, which, 2)];
     for round in 0..rounds {
         let place = random.below(2) as usize;
@@ -464,7 +455,7 @@ fn a_rollback_discards_what_was_not_committed() {
         std::fs::write(&path, vec![b'-'; 50_000]).unwrap();
         let file = open(&path, &settings);
         file.rollback().unwrap(); // nothing is open
-        let mut random = Random(9);
+        let mut random = Random::new(9);
         let mut model = content(&file);
         for round in 0..60u8 {
             for _ in 0..random.below(20) {

@@ -11,7 +11,7 @@ mod table;
 
 use checked::{Checked, Verdict};
 use clap::{Parser, Subcommand};
-use famio_kill::ending::exit_code;
+use famio_test_support::ending::exit_code;
 use machine::Machine;
 use measure::{Measured, Places};
 use paths::HotPath;
@@ -73,7 +73,7 @@ fn guard(args: &Args) -> Result<bool, String> {
     }
     let chosen = choose(&args.only)?;
     let checked = if args.bless { None } else { Some(Checked::read(&args.file)?) };
-    famio_kill::place::clean_up_on_interrupt();
+    famio_test_support::place::clean_up_on_interrupt();
     let machine = measure::machine()?;
     if let Some(difference) = checked.as_ref().and_then(|checked| checked.machine.differs_from(&machine)) {
         println!(

@@ -4,7 +4,7 @@ use crate::machine::Machine;
 use crate::paths::{HotPath, Medium, Through};
 use famio::Settings;
 use famio::pmem::{Domain, detect};
-use famio_kill::place::{self, Place};
+use famio_test_support::place::{self, Place};
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};

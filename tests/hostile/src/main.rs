@@ -13,9 +13,9 @@ mod watch;
 
 use clap::{Args, Parser, Subcommand};
 use classes::Classes;
-use famio_kill::arguments::duration;
-use famio_kill::ending::exit_code;
-use famio_kill::random::Random;
+use famio_test_support::arguments::duration;
+use famio_test_support::ending::exit_code;
+use famio_test_support::random::Random;
 use findings::Findings;
 use space::Space;
 use std::path::PathBuf;

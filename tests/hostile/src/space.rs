@@ -37,7 +37,7 @@ pub fn go_in() -> Result<bool, String> {
             Ok(())
         });
     }
-    let signals = famio_kill::place::block_interrupts();
+    let signals = famio_test_support::place::block_interrupts();
     let status = command.spawn().and_then(|mut child| {
         let id = child.id() as i32;
         // SIGKILL to unshare ends process 1 of the namespace, and so all in it.

@@ -1,9 +1,9 @@
 //! One configuration: kill, look, go on, and count.
 
-use crate::launch::Launcher;
-use crate::random::Random;
-use crate::session::{self, Ended, Kill};
 use crate::workload;
+use famio_test_support::launch::Launcher;
+use famio_test_support::random::Random;
+use famio_test_support::session::{self, Ended, Kill};
 use std::ffi::CString;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;

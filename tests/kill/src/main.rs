@@ -1,11 +1,11 @@
 //! `famio-kill`: kills over file systems, journal modes, durabilities and policies.
 
 use clap::Parser;
-use famio_kill::ending::exit_code;
 use famio_kill::harness::{self, Plan, Tally};
-use famio_kill::launch::{Famio, Launcher};
-use famio_kill::place::{self, Place};
-use famio_kill::random::Random;
+use famio_test_support::ending::exit_code;
+use famio_test_support::launch::{Famio, Launcher};
+use famio_test_support::place::{self, Place};
+use famio_test_support::random::Random;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

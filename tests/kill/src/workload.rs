@@ -1,7 +1,7 @@
 //! Transactions that number themselves, so that one script serves a database in whatever state a kill left it: each
 //! adds rows to `item`, rewrites all of `slot`, drops old rows, and enters its number into `ledger`.
 
-use crate::random::Random;
+use famio_test_support::random::Random;
 
 /// Rows that every transaction rewrites: about 30 pages, more than the cache holds, so that SQLite writes to the file
 /// in the middle of the transaction.
@@ -84,9 +84,9 @@ pub fn check() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::Launcher;
-    use crate::place::Place;
-    use crate::session::{self, Kill};
+    use famio_test_support::launch::Launcher;
+    use famio_test_support::place::Place;
+    use famio_test_support::session::{self, Kill};
 
     /// Runs statements, and gives the lines that they print and the names that came to be in the folder meanwhile.
     fn run(launcher: &Launcher, place: &Place, statements: String) -> (Vec<String>, Vec<u8>) {

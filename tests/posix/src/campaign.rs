@@ -4,7 +4,7 @@ use crate::calls::kills::{self, Kills};
 use crate::calls::minimal::minimal;
 use crate::calls::together::{self, Plan};
 use crate::setup::Setup;
-use famio_kill::random::Random;
+use famio_test_support::random::Random;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 

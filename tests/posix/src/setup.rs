@@ -1,7 +1,7 @@
 //! Where a run is, and how Famio is told to keep its file.
 
-use famio_kill::launch::Famio;
-use famio_kill::place::{self, Place};
+use famio_test_support::launch::Famio;
+use famio_test_support::place::{self, Place};
 use std::path::{Path, PathBuf};
 
 /// The journals of tiered files.

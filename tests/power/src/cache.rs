@@ -8,7 +8,7 @@
 use crate::Broken;
 use core::sync::atomic::{AtomicU64, Ordering};
 use famio::pmem::{Domain, LINE, Medium, medium};
-use famio_kill::random::Random;
+use famio_test_support::random::Random;
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd};

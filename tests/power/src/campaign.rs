@@ -3,8 +3,8 @@
 use crate::vm::{self, Boot};
 use crate::{Args, Broken, names};
 use famio::pmem::Domain;
-use famio_kill::place::{self, Place};
-use famio_kill::random::Random;
+use famio_test_support::place::{self, Place};
+use famio_test_support::random::Random;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;

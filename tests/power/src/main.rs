@@ -9,7 +9,7 @@ mod vm;
 mod writer;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use famio_kill::ending::exit_code;
+use famio_test_support::ending::exit_code;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

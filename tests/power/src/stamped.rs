@@ -1,7 +1,7 @@
 //! A file in which every epoch leaves its stamp: its number at the beginning, and elsewhere bytes that follow from the
 //! number alone. So a file says which epoch it is at, and it can be told whether it is that epoch's as a whole.
 
-use famio_kill::random::Random;
+use famio_test_support::random::Random;
 
 /// Nothing is written above.
 const LONGEST: u64 = 200_000;

@@ -4,8 +4,8 @@
 use crate::Job;
 use crate::report::Report;
 use crate::under::{self, Under};
-use famio_kill::random::Random;
-use famio_kill::session::{self, Kill};
+use famio_test_support::random::Random;
+use famio_test_support::session::{self, Kill};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;

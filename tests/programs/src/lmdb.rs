@@ -3,7 +3,7 @@
 use crate::Job;
 use crate::report::Report;
 use crate::under;
-use famio_kill::session::{self, Ended, Kill};
+use famio_test_support::session::{self, Ended, Kill};
 use std::fmt::Write as _;
 use std::time::Duration;
 

@@ -22,9 +22,9 @@ mod suite;
 mod under;
 
 use clap::Parser;
-use famio_kill::ending::exit_code;
-use famio_kill::place::{self, Place};
-use famio_kill::random::Random;
+use famio_test_support::ending::exit_code;
+use famio_test_support::place::{self, Place};
+use famio_test_support::random::Random;
 use report::Report;
 use std::process::ExitCode;
 use std::time::Instant;

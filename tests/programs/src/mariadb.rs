@@ -4,9 +4,9 @@
 use crate::Job;
 use crate::report::Report;
 use crate::under;
-use famio_kill::place;
-use famio_kill::random::Random;
-use famio_kill::session::{self, Ended, Kill};
+use famio_test_support::place;
+use famio_test_support::random::Random;
+use famio_test_support::session::{self, Ended, Kill};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::os::unix::process::CommandExt;

@@ -4,7 +4,7 @@
 use crate::Job;
 use crate::report::Report;
 use crate::under;
-use famio_kill::session;
+use famio_test_support::session;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Stdio;

@@ -3,7 +3,7 @@
 use crate::Job;
 use crate::report::Report;
 use crate::under;
-use famio_kill::session;
+use famio_test_support::session;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;

@@ -3,7 +3,7 @@
 use crate::Job;
 use crate::report::Report;
 use crate::under;
-use famio_kill::session::{self, Kill};
+use famio_test_support::session::{self, Kill};
 use std::time::Duration;
 
 /// Keys of one batch.

@@ -4,9 +4,9 @@ use crate::Job;
 use crate::report::Report;
 use crate::under;
 use famio_kill::harness::{self, Plan};
-use famio_kill::launch::{Famio, Launcher};
-use famio_kill::session::{self, Kill};
 use famio_kill::workload;
+use famio_test_support::launch::{Famio, Launcher};
+use famio_test_support::session::{self, Kill};
 use std::time::Duration;
 
 const MODES: [&str; 6] = ["DELETE", "TRUNCATE", "PERSIST", "MEMORY", "OFF", "WAL"];

@@ -4,7 +4,7 @@
 use crate::Job;
 use crate::report::Report;
 use crate::under::{self, Under};
-use famio_kill::place;
+use famio_test_support::place;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 

@@ -1,7 +1,7 @@
 //! Starting programs, under Famio and without, and recovering what they leave.
 
-use famio_kill::launch::{Famio, literal};
-use famio_kill::session::{self, Ended, Kill};
+use famio_test_support::launch::{Famio, literal};
+use famio_test_support::session::{self, Ended, Kill};
 use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;

@@ -16,7 +16,6 @@ pub mod machine;
 pub mod minimal;
 pub mod mutants;
 pub mod oracle;
-pub mod random;
 pub mod sites;
 pub mod survivors;
 pub mod targets;

@@ -1,7 +1,7 @@
 //! What a program does to the file: operations, their text, and long histories of them.
 
-use crate::random::Random;
 use famio::PolicyChoice;
+use famio_test_support::random::Random;
 use std::fmt;
 use std::str::FromStr;
 

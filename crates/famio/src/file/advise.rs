@@ -1,4 +1,4 @@
-//! What a program says of how it will use a file: told to the maps that the file is read and stored through.
+//! Passes a program's advice about its use of a file on to the maps by which the file is read and stored to.
 
 use super::atomic::{ATTACHED, AtomicFile, PLAIN};
 use crate::map::{Advice, cache};
@@ -6,8 +6,8 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 impl AtomicFile {
-    /// Says how a range of the file will be read by calls: of the maps that it is read through. `Sequential` and `WillNeed` start
-    /// map-ahead, `Random` ends it; `DontNeed` gives page tables up, and what the mapping cache has of the file.
+    /// Advises how calls will read a range of the file, for the maps that they read by. `Sequential` and `WillNeed`
+    /// start map-ahead, `Random` ends it; `DontNeed` drops page tables, and the file from the mapping cache.
     pub fn advise(&self, range: Range<u64>, advice: Advice) {
         if self.advise_maps(range.clone(), advice) {
             return;
@@ -16,7 +16,7 @@ impl AtomicFile {
             ATTACHED => {
                 self.with_session(|session| session.home.advise(session.arena.shared(), range, advice));
             }
-            // Who has not come to the file yet does not know whether it is quiet.
+            // A process that is not attached does not know whether the file is quiet.
             PLAIN if self.look().is_ok() => {
                 let quiet = self.quiet().map(|quiet| (quiet, move || self.is_still(quiet)));
                 self.plain.advise(&self.fds, quiet, range, advice);
@@ -25,7 +25,7 @@ impl AtomicFile {
         }
     }
 
-    /// The same of what maps of it are made of: whether that is a shadow. Calls go through that, too.
+    /// As [`advise`](Self::advise), for the shadow, which calls also read. Returns whether there is one.
     pub(crate) fn advise_maps(&self, range: Range<u64>, advice: Advice) -> bool {
         if advice == Advice::DontNeed {
             cache::forget(self.device, self.inode);

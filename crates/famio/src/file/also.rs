@@ -1,16 +1,16 @@
-//! What is done beside a change of a file's bytes: its shadow follows (`shadow`), others who wrote there can't take it back any more (`turn`), and
-//! set-user-id bits go (`privileges`). The session says whether there is such a thing ([`Shared::also`](crate::index::Shared)): a change looks at it once,
-//! inside the gate, and is begun anew if so.
+//! Follow-ups of a change of a file's bytes: the shadow is updated (`shadow`), earlier changes there by other
+//! processes stay (`turn`), and set-user-id bits are removed (`privileges`). A change looks once, inside the gate,
+//! whether [`Shared::also`](crate::index::Shared) requires one, and starts again if so.
 
 use super::atomic::AtomicFile;
 use crate::error::Result;
 use crate::thread::current;
 use core::ops::Range;
 
-/// Not given to callers: something is to be done beside the change, by who says that it does it ([`doing`]).
+/// Not returned to callers: there is a follow-up, for a caller that says that it does it ([`doing`]).
 pub(super) const ALSO: i32 = libc::EREMCHG;
 
-/// This thread does what is to be done beside a change: it may change the file meanwhile.
+/// This thread does the follow-up of a change, and may change the file meanwhile.
 pub(super) struct Doing(());
 
 /// See [`Doing`].
@@ -20,7 +20,7 @@ pub(super) fn doing() -> Doing {
     Doing(())
 }
 
-/// Whether this thread does.
+/// Whether this thread does so now.
 #[inline]
 pub(super) fn is_doing() -> bool {
     current().doing_also.get() != 0
@@ -34,8 +34,8 @@ impl Drop for Doing {
 }
 
 impl AtomicFile {
-    /// A change of the file's bytes, with what is to be done beside it, if the session says so ([`ALSO`]). `again` is `change`
-    /// once more, for that case: so a caller can have its own change in line.
+    /// Makes a change of the file's bytes, with its follow-up if the session requires one ([`ALSO`]). `again` is
+    /// `change` once more for that case, so that a caller can have its own change inlined.
     #[inline(always)]
     pub(super) fn changing<T>(
         &self,
@@ -49,7 +49,7 @@ impl AtomicFile {
         }
     }
 
-    /// As [`changing`](Self::changing), of several ranges.
+    /// As [`changing`](Self::changing), for several ranges.
     pub(super) fn changing_ranges<R: IntoIterator<Item = Range<u64>>>(
         &self,
         mut change: impl FnMut() -> Result<()>,
@@ -76,9 +76,11 @@ impl AtomicFile {
         Ok(done)
     }
 
-    /// After a change of these ranges, with the shadow's lock: nobody takes back any more what was there, and maps show what is.
+    /// After a change of these ranges, with the shadow's lock: earlier changes there stay, and maps show the new
+    /// bytes.
     pub(super) fn follow_change(&self, ranges: impl IntoIterator<Item = Range<u64>>) -> Result<()> {
-        // The shadow that is there now: the change may have begun a session, or made the file too large for the one before. Handed back by it, its maps are the kernel's.
+        // The present shadow: the change may have begun a session, or made the file too large for the earlier shadow.
+        // If the change has demoted the file, its maps are the kernel's.
         for range in ranges {
             self.end_tenures(range.clone());
             if let Some(shadow) = self.shadow().filter(|_| !self.is_demoted()) {

@@ -1,5 +1,6 @@
-//! A file that can't be protected is left to the kernel before anything of it is changed: said once on stderr. Where the settings
-//! require protection, and where a journal is pending or others have the file mapped, it is an error instead.
+//! A file that cannot be protected is left to the kernel before anything of it is changed, with one notice on stderr.
+//! If the settings require protection, or a journal is pending, or others have mapped the file, it is an error
+//! instead.
 
 use super::atomic::{AtomicFile, DEMOTED, Inner, PLAIN};
 use super::life::LOST;
@@ -13,23 +14,23 @@ use rustix::fs::{Access, AtFlags, accessat};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// What a process needs to find others at a file, and to leave a word to them.
+/// File size that a process needs for finding others at a file, and for sharing memory with them.
 const SMALLEST: u64 = 1 << 20;
 
-/// With a lower hard limit on the numbers of descriptors (`ulimit -Hn`) than this, the program needs all of them. Beyond a soft limit
-/// ours are in nobody's way.
+/// With a lower hard limit on descriptors (`ulimit -Hn`) the program needs all of them. Above a soft limit, ours do
+/// not disturb the program.
 const FEWEST: u64 = 32;
 
-/// Who may not make the journal, or not mark the file; or a limit or the file system allows neither; or there is no descriptor
-/// left for the journal, or no address for a map.
+/// The errors of a process that may not make the journal or mark the file, because of permissions, a limit or the
+/// file system; or that has no descriptor left for the journal, or no address for a map.
 pub(super) fn is_out_of_reach(errno: i32) -> bool {
     const DENIED: [i32; 6] = [libc::EACCES, libc::EPERM, libc::EROFS, libc::EOPNOTSUPP, libc::EEXIST, libc::EFBIG];
     const SCARCE: [i32; 3] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM];
     DENIED.contains(&errno) || SCARCE.contains(&errno)
 }
 
-/// Journals and arenas are files of the process, which its limit on file sizes (`ulimit -f`) holds for; what lies in them is no
-/// more than twice the journal's own limit.
+/// Journals and arenas are subject to the process's limit on file sizes (`ulimit -f`). They contain at most twice the
+/// journal's own limit.
 fn check_limit(limit: u64, needed: u64) -> Result<()> {
     if limit >= needed {
         return Ok(());
@@ -41,8 +42,8 @@ fn check_limit(limit: u64, needed: u64) -> Result<()> {
 }
 
 impl AtomicFile {
-    /// Whether a limit on file sizes leaves room for a session, whatever is written. Where protection is required, what there is
-    /// has to do: a journal that reaches the limit is full (`ENOSPC`).
+    /// Checks that a limit on file sizes leaves room for a session, whatever is written. If protection is required,
+    /// any limit will do: a journal that reaches it is full (`ENOSPC`).
     ///
     /// # Errors
     /// `EFBIG`.
@@ -53,7 +54,7 @@ impl AtomicFile {
         check_limit(limit, self.settings.journal_limit.saturating_mul(2))
     }
 
-    /// Whether there are so many numbers for descriptors that ours are not in the program's way.
+    /// Checks that there are so many descriptors that ours do not disturb the program.
     ///
     /// # Errors
     /// `EMFILE`.
@@ -66,8 +67,8 @@ impl AtomicFile {
         Err(Error::with(libc::EMFILE, what))
     }
 
-    /// In the middle of a session there is no address for what a write needs: the file is committed as it is, and the kernel's from
-    /// here on. Whether it is.
+    /// During a session there is no address space for a write: commits the file as it is and leaves it to the kernel.
+    /// Returns whether it did.
     #[cold]
     pub(super) fn leave_midway(&self, error: &Error) -> bool {
         let may = error.errno() == libc::ENOMEM && !self.settings.require && !self.turns.door.has_others();
@@ -78,23 +79,23 @@ impl AtomicFile {
         left
     }
 
-    /// Whether the file can be left to the kernel after such an error: nothing of it is anywhere else.
+    /// Whether the file can be left to the kernel after such an error, because all of it is in the file itself.
     fn can_be_left(&self, error: &Error) -> bool {
         let has_ended = |fd: BorrowedFd<'_>| Ok(recovery::has_ended(fd, &self.settings));
         let is_unmarked = || match self.fds.with(false, mark::get_any) {
-            // Not told: who marks a file is at its door, or died there.
+            // Permission denied: but a process that marks a file is attached, or died as a member.
             Err(e) if e.errno() == libc::EACCES => self.is_in_nobodys_session() || self.is_unknown(),
-            // A journal that has ended, and could not be taken away: the file has everything.
+            // A journal that has ended and could not be removed: the file has everything.
             mark => matches!(mark, Ok(None)) || self.fds.with(false, has_ended).unwrap_or(false),
         };
         let is_possible = match error.errno() {
-            // A process that can't protect the file either has it handed back, or is about to end its session.
+            // Another process that cannot protect the file either has demoted it, or is about to end its session.
             libc::EBUSY => {
                 self.is_in_nobodys_session() && self.fds.with(true, |fd| Ok(may_not_protect(fd))).unwrap_or(false)
             }
-            // A pool that is not there may be a mistake of the user's, and a name that is not may be gone for a moment.
+            // A missing pool may be a mistake of the user; a missing name may be missing only for a moment.
             libc::ENOENT | libc::ESTALE => self.is_unreachable(),
-            // Where others may make names, somebody has made one `.famio` that is no folder.
+            // Another user may have made a `.famio` that is not a folder.
             libc::ENOTDIR | libc::ELOOP => self.settings.pool.is_none(),
             errno => is_out_of_reach(errno),
         };
@@ -105,30 +106,30 @@ impl AtomicFile {
         self.turns.door.has_come() && self.turns.is_travelling()
     }
 
-    /// Before the process loses its root or its rights: what travels, or may at any moment, since another process has it, is taken up
-    /// by it, as long as it may.
+    /// Before the process loses its root or its permissions: takes up what is uncommitted elsewhere (a hand-over
+    /// image, or another process's session) while it still may.
     pub(crate) fn take_home(&self) {
-        // A child that has made no call yet has not come to where what travels is told.
+        // A child that has made no call yet is not attached to the control page that says so.
         if !self.turns.door.has_come() && self.fds.has_writable() && !self.is_unknown() {
             let _ = self.arrive();
         }
         if self.turns.is_disturbed() && self.fds.has_writable() && self.state.load(Ordering::Acquire) == PLAIN {
-            let _ = self.session_for_write(); // else the next write says why
+            let _ = self.session_for_write(); // if this fails, the next write reports it
         }
     }
 
-    /// Whether other processes may be at the file.
+    /// Whether other processes may have the file open.
     pub(crate) fn may_have_others(&self) -> bool {
         if self.turns.door.is_here() { self.turns.door.has_others() } else { !self.is_unknown() }
     }
 
-    /// Whether no process has a control file for it.
+    /// Whether there is no control file for it.
     fn is_unknown(&self) -> bool {
         let find = |fd: BorrowedFd<'_>| control::find(fd, self.settings.pool.as_deref());
         matches!(self.fds.with(false, find), Ok(None))
     }
 
-    /// Whether the file's path, or the place where processes meet, can't be reached: after a `chroot`.
+    /// Whether the file's path, or the folder of shared memory, cannot be reached: after a `chroot`.
     fn is_unreachable(&self) -> bool {
         shm::is_gone() || self.fds.with(false, |fd| Ok(folder_of(fd).is_err())).unwrap_or(true)
     }
@@ -137,13 +138,13 @@ impl AtomicFile {
         self.turns.door.has_come() && self.turns.door.state() & (SESSION | TRAVELS) == 0
     }
 
-    /// The file can't be protected because of `error`: it is the kernel's from here on; or the error.
+    /// The file cannot be protected because of `error`: leaves it to the kernel, or returns the error.
     #[cold]
     pub(super) fn leave_to_kernel(&self, inner: &mut Inner, error: Error) -> Result<()> {
         if error.errno() == libc::ESTALE && !self.is_unreachable() {
-            return Err(Error::new(libc::ESTALE)); // it has got another name meanwhile: again
+            return Err(Error::new(libc::ESTALE)); // it got another name meanwhile: try again
         }
-        // What travels and can't be had would be lost without a word.
+        // A hand-over image that cannot be taken up would be lost silently.
         if !self.can_be_left(&error) || (self.has_travelling() && inner.claim.is_none()) {
             return Err(self.named(error));
         }
@@ -162,8 +163,8 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// A growing file that can have no session because of `error`, while others wait for it: it is committed as it is, and the kernel's
-    /// from here on. Whether it is.
+    /// A growing file cannot have a session because of `error`, while others wait for it: commits it as it is and
+    /// leaves it to the kernel. Returns whether it did.
     #[cold]
     pub(super) fn leave_growing(&self, error: &Error) -> bool {
         let is_left = !self.settings.require && self.leave(DEMOTED).is_ok();
@@ -174,7 +175,8 @@ impl AtomicFile {
         is_left
     }
 
-    /// As [`leave_to_kernel`](Self::leave_to_kernel), of a process that could not even look whether there are others at the file.
+    /// As [`leave_to_kernel`](Self::leave_to_kernel), for a process that could not even check whether others have the
+    /// file open.
     #[cold]
     pub(super) fn leave_unseen(&self, error: Error) -> Error {
         if self.can_be_left(&error) && !self.has_travelling() {
@@ -189,7 +191,7 @@ impl AtomicFile {
         self.named(error)
     }
 
-    /// The file can be written from now on: where it was left to the kernel when it was only read, that is said now.
+    /// The file becomes writable: if it was left to the kernel when it was only read, the notice comes now.
     pub(super) fn say_what_is_untold(&self) {
         let errno = self.untold.swap(0, Ordering::AcqRel);
         if errno != 0 {
@@ -197,12 +199,12 @@ impl AtomicFile {
         }
     }
 
-    /// What a process needs to come to the file's door.
+    /// Checks that the process can attach to the control file.
     pub(super) fn check_limit_of_door(&self) -> Result<()> {
         check_limit(file_size_limit(), SMALLEST)
     }
 
-    /// Says it, but not again for the same file in a row.
+    /// Gives the notice, but not repeatedly for the same file.
     fn say_left(&self, error: &Error) {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let key = key_of(self.device, self.inode);
@@ -220,13 +222,13 @@ impl AtomicFile {
     }
 }
 
-/// What a file is known by among those of which it was said: never 0, and another for another file of the same file system. (An
-/// `| 1` made one of two files with neighbouring inodes: the second went without a word.)
+/// A file's key for that: never 0, and different for files of one file system. (An `| 1` once made one of two files
+/// with neighbouring inodes: the second got no notice.)
 fn key_of(device: u64, inode: u64) -> u64 {
     (device.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ inode).max(1)
 }
 
-/// Whether this process may surely not make a journal beside the file, or not mark it.
+/// Whether this process certainly may not make a journal beside the file, or not mark it.
 fn may_not_protect(fd: BorrowedFd<'_>) -> bool {
     let is_denied = |answer: rustix::io::Result<()>| matches!(answer, Err(Errno::ACCESS | Errno::PERM | Errno::ROFS));
     let Ok((folder, _)) = folder_of(fd) else { return true };

@@ -1,4 +1,4 @@
-//! The atomic file as a caller has it: opened, found, with the program's descriptors.
+//! The atomic file as callers have it: opened, found, with the program's descriptors.
 
 use super::growing::Growing;
 use super::kernels_size::KernelsSize;
@@ -26,11 +26,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Nothing was written yet: no journal, no index; reads go to the kernel.
+/// Nothing was written yet: there is no journal and no index; reads go to the kernel.
 pub(super) const PLAIN: u8 = 0;
 /// There is a session.
 pub(super) const ATTACHED: u8 = 1;
-/// Handed back: every call goes to the kernel.
+/// Demoted: every call goes to the kernel.
 pub(super) const DEMOTED: u8 = 2;
 /// The process forked, and this is the child: the file is the parent's.
 pub(super) const DISOWNED: u8 = 3;
@@ -38,18 +38,18 @@ pub(super) const DISOWNED: u8 = 3;
 /// There is no session, and none is needed: the file only grows (`growing`).
 pub(super) const GROWING: u8 = 4;
 
-/// One file of this process. Everything written to it between two SYNCs is durable as a whole or, after a crash, gone as a
-/// whole; what a SYNC survives depends on the domain (`docs/guarantees.md`).
+/// One file of this process. Everything written to it between two SYNCs is durable as a whole or, after a crash, gone
+/// as a whole. The domain decides what a SYNC survives (`docs/guarantees.md`).
 ///
 /// All calls take `&self` and may be made from any thread.
-// What every call looks at comes first, in one cache line: a program that writes much leaves nothing else in the cache.
+// What every call looks at comes first, in one cache line: a program that writes much leaves nothing else in the
+// cache.
 #[repr(C)]
 pub struct AtomicFile {
     pub(super) session: AtomicPtr<Session>,
     pub(super) state: AtomicU8,
-    /// Whether there is a shadow.
     pub(super) shadowed: AtomicBool,
-    /// Whether other processes may want to own the session: to be looked at after each change.
+    /// Other processes may want to own the session: looked at after each change.
     pub(super) is_wanted: AtomicBool,
     pub(super) device: u64,
     pub(super) inode: u64,
@@ -59,59 +59,63 @@ pub struct AtomicFile {
     pub(super) settings: Settings,
     pub(super) plain: PlainReads,
     pub(super) growing: Growing,
-    /// What the kernel's file had when it was opened.
+    /// The size of the kernel's file when it was opened.
     pub(super) found_size: u64,
     pub(super) kernels_size: KernelsSize,
     pub(super) lease: Lease,
     pub(super) locks: Locks,
-    /// Made when the program, or another process, maps the file; stays.
+    /// Made when the program, or another process, maps the file; it stays.
     pub(super) shadow: Slot,
-    /// A descriptor of ours, while there are maps and the program has closed all of its own.
+    /// A descriptor of ours, while there are maps and the program has closed all its own.
     pub(super) keeper: Mutex<Option<InternalFd>>,
     pub(super) turns: Turns,
     pub(super) commits: Commits,
     pub(super) arrivals: Arrivals,
-    /// Where its transactions with other files are recorded.
+    /// The records of its transactions with other files.
     pub(super) joint: Joint,
-    /// Why it was left to the kernel when it was only read: to be said when it is opened for writing. 0: nothing is.
+    /// Why it was left to the kernel when it was only read, for a notice when it is opened for writing. 0: no notice
+    /// is due.
     pub(super) untold: AtomicI32,
 }
 
 pub(super) struct Inner {
     /// What `AtomicFile::session` points to.
     pub session: Option<Box<Session>>,
-    /// Sessions that have ended, in which calls may still be.
+    /// Sessions that have ended, but that calls may still use.
     pub old: Vec<OldSession>,
-    /// The arena of the claim, from its first session on.
+    /// The arena of this ownership, from its first session on.
     pub arena: Option<Arc<Arena>>,
-    /// While it is this process's turn.
+    /// While this process owns the file.
     pub claim: Option<Claim>,
-    /// A session that was this process's, and is another's now or unowned: to go on with, if this one owns it again.
+    /// A session that was this process's, and is another's now or unowned: used again when this process owns it
+    /// again.
     pub left: Option<Box<Session>>,
-    /// The open epoch, where it could neither be sent off nor goes on yet; the turn stays meanwhile.
+    /// The open epoch, if it could not be handed over and has not been taken up again. The process stays the owner
+    /// meanwhile.
     pub kept: Option<Draft>,
 }
 
 impl AtomicFile {
-    /// The same error with the file's path in front, if it is not there yet.
+    /// The error with the file's path in front, if it is not there yet.
     #[cold]
     pub(crate) fn named(&self, error: Error) -> Error {
         let path = self.path.to_string_lossy();
         if error.detail().is_some_and(|said| said.starts_with(&*path)) { error } else { error.context(path) }
     }
 
-    /// Makes the file behind `fd` atomic in this process: a descriptor of the program's own, open for what `access` says,
+    /// Makes the file behind `fd` atomic in this process. `fd` is a descriptor of the program, open as `access` says,
     /// without `O_APPEND`. A journal that a crash left is recovered first. The same file gives the same `AtomicFile`.
     ///
     /// # Errors
-    /// `EBUSY`: another process has it. `EIO`: its journal can't be used; the message names both files. `EOPNOTSUPP`: its
-    /// file system is not supported. `EINVAL`: not a regular file, or settings that would weaken durability unsaid, or that name another
-    /// folder of shared memory than this process has.
+    /// `EBUSY`: another process has it. `EIO`: its journal cannot be used; the message names both files.
+    /// `EOPNOTSUPP`: its file system is not supported. `EINVAL`: it is not a regular file; or the settings would
+    /// weaken durability without saying so, or name another folder of shared memory than this process uses.
     pub fn open(fd: BorrowedFd<'_>, access: Access, path: &CStr, settings: &Settings) -> Result<Arc<Self>> {
         Self::open_as(PLAIN, fd, access, path, None, settings)
     }
 
-    /// As [`open`](Self::open), of a file that was just opened, or made, by this path, which is absolute and has no links and no dots.
+    /// As [`open`](Self::open), for a file that was just opened or made by this path, which is absolute, without
+    /// links and dots.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -125,7 +129,8 @@ impl AtomicFile {
         Self::open_as(PLAIN, fd, access, path, Some(real), settings)
     }
 
-    /// As [`open`](Self::open), by a descriptor that another program has handed back: the file is the kernel's here, too.
+    /// As [`open`](Self::open), for a descriptor of a file that another program has demoted: it is the kernel's here,
+    /// too.
     ///
     /// # Errors
     /// `EINVAL`: not a regular file.
@@ -138,7 +143,7 @@ impl AtomicFile {
         Self::open_as(DEMOTED, fd, access, path, None, settings)
     }
 
-    /// `real`: the path, if it is how the kernel names the file.
+    /// `real`: the path, if it is the kernel's name of the file.
     fn open_as(
         state: u8,
         fd: BorrowedFd<'_>,
@@ -221,12 +226,12 @@ impl AtomicFile {
         files().get(&(device, inode)).cloned()
     }
 
-    /// The path that it was first opened by: for messages.
+    /// The path by which it was first opened, for messages.
     pub fn path(&self) -> &CStr {
         &self.path
     }
 
-    /// What it was opened with.
+    /// The settings with which it was opened.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -236,13 +241,13 @@ impl AtomicFile {
         (self.device, self.inode)
     }
 
-    /// One more descriptor of the program's leads to this file, and may be used.
+    /// Adds a descriptor of the program for this file.
     pub fn add_descriptor(&self, fd: RawFd, access: Access) {
         self.fds.add(fd, access);
         self.has_come(access);
     }
 
-    /// As [`add_descriptor`](Self::add_descriptor), of the description of `old`.
+    /// As [`add_descriptor`](Self::add_descriptor), with the description of `old`.
     pub fn add_duplicate(&self, old: RawFd, fd: RawFd, access: Access) {
         self.fds.add_duplicate(old, fd, access);
         self.has_come(access);
@@ -255,18 +260,18 @@ impl AtomicFile {
         }
     }
 
-    /// The program is about to close `fd`: to be called before the kernel closes it. With the last one the file is
-    /// committed, settled and closed clean.
+    /// The program is about to close `fd`: to be called before the kernel closes it. With the last descriptor the
+    /// file is committed, checkpointed and closed clean.
     ///
     /// # Errors
-    /// Those of that last commit; the descriptor is gone all the same.
+    /// Those of that last commit; the descriptor is gone nevertheless.
     pub fn remove_descriptor(&self, fd: RawFd) -> Result<()> {
         self.drop_process_locks();
-        // Once it is not, it stays so: the last is another's, who may be closing it already.
+        // Once it is not the last, it stays so: another thread closes the last one, and may be doing so already.
         let mut is_last = self.fds.goes_as_last(fd);
         if !self.is_disowned() {
             if is_last {
-                self.keep_for_maps(fd); // with maps that are in use it is not the last
+                self.keep_for_maps(fd); // with maps in use it is not the last
             } else {
                 self.keep_better_for_maps(fd);
             }
@@ -285,7 +290,7 @@ impl AtomicFile {
                 if closed.is_err()
                     && let Some(session) = self.session()
                 {
-                    // Who claims the file next recovers it: nothing of ours, the background least, may touch it then.
+                    // The next owner recovers the file: nothing of ours, such as the background, may touch it then.
                     session.arena.shared().closed.store(1, Ordering::Release);
                     // Now, and not when the file is dropped: a thread that is forking may keep a reference to it.
                     session.engine.journal().leave();
@@ -298,10 +303,10 @@ impl AtomicFile {
             Ok(())
         };
         let attached = [ATTACHED, GROWING].contains(&self.state.load(Ordering::Acquire));
-        // What travels may be this process's to commit, too.
+        // This process may also have to commit a hand-over image.
         self.fds.remove(fd, attached || self.may_be_stored_to() || self.turns.is_disturbed());
         if !self.is_disowned() {
-            self.lease_leaves(fd); // not before: it could be taken through it anew
+            self.lease_leaves(fd); // not before: the lease could be taken by it again
         }
         if !self.fds.has_writable() {
             self.turns.door.set_writes(false);
@@ -330,7 +335,7 @@ mod tests {
         let c_path = std::ffi::CString::new(path.clone()).unwrap();
         let open = |file: &File| AtomicFile::open(file.as_fd(), Access::Write, &c_path, &Settings::default()).unwrap();
         let atomic = files.each_ref().map(open)[0].clone();
-        // SAFETY: memory of the test's.
+        // SAFETY: the test's memory.
         unsafe { atomic.write(0, &[UserBuf::of(&mut b"bytes".to_owned())]) }.unwrap();
         (path, files, atomic)
     }
@@ -340,11 +345,11 @@ mod tests {
         AtomicFile::find(device, inode).is_none() && atomic.state.load(Ordering::Acquire) == PLAIN
     }
 
-    /// Each took the other's for the last: the file stayed attached, with no descriptor to settle it by.
+    /// Each once took the other for the last: the file stayed attached, without a descriptor for a checkpoint.
     #[test]
     fn of_two_that_are_closed_at_once_one_is_the_last() {
         let (path, files, atomic) = opened("at-once");
-        assert!(!atomic.fds.goes_as_last(files[0].as_raw_fd())); // by a thread that comes no further for now
+        assert!(!atomic.fds.goes_as_last(files[0].as_raw_fd())); // by a thread that then stops
         atomic.remove_descriptor(files[1].as_raw_fd()).unwrap();
         assert!(is_closed(&atomic));
         atomic.remove_descriptor(files[0].as_raw_fd()).unwrap();
@@ -371,7 +376,8 @@ mod tests {
         }
     }
 
-    /// A thread that was forking kept a reference to the file: until its fork was over, the next `open` gave `EBUSY`.
+    /// A thread that was forking once kept a reference to the file: until its fork was over, the next `open` gave
+    /// `EBUSY`.
     #[test]
     fn a_close_that_failed_leaves_the_journal_to_the_next_though_the_file_is_known() {
         use crate::pmem::record::{Call, Recorder};

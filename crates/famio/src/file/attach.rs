@@ -1,4 +1,4 @@
-//! The first write: journal, mark, arena, engine.
+//! The first write of a session: makes journal, mark, arena and engine.
 
 use super::Descriptors;
 use super::home::Home;
@@ -25,16 +25,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The domains of file and journal, and the format that follows from them.
+/// The domains of file and journal, and the resulting format.
 struct Plan {
     file: Detected,
     journal: Detected,
     kind: Kind,
 }
 
-/// A journal in place needs a journal that is mapped in the same way as the file. A file on a disk with its journal in memory that
-/// persists by itself has a tiered one. Otherwise both are used through the page cache. A journal that survives less than its file would
-/// take the guarantee away unsaid.
+/// An in-place journal must be mapped in the same way as the file. A file on a disk with its journal in memory that
+/// persists by itself has a tiered journal; all others use the page cache for both. A journal that survives less than
+/// its file would silently weaken the guarantee.
 fn plan(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Plan> {
     let file = detect(fd, settings)?;
     let mut journal = match &settings.pool {
@@ -64,16 +64,17 @@ fn plan(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Plan> {
     Ok(Plan { file, journal, kind })
 }
 
-/// Whether a file can be attached with these settings, before anything is made for it.
+/// Checks whether a file can be attached with these settings, before anything is made for it.
 ///
 /// # Errors
-/// `EOPNOTSUPP`: its file system is not supported. `EINVAL`: the settings would weaken durability unsaid.
+/// `EOPNOTSUPP`: its file system is not supported. `EINVAL`: the settings would weaken durability without saying so.
 pub(super) fn check(fds: &Descriptors, settings: &Settings) -> Result<()> {
     fds.with(true, |fd| plan(fd, settings)).map(drop)
 }
 
-/// Attaches a file that has no journal. `arena`: of an earlier session of this process. `travels`: an epoch is taken up, perhaps only to be
-/// committed; else the program is about to write. `door`: where this file's processes meet. `others`: what others have changed. `saves_images`: of what is changed beside other processes.
+/// Attaches a file that has no journal. `arena`: of an earlier session of this process. `travels`: a hand-over image
+/// is taken up, perhaps only to be committed; otherwise the program is about to write. `door`: the file's control
+/// page. `others`: what other processes have changed. `saves_images`: of changes while there are other processes.
 pub(super) fn attach(
     fds: &Descriptors,
     claim: &Claim,
@@ -87,7 +88,7 @@ pub(super) fn attach(
         return Err(Error::new(libc::EBADF));
     }
     let plan = fds.with(true, |fd| plan(fd, settings))?;
-    // Another process, which has it handed back, may have just put the flag on a description that this one has, too.
+    // Another process that has demoted it may just have set the flag on a description that this one shares.
     if fds.with(true, |fd| Ok(rustix::fs::fcntl_getfl(fd)?))?.contains(OFlags::APPEND) {
         return Err(Error::with(libc::EBUSY, "another process has demoted a descriptor of it that appends"));
     }
@@ -111,8 +112,8 @@ pub(super) fn attach(
     let durability = durability_of(plan.file.domain);
     fds.with(true, |fd| {
         leave_hints(fd, arena.shared(), settings)?;
-        // Whoever made the file may not have synced its name. A `.famio/` is in the same folder, and is synced as the journal
-        // is created; the file itself when it is marked.
+        // The process that made the file may not have synced its name. A `.famio/` is in the same folder, which is
+        // synced as the journal is created; the file itself is synced when it is marked.
         if durability == Durability::Power && settings.pool.is_some() {
             medium(plan.file.domain, plan.file.eadr).fsync(folder_of(fd)?.0.as_fd())?;
         }
@@ -146,10 +147,10 @@ pub(super) fn attach(
     })
 }
 
-/// Attaches to a session that another process began, and that is unowned: its journal is the file `journal`.
+/// Attaches to an unowned session that another process began; its journal is the file `journal`.
 ///
 /// # Errors
-/// `EIO`: this is not that session's journal. `EACCES`, `ENOENT`: this process can't use it, or does not find it.
+/// `EIO`: this is not that session's journal. `EACCES`, `ENOENT`: this process cannot use it, or does not find it.
 pub(super) fn join(
     fds: &Descriptors,
     settings: &Settings,
@@ -194,7 +195,8 @@ pub(super) fn join(
     })
 }
 
-/// The folder for what an arena has no room for in memory: that of the journal, but for a `.famio/` which is not made yet.
+/// The folder for the part of an arena that has no room in memory: the journal's, or the one of a `.famio/` that is
+/// not made yet.
 pub(super) fn spills_to(fd: BorrowedFd<'_>, settings: &Settings) -> Result<PathBuf> {
     match &settings.pool {
         Some(pool) => Ok(pool.clone()),
@@ -202,7 +204,7 @@ pub(super) fn spills_to(fd: BorrowedFd<'_>, settings: &Settings) -> Result<PathB
     }
 }
 
-/// In the arena, where the file is and its journal will be.
+/// Records in the arena where the file is and its journal will be.
 fn leave_hints(fd: BorrowedFd<'_>, shared: &Shared, settings: &Settings) -> Result<()> {
     let (file, name) = (path_of(fd)?, journal_name(&Identity::of_fd(fd)?));
     let journal = match &settings.pool {
@@ -215,7 +217,7 @@ fn leave_hints(fd: BorrowedFd<'_>, shared: &Shared, settings: &Settings) -> Resu
     Ok(())
 }
 
-/// The shared state of a file without a journal. Gives the session's generation.
+/// Prepares the shared state of a file without a journal. Returns the session's generation.
 fn prepare(shared: &Shared, fds: &Descriptors, settings: &Settings) -> Result<u64> {
     let size = fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64))?;
     let generation = shared.generation.fetch_add(1, Ordering::AcqRel) + 1;
@@ -235,7 +237,8 @@ fn prepare(shared: &Shared, fds: &Descriptors, settings: &Settings) -> Result<u6
     {
         word.store(0, Ordering::Release);
     }
-    // What others changed since this process's last session is no outsider's change, if it is killed before its first write ends.
+    // What others changed since this process's last session must not count as an outsider's change if it is killed in
+    // its first write.
     shared.leave_at(crate::sys::coarse_now());
     shared.begin_entries(0);
     shared.pending.iter().for_each(|word| word.store(0, Ordering::Release));
@@ -255,7 +258,7 @@ fn prepare(shared: &Shared, fds: &Descriptors, settings: &Settings) -> Result<u6
     Ok(generation)
 }
 
-/// Creates a journal in place: segments and slots, then mark and header, each durable before the next.
+/// Creates an in-place journal: segments and slots, then mark and header, each durable before the next.
 fn in_place(
     fds: &Descriptors,
     shared: &Shared,

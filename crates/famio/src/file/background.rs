@@ -1,5 +1,5 @@
-//! The background: one thread for the whole process that settles. It sleeps until there is work, and holds nothing while
-//! it does.
+//! The background: one thread for the whole process that makes checkpoints. It sleeps until there is work, and holds
+//! nothing meanwhile.
 
 use super::registry::files;
 use crate::index::LIVES;
@@ -10,47 +10,48 @@ use rustix::thread::futex;
 use rustix::time::Timespec;
 use std::sync::{Arc, OnceLock, Weak};
 
-/// 0: no thread. Else the process id of its process: a forked child has none.
+/// 0: no thread. Otherwise the process id of its process: a forked child has none.
 static OWNER: AtomicU32 = AtomicU32::new(0);
-/// There is something for the thread, but it could not be started.
+/// There is work for the thread, but it could not be started.
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// Counts the events; the thread sleeps while it does not change.
+/// Counts events; the thread sleeps while it does not change.
 static EVENTS: AtomicU32 = AtomicU32::new(0);
-/// Whether the thread sleeps: `TIMED`, or until the next event.
+/// How the thread sleeps: for a time (`TIMED`), or until the next event (`DEEP`).
 static ASLEEP: AtomicU32 = AtomicU32::new(AWAKE);
 const AWAKE: u32 = 0;
 const TIMED: u32 = 1;
 const DEEP: u32 = 2;
 
-/// A file that nobody wrote for so long is settled without haste.
+/// A file that was not written for so long gets its checkpoint, without haste.
 pub(super) const IDLE: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
 
-/// Between two looks at a bell that is to be answered soon.
+/// Between two looks at a request that is to be answered soon.
 const SOON: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-/// Between two looks at bells where the kernel can't wait for them; with so many that it could not so many times, up to most of a
-/// second.
+/// Between two looks at requests, if the kernel cannot wait for all of them. With more words it is up to `LOOKS_MAX`
+/// times as long, most of a second.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 const LOOKS_MAX: usize = 80;
-/// Between two looks at all files, in nanoseconds, while some of them have something for a quiet moment.
+/// Between two looks at all files, in nanoseconds, while some of them have work for a quiet moment.
 const ALL: u64 = 3_000_000_000;
 const SECOND: u64 = 1_000_000_000;
 
-/// Between two looks at who has died, where there are too many to wait for.
+/// Between two looks for dead members, if they are too many to wait for.
 const CROWDED: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// What a file still has for the background.
+/// The work that a file still has for the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
-    /// Nothing that could be settled now: the next event brings more.
+    /// Nothing that could be done now: the next event brings more.
     Nothing,
-    /// Something, for a quiet moment.
+    /// Something for a quiet moment.
     ForLater,
-    /// Something to go on with at once.
+    /// Something to continue at once.
     More,
 }
 
-/// Starts the thread, once a process. In a call that may be a signal handler's it only is wanted: until another call, at the
-/// latest the next SYNC, writers settle for themselves, and nobody answers at the door.
+/// Starts the thread, once per process. Inside a signal handler (or if that is unclear) this is put off to another
+/// call, at the latest the next SYNC: until then writers make checkpoints themselves, and requests of other processes
+/// wait.
 pub(super) fn start() {
     if crate::pmem::Lab::current().still {
         return;
@@ -68,11 +69,11 @@ pub(super) fn start() {
         return;
     }
     if !crate::thread::start("famio", work) {
-        OWNER.store(0, Ordering::Release); // writers settle for themselves; the next attach tries again
+        OWNER.store(0, Ordering::Release); // writers make checkpoints themselves; the next attach tries again
     }
 }
 
-/// Starts the thread, if a call that could not has wanted it.
+/// Starts the thread, if a call wanted it and could not start it.
 pub(super) fn start_if_wanted() {
     if WANTED.load(Ordering::Relaxed) {
         start();
@@ -84,9 +85,9 @@ pub(super) fn forget_parents() {
     OWNER.store(0, Ordering::Release);
 }
 
-/// Waits until the thread is there, if it was started: with it, the end of this process is seen at once.
+/// Waits until the thread runs, if it was started: with it, other members notice the end of this process at once.
 pub(super) fn wait_until_there() {
-    // Its beginning takes memory of libc's, which this thread may have interrupted.
+    // A new thread takes memory of libc's, which this thread may have interrupted.
     if crate::thread::handlers::may_be_in_handler() {
         return;
     }
@@ -98,26 +99,26 @@ pub(super) fn wait_until_there() {
     }
 }
 
-/// Looks at whether the thread has started, and the time between two: a second in all.
+/// Looks whether the thread has started, and the time between two: a second in all.
 const STARTS: u32 = 10_000;
 const STARTING: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
 
-/// What is done after each round besides settling; gives whether it is to be done again. Set once, by who uses this library
-/// under a program (`posix`).
+/// Also done after each round; returns whether to do it again. Set once, by the code that runs this library under a
+/// program (`posix`).
 static ALSO: OnceLock<fn() -> bool> = OnceLock::new();
 
-/// There are others to be watched from now on.
+/// There are other members to watch from now on.
 pub(super) fn look() {
     start();
     wake();
 }
 
-/// `also` is done after every round, if the process has a background.
+/// Has `also` done after every round, if the process has a background.
 pub(crate) fn do_also(also: fn() -> bool) {
     let _ = ALSO.set(also);
 }
 
-/// There is something to be looked at again in a while.
+/// There is something to look at again later.
 pub(crate) fn remind() {
     notify();
 }
@@ -130,7 +131,7 @@ pub(super) fn wake() {
     }
 }
 
-/// There will be work at a quiet moment. One load while the thread is about.
+/// There will be work in a quiet moment. One load while the thread is awake.
 #[inline]
 pub(super) fn notify() {
     start_if_wanted();
@@ -139,7 +140,7 @@ pub(super) fn notify() {
     }
 }
 
-/// Until the next event, or until something happens at the door of a file. Whether surely only time has gone by.
+/// Sleeps until the next event, or a change on a file's control page. Returns whether certainly only time has passed.
 fn sleep(seen: u32, limit: Option<&Timespec>) -> bool {
     let Some(watched) = watch() else { return false };
     let Watched { mut words, mut holders, mut others } = watched;
@@ -155,10 +156,11 @@ fn sleep(seen: u32, limit: Option<&Timespec>) -> bool {
     } else {
         limit = Some(limit.map_or(&CROWDED, |limit| limit.min(&CROWDED)));
     }
-    // The kernel takes so many; it knows the call since 5.16.
+    // The kernel takes at most so many; it has the call since 5.16.
     let ended = if words.len() > WORDS_MAX { Ended::Unknown } else { wait_for_any(&words, limit) };
     match ended {
-        // Of those who watch a life the kernel wakes one, which may have left that door by now.
+        // The kernel wakes one of those that watch a robust futex, which may have detached from that file: wake the
+        // others, too.
         Ended::Woken(index) if index >= lives => words[index].wake(),
         Ended::Woken(_) | Ended::Otherwise => {}
         Ended::Unknown => return look_at(&words, others.is_empty(), seen, limit),
@@ -166,14 +168,14 @@ fn sleep(seen: u32, limit: Option<&Timespec>) -> bool {
     false
 }
 
-/// What there is to be waited for; `None`: there is something to be done first.
+/// The words to wait for; `None`: there is something to do first.
 fn watch() -> Option<Watched> {
     let mut watched = Watched::default();
     files().values().all(|file| file.watch_door(&mut watched)).then_some(watched)
 }
 
-/// Waits where the kernel can't wait for all: looks at them now and then, the less often the more there are. A look at ten thousand
-/// files that nobody else has open takes a millisecond. Whether nothing was seen.
+/// Waits if the kernel cannot wait for all words: looks at them from time to time, less often the more there are. A
+/// look at ten thousand unshared files takes a millisecond. Returns whether nothing was seen.
 fn look_at(words: &[Word], complete: bool, seen: u32, limit: Option<&Timespec>) -> bool {
     let times = (words.len() / WORDS_MAX).clamp(1, LOOKS_MAX) as i64;
     let look = Timespec { tv_sec: 0, tv_nsec: LOOK.tv_nsec * times };
@@ -195,20 +197,20 @@ fn look_at(words: &[Word], complete: bool, seen: u32, limit: Option<&Timespec>) 
     }
 }
 
-/// What the background waits for at doors.
+/// What the background waits for on control pages.
 #[derive(Default)]
 pub(super) struct Watched {
-    /// Bells, and turns that are given.
+    /// Requests and hand-overs.
     pub words: Vec<Word>,
-    /// Lives of those who have a session.
+    /// Robust futexes of processes that have a session.
     pub holders: Vec<Word>,
-    /// Lives of others who may have left something in a map.
+    /// Robust futexes of other members that may have left something in a map.
     pub others: Vec<Word>,
 }
 
 fn work() {
     LIVES.keep();
-    // Of sessions that had begun where it could not be started.
+    // For sessions that began when it could not be started.
     let begun: Vec<_> = files().values().cloned().collect();
     for file in begun {
         if file.state.load(Ordering::Acquire) == super::atomic::ATTACHED {
@@ -219,7 +221,8 @@ fn work() {
     loop {
         let seen = EVENTS.load(Ordering::SeqCst);
         ASLEEP.store(if round.is_pending() { TIMED } else { DEEP }, Ordering::SeqCst);
-        // What came since the last look, and saw that this thread was about, woke nobody: a look of which nobody sees that.
+        // An event since the last look that saw this thread awake has woken nobody: look again, now that no event can
+        // see that.
         if !round.is_pending() {
             let _ = crate::sys::membarrier::on_all_threads();
             round.look(false);
@@ -236,20 +239,21 @@ fn work() {
     }
 }
 
-/// Looks at the files, and what is left of the last one.
+/// Looks at the files, and what is left of the last look.
 #[derive(Default)]
 struct Round {
-    /// Files to be looked at again. Weak: one that is closed meanwhile is to give its maps back at once, and not when this round is over.
+    /// Files to look at again. Weak: a file that is closed meanwhile must free its maps at once, and not when this
+    /// round is over.
     waiting: Vec<Weak<super::AtomicFile>>,
-    /// A bell is to be answered soon.
+    /// A request is to be answered soon.
     rung: bool,
-    /// There is something else to be done again.
+    /// There is something else to do again.
     remind: bool,
     looked_at_all: u64,
 }
 
 impl Round {
-    /// Whether there is something to be looked at again in a while.
+    /// Whether there is something to look at again later.
     fn is_pending(&self) -> bool {
         self.remind || !self.waiting.is_empty()
     }
@@ -258,8 +262,8 @@ impl Round {
         if self.rung { Some(&SOON) } else { self.is_pending().then_some(&IDLE) }
     }
 
-    /// One look at the files that wait, if surely only time has gone by (`idle`), else at all. Of thousands of files few are in use: the
-    /// others are looked at only now and then, and before a deep sleep.
+    /// A look at the waiting files if certainly only time has passed (`idle`), otherwise at all. Of thousands of
+    /// files few are in use: the others are looked at only from time to time, and before a deep sleep.
     fn look(&mut self, idle: bool) {
         let now = crate::sys::monotonic_now();
         let mut some = core::mem::take(&mut self.waiting);
@@ -284,7 +288,7 @@ impl Round {
     }
 }
 
-/// One more thread that is there to end with the process.
+/// Starts another thread that keeps robust futexes until the end of the process.
 fn keep_lives() {
     LIVES.keep_more();
     let all: Vec<_> = files().values().map(Arc::downgrade).collect();
@@ -296,7 +300,7 @@ fn keep_lives() {
     }
 }
 
-/// One file's part of a round: whether it is to be looked at again soon, or in a while.
+/// One file's part of a round: whether to look at it again soon, or later.
 fn look_at_file(
     (known, file): (&Weak<super::AtomicFile>, Arc<super::AtomicFile>),
     waiting: &mut Vec<Weak<super::AtomicFile>>,
@@ -306,7 +310,7 @@ fn look_at_file(
     *rung |= rings;
     let left = loop {
         match file.settle_some() {
-            // What can't be settled now stays in the journal, where it is safe.
+            // What cannot be written to the file now stays in the journal, where it is safe.
             Err(_) => break Left::Nothing,
             Ok(Left::More) => {}
             Ok(left) => break left,

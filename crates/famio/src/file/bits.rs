@@ -7,7 +7,7 @@ use core::ops::Range;
 /// The granule size of a 4 KiB block.
 pub(super) const GRANULE: usize = BLOCK / 64;
 
-/// Bits of the granules that `start..end` of a block touches.
+/// The bits of granules that `start..end` of a block touches.
 #[inline]
 pub(super) fn touched(start: usize, end: usize) -> u64 {
     debug_assert!(start < end && end <= BLOCK);
@@ -15,14 +15,14 @@ pub(super) fn touched(start: usize, end: usize) -> u64 {
     (u64::MAX >> (63 - (last - first))) << first
 }
 
-/// What `start..end` leaves of the granules that it covers in part: before it, and behind it.
+/// The rest of the granules that `start..end` covers in part: before it, and behind it.
 #[inline]
 pub(super) fn edges(start: usize, end: usize) -> impl Iterator<Item = Range<usize>> {
     let (first, last) = (start / GRANULE * GRANULE, end.next_multiple_of(GRANULE));
     [first..start, end..last].into_iter().filter(|edge| !edge.is_empty())
 }
 
-/// Bits of the granules of a block that lie wholly at or above `size`: no committed byte is there.
+/// The bits of granules of a block that lie completely at or above `size`, and so have no committed byte.
 #[inline]
 pub(super) fn above(block: u64, size: u64) -> u64 {
     let start = block * BLOCK as u64;
@@ -42,7 +42,7 @@ pub(super) fn runs(mut bits: u64, mut each: impl FnMut(usize, usize) -> Result<(
     Ok(())
 }
 
-/// Bits of the granules of a block that begin below `size`.
+/// The bits of granules of a block that begin below `size`.
 #[inline]
 pub(super) fn below(block: u64, size: u64) -> u64 {
     !above(block, size)

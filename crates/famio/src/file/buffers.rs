@@ -1,13 +1,13 @@
-//! What a caller hands in: buffers, access.
+//! What callers pass in: buffers, access.
 
-/// A piece of the caller's memory, laid out as `struct iovec`. It is the caller's: it may be a bad pointer, and is
-/// touched only by guarded copies or by the kernel.
+/// A piece of the caller's memory, with the layout of `struct iovec`. It may be a bad pointer, and is only touched by
+/// guarded copies or by the kernel.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct UserBuf {
-    /// First byte.
+    /// The first byte.
     pub base: *mut u8,
-    /// Bytes.
+    /// The length in bytes.
     pub len: usize,
 }
 
@@ -17,18 +17,18 @@ impl UserBuf {
         Self { base: piece.as_mut_ptr(), len: piece.len() }
     }
 
-    /// Bytes of all of them.
+    /// The total length.
     #[inline]
     pub(crate) fn total(bufs: &[Self]) -> usize {
         bufs.iter().fold(0, |sum, buf| sum.saturating_add(buf.len))
     }
 }
 
-/// What the kernel's descriptor may be used for.
+/// What a descriptor may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// `O_RDONLY`.
     Read,
-    /// `O_RDWR`: a write-only open is widened before it comes here.
+    /// `O_RDWR`: a write-only open is widened before.
     Write,
 }

@@ -1,41 +1,41 @@
-//! Which threads are inside a call on an atomic file: what calls may still know (an old session, with its descriptors and
-//! maps) is let go when none of them is inside any more.
+//! Tracks which threads are inside a call on an atomic file: what calls may still use (an old session, with its
+//! descriptors and maps) is freed when none of them is inside any more.
 //!
-//! A call says so in a word of its thread's own, by two plain stores. The fence that this lacks is the `membarrier` of who
-//! lets go: that comes once a session, calls come all the time.
+//! A call records itself in a word of its thread, by two plain stores. The missing fence is the `membarrier` of the
+//! thread that frees: that comes once per session, calls come all the time.
 
 use crate::sys::{membarrier, monotonic_now, thread_is_gone};
 use crate::thread;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence};
 
-/// Threads that have a place of their own. Those beyond share one, and pay for it.
+/// Threads with a slot of their own. Further threads share one, at a cost.
 const PLACES: usize = 512;
-/// In a place's word: how deep its thread is inside (a signal handler may call within a call). Above it counts a number that
-/// changes with every call that is not within another.
+/// In a slot's word: the depth to which its thread is inside (a signal handler may call within a call). Above it a
+/// number that changes with every call that is not within another.
 const DEPTH: u64 = 0xffff;
 const ONE_CALL: u64 = DEPTH + 1;
 
-/// Where one thread says that it is inside.
+/// Where one thread records that it is inside.
 #[repr(align(64))]
 struct Place {
-    /// The kernel's id of the thread; 0: nobody's.
+    /// The kernel's id of the thread; 0: free.
     owner: AtomicU32,
-    /// See [`DEPTH`]. Changed by the owner alone.
+    /// See [`DEPTH`]. Changed only by the owner.
     word: AtomicU64,
 }
 
 static ALL: [Place; PLACES] = [const { Place { owner: AtomicU32::new(0), word: AtomicU64::new(0) } }; PLACES];
-/// No place from here on was ever taken. Raised before the first call in a new one: whoever does not see that any more is not seen by it
-/// either, as with the places' words.
+/// No slot from here on was ever taken. Raised before the first call in a new slot: a thread that does not see that
+/// yet is also not seen by that call, as with the slots' words.
 static END: AtomicUsize = AtomicUsize::new(0);
-/// How many calls are inside of threads without a place.
+/// Calls of threads without a slot.
 static CROWD: AtomicU64 = AtomicU64::new(0);
-/// Instead of the number of a place: of the crowd.
+/// Instead of a slot's number: the thread belongs to the crowd.
 const IN_CROWD: u64 = u64::MAX;
 
-/// Whether `membarrier` was there when the first call came: `UNKNOWN`, or for good `YES` or `NO`. Without it every call
-/// fences for itself.
+/// Whether `membarrier` worked at the first call: `UNKNOWN`, or for good `YES` or `NO`. Without it every call makes
+/// its own fence.
 static BARRIER: AtomicU8 = AtomicU8::new(UNKNOWN);
 const UNKNOWN: u8 = 0;
 const YES: u8 = 1;
@@ -43,13 +43,13 @@ const NO: u8 = 2;
 
 /// This thread is inside a call, until it is dropped.
 pub(crate) struct Call {
-    /// `None`: of the crowd.
+    /// `None`: counted in the crowd.
     place: Option<&'static Place>,
     _of_this_thread: PhantomData<*const ()>,
 }
 
 impl Call {
-    /// What is loaded after this, and was there to be found, stays until the call ends.
+    /// What is loaded after this, and could be found then, stays until the call ends.
     #[inline]
     pub fn begin() -> Self {
         let number = thread::current().calls.get();
@@ -59,8 +59,8 @@ impl Call {
         };
         match place {
             Some(place) => {
-                // A handler that comes between the two leaves the depth as it was. A call within a call leaves the number: who
-                // waits for the outer one is not to take the inner one's end for it.
+                // A handler that comes between the two leaves the depth as it was. A call within a call keeps the
+                // number: a thread that waits for the outer one must not take the inner one's end for it.
                 let word = place.word.load(Ordering::Relaxed);
                 let step = if word & DEPTH == 0 { ONE_CALL + 1 } else { 1 };
                 place.word.store(word.wrapping_add(step), Ordering::Relaxed);
@@ -77,7 +77,7 @@ impl Call {
         Self { place, _of_this_thread: PhantomData }
     }
 
-    /// Whether this thread is inside one. Of the crowd it is not known: false.
+    /// Whether this thread is inside a call. Unknown for threads of the crowd: false.
     fn is_inside() -> bool {
         let place = ALL.get((thread::current().calls.get() as usize).wrapping_sub(1));
         place.is_some_and(|place| place.word.load(Ordering::Relaxed) & DEPTH != 0)
@@ -102,7 +102,7 @@ impl Drop for Call {
     }
 }
 
-/// The thread's first call: takes a place.
+/// The thread's first call: takes a slot.
 #[cold]
 fn settle_in(number: u64) -> Option<&'static Place> {
     if number == IN_CROWD {
@@ -126,7 +126,7 @@ fn settle_in(number: u64) -> Option<&'static Place> {
     let at = at?;
     END.fetch_max(at + 1, Ordering::SeqCst);
     let place = &ALL[at];
-    // A thread that ended inside a call is inside no more.
+    // A thread that ended inside a call is not inside any more.
     let word = place.word.load(Ordering::Relaxed);
     place.word.store((word & !DEPTH).wrapping_add(ONE_CALL), Ordering::Release);
     Some(place)
@@ -139,8 +139,8 @@ struct Inside {
 }
 
 impl Inside {
-    /// Those that are inside now. Who comes later does not find what was taken out of reach before. `None`: it can't be
-    /// known; try again later.
+    /// The calls inside now. Later calls do not find what was made unreachable before. `None`: unknown now; try again
+    /// later.
     fn now() -> Option<Self> {
         fence(Ordering::SeqCst);
         if BARRIER.load(Ordering::SeqCst) == YES && !membarrier::on_all_threads() {
@@ -163,15 +163,14 @@ impl Inside {
     }
 }
 
-/// The wait for all calls that may know of something, after it was taken out of reach.
+/// Waits for all calls that may use something, after it was made unreachable.
 pub(crate) struct Grace {
-    /// Calls that were inside then; `None`: not known yet.
+    /// The calls that were inside then; `None`: not known yet.
     inside: Option<Inside>,
 }
 
-/// Lets other threads run, for a moment, while they have not done what is waited for: calls are short. Not for longer: where
-/// more want to run than there are processors, each time costs all of their slices. What has not come by then is left to a
-/// later look. Whether it has come.
+/// Yields to other threads until `has_come`, but not for long: calls are short, and if more threads want to run than
+/// there are processors, each yield costs all of their time slices. Returns whether it has come.
 pub(crate) fn give_way(mut has_come: impl FnMut() -> bool) -> bool {
     const TIMES: usize = 64;
     const LONGEST: u64 = 2_000_000;
@@ -180,7 +179,7 @@ pub(crate) fn give_way(mut has_come: impl FnMut() -> bool) -> bool {
         if has_come() {
             return true;
         }
-        // Within a call that a signal handler has interrupted, its own thread would wait for itself.
+        // Within a call that a signal handler has interrupted, this thread would wait for itself.
         if Call::is_inside() || monotonic_now() - begun > LONGEST {
             return false;
         }
@@ -190,18 +189,18 @@ pub(crate) fn give_way(mut has_come: impl FnMut() -> bool) -> bool {
 }
 
 impl Grace {
-    /// To be begun by the first look.
+    /// The first look begins it.
     pub const fn new() -> Self {
         Self { inside: None }
     }
 
-    /// Whether none of them is inside any more.
+    /// Whether none of the calls is inside any more.
     pub fn is_over(&mut self) -> bool {
         self.inside = self.inside.take().or_else(Inside::now);
         self.inside.as_mut().is_some_and(Inside::have_left)
     }
 
-    /// As [`is_over`](Self::is_over), after a wait for a moment: calls are short.
+    /// As [`is_over`](Self::is_over), after a short wait: calls are short.
     pub fn wait(&mut self) -> bool {
         give_way(|| self.is_over())
     }
@@ -236,7 +235,7 @@ mod tests {
         assert!(!here(&Inside::now().unwrap()));
     }
 
-    /// Was taken for the end of the outer one, and what that uses was let go.
+    /// It was once taken for the end of the outer one, and what that used was freed.
     #[test]
     fn the_end_of_a_call_within_a_call_is_not_the_outer_ones() {
         let outer = Call::begin();
@@ -292,7 +291,7 @@ mod tests {
         thread.join().unwrap();
     }
 
-    /// The kernel knows a thread for a moment after it was joined: more threads than places, until one reuses a place.
+    /// The kernel knows a thread for a moment after it was joined: more threads than slots, until one reuses a slot.
     #[test]
     fn places_of_threads_that_ended_are_used_again() {
         let number = || {

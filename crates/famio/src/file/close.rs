@@ -1,4 +1,4 @@
-//! The end of a session: everything in the file, nothing beside it.
+//! The end of a session: everything is in the file, and nothing beside it.
 
 use super::Descriptors;
 use super::background::{IDLE, Left};
@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::index::Shared;
 use core::sync::atomic::Ordering;
 
-/// Rounds of settling at a time, for an outsider who reads the file.
+/// Checkpoint rounds in a row, for an outsider that reads the file.
 const EAGER_ROUNDS: u32 = 64;
 
 /// What is done of a round of settling: tests take it apart.
@@ -24,7 +24,7 @@ pub(super) enum PassStep {
 }
 
 impl Session {
-    /// Commits, settles, cuts the file to its size and takes the journal away. Writers that come later get `ESTALE`.
+    /// Commits, makes a checkpoint, cuts the file to its size and removes the journal. Later writers get `ESTALE`.
     pub fn close(&self, fds: &Descriptors) -> Result<()> {
         let cx = self.context(fds);
         let shared = cx.shared();
@@ -38,26 +38,27 @@ impl Session {
         Ok(())
     }
 
-    /// An outsider is about to open the file, or another process to share it: it shows what is committed. `lease`: what
-    /// becomes of the lease. The epoch stays open and goes on under redo.
+    /// An outsider is about to open the file, or another process to share it: brings the file to the committed state.
+    /// `lease`: the lease's new state. The epoch stays open and goes on under redo.
     pub fn expose(&self, fds: &Descriptors, lease: u32) -> Result<()> {
         let cx = self.context(fds);
         let shared = cx.shared();
-        // Before anything that may fail: no later epoch counts on the lease.
+        // Before anything that may fail: no later epoch relies on the lease.
         shared.lease.store(lease, Ordering::Release);
         let _closed = self.close_gate(fds)?;
         self.check(cx)?;
         let exposed = self.moving(|| self.engine.expose(cx));
         if exposed.is_ok() {
-            // Not after an error: redo must find no committed copy in the log whose place in the file the epoch has taken.
+            // Not after an error: redo must find no committed copy in the log whose place in the file the epoch has
+            // taken.
             shared.policy.store(Policy::Redo as u32, Ordering::Relaxed);
         }
         shared.leave_at(crate::sys::coarse_now());
         exposed
     }
 
-    /// One round of settling, by the background: in quiet moments, when the journal is filling up, or while an outsider may
-    /// read the file.
+    /// One checkpoint round by the background: in quiet moments, when the journal is filling up, or while an outsider
+    /// may read the file.
     pub fn settle_some(&self, fds: &Descriptors) -> Result<Left> {
         self.settle_step(fds, PassStep::Round)
     }
@@ -107,19 +108,19 @@ impl Session {
             }
         }
         Ok(match (moved, quiet) {
-            // A writer that goes on is not chased.
+            // An active writer is not chased.
             (_, false) if eager => Left::ForLater,
             (true, _) => Left::More,
-            // Somebody copies the file, and has asked to wait.
+            // Another process copies the file, and has asked to wait.
             (false, true) if shared.totals.is_held() => Left::ForLater,
-            // All that is left is of the open epoch: its SYNC is the next event.
+            // Everything left belongs to the open epoch: its SYNC is the next event.
             (false, true) => Left::Nothing,
             (false, false) => Left::ForLater,
         })
     }
 }
 
-/// Whether nobody has written for a while.
+/// Whether the file was not written for a while.
 pub(super) fn is_quiet(shared: &Shared) -> bool {
     let lab = crate::pmem::Lab::current();
     if lab.still {

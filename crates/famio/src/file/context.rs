@@ -1,4 +1,4 @@
-//! What an engine works with.
+//! What an engine works with: its context, and the trait that it implements.
 
 use super::bits::{GRANULE, runs, touched};
 use super::home::copy_out;
@@ -20,9 +20,9 @@ pub(crate) struct Context<'a> {
     pub fds: &'a Descriptors,
     /// This process's slot.
     pub me: u32,
-    /// This thread has the file alone: no locks of blocks are needed, and fences only at SYNC.
+    /// This thread is in exclusive mode: no block locks are needed, and fences only at a SYNC.
     pub solo: bool,
-    /// Which of the sessions of its arena this is.
+    /// The number of this session in its arena.
     pub generation: u64,
 }
 
@@ -37,26 +37,26 @@ impl<'a> Context<'a> {
         Index::new(self.arena)
     }
 
-    /// The lock of a block, unless this thread has the file alone.
+    /// The lock of a block; none in exclusive mode.
     #[inline]
     pub fn lock<'c>(&self, cell: &'c Cell) -> Result<Option<Locked<'c>>> {
         if self.solo { Ok(None) } else { cell.lock.lock(self.me).map(Some) }
     }
 
-    /// Another lock, unless this thread has the file alone.
+    /// Another lock; none in exclusive mode.
     #[inline]
     pub fn solo_or<'c>(&self, lock: &'c SharedLock) -> Result<Option<Locked<'c>>> {
         if self.solo { Ok(None) } else { lock.lock(self.me).map(Some) }
     }
 
-    /// The same, if nobody has it: `None` if somebody has.
+    /// As [`lock`](Self::lock), if it is free; `None` if not.
     #[inline]
     pub fn try_lock<'c>(&self, cell: &'c Cell) -> Option<Option<Locked<'c>>> {
         if self.solo { Some(None) } else { cell.lock.try_lock(self.me).map(Some) }
     }
 
-    /// A reader found a writer at the block for the `attempt`-th time: spins, then queues up behind it. The caller's memory
-    /// is not touched under the lock. An error when the writer does not end: it is stopped, or we interrupted it.
+    /// A reader found a writer at the block for the `attempt`-th time: spins, then queues behind it. Does not touch
+    /// the caller's memory under the lock. An error: the writer is stopped, or this thread interrupted it.
     #[cold]
     pub fn wait_for_writer(&self, cell: &Cell, attempt: u32) -> Result<()> {
         let interrupted = crate::thread::current().locks_held.get() > 0;
@@ -65,15 +65,15 @@ impl<'a> Context<'a> {
         }
         if attempt > 64 && !interrupted {
             drop(cell.lock.lock(self.me)?);
-            rustix::thread::sched_yield(); // a writer that has the file alone holds no lock
+            rustix::thread::sched_yield(); // a writer in exclusive mode holds no lock
         } else {
             core::hint::spin_loop();
         }
         Ok(())
     }
 
-    /// Reads from the file as [`Home::read`] does. What can't be read through the mapping the kernel may still have: a hole
-    /// of a file on a full tmpfs, where to map a page of it takes room.
+    /// Reads from the file as [`Home::read`] does. If the mapping fails, tries a system call: a hole of a file on a
+    /// full tmpfs has no page to map.
     ///
     /// # Safety
     /// As [`Home::read`].
@@ -98,7 +98,7 @@ impl<'a> Context<'a> {
                 check(unsafe { syscall(libc::SYS_pread64, [fd.as_raw_fd() as usize, to, there - done, at, 0, 0]) })
             })?;
             if n == 0 {
-                return Err(Error::new(libc::EIO)); // cut by somebody else
+                return Err(Error::new(libc::EIO)); // cut by an outsider
             }
             done += n;
         }
@@ -106,11 +106,11 @@ impl<'a> Context<'a> {
         unsafe { super::home::zero_out(dst.wrapping_add(there), len - there) }
     }
 
-    /// Copies part of a block to the caller's memory: the granules in `aside` from the block's worth of bytes beside them
-    /// there, the others from the file, as far as that is `readable`.
+    /// Copies part of a block to the caller's memory: the granules in `aside` from the block at that address, the
+    /// others from the file, as far as that is `readable`.
     ///
     /// # Safety
-    /// The destination is the caller's buffer, and may be bad; what is aside is a mapped block of ours.
+    /// The destination is the caller's buffer, and may be bad; `aside` is a mapped block of ours.
     pub unsafe fn copy_merged(&self, part: Part, aside: Option<(u64, *mut u8)>, readable: u64) -> Result<()> {
         let Part { block, start, dst, len } = part;
         let offset = block * BLOCK as u64;
@@ -136,44 +136,43 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// Room in the file for a whole block, of which bytes below `end` are to be stored.
+    /// Makes room in the file for a whole block, of which bytes below `end` will be stored.
     #[inline]
     pub fn room_for(&self, block: u64, end: usize) -> Result<()> {
         let start = block * BLOCK as u64;
         let physical = self.shared().physical.load(Ordering::Acquire);
         if start + BLOCK as u64 > physical && start + end as u64 <= physical && self.shared().is_exposed() {
-            // Somebody may look at the size: it is not rounded up.
+            // An outsider may look at the size: it is not rounded up.
             return self.home.make_room(self.shared(), self.fds, start, physical);
         }
         self.home.make_room(self.shared(), self.fds, start, start + BLOCK as u64)
     }
 }
 
-/// Part of one block, and where the caller wants it.
+/// Part of one block, and the caller's buffer for it.
 #[derive(Clone, Copy)]
 pub(crate) struct Part {
     pub block: u64,
-    /// The first byte of it, in the block.
+    /// Its first byte, as an offset in the block.
     pub start: usize,
     /// The caller's buffer; it may be bad.
     pub dst: *mut u8,
     pub len: usize,
 }
 
-/// A block's worth of bytes on the way into a file: the caller's bytes are copied here with no lock held.
+/// A block's bytes on their way into a file: the caller's bytes are copied here with no lock held.
 #[repr(C, align(64))]
 pub(crate) struct BlockBuf(pub [u8; BLOCK]);
 
 impl BlockBuf {
-    /// Uninitialised content would do, but zeroing 4 KiB is cheap beside what follows only for large writes: callers fill
-    /// what they use.
+    /// Uninitialised, since zeroing 4 KiB would only be cheap compared to large writes: callers fill what they use.
     #[inline]
     pub fn new() -> core::mem::MaybeUninit<Self> {
         core::mem::MaybeUninit::uninit()
     }
 }
 
-/// Bytes `start..end` of a block, which lie at `from`, in memory of ours.
+/// Bytes `start..end` of a block, which lie at `from` in our memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Piece {
     pub block: u64,
@@ -182,14 +181,14 @@ pub(crate) struct Piece {
     pub from: *const u8,
 }
 
-/// What blocks need together of a journal and its buffers, beside what each has been [prepared](Engine::prepare_block) with.
+/// What several blocks need of a journal and its buffers, besides what each was [prepared](Engine::prepare_block)
+/// with.
 #[derive(Default)]
 pub(crate) struct Needs {
     /// Blocks that the open epoch does not have yet.
     pub blocks: u64,
     /// Granules that it does not have yet.
     pub granules: u64,
-    /// Buffers.
     pub buffers: usize,
 }
 
@@ -202,21 +201,21 @@ pub(crate) struct Sealed {
     pub size: u64,
 }
 
-/// Words that an owner has left, as they are used up.
+/// Words that an owner has left, consumed from the front.
 pub(crate) struct Words<'a>(pub &'a [u64]);
 
 impl Words<'_> {
-    /// The next ones.
+    /// Takes the next words.
     ///
     /// # Errors
-    /// `EIO`: there are not so many.
+    /// `EIO`: there are fewer.
     pub fn next<const N: usize>(&mut self) -> Result<[u64; N]> {
         let (next, rest) = self.0.split_first_chunk().ok_or_else(Self::damaged)?;
         self.0 = rest;
         Ok(*next)
     }
 
-    /// A number of words, and so many words.
+    /// Takes a count, and so many words.
     ///
     /// # Errors
     /// As [`next`](Self::next).
@@ -233,162 +232,165 @@ impl Words<'_> {
     }
 }
 
-/// The homes of an atomic file and the journal between them. The front (`read`, `write`, `size`, `sync`) holds the gate
-/// and does all that is the same for journals in place and journals of records.
+/// An engine: the homes of an atomic file and the journal between them. The front (`read`, `write`, `size`, `sync`)
+/// holds the gate and does what is the same for in-place journals and journals of records.
 pub(crate) trait Engine: Send + Sync {
-    /// Bytes of the file home that hold what the file logically has there, below this offset; zeros above.
+    /// The offset below which bytes of the file home are valid; above it the file has zeros.
     fn readable(&self, cx: Context<'_>) -> u64;
 
-    /// Copies part of a block that has a cell into the caller's memory, from where the cell says that it lives. The caller
-    /// checks by the cell's sequence that nothing changed meanwhile; if something did, neither the bytes nor an error mean
-    /// anything.
+    /// Copies part of a block with a cell to the caller's memory, from where the cell says that it lives. The caller
+    /// checks by the cell's sequence that nothing changed meanwhile; otherwise bytes and error mean nothing.
     ///
     /// # Safety
-    /// The destination is the caller's buffer; it may be bad.
+    /// The destination is the caller's buffer, which may be bad.
     unsafe fn copy_block(&self, cx: Context<'_>, cell: &Cell, part: Part) -> Result<()>;
 
-    /// Writes bytes `start..end` of a block, which lie at the same places of `buf`; the rest of `buf` is room to fill up
-    /// granules. The caller is inside the gate, and has no lock.
+    /// Writes bytes `start..end` of a block, which lie at the same offsets of `buf`; the rest of `buf` is room for
+    /// completing granules. The caller is inside the gate, without a lock.
     fn write_block(&self, cx: &Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()>;
 
-    /// Sees that a later `write_block` of bytes `start..end` of the block, by this thread before anybody else changes the file, finds
-    /// room: `ENOSPC`, `EDQUOT`, `EFBIG` come here, and from [`prepare_rest`](Self::prepare_rest). Nobody else is inside the gate.
+    /// Makes sure that a later `write_block` of bytes `start..end` of the block, by this thread before any other
+    /// change of the file, finds room: `ENOSPC`, `EDQUOT`, `EFBIG` come from here, and from
+    /// [`prepare_rest`](Self::prepare_rest). No other thread is inside the gate.
     fn prepare_block(&self, cx: &Context<'_>, cell: &Cell, part: (u64, usize, usize), needs: &mut Needs) -> Result<()>;
 
-    /// Whether the block is so already, whatever of it is written, as far as can be told by little that is not in the cache.
+    /// Whether the block is prepared already for any write, as far as that is known with few cache misses.
     fn is_prepared(&self, _cx: &Context<'_>, _block: u64) -> bool {
         false
     }
 
-    /// The same for what blocks need together.
+    /// As [`prepare_block`](Self::prepare_block), for what several blocks need together.
     fn prepare_rest(&self, _cx: &Context<'_>, _needs: &Needs) -> Result<()> {
         Ok(())
     }
 
-    /// Writes pieces of blocks that were prepared, from the first on, as many as it has a short way for: how many. As `prepare_block`.
+    /// Writes pieces of prepared blocks, from the first on, as many as it has a short way for; returns their number.
+    /// As `prepare_block`.
     fn write_pieces(&self, _cx: &Context<'_>, _pieces: &[Piece]) -> Result<usize> {
         Ok(0)
     }
 
-    /// Makes room in a journal that is full, by settling all that can be. What was prepared is to be prepared anew. Whether any was
-    /// made. As `prepare_block`.
+    /// Makes room in a full journal by a checkpoint of everything possible. Prepared blocks have to be prepared
+    /// again. Returns whether any room was made. As `prepare_block`.
     fn make_room(&self, cx: Context<'_>) -> Result<bool>;
 
-    /// Whether a write of a whole block by the thread that has the file alone may be put off: nothing that it needs can be
-    /// wanting later.
+    /// Whether a write of a whole block in exclusive mode may be deferred, because it cannot fail later.
     fn can_defer(&self, _cx: &Context<'_>, _block: u64) -> bool {
         false
     }
 
-    /// Lets the misses begin that [`write_deferred`](Self::write_deferred) is going to meet.
+    /// Prefetches what [`write_deferred`](Self::write_deferred) is going to need.
     fn prefetch_for(&self, _cx: &Context<'_>, _block: u64) {}
 
-    /// Writes a block that was deferred.
+    /// Writes a deferred block.
     fn write_deferred(&self, cx: &Context<'_>, block: u64, buf: *mut u8) -> Result<()> {
         self.write_block(cx, block, 0, BLOCK, buf)
     }
 
-    /// Whether `write_block` may be given the caller's memory itself, for whole granules: it is touched by guarded copies
-    /// only, then. For a thread that has the file alone, and so holds no lock.
+    /// Whether `write_block` may get the caller's memory itself, for whole granules: it is then only touched by
+    /// guarded copies. For a thread in exclusive mode, which holds no lock.
     fn takes_callers_memory(&self) -> bool;
 
-    /// Sees that a commit of a new size finds room: `ENOSPC` comes here. The gate is closed.
+    /// Makes sure that a commit of a new size finds room: `ENOSPC` comes from here. The gate is closed.
     fn room_for_size(&self, _cx: Context<'_>) -> Result<()> {
         Ok(())
     }
 
-    /// A smaller size in the open epoch: what lies above it is gone. The gate is closed.
+    /// A smaller size in the open epoch: drops everything above it. The gate is closed.
     fn cut(&self, cx: Context<'_>, size: u64) -> Result<()>;
 
     /// Makes the open epoch durable. The gate is closed. An error leaves *C* as it was.
     fn commit(&self, cx: Context<'_>, sealed: Sealed) -> Result<()>;
 
-    /// The epoch to which the journal has come, as a recovery would find it. The gate is closed.
+    /// The last epoch in the journal, as a recovery would find it. The gate is closed.
     fn epoch_of_journal(&self, cx: Context<'_>) -> u64;
 
-    /// Epochs that were committed to the journal, with `sealed`, which is the last.
+    /// The number of epochs committed to the journal, including `sealed`, the last.
     fn recorded(&self, sealed: Sealed) -> u64;
 
     /// The session's journal.
     fn journal(&self) -> &Live;
 
-    /// Whether a commit is so short that to time each would show: it makes no system call.
+    /// Whether a commit makes no system call, so that timing each would show.
     fn commits_in_memory(&self) -> bool {
         false
     }
 
-    /// The inode number of a journal in place; 0: of one of records.
+    /// The inode number of an in-place journal; 0: a journal of records.
     fn inode_in_place(&self) -> u64 {
         0
     }
 
-    /// Whether a recovery would find the journal; as of a moment ago, where to ask at every SYNC would cost too much.
+    /// Whether a recovery would find the journal; or would have a moment ago, if asking at every SYNC would cost too
+    /// much.
     fn finds_journal(&self, cx: Context<'_>) -> bool;
 
-    /// As [`finds_journal`](Self::finds_journal), as of now.
+    /// As [`finds_journal`](Self::finds_journal), now.
     fn looks_for_journal(&self, cx: Context<'_>) -> bool;
 
-    /// A recovery would not: the journal gets its name back, or the call fails. The gate is closed.
+    /// A recovery would not find the journal: gives it its name back, or fails. The gate is closed.
     fn make_journal_anew(&self, cx: Context<'_>) -> Result<()>;
 
-    /// Whether it can write alternately, given the write lease.
+    /// Whether it can write alternately under the write lease.
     fn may_alternate(&self) -> bool {
         false
     }
 
-    /// Brings the file to what is committed, its size included as far as can be; what the open epoch has written there goes
-    /// to the journal. The gate is closed. After an error some blocks are not shown yet.
+    /// Brings the file to the committed state, including its size if possible; the open epoch's bytes in the file
+    /// move to the journal. The gate is closed. After an error some blocks do not show the committed state yet.
     fn expose(&self, _cx: Context<'_>) -> Result<()> {
         Ok(())
     }
 
-    /// Makes room ahead of need, outside the gate, since it may take long.
+    /// Makes room in advance, outside the gate, since it may take long.
     fn prepare(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Makes log space ready that a writer needs next: a piece, outside the gate. Whether more may be wanted.
+    /// Prepares a piece of log space for the next writers, outside the gate. Returns whether more may be wanted.
     fn make_ready(&self, _cx: Context<'_>) -> bool {
         false
     }
 
-    /// Moves some committed blocks to the file. Inside the gate; takes only locks that are free. Whether it moved any.
+    /// Moves some committed blocks to the file. Inside the gate; takes only free locks. Returns whether it moved any.
     fn settle_some(&self, cx: Context<'_>) -> Result<bool>;
 
-    /// What a round of settling leaves to be done outside the gate, since it may take long. Whether there was anything.
+    /// Finishes a checkpoint round outside the gate, since it may take long. Returns whether there was anything to
+    /// do.
     fn finish_settling(&self, cx: Context<'_>) -> Result<bool>;
 
-    /// Whether the journal is larger than it need be, and nothing is in it.
+    /// Whether the journal is larger than necessary, and empty.
     fn can_shrink(&self, cx: Context<'_>) -> bool;
 
-    /// Gives back what the journal took, but for a small rest. The gate is closed.
+    /// Frees the journal's space except for a small rest. The gate is closed.
     fn shrink(&self, cx: Context<'_>) -> Result<()>;
 
-    /// Moves all to the file, cuts the file to its size, and takes the journal away. The gate is closed, the epoch
-    /// committed.
+    /// Moves everything to the file, cuts the file to its size, and removes the journal. The gate is closed, the
+    /// epoch committed.
     fn retire(&self, cx: Context<'_>) -> Result<()>;
 
-    /// The journal is left as it is, for a recovery: nothing is done outside the gate from now on.
+    /// Leaves the journal as it is, for a recovery: nothing is done outside the gate from now on.
     fn abandon(&self) {}
 
-    /// Adds to `words` what the next owner of the session has to know of this engine. The gate is closed. False: not now, something is
-    /// being done outside of the gate.
+    /// Adds to `words` what the session's next owner has to know about this engine. The gate is closed. False: not
+    /// now, since work outside the gate is under way.
     fn leave_state(&self, cx: Context<'_>, words: &mut Vec<u64>) -> Result<bool>;
 
-    /// Goes on where the last owner has left it, who may have been another process. The gate is closed.
+    /// Continues where the last owner, perhaps in another process, has left it. The gate is closed.
     ///
     /// # Errors
-    /// `EIO`: the words are not such.
+    /// `EIO`: the words are invalid.
     fn take_state(&self, cx: Context<'_>, words: &mut Words<'_>) -> Result<()>;
 
-    /// Whether anything waits to be settled.
+    /// Whether anything waits for a checkpoint.
     fn is_waiting(&self, cx: Context<'_>) -> bool;
 
-    /// Whether the journal is so full that settling should not wait for a quiet moment.
+    /// Whether the journal is so full that a checkpoint should not wait for a quiet moment.
     fn is_pressed(&self, cx: Context<'_>) -> bool;
 }
 
-/// Puts the time of the last write on the inode, or what the program has set since. Only an owner may; for others the time of the last settled byte has to do.
+/// Sets the inode's time to that of the last write, or to what the program has set since. Only the file's owner may;
+/// otherwise the time of the last checkpoint write stays.
 pub(crate) fn restore_times(shared: &Shared, fd: BorrowedFd<'_>) {
     if let Some(Modified { time, .. }) = shared.last_change() {
         let times = Timestamps {

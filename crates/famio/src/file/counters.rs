@@ -1,4 +1,4 @@
-//! What a file has done, in numbers.
+//! Statistics of a file.
 
 use super::AtomicFile;
 use core::sync::atomic::Ordering;
@@ -7,26 +7,26 @@ use core::sync::atomic::Ordering;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Bytes that the file has, with the open epoch.
+    /// The size in bytes, with the open epoch.
     pub size: u64,
-    /// Epochs that its journal has committed; 0 while it has none.
+    /// Epochs committed by its journal; 0 while it has none.
     pub committed: u64,
     /// Writes since the last SYNC.
     pub epoch_writes: u64,
     /// Their bytes.
     pub epoch_bytes: u64,
-    /// Reads since the last SYNC that did not come from maps.
+    /// Reads since the last SYNC, without those through maps.
     pub epoch_reads: u64,
-    /// Bytes of it that are mapped, each as often as it is.
+    /// Bytes that are mapped; those mapped twice count twice.
     pub mapped: u64,
     /// 1: it has a journal, since its first write.
     pub attached: u32,
-    /// 1: something was written by calls since the last SYNC. What was stored in maps is not known before a SYNC looks.
+    /// 1: calls have written since the last SYNC. Stores in maps are only found by the next SYNC.
     pub dirty: u32,
 }
 
 impl AtomicFile {
-    /// What it has done, in numbers.
+    /// Its statistics.
     pub fn counters(&self) -> Counters {
         let of_session = self.with_session(|session| {
             let shared = session.arena.shared();

@@ -1,11 +1,12 @@
-//! The whole block that the thread with the file alone has written last: it lies in the arena until that thread's next call.
+//! The write-behind buffer: the last whole block that a thread in exclusive mode has written stays in the arena until
+//! that thread's next call.
 //!
-//! What a random write of a page waits for is the block's cell, which says where the bytes go, and is not in the cache. One
+//! A random write of a page waits for the block's cell, which says where the bytes go and is not in the cache. One
 //! call later it is, and the copy overlaps with the next wait. The price is a second copy, within the cache.
 //!
-//! A deferred block is part of the open epoch, and gone with it. Whoever is in the file, to read or to write, by the gate or as
-//! the one who closed it, first sees that it is carried out; only the thread that defers does not, for its own. That it can be
-//! carried out is sure beforehand: it needs no entry, no room, and no caller's memory.
+//! A deferred block is part of the open epoch, and is lost with it. Any other thread that enters the file, or closes
+//! the gate, first carries it out. That cannot fail for want of anything: it needs no entry, no room, and no caller's
+//! memory.
 
 use super::context::Context;
 use super::home::copy_in;
@@ -17,12 +18,12 @@ use crate::index::{Arena, BLOCK, Closed, CountsLine, Inside, LONG, PLACE, PutOff
 use crate::pmem::LINE;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Two places: the next block arrives before the last one leaves. Each block lies there as it lay in the caller's memory: a copy
-/// between addresses that differ within a cache line takes twice the loads.
+/// Two buffers, since the next block arrives before the last one leaves. A block has the same offset in a cache line
+/// as in the caller's memory: a copy between different offsets takes twice the loads.
 #[repr(C, align(64))]
 struct Places([[AtomicU64; PLACE / 8]; 2]);
 
-/// Room for what is deferred, once an arena. Nothing is.
+/// Allocates the buffers, once per arena. Nothing is deferred.
 pub(super) fn prepare(arena: &Arena) -> Result<()> {
     let shared = arena.shared();
     shared.deferred.reset();
@@ -40,11 +41,11 @@ impl Session {
         Ok(places.0[place].as_ptr().cast_mut().cast::<u8>().wrapping_add(shift % LINE))
     }
 
-    /// Defers a write of one whole block, where that is possible, and counts it in `mine`, the thread's counts. `None`: nothing was
-    /// done. Inside the gate.
+    /// Defers a write of one whole block, if possible, and counts it in `mine`, the thread's counts. `None`: nothing
+    /// was done. Inside the gate.
     ///
     /// # Safety
-    /// The buffer is the caller's to be read; it may be bad.
+    /// The buffer may be read; it may be bad.
     #[inline]
     pub(super) unsafe fn defer(
         &self,
@@ -65,11 +66,11 @@ impl Session {
         }
         let shift = base as usize % LINE;
         let stored = self.place(place, shift).and_then(|bytes| {
-            // SAFETY: nothing is in that place, and only this thread uses it now; the source is guarded.
+            // SAFETY: that buffer is empty, and only this thread uses it now; the source is guarded.
             unsafe { copy_in(bytes, base, BLOCK) }
         });
         let ready = match last {
-            // Written over, unless there is nothing to write over it with.
+            // Replaced, unless the new bytes are bad.
             Some(last) if last.block == block => stored,
             _ => stored.and_then(|()| self.carry_out(cx)),
         };
@@ -83,23 +84,23 @@ impl Session {
         Some(Ok(BLOCK))
     }
 
-    /// Sees that nothing is deferred. Inside the gate, or with it closed by this thread.
+    /// Makes sure that nothing is deferred. Inside the gate, or with it closed by this thread.
     #[inline]
     pub(super) fn carry_out(&self, cx: &Context<'_>) -> Result<()> {
         let shared = cx.shared();
         if !shared.deferred.is_any() {
             return Ok(());
         }
-        is_current(*cx)?; // or it is the next session's
+        is_current(*cx)?; // otherwise it is the next session's
         shared.deferred.carry_out(cx.solo, |what| {
             let written =
                 self.place(what.place, what.shift).and_then(|bytes| self.engine.write_deferred(cx, what.block, bytes));
-            // Whoever wrote it was told that it is written.
+            // The program was told that the block is written.
             written.inspect_err(|_| shared.poisoned.store(1, Ordering::Release))
         })
     }
 
-    /// Goes in among the writers. Nothing is deferred then, unless by this thread, which has the file alone.
+    /// Enters as a writer. Nothing is deferred then, except by this thread in exclusive mode.
     #[inline]
     pub(super) fn go_in<'a>(&'a self, cx: &mut Context<'a>) -> Result<Inside<'a>> {
         let shared = self.arena.shared();
@@ -118,7 +119,7 @@ impl Session {
         Ok(inside)
     }
 
-    /// For who reads: nothing is deferred that was written before the call.
+    /// For readers: no write from before the call is deferred any more.
     #[inline]
     pub(super) fn join(&self, cx: Context<'_>) -> Result<()> {
         cx.shared().gate.join(cx.me)?;
@@ -128,7 +129,7 @@ impl Session {
     #[cold]
     fn show_deferred(&self, fds: &Descriptors) -> Result<()> {
         if crate::thread::current().locks_held.get() > 0 {
-            return Err(Error::new(libc::EDEADLK)); // a handler, which may have interrupted just this
+            return Err(Error::new(libc::EDEADLK)); // a signal handler, which may have interrupted just this
         }
         let mut cx = self.context(fds);
         let _inside = self.go_in(&mut cx)?;
@@ -141,7 +142,7 @@ impl Session {
         self.close_shown(fds)
     }
 
-    /// While the gate is open: a reader that comes now finds the thread that has the file alone inside.
+    /// While the gate is open: a reader that comes now finds a thread in exclusive mode inside.
     #[inline]
     pub(super) fn show_before_close(&self, fds: &Descriptors) -> Result<()> {
         if self.arena.shared().deferred.is_any() { self.show_deferred(fds) } else { Ok(()) }
@@ -174,7 +175,7 @@ mod tests {
     }
 
     impl Opened {
-        /// A file of four blocks, each with an entry, that this thread has alone.
+        /// A file of four blocks, each with an entry, and this thread in exclusive mode.
         fn new(name: &str) -> Self {
             let path = format!("/dev/shm/famio-deferred-{}-{name}", std::process::id());
             std::fs::write(&path, vec![0; usize::from(BLOCKS) * BLOCK]).unwrap();
@@ -210,12 +211,13 @@ mod tests {
             assert_eq!(unsafe { self.atomic.write(block * BLOCK as u64, &buf) }.unwrap(), BLOCK);
         }
 
-        /// Writes it, and it is put off: once more where the background has carried it out before this thread ran again.
+        /// Writes a block so that it is deferred: again if the background has carried it out before this thread ran
+        /// on.
         #[track_caller]
         fn put_off(&self, block: u64, value: u8) {
             let is_put_off = |round| {
                 if round > 0 {
-                    self.atomic.sync().unwrap(); // alone again after some
+                    self.atomic.sync().unwrap(); // exclusive mode again after some SYNCs
                 }
                 self.write(block, value);
                 self.deferred() == Some(block)
@@ -249,7 +251,7 @@ mod tests {
         let opened = Opened::new("next");
         opened.put_off(1, 10);
         opened.put_off(2, 20);
-        opened.put_off(2, 21); // over it
+        opened.put_off(2, 21); // replaces it
         assert_eq!((opened.read(1), opened.read(2), opened.read(3)), (10, 21, 3));
         assert_eq!(opened.deferred(), None);
         opened.write(3, 30);
@@ -266,7 +268,7 @@ mod tests {
         });
         for round in 11..40 {
             while opened.deferred().is_none() {
-                opened.write(0, round); // alone again after some SYNCs
+                opened.write(0, round); // exclusive mode again after some SYNCs
                 opened.atomic.sync().unwrap();
                 opened.write(1, round);
             }
@@ -344,7 +346,7 @@ mod tests {
         assert!(file[..BLOCK] == [40; BLOCK] && file[BLOCK..2 * BLOCK] == [50; BLOCK] && file.len() == 2 * BLOCK);
     }
 
-    /// The bytes of a block that was cut off are not seen again, wherever they were stored.
+    /// Bytes of a block that was cut off are not seen again, wherever they were stored.
     #[test]
     fn what_grew_was_written_whole_and_cut_is_zeros() {
         let opened = Opened::new("grown");
@@ -352,7 +354,7 @@ mod tests {
         opened.atomic.set_size(size).unwrap();
         opened.atomic.sync().unwrap();
         let block = u64::from(BLOCKS);
-        // Its entry comes by a small write, to the log and then back to the file.
+        // Its entry comes from a small write, to the log and then back to the file.
         for _ in 0..2 {
             let mut bytes = [9; 100];
             let buf = [UserBuf { base: bytes.as_mut_ptr(), len: bytes.len() }];
@@ -370,7 +372,7 @@ mod tests {
         assert_eq!(opened.read(block), 0);
     }
 
-    /// A reader that still has the last session, whose arena is this one's, too.
+    /// A reader that still has the last session, with the same arena.
     #[test]
     fn who_comes_by_an_old_session_leaves_it_alone() {
         let opened = Opened::new("old");
@@ -402,7 +404,7 @@ mod tests {
         assert_eq!((opened.read(1), opened.read(2)), (10, 6));
     }
 
-    /// A signal handler that interrupted a call of this thread does not go in and out below it.
+    /// A signal handler that interrupted a call of this thread does not enter and leave below it.
     #[test]
     fn a_handler_in_a_call_does_not_carry_it_out() {
         let opened = Opened::new("handler");

@@ -1,5 +1,5 @@
-//! The program has given the file another owner or mode: what belongs to the file follows, so that those can use it who may
-//! write the file now, and nobody else.
+//! The program has changed the file's owner or mode: what belongs to the file follows, so that exactly the users who
+//! may write the file now can use it.
 
 use super::AtomicFile;
 use crate::journal::{Identity, Pool, give_to_owner_of, give_to_writers_of, journal_name};
@@ -8,7 +8,8 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, fstat};
 use std::os::fd::{AsFd, BorrowedFd};
 
 impl AtomicFile {
-    /// Changes what this process has the right to change. If it is killed before that, recovery refuses the journal, and says what to do.
+    /// Changes what this process may change. If it is killed before, recovery refuses the journal, and explains what
+    /// to do.
     pub(crate) fn follow_owner_and_mode(&self) {
         let door = &self.turns.door;
         let Some(control) = door.control() else { return };
@@ -20,7 +21,7 @@ impl AtomicFile {
             memory.iter().flatten().filter_map(|path| memory_at(path)).for_each(|memory| {
                 let _ = give_to_writers_of(file, memory.as_fd());
             });
-            // Another process's, or one that a recovery is to find.
+            // A journal of another process, or one that is to be recovered.
             if matches!(own, Some(Ok(()))) { Ok(()) } else { give_journal(file, self.settings.pool.as_deref()) }
         });
     }
@@ -35,7 +36,7 @@ fn give_journal(file: BorrowedFd<'_>, pool: Option<&std::path::Path>) -> crate::
     }
 }
 
-/// A regular file with one name: in `/dev/shm` others may make names, too.
+/// Opens a regular file with one name: in `/dev/shm` other users may make names, too.
 fn memory_at(path: &str) -> Option<InternalFd> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let memory = crate::sys::internal::open(CWD, path, flags, Mode::empty()).ok()?;

@@ -1,4 +1,4 @@
-//! Huge pages for a file that much is written to at random, gathered in the background while it is in use.
+//! Collapses a randomly written file into huge pages, in the background while it is in use.
 
 use super::context::Context;
 use super::home::Home;
@@ -7,28 +7,28 @@ use crate::index::BLOCK;
 use crate::map::huge::HUGE;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Blocks in the journal from which on it is worth while: smaller working sets the processor's TLB covers as they are.
+/// Blocks in the journal from which on it is worthwhile: the processor's TLB covers smaller working sets.
 const WORTH_BLOCKS: u64 = (16 << 20) / BLOCK as u64;
-/// Huge pages gathered in one round: some milliseconds.
+/// Huge pages per round: some milliseconds.
 const ROUND: u64 = 8;
-/// A page may fail in passing (memory is short); so many show that the kernel can't.
+/// A single failure may be temporary (memory is short); so many show that the kernel cannot.
 const FAILURES_MAX: u64 = 16;
-/// In `next`: the kernel can't.
+/// In `next`: the kernel cannot.
 const NEVER: u64 = u64::MAX;
 
-/// How far the file's pages were gathered. Changed by the background alone.
+/// How far the file was gathered. Changed only by the background.
 #[derive(Default)]
 pub(super) struct Gathered {
     /// The next huge page to look at.
     next: AtomicU64,
-    /// The size of the arena when the pass began: when it has grown since, there are blocks that were not written before.
+    /// The size of the arena when the pass began: if it has grown since, there are newly written blocks.
     arena: AtomicU64,
-    /// Pages that could not be gathered.
+    /// Pages that failed.
     failed: AtomicU64,
 }
 
 impl Session {
-    /// One round: puts what the index knows of into huge pages. Whether there is more to do at once.
+    /// One round: collapses pages that the index knows. Returns whether to continue at once.
     pub(super) fn gather_pages(&self, cx: Context<'_>) -> bool {
         let shared = cx.shared();
         let Gathered { next, arena, .. } = &self.gathered;
@@ -60,7 +60,7 @@ impl Session {
     }
 }
 
-/// How many huge pages from `page` on hold no block that was ever written.
+/// The number of huge pages from `page` on without a block that was ever written.
 fn skip(cx: Context<'_>, page: u64, pages: u64) -> u64 {
     let blocks = (HUGE / BLOCK) as u64;
     cx.index().absent_run(page * blocks, pages.saturating_sub(page) * blocks) / blocks

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
 use rustix::fs::FallocateFlags;
 use std::os::fd::BorrowedFd;
 
-/// Zeros to read from where the file has nothing.
+/// Zeros for where the file has nothing.
 static ZEROS: [u8; 4096] = [0; 4096];
 /// Room is made in steps of an eighth of the file, within these bounds.
 const STEP_MIN: u64 = 256 << 10;
@@ -21,24 +21,24 @@ const STEP_MAX: u64 = 16 << 20;
 /// The mapped file.
 pub(crate) struct Home {
     current: AtomicPtr<Mapping>,
-    /// All mappings ever made, the current one last: readers may still be in an older one.
+    /// All mappings ever made, the current one last: readers may still use an older one.
     #[allow(clippy::vec_box, reason = "readers hold pointers to them")]
     maps: Mutex<Vec<Box<Mapping>>>,
     domain: Domain,
     writable: bool,
     medium: &'static dyn Medium,
-    /// The file has holes: blocks are allocated one at a time before a store.
+    /// The file has holes: blocks are allocated one by one before a store.
     sparse: AtomicBool,
-    /// Below this, blocks of the file are allocated or reserved.
+    /// Below this offset, blocks of the file are allocated or reserved.
     reserved: AtomicU64,
-    /// No block at or above this one was ever reserved.
+    /// No block at or above this offset was ever reserved.
     top: AtomicU64,
-    /// Where the space ends that the program has preallocated, beyond the end of the file (`FALLOC_FL_KEEP_SIZE`).
+    /// The end of the space that the program has preallocated beyond the end of the file (`FALLOC_FL_KEEP_SIZE`).
     preallocated: AtomicU64,
 }
 
 impl Home {
-    /// Maps the file. `writable`: stores go through the mapping, as on every domain but page-cache.
+    /// Maps the file. `writable`: stores go through the mapping, as on every domain except page-cache.
     pub fn new(fds: &Descriptors, domain: Domain, writable: bool, medium: &'static dyn Medium) -> Result<Self> {
         let (map, sparse, size) = fds.with(writable, |fd| {
             let stat = rustix::fs::fstat(fd)?;
@@ -57,13 +57,13 @@ impl Home {
         Ok(Self { current, maps: Mutex::new(vec![map]), domain, writable, medium, sparse, reserved, top, preallocated })
     }
 
-    /// What the next owner of the session has to know.
+    /// What the session's next owner has to know.
     pub fn state(&self) -> [u64; 3] {
         let sparse = self.sparse.load(Ordering::Acquire).into();
         [sparse, self.reserved.load(Ordering::Acquire), self.top.load(Ordering::Acquire)]
     }
 
-    /// Goes on where the last owner has left it.
+    /// Continues where the last owner left it.
     pub fn set_state(&self, shared: &Shared, fds: &Descriptors, [sparse, reserved, top]: [u64; 3]) -> Result<()> {
         self.cover(fds, shared.physical.load(Ordering::Acquire))?;
         self.sparse.store(sparse != 0, Ordering::Release);
@@ -78,39 +78,39 @@ impl Home {
         unsafe { &*self.current.load(Ordering::Acquire) }
     }
 
-    /// Where `offset..offset + len` lies in memory. The caller knows that it is below the physical size.
+    /// The address of `offset..offset + len`, which the caller knows to be below the physical size.
     #[inline]
     pub fn ptr(&self, offset: u64, len: usize) -> Result<*mut u8> {
         self.map().ptr(offset, len).ok_or(Error::new(libc::EFBIG))
     }
 
-    /// Copies from the file to memory of the caller's; zeros for what lies at or above `readable`.
+    /// Copies from the file to the caller's memory, with zeros for bytes at or above `readable`.
     ///
     /// # Safety
     /// As [`copy_out`].
     pub unsafe fn read(&self, offset: u64, dst: *mut u8, len: usize, readable: u64) -> Result<()> {
         let there = len.min(readable.saturating_sub(offset) as usize);
         if there > 0 {
-            // SAFETY: the source is in our mapping; a file cut by somebody else is a fault that the guard catches.
+            // SAFETY: the source is in our mapping; the guard catches the fault if an outsider cuts the file.
             unsafe { copy_out(dst, self.ptr(offset, there)?, there) }?;
         }
         // SAFETY: the rest of the caller's buffer.
         unsafe { zero_out(dst.wrapping_add(there), len - there) }
     }
 
-    /// Bytes at `offset` are about to be read: what follows is mapped ahead, if they are read in order.
+    /// Bytes at `offset` are about to be read: sequential reads are mapped ahead.
     #[inline]
     pub fn touch(&self, shared: &Shared, offset: u64, len: usize) {
         self.map().touch(offset, len, || shared.physical.load(Ordering::Relaxed));
     }
 
-    /// Says how a range of the file will be read.
+    /// Advises how a range of the file will be read.
     pub fn advise(&self, shared: &Shared, range: core::ops::Range<u64>, advice: Advice) {
         let end = range.end.min(shared.physical.load(Ordering::Acquire));
         self.map().advise(range.start, end.saturating_sub(range.start) as usize, advice);
     }
 
-    /// Makes room so that bytes below `end` can be stored to through the mapping: physical size, allocated blocks, map.
+    /// Makes room so that bytes below `end` can be stored through the mapping: physical size, allocated blocks, map.
     /// `ENOSPC`, `EDQUOT`, `EFBIG` come from here, before anything is written.
     #[inline]
     pub fn make_room(&self, shared: &Shared, fds: &Descriptors, start: u64, end: u64) -> Result<()> {
@@ -129,12 +129,12 @@ impl Home {
         end <= shared.physical.load(Ordering::Acquire) && !self.sparse.load(Ordering::Relaxed)
     }
 
-    /// Where the blocks end that the file has, or has room made for.
+    /// The end of the blocks that the file has, or for which room is reserved.
     pub fn room_end(&self, shared: &Shared) -> u64 {
         shared.physical.load(Ordering::Acquire).max(self.reserved.load(Ordering::Acquire))
     }
 
-    /// Where the space ends that the program has preallocated, if that is beyond the end of the file.
+    /// The end of the space that the program has preallocated, if that is beyond the end of the file.
     pub fn preallocated(&self) -> u64 {
         self.preallocated.load(Ordering::Acquire)
     }
@@ -144,23 +144,24 @@ impl Home {
         self.preallocated.fetch_max(end, Ordering::AcqRel);
     }
 
-    /// The program has set the size, and the kernel would free what lies beyond it.
+    /// The program has set the size, upon which the kernel would free space beyond it.
     pub fn forget_preallocated(&self) {
         self.preallocated.store(0, Ordering::Release);
     }
 
-    /// The file was cut to `size` by us, and not by the program: what that has preallocated is allocated again, as far as there still is
-    /// room.
+    /// The library, and not the program, has cut the file to `size`: allocates the program's preallocated space
+    /// again, as far as there is room.
     pub fn preallocate_again(&self, fd: BorrowedFd<'_>, size: u64) {
         preallocate_again(fd, size, self.preallocated());
     }
 
-    /// Whether it may have holes.
+    /// Whether the file may have holes.
     pub fn is_sparse(&self) -> bool {
         self.sparse.load(Ordering::Relaxed)
     }
 
-    /// Whether its pages may be gathered to huge ones: those of a file in memory that has memory everywhere. A hole would take some.
+    /// Whether its pages may be collapsed into huge ones: of a file in memory, and without holes, which would get
+    /// memory.
     pub fn may_gather(&self) -> bool {
         let in_memory = matches!(self.domain, Domain::Process | Domain::Emulated);
         in_memory && self.writable && !self.sparse.load(Ordering::Relaxed)
@@ -171,8 +172,8 @@ impl Home {
         self.map().gather(start, end)
     }
 
-    /// Reserves blocks of the file for `start..end`, without a change of its size: what is written to it later, by system
-    /// calls, finds room. `ENOSPC`, `EDQUOT`, `EFBIG` come from here.
+    /// Reserves blocks of the file for `start..end` without changing its size: later writes there, by system calls,
+    /// find room. `ENOSPC`, `EDQUOT`, `EFBIG` come from here.
     #[inline]
     pub fn reserve(&self, fds: &Descriptors, start: u64, end: u64) -> Result<()> {
         // The other side of the fence in `forget_reserved`: on x86 the lock of the block was one.
@@ -193,7 +194,7 @@ impl Home {
             return fds.with(true, |fd| allocate(fd, start, end));
         }
         if start > have + STEP_MAX || top > end {
-            // A far write leaves a hole, and what is written in that later fills no more of it.
+            // A far write leaves a hole, and later writes into that reserve blocks one by one.
             self.sparse.store(true, Ordering::Relaxed);
             return fds.with(true, |fd| allocate(fd, start, end));
         }
@@ -206,21 +207,21 @@ impl Home {
         Ok(())
     }
 
-    /// The file was cut: what was reserved above its end is gone. Blocks that wait to be written there are then to be
-    /// [reserved anew](Self::reserve_again); a writer that is not seen there yet sees this. Gives the end of the last block
-    /// that could be there.
+    /// The file was cut, which freed what was reserved above its end. Blocks waiting to be written there have to be
+    /// [reserved again](Self::reserve_again); a writer not seen there yet sees this. Returns the end of the last
+    /// block that could be there.
     pub fn forget_reserved(&self, size: u64) -> u64 {
         self.reserved.store(size, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         self.top.load(Ordering::SeqCst)
     }
 
-    /// Reserves one block's worth that was reserved before the file was cut, and no more.
+    /// Reserves exactly the range of a block that was reserved before the cut.
     pub fn reserve_again(&self, fds: &Descriptors, start: u64, end: u64) -> Result<()> {
         fds.with(true, |fd| allocate(fd, start, end))
     }
 
-    /// Sees that the mapping reaches `end`, after the file has grown by a system call.
+    /// Makes sure that the mapping reaches `end`, after a system call has made the file longer.
     pub fn cover(&self, fds: &Descriptors, end: u64) -> Result<()> {
         if end > self.map().reserved() as u64 {
             let mut maps = self.maps.lock();
@@ -245,13 +246,13 @@ impl Home {
         Ok(())
     }
 
-    /// Brings the file to `size` bytes, below which everything committed lies. What is above it is nobody's; room for it, up
-    /// to `room`, is kept as far as the file system goes along.
+    /// Sets the file to `size` bytes, below which everything committed lies. Anything above is unused; room for it,
+    /// up to `room`, is kept if the file system can.
     pub fn set_physical(&self, shared: &Shared, fds: &Descriptors, size: u64, room: u64) -> Result<()> {
         let mut maps = self.maps.lock();
         let have = shared.physical.load(Ordering::Acquire);
         shared.physical_next.store(size, Ordering::Release);
-        // After a failure the file may be as long already: `physical_next` stays.
+        // After a failure the file may have that length already: `physical_next` stays.
         fds.with(true, |fd| {
             self.medium.ftruncate(fd, size)?;
             if size > have && (size - have > STEP_MAX || allocate(fd, have, size).is_err()) {
@@ -274,8 +275,8 @@ impl Home {
         if end <= have {
             return Ok(());
         }
-        // Room ahead only where writes go on from the end: a far write leaves a hole, as it would without us. And none while
-        // somebody may look at the size.
+        // Room in advance only if writes continue at the end: a far write leaves a hole, as on a plain file. And none
+        // while an outsider may look at the size.
         let near = end - have <= STEP_MAX;
         let step = if near && !shared.is_exposed() { (have / 8).clamp(STEP_MIN, STEP_MAX) } else { 0 };
         let with_room = |step: u64| (end + step).next_multiple_of(4096).min(file_size_limit()).max(end);
@@ -292,7 +293,7 @@ impl Home {
                 allocate(fd, from, want)?;
                 shared.physical_next.store(want, Ordering::Release);
             }
-            // At once: who is killed in here leaves a size that is in the arena. Any other is an outsider's doing.
+            // At once: a kill in here leaves a size that is in the arena. Any other size is an outsider's doing.
             self.medium.ftruncate(fd, want)?;
             // Data must not lie beyond a size that a power cut takes back.
             self.medium.fdatasync(fd)
@@ -301,7 +302,7 @@ impl Home {
             self.remap(&mut maps, fds, want)?;
         }
         if near {
-            // One call now instead of a fault a page later. Advice: a failure is no reason to stop.
+            // One call instead of a fault per page later. Advice: failures are ignored.
             let _ = self.map().populate(from, (want - from) as usize, self.writable);
         }
         shared.physical.store(want, Ordering::Release);
@@ -309,19 +310,19 @@ impl Home {
     }
 }
 
-/// How what is read in order is mapped ahead.
+/// How sequential reads are mapped ahead.
 fn reach(domain: Domain) -> Reach {
     if domain == Domain::Pmem { Reach::PopulateRead } else { Reach::Touch }
 }
 
-/// Allocates what a cut to `size` has freed of the space that the program had preallocated up to `end`.
+/// Allocates again what a cut to `size` has freed of the space that the program had preallocated up to `end`.
 pub(super) fn preallocate_again(fd: BorrowedFd<'_>, size: u64, end: u64) {
     if end > size {
-        let _ = allocate(fd, size, end); // somebody else may have taken the room meanwhile
+        let _ = allocate(fd, size, end); // other files may have taken the room meanwhile
     }
 }
 
-/// Reserves blocks; where the file system can't, the store takes its chance.
+/// Reserves blocks. If the file system cannot, the store may fail.
 fn allocate(fd: BorrowedFd<'_>, start: u64, end: u64) -> Result<()> {
     loop {
         match rustix::fs::fallocate(fd, FallocateFlags::KEEP_SIZE, start, end - start) {
@@ -332,11 +333,11 @@ fn allocate(fd: BorrowedFd<'_>, start: u64, end: u64) -> Result<()> {
     }
 }
 
-/// Copies from memory of ours to the caller's. A fault is an error: `EFAULT` on the caller's side, `EIO` on ours (the file
-/// was cut by somebody else, or the medium is bad).
+/// Copies from our memory to the caller's. A fault is an error: `EFAULT` on the caller's side, `EIO` on ours (an
+/// outsider has cut the file, or the medium is bad).
 ///
 /// # Safety
-/// `src` lies in a mapping or buffer of ours; `dst` is the caller's, and may be bad.
+/// `src` lies in our mapping or buffer; `dst` is the caller's, and may be bad.
 #[inline]
 pub(crate) unsafe fn copy_out(dst: *mut u8, src: *const u8, len: usize) -> Result<()> {
     // SAFETY: the caller's promise.
@@ -346,7 +347,7 @@ pub(crate) unsafe fn copy_out(dst: *mut u8, src: *const u8, len: usize) -> Resul
 /// Copies from the caller's memory to ours; faults as in [`copy_out`].
 ///
 /// # Safety
-/// `dst` lies in a mapping or buffer of ours; `src` is the caller's, and may be bad.
+/// `dst` lies in our mapping or buffer; `src` is the caller's, and may be bad.
 #[inline]
 pub(crate) unsafe fn copy_in(dst: *mut u8, src: *const u8, len: usize) -> Result<()> {
     // SAFETY: the caller's promise.
@@ -358,7 +359,7 @@ fn side(callers: bool) -> Error {
     Error::new(if callers { libc::EFAULT } else { libc::EIO })
 }
 
-/// Zeros into the caller's memory, guarded.
+/// Writes zeros to the caller's memory, guarded.
 ///
 /// # Safety
 /// `dst` is the caller's buffer of `len` bytes; it may be bad.

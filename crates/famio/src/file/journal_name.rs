@@ -1,21 +1,21 @@
-//! Whether a recovery would find a session's journal: somebody may have removed, moved or replaced it while the file is open
-//! (rule 21).
+//! Whether a recovery would find a session's journal: an outsider may have removed, moved or replaced it while the
+//! file is open (rule 21).
 
 use super::context::Context;
 use crate::journal::live::Live;
 use crate::journal::path_of;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Whether the journal is where a recovery looks for it. `thorough`: with a look at where the file is.
+/// Whether the journal is where a recovery looks for it. `thorough`: also checks where the file is.
 pub(super) fn is_found(journal: &Live, cx: Context<'_>, thorough: bool) -> bool {
     let path = || cx.fds.with(false, path_of).ok();
     let names = || cx.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_nlink as u64)).unwrap_or(0);
     journal.is_named(thorough, path, names)
 }
 
-/// When a journal was looked for last. To look takes a few system calls, longer than a small SYNC; so it is done at the first SYNC
-/// after about a millisecond. What is committed in between lies in a journal that is lost, as all that
-/// was committed just before it was removed.
+/// When a journal was last looked for. A look takes a few system calls, longer than a small SYNC, so only the first
+/// SYNC after about a millisecond looks. Commits in between are lost with the journal, as are those just before its
+/// removal.
 #[derive(Default)]
 pub(super) struct Named(AtomicU64);
 
@@ -24,7 +24,7 @@ impl Named {
     #[inline]
     pub fn is_due(&self) -> bool {
         let now = ticks();
-        // Also where another processor's counter is behind.
+        // Also if another processor's counter is behind.
         let due = now.wrapping_sub(self.0.load(Ordering::Relaxed)) > INTERVAL;
         if due {
             self.0.store(now, Ordering::Relaxed);
@@ -33,14 +33,14 @@ impl Named {
     }
 }
 
-/// Ticks of [`ticks`]: 0.5 to 2 milliseconds at 4 to 1 GHz.
+/// In units of [`ticks`]: 0.5 to 2 milliseconds at 4 to 1 GHz.
 #[cfg(target_arch = "x86_64")]
 const INTERVAL: u64 = 1 << 21;
-/// Ticks of [`ticks`], which are of 1 to 40 nanoseconds.
+/// In units of [`ticks`], which are 1 to 40 nanoseconds.
 #[cfg(not(target_arch = "x86_64"))]
 const INTERVAL: u64 = 1 << 15;
 
-/// A counter that is read without a system call; how fast it is does not matter much.
+/// A counter that is read without a system call; its rate does not matter much.
 #[inline]
 fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]

@@ -1,10 +1,10 @@
-//! The size that the kernel shows of a file whose state is quiet. A program that asks for the size has the kernel's answer already;
-//! where it is this one, it counts, and the kernel is not asked a second time.
+//! The size that the kernel shows of a file in a quiet state. A program that asks for the size has the kernel's
+//! answer already; if that is this size, it is valid, and the kernel is not asked again.
 
 use crate::thread::Mutex;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// A size, and the state (`AtomicFile::quiet`) with which the file has it.
+/// A size, and the state (`AtomicFile::quiet`) in which the file has it.
 #[derive(Default)]
 pub(super) struct KernelsSize {
     size: AtomicU64,
@@ -14,15 +14,15 @@ pub(super) struct KernelsSize {
 }
 
 impl KernelsSize {
-    /// Whether the file has this size as long as its state is `quiet`, as far as is known.
+    /// Whether the file is known to have this size while its state is `quiet`.
     #[inline]
     pub fn is(&self, size: u64, quiet: u64) -> bool {
         let is_as_of = || self.as_of.load(Ordering::Acquire) == quiet;
-        // Twice: no state comes again, so what was stored in between is of another one.
+        // Twice: states do not repeat, so a size stored in between belongs to another one.
         is_as_of() && self.size.load(Ordering::Acquire) == size && is_as_of()
     }
 
-    /// The file has this size as long as its state is `quiet`.
+    /// The file has this size while its state is `quiet`.
     pub fn set(&self, size: u64, quiet: u64) {
         let Some(_storing) = self.storing.try_lock() else { return };
         self.as_of.store(0, Ordering::SeqCst);

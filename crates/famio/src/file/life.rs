@@ -1,4 +1,4 @@
-//! From one session of a file to the next: attached at a write, closed clean or handed back to the kernel.
+//! The sessions of a file: attached at a write, closed clean, or demoted.
 
 use super::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, Inner, PLAIN};
 use super::attach;
@@ -22,10 +22,10 @@ pub(super) const LOST: &[u8] =
 const LARGE: &[u8] =
     b": demoted to an ordinary file because it is mapped, and larger than a quarter of this machine's memory";
 
-/// Tries to leave a file to the kernel that others change in turn with this process.
+/// Attempts to leave a file to the kernel that others change alternately with this process.
 const LEAVES: u32 = 1000;
 
-/// A session that a call uses: it stays meanwhile.
+/// A session that a call uses, and that stays meanwhile.
 pub(super) struct InUse<'a> {
     session: &'a Session,
     _call: Call,
@@ -41,13 +41,13 @@ impl Deref for InUse<'_> {
 }
 
 impl AtomicFile {
-    /// Nobody may write a file that somebody has made immutable meanwhile, we neither.
+    /// Improves the error of a file that was made immutable meanwhile, which nobody may write, including the library.
     #[cold]
     fn immutable(&self, error: Error) -> Error {
         const WHAT: &str = "it may not be written any more (is it immutable? chattr -i, and open it again or run famio recover); its journal stays, and has what was committed";
         match error.errno() {
             libc::EPERM => error.context(WHAT),
-            // Of a page that is mapped the kernel says so by SIGBUS.
+            // For a mapped page the kernel raises SIGBUS.
             libc::EIO if self.fds.with(false, |fd| Ok(crate::recovery::is_immutable(fd))).unwrap_or(false) => {
                 Error::new(libc::EPERM).context(WHAT)
             }
@@ -59,8 +59,8 @@ impl AtomicFile {
     #[inline]
     pub(super) fn session(&self) -> Option<InUse<'_>> {
         let call = Call::begin();
-        // SAFETY: points to a box in `inner.session`. It goes to `inner.old` only after the pointer was taken away, and from
-        // there only when no call that was begun before is inside any more.
+        // SAFETY: points to a box in `inner.session`. It moves to `inner.old` only after the pointer was cleared, and
+        // is freed only when no earlier call is inside any more.
         let session = unsafe { self.session.load(Ordering::Acquire).as_ref() }?;
         Some(InUse { session, _call: call })
     }
@@ -103,23 +103,24 @@ impl AtomicFile {
         }
     }
 
-    /// What can be told before anything is changed: limits of the process, and the file's settings, unless this process has used them.
+    /// Checks what can be known before anything is changed: limits of the process, and the settings, unless this
+    /// process has used them.
     pub(super) fn check_session_can_begin(&self) -> Result<()> {
         self.check_limit(crate::sys::file_size_limit())?;
         self.check_numbers()?;
         if self.turns.door.is_here() { Ok(()) } else { attach::check(&self.fds, &self.settings) }
     }
 
-    /// Of a file without a session; there is one afterwards, or the file is handed back. `tail`: of a file that grew.
+    /// Begins a session or demotes the file, which has no session. `tail`: of a file that grew.
     fn begin_session(&self, inner: &mut Inner, tail: &mut Option<Tail<'_>>) -> Result<()> {
         if self.state.load(Ordering::Acquire) == PLAIN && !self.take_unowned(inner)? {
             if self.fds.with(true, |fd| Ok(rustix::fs::fstat(fd)?.st_nlink == 0))? {
-                // A file without a name does not outlive a crash: there is nothing to protect.
+                // A file without a name does not survive a crash: there is nothing to protect.
                 self.maps_to_kernel()?;
                 if self.turns.is_disturbed() {
                     self.take_turn(inner)?;
                     self.put_in_kernels_file()?;
-                    self.release_claim(inner); // the others do as this one
+                    self.release_claim(inner); // other members do the same
                 }
                 self.state.store(DEMOTED, Ordering::SeqCst);
                 self.late_copies_to_kernel();
@@ -130,7 +131,7 @@ impl AtomicFile {
                 self.arrive_at_its_place(inner)?;
                 let has_session = self.take_turn_or_session(inner)?;
                 if self.turns.door.state() & MOVED != 0 && !has_session {
-                    self.release_claim(inner); // who had the turn has gone elsewhere meanwhile
+                    self.release_claim(inner); // the owner has moved to another control file meanwhile
                     return Err(Error::new(libc::ESTALE));
                 }
                 Ok(has_session)
@@ -154,9 +155,9 @@ impl AtomicFile {
                 made => made?,
             }
             let Some(claim) = &inner.claim else { return Err(Error::new(libc::EBADF)) };
-            // A map that was kept of it as an ordinary file counts as one that has it open: no lease could be had.
+            // A map that was kept of it as an ordinary file counts as an open, and would prevent the lease.
             crate::map::cache::forget(self.device, self.inode);
-            // A process that ends with it is to be seen to.
+            // Other members must notice if the process ends with the session.
             self.be_seen();
             self.turns.door.begin_session();
             let travels = self.turns.is_travelling();
@@ -175,7 +176,7 @@ impl AtomicFile {
             }
             let session = match attached {
                 Err(e) if e.errno() == libc::ESTALE && self.fds.with(true, |fd| Ok(has_lost_its_name(fd)))? => {
-                    // Its other names are not known: there is no folder to find a journal by after a crash.
+                    // Its other names are not known, so a journal could not be found after a crash.
                     if self.is_mapped_by_others() {
                         self.release_claim(inner);
                         return Err(self.mapped_by_others());
@@ -208,7 +209,7 @@ impl AtomicFile {
             if let Err(e) = self.take_size_left(&session).and_then(|()| self.share_with_maps(&session)) {
                 return Err(self.put_down(inner, session, e));
             }
-            // From here on the arena has all that is not committed.
+            // From here on the arena has everything uncommitted.
             session.has_taken_up();
             session.arena.shared().keeps.store(session.keeps.into(), Ordering::Release);
             self.tell_of_shadow(&session);
@@ -217,7 +218,7 @@ impl AtomicFile {
             inner.old.retain_mut(|old| !old.is_left());
             self.state.store(ATTACHED, Ordering::Release);
             self.with_session(Session::open_to_others);
-            self.turns.door.give(); // who reads may wait for it
+            self.turns.door.give(); // readers may wait for it
             self.turns.began(begun);
             super::background::start();
             crate::index::sweep_once();
@@ -226,10 +227,10 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// Commits, settles, closes the journal clean, and leaves the file to the kernel: from here on it is an ordinary file.
+    /// Commits, makes a checkpoint, closes the journal clean, and leaves the file to the kernel as an ordinary file.
     ///
     /// # Errors
-    /// Those of the commit or of the journal's end; the file stays atomic then, and may take no more writes.
+    /// Those of the commit or of the journal's end; the file then stays atomic, and may take no more writes.
     pub fn demote(&self) -> Result<()> {
         if super::shadow::is_mapped(self.key()) {
             return Err(Error::with(
@@ -249,7 +250,7 @@ impl AtomicFile {
         }
         for _ in 0..LEAVES {
             if self.turns.is_disturbed() && self.state.load(Ordering::Acquire) == PLAIN && self.fds.has_writable() {
-                // The kernel's file is to have what travels.
+                // The kernel's file has to get the contents of the hand-over image.
                 self.session_for_write().map(drop)?;
             }
             match self.leave(DEMOTED) {
@@ -264,40 +265,40 @@ impl AtomicFile {
         ))
     }
 
-    /// Whether there are other processes at a file that one of them has mapped: what it shows is memory that they share.
+    /// Whether other processes have the file open while one has mapped it, so that they share its memory.
     pub(crate) fn is_mapped_by_others(&self) -> bool {
         self.turns.door.shadow().is_some() && self.turns.door.has_others()
     }
 
-    /// They would go on with memory that nobody shows what the kernel's file has.
+    /// They would go on with memory that no longer follows the kernel's file.
     fn mapped_by_others(&self) -> Error {
         let path = self.path.to_string_lossy();
         let what = format!("{path}: other processes have it mapped, and it can't be demoted to an ordinary file");
         Error::with(libc::EBUSY, what)
     }
 
-    /// Whether the file was handed back.
+    /// Whether the file was demoted.
     pub fn is_demoted(&self) -> bool {
         self.state.load(Ordering::Acquire) == DEMOTED
     }
 
-    /// The file has got another name: its processes go on meeting where those find them who open it by that.
+    /// The file has another name: its members move to where processes that open it by that name find them.
     pub(crate) fn follow_its_name(&self) {
         let mut inner = self.inner();
         if self.state.load(Ordering::Acquire) == PLAIN && self.turns.door.is_here() {
-            let _ = self.arrive_at_its_place(&mut inner); // the next write tries again, and says what is wrong
+            let _ = self.arrive_at_its_place(&mut inner); // the next write tries again, and reports errors
         }
     }
 
-    /// Commits, settles and closes the journal clean, as before a change of the file's name; the next write attaches anew.
+    /// Commits, makes a checkpoint and closes the journal clean, as before a rename; the next write attaches again.
     ///
     /// # Errors
-    /// Those of the commit or of the journal's end; the journal stays then, and the file may take no more writes.
+    /// Those of the commit or of the journal's end; the journal then stays, and the file may take no more writes.
     pub fn settle(&self) -> Result<()> {
         self.commit_all()
     }
 
-    /// Commits, settles and closes the journal clean; the next write attaches anew.
+    /// Commits, makes a checkpoint and closes the journal clean; the next write attaches again.
     pub(super) fn close_session(&self) -> Result<()> {
         self.take_stores()?;
         self.leave(PLAIN)
@@ -325,7 +326,8 @@ impl AtomicFile {
             ended = inner.session.take();
             self.turns.door.set_session(false);
         }
-        // What is the kernel's stays so, as long as it is open: descriptors that were handed back are written through past us.
+        // A demoted file stays the kernel's as long as it is open: its descriptors are written through past the
+        // library.
         if ![DISOWNED, DEMOTED].contains(&state) {
             self.state.store(to, Ordering::Release);
         }
@@ -335,13 +337,13 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// For tests: one round of settling, as the background does it. Whether there is more to settle.
+    /// For tests: one checkpoint round, as in the background. Returns whether there is more to do.
     #[doc(hidden)]
     pub fn settle_round(&self) -> Result<bool> {
         Ok(self.settle_some()? == Left::More)
     }
 
-    /// For tests: some blocks of a round, or the end of a pass that has written all of its own (`ends`), in a moment that is not quiet.
+    /// For tests: writes some blocks of a pass, or ends a pass that has written all of them (`ends`), as if other threads were writing.
     #[doc(hidden)]
     pub fn settle_part(&self, ends: bool) -> Result<()> {
         let step = if ends { PassStep::End } else { PassStep::Blocks };
@@ -352,7 +354,7 @@ impl AtomicFile {
         settled.transpose().map(drop)
     }
 
-    /// One round of settling, by the background.
+    /// One checkpoint round, by the background.
     pub(super) fn settle_some(&self) -> Result<Left> {
         match self.session() {
             Some(session) if self.state.load(Ordering::Acquire) == ATTACHED => session.settle_some(&self.fds),

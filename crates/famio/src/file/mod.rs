@@ -62,10 +62,10 @@ pub use turn::LockOf;
 pub(crate) use turn::{commit_leftover, regain_places};
 pub use write_atomic::Whole;
 
-/// The program has handed reads to the kernel that may end at any time, in memory which is a map.
+/// The program has submitted asynchronous reads, which may end at any time, perhaps into a map.
 static READS_END_LATER: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);
 
-/// The program begins to use queues of reads.
+/// The program begins to use asynchronous reads.
 pub(crate) fn note_reads_that_end_later() {
     READS_END_LATER.store(true, core::sync::atomic::Ordering::Relaxed);
 }

@@ -1,5 +1,5 @@
-//! Reading a file that was not written yet: the kernel does it at first; a file that is read more goes through a mapping,
-//! which spares the system call.
+//! Reads a file that was not written yet: first by the kernel; a file that is read more through a mapping, which
+//! saves the system call.
 
 use super::home::copy_out;
 use super::{Descriptors, UserBuf};
@@ -10,31 +10,31 @@ use crate::thread::{Held, Mutex};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
-/// Reads that the kernel does before the file is mapped: a program that looks at a file's header needs no mapping.
+/// Reads by the kernel before the file is mapped: a program that only looks at a file's header needs no mapping.
 const BY_KERNEL: u32 = 16;
 /// Larger reads are the kernel's: it reads ahead, and one system call matters little.
 const LARGE: usize = 256 << 10;
 
-/// The mapping of a file that is only read, and the size that it was last seen with.
+/// The mapping of a file that is only read, and its last known size.
 #[derive(Default)]
 pub(super) struct PlainReads {
     count: AtomicU32,
-    /// `None`: it can't be mapped.
+    /// `None`: it cannot be mapped.
     map: OnceLock<Option<Mapping>>,
     size: AtomicU64,
-    /// The state (`AtomicFile::quiet`) with which that was so: another process may have made the file shorter since.
+    /// The state (`AtomicFile::quiet`) in which it has that size: another process may have cut the file since.
     as_of: AtomicU64,
-    /// It was said to be read at random, before it was mapped maybe.
+    /// The advice was that reads are random, perhaps before it was mapped.
     random: AtomicBool,
     looking: Mutex<()>,
 }
 
 impl PlainReads {
-    /// Reads through the mapping. `None`: the kernel has to do it, because the file is new to us, or ends near there, or
-    /// was cut by somebody else, or a buffer is bad.
+    /// Reads through the mapping. `None`: the kernel has to read, because the file is new to us, ends near there, was
+    /// cut by an outsider, or a buffer is bad.
     ///
     /// # Safety
-    /// The buffers are the caller's to be overwritten; they may be bad.
+    /// The buffers may be overwritten; they may be bad.
     #[inline]
     pub unsafe fn read(
         &self,
@@ -49,7 +49,7 @@ impl PlainReads {
             return None;
         }
         if self.as_of.load(Ordering::Acquire) != quiet || end > self.size.load(Ordering::Acquire) {
-            // Whoever wrote more to it since: what lies there is looked at before the size is believed again.
+            // Another process may have written since: look again before the size is trusted.
             self.look(fds, (quiet, still), end)?;
         }
         let map = self.map.get()?.as_ref()?;
@@ -73,10 +73,10 @@ impl PlainReads {
         (end <= size).then_some(())
     }
 
-    /// Maps it, if that was not done; gives its size, which is believed as long as it is `quiet`.
+    /// Maps the file, if needed; returns its size, which is trusted while the state is `quiet`.
     #[cold]
     fn see(&self, fds: &Descriptors, (quiet, still): (u64, impl Fn() -> bool)) -> Option<u64> {
-        // In one piece: a handler in the middle would wait for the mapping that it interrupted.
+        // Uninterrupted: a signal handler would wait for the mapping that it interrupted.
         let _held = Held::of_process();
         let asked = fds.with(false, |fd| Ok(cache::ask(fd, false)?)).ok()?;
         let size = asked.key.size;
@@ -90,7 +90,7 @@ impl PlainReads {
             }
             Some(map)
         });
-        // Not after one who has looked later.
+        // Not after a thread that has looked later.
         let _looking = self.looking.lock();
         if still() {
             self.size.store(size, Ordering::Release);
@@ -99,8 +99,8 @@ impl PlainReads {
         Some(size)
     }
 
-    /// Says how a range will be read. Who says that it will be is not kept waiting for the mapping until the file was read a few
-    /// times; who says at random is remembered.
+    /// Advises how a range will be read. Advice to read soon maps the file at once, instead of after some reads;
+    /// advice of random reads is remembered.
     pub fn advise(
         &self,
         fds: &Descriptors,
@@ -124,7 +124,7 @@ impl PlainReads {
         }
     }
 
-    /// The file was changed by us: its size is to be looked at again.
+    /// This process has changed the file: its size has to be looked at again.
     pub fn forget_size(&self) {
         self.size.store(0, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! Policies, and the choice between them at SYNC.
+//! The policies, and the choice between them at a SYNC.
 
 use crate::index::lease::{EXPOSED, HELD};
 use crate::index::{Shared, Sums};
@@ -7,14 +7,14 @@ use crate::pmem::Lab;
 use crate::settings::PolicyChoice;
 use core::sync::atomic::Ordering;
 
-/// Which home a write goes to.
+/// The home to which a write goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
     /// In place; the pre-image to the log.
     Undo = 1,
     /// To the log.
     Redo = 2,
-    /// To whichever does not hold the committed copy.
+    /// To the home without the committed copy.
     Alternate = 3,
 }
 
@@ -27,7 +27,7 @@ impl Policy {
         }
     }
 
-    /// What its entries' bits mean.
+    /// The meaning of its entries' bits.
     pub fn kind(self) -> Kind {
         match self {
             Self::Undo => Kind::Undo,
@@ -36,12 +36,14 @@ impl Policy {
     }
 }
 
-/// Below this share of writes among an epoch's calls, undo (Libnvmmio, section 3.3): reads then find all in the file.
+/// Below this share of writes among an epoch's calls, undo (Libnvmmio, section 3.3): reads then find everything in
+/// the file.
 const REDO_FROM_PERCENT: u64 = 40;
-/// A share so near to it changes nothing.
+/// A share within this distance changes nothing.
 const NEAR_PERCENT: u64 = 5;
 
-/// The policy for the next epoch, after one in which this was done. Alternate is never chosen without the write lease: an outsider would see a mix. Called at SYNC with the gate closed, and at attach.
+/// The policy for the next epoch, from what was done in the last. Never alternate without the write lease: an
+/// outsider would see a mix. Called at a SYNC with the gate closed, and at attach.
 pub(crate) fn choose(shared: &Shared, done: &Sums, choice: PolicyChoice) -> Policy {
     match Lab::current().policy.unwrap_or(choice) {
         PolicyChoice::Undo => Policy::Undo,
@@ -51,9 +53,9 @@ pub(crate) fn choose(shared: &Shared, done: &Sums, choice: PolicyChoice) -> Poli
             let Sums { reads, writes, .. } = *done;
             let was_undo = Policy::from_number(shared.policy.load(Ordering::Relaxed)) == Policy::Undo;
             match shared.lease.load(Ordering::Acquire) {
-                // Somebody reads the file as it is: what is not committed stays out of it.
+                // An outsider reads the file as it is: uncommitted bytes stay out of it.
                 EXPOSED => Policy::Redo,
-                // It stores once, and reads cost what they do under undo, however many they are.
+                // It stores once, and reads cost what they do under undo, for any number of them.
                 HELD => Policy::Alternate,
                 _ if is_for_undo(reads, writes, was_undo) => Policy::Undo,
                 _ => Policy::Redo,

@@ -1,5 +1,6 @@
-//! Set-user-id and set-group-id bits, and capabilities of a file: the kernel takes them away when the file is written. Our own
-//! writes reach it later, or through a map, or not as the program's: so it is asked for that beforehand, and only then.
+//! Set-user-id and set-group-id bits, and capabilities of a file: the kernel removes them when the program writes.
+//! The library's writes come later, or through a map, or not as the program's; so the kernel is asked to remove them
+//! before.
 
 use super::Descriptors;
 use super::atomic::{AtomicFile, PLAIN};
@@ -14,13 +15,13 @@ use std::os::fd::BorrowedFd;
 const SET_ID: u32 = 0o6000;
 const CAPABILITY: &core::ffi::CStr = c"security.capability";
 
-/// Has the kernel do what it does at a write, where there is something to be taken away. It knows who may leave it: who has
-/// `CAP_FSETID`. Before there is a session.
+/// Makes the kernel do what it does at a write, if there is something to remove. It knows which process may keep the
+/// bits: one with `CAP_FSETID`. Before there is a session.
 pub(super) fn drop_before_session(file: BorrowedFd<'_>) -> Result<()> {
     if has_privileges(file)? {
         drop_by_allocation(file);
         if has_set_id(file)? {
-            rustix::fs::ftruncate(file, fstat(file)?.st_size as u64)?; // the file system can't allocate
+            rustix::fs::ftruncate(file, fstat(file)?.st_size as u64)?; // the file system cannot allocate
         }
     }
     Ok(())
@@ -34,44 +35,45 @@ fn has_privileges(file: BorrowedFd<'_>) -> Result<bool> {
     Ok(has_set_id(file)? || rustix::fs::fgetxattr(file, CAPABILITY, &mut [0u8; 0]).is_ok())
 }
 
-/// Neither bytes nor size change.
+/// Changes neither bytes nor size.
 fn drop_by_allocation(file: BorrowedFd<'_>) {
-    // What is to be taken away goes before the room is looked for.
+    // The kernel removes the bits before it looks for room.
     let _ = rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, 1);
 }
 
-/// Runs what brings our own bytes to the file: bits that the program has set since it wrote them stay.
+/// Runs work that writes the library's bytes to the file: bits that the program has set after its write stay.
 pub(super) fn keeping_bits<T>(fds: &Descriptors, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let bits = |fd: BorrowedFd<'_>| Ok(fstat(fd)?.st_mode & 0o7777);
     let before = fds.with(false, bits)?;
     let done = work();
     if before & SET_ID != 0 && fds.with(false, bits)? != before {
-        // Only an owner can have set them who may do so again, or somebody who had them go.
+        // The bits can only have been set by a user who may set them again, or by a process that let them go.
         let _ = fds.with(false, |fd| Ok(rustix::fs::fchmod(fd, Mode::from_raw_mode(before))?));
     }
     done
 }
 
 impl AtomicFile {
-    /// The program has given the file such bits: its next write takes them away.
+    /// The program has given the file such bits: its next write removes them.
     pub fn bits_were_set(&self) {
         let note = |session: &Session| session.arena.shared().also.fetch_or(also::PRIVILEGES, Ordering::Release);
         let is_elsewhere = || self.state.load(Ordering::Acquire) == PLAIN && self.turns.is_disturbed();
         if self.with_session(note).is_none() && is_elsewhere() && self.fds.has_writable() {
-            // The session is another process's, or nobody's at this moment.
+            // Another process has the session, or none at this moment.
             let _ = self.writing(|session| Ok(_ = note(session)), || Ok(()));
         }
     }
 
-    /// Before the process loses its rights: without them it could bring nothing to the file and leave it these bits, which the
-    /// program may have set after it wrote. So the session ends, which is a commit.
+    /// Before the process loses its permissions: without them it could not write to the file and keep these bits,
+    /// which the program may have set after its write. So the session ends, which is a commit.
     pub(crate) fn settle_with_bits(&self) {
         if self.with_session(|_| ()).is_some() && self.fds.with(false, has_set_id).unwrap_or(false) {
-            let _ = self.settle(); // else the next call says why
+            let _ = self.settle(); // if this fails, the next call reports it
         }
     }
 
-    /// A session that begins with what was written before: the bits may have been set since, and only the next write takes them away.
+    /// A session that begins with earlier writes: the bits may have been set since, and only the next write removes
+    /// them.
     pub(super) fn keep_bits_until_write(&self, session: &Session) {
         if self.fds.with(false, has_privileges).unwrap_or(true) {
             session.arena.shared().also.fetch_or(also::PRIVILEGES, Ordering::Release);

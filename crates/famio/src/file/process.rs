@@ -15,8 +15,8 @@ pub(super) fn disowned() -> Error {
     )
 }
 
-/// Closes every file of the process clean: commits, settles, takes the journals away. For a clean exit and before `exec`; a
-/// later write attaches again. Gives the first error; the other files are closed all the same.
+/// Closes every file of the process clean: commits, makes a checkpoint, removes the journal. For a clean exit and
+/// before `exec`; a later write attaches again. Returns the first error; the other files are closed nevertheless.
 pub fn close_all() -> Result<()> {
     let all: Vec<_> = files().values().cloned().collect();
     let mut result = Ok(());
@@ -29,8 +29,8 @@ pub fn close_all() -> Result<()> {
     result
 }
 
-/// Gives every claim up as well, after [`close_all`]: nothing of ours is left in `/dev/shm`. For the end of the process, and
-/// before `exec`.
+/// After [`close_all`], also releases every owner lock, so that nothing of ours is left in `/dev/shm`. For the end of
+/// the process, and before `exec`.
 pub fn release_all() {
     let all: Vec<_> = files().values().cloned().collect();
     for file in all {
@@ -39,7 +39,7 @@ pub fn release_all() {
 }
 
 impl super::AtomicFile {
-    /// A descriptor of the library's, which may stand in for one of the program's, has another number from now on.
+    /// A descriptor of the library, which may stand in for one of the program, has a new number.
     pub(crate) fn renumber(old: RawFd, new: RawFd) {
         let all: Vec<_> = files().values().cloned().collect();
         for file in all {
@@ -49,10 +49,10 @@ impl super::AtomicFile {
     }
 }
 
-/// In a forked child: every file that the parent had open answers `EBUSY` from now on, and nothing of the parent's is
-/// touched. The child opens them itself, as any other process.
+/// In a forked child: every file that the parent had open returns `EBUSY` from now on, and nothing of the parent's is
+/// touched. The child opens files itself, as any other process.
 pub fn disown_all() {
-    let _held = Held::of_process(); // in one piece, for handlers
+    let _held = Held::of_process(); // uninterrupted, for signal handlers
     crate::sys::internal::begin_child();
     crate::sys::address_space::begin_child();
     for file in inherited() {
@@ -66,7 +66,7 @@ pub fn disown_all() {
         if let Some(mut keeper) = file.keeper.try_lock() {
             core::mem::forget(keeper.take());
         }
-        // Closing our copies leaves the parent's lock alone; keeping them would outlive the parent.
+        // Closing our copies does not affect the parent's lock; keeping them would let it outlive the parent.
         if let Some(mut inner) = file.inner.try_lock() {
             inner.claim = None;
             let old = inner.old.iter().map(|old| &old.session.arena);
@@ -75,7 +75,8 @@ pub fn disown_all() {
         }
     }
     crate::index::LIVES.forget();
-    // By their process they would seem to be there, if the child has the same number, in a PID namespace of its own.
+    // If the child has the same process id, in a PID namespace of its own, the parent's threads would seem to be
+    // there.
     super::background::forget_parents();
     super::lease::forget_parents();
     crate::map::ahead::crew::forget_parents();

@@ -1,4 +1,4 @@
-//! Reading an attached file: blocks that were written, by their cells; the rest, straight from the file's mapping.
+//! Reads an attached file: written blocks by their cells, the rest directly from the file's mapping.
 
 use super::context::{Context, Part};
 use super::session::{CALL_MAX, Session};
@@ -8,14 +8,31 @@ use crate::index::{BLOCK, Cell};
 use core::sync::atomic::{Ordering, fence};
 
 impl Session {
-    /// Reads into the caller's buffers at `offset`: fewer bytes at the end of the file, or where a buffer is bad.
+    /// Reads into the caller's buffers at `offset`; fewer bytes at the end of the file, or if a buffer is bad.
     ///
     /// # Safety
-    /// The buffers are the caller's to be overwritten; they may be bad.
+    /// The buffers may be overwritten; they may be bad.
     pub unsafe fn read(&self, fds: &Descriptors, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
         let cx = self.context(fds);
         self.join(cx)?;
         cx.shared().counts.mine().read();
+        // Usually no transaction is being copied; a loop here would keep all of this on the stack for another turn.
+        let transactions = cx.shared().transactions.load(Ordering::Acquire);
+        if transactions & 1 == 0 {
+            // SAFETY: the caller's promise.
+            let read = unsafe { self.read_all(cx, offset, bufs) };
+            if self.is_whole(cx, transactions)? {
+                return read;
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.read_again(cx, offset, bufs) }
+    }
+
+    /// # Safety
+    /// As [`read`](Self::read).
+    #[cold]
+    unsafe fn read_again(&self, cx: Context<'_>, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
         let mut attempt = 0;
         loop {
             let begun = self.applied(cx, &mut attempt)?;
@@ -27,13 +44,22 @@ impl Session {
         }
     }
 
-    /// As [`read`](Self::read): of a transaction that is being copied meanwhile, perhaps a part.
+    /// As [`read`](Self::read), but may return a part of a transaction that is being copied meanwhile.
     ///
     /// # Safety
     /// As [`read`](Self::read).
     #[inline]
     unsafe fn read_all(&self, cx: Context<'_>, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
         let mut room = CALL_MAX.min(cx.shared().size().saturating_sub(offset).min(CALL_MAX as u64) as usize);
+        if let [buf] = bufs {
+            let len = buf.len.min(room);
+            self.home.touch(cx.shared(), offset, len);
+            // SAFETY: the caller's promise.
+            return match unsafe { self.read_range(cx, offset, buf.base, len) } {
+                (done, Err(e)) if done == 0 || e.errno() == libc::ESTALE => Err(e),
+                (done, _) => Ok(done),
+            };
+        }
         let asked = UserBuf::total(bufs);
         self.home.touch(cx.shared(), offset, asked.min(room));
         let mut done = 0;
@@ -44,7 +70,7 @@ impl Session {
             done += read;
             room -= read;
             match result {
-                // A session that has ended: all of it is read again in the next.
+                // The session has ended: everything is read again in the next.
                 Err(e) if done == 0 || e.errno() == libc::ESTALE => return Err(e),
                 Err(_) => break,
                 Ok(()) => {}
@@ -75,14 +101,14 @@ impl Session {
                     // SAFETY: the caller's promise.
                     let read = unsafe { self.home_read(cx, at, dst, n) };
                     if !index.is_absent(block, (start + n).div_ceil(BLOCK) as u64) {
-                        continue; // written for the first time as we read: the file itself may have changed
+                        continue; // written for the first time meanwhile: the file itself may have changed
                     }
                     (n, read)
                 }
             };
             match result {
                 Ok(()) => done += n,
-                // The file was cut while we read, by settling: what lies above its end now is zeros.
+                // A checkpoint cut the file meanwhile: above its new end there are zeros.
                 Err(e) if e.errno() == libc::EIO && again > 0 && self.engine.readable(cx) < at + n as u64 => again -= 1,
                 Err(e) => return (done, Err(e)),
             }
@@ -90,7 +116,7 @@ impl Session {
         (done, Ok(()))
     }
 
-    /// Reads from one block, with no lock: until no writer came in between.
+    /// Reads from one block without a lock: again until no writer came in between.
     ///
     /// # Safety
     /// As `read`.
@@ -98,8 +124,8 @@ impl Session {
         let mut attempt = 0;
         loop {
             if let Some(seen) = cell.begin_read() {
-                is_current(cx)?; // or the cell is another journal's by now
-                // A sequence that a thread which has the file alone has stored says nothing of its bytes.
+                is_current(cx)?; // otherwise the cell belongs to another journal
+                // In exclusive mode, a sequence number says nothing about the block's bytes.
                 if !cx.shared().gate.is_joined(cx.me) {
                     self.join(cx)?;
                     continue;
@@ -125,12 +151,12 @@ impl Session {
         // SAFETY: the caller's promise.
         let read = unsafe { cx.read_home(at, dst, len, self.engine.readable(cx)) };
         fence(Ordering::Acquire);
-        // How far the file counts is what this session's engine knew: it may have been cut in a later one.
+        // The engine's bound was this session's: a later session may have cut the file.
         is_current(cx).and(read)
     }
 }
 
-/// Whether the arena is still this session's. `ESTALE`: another one has begun.
+/// Checks that the arena is still this session's. `ESTALE`: another one has begun.
 #[inline]
 pub(super) fn is_current(cx: Context<'_>) -> Result<()> {
     let same = cx.shared().generation.load(Ordering::Acquire) == cx.generation;

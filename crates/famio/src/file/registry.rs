@@ -11,7 +11,8 @@ use std::sync::Arc;
 type List = BTreeMap<(u64, u64), Arc<AtomicFile>>;
 
 static FILES: Mutex<List> = Mutex::new(BTreeMap::new());
-/// Null: [`FILES`]. A child whose parent was changing the list at the fork has one of its own: that one stays locked for ever.
+/// Null: [`FILES`]. A child whose parent was changing the list at the fork has its own, since that one stays locked
+/// for ever.
 static OF_CHILD: AtomicPtr<Mutex<List>> = AtomicPtr::new(null_mut());
 
 fn list() -> &'static Mutex<List> {
@@ -24,8 +25,8 @@ pub(super) fn files() -> Guard<'static, List> {
     list().lock()
 }
 
-/// Before a fork: what the child is told of, though another thread should be at the list at that moment, which a last close
-/// is until the file is settled.
+/// Before a fork: keeps the list for the child, even if another thread is about to hold it at that moment, as a last
+/// close does until its checkpoint is done.
 pub(crate) fn remember_for_child() {
     forget_for_child(); // of a fork that was never made
     let list = Box::new(files().clone());
@@ -34,7 +35,7 @@ pub(crate) fn remember_for_child() {
 
 /// After a fork, in the parent.
 pub(crate) fn forget_for_child() {
-    let _held = Held::of_process(); // in one piece, for handlers
+    let _held = Held::of_process(); // uninterrupted, for signal handlers
     drop(remembered());
 }
 
@@ -45,8 +46,8 @@ fn remembered() -> Option<Box<List>> {
     (!list.is_null()).then(|| unsafe { Box::from_raw(list) })
 }
 
-/// In a forked child: the parent's files, which are the child's no longer. Where another thread of the parent was at the list,
-/// and the fork was a signal handler's, none.
+/// In a forked child: the parent's files, which are not the child's. Empty if another thread of the parent held the
+/// list, and the fork was a signal handler's.
 pub(super) fn inherited() -> Vec<Arc<AtomicFile>> {
     let known = remembered().map_or(List::new(), |list| *list);
     let mut all: Vec<_> = known.values().cloned().collect();

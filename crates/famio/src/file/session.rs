@@ -17,28 +17,28 @@ pub(crate) struct Session {
     pub engine: Box<dyn Engine>,
     /// This process's slot.
     pub me: u32,
-    /// Whether a thread may have the file alone: not while other processes are at it, which could not read along.
+    /// Whether a thread may have exclusive mode: not while there are other processes, which could not read along.
     pub may_be_alone: AtomicBool,
-    /// The arena's generation when this process became the owner: it counts sessions, and changes of owners.
+    /// The arena's generation when this process became the owner: it counts sessions, and changes of the owner.
     pub generation: AtomicU64,
-    /// The arena's number at the door.
+    /// The arena's number on the control page.
     pub arena_number: u64,
-    /// What `Shared::open` is as long as this is the session.
+    /// The value of `Shared::open` while this is the session.
     pub opened: AtomicU64,
-    /// What this process knows of the session's before-images.
+    /// What this process knows about the session's before-images.
     pub(super) imaging: Imaging,
     pub choice: PolicyChoice,
-    /// Whether what is not committed stays after a kill: calls say beforehand what they do.
+    /// Whether uncommitted changes are kept after a kill: then calls record in advance what they do.
     pub keeps: bool,
     pub(super) gathered: Gathered,
-    /// A SYNC has found its journal gone, and made it anew.
+    /// A SYNC has found the journal gone, and made it again.
     pub(super) was_lost: AtomicBool,
 }
 
-/// In place of a generation in `Shared::open`: nobody else reads along.
+/// Instead of a generation in `Shared::open`: no other process reads along.
 pub(super) const CLOSED: u64 = u64::MAX;
 
-/// Most bytes that one call moves, as in the kernel.
+/// The most bytes that one call moves, as in the kernel.
 pub(crate) const CALL_MAX: usize = 0x7fff_f000;
 
 impl Session {
@@ -50,7 +50,7 @@ impl Session {
 }
 
 impl Session {
-    /// Other processes may read along. All of it is there.
+    /// Other processes may read along from now on: the session is complete.
     pub(super) fn open_to_others(&self) {
         let shared = self.arena.shared();
         shared.journal.store(self.engine.inode_in_place(), Ordering::Release);
@@ -59,31 +59,31 @@ impl Session {
         shared.open.store(self.opened.load(Ordering::Acquire), Ordering::Release);
     }
 
-    /// They may not any more: first, when it ends.
+    /// They may not any more: the first step of its end.
     pub(super) fn close_to_others(&self) {
         self.arena.shared().open.store(0, Ordering::SeqCst);
-        fence(Ordering::SeqCst); // before anything is used again
+        fence(Ordering::SeqCst); // before anything is reused
     }
 
-    /// It could not end, and goes on for its own process: who wants to read asks for the turn.
+    /// It could not end, and goes on for its own process: a process that wants to read requests ownership.
     pub(super) fn stays_closed_to_others(&self) {
         self.arena.shared().open.store(CLOSED, Ordering::Release);
     }
 }
 
-/// A session that has ended, until no call can be inside it any more. With it go its descriptors and maps.
+/// A session that has ended, until no call can use it any more. Its descriptors and maps go with it.
 pub(super) struct OldSession {
     pub session: Box<Session>,
     grace: Grace,
 }
 
 impl OldSession {
-    /// Nobody finds it any more; calls may be inside.
+    /// No call finds it any more, but calls may be inside.
     pub fn new(session: Box<Session>) -> Self {
         Self { session, grace: Grace::new() }
     }
 
-    /// Whether nobody is inside.
+    /// Whether no call is inside.
     pub fn is_left(&mut self) -> bool {
         self.grace.wait()
     }

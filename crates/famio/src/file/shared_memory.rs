@@ -1,5 +1,5 @@
-//! Files in `/dev/shm` that processes share of one atomic file: the shadow, and the open epoch on its way. Their names can't be
-//! guessed, they are never one that somebody has made before, and only those who may write the atomic file can open them.
+//! Files in `/dev/shm` that the processes of one atomic file share: the shadow and the hand-over image. Their names
+//! cannot be guessed, they are always newly made, and only users who may write the atomic file can open them.
 
 use super::Descriptors;
 use crate::error::Result;
@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 
 const FLAGS: OFlags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
-/// Makes an empty one for the file that `fds` lead to. `EEXIST`: there is one.
+/// Makes an empty one for the file of `fds`. `EEXIST`: there is one.
 pub(super) fn make(fds: &Descriptors, door: &Door, path: &str) -> Result<InternalFd> {
     let flags = FLAGS | OFlags::CREATE | OFlags::EXCL;
     let made = internal::open(CWD, path, flags, Mode::RUSR | Mode::WUSR)?;
@@ -23,7 +23,7 @@ pub(super) fn make(fds: &Descriptors, door: &Door, path: &str) -> Result<Interna
     given.map(|()| made)
 }
 
-/// Opens one that another process has made. `EACCES`: it is not from one that may write the file.
+/// Opens one that another process has made. `EACCES`: that process may not write the file.
 pub(super) fn open(fds: &Descriptors, path: &str) -> Result<InternalFd> {
     let there = internal::open(CWD, path, FLAGS, Mode::empty())?;
     fds.with(false, |file| check_shared(there.as_fd(), file))?;

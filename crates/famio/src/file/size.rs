@@ -1,4 +1,4 @@
-//! Changing the size of an attached file: part of the epoch, no system call.
+//! Changes the size of an attached file: part of the epoch, without a system call.
 
 use super::Descriptors;
 use super::context::Context;
@@ -9,7 +9,7 @@ use crate::index::Calls;
 use core::sync::atomic::Ordering;
 
 impl Session {
-    /// Sets the logical size. Growing shows zeros. `EFBIG` beyond what a file can have; `ESTALE`: attach anew.
+    /// Sets the logical size. Growing shows zeros. `EFBIG`: beyond the largest file. `ESTALE`: attach again.
     pub fn set_size(&self, fds: &Descriptors, size: u64) -> Result<()> {
         self.change_size(fds, |_| size)
     }
@@ -36,7 +36,7 @@ impl Session {
         if size <= old && changed.is_ok() {
             self.home.forget_preallocated();
         }
-        // Last: zeros may take their time, and what changes the file later than this counts as somebody else's.
+        // Last: zeros may take their time, and later changes of the inode count as an outsider's.
         self.touch(cx);
         changed
     }
@@ -52,7 +52,7 @@ impl Session {
         self.resize(cx, old, size)
     }
 
-    /// The file has `size` bytes instead of `old`, of which before-images are saved. With the gate closed.
+    /// Changes the size from `old` to `size`; before-images are saved. With the gate closed.
     pub(super) fn resize(&self, cx: Context<'_>, old: u64, size: u64) -> Result<()> {
         let shared = cx.shared();
         if size < old {
@@ -79,7 +79,7 @@ mod tests {
     use core::sync::atomic::AtomicU64;
     use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-    /// When the last fence ended, each of which takes its time.
+    /// When the last fence ended. Each takes a while.
     static FENCED: AtomicU64 = AtomicU64::new(0);
 
     struct Slow;
@@ -115,7 +115,7 @@ mod tests {
         let (medium, domain, policy) = (Some(&Slow as &dyn Medium), Some(Domain::Emulated), Some(PolicyChoice::Undo));
         Lab { medium, domain, policy, still: true, ..Lab::default() }.enter();
         let atomic = AtomicFile::open(file.as_fd(), Access::Write, &name, &Settings::default()).unwrap();
-        // SAFETY: memory of the test's.
+        // SAFETY: the test's memory.
         unsafe { atomic.write(5000, &[UserBuf::of(&mut [1; 100])]) }.unwrap();
         atomic.set_size(4000).unwrap();
         let before = FENCED.load(Ordering::Acquire);

@@ -1,4 +1,4 @@
-//! How much space a file takes, as `stat` is to show it.
+//! The space that a file takes, for `stat`.
 
 use super::atomic::AtomicFile;
 use super::session::Session;
@@ -7,8 +7,9 @@ use crate::index::BLOCK;
 const SECTOR: u64 = 512;
 
 impl Session {
-    /// Of so many blocks that the inode has, those that a plain file would have: the room made ahead is not among them, but what
-    /// the program has preallocated, nor what a cut has left that is not applied yet. A dense file has no fewer than its bytes take: programs take fewer for holes.
+    /// The blocks that a plain file would have, if the inode has `kernels`: without room made in advance and blocks
+    /// that a cut has not freed yet, but with space that the program has preallocated. A dense file has at least the
+    /// blocks of its bytes: programs take fewer as a sign of holes.
     fn blocks(&self, kernels: u64) -> u64 {
         let shared = self.arena.shared();
         let size = shared.size();
@@ -21,7 +22,7 @@ impl Session {
 }
 
 impl AtomicFile {
-    /// What `st_blocks` is to show of a file that has so many in the kernel.
+    /// The value of `st_blocks` for a file that has so many blocks in the kernel.
     pub fn blocks(&self, kernels: u64) -> u64 {
         self.with_session(|session| session.blocks(kernels)).unwrap_or(kernels)
     }

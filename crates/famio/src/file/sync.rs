@@ -1,4 +1,4 @@
-//! SYNC: the open epoch becomes durable.
+//! SYNC: makes the open epoch durable.
 
 use super::Descriptors;
 use super::context::{Context, Sealed};
@@ -10,12 +10,13 @@ use crate::rule::{Rule, holds};
 use core::sync::atomic::{Ordering, compiler_fence};
 
 impl Session {
-    /// Makes durable all that was written before the call. Returns when every epoch that it could have covered is durable,
-    /// also when there was nothing to do. `ESTALE`: attach anew (what was written is durable then). `is_done`: asked when nobody writes, whether
-    /// all that the caller cares for is durable by then. `committed`: done before anybody writes to the next epoch, or ends the session.
+    /// Makes everything durable that was written before the call. Returns when every epoch that could contain it is
+    /// durable, also if there was nothing to do. `ESTALE`: attach again (what was written is durable then).
+    /// `is_done`: asked while no thread writes, whether everything that the caller wrote is durable by then.
+    /// `committed`: called before any write of the next epoch, and before the session's end.
     pub fn sync(&self, fds: &Descriptors, is_done: impl FnOnce() -> bool, committed: impl FnOnce()) -> Result<()> {
         let shared = self.arena.shared();
-        // The mark of a dirty epoch goes only after its last fence: clean means durable.
+        // A dirty epoch's mark is cleared only after its last fence: clean means durable.
         let clean = shared.dirty.load(Ordering::SeqCst) == 0 && shared.poisoned.load(Ordering::Acquire) == 0;
         if clean && self.engine.finds_journal(self.context(fds)) {
             return Ok(());
@@ -39,7 +40,8 @@ impl Session {
         Ok(())
     }
 
-    /// What was committed, and is to be, a recovery finds by the journal's name (rule 21). The gate is closed.
+    /// Makes sure that a recovery finds the journal, with what was and will be committed, by its name (rule 21). The
+    /// gate is closed.
     pub(super) fn keep_journal(&self, cx: Context<'_>, is_lost: bool) -> Result<()> {
         if !is_lost && self.engine.finds_journal(cx) {
             return Ok(());
@@ -49,13 +51,14 @@ impl Session {
             cx.shared().poisoned.store(1, Ordering::Release);
             failed(e)
         })?;
-        // Before anybody writes to it.
+        // Before any write to it.
         cx.shared().journal.store(self.engine.inode_in_place(), Ordering::Release);
         cx.shared().journal_file.store(self.engine.journal().file().identity().1, Ordering::Release);
         Ok(())
     }
 
-    /// Runs `work`, which moves bytes of the open epoch: if the process is killed meanwhile, no other process can find them.
+    /// Runs `work`, which moves bytes of the open epoch: if the process is killed meanwhile, no other process can
+    /// find them.
     pub(super) fn moving<T>(&self, work: impl FnOnce() -> T) -> T {
         let moving = &self.arena.shared().moving;
         moving.store(1, Ordering::Release);
@@ -77,7 +80,7 @@ impl Session {
         let sealed = Sealed { epoch: shared.committed() + 1, size: shared.size() };
         if let Err(e) = self.engine.commit(cx, sealed) {
             shared.totals.failed_syncs.fetch_add(1, Ordering::Relaxed);
-            // What the failed flush covered may be lost though a retry would succeed: no more writes.
+            // Data of the failed flush may be lost even if a retry succeeds: no more writes.
             shared.poisoned.store(u32::from(holds(Rule::FailedFlushIsForGood)), Ordering::Release);
             return Err(failed(e));
         }
@@ -105,7 +108,7 @@ pub(super) fn failed(error: Error) -> Error {
     Error::with(libc::EIO, format!("SYNC failed ({error}): no more writes are taken; reads go on"))
 }
 
-/// The policy of the epoch that begins, from what the last one did.
+/// Chooses the policy of the epoch that begins, from what was done in the last.
 pub(super) fn next_epoch(shared: &Shared, done: &Sums, choice: crate::settings::PolicyChoice) {
     let policy = policy::choose(shared, done, choice);
     shared.policy.store(policy as u32, Ordering::Relaxed);

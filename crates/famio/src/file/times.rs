@@ -1,5 +1,5 @@
-//! What changes an inode's times without changing its bytes: space that is reserved, and times that the program sets. Both are
-//! told to the arena, as writes are: recovery takes what changed the inode later than this for somebody else's.
+//! Changes of an inode's times without changes of its bytes: space that is reserved, and times that the program sets.
+//! Both are recorded in the arena, as writes are: recovery takes later changes of the inode for an outsider's.
 
 use super::Descriptors;
 use super::atomic::AtomicFile;
@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::index::Shared;
 use core::sync::atomic::Ordering;
 
-/// When a file was last changed, as `stat` is to show it.
+/// When a file was last changed, for `stat`.
 #[derive(Clone, Copy, Debug)]
 pub struct Modified {
     /// The time.
@@ -18,7 +18,7 @@ pub struct Modified {
 }
 
 impl Shared {
-    /// Of a file that was changed in this session; else the inode has it.
+    /// `None`: the file was not changed in this session, so the inode has the time.
     pub(crate) fn last_change(&self) -> Option<Modified> {
         let load = |words: &[core::sync::atomic::AtomicU64; 2]| {
             let [seconds, nanos] = words.each_ref().map(|word| word.load(Ordering::Relaxed) as i64);
@@ -37,7 +37,7 @@ impl Shared {
             words[1].store(time.tv_nsec as u64, Ordering::Relaxed);
         };
         let [seconds, nanos] = self.modified.each_ref().map(|word| word.load(Ordering::Relaxed) as i64);
-        // A nanosecond aside: a write in the same tick of the clock is a later one.
+        // Off by a nanosecond: a write in the same tick of the clock counts as later.
         let aside = libc::timespec { tv_sec: seconds, tv_nsec: nanos ^ 1 };
         store(&self.set, time);
         store(&self.set_after, aside);
@@ -49,7 +49,7 @@ impl Shared {
 }
 
 impl Session {
-    /// Makes a call of the kernel's that changes times as a write does, and preallocates space up to `end`.
+    /// Makes a system call that preallocates space up to `end` and changes times as a write does.
     fn preallocating<T>(&self, fds: &Descriptors, end: u64, call: impl FnOnce() -> Result<T>) -> Result<T> {
         let mut cx = self.context(fds);
         let _inside = self.go_in(&mut cx)?;
@@ -64,10 +64,11 @@ impl Session {
 }
 
 impl AtomicFile {
-    /// Makes a call of the kernel's that preallocates space up to `end`, and changes neither bytes nor size, but times, as a write does.
+    /// Makes a system call that preallocates space up to `end`: it changes neither bytes nor size, but times, as a
+    /// write does.
     ///
     /// # Errors
-    /// The call's; as [`set_size`](Self::set_size).
+    /// Those of the call; as [`set_size`](Self::set_size).
     pub fn preallocate<T>(&self, end: u64, call: impl Fn() -> Result<T>) -> Result<T> {
         Self::may_lock()?;
         if let Some(done) = self.preallocate_growing(end, &call) {
@@ -87,10 +88,10 @@ impl AtomicFile {
             Ok::<(), Error>(())
         });
         self.time_was_set_growing();
-        drop(told); // without a session there is nothing to be settled: the kernel has them
+        drop(told); // without a session there is no checkpoint to come: the kernel has them
     }
 
-    /// When the file was last changed, where that is not yet on its inode.
+    /// When the file was last changed, if the inode does not have that time yet.
     pub fn modified(&self) -> Option<Modified> {
         self.with_session(|session| session.arena.shared().last_change()).flatten()
     }

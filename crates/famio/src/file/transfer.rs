@@ -1,4 +1,4 @@
-//! The calls that move a file's bytes: to its session, or to the kernel where it has none.
+//! The calls that move a file's bytes: to its session, or to the kernel if it has none.
 
 use super::UserBuf;
 use super::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, GROWING, PLAIN};
@@ -11,17 +11,18 @@ use core::sync::atomic::Ordering;
 use rustix::fs::FallocateFlags;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Sessions that may end under one call, or looks at one that is ending, before it is taken for one that can't end.
+/// Sessions that may end during one call, or looks at one that is ending, until it is taken to be unable to end.
 const ENDINGS: u32 = 1 << 20;
 
 impl AtomicFile {
-    /// No locks of ours may be held by this thread: a signal handler that interrupted a call of ours must not wait for it.
+    /// Fails if this thread holds a lock of ours: a signal handler that interrupted a call of ours must not wait for
+    /// it.
     #[inline]
     pub(super) fn may_lock() -> Result<()> {
         if crate::thread::current().locks_held.get() == 0 { Ok(()) } else { Err(Error::new(libc::EDEADLK)) }
     }
 
-    /// Calls `work` with the session, anew if the journal was closed meanwhile; `kernel` when the file is handed back.
+    /// Calls `work` with the session, again if the journal was closed meanwhile; `kernel` if the file is demoted.
     #[inline(always)]
     pub(super) fn writing<T>(
         &self,
@@ -52,7 +53,7 @@ impl AtomicFile {
                     }
                     Err(e) => return Err(self.refused(e)),
                 },
-                // It was closed again before we had it. With a sentence, it can't be made.
+                // It was closed again before we had it. With a text: it cannot be made.
                 Err(e) if e.errno() == libc::ESTALE && e.detail().is_none() => rustix::thread::sched_yield(),
                 Err(_) if self.is_demoted() => return kernel(),
                 Err(e) => return Err(e),
@@ -61,7 +62,7 @@ impl AtomicFile {
         Err(Error::with(libc::EIO, "its journal could not be closed: no more writes are taken"))
     }
 
-    /// Of a write: what is refused for good says why.
+    /// The error of a write; if the file takes no more writes, with the reason.
     #[cold]
     fn refused(&self, error: Error) -> Error {
         let poisoned = |session: &Session| session.arena.shared().poisoned.load(Ordering::Acquire) != 0;
@@ -75,7 +76,7 @@ impl AtomicFile {
     /// Reads into `bufs` from `offset`; fewer bytes at the end of the file.
     ///
     /// # Errors
-    /// `EFAULT`: a bad buffer. `EIO`: the file was cut by somebody else, or its medium is bad. Else the kernel's.
+    /// `EFAULT`: a bad buffer. `EIO`: an outsider has cut the file, or its medium is bad. Otherwise the kernel's.
     ///
     /// # Safety
     /// The buffers may be overwritten; bad ones are an error, not a crash.
@@ -89,7 +90,8 @@ impl AtomicFile {
         unsafe { self.read_here(offset, bufs) }
     }
 
-    /// As [`read`](Self::read), whoever wrote it: from the shadow, if there is one, else from the file.
+    /// As [`read`](Self::read), without rolling back dead writers first: from the shadow, if there is one, otherwise
+    /// from the file.
     ///
     /// # Safety
     /// As [`read`](Self::read).
@@ -112,7 +114,7 @@ impl AtomicFile {
             while self.state.load(Ordering::Acquire) == ATTACHED
                 && let Some(session) = self.session()
             {
-                // The background may just have taken it up, to end it.
+                // The background may just have taken the session over, to end it.
                 if self.has_to_leave_dead() {
                     drop(session);
                     self.leave_dead_behind()?;
@@ -134,7 +136,7 @@ impl AtomicFile {
                         rustix::thread::sched_yield();
                         continue;
                     };
-                    // What was true before the count was looked at may not be any more.
+                    // What was true before the count was read may not be any more.
                     if self.state.load(Ordering::Acquire) != state {
                         continue;
                     }
@@ -161,7 +163,7 @@ impl AtomicFile {
                             Some(read) => Ok(read),
                             None => self.read_kernel(offset, bufs),
                         };
-                        // Nobody, and no other process, has begun to write meanwhile.
+                        // No thread, and no other process, has begun to write meanwhile.
                         if self.is_still(quiet) && self.growing.is_unmoved(unmoved) {
                             return read;
                         }
@@ -185,10 +187,11 @@ impl AtomicFile {
         })
     }
 
-    /// Writes `bufs` at `offset`; part of the open epoch until the next [`sync`](Self::sync). Gives how much it wrote.
+    /// Writes `bufs` at `offset`; part of the open epoch until the next [`sync`](Self::sync). Returns the number of
+    /// bytes written.
     ///
     /// # Errors
-    /// `ENOSPC`, `EDQUOT`: no room in the file system or the journal; what was committed is intact. `EFBIG`. `EFAULT`: a
+    /// `ENOSPC`, `EDQUOT`: no room in the file system or the journal; committed data is intact. `EFBIG`. `EFAULT`: a
     /// bad buffer. `EIO`: an earlier flush failed.
     ///
     /// # Safety
@@ -229,7 +232,8 @@ impl AtomicFile {
         )
     }
 
-    /// Writes `bufs` at the end of the file; two threads never at the same place. Gives where it wrote, and how much.
+    /// Writes `bufs` at the end of the file, two threads never at the same offset. Returns the offset, and the number
+    /// of bytes.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -267,12 +271,13 @@ impl AtomicFile {
         [PLAIN, GROWING].contains(&self.state.load(Ordering::Acquire))
     }
 
-    /// The logical size in bytes, with what was not committed yet.
+    /// The logical size in bytes, with uncommitted changes.
     pub fn size(&self) -> u64 {
         self.size_beside_kernels(None)
     }
 
-    /// Whether this process has just opened it by its only descriptor, and found it in nobody's hands: it is as the kernel has it.
+    /// Whether this process has just opened it by its only descriptor, and no other process uses it, so that it is as
+    /// the kernel has it.
     pub fn is_as_found(&self) -> bool {
         self.state.load(Ordering::Acquire) == PLAIN
             && !self.turns.door.has_come()
@@ -280,7 +285,7 @@ impl AtomicFile {
             && self.fds.is_one()
     }
 
-    /// As [`size`](Self::size), for a caller to whom the kernel has just given a size.
+    /// As [`size`](Self::size), for a caller that has just got a size from the kernel.
     pub fn size_given(&self, kernels: u64) -> u64 {
         self.size_beside_kernels(Some(kernels))
     }
@@ -294,7 +299,7 @@ impl AtomicFile {
             };
             let session = self.session();
             if self.turns.has_foreign() {
-                let _ = self.leave_dead_behind(); // who reads or writes is told what is wrong
+                let _ = self.leave_dead_behind(); // the next read or write reports errors
             }
             match (self.state.load(Ordering::Acquire), session) {
                 (ATTACHED, Some(session)) => return session.arena.shared().size(),
@@ -327,20 +332,21 @@ impl AtomicFile {
         }
     }
 
-    /// That of the kernel's file, whose state is `quiet`.
+    /// The size of the kernel's file in the state `quiet`.
     fn size_while_quiet(&self, quiet: u64, given: Option<u64>) -> u64 {
         if let Some(given) = given.filter(|&given| self.kernels_size.is(given, quiet)) {
             return given;
         }
         let size = self.kernels_size();
-        // A process that is not attached to the control file has only the inode's times to tell states apart: too little.
+        // A process that is not attached to the control file only has the inode's times to tell states apart, which
+        // is too little.
         if self.turns.door.has_come() && self.is_still(quiet) {
             self.kernels_size.set(size, quiet);
         }
         size
     }
 
-    /// That of the kernel's file.
+    /// The size of the kernel's file.
     pub(super) fn kernels_size(&self) -> u64 {
         self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64)).unwrap_or(0)
     }
@@ -368,7 +374,7 @@ impl AtomicFile {
         )
     }
 
-    /// Makes the file at least as long as `size`; part of the open epoch. What is new shows zeros.
+    /// Makes the file at least `size` bytes long; part of the open epoch. New bytes are zeros.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -383,7 +389,7 @@ impl AtomicFile {
             self.writing(
                 |session| session.grow(&self.fds, size),
                 || {
-                    // One byte of room at the end: the kernel cuts nothing, whoever else makes it longer.
+                    // One byte of room at the end: the kernel cuts nothing, whichever process makes it longer.
                     let Some(last) = size.checked_sub(1) else { return Ok(()) };
                     self.fds.with(true, |fd| Ok(rustix::fs::fallocate(fd, FallocateFlags::empty(), last, 1)?))
                 },
@@ -395,7 +401,7 @@ impl AtomicFile {
     /// Zeros over `from..to`, as far as the file goes; part of the open epoch. Holes stay holes.
     ///
     /// # Errors
-    /// As [`write`](Self::write); a part of the range may be zeros then. No other thread's write is undone.
+    /// As [`write`](Self::write); a part of the range may be zeros then. Writes of other threads are not undone.
     pub fn zero(&self, from: u64, to: u64) -> Result<()> {
         Self::may_lock()?;
         if let Some(done) = self.zero_growing(from, to) {
@@ -414,7 +420,7 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// After a change: of a file whose calls are each atomic it is committed.
+    /// After a change: a SYNC, if each call on the file is to be atomic.
     pub fn sync_if_write_atomic(&self) -> Result<()> {
         if self.is_write_atomic() { self.sync() } else { Ok(()) }
     }
@@ -422,12 +428,13 @@ impl AtomicFile {
     /// SYNC: everything written before the call is durable when it returns, as a whole.
     ///
     /// # Errors
-    /// `EIO`: the flush failed; nothing of the epoch is durable, no more writes are taken.
+    /// `EIO`: the flush failed; nothing of the epoch is durable, and no more writes are taken.
     pub fn sync(&self) -> Result<()> {
         self.sync_unless(|| false)
     }
 
-    /// As [`sync`](Self::sync). `is_done` is asked when nobody writes, whether what was written before is durable by then.
+    /// As [`sync`](Self::sync). `is_done` is asked while no thread writes, whether everything written before is
+    /// durable by then.
     #[inline]
     pub(super) fn sync_unless(&self, is_done: impl Fn() -> bool + Copy) -> Result<()> {
         let synced = self.sync_all(is_done);
@@ -453,7 +460,8 @@ impl AtomicFile {
             self.leave_dead_behind()?;
             match self.state.load(Ordering::Acquire) {
                 DISOWNED => return Err(disowned()),
-                // What is not committed travels: this process is to commit it, whoever wrote it.
+                // There is a hand-over image, or another session: this process has to commit it, whichever process
+                // wrote it.
                 PLAIN if self.turns.is_disturbed() && self.fds.has_writable() => match self.session_for_write() {
                     Err(e) if e.errno() == libc::ESTALE && e.detail().is_none() => {}
                     attached => attached.map(drop)?,
@@ -480,7 +488,7 @@ impl AtomicFile {
     fn sync_session(&self, is_done: impl Fn() -> bool) -> Option<Result<()>> {
         let session = self.session()?;
         if self.has_to_leave_dead() {
-            return None; // the background has just taken it up, to end it
+            return None; // the background has just taken the session over, to end it
         }
         if self.turns.door.is_read_along() {
             session.may_be_alone.store(false, Ordering::Relaxed);
@@ -502,7 +510,7 @@ impl AtomicFile {
 
 /// Writes to a file; the kernel checks the buffers.
 pub(super) fn write_by_kernel(fd: BorrowedFd<'_>, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
-    // SAFETY: as it says.
+    // SAFETY: the kernel checks them.
     check(unsafe { syscall(libc::SYS_pwritev, vector(fd, bufs, offset)) })
 }
 
@@ -511,7 +519,7 @@ pub(super) fn punch_hole(fd: BorrowedFd<'_>, from: u64, to: u64) -> Result<()> {
     Ok(rustix::fs::fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, from, to - from)?)
 }
 
-/// The arguments of `preadv` and `pwritev`: on 64-bit Linux the offset is one word, the next is ignored.
+/// The arguments of `preadv` and `pwritev`: on 64-bit Linux the offset is one word, and the next is ignored.
 fn vector(fd: BorrowedFd<'_>, bufs: &[UserBuf], offset: u64) -> [usize; 6] {
     [fd.as_raw_fd() as usize, bufs.as_ptr() as usize, bufs.len(), offset as usize, 0, 0]
 }

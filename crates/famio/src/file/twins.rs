@@ -1,5 +1,5 @@
-//! A second `open` of a file that is open in this process and has the lease, or grows, need not end that: the program gets a duplicate,
-//! with a description of its own in the library (`Descriptors::join`).
+//! A second `open` of a file that is open in this process and has the lease, or grows, need not end that: the program
+//! gets a duplicate with a description of its own in the library (`Descriptors::join`).
 
 use super::atomic::{AtomicFile, GROWING};
 use super::lease::is_broken;
@@ -11,8 +11,8 @@ use std::os::fd::{BorrowedFd, RawFd};
 const TRIES: u32 = 3;
 
 impl AtomicFile {
-    /// Opens the file once more, for reading and writing, by a duplicate that `duplicate` makes. `look` leads to it (`O_PATH`) by the
-    /// name by which the program opens it. `None`: the kernel has to open it.
+    /// Opens the file once more, for reading and writing, as a duplicate made by `duplicate`. `look` (`O_PATH`) leads
+    /// to it by the name by which the program opens it. `None`: the kernel has to open it.
     pub(crate) fn open_twin(
         &self,
         look: BorrowedFd<'_>,
@@ -21,7 +21,7 @@ impl AtomicFile {
         if Self::may_wait().is_err() || self.is_disowned() {
             return None;
         }
-        // Held to the end: nobody closes the last descriptor meanwhile.
+        // Held to the end: no thread closes the last descriptor meanwhile.
         let files = files();
         if !files.get(&self.key()).is_some_and(|file| core::ptr::eq(&**file, self)) {
             return None;
@@ -52,12 +52,12 @@ impl AtomicFile {
         result
     }
 
-    /// Does `act` while the program's descriptors lead where they did.
+    /// Runs `act` while the program's descriptors keep their descriptions.
     pub(crate) fn while_numbers_stay<T>(&self, act: impl FnOnce() -> T) -> T {
         self.fds.while_numbers_stay(act)
     }
 
-    /// Does `act`, which changes something of the kernel's description, while that is the program's.
+    /// Runs `act`, which changes the kernel's description, while that is the program's own.
     pub(crate) fn while_apart<T>(&self, act: impl Fn() -> T) -> T {
         for _ in 0..TRIES {
             if let Some(done) = self.fds.while_apart(&act) {
@@ -70,17 +70,17 @@ impl AtomicFile {
         act()
     }
 
-    /// The program has opened `fd`, and all that it does with it is seen: it may be joined with others.
+    /// The program has opened `fd`, and everything that it does with it is seen: it may be joined with others.
     pub(crate) fn is_opened(&self, fd: RawFd) {
         self.fds.is_opened(fd);
     }
 
-    /// In a forked child: `numbers` are one description of its parent's, and get one of the kernel's for it alone.
+    /// In a forked child: `numbers` are one description of its parent's, and get one of the kernel's of their own.
     pub(crate) fn own_in_child(&self, numbers: &[RawFd]) {
         self.fds.own_in_child(numbers);
     }
 
-    /// Whether several descriptions of the program's share one of the kernel's.
+    /// Whether several descriptions of the program share one of the kernel's.
     #[doc(hidden)]
     pub fn has_twins(&self) -> bool {
         self.fds.are_joined()

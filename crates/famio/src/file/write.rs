@@ -1,4 +1,4 @@
-//! Writing to an attached file: block by block, each through a buffer, so that no lock of a block is held while the
+//! Writes to an attached file: block by block, each through a buffer, so that no block lock is held while the
 //! caller's memory is touched.
 
 use super::also::{ALSO, is_doing};
@@ -10,41 +10,39 @@ use super::session::{CALL_MAX, Session};
 use super::{Descriptors, UserBuf};
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, BLOCKS_MAX, Calls, MOST_AT_ONCE, Timer, WRITES_TIMED};
+use crate::map::guard;
 use crate::rule::{Rule, holds};
 use core::sync::atomic::Ordering;
 
-/// Bytes that a file may have.
+/// The largest file, in bytes.
 pub(crate) const SIZE_MAX: u64 = BLOCKS_MAX * BLOCK as u64;
 
-/// The caller's buffers, being used up.
+/// The caller's buffers, consumed from the front.
 struct Source<'a> {
     bufs: &'a [UserBuf],
     used: usize,
 }
 
 impl Source<'_> {
-    /// Whether the next `len` bytes, a block at most and in one buffer, can be read: nothing of a block may be stored if they can't. Looks at the
-    /// one or two pages that they lie on; what goes away after that is the caller's race.
+    /// Whether the next `len` bytes, at most a block and in one buffer, can be read: if not, nothing of a block may
+    /// be stored. Looks at the one or two pages that they lie on; unmapping these afterwards is the caller's race.
     #[inline]
     fn is_readable(&self, len: usize) -> bool {
         let Some(buf) = self.bufs.first() else { return false };
         let first = buf.base.wrapping_add(self.used);
-        let look = |at: *mut u8| {
-            let mut byte = 0u8;
-            // SAFETY: a byte of ours; the source is guarded.
-            unsafe { copy_in(&raw mut byte, at, 1) }.is_ok()
-        };
-        look(first) && look(first.wrapping_add(len - 1))
+        // SAFETY: the guard returns a fault at any address. The closure owns nothing.
+        unsafe { guard::run_on(first, len, || (first.read_volatile(), first.wrapping_add(len - 1).read_volatile())) }
+            .is_ok()
     }
 
-    /// Where the next `len` bytes are, if they lie in one buffer.
+    /// The address of the next `len` bytes, if they lie in one buffer.
     #[inline]
     fn in_one(&self, len: usize) -> Option<*mut u8> {
         let buf = self.bufs.first()?;
         (buf.len - self.used >= len).then(|| buf.base.wrapping_add(self.used))
     }
 
-    /// Uses up `len` bytes of the first buffer.
+    /// Consumes `len` bytes of the first buffer.
     #[inline]
     fn skip(&mut self, len: usize) {
         self.used += len;
@@ -54,10 +52,10 @@ impl Source<'_> {
         }
     }
 
-    /// Copies the next `len` bytes to `dst`; how many came before a bad buffer, and the error of that one.
+    /// Copies the next `len` bytes to `dst`; returns the number before a bad buffer, and the error of that one.
     ///
     /// # Safety
-    /// `dst` is ours, with room for `len`; the buffers are the caller's to be read, and may be bad.
+    /// `dst` is ours, with room for `len`; the buffers may be read, and may be bad.
     #[inline]
     unsafe fn take(&mut self, dst: *mut u8, len: usize) -> (usize, Result<()>) {
         let mut done = 0;
@@ -76,20 +74,20 @@ impl Source<'_> {
 }
 
 impl Session {
-    /// Writes the caller's buffers. Fewer bytes than asked for where room, the size limit or the caller's memory end.
+    /// Writes the caller's buffers. Fewer bytes than asked for if room, the size limit or the caller's memory end.
     ///
-    /// `ESTALE`: the journal was closed meanwhile; attach anew.
+    /// `ESTALE`: the journal was closed meanwhile; attach again.
     ///
     /// # Safety
-    /// The buffers are the caller's to be read; they may be bad.
+    /// The buffers may be read; they may be bad.
     pub unsafe fn write(&self, fds: &Descriptors, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
-        // Place and cell and, through them, the block's entry are the first misses: let them begin now.
+        // Cell and, through it, the block's entry are the first cache misses: start them now.
         self.arena.prefetch_cell(offset / BLOCK as u64);
         // SAFETY: the caller's promise.
         unsafe { self.write_to(fds, Some(offset), bufs) }.map(|(_, done)| done)
     }
 
-    /// As [`write`](Self::write), at the end of the file; with the offset where that was.
+    /// As [`write`](Self::write), at the end of the file; also returns that offset.
     ///
     /// # Safety
     /// As [`write`](Self::write).
@@ -107,7 +105,7 @@ impl Session {
         let mut cx = self.context(fds);
         let shared = cx.shared();
         let total = UserBuf::total(bufs).min(CALL_MAX);
-        // By both: so that programs with few writes in an epoch are not measured at each of them.
+        // By both, so that a program with few writes per epoch is not timed at each of them.
         let mine = shared.counts.mine();
         let turn = mine.writes() ^ shared.committed.load(Ordering::Relaxed);
         let timer = Timer::begin(&shared.totals.write_times, turn.is_multiple_of(WRITES_TIMED));
@@ -122,7 +120,7 @@ impl Session {
         }
         self.carry_out(&cx)?;
 
-        // Who makes the file longer does so alone; the size is looked at again once nobody else can.
+        // One thread at a time makes the file longer; the size is read again once no other can.
         let mut extending = None;
         let offset = match at {
             Some(offset) if offset.saturating_add(total as u64) <= shared.size() => offset,
@@ -171,8 +169,8 @@ impl Session {
         }
     }
 
-    /// As [`write_blocks`](Self::write_blocks), where a kill is to leave complete calls: the bytes lie in the arena, and are said
-    /// to be written, until the file has them and its size.
+    /// As [`write_blocks`](Self::write_blocks), for `on-kill = keep`: the bytes lie in the arena, recorded as a write
+    /// under way, until the file has them and its size.
     ///
     /// # Safety
     /// As `write`.
@@ -195,7 +193,7 @@ impl Session {
                 Ok(room) => room,
                 Err(e) => return (done, Err(e)),
             };
-            // SAFETY: room of ours for so many bytes; the source is the caller's promise.
+            // SAFETY: our room for so many bytes; the source is the caller's promise.
             let (got, fault) = unsafe { source.take(room, len) };
             call.writes(offset + done as u64, got);
             let mut announced = Source { bufs: &[UserBuf { base: room, len: got }], used: 0 };
@@ -203,7 +201,7 @@ impl Session {
             let (written, result) = unsafe { self.write_blocks(cx, offset + done as u64, got, &mut announced) };
             done += written;
             if written > 0 {
-                // Who makes the file longer does so alone.
+                // One thread at a time makes the file longer.
                 cx.shared().size.fetch_max(offset + done as u64, Ordering::AcqRel);
             }
             call.done();
@@ -259,15 +257,15 @@ impl Session {
         (done, Ok(()))
     }
 
-    /// Writes zeros between an old size and where something new begins, as far as old bytes may lie there: in the journal
-    /// nothing else could tell them from bytes written since.
+    /// Writes zeros between an old size and the beginning of new bytes, as far as old bytes may lie there: in the
+    /// journal they could not be told from bytes written since.
     pub(super) fn zero_gap(&self, cx: Context<'_>, from: u64, to: u64) -> Result<()> {
         let mut at = if holds(Rule::ZerosWhenGrown) { from } else { to };
         let to = to.min(cx.shared().stale_end.load(Ordering::Acquire));
         self.write_zeros(cx, &mut at, to)
     }
 
-    /// The file still takes writes.
+    /// Checks that the file still takes writes.
     #[inline]
     pub(super) fn check(&self, cx: Context<'_>) -> Result<()> {
         let shared = cx.shared();
@@ -282,7 +280,8 @@ impl Session {
         Ok(())
     }
 
-    /// The file takes a change, of this thread. `ALSO`: something is to be done beside it. Inside the gate, or with it closed.
+    /// Checks that the file takes a change of this thread. `ALSO`: it needs a follow-up. Inside the gate, or with it
+    /// closed.
     #[inline]
     pub(super) fn check_change(&self, cx: Context<'_>) -> Result<()> {
         self.check(cx)?;
@@ -292,7 +291,7 @@ impl Session {
         Ok(())
     }
 
-    /// A writer is done: the time that `stat` is to show.
+    /// A writer is done: sets the time for `stat`.
     #[inline]
     pub(super) fn touch(&self, cx: Context<'_>) {
         let now = crate::sys::coarse_now();

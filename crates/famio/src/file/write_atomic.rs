@@ -1,8 +1,8 @@
-//! Writes that are atomic and durable by themselves: with `atomicity = write`, and of descriptors and calls that ask for it (`O_DSYNC`,
-//! `RWF_DSYNC`, `RWF_ATOMIC`). A write is a transaction of its own, so that it is in an epoch as a whole whatever fails in it; a SYNC
-//! follows. Bytes that others have in the open epoch are committed with it: a SYNC is one of the whole file.
+//! Writes that are atomic and durable by themselves: with `atomicity = write`, and of descriptors and calls that ask
+//! for it (`O_DSYNC`, `RWF_DSYNC`, `RWF_ATOMIC`). Such a write is a transaction, so that it is in an epoch as a whole
+//! or not at all; a SYNC follows, of the whole file.
 //!
-//! One SYNC makes durable what several threads have written: a thread that is about to make one lets those in first that are on their way.
+//! One SYNC serves several threads: before it, a thread lets other threads finish such writes that have begun.
 
 use super::atomic::{ATTACHED, AtomicFile, GROWING, PLAIN};
 use super::transaction::{AT_END, WriteSet};
@@ -16,15 +16,15 @@ use core::sync::atomic::{AtomicU32, Ordering};
 /// What may become of such a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whole {
-    /// Where there is no room for all of it, or the caller's memory ends, a shorter one is made, as by the kernel.
+    /// If there is no room for all of it, or the caller's memory ends, a shorter one is made, as by the kernel.
     Shorter,
     /// All of it, or an error and nothing.
     All,
-    /// The same; also an error where the file is the kernel's.
+    /// As `All`; also an error if the file is the kernel's.
     Protected,
 }
 
-/// Threads that are on their way to such a write.
+/// Counts threads that have begun such a write.
 #[derive(Default)]
 pub(super) struct Arrivals(AtomicU32);
 
@@ -49,7 +49,7 @@ impl Arrivals {
         self.0.load(Ordering::Acquire) > 1
     }
 
-    /// Waits until those are in who are on their way, but not for long.
+    /// Waits, but not for long, until the threads on their way have written.
     #[cold]
     fn let_in(&self) {
         let until = monotonic_now() + PATIENCE;
@@ -60,23 +60,24 @@ impl Arrivals {
 }
 
 impl AtomicFile {
-    /// Whether each call that changes the file is to be committed by itself.
+    /// Whether each call that changes the file is committed by itself.
     #[inline]
     pub fn is_write_atomic(&self) -> bool {
         self.settings.atomicity == Atomicity::Write
     }
 
-    /// Bytes that a write with [`Whole::Protected`] may have, at most: a power of two.
+    /// The most bytes of a write with [`Whole::Protected`]: a power of two.
     pub fn most_at_once(&self) -> u32 {
         const MOST: u64 = 1 << 20;
         let most = MOST.min(self.settings.journal_limit / 4).max(BLOCK as u64);
         1 << most.ilog2()
     }
 
-    /// Writes `bufs` at `at`, or at the end of the file: in one epoch, which is durable when this returns. Where it wrote, and how much.
+    /// Writes `bufs` at `at`, or at the end of the file: in one epoch, durable on return. Returns the offset, and the
+    /// number of bytes.
     ///
     /// # Errors
-    /// As [`write`](Self::write) and [`sync`](Self::sync); after those of a write nothing was changed.
+    /// As [`write`](Self::write) and [`sync`](Self::sync); after errors of a write nothing was changed.
     ///
     /// # Safety
     /// The buffers may be read; bad ones are an error, not a crash.
@@ -99,7 +100,7 @@ impl AtomicFile {
         let (place, is_durable) = unsafe { self.put_whole(at, bufs, whole, is_alone) }?;
         drop(coming);
         if !is_durable {
-            // A commit that ends from here on is of this write, too: it began when nobody was writing any more.
+            // A commit that ends from here on includes this write: it began when no thread was writing any more.
             let ended = self.turns.commits();
             self.arrivals.let_in();
             self.sync_unless(|| self.turns.commits() != ended)?;
@@ -112,7 +113,7 @@ impl AtomicFile {
         self.with_session(|session| !session.engine.commits_in_memory()).unwrap_or(true)
     }
 
-    /// `at_once`: nobody else writes, so that the SYNC may be part of it. Whether it was.
+    /// `at_once`: no other thread writes, so that the SYNC may be part of it. Also returns whether it was.
     ///
     /// # Safety
     /// As [`write_atomically`](Self::write_atomically).
@@ -124,7 +125,7 @@ impl AtomicFile {
         at_once: bool,
     ) -> Result<((u64, usize), bool)> {
         if whole == Whole::Shorter && lies_in_a_block(at, bufs) {
-            // Such a write is one step, in any case.
+            // Such a write is one step anyway.
             // SAFETY: the caller's promise.
             return unsafe { self.put(at, bufs) }.map(|place| (place, false));
         }
@@ -150,7 +151,7 @@ impl AtomicFile {
                     // SAFETY: the caller's promise.
                     return unsafe { self.put(at, bufs) }.map(|place| (place, false));
                 }
-                // What is open takes room, too, and is to be committed anyway.
+                // Uncommitted bytes take room, too, and have to be committed anyway.
                 Err(e) if is_of_room(&e) && !is_synced && self.is_attached() => {
                     self.sync()?;
                     is_synced = true;
@@ -163,12 +164,12 @@ impl AtomicFile {
         }
     }
 
-    /// Whether it has a journal: there may be room in that.
+    /// Whether it has a journal, which may have room.
     fn is_attached(&self) -> bool {
         self.state.load(Ordering::Acquire) == ATTACHED
     }
 
-    /// As any write.
+    /// Writes as any write.
     ///
     /// # Safety
     /// As [`write`](Self::write).
@@ -182,7 +183,7 @@ impl AtomicFile {
         }
     }
 
-    /// Of a file that only grows. `None`: it takes a session.
+    /// Writes to a file that only grows. `None`: this needs a session.
     fn grow_whole(&self, at: Option<u64>, bufs: &[UserBuf], whole: Whole) -> Option<Result<(u64, usize)>> {
         if ![PLAIN, GROWING].contains(&self.state.load(Ordering::Acquire)) {
             return None;
@@ -195,7 +196,7 @@ fn lies_in_a_block(at: Option<u64>, bufs: &[UserBuf]) -> bool {
     at.is_some_and(|at| at as usize % BLOCK + UserBuf::total(bufs) <= BLOCK)
 }
 
-/// No room for all: there may be some for less.
+/// No room for everything: there may be some for less.
 fn is_of_room(error: &Error) -> bool {
     matches!(error.errno(), libc::ENOSPC | libc::EDQUOT | libc::ENOMEM)
 }

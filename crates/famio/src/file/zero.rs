@@ -1,5 +1,5 @@
-//! Zeros over a range of an attached file: part of the epoch, as if they had been written. What reads as zeros already, because
-//! the file has a hole there, is passed over and takes no journal.
+//! Writes zeros over a range of an attached file: part of the epoch, as if they had been written. Holes of the file,
+//! which read as zeros already, are skipped and take no journal.
 
 use super::Descriptors;
 use super::context::{BlockBuf, Context};
@@ -8,21 +8,22 @@ use crate::error::Result;
 use crate::index::{BLOCK, Calls};
 use crate::sys::with_position_kept;
 
-/// Blocks written between two passages of the gate: a SYNC, and settling, which makes room, need not wait for a whole range.
+/// Blocks written between two passages of the gate: a SYNC, and a checkpoint, which makes room, need not wait for a
+/// whole range.
 const BLOCKS_AT_ONCE: u64 = 64;
 
 impl Session {
-    /// Writes some zeros from `from` on, not beyond `to` nor the end of the file; gives how far it has come, `to` when nothing
-    /// is left.
+    /// Writes some zeros from `from` on, at most to `to` and to the end of the file; returns how far it came: `to`
+    /// when nothing is left.
     ///
-    /// `ESTALE`: the journal was closed meanwhile; attach anew.
+    /// `ESTALE`: the journal was closed meanwhile; attach again.
     pub fn zero_some(&self, fds: &Descriptors, from: u64, to: u64) -> Result<u64> {
         let mut cx = self.context(fds);
         let shared = cx.shared();
         let _inside = self.go_in(&mut cx)?;
         self.check_change(cx)?;
         self.carry_out(&cx)?;
-        // Only who closes the gate makes it smaller.
+        // Only the thread that closes the gate makes it smaller.
         let end = to.min(shared.size());
         let mut at = self.hole_end(cx, from, end);
         if at >= end {
@@ -41,14 +42,14 @@ impl Session {
         drop(call);
         self.touch(cx);
         match result {
-            // What was done is to be known: others follow it.
+            // What was done has to be reported: the caller's follow-up needs it.
             Err(e) if at == from => Err(e),
             _ if at == end => Ok(to),
             _ => Ok(at),
         }
     }
 
-    /// Zeros block by block to `to`; `at` is how far it came.
+    /// Writes zeros block by block to `to`; `at` is how far it came.
     pub(super) fn write_zeros(&self, cx: Context<'_>, at: &mut u64, to: u64) -> Result<()> {
         let mut buf = BlockBuf::new();
         let buf = buf.as_mut_ptr().cast::<u8>();
@@ -63,10 +64,11 @@ impl Session {
         Ok(())
     }
 
-    /// Where what surely reads as zeros ends, from `at` on: blocks that nobody has written and that the file has no bytes for.
+    /// The end of the range from `at` on that certainly reads as zeros: blocks that were never written, for which the
+    /// file has no bytes.
     fn hole_end(&self, cx: Context<'_>, mut at: u64, end: u64) -> u64 {
         while at < end {
-            // The file first: a block that has a cell keeps it, so one that has none now had none then.
+            // The file first: a block keeps its cell, so one that has none now had none then.
             let readable = self.engine.readable(cx);
             let data = if at >= readable { end } else { next_data(cx, at).unwrap_or(at).min(end) };
             let block = at / BLOCK as u64;
@@ -81,8 +83,8 @@ impl Session {
     }
 }
 
-/// Where the file itself next has bytes; `None` where it can't say. The kernel's position, by which it is asked, is put back: it may
-/// be one that several processes share, which the caller has locked (`posix::size`).
+/// The next offset at which the file itself has bytes; `None` if it cannot say. Restores the kernel's position, which
+/// this uses: several processes may share it, and the caller has locked it (`posix::size`).
 fn next_data(cx: Context<'_>, at: u64) -> Option<u64> {
     use rustix::fs::{SeekFrom, seek};
     let found = cx.fds.with(false, |fd| {

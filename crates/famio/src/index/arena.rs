@@ -1,8 +1,8 @@
-//! The arena: a file in memory that every process with the atomic file open maps, wherever it likes. Memory is handed out
-//! from a growing end and never taken back while the arena lives.
+//! The arena: a file in memory that every process with a session of the atomic file maps, at any address. Memory is
+//! handed out from a growing end and not given back while the arena lives.
 //!
-//! Where the shared memory is nearly full the arena goes on in a file on a disk, the *spill*: what a program has written and not
-//! synced is bounded by its disk then, as with a plain file.
+//! If shared memory is nearly full, the arena goes on in a file on a disk, the *spill*. Then the disk limits what a
+//! program has written and not synced, as with a plain file.
 
 use super::growth::{GROWTH, Growth, RESERVED, RESERVED_MAX, RESERVED_MIN};
 use super::shared::{MAGIC, SHARED, Shared};
@@ -14,28 +14,29 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// First allocation of memory: the shared state, the radix tree of a small file.
+/// The first allocation: the shared state and the radix tree of a small file.
 const FIRST: u64 = 64 << 10;
 const HUGE: u64 = huge::HUGE as u64;
-/// Memory is taken in steps of a quarter of what there is, at most this: a writer waits for it.
+/// It grows in steps of a quarter of its size, at most this: a writer waits for each.
 const STEP_MAX: u64 = HUGE;
 
 /// A mapped arena.
 pub(crate) struct Arena {
-    /// Where its newest mapping begins.
+    /// Where the newest mapping begins.
     base: AtomicPtr<u8>,
-    /// Bytes that have memory behind them, and lie in the mapping at `base`. Not in the shared memory, which bounds nothing.
+    /// Bytes that have memory and lie in the mapping at `base`. Kept per process: other processes could write to a
+    /// word in shared memory.
     allocated: AtomicU64,
-    /// Somebody was led beyond that. Of an arena that was [joined](Self::join): it has grown since.
+    /// An offset led beyond that. If the arena was [joined](Self::join), it has grown since.
     beyond: AtomicBool,
-    /// A part of it lies in a file on a disk, without a name.
+    /// A part lies in a file on a disk, without a name.
     spilled: AtomicBool,
     growth: Mutex<Growth>,
 }
 
 impl Arena {
-    /// Makes a fresh arena in `file`, an empty file on tmpfs. `beside`: a folder for its spill. `ENOSPC` when there is no room in
-    /// either.
+    /// Makes an arena in `file`, an empty file on tmpfs. `beside`: a folder for its spill. `ENOSPC`: neither has
+    /// room.
     pub fn create(file: InternalFd, beside: &Path) -> Result<Self> {
         Self::reserving(file, beside, RESERVED)
     }
@@ -59,10 +60,10 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Maps the arena of a session that this process is to own next: as much of it as there is now.
+    /// Maps the arena of a session that this process is about to own, at its present size.
     ///
     /// # Errors
-    /// `EACCES`: somebody could change it whom this process does not trust. `EIO`: it is none of this version.
+    /// `EACCES`: a process that this one does not trust could change it. `EIO`: it is of another version.
     pub fn attach(file: InternalFd, beside: &Path) -> Result<Self> {
         let have = Growth::check(&file)?;
         let mut growth = Growth::new(file, beside);
@@ -80,7 +81,7 @@ impl Arena {
         if is_one { Ok(arena) } else { Err(Error::new(libc::EIO)) }
     }
 
-    /// Others have owned the session meanwhile: what they have taken is mapped here, too.
+    /// Maps what other owners have added meanwhile.
     pub fn catch_up(&self) -> Result<()> {
         let mut growth = self.growth();
         let have = growth.in_file_now()?;
@@ -99,12 +100,12 @@ impl Arena {
         self.spilled.load(Ordering::Relaxed)
     }
 
-    /// Whether another process could map all of it: no part lies in a file without a name.
+    /// Whether another process could map all of it, because no part lies in a file without a name.
     pub fn can_be_attached(&self) -> bool {
         self.growth().share()
     }
 
-    /// `len` bytes at `offset`, or `None` where that is not in the arena. As [`at`](Self::at), for bytes.
+    /// `len` bytes at `offset`, or `None` if they are not in the arena. As [`at`](Self::at), for bytes.
     #[inline]
     pub fn bytes(&self, offset: u64, len: usize) -> Option<*mut u8> {
         let end = offset.checked_add(len as u64)?;
@@ -114,10 +115,10 @@ impl Arena {
         Some(self.base().wrapping_add(offset as usize))
     }
 
-    /// Maps another process's arena, for reading: as much as it has now. `None`: it is none, or one of another version.
+    /// Maps another process's arena for reading, at its present size. `None`: it is no arena, or of another version.
     ///
     /// # Errors
-    /// `EACCES`: somebody could change it whom this process does not trust. `ENOMEM`.
+    /// `EACCES`: a process that this one does not trust could change it. `ENOMEM`.
     pub fn join(file: &InternalFd) -> Result<Option<Self>> {
         let (growth, allocated) = Growth::join(file)?;
         if allocated < FIRST {
@@ -134,13 +135,13 @@ impl Arena {
         Ok((arena.shared().magic.load(Ordering::Acquire) == MAGIC).then_some(arena))
     }
 
-    /// Whether something lies beyond what is mapped here: what was looked up may be there, though it was not found.
+    /// Whether the arena has grown beyond its mapping, so that something may exist though a lookup did not find it.
     #[inline]
     pub fn is_outgrown(&self) -> bool {
         self.beyond.load(Ordering::Relaxed)
     }
 
-    /// Bytes that are mapped, and have memory behind them.
+    /// Bytes that are mapped and have memory.
     pub fn len(&self) -> u64 {
         self.allocated.load(Ordering::Acquire)
     }
@@ -159,26 +160,26 @@ impl Arena {
     /// The shared state at the arena's start.
     #[inline]
     pub fn shared(&self) -> &Shared {
-        // SAFETY: the first pages are mapped with memory behind it, aligned, zero or as we left it; `Shared` is made of
+        // SAFETY: the first pages are mapped and have memory, aligned, zero or as we left them; `Shared` consists of
         // atomic words, for which every bit pattern is valid.
         unsafe { &*self.base().cast::<Shared>() }
     }
 
-    /// What lies at `offset`, or `None` when that is not in the arena: offsets from shared memory are not trusted.
+    /// What lies at `offset`, or `None` if that is not in the arena: offsets from shared memory are not trusted.
     ///
-    /// `T` must be made of atomic words.
+    /// `T` must consist of atomic words.
     #[inline]
     pub fn at<T>(&self, offset: u64) -> Option<&T> {
         let end = offset.checked_add(size_of::<T>() as u64)?;
-        // Before the base: that is at least as new then.
+        // Loaded before the base, which is then at least as new.
         if offset == 0 || offset & 63 != 0 || end > self.allocated.load(Ordering::Acquire) {
             return self.missed(offset);
         }
-        // SAFETY: inside what has memory behind it and stays mapped, and aligned to 64; T is made of atomic words.
+        // SAFETY: inside what has memory and stays mapped, aligned to 64; T consists of atomic words.
         Some(unsafe { &*self.base().add(offset as usize).cast::<T>() })
     }
 
-    /// Lets the miss of a block's cell begin, if it has one.
+    /// Prefetches the block's cell, if it has one.
     #[inline]
     pub fn prefetch_cell(&self, block: u64) {
         if let Some(cell) = super::Index::new(self).lookup(block) {
@@ -186,7 +187,7 @@ impl Arena {
         }
     }
 
-    /// Takes `size` bytes, zeroed, aligned to a cache line. `ENOSPC` when memory or address space is out.
+    /// Takes `size` bytes, zeroed, aligned to a cache line. `ENOSPC`: no memory or address space is left.
     pub fn allocate(&self, size: usize) -> Result<u64> {
         let shared = self.shared();
         let size = size.next_multiple_of(64) as u64;
@@ -195,7 +196,8 @@ impl Arena {
         if end > self.allocated.load(Ordering::Acquire)
             && let Err(e) = self.grow(end)
         {
-            // Not lost, if nobody was faster: a program may go on trying while there is no room.
+            // Gives the bytes back unless another thread was faster: a program may go on trying while there is no
+            // room.
             let _ = shared.next.compare_exchange(end, start, Ordering::Relaxed, Ordering::Relaxed);
             return Err(e);
         }
@@ -216,7 +218,7 @@ impl Arena {
         }
         let reserved = growth.reserved();
         if end.next_multiple_of(4096) > reserved {
-            // Not for each step a mapping, where address space is scarce.
+            // Large steps: address space may be too scarce for a mapping per step.
             let least = (end + STEP_MAX).min(RESERVED_MAX as u64).max(end).next_multiple_of(4096);
             growth.map(reserved as usize * GROWTH, least as usize)?;
             self.base.store(growth.base(), Ordering::Release);
@@ -287,7 +289,7 @@ mod tests {
         crate::sys::high_duplicate(rustix::fs::memfd_create("famio-test", flags).unwrap().as_fd()).unwrap()
     }
 
-    /// Writes on through many steps; what was handed out first stays what it is.
+    /// Writes many blocks, through many steps; earlier ones keep their contents.
     fn fill(arena: &Arena, blocks: u64) -> Vec<u64> {
         let write = |i| {
             let at = arena.allocate(32 << 10)?;
@@ -319,7 +321,7 @@ mod tests {
         assert_eq!(shared.next.load(Ordering::Relaxed), arena.shared().next.load(Ordering::Relaxed));
     }
 
-    /// The memory takes no more from the beginning, or from some moment on.
+    /// The memory takes no more, from the beginning or from some moment on.
     #[test]
     fn goes_on_in_a_file_beside_the_journal() {
         let folder = std::env::temp_dir().join(format!("famio-spill-{}", std::process::id()));

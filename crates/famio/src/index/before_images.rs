@@ -1,9 +1,9 @@
-//! Before-images: what bytes an open epoch's changes took the place of, each with its writer. Several processes write to one epoch,
-//! and what a process wrote goes with it if it is killed; taken back in the order of the log, from its end, its changes leave the
+//! Before-images: the bytes that changes of an open epoch replaced, each with its writer. Several processes write in
+//! one epoch, and if a process is killed its changes are rolled back: undoing them from the end of the log keeps the
 //! bytes of the others.
 //!
-//! The log lies in the arena, in chunks that are used again in each epoch. An image is complete in there before the change that it
-//! belongs to begins, so a killed process never leaves a change without its image.
+//! The log lies in the arena, in chunks that each epoch uses again. An image is complete before its change begins, so
+//! that a killed process never leaves a change without its image.
 
 use super::Arena;
 use super::dead::DeadArena;
@@ -17,41 +17,41 @@ const CHUNK: usize = 128 << 10;
 const HEAD: usize = 64;
 /// Bytes of an image's words.
 const WORDS: usize = 48;
-/// The bytes that one image has at most.
+/// The most bytes of one image.
 pub(crate) const IMAGE_MAX: usize = 32 << 10;
-/// The bytes of all images of an epoch, at most: as much as an epoch may have that processes hand to each other.
+/// The most bytes of all images of an epoch: as much as a hand-over image may have.
 const ALL_MAX: u64 = 256 << 20;
-/// In the word of the place: the image is of the size.
+/// In the word of the slot: the image is of the size.
 const OF_SIZE: u64 = 1 << 63;
 
 /// The beginning of a chunk.
 #[repr(C, align(64))]
 struct Head {
-    /// The epoch whose images it has.
+    /// The epoch that its images belong to.
     epoch: AtomicU64,
-    /// Bytes of whole images.
+    /// Bytes of complete images.
     used: AtomicU64,
     /// The next chunk; 0: none.
     next: AtomicU64,
 }
 
-/// What was there before a change.
+/// What a change replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
-    /// Bytes from `offset` on: `len` were changed, and before that there were only the first ones of them, `old`.
+    /// Of `len` changed bytes from `offset` on only the first existed before: `old`.
     Bytes { offset: u64, len: u64, old: Vec<u8> },
     /// The file had this size.
     Size(u64),
 }
 
-/// An image, and whose change it is of.
+/// An image, and the writer of its change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Image {
     pub writer: Writer,
     pub before: Before,
 }
 
-/// Where the next image goes, if those before it were seen or added by this process.
+/// Where the next image goes, if this process has seen or added all images before it.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Position {
     epoch: u64,
@@ -61,7 +61,7 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    /// The epoch; 0: of none.
+    /// The epoch; 0: none yet.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -82,11 +82,11 @@ impl<'a> Images<'a> {
         self.arena.at(chunk).ok_or_else(damaged)
     }
 
-    /// Adds the image of `len` bytes at `offset` in the open `epoch`, of which `have` are there; `read` puts these where it is told.
-    /// `position` is locked meanwhile, so that images are in the order of the changes.
+    /// Adds an image of `len` bytes at `offset` in the open `epoch`. Of these, `have` exist; `read` copies them to
+    /// the given address. `position` is locked meanwhile, so that images have the order of the changes.
     ///
     /// # Errors
-    /// `EFBIG`: there are too many. `ENOSPC`. Those of `read`.
+    /// `EFBIG`: the epoch has too many. `ENOSPC`. Those of `read`.
     pub fn add_bytes(
         self,
         position: &mut Position,
@@ -99,7 +99,7 @@ impl<'a> Images<'a> {
         self.add(position, epoch, words, |to| read(to, have))
     }
 
-    /// Adds the image of a size.
+    /// Adds an image of the size.
     ///
     /// # Errors
     /// As [`add_bytes`](Self::add_bytes).
@@ -126,7 +126,8 @@ impl<'a> Images<'a> {
         let at = self.arena.bytes(position.chunk + (HEAD + position.used) as u64, size).ok_or_else(damaged)?;
         fill(at.wrapping_add(WORDS))?;
         for (i, word) in words.into_iter().enumerate() {
-            // SAFETY: within the chunk, in the arena's mapping, aligned to eight bytes; nobody reads it before it counts as used.
+            // SAFETY: within the chunk, in the arena's mapping, aligned to eight bytes; not read before `used` covers
+            // it.
             unsafe { at.cast::<u64>().add(i).write(word) };
         }
         position.used += size;
@@ -134,7 +135,7 @@ impl<'a> Images<'a> {
         Ok(())
     }
 
-    /// The first image of an epoch, or the first by this owner: after those that are there.
+    /// The first image of an epoch, or the first by this owner, which then goes behind those that exist.
     fn begin(self, position: &mut Position, epoch: u64) -> Result<()> {
         let first = &self.arena.shared().first_image;
         if first.load(Ordering::Acquire) == 0 {
@@ -163,7 +164,7 @@ impl<'a> Images<'a> {
 
     fn go_on(self, position: &mut Position, epoch: u64) -> Result<()> {
         if position.all + CHUNK as u64 > ALL_MAX {
-            return Err(Error::new(libc::EFBIG)); // or nobody could read them
+            return Err(Error::new(libc::EFBIG)); // more could not be handed over
         }
         let last = self.head(position.chunk)?;
         let mut next = last.next.load(Ordering::Acquire);
@@ -182,7 +183,7 @@ impl<'a> Images<'a> {
         Ok(())
     }
 
-    /// Another session begins in this arena, whose epochs may have the same numbers: there are no images.
+    /// Removes all images: another session begins in this arena, and may have the same epoch numbers.
     pub fn forget(self) {
         let mut chunk = self.arena.shared().first_image.load(Ordering::Acquire);
         for _ in 0..=ALL_MAX as usize / CHUNK {
@@ -192,17 +193,17 @@ impl<'a> Images<'a> {
         }
     }
 
-    /// What was changed in `epoch`, and by whom.
+    /// The ranges changed in `epoch`, and their writers.
     ///
     /// # Errors
-    /// `EIO`: they are damaged.
+    /// `EIO`: the images are damaged.
     pub fn ranges(self, epoch: u64) -> Result<Vec<(Range<u64>, Writer)>> {
         let mut ranges = Vec::new();
         self.read_on(&mut Position::default(), epoch, |range, writer| add_range(&mut ranges, range, writer))?;
         Ok(ranges)
     }
 
-    /// What was changed in `epoch` by images that come after `position`, and by whom. The position is behind them then.
+    /// The ranges changed in `epoch` by images after `position`, and their writers. Moves the position behind them.
     ///
     /// # Errors
     /// As [`ranges`](Self::ranges).
@@ -221,7 +222,7 @@ impl<'a> Images<'a> {
     /// The images of `epoch`, in order.
     ///
     /// # Errors
-    /// `EIO`: they are damaged.
+    /// `EIO`: the images are damaged.
     pub fn all(self, epoch: u64) -> Result<Vec<Image>> {
         let mut images = Vec::new();
         self.each(Position::default(), epoch, |writer, raw| {
@@ -238,13 +239,13 @@ impl<'a> Images<'a> {
 
     fn read(self, at: u64, to: &mut [u8]) -> Result<()> {
         let from = self.arena.bytes(at, to.len()).ok_or_else(damaged)?;
-        // SAFETY: in the arena's mapping; the images are not changed while they count.
+        // SAFETY: in the arena's mapping; images do not change while they are in use.
         unsafe { to.as_mut_ptr().copy_from_nonoverlapping(from, to.len()) };
         Ok(())
     }
 }
 
-/// Adds a range to such as come in order.
+/// Adds a range to others that come in order.
 pub(crate) fn add_range(ranges: &mut Vec<(Range<u64>, Writer)>, range: Range<u64>, writer: Writer) {
     match ranges.last_mut() {
         Some((last, whose)) if *whose == writer && last.end == range.start => last.end = range.end,
@@ -252,7 +253,7 @@ pub(crate) fn add_range(ranges: &mut Vec<(Range<u64>, Writer)>, range: Range<u64
     }
 }
 
-/// As [`Before`], with the place in the arena of the bytes that were there.
+/// As [`Before`], with the place of the replaced bytes in the arena.
 enum Raw {
     Bytes { offset: u64, len: u64, old: u64, have: usize },
     Size(u64),
@@ -272,7 +273,7 @@ impl Raw {
     }
 }
 
-/// The images of `epoch` in the arena of a process that was killed.
+/// The images of `epoch` in the arena of a killed process.
 ///
 /// # Errors
 /// `EIO`: they are damaged.
@@ -286,8 +287,8 @@ pub(crate) fn images_of_dead(arena: &DeadArena, epoch: u64) -> Result<Vec<Image>
     Ok(images)
 }
 
-/// The images of `epoch` that come after `from`: where they end. `read` gives bytes of the arena. All that they say is checked before it
-/// is used.
+/// Visits the images of `epoch` after `from`; returns where they end. `read` copies bytes of the arena. All that they
+/// say is checked before it is used.
 fn each_of(
     from: Position,
     first: u64,
@@ -368,7 +369,7 @@ mod tests {
         let mut expected = Vec::new();
         for i in 0..40u64 {
             let (position, writer) = if i % 3 == 0 { (&mut second, B) } else { (&mut first, A) };
-            *position = Position::default(); // the other has written meanwhile
+            *position = Position::default(); // the other writer has written meanwhile
             let old = vec![i as u8; 9000 + i as usize];
             put(images, position, 7, writer, i * 4096, 10_000, &old);
             expected.push(bytes(writer, i * 4096, 10_000, &old));
@@ -399,7 +400,7 @@ mod tests {
             }
         };
         assert_eq!(count as u64, ALL_MAX / CHUNK as u64 * 3); // three of them in a chunk
-        // By the next owner, too.
+        // Nor does the next owner add more.
         let by_another = images.add_bytes(&mut Position::default(), (3, B), (0, 1, IMAGE_MAX), read);
         assert_eq!(by_another.unwrap_err().errno(), libc::EFBIG);
     }

@@ -1,10 +1,10 @@
-//! One block of the file: where its bytes live.
+//! The cell of a block: where its bytes live.
 
 use super::lock::SharedLock;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use core::sync::atomic::compiler_fence;
 
-/// A copy, in DRAM, of one version of a journal entry: which granules of the block live in the log block.
+/// A copy in DRAM of one version of a journal entry: which granules of the block live in the log block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Version {
     /// The epoch that wrote it; 0: there is none.
@@ -13,21 +13,22 @@ pub(crate) struct Version {
     pub granules: u64,
 }
 
-/// One cell a block. All fields change only under `lock`, with `sequence` odd meanwhile; readers take no lock.
+/// One cell per block. All fields change only under `lock`, with `sequence` odd meanwhile; readers take no lock.
 #[repr(C, align(64))]
 pub(crate) struct Cell {
-    /// Taken by writers and by settling, in file order.
+    /// Taken by writers and by checkpoints, in file order.
     pub lock: SharedLock,
     sequence: AtomicU32,
     /// Number of the log block and its entry, plus one; 0: the block lives in the file alone.
     pub entry: AtomicU32,
-    /// What the engine keeps of the entry: for journals in place its kind.
+    /// What the engine stores about the entry; in-place journals store its kind.
     pub kind: AtomicU32,
     epochs: [AtomicU64; 2],
     granules: [AtomicU64; 2],
-    /// What [`Shared::transactions`](super::Shared) became by the last transaction that changed the block; 0: none has.
+    /// The value of [`Shared::transactions`](super::Shared) after the last transaction that changed the block; 0:
+    /// none has.
     pub transaction: AtomicU64,
-    /// Granules stored by ordinary stores that nobody has flushed yet.
+    /// Granules written by ordinary stores and not flushed yet.
     pub unflushed: AtomicU64,
 }
 
@@ -43,9 +44,9 @@ impl Cell {
         }
     }
 
-    /// Changes version `which`; the lock is held and the sequence odd. A process that is killed at any instruction leaves a
-    /// cell that names bytes which are there: what came before this is stored before it, and the granules before the epoch that
-    /// makes them count.
+    /// Changes version `which`; the lock is held and the sequence odd. If the process is killed at any instruction,
+    /// the cell names only bytes that exist: earlier stores come before this one, and the granules before the epoch
+    /// that makes them count.
     #[inline]
     pub fn set_version(&self, which: usize, version: Version) {
         compiler_fence(Ordering::Release);
@@ -53,7 +54,7 @@ impl Cell {
         self.epochs[which].store(version.epoch, Ordering::Release);
     }
 
-    /// The version that holds for epochs up to `limit`: the highest there is, with its place.
+    /// The highest version for epochs up to `limit`, with its number.
     #[inline]
     pub fn holding(&self, limit: u64) -> Option<(usize, Version)> {
         let (a, b) = (self.version(0), self.version(1));
@@ -66,7 +67,7 @@ impl Cell {
         }
     }
 
-    /// Tells readers that the block changes until the guard is dropped; the lock is held.
+    /// Makes the sequence odd until the guard is dropped, so that readers retry. The lock is held.
     #[inline]
     pub fn changing(&self) -> Changing<'_> {
         self.sequence.store(self.sequence.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
@@ -74,27 +75,27 @@ impl Cell {
         Changing(self)
     }
 
-    /// As [`changing`](Self::changing), at the end of a change by the thread that has the file alone. Who read meanwhile finds
-    /// that thread named ([`is_joined`](super::gate::Gate::is_joined)), or, once it is named no more, this.
+    /// As [`changing`](Self::changing), at the end of a change in exclusive mode. A thread that read meanwhile finds
+    /// the writer still named ([`is_joined`](super::gate::Gate::is_joined)), or else a new sequence.
     #[inline]
     pub fn changed_alone(&self) {
         self.sequence.store(self.sequence.load(Ordering::Relaxed).wrapping_add(2), Ordering::Release);
     }
 
-    /// Begins an optimistic read: the sequence, if no writer is at the block.
+    /// Begins an optimistic read: the sequence, or `None` if a writer is changing the block.
     #[inline]
     pub fn begin_read(&self) -> Option<u32> {
         let seen = self.sequence.load(Ordering::Acquire);
         (seen & 1 == 0).then_some(seen)
     }
 
-    /// The sequence, whatever it is. It says something while nobody can change the block.
+    /// The sequence, even if it is odd. It only means something while no thread can change the block.
     #[inline]
     pub fn sequence(&self) -> u32 {
         self.sequence.load(Ordering::Relaxed)
     }
 
-    /// Whether what was read since `seen` holds.
+    /// Whether the sequence is still `seen`, so that what was read is valid.
     #[inline]
     pub fn still(&self, seen: u32) -> bool {
         fence(Ordering::Acquire);
@@ -109,7 +110,7 @@ impl Drop for Changing<'_> {
     #[inline]
     fn drop(&mut self) {
         let sequence = &self.0.sequence;
-        // Whoever dropped this fenced its non-temporal stores before, so that a reader who sees the even value sees them.
+        // Its holder has fenced its non-temporal stores, so that a reader of the even value sees them.
         sequence.store(sequence.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 }
@@ -119,7 +120,7 @@ mod tests {
     use super::*;
 
     fn cell() -> Cell {
-        // SAFETY: a cell is made of atomic integers and arrays of them: zeros are a valid cell.
+        // SAFETY: a cell consists of atomic integers and arrays of them: zeros are a valid cell.
         unsafe { core::mem::zeroed() }
     }
 

@@ -1,6 +1,6 @@
-//! The claim: the right to change a file, which one process at a time has. It is that process's whose turn it is
-//! (`file::turn`), or that of one that recovers the file; processes that only look through the journal share it. It goes with
-//! its process, however that ends. The arena of its session is named in the control file, and stays for who recovers it.
+//! The owner lock: the right to change a file, held by one process at a time. Its holder is the owner (`file::turn`),
+//! or a process that recovers the file; processes that only read the journal share it. It goes with its process,
+//! however that ends. The control file names the arena of the session, which stays for recovery.
 
 use super::control::{Control, Owner, random};
 use super::door::Page;
@@ -12,18 +12,18 @@ use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// Arenas that were made, and locked by others at once, before that is given up.
+/// Attempts at making an arena, each foiled by another process that locked the new file, until this is given up.
 const TRIES: u32 = 1000;
 
-/// A held claim.
+/// The owner lock, held.
 pub(crate) struct Claim {
     control: Arc<Control>,
     exclusive: bool,
 }
 
 impl Claim {
-    /// Takes the claim. `EBUSY` when another process has it; and, for writing, when processes have the file open that share memory in
-    /// another folder: what they have not committed can't be had from here.
+    /// Takes the lock. `EBUSY`: another process has it; or, if `exclusive`, members share memory in another folder,
+    /// so that their uncommitted changes cannot be had from here.
     pub fn take(control: Arc<Control>, exclusive: bool) -> Result<Self> {
         if exclusive && control.is_elsewhere() {
             return Err(control.kept_out());
@@ -32,7 +32,7 @@ impl Claim {
         if !control.lock_claim(how, true)? {
             return Err(busy(&control));
         }
-        // A session that is unowned at this moment is that of the processes that have the file open.
+        // An unowned session still belongs to the members.
         if control.has_unowned_session() {
             control.unlock_claim();
             return Err(busy(&control));
@@ -40,8 +40,8 @@ impl Claim {
         Ok(Self::new(control, exclusive))
     }
 
-    /// Takes the claim for writing, if nobody has it. By a process that is at the door: there may be a session that is
-    /// unowned. It [says who it is](super::Door::set_claimant) by itself.
+    /// Takes the lock exclusively if it is free. For a member: there may be an unowned session. It [records itself as
+    /// the owner](super::Door::set_claimant).
     pub fn try_take(control: Arc<Control>) -> Result<Option<Self>> {
         Ok(control.lock_claim(Lock::Exclusive, false)?.then_some(Self { control, exclusive: true }))
     }
@@ -53,7 +53,7 @@ impl Claim {
         Self { control, exclusive }
     }
 
-    /// Makes a shared claim exclusive. `EBUSY` when another process reads the journal.
+    /// Makes a shared lock exclusive. `EBUSY`: another process reads the journal.
     pub fn upgrade(&mut self) -> Result<()> {
         if !self.exclusive {
             if self.control.is_elsewhere() {
@@ -72,8 +72,8 @@ impl Claim {
         &self.control
     }
 
-    /// A new, empty file in memory for an arena, which the control file names from now on. Nobody else can open it. As long as a
-    /// process has it mapped it is locked, for who sweeps.
+    /// Makes a new, empty file in memory for an arena, and names it in the control file. No other user can open it. A
+    /// process that has it mapped keeps it locked, so that it is not swept.
     pub fn make_arena(&self) -> Result<InternalFd> {
         self.forget_arena();
         for _ in 0..TRIES {
@@ -89,7 +89,8 @@ impl Claim {
                     self.control.set_arena(number);
                     return Ok(arena);
                 }
-                // Who sweeps has it at this very moment, and may have been stopped there: another.
+                // Another process sweeps and has it locked at this moment, and may have been stopped there: make
+                // another one.
                 Err(e) => {
                     let _ = rustix::fs::unlinkat(CWD, &*path, AtFlags::empty());
                     if e != Errno::WOULDBLOCK {
@@ -101,23 +102,23 @@ impl Claim {
         Err(Error::new(libc::EAGAIN))
     }
 
-    /// The first page of the arena of the last session, whose process has died or is this one. `None`: there is none, or it is
-    /// another user's.
+    /// The first page of the arena of the last session, whose process has died or is this one. `None`: there is none,
+    /// or it belongs to another user.
     pub fn arena_page(&self) -> Option<[u8; 4096]> {
         let arena = self.open_arena().ok()??;
         let mut page = [0; 4096];
         matches!(read_at(&arena, 0, &mut page), Ok(4096)).then_some(page)
     }
 
-    /// The arena of the last session, whose process has died, for reading. `None`: there is none.
+    /// Opens the arena of the last session, whose process has died, for reading. `None`: there is none.
     ///
     /// # Errors
-    /// `EACCES`: it is another user's.
+    /// `EACCES`: it belongs to another user.
     pub fn open_arena(&self) -> Result<Option<InternalFd>> {
         self.control.open_arena()
     }
 
-    /// Whether a killed process has left something that is to stay though no SYNC covers it, as far as its arena tells.
+    /// Whether the arena says that uncommitted changes of a killed process are to be kept.
     fn has_leftover(&self) -> bool {
         let Some(page) = self.arena_page() else { return false };
         let half = |at: usize| u32::from_ne_bytes(core::array::from_fn(|i| page[at + i]));
@@ -125,24 +126,23 @@ impl Claim {
         magic == MAGIC && [offset_of!(Shared, keeps), offset_of!(Shared, dirty)].into_iter().all(|at| half(at) != 0)
     }
 
-    /// The arena of the dead owner no longer says how the file was: recovery is about to change it. Calls of this process may
-    /// still look at what they have mapped.
+    /// Forgets the dead owner's arena: recovery is about to change the file, which the arena then no longer
+    /// describes. Calls of this process may still read a mapped one.
     pub fn forget_arena(&self) {
         self.control.forget_arena();
     }
 
-    /// Whether something that a killed process had not committed may stay: in its arena, or in an epoch that travels.
+    /// Whether uncommitted changes of a killed process may have to be kept: in its arena, or in a hand-over image.
     pub fn may_keep(&self) -> bool {
         self.has_leftover() || self.control.has_kept_epoch()
     }
 
-    /// Gives the claim up and leaves the arena, if there is one: it knows what a recovery that was refused has to know when
-    /// it is tried again.
+    /// Releases the lock but keeps the arena: if a recovery was refused, the next attempt needs it.
     pub fn leave(self) {
         self.control.unlock_claim();
     }
 
-    /// Gives the claim up, and forgets the arena.
+    /// Releases the lock and forgets the arena.
     pub fn release(self) {
         if self.exclusive {
             self.control.remove_arena();
@@ -169,7 +169,7 @@ mod tests {
     type Act = Box<dyn FnMut(&str)>;
 
     thread_local! {
-        /// What a test does to an arena that was made just now.
+        /// What a test does to an arena that was just made.
         static JUST_MADE: RefCell<Option<Act>> = const { RefCell::new(None) };
     }
 
@@ -198,7 +198,7 @@ mod tests {
         claim.release();
     }
 
-    /// Neither by number nor by key: a stranger reads both in `/dev/shm`.
+    /// Neither a copied number nor a copied key helps: a stranger can read both in `/dev/shm`.
     #[test]
     fn a_control_file_names_nothing_of_another_one() {
         let (ours, strangers) = (for_test(), for_test());

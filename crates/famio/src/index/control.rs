@@ -1,6 +1,6 @@
-//! The control file of an atomic file, by which its processes find each other: a page that all of them map (`door`), and
-//! bytes that they lock. It lies beside the file's journal, and only those can open it who may write the file: what it says and
-//! who locks it is theirs to decide, and nobody else's. `journal::control` finds and makes it.
+//! The control file of an atomic file, by which its processes find each other: a page that all of them map (`door`),
+//! and bytes that they lock. It lies beside the file's journal. Only processes that may write the file can open it,
+//! so its contents and its locks are theirs alone. `journal::control` finds and makes it.
 
 use super::door::{CHANGE, MAGIC, Page, SESSION, TRAVELS, UNOWNED, is_anybody};
 use super::totals::Totals;
@@ -22,28 +22,28 @@ use std::path::Path;
 /// Bytes of a control file.
 pub(crate) const SIZE: usize = 4096;
 
-/// The byte that the process locks which may change the file, or recovers it: its claim.
+/// The owner lock: the byte that a process locks while it may change the file, or recovers it.
 const CLAIM: Range<i64> = (1 << 20)..(1 << 20) + 1;
-/// The byte that a process locks which attaches or detaches, for a moment.
+/// The byte that a process locks for the moment in which it attaches or detaches.
 const ATTACHING: Range<i64> = CLAIM.end..CLAIM.end + 1;
 
-/// Tries and pauses before a lock counts as held: another process may have it for a moment.
+/// Tries, and the pause after each, before a lock counts as held: another process may have it for a moment.
 const TRIES: u32 = 30;
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// Rounds of [`TRIES`] in which a process that attaches waits for another: about four seconds.
 const ROUNDS: u32 = 130;
 
-/// The process that may change a file.
+/// The process that may change a file: its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// Its process id, in its own PID namespace.
     pub pid: u32,
-    /// That is another one than this process's, as in a container: the number means nothing here.
+    /// That namespace is another one than this process's, as in a container: the number means nothing here.
     pub is_contained: bool,
 }
 
 impl Owner {
-    /// Its process id, if that means something to this process.
+    /// Its process id, if it means something to this process.
     pub fn pid_here(self) -> Option<u32> {
         (!self.is_contained).then_some(self.pid)
     }
@@ -52,7 +52,7 @@ impl Owner {
         Self { pid: rustix::process::getpid().as_raw_nonzero().get() as u32, is_contained: false }
     }
 
-    /// Of this process.
+    /// As the control page stores it.
     pub(super) fn word(self) -> u64 {
         u64::from(namespaces::of_process(self.pid)) << 32 | u64::from(self.pid)
     }
@@ -76,7 +76,7 @@ pub(crate) struct Control {
     file: InternalFd,
 }
 
-/// This process attaches or detaches, and no other one does, until this is dropped.
+/// Keeps other processes from attaching and detaching until it is dropped.
 pub(crate) struct Attaching<'a>(&'a Control);
 
 impl Drop for Attaching<'_> {
@@ -92,12 +92,12 @@ impl AsFd for Control {
 }
 
 impl Control {
-    /// An open file description of its own of the same file.
+    /// Another open file description of the same file.
     pub(super) fn open_again(&self) -> Result<InternalFd> {
         self.file.open_again(OFlags::RDWR)
     }
 
-    /// An open file of at least [`SIZE`] bytes, whose rights were checked.
+    /// `file` has at least [`SIZE`] bytes, and its permissions were checked.
     pub fn new(file: InternalFd) -> Self {
         Self { file }
     }
@@ -107,17 +107,17 @@ impl Control {
         self.file.identity()
     }
 
-    /// Whether a process that comes by its name finds this very file.
+    /// Whether the file still has its name, so that other processes find it.
     pub fn has_name(&self) -> bool {
         rustix::fs::fstat(&self.file).is_ok_and(|stat| stat.st_nlink == 1)
     }
 
-    /// Where it is, for messages.
+    /// Its path, for messages.
     pub fn path(&self) -> String {
         path_of(self.file.as_fd()).map_or("a control file".into(), |path| path.display().to_string())
     }
 
-    /// Waits until no other process attaches or detaches. `EAGAIN` after some seconds: one has stopped there.
+    /// Waits until no other process attaches or detaches. `EAGAIN` after some seconds: a process has stopped there.
     pub fn attaching(&self) -> Result<Attaching<'_>> {
         for _ in 0..ROUNDS {
             if lock_soon(&self.file, ATTACHING, Lock::Exclusive)? {
@@ -127,12 +127,12 @@ impl Control {
         Err(Error::with(libc::EAGAIN, format!("{}: another process does not end its attach", self.path())))
     }
 
-    /// As [`attaching`](Self::attaching), if that is so soon.
+    /// As [`attaching`](Self::attaching), but waits only briefly.
     pub fn try_attaching(&self) -> Option<Attaching<'_>> {
         matches!(lock_soon(&self.file, ATTACHING, Lock::Exclusive), Ok(true)).then_some(Attaching(self))
     }
 
-    /// Takes the claim's byte.
+    /// Tries to take the owner lock; briefly again if `soon`.
     pub(super) fn lock_claim(&self, how: Lock, soon: bool) -> Result<bool> {
         if soon { lock_soon(&self.file, CLAIM, how) } else { try_lock(&self.file, CLAIM, how) }
     }
@@ -141,24 +141,24 @@ impl Control {
         unlock(&self.file, CLAIM);
     }
 
-    /// Whether another description has the claim, so that nobody can have it with us.
+    /// Whether another open description has the owner lock, in a way that excludes this process.
     pub fn is_claimed(&self) -> bool {
         is_locked(&self.file, CLAIM, Lock::Shared)
     }
 
-    /// The process that has the claim; `None`: nobody has it, or it can't be told.
+    /// The owner; `None`: there is none, or its identity is unknown.
     pub fn owner(&self) -> Option<Owner> {
         let word = self.word(offset_of!(Page, claimant));
         Owner::of_word(word).filter(|_| self.is_claimed())
     }
 
-    /// Whether processes have the file open that share memory in another folder than this one.
+    /// Whether the members share memory in another folder than this process.
     pub fn is_elsewhere(&self) -> bool {
         let of = [offset_of!(Page, shm), offset_of!(Page, shm_inode)].map(|at| self.word(at));
         self.word(offset_of!(Page, magic)) == MAGIC && of != <[u64; 2]>::from(shm::identity()) && is_anybody(self)
     }
 
-    /// The error of who finds that.
+    /// The error of a process that finds that.
     pub fn kept_out(&self) -> Error {
         let what = format!(
             "in use as an atomic file by processes that share memory in another folder than {}, perhaps in another container; \
@@ -169,37 +169,37 @@ impl Control {
         Error::with(libc::EBUSY, what)
     }
 
-    /// Whether a process has a session, died with one, or has left an open epoch.
+    /// Whether a process has a session, died with one, or left an open epoch.
     pub fn is_in_use(&self) -> bool {
         Page::is_in_use(self.word(offset_of!(Page, magic)), self.word(offset_of!(Page, state)))
     }
 
-    /// Changes with each session that begins or ends.
+    /// A value that changes with each session that begins or ends.
     pub fn changes(&self) -> u64 {
         self.word(offset_of!(Page, state))
     }
 
-    /// Whether processes that have the file open have a session that none of them owns at this moment.
+    /// Whether there is a session that no process owns at this moment.
     pub fn has_unowned_session(&self) -> bool {
         let unowned = SESSION | UNOWNED;
         self.is_in_use() && self.word(offset_of!(Page, state)) & unowned == unowned && is_anybody(self)
     }
 
-    /// How often a process gave its turn to another one since the file was made. It wraps around.
+    /// How often ownership was handed over on request since the file was made. It wraps around.
     pub fn hand_overs(&self) -> u32 {
         let mut word = [0; 4];
         let _ = read_at(&self.file, offset_of!(Page, hand_overs) as u64, &mut word);
         u32::from_ne_bytes(word)
     }
 
-    /// Whether an open epoch travels that stays, though all processes were killed.
+    /// Whether there is a hand-over image that is kept though all processes were killed.
     pub fn has_kept_epoch(&self) -> bool {
         let [state, kept, epoch] =
             [offset_of!(Page, state), offset_of!(Page, kept), offset_of!(Page, epoch)].map(|at| self.word(at));
         self.is_in_use() && state & TRAVELS != 0 && kept != 0 && epoch >= kept
     }
 
-    /// Nothing travels any more. By who has the claim, and wants the file without it.
+    /// Forgets the hand-over image. Called with the owner lock by a process that wants the file without it.
     pub fn drop_epoch(&self) {
         let state = self.word(offset_of!(Page, state));
         if self.is_in_use() && state & TRAVELS != 0 {
@@ -211,16 +211,16 @@ impl Control {
         }
     }
 
-    /// The name of the arena whose number it has, in the folder of shared memory; `None`: there is none.
+    /// The path of the last session's arena, in the folder of shared memory; `None`: there is none.
     pub(in crate::index) fn arena_path(&self) -> Option<String> {
         let number = self.word(offset_of!(Page, arena));
         (number != 0).then(|| Page::path(self.identity(), self.word(offset_of!(Page, key)), number, "arena"))
     }
 
-    /// Opens the arena of the last session, for reading. `None`: there is none.
+    /// Opens the arena of the last session for reading. `None`: there is none.
     ///
     /// # Errors
-    /// `EACCES`: it is another user's.
+    /// `EACCES`: it belongs to another user.
     pub fn open_arena(&self) -> Result<Option<InternalFd>> {
         let Some(path) = self.arena_path() else { return Ok(None) };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -230,12 +230,12 @@ impl Control {
         }
     }
 
-    /// Asks the processes of the session not to write back for so many nanoseconds, where this process may.
+    /// Asks the session not to write back for so many nanoseconds, if this process may.
     pub fn hold_write_backs(&self, nanoseconds: u64) {
         self.set_until(offset_of!(Totals, hold), nanoseconds);
     }
 
-    /// Lets the next SYNC of the session end in so many nanoseconds at the earliest, and nobody write meanwhile; 0: no longer.
+    /// Keeps the next SYNC from ending, and all threads from writing, for so many nanoseconds; 0: no longer.
     pub fn freeze(&self, nanoseconds: u64) {
         self.set_until(offset_of!(Totals, freeze), nanoseconds);
     }
@@ -257,7 +257,7 @@ impl Control {
         self.set_word(offset_of!(Page, claimant), owner.word());
     }
 
-    /// It names no arena from now on; the one that it named is removed, if this process may.
+    /// Forgets the arena and removes it, if this process may.
     pub(super) fn forget_arena(&self) {
         if let Some(path) = self.arena_path() {
             let _ = rustix::fs::unlinkat(CWD, &*path, AtFlags::empty());
@@ -265,8 +265,8 @@ impl Control {
         }
     }
 
-    /// As [`forget_arena`](Self::forget_arena), of an arena that has nothing to say any more. Where this process may not remove it
-    /// (it is another user by now, or has another root) it stays named, for the next one that may.
+    /// As [`forget_arena`](Self::forget_arena), for an arena with nothing to recover. If this process may not remove
+    /// it (it has changed its user or root), it stays named, so that the next process can.
     pub(super) fn remove_arena(&self) {
         let Some(path) = self.arena_path() else { return };
         let removed = rustix::fs::unlinkat(CWD, &*path, AtFlags::empty());
@@ -279,7 +279,7 @@ impl Control {
         self.set_word(offset_of!(Page, arena), number);
     }
 
-    /// A random number that makes the names of what belongs to this file such that nobody else can guess them.
+    /// A random number for the names of what belongs to this file, so that other users cannot guess them.
     pub(super) fn key(&self) -> Result<u64> {
         match self.word(offset_of!(Page, key)) {
             0 => {
@@ -291,7 +291,7 @@ impl Control {
         }
     }
 
-    /// A word of the page. Of a file that another process has made shorter: 0.
+    /// A word of the page; 0 if another process has cut the file.
     fn word(&self, at: usize) -> u64 {
         let mut word = [0; 8];
         let _ = read_at(&self.file, at as u64, &mut word);
@@ -303,9 +303,10 @@ impl Control {
             let _ = write_at(&self.file, at as u64, &word.to_ne_bytes());
             return;
         }
-        // A write would be a SIGXFSZ; a store is not.
+        // A write could raise SIGXFSZ; a store cannot.
         let (access, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a new map, of at least a page as long as nobody cuts the file, which is looked at just before; unmapped at once.
+        // SAFETY: a new map of a page that the file still has (looked at just before, unless it is cut in between);
+        // unmapped at once.
         unsafe {
             let Ok(page) = rustix::mm::mmap(core::ptr::null_mut(), SIZE, access, kind, self.file.as_fd(), 0) else {
                 return;
@@ -321,8 +322,8 @@ impl Control {
         rustix::fs::fstat(&self.file).is_ok_and(|stat| stat.st_size >= SIZE as i64)
     }
 
-    /// Takes its name away, and that of the `.famio/` around it, if nothing else is in there. By the last process, while no
-    /// other one attaches. Best effort: one that stays is used again, or removed by the next.
+    /// Removes the file's name, and `.famio/` around it if that is empty. Called by the last member while no other
+    /// process attaches. Best effort: a file that stays is used again, or removed by the next process.
     pub(super) fn remove_name(&self) {
         let Ok(path) = path_of(self.file.as_fd()) else { return };
         let Ok(own) = rustix::fs::fstat(&self.file) else { return };
@@ -332,12 +333,13 @@ impl Control {
         }
     }
 
-    /// Where it was before it got another name: takes the `.famio/` away, if nothing else is in there.
+    /// After a rename: removes `.famio/` at the old place if it is empty.
     pub fn remove_folder_at(&self, old: &Path) {
         remove_folder(old);
     }
 
-    /// After a recovery: the file goes if no process is attached, and none has a claim; and with it what killed processes shared.
+    /// After a recovery: removes the file and the shared memory of killed processes, unless a process is attached or
+    /// has the owner lock.
     pub fn remove_if_unused(&self) {
         let Some(_attaching) = self.try_attaching() else { return };
         let is_needed = self.arena_path().is_some() || self.has_kept_epoch();
@@ -347,7 +349,7 @@ impl Control {
         }
     }
 
-    /// Removes the epoch and the shared shadow that it names, which no process has any more.
+    /// Removes the hand-over image and the shared shadow that it names, which no process has any more.
     fn remove_shared_memory(&self) {
         if self.word(offset_of!(Page, magic)) != MAGIC {
             return;
@@ -366,8 +368,8 @@ impl Control {
         }
     }
 
-    /// As [`remove_if_unused`](Self::remove_if_unused), of one in `folder` beside which no journal lies: an arena that it names has
-    /// nothing to say.
+    /// As [`remove_if_unused`](Self::remove_if_unused), for a control file in `folder` without a journal beside it:
+    /// then its arena has nothing to recover.
     pub fn remove_unused_from(&self, folder: BorrowedFd<'_>, name: &CStr) {
         let Some(_attaching) = self.try_attaching() else { return };
         if !self.has_kept_epoch() && !is_locked(&self.file, 0..CLAIM.end, Lock::Exclusive) {
@@ -386,7 +388,7 @@ fn remove_folder(file: &Path) {
     }
 }
 
-/// A number that nobody can guess; not 0.
+/// A random number that cannot be guessed; not 0.
 pub(crate) fn random() -> Result<u64> {
     let mut bytes = [0; 8];
     let length = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
@@ -403,7 +405,7 @@ fn lock_soon(file: &InternalFd, bytes: Range<i64>, how: Lock) -> Result<bool> {
     try_lock(file, bytes, how)
 }
 
-/// A control file with a name of its own, for tests.
+/// A control file with its own name, for tests.
 #[cfg(test)]
 pub(super) struct TestControl(std::path::PathBuf);
 
@@ -420,7 +422,7 @@ impl TestControl {
         &self.0
     }
 
-    /// Another description of it, made anew if it is gone.
+    /// Another open description, of a new file if the old one is gone.
     pub fn open(&self) -> InternalFd {
         let options = || std::fs::File::options().read(true).write(true).create(true).truncate(false).clone();
         InternalFd::adopt(options().open(&self.0).unwrap().into()).unwrap()
@@ -450,7 +452,7 @@ mod tests {
         std::fs::remove_file(file.path()).unwrap();
         assert!(!control.has_name());
         let new = file.again();
-        control.remove_name(); // not that of another file
+        control.remove_name(); // removes only its own name
         assert!(new.has_name() && !control.has_name());
         new.remove_name();
         assert!(!new.has_name());

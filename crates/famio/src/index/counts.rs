@@ -1,15 +1,15 @@
-//! What was done in the open epoch, counted by its threads in lines of their own: a line that several processors change goes to and
-//! fro between them, and each change waits for it.
+//! Counts of what was done in the open epoch. Groups of threads have lines of their own: a line that several
+//! processors change moves between their caches, and each change waits for it.
 
 use super::alone::stripe;
 use super::totals::count;
 use crate::thread;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Lines; threads are spread over them, and two in one line are slower, and may lose counts.
+/// Threads are spread over these lines. Two threads in one line are slower, and may lose counts.
 const LINES: usize = 4;
 
-/// What threads of one line have done.
+/// What the threads of one line have done.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub(crate) struct CountsLine {
@@ -17,9 +17,9 @@ pub(crate) struct CountsLine {
     writes: AtomicU64,
     /// Bytes of those writes.
     bytes: AtomicU64,
-    /// Bytes that went to the log of a journal in place.
+    /// Bytes that went to the log of an in-place journal.
     journal: AtomicU64,
-    /// Bytes that went past it, to the file.
+    /// Bytes that went directly to the file.
     file: AtomicU64,
 }
 
@@ -36,9 +36,9 @@ pub(crate) struct Sums {
     pub writes: u64,
     /// Bytes of those writes.
     pub bytes: u64,
-    /// Bytes that went to the log of a journal in place.
+    /// Bytes that went to the log of an in-place journal.
     pub journal: u64,
-    /// Bytes that went past it, to the file.
+    /// Bytes that went directly to the file.
     pub file: u64,
 }
 
@@ -50,20 +50,19 @@ impl Sums {
 }
 
 impl CountsLine {
-    /// A read.
     #[inline]
     pub fn read(&self) {
         count(&self.reads, 1);
     }
 
-    /// So many writes, of so many bytes.
+    /// Counts writes and their bytes.
     #[inline]
     pub fn wrote(&self, writes: u64, bytes: u64) {
         count(&self.writes, writes);
         count(&self.bytes, bytes);
     }
 
-    /// So many bytes went to the log, and so many to the file.
+    /// Counts bytes that went to the log and to the file.
     #[inline]
     pub fn went(&self, journal: u64, file: u64) {
         count(&self.journal, journal);
@@ -88,7 +87,7 @@ impl EpochCounts {
         &self.0[stripe(core::ptr::from_ref(thread::current()) as u64) % LINES]
     }
 
-    /// What all threads have done.
+    /// The counts of all threads.
     pub fn sums(&self) -> Sums {
         let mut sums = [0u64; 5];
         for line in &self.0 {
@@ -99,18 +98,17 @@ impl EpochCounts {
         Sums::of(sums)
     }
 
-    /// What all threads have done; it begins anew. The gate is closed.
+    /// The counts of all threads, which begin again at 0. The gate is closed.
     pub fn take(&self) -> Sums {
         let mut all = [0u64; 5];
         for line in &self.0 {
-            let mut any = 0;
-            for (sum, word) in all.iter_mut().zip(line.words()) {
-                let done = word.load(Ordering::Relaxed);
-                *sum = sum.wrapping_add(done);
-                any |= done;
+            // Bytes without a call are those of a call that failed: they are taken with the next.
+            if line.reads.load(Ordering::Relaxed) | line.writes.load(Ordering::Relaxed) == 0 {
+                continue;
             }
-            if any != 0 {
-                line.words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
+            for (sum, word) in all.iter_mut().zip(line.words()) {
+                *sum = sum.wrapping_add(word.load(Ordering::Relaxed));
+                word.store(0, Ordering::Relaxed);
             }
         }
         Sums::of(all)
@@ -129,7 +127,8 @@ mod tests {
         counts.0[3].wrote(1, 10);
         counts.0[3].went(64, 128);
         counts.0[2].went(1, 2);
-        let done = Sums { reads: 1, writes: 3, bytes: 110, journal: 65, file: 130 };
+        counts.0[2].read();
+        let done = Sums { reads: 2, writes: 3, bytes: 110, journal: 65, file: 130 };
         assert_eq!((counts.sums(), counts.take()), (done, done));
         assert_eq!(counts.sums(), Sums::default());
     }

@@ -1,5 +1,5 @@
-//! The arena of a process that was killed, for the process that takes over what it had open. It is read piece by piece and never
-//! mapped: no word of it leads out of the bytes that are there, and who cuts it causes an error, no signal.
+//! The arena of a killed process, read by the process that takes over. It is read piece by piece and never mapped: no
+//! offset leads out of it, and if another process cuts it, that is an error, not a signal.
 
 use super::cell::Cell;
 use super::radix::{BITS, BLOCK, FANOUT, LEVELS, Leaf, Node, child};
@@ -12,7 +12,7 @@ use core::mem::{MaybeUninit, offset_of};
 use core::sync::atomic::Ordering;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Bytes of one of the two places for a block that is put off (`file::deferred`): it begins anywhere in a cache line.
+/// Bytes of one of the two buffers for a deferred block (`file::deferred`), which begins anywhere in a cache line.
 pub(crate) const PLACE: usize = BLOCK + LINE;
 
 /// See the module.
@@ -22,10 +22,10 @@ pub(crate) struct DeadArena {
     shared: Box<Shared>,
 }
 
-/// Types of which any bytes are a value.
+/// Types for which any bytes are a valid value.
 ///
 /// # Safety
-/// They are: atomic words, and arrays and structures of these.
+/// Only atomic words, and arrays and structures of these.
 unsafe trait Words {}
 
 // SAFETY: atomic words only.
@@ -38,7 +38,7 @@ unsafe impl Words for Leaf {}
 unsafe impl Words for Cell {}
 
 impl DeadArena {
-    /// `None`: it is not one of this version, or its process was killed before it was complete.
+    /// `None`: it is of another version, or its process was killed before it was complete.
     pub fn open(file: InternalFd) -> Result<Option<Self>> {
         let size = rustix::fs::fstat(&file)?.st_size as u64;
         if size < size_of::<Shared>() as u64 {
@@ -49,15 +49,15 @@ impl DeadArena {
         Ok(is_complete.then_some(Self { file, size, shared }))
     }
 
-    /// What was shared, as it was last.
+    /// The shared state, as it was last.
     pub fn shared(&self) -> &Shared {
         &self.shared
     }
 
-    /// Reads what lies at `at`.
+    /// Reads the bytes at `at`.
     ///
     /// # Errors
-    /// `EIO`: there is nothing.
+    /// `EIO`: the arena has none there.
     pub fn read(&self, at: u64, to: &mut [u8]) -> Result<()> {
         if at == 0 || read_at(&self.file, at, to)? != to.len() {
             return Err(gone());
@@ -68,7 +68,7 @@ impl DeadArena {
     /// The cell of a block, if it has one.
     ///
     /// # Errors
-    /// `EIO`: a part of the tree is gone.
+    /// `EIO`: a part of the tree is missing.
     pub fn cell(&self, block: u64) -> Result<Option<Box<Cell>>> {
         let mut at = self.shared.root.load(Ordering::Relaxed);
         for level in (2..=LEVELS).rev() {
@@ -89,9 +89,9 @@ impl DeadArena {
     /// Calls `visit` for every cell of blocks below `end`, in file order.
     ///
     /// # Errors
-    /// `EIO`: the tree is damaged, or a part of it is gone. Those of `visit`.
+    /// `EIO`: the tree is damaged, or a part is missing. Those of `visit`.
     pub fn each_cell(&self, end: u64, mut visit: impl FnMut(u64, &Cell) -> Result<()>) -> Result<()> {
-        // A tree has no more nodes than there is room for.
+        // A tree has no more nodes than the arena has room for.
         let mut left = self.size / size_of::<Node>() as u64;
         let root = self.shared.root.load(Ordering::Relaxed);
         if root == 0 { Ok(()) } else { self.below(root, LEVELS, 0, end, &mut left, &mut visit) }
@@ -133,12 +133,12 @@ fn read_words<T: Words>(file: BorrowedFd<'_>, size: u64, at: u64) -> Result<Box<
         return Err(gone());
     }
     let mut words = Box::<MaybeUninit<T>>::new(MaybeUninit::zeroed());
-    // SAFETY: the bytes of a value of ours, which were set.
+    // SAFETY: the bytes of our own value, which are initialised.
     let bytes = unsafe { core::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), size_of::<T>()) };
     if read_at(file, at, bytes)? != bytes.len() {
         return Err(gone());
     }
-    // SAFETY: any bytes are a value of it.
+    // SAFETY: any bytes are a valid value of `T`.
     Ok(unsafe { words.assume_init() })
 }
 

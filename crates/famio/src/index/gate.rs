@@ -1,5 +1,5 @@
-//! The file lock: writers are inside, SYNC closes the gate and waits until all are out. A thread that has the file alone
-//! passes without a locked instruction: see `alone`.
+//! The file lock: writers are inside, a SYNC closes the gate and waits until all are out. A thread in exclusive mode
+//! (`alone`) passes without a locked instruction.
 
 use super::alone::{ALONE, Alone, BETWEEN, token};
 use super::shared::Slot;
@@ -13,38 +13,38 @@ const SPINS: u32 = 1000;
 /// How long a thread waits for others.
 pub(crate) struct Patience {
     each: Timespec,
-    /// Waits of that length, in which nothing changes.
+    /// Waits of that length in which nothing changes.
     rounds: u32,
 }
 
-/// Long enough for any call that is not stuck: a minute.
+/// A minute: long enough for any call that is not stuck.
 pub(crate) const LONG: Patience = Patience { each: Timespec { tv_sec: 1, tv_nsec: 0 }, rounds: 60 };
-/// After that it is worth a look whether those who are waited for live: about 5 ms.
+/// About 5 ms: then the caller checks whether the processes that it waits for live.
 pub(crate) const SHORT: Patience = Patience { each: Timespec { tv_sec: 0, tv_nsec: 5_000_000 }, rounds: 1 };
 
-/// In `closed`: somebody sleeps on it.
+/// In `closed`: a thread sleeps on it.
 const WAITERS: u32 = 1 << 31;
 
-/// A readers-writer lock for many processes. Those inside are counted per process, in the process's own slot, so that
-/// the count of a dead process can be struck; the words name who has closed it, and who has it alone.
+/// A readers-writer lock for many processes. Threads inside are counted in the slot of their process, so that a dead
+/// process's count can be struck. The words name the closer and the thread in exclusive mode.
 #[repr(C)]
 pub(crate) struct Gate {
     /// 0 when open, else the closer's slot plus one, with a bit for waiters.
     pub closed: AtomicU32,
     spare: AtomicU32,
-    /// The thread that has the file alone; 0: none.
+    /// The thread in exclusive mode; 0: none.
     pub(super) solo: AtomicU64,
     /// The thread that has written since the last grant; `BETWEEN`: several have.
     pub(super) writer: AtomicU64,
-    /// The kernel's id of the thread that `solo` names; 0 once it knows that it is being revoked, and has fenced.
+    /// The kernel's id of the thread that `solo` names; 0 once that thread knows of a revocation and has fenced.
     pub(super) owner: AtomicU32,
-    /// 1: there was no `membarrier` to revoke with. Nobody gets the file alone any more.
+    /// 1: `membarrier` was refused at a revocation, so exclusive mode is not granted any more.
     pub(super) refused: AtomicU32,
-    /// Epochs for which nobody is given the file alone; doubled by each revocation, as long as they come often.
+    /// Epochs without exclusive mode. Doubled by each revocation as long as these come often.
     pub(super) pause: AtomicU32,
     /// Logarithm of the next pause.
     pub(super) strikes: AtomicU32,
-    /// Whether the thread that has the file alone is inside; over these, threads are spread.
+    /// Whether the thread in exclusive mode is inside. Threads are spread over these.
     pub alone: [Alone; ALONE],
 }
 
@@ -53,12 +53,12 @@ pub(crate) struct Inside<'a> {
     gate: &'a Gate,
     alone: &'a Alone,
     slot: &'a Slot,
-    /// The thread has the file alone.
+    /// The thread is in exclusive mode.
     pub solo: bool,
     _held: Held,
 }
 
-/// The gate is closed and nobody is inside; opens when dropped.
+/// The gate is closed and no thread is inside; opens when dropped.
 pub(crate) struct Closed<'a> {
     gate: &'a Gate,
     me: u32,
@@ -66,19 +66,19 @@ pub(crate) struct Closed<'a> {
 }
 
 impl Gate {
-    /// Goes in, together with other writers. Waits while the gate is closed.
+    /// Enters together with other writers. Waits while the gate is closed.
     ///
     /// # Errors
-    /// `EDEADLK`: it stayed closed for longer than that.
+    /// `EDEADLK`: it stayed closed for longer than `patience`.
     #[inline]
     pub fn enter<'a>(&'a self, me: u32, slot: &'a Slot, patience: &Patience) -> Result<Inside<'a>> {
-        // Counted first: a signal handler that comes from here on is refused, and does not go in and out in between.
+        // Counted first: a signal handler from here on is refused, instead of entering and leaving in between.
         let held = Held::of_file();
         let token = token(me);
         let alone = self.alone(token);
         if self.solo.load(Ordering::Relaxed) == token {
             alone.inside.store(1, Ordering::Relaxed);
-            // The hardware's side of this fence is the membarrier of who revokes.
+            // The hardware's side of this fence is the revoker's membarrier.
             compiler_fence(Ordering::SeqCst);
             if self.solo.load(Ordering::Relaxed) == token && self.closed.load(Ordering::Relaxed) == 0 {
                 return Ok(Inside { gate: self, alone, slot, solo: true, _held: held });
@@ -131,8 +131,8 @@ impl Gate {
         Err(Error::new(libc::EDEADLK))
     }
 
-    /// Gives 1 if the same one had it closed all the time that one waits for: a gate that is opened and closed again and again
-    /// is not stuck.
+    /// Returns 1 if the same process had it closed for the whole wait: a gate that is closed and opened again and
+    /// again is not stuck.
     fn sleep_while_closed(&self, patience: &Patience) -> u32 {
         let closer = self.closed.load(Ordering::Relaxed);
         if closer == 0 {
@@ -153,8 +153,8 @@ impl Gate {
         }
     }
 
-    /// The process in slot number `gone` was killed, or has left, while it was on its way in or had the gate closed: it is not waited for.
-    /// By the owner of the session; what it may have done inside it did as an owner, and is seen to by recovery.
+    /// Strikes the process in slot `gone`, which was killed, or left, on its way in or with the gate closed. Called
+    /// by the owner of the session. Changes that `gone` made inside it made as an owner: recovery deals with those.
     pub fn strike(&self, gone: u32, slot: &Slot) {
         slot.inside.store(0, Ordering::SeqCst);
         let closed = self.closed.load(Ordering::SeqCst);
@@ -165,12 +165,13 @@ impl Gate {
         }
     }
 
-    /// Whether somebody of that slot is inside, or has the gate closed.
+    /// Whether a thread of that slot is inside, or has the gate closed.
     pub fn is_held_by(&self, me: u32, slot: &Slot) -> bool {
         slot.inside.load(Ordering::SeqCst) != 0 || self.closed.load(Ordering::SeqCst) & !WAITERS == me + 1
     }
 
-    /// Another process owns the session from now on: no thread of it has the file alone, or ever had. With the gate closed.
+    /// Another process owns the session from now on: no thread of it has exclusive mode, or ever had. With the gate
+    /// closed.
     pub fn begin_owner(&self) {
         self.reset();
         for alone in &self.alone {
@@ -179,18 +180,18 @@ impl Gate {
         }
     }
 
-    /// For who reads from another process: whether no thread had the file alone, as far as what was read until now can tell. To be
-    /// asked before the sequence of what was read ([`is_joined`](Self::is_joined)).
+    /// For a reader in another process: whether no thread had exclusive mode, as far as the bytes read until now can
+    /// tell. To be asked before the sequence number of what was read is checked ([`is_joined`](Self::is_joined)).
     #[inline]
     pub fn is_nobodys(&self) -> bool {
         fence(Ordering::Acquire);
         self.solo.load(Ordering::Acquire) == 0
     }
 
-    /// Closes the gate for the process in slot number `me`, and waits until nobody of `slots` is inside.
+    /// Closes the gate for the process in slot `me`, and waits until no thread of `slots` is inside.
     ///
     /// # Errors
-    /// `EDEADLK`: somebody had it closed, or was inside, for longer than that.
+    /// `EDEADLK`: it was closed, or a thread was inside, for longer than `patience`.
     pub fn close<'a>(&'a self, me: u32, slots: &[Slot], patience: &Patience) -> Result<Closed<'a>> {
         let held = Held::of_file();
         let (mut spins, mut rounds) = (0, 0);
@@ -232,7 +233,7 @@ impl Gate {
     }
 }
 
-/// 1, if a wait came to its end and nothing else ended it.
+/// 1 if a wait timed out, 0 if anything else ended it.
 pub(super) fn timed_out(waited: rustix::io::Result<()>) -> u32 {
     u32::from(waited == Err(rustix::io::Errno::TIMEDOUT))
 }
@@ -241,9 +242,10 @@ impl Drop for Inside<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.solo {
-            compiler_fence(Ordering::SeqCst); // what was stored inside comes before the look at who waits
+            compiler_fence(Ordering::SeqCst); // orders the stores inside before the look at the waiters
             if self.gate.solo.load(Ordering::Relaxed) == BETWEEN {
-                // Somebody waits, and its membarrier may have come before our last flushes. On x86 this orders them.
+                // A thread waits, and its membarrier may have come before our last flushes. On x86 this fence orders
+                // them.
                 fence(Ordering::SeqCst);
                 self.gate.owner.store(0, Ordering::Release);
             }
@@ -258,7 +260,7 @@ impl Drop for Closed<'_> {
     fn drop(&mut self) {
         let word = &self.gate.closed;
         loop {
-            // Not by another process, which was told that this one is gone.
+            // Only if it is still ours: another process may have struck this one, and closed the gate itself.
             let closed = word.load(Ordering::SeqCst);
             if closed & !WAITERS != self.me + 1 {
                 return;

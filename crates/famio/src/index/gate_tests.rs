@@ -4,7 +4,7 @@ use crate::sync::sched_yield;
 use crate::sys::membarrier;
 use crate::thread;
 fn gate() -> Gate {
-    // SAFETY: a gate is made of atomic integers: zeros are a valid one.
+    // SAFETY: a gate consists of atomic integers: zeros are a valid one.
     unsafe { core::mem::zeroed() }
 }
 
@@ -34,7 +34,7 @@ fn nobody_is_inside_while_it_is_closed() {
     assert_eq!(thread::current().locks_held.get(), 0);
 }
 
-/// As a sandbox that a program enters in the middle of its life: this thread's `membarrier` fails from now on.
+/// As in a sandbox that a program enters later: this thread's `membarrier` fails from now on.
 fn forbid_membarrier() {
     let word = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
     let (load, jump, end) = (0x20, 0x15, 0x06);
@@ -45,7 +45,7 @@ fn forbid_membarrier() {
         word(end, libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the program is alive during the calls; it allows all but one call.
+    // SAFETY: the program lives during the calls; it allows all calls but one.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
@@ -53,7 +53,7 @@ fn forbid_membarrier() {
     assert!(!membarrier::on_all_threads());
 }
 
-/// Gives the file to this thread alone.
+/// Gives this thread exclusive mode.
 fn have_it_alone(gate: &Gate, slots: &[Slot]) {
     drop(gate.enter(0, &slots[0], &LONG).unwrap());
     let closed = gate.close(0, slots, &LONG).unwrap();
@@ -84,7 +84,7 @@ fn without_membarrier_an_owner_that_is_inside_is_waited_for() {
         assert_eq!(done.load(Ordering::SeqCst), 0);
         drop(inside);
     });
-    // From now on nobody has it alone: the next revocation would have to wait, too.
+    // Exclusive mode is not granted any more: the next revocation would have to wait, too.
     drop(gate.enter(0, &slots[0], &LONG).unwrap());
     let closed = gate.close(0, &slots, &LONG).unwrap();
     gate.grant(0, true);
@@ -113,20 +113,20 @@ fn without_membarrier_an_owner_that_does_not_come_again_is_no_hindrance() {
 #[test]
 fn who_has_it_alone_is_never_inside_with_another() {
     if !prepare_process() {
-        return; // nobody ever has it alone here
+        return; // no exclusive mode here
     }
     for forbidden in [false, true] {
         two_writers(forbidden);
     }
 }
 
-/// `forbidden`: one of them cannot send the other a barrier.
+/// `forbidden`: one of the threads cannot send the other a barrier.
 fn two_writers(forbidden: bool) {
     let gate = gate();
     let slots = [Slot::default()];
     // Not atomic on purpose: two writers at a time would lose counts.
     struct Plain(core::cell::UnsafeCell<u64>);
-    // SAFETY: what the test shows: one at a time, or by a lock.
+    // SAFETY: as the test shows, accessed in exclusive mode or under a lock.
     unsafe impl Sync for Plain {}
     let (count, lock) = (Plain(0.into()), std::sync::Mutex::new(()));
     let (granted, rounds) = (AtomicU64::new(0), 20_000u64);
@@ -143,7 +143,7 @@ fn two_writers(forbidden: bool) {
                         let inside = gate.enter(0, &slots[0], &LONG).unwrap();
                         granted.fetch_add(inside.solo.into(), Ordering::Relaxed);
                         let _guard = (!inside.solo).then(|| lock.lock().unwrap());
-                        // SAFETY: alone, or under the lock.
+                        // SAFETY: in exclusive mode, or under the lock.
                         unsafe { *count.0.get() += 1 };
                     }
                     if round % 64 == 0 {
@@ -162,13 +162,13 @@ fn two_writers(forbidden: bool) {
 #[test]
 fn who_reads_sees_all_that_another_wrote_alone() {
     if !prepare_process() {
-        return; // nobody ever has it alone here
+        return; // no exclusive mode here
     }
     let gate = gate();
     let slots = [Slot::default()];
     // Not atomic on purpose, and no fence: two words that are equal outside the gate.
     struct Plain(core::cell::UnsafeCell<[u64; 16]>);
-    // SAFETY: what the test shows: a reader looks only after it was let in, and throws away what may be torn.
+    // SAFETY: as the test shows, a reader looks only after it was let in, and discards what may be torn.
     unsafe impl Sync for Plain {}
     let (words, sequence) = (Plain([0; 16].into()), AtomicU64::new(0));
     let (done, read, alone) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
@@ -218,7 +218,7 @@ fn who_reads_sees_all_that_another_wrote_alone() {
 #[test]
 fn revocations_that_come_often_make_the_pauses_longer() {
     if !prepare_process() {
-        return; // nobody ever has it alone here
+        return; // no exclusive mode here
     }
     let gate = gate();
     let mut epochs = [0; 5];

@@ -1,4 +1,5 @@
-//! How an arena grows: its memory, in `/dev/shm` (or the folder that the setting `shm` names) and beyond on a disk, and its address space. What was mapped once stays mapped.
+//! How an arena grows: its memory, in `/dev/shm` (or the folder of the setting `shm`) and beyond that on a disk, and
+//! its address space. What was mapped once stays mapped.
 
 use crate::error::{Error, Result};
 use crate::map::huge;
@@ -9,27 +10,27 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-/// Address space set aside for a new arena. One that outgrows it is mapped a second time, elsewhere, with [`GROWTH`] times as much.
+/// Address space for a new arena. An arena that outgrows it is mapped again elsewhere, with [`GROWTH`] times as much.
 pub(super) const RESERVED: usize = 1 << 30;
 pub(super) const GROWTH: usize = 8;
-/// Bounds the index, not memory, which is taken as it grows.
+/// Bounds the index. Memory is taken only as the arena grows.
 pub(super) const RESERVED_MAX: usize = 64 << 30;
-/// Less is no use: the program has a limit on address space, and has reached it.
+/// If less is available, the program has reached its limit on address space.
 pub(super) const RESERVED_MIN: usize = 4 << 20;
 const HUGE: u64 = huge::HUGE as u64;
 
-/// What it takes to grow.
+/// The files and mappings of an arena.
 pub(super) struct Growth {
     /// All mappings ever made, the newest last: references may lead into any of them.
     maps: Vec<Map>,
     /// `None` in a forked child, which must not keep the parent's lock on it.
     file: Option<InternalFd>,
-    /// Bytes of the arena that lie in `file`, once there is a spill, which has those that follow.
+    /// Bytes of the arena in `file` once there is a spill, which has the rest.
     in_file: u64,
     spill: Option<InternalFd>,
-    /// The folder for it.
+    /// The folder for the spill.
     beside: PathBuf,
-    /// It is another process's, and only read.
+    /// The arena is another process's, mapped for reading.
     is_joined: bool,
 }
 
@@ -43,7 +44,7 @@ struct Map {
 unsafe impl Send for Map {}
 
 impl Growth {
-    /// Nothing is taken, and nothing mapped.
+    /// An arena without memory or mapping.
     pub fn new(file: InternalFd, beside: &Path) -> Self {
         Self {
             maps: Vec::new(),
@@ -55,10 +56,10 @@ impl Growth {
         }
     }
 
-    /// What another process has taken in `file`.
+    /// The bytes that another process has taken in `file`.
     ///
     /// # Errors
-    /// `EACCES`: somebody could change it whom this process does not trust.
+    /// `EACCES`: a process that this one does not trust could change it.
     pub fn check(file: &InternalFd) -> Result<u64> {
         let stat = rustix::fs::fstat(file)?;
         if stat.st_mode & 0o022 != 0 || ![0, rustix::process::geteuid().as_raw()].contains(&stat.st_uid) {
@@ -67,28 +68,29 @@ impl Growth {
         Ok(u64::try_from(stat.st_size).unwrap_or(0) & !4095)
     }
 
-    /// How much others have taken in its file until now.
+    /// The bytes that all owners have taken in the file until now.
     pub fn in_file_now(&self) -> Result<u64> {
         let file = self.file.as_ref().ok_or(Error::new(libc::EBUSY))?;
-        // As long as no process has it mapped nobody may sweep it away; every one that may own it has it locked.
+        // Every process that may own the arena keeps it locked, so that it is not swept away while no process has it
+        // mapped.
         let _ = rustix::fs::flock(file, FlockOperation::NonBlockingLockShared);
         Ok(rustix::fs::fstat(file)?.st_size as u64 & !4095)
     }
 
-    /// Lets other processes map it, and lock it beside this one. False: a part of it has no name.
+    /// Lets other processes map it and lock it together with this one. False: a part has no name.
     pub fn share(&self) -> bool {
         let Some(file) = self.file.as_ref().filter(|_| self.spill.is_none()) else { return false };
         rustix::fs::flock(file, FlockOperation::NonBlockingLockShared).is_ok()
     }
 
-    /// What another process has taken in `file`, mapped to be read, and how much that is.
+    /// Maps for reading what another process has taken in `file`. Also returns the number of bytes.
     pub fn join(file: &InternalFd) -> Result<(Self, u64)> {
         let len = Self::check(file)? as usize;
         let mut joined =
             Self { maps: Vec::new(), file: None, in_file: 0, spill: None, beside: PathBuf::new(), is_joined: true };
         if len > 0 {
             address_space::take(len);
-            // SAFETY: a new mapping. The file's owner, who is trusted, does not make it shorter.
+            // SAFETY: a new mapping. The file's owner is trusted not to cut it.
             let mapped =
                 unsafe { rustix::mm::mmap(core::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, file, 0) };
             let base = mapped.inspect_err(|_| address_space::give(len))?.cast();
@@ -103,7 +105,7 @@ impl Growth {
         (self.file, self.spill, self.is_joined) = (None, None, false);
     }
 
-    /// Whether a part of it lies in a file on a disk.
+    /// Whether a part lies in a file on a disk.
     pub fn has_spill(&self) -> bool {
         self.spill.is_some()
     }
@@ -118,12 +120,12 @@ impl Growth {
         self.maps.last().map_or(core::ptr::null_mut(), |map| map.base)
     }
 
-    /// Address space of the newest mapping.
+    /// Address space of the newest mapping, in bytes.
     pub fn reserved(&self) -> u64 {
         self.maps.last().map_or(0, |map| map.len as u64)
     }
 
-    /// Maps the arena anew, with `len` bytes of address space, or less where there is not so much, and no less than `least`.
+    /// Maps the arena again, with `len` bytes of address space, or as much as there is, but at least `least`.
     pub fn map(&mut self, len: usize, least: usize) -> Result<()> {
         let mut len = len.clamp(RESERVED_MIN, RESERVED_MAX);
         if len < least {
@@ -150,15 +152,15 @@ impl Growth {
             && let Some(spill) = &self.spill
         {
             map_spill(spill, base, self.in_file, len).inspect_err(|_| {
-                // SAFETY: mapped just now, and nobody knows of it.
+                // SAFETY: mapped just now and not yet published.
                 let _ = unsafe { rustix::mm::munmap(base.cast(), len) };
             })?;
         }
         Ok(base)
     }
 
-    /// Takes memory for `have..want`, or at least for what is below `end`: memory first, then the use of it. A full /dev/shm is an
-    /// error here, not a SIGBUS later. Gives how far it got.
+    /// Takes memory for `have..want`, or at least up to `end`, before it is used: a full /dev/shm is an error here,
+    /// not a SIGBUS later. Returns the new end.
     pub fn take(&mut self, have: u64, want: u64, end: u64) -> Result<u64> {
         let allocate = |file: &InternalFd, from: u64, to: u64| {
             rustix::fs::fallocate(file, FallocateFlags::empty(), from, to - from).map(|()| to)
@@ -170,7 +172,7 @@ impl Growth {
             rustix::fs::ftruncate(file, to)?;
             let taken = huge::take(file.as_fd(), self.base().wrapping_add(from as usize), from, (to - from) as usize);
             taken.map(|_| to).inspect_err(|_| {
-                let _ = rustix::fs::ftruncate(file, from); // where it ends is how much there is, to others
+                let _ = rustix::fs::ftruncate(file, from); // others take the file's end for the amount there is
             })
         };
         let file = self.file.as_ref().ok_or(Error::new(libc::EBUSY))?;
@@ -186,7 +188,7 @@ impl Growth {
         }
         match self.begin_spill(have, want).or_else(|_| self.begin_spill(have, end)) {
             Ok(got) => Ok(got),
-            // To the last byte. Not so much: just what is needed now.
+            // There can be no spill: the memory is used to its last byte; if `want` is too much, only what is needed now.
             Err(spill) => {
                 let file = self.file.as_ref().ok_or(Error::new(libc::EBUSY))?;
                 let got = allocate(file, have, want).or_else(|_| allocate(file, have, end));
@@ -195,7 +197,7 @@ impl Growth {
         }
     }
 
-    /// What lies above `have` is in a file on the disk from now on, which has room up to `want`.
+    /// From now on everything above `have` lies in a file on the disk, which gets room up to `want`.
     fn begin_spill(&mut self, have: u64, want: u64) -> Result<u64> {
         let begun = open_unnamed(&self.beside).and_then(|spill| {
             rustix::fs::fallocate(&spill, FallocateFlags::empty(), 0, want - have)?;
@@ -212,41 +214,41 @@ impl Growth {
         Error::from(e).context(format_args!("going on in {}", self.beside.display()))
     }
 
-    /// One call now instead of a fault a page later; where the kernel lacks it, faults do.
+    /// One call instead of a page fault per page. If the kernel lacks it, the faults happen.
     pub fn populate(&self, have: u64, want: u64) {
         let at = self.base().wrapping_add(have as usize);
-        // SAFETY: in our mapping, with memory behind it.
+        // SAFETY: in our mapping, with memory.
         let _ = unsafe { rustix::mm::madvise(at.cast(), (want - have) as usize, Advice::LinuxPopulateWrite) };
     }
 }
 
-/// Whether there is room for `bytes` more in the file's memory, and a quarter of all is left: others need some, too, and where there
-/// is none the next file can't even be opened.
+/// Whether the file's memory has room for `bytes` more and a quarter of all would still be free: other files need
+/// some, and could not even be opened without.
 fn leaves_room(file: &InternalFd, bytes: u64) -> bool {
     rustix::fs::fstatvfs(file)
         .is_ok_and(|all| all.f_blocks == 0 || all.f_bavail * all.f_frsize >= bytes + all.f_blocks * all.f_frsize / 4)
 }
 
-/// Puts the spill in the place of what lies above `from` in a mapping: there was nothing yet.
+/// Maps the spill for everything above `from` in a mapping, which has nothing there yet.
 fn map_spill(spill: &InternalFd, base: *mut u8, from: u64, len: usize) -> rustix::io::Result<()> {
     if from >= len as u64 {
         return Ok(());
     }
     let (at, rest) = (base.wrapping_add(from as usize), len - from as usize);
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
-    // SAFETY: within a mapping of ours, where nothing was handed out yet.
+    // SAFETY: within our mapping, where nothing was handed out yet.
     unsafe { rustix::mm::mmap(at.cast(), rest, protection, flags | MapFlags::NORESERVE, spill, 0) }?;
     crate::sys::keep_from_children(at, rest);
     Ok(())
 }
 
-/// A file in `folder` that nobody else can open, and that goes with its last descriptor and map.
+/// A file in `folder` that no other process can open, and that goes with its last descriptor and map.
 fn open_unnamed(folder: &Path) -> rustix::io::Result<InternalFd> {
     let mode = Mode::RUSR | Mode::WUSR;
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::EXCL;
     let low = match crate::sys::openat(CWD, folder, flags | OFlags::TMPFILE, mode) {
         Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
-            // Not every file system knows that.
+            // Not all file systems have `O_TMPFILE`.
             let mut random = [0; 16];
             rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
             let name = folder.join(format!(".famio-{:032x}", u128::from_ne_bytes(random)));
@@ -262,10 +264,10 @@ fn open_unnamed(folder: &Path) -> rustix::io::Result<InternalFd> {
 impl Drop for Growth {
     fn drop(&mut self) {
         if self.file.is_none() && !self.is_joined {
-            return; // a forked child's: what lies there is not the arena
+            return; // in a forked child the arena is not mapped
         }
         for map in &self.maps {
-            // SAFETY: the mapping is ours, and no reference into it outlives the arena, whose this is.
+            // SAFETY: our mapping; no reference into it outlives the arena.
             let _ = unsafe { rustix::mm::munmap(map.base.cast(), map.len) };
             address_space::give(map.len);
         }

@@ -1,18 +1,19 @@
-//! Calls under way that change the file, where a kill is to leave it as complete calls made it: each says what it is about to do
-//! before it begins, with the bytes. The process that takes over does again what was not done to the end.
+//! Calls under way that change the file, for `on-kill = keep`: before a call begins, it records what it is about to
+//! do, with the bytes. The process that takes over completes the calls that were interrupted.
 
 use super::arena::Arena;
 use crate::error::{Error, Result};
 use core::sync::atomic::{AtomicU64, Ordering};
 use rustix::time::Timespec;
 
-/// Most bytes of a call that are done again. More are written in pieces.
+/// The most bytes of a call that are recorded at once. Longer calls are written in pieces.
 pub(crate) const MOST_AT_ONCE: usize = 4 << 20;
-/// Calls at a time.
+/// Calls at the same time.
 const CALLS: usize = 32;
-/// The first room for the bytes of a call.
+/// The first size of a call's room for bytes.
 const FIRST: usize = 64 << 10;
-/// Looks for a free place, before that is given up: about a minute. Of these, looks with a mere yield between them.
+/// Looks for a free record until the wait is given up, about a minute; and those of them with only a yield in
+/// between.
 const LOOKS: u32 = 60_000;
 const YIELDS: u32 = 1000;
 const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
@@ -30,34 +31,34 @@ pub(crate) enum What {
     Write { offset: u64, len: u64, bytes: u64 },
     /// Sets the file's size.
     Size(u64),
-    /// Writes zeros, as far as the file goes.
+    /// Writes zeros, but not beyond the end of the file.
     Zeros { offset: u64, len: u64 },
 }
 
-/// One call. Plain words: each is checked before it is used.
+/// One call. Other processes may have written any value: each is checked before it is used.
 #[repr(C, align(64))]
 #[derive(Default)]
 struct Place {
     state: AtomicU64,
     at: AtomicU64,
     len: AtomicU64,
-    /// Room in the arena, which stays for the next call, and how much.
+    /// Room in the arena, kept for the next call, and its size.
     bytes: AtomicU64,
     room: AtomicU64,
 }
 
-/// The table of a file.
+/// The records of a file.
 #[repr(C)]
 pub(crate) struct Calls([Place; CALLS]);
 
-/// A call that has a place until this is dropped: then it is complete, or has failed.
+/// A call with a record. When it is dropped, the call is complete or has failed.
 pub(crate) struct Call<'a> {
     arena: &'a Arena,
     place: &'a Place,
 }
 
 impl Calls {
-    /// Makes the table, once an arena. No call is under way.
+    /// Makes the table, once per arena, while no call is under way.
     pub fn prepare(arena: &Arena) -> Result<()> {
         let word = &arena.shared().in_flight;
         if word.load(Ordering::Acquire) == 0 {
@@ -71,7 +72,8 @@ impl Calls {
         arena.at(arena.shared().in_flight.load(Ordering::Acquire)).ok_or(Error::new(libc::EIO))
     }
 
-    /// Takes a place for a call of this thread, which is inside the gate or has it closed. `EDEADLK`: none becomes free.
+    /// Takes a record for a call of this thread, which is inside the gate or has closed it. `EDEADLK`: none becomes
+    /// free.
     pub fn begin(arena: &Arena) -> Result<Call<'_>> {
         let table = Self::of(arena)?;
         for look in 0..LOOKS {
@@ -90,7 +92,7 @@ impl Calls {
         Err(Error::new(libc::EDEADLK))
     }
 
-    /// The calls that were under way, of a table in the bytes of a dead process's arena.
+    /// The calls under way, from the bytes of the table in a dead process's arena.
     pub fn read(bytes: &[u8; size_of::<Self>()]) -> impl Iterator<Item = What> {
         let words = bytes.chunks_exact(size_of::<Place>()).map(|place| {
             let word = |i: usize| u64::from_ne_bytes(core::array::from_fn(|b| place[8 * i + b]));
@@ -106,7 +108,7 @@ impl Calls {
 }
 
 impl Call<'_> {
-    /// Room for `len` bytes of this call, at most [`MOST_AT_ONCE`]. `ENOSPC`: there is none.
+    /// Room for `len` bytes of this call, at most [`MOST_AT_ONCE`]. `ENOSPC`: none is left.
     pub fn room(&self, len: usize) -> Result<*mut u8> {
         debug_assert!(len <= MOST_AT_ONCE);
         if (self.place.room.load(Ordering::Relaxed) as usize) < len {
@@ -116,7 +118,7 @@ impl Call<'_> {
             self.place.room.store(room as u64, Ordering::Relaxed);
         }
         let (from, room) = (self.place.bytes.load(Ordering::Relaxed), self.place.room.load(Ordering::Relaxed));
-        // Its end first: the mapping that has that has all before it.
+        // Its end first: a mapping that has the end has all before it.
         let line = |at: u64| self.arena.at::<[AtomicU64; 8]>(at).ok_or(Error::new(libc::EIO));
         line(from.wrapping_add(room).wrapping_sub(64))?;
         Ok(line(from)?.as_ptr().cast_mut().cast())
@@ -145,7 +147,7 @@ impl Call<'_> {
         core::sync::atomic::compiler_fence(Ordering::SeqCst);
     }
 
-    /// What it was about is done; it goes on with something else.
+    /// The recorded step is complete; the call goes on.
     pub fn done(&self) {
         self.place.state.store(TAKEN, Ordering::Release);
     }
@@ -163,7 +165,7 @@ mod tests {
 
     fn read(arena: &Arena) -> Vec<What> {
         let table = Calls::of(arena).unwrap();
-        // SAFETY: a table, which is made of words.
+        // SAFETY: a table, which consists of words.
         let bytes = unsafe { &*core::ptr::from_ref(table).cast::<[u8; size_of::<Calls>()]>() };
         Calls::read(bytes).collect()
     }

@@ -6,21 +6,21 @@ use crate::sync::{AtomicU32, Ordering, futex, spin_loop};
 use crate::thread::Held;
 use rustix::time::Timespec;
 
-/// Somebody waits; the holder wakes on release.
+/// A thread waits; the holder wakes it on release.
 const WAITERS: u32 = 1 << 31;
-/// Tries before a thread sleeps: a holder never sleeps inside, so a short wait is the common one.
+/// Tries before a thread sleeps. A holder never sleeps, so most waits are short.
 const SPINS: u32 = 200;
-/// How long a waiter sleeps before it looks whether the holder still lives.
+/// How long a waiter sleeps before it checks that the holder still lives.
 const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-/// After so many rounds of patience a wait is given up: nothing is stolen from a holder that may live.
+/// Rounds of patience until a wait is given up: the lock is never stolen from a holder that may live.
 const ROUNDS: u32 = 60;
 
-/// A mutual exclusion lock of one word: 0 when free, else the holder's process slot plus one, with a bit for waiters.
-/// Works between processes; the word alone says whose death to look for.
+/// A mutual exclusion lock of one word, also between processes: 0 when free, else the holder's process slot plus one,
+/// which says whose death to look for, and a bit for waiters.
 #[repr(transparent)]
 pub(crate) struct SharedLock(AtomicU32);
 
-/// The lock is held until this is dropped.
+/// Holds the lock until it is dropped.
 pub(crate) struct Locked<'a> {
     lock: &'a SharedLock,
     _held: Held,
@@ -37,7 +37,7 @@ impl SharedLock {
         Ok(Locked { lock: self, _held: held })
     }
 
-    /// Takes the lock if nobody has it.
+    /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self, slot: u32) -> Option<Locked<'_>> {
         let held = Held::of_file();
@@ -55,7 +55,7 @@ impl SharedLock {
         }
         let mut rounds = 0;
         while rounds < ROUNDS {
-            // Who has waited takes the lock with the waiters' bit set: others may still sleep.
+            // A thread that has waited takes the lock with the waiters' bit set, since others may still sleep.
             let seen = self.0.fetch_or(WAITERS, Ordering::Relaxed) | WAITERS;
             if seen == WAITERS {
                 if self.0.compare_exchange(seen, (slot + 1) | WAITERS, Ordering::Acquire, Ordering::Relaxed).is_ok() {
@@ -63,7 +63,7 @@ impl SharedLock {
                 }
                 continue;
             }
-            // Taken again and again by others it is not stuck.
+            // A lock that others take again and again is not stuck.
             rounds += timed_out(futex::wait(&self.0, futex::Flags::empty(), seen, Some(&PATIENCE)));
         }
         Err(Error::new(libc::EDEADLK))
@@ -73,7 +73,7 @@ impl SharedLock {
 impl Drop for Locked<'_> {
     #[inline]
     fn drop(&mut self) {
-        // A swap, not a store: on x86 a locked instruction also drains what the holder stored non-temporally.
+        // A swap, not a store: on x86 a locked instruction also drains the holder's non-temporal stores.
         let word = &self.lock.0;
         if word.swap(0, Ordering::Release) & WAITERS != 0 {
             let _ = futex::wake(word, futex::Flags::empty(), 1);

@@ -1,6 +1,6 @@
-//! What processes share of one atomic file while they have it open: an arena in DRAM with, for each block that was
-//! written, a cell that says where its bytes live. Offsets only, so that every process may map it anywhere; rebuilt from
-//! the journal, never persisted.
+//! What the processes of an atomic file share: an arena in DRAM that has, for each block that was written, a cell
+//! that says where its bytes live. It holds only offsets, so that every process may map it anywhere. It is rebuilt
+//! from the journal and never persisted.
 
 pub(crate) mod alone;
 mod arena;

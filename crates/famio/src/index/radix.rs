@@ -1,5 +1,5 @@
-//! A radix tree from block numbers to cells: nine bits a level, four levels (256 TiB of 4 KiB blocks), nodes installed
-//! by compare-and-swap and never removed while the arena lives (Libnvmmio, section 3.2).
+//! A radix tree from block numbers to cells: nine bits per level, four levels (256 TiB of 4 KiB blocks). Nodes are
+//! installed by compare-and-swap and never removed while the arena lives (Libnvmmio, section 3.2).
 
 use super::arena::Arena;
 use super::cell::Cell;
@@ -15,12 +15,12 @@ pub(super) const LEVELS: u32 = 4;
 /// Blocks that the tree can hold.
 pub(crate) const BLOCKS_MAX: u64 = 1 << (BITS * LEVELS);
 
-/// An inner node: offsets of the nodes below, 0 where there is none.
+/// An inner node: offsets of the nodes below, 0 if there is none.
 pub(super) type Node = [AtomicU64; FANOUT];
 /// A node of level 1: 512 blocks.
 #[repr(C, align(64))]
 pub(super) struct Leaf {
-    /// A bit a block: see [`Index::has_entry`].
+    /// One bit per block, see [`Index::has_entry`].
     has_entry: [AtomicU64; FANOUT / 64],
     pub(super) cells: [Cell; FANOUT],
 }
@@ -31,7 +31,7 @@ pub(crate) struct Index<'a> {
     arena: &'a Arena,
 }
 
-/// Which child of a node of `level` leads to `block`.
+/// The index of the child of a node at `level` that leads to `block`.
 #[inline]
 pub(super) fn child(block: u64, level: u32) -> usize {
     (block >> (BITS * (level - 1))) as usize & (FANOUT - 1)
@@ -42,7 +42,7 @@ impl<'a> Index<'a> {
         Self { arena }
     }
 
-    /// Where to start for `block`: the skip pointer's node if it covers the block, else the root.
+    /// The node to start from: the skip pointer's if it covers the block, else the root.
     #[inline]
     fn start(&self, block: u64) -> (u64, u32) {
         let shared = self.arena.shared();
@@ -55,7 +55,7 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// The block's cell, if the block was ever written.
+    /// The block's cell, if the block has one.
     #[inline]
     pub fn lookup(&self, block: u64) -> Option<&'a Cell> {
         self.leaf(block).map(|leaf| &leaf.cells[child(block, 1)])
@@ -77,7 +77,7 @@ impl<'a> Index<'a> {
         if at == 0 { None } else { self.arena.at::<Leaf>(at) }
     }
 
-    /// How many blocks from `block` on surely have no cell, up to `most`: a whole leaf is skipped at a time.
+    /// The number of blocks from `block` on, up to `most`, that surely have no cell. Skips a whole leaf at a time.
     pub fn absent_run(&self, block: u64, most: u64) -> u64 {
         let mut run = 0;
         while run < most && self.lookup(block + run).is_none() {
@@ -92,15 +92,15 @@ impl<'a> Index<'a> {
         self.absent_run(block, count) == count
     }
 
-    /// Whether the block has an entry whose granules live in the log: what its cell says, in a bit that is likely to be in the
-    /// cache when the cell is not.
+    /// Whether the block has an entry with granules in the log. The cell says so, too, but this bit is more likely to
+    /// be in the cache.
     #[inline]
     pub fn has_entry(&self, block: u64) -> bool {
         let at = child(block, 1);
         self.leaf(block).is_some_and(|leaf| leaf.has_entry[at / 64].load(Ordering::Relaxed) >> (at % 64) & 1 == 1)
     }
 
-    /// The block's cell changes in that respect; its lock is held.
+    /// Updates that bit. The caller holds the block's lock.
     pub fn set_has_entry(&self, block: u64, has: bool) {
         let at = child(block, 1);
         if let Some(leaf) = self.leaf(block) {
@@ -109,7 +109,7 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// The block's cell, made if need be. `ENOSPC` when the arena can't grow, `EFBIG` beyond the tree.
+    /// The block's cell, made if it is missing. `ENOSPC`: the arena cannot grow. `EFBIG`: beyond the tree.
     #[inline]
     pub fn cell(&self, block: u64) -> Result<&'a Cell> {
         match self.lookup(block) {
@@ -146,15 +146,15 @@ impl<'a> Index<'a> {
         if seen != 0 {
             return Ok(seen);
         }
-        let fresh = self.arena.allocate(size)?; // lost if another thread is first: a node, once
+        let fresh = self.arena.allocate(size)?; // lost if another thread is first: one node, once
         Ok(match place.compare_exchange(0, fresh, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => fresh,
             Err(theirs) => theirs,
         })
     }
 
-    /// Makes a leftmost node, the lowest that covers a block, the skip pointer, if the one that there is does not cover it. A higher node
-    /// serves more blocks, a lower one is shorter to walk: so it is the lowest that covers all blocks but those that only the root does.
+    /// Makes a leftmost node the skip pointer if the present one does not cover `block`. Called with the lowest node
+    /// that covers the block: a higher one would serve more blocks, a lower one is shorter to walk.
     fn offer_skip(&self, at: u64, level: u32) {
         let shared = self.arena.shared();
         let skip = shared.skip.load(Ordering::Acquire);
@@ -163,7 +163,7 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// Calls `visit` for every cell that exists in `first..=last`, in file order, until it fails.
+    /// Calls `visit` for every existing cell in `first..=last`, in file order, until it fails.
     pub fn for_each(&self, first: u64, last: u64, mut visit: impl FnMut(u64, &'a Cell) -> Result<()>) -> Result<()> {
         let mut block = first;
         while block <= last && block < BLOCKS_MAX {

@@ -1,4 +1,4 @@
-//! The first pages of an arena: the state of the file that all its processes share.
+//! The first pages of an arena: the state that all processes of a session share.
 
 use super::counts::EpochCounts;
 use super::deferred::Deferred;
@@ -20,11 +20,11 @@ pub(crate) mod lease {
     pub const NONE: u32 = 0;
     /// Held: no outsider has the file open.
     pub const HELD: u32 = 1;
-    /// Broken by an outsider, who may have the file open still.
+    /// Broken by an outsider, which may still have the file open.
     pub const EXPOSED: u32 = 2;
 }
 
-/// The word for a value of `Shared::policy`, whose meaning is `file::policy`'s.
+/// The name of a value of `Shared::policy`, see `file::policy`.
 pub(crate) fn policy_name(policy: u32) -> &'static str {
     match policy {
         1 => "undo",
@@ -35,40 +35,42 @@ pub(crate) fn policy_name(policy: u32) -> &'static str {
 
 /// Bits of `Shared::also`.
 pub(crate) mod also {
-    /// The file has a shadow, which is changed with it. Stays.
+    /// The file has a shadow, which changes with it. Stays set.
     pub const SHADOW: u32 = 1;
-    /// Others wrote to the open epoch, who may still take that back by dying. Until it is committed.
+    /// Other processes wrote in the open epoch, and their death could still roll that back. Until the commit.
     pub const OTHERS: u32 = 2;
-    /// The program has given the file set-user-id or set-group-id bits, which its next write takes away.
+    /// The program has given the file set-user-id or set-group-id bits, which its next write removes.
     pub const PRIVILEGES: u32 = 4;
 }
 
 /// Values of `Shared::images`.
 pub(crate) mod images {
-    /// None are saved: the process has the file to itself.
+    /// None are saved: no other process has the file open.
     pub const NONE: u32 = 0;
-    /// All that the open epoch changed has its image.
+    /// Every change of the open epoch has its image.
     pub const ALL: u32 = 1;
-    /// They are saved of an epoch that is being taken up: it has not all of them yet, and is still where it was.
+    /// Images of an epoch that is being taken up are being saved: not all are there, and the epoch is still where it
+    /// was.
     pub const BEGUN: u32 = 3;
-    /// Not all of it has: the owner keeps the session until the epoch is committed, or sends all of it off.
+    /// Some changes have no image: the owner keeps the session until the commit, or hands over the whole epoch.
     pub const SOME: u32 = 2;
 }
 
 /// A value of `Shared::dirty`.
 pub(crate) const RELEASED: u32 = 2;
 
-/// A process that has the file open. Its number is that of its place at the door.
+/// A process that has the file open. Its number is that of its slot on the control page.
 #[repr(C, align(16))]
 #[derive(Default)]
 pub(crate) struct Slot {
-    /// Its threads that are inside the gate.
+    /// Its threads inside the gate.
     pub inside: AtomicU32,
     /// Its process id; 0: the slot is free.
     pub pid: AtomicU32,
 }
 
-/// What the processes of a file agree on. Plain words: every value is checked by who uses it as an offset.
+/// What the processes of a session agree on. Other processes write it: every value is checked before it is used as an
+/// offset.
 #[repr(C, align(64))]
 pub(crate) struct Shared {
     /// `MAGIC` once the arena is ready.
@@ -79,17 +81,17 @@ pub(crate) struct Shared {
     pub growing: SharedLock,
     /// The file lock.
     pub gate: Gate,
-    /// Held by whoever makes the file longer.
+    /// Held by the thread that makes the file longer.
     pub extending: SharedLock,
-    /// 1: the journal is closed or handed back; whoever comes in must start over.
+    /// 1: the journal is closed, or the file was demoted; a thread that enters has to start over.
     pub closed: AtomicU32,
-    /// 1: a flush failed and what it covered could not be saved otherwise: no more writes.
+    /// 1: a flush failed, and its data could not be saved otherwise: no more writes.
     pub poisoned: AtomicU32,
-    /// 1: the open epoch has writes. [`RELEASED`]: the process has given up a lock since the last of them.
+    /// 1: the open epoch has writes. [`RELEASED`]: the process has released a lock since the last of them.
     pub dirty: AtomicU32,
-    /// What is to be done beside a change of the file (`also`, above).
+    /// What a change of the file has to do besides (`also`, above).
     pub also: AtomicU32,
-    /// Counts the sessions that used this arena one after the other.
+    /// Counts the sessions that have used this arena, and the changes of their owner.
     pub generation: AtomicU64,
     /// The policy in force (`file::policy`).
     pub policy: AtomicU32,
@@ -97,7 +99,7 @@ pub(crate) struct Shared {
     pub lease: AtomicU32,
     /// *C*: the last durable epoch.
     pub committed: AtomicU64,
-    /// Epochs that the journal has: one that changed nothing is not among them.
+    /// Epochs that the journal has. Epochs that changed nothing are not among them.
     pub recorded: AtomicU64,
     /// The logical size, in bytes, with the open epoch.
     pub size: AtomicU64,
@@ -107,102 +109,105 @@ pub(crate) struct Shared {
     pub committed_size: AtomicU64,
     /// The lowest logical size of the open epoch.
     pub epoch_low: AtomicU64,
-    /// The same since this process took the file's turn.
+    /// The lowest logical size since this process acquired ownership.
     pub turn_low: AtomicU64,
     /// The inode's size.
     pub physical: AtomicU64,
-    /// No byte at or above this one was ever stored to, in the file or in the log.
+    /// No byte at or above this offset was ever stored to, in the file or in the log.
     pub stale_end: AtomicU64,
     /// Last change of the file, as `stat` is to show it: seconds and nanoseconds, 0 before the first.
     pub modified: [AtomicU64; 2],
     /// The time that the program has set instead.
     pub set: [AtomicU64; 2],
-    /// What `modified` was then: as long as it is the same, `set` counts.
+    /// The value of `modified` then: `set` counts as long as it is the same.
     pub set_after: [AtomicU64; 2],
-    /// What `physical` is about to become, stored before the system call: a crash may leave either.
+    /// The next value of `physical`, stored before the system call: a crash may leave either.
     pub physical_next: AtomicU64,
-    /// The wall clock, in nanoseconds, when a writer last left: what changed the inode later was not us. Survives the
-    /// process, not the boot.
+    /// The wall clock, in nanoseconds, when a writer last left. A later change of the inode was an outsider's.
+    /// Survives the process, not the boot.
     pub touched: AtomicU64,
     /// Radix tree: offset of the root node, 0 before the first block.
     pub root: AtomicU64,
     /// Radix tree: a lower node to start from for small block numbers, with its level.
     pub skip: AtomicU64,
-    /// Free entries of a journal in place: number of the first plus one, and a count of changes above it.
+    /// Free entries of an in-place journal: number of the first plus one, and a count of changes above it.
     pub free: AtomicU64,
-    /// Free buffers of journals of records, as `free`. They stay from one session to the next: an arena takes nothing back.
+    /// Free buffers of journals of records, as `free`. They stay from session to session: an arena takes nothing
+    /// back.
     pub buffers: AtomicU64,
     /// Offset of the directory of the links between free entries.
     pub links: AtomicU64,
     /// Entries in use.
     pub used: AtomicU64,
-    /// The first so many entries of a journal in place have memory for their log blocks, or are about to (low half); how often the
-    /// journal was cut (high half).
+    /// Low half: so many entries of an in-place journal, from the first on, have memory for their log blocks, or are
+    /// about to. High half: how often the journal was cut.
     pub ready: AtomicU64,
-    /// The block that was put off (`file::deferred`).
+    /// The block in the write-behind buffer (`file::deferred`).
     pub deferred: Deferred,
-    /// Offset of the two places for its bytes; 0: there are none.
+    /// Offset of its two buffers; 0: there are none.
     pub deferred_bytes: AtomicU64,
     /// 1: if the process is killed, its open epoch is to be kept, and the arena has all of it.
     pub keeps: AtomicU32,
-    /// 1: bytes of the open epoch are being moved, and may lie in memory of the process alone.
+    /// 1: bytes of the open epoch are being moved, and may be only in the process's own memory.
     pub moving: AtomicU32,
     /// Offset of the table of calls under way (`in_flight`); 0: there is none.
     pub in_flight: AtomicU64,
-    /// File bytes at or above this one are not the file's any more: journals of records, whose file is cut later.
+    /// For journals of records: bytes of the file at or above this offset no longer count; the file is cut later.
     pub file_end: AtomicU64,
-    /// Blocks (plus one) that may have unflushed lines: the last of each group of threads.
+    /// Blocks (plus one) that may have unflushed lines: the last one of each group of threads.
     pub pending: [AtomicU64; PENDING],
-    /// The generation whose session other processes may read along; 0: none; all ones: not this one, which could not end. It is set last when a session begins, and taken away
-    /// first when it ends: what was read before it is looked at is of that session.
+    /// The generation whose session other processes may read along; 0: none; all ones: never this one, which could
+    /// not end. It is set last when a session begins and cleared first when it ends: what was read before a check of
+    /// it belongs to that session.
     pub open: AtomicU64,
-    /// 1: a lock was given up in the open epoch while nobody else was there: who comes to read takes the turn, so that what was
-    /// written under the lock stays.
+    /// 1: a lock was released in the open epoch while no other process was there. A process that comes to read then
+    /// acquires ownership, so that what was written under the lock stays.
     pub released: AtomicU32,
-    /// How often the file was made shorter. It wraps around.
+    /// How often the file was cut. It wraps around.
     pub cuts: AtomicU32,
-    /// The inode number of that session's journal, if it is one in place; 0: one of records.
+    /// The inode number of that session's journal, if it is an in-place one; 0: a journal of records.
     pub journal: AtomicU64,
     /// The inode number of that session's journal, of either kind.
     pub journal_file: AtomicU64,
-    /// What an owner leaves for the next one (`file::turn::hand_over`): where its words lie, how many there are, and how many find room.
+    /// What an owner leaves for the next one (`file::turn::hand_over`): offset of its words. Their number and their
+    /// room follow.
     pub left: AtomicU64,
     /// See `left`.
     pub left_words: AtomicU64,
     /// See `left`.
     pub left_room: AtomicU64,
-    /// Whether before-images are saved of what is changed (`images`, below).
+    /// Whether before-images are saved (`images`, above).
     pub images: AtomicU32,
-    /// The owner's words in `left` are whole.
+    /// The owner's words in `left` are complete.
     pub has_left: AtomicU32,
     /// The first chunk of before-images (`before_images`); 0: there is none yet.
     pub first_image: AtomicU64,
-    /// The file's inode number, for who finds the arena.
+    /// The file's inode number, for a process that finds the arena.
     pub inode: AtomicU64,
-    /// Where the file and its journal were at the last attach: two absolute paths with a zero behind each, and in whose view of paths
-    /// (`sys::namespaces`); or nothing. For who finds the arena of a process that is gone.
+    /// The paths of the file and its journal at the last attach, and their view of paths (`sys::namespaces`), each
+    /// with a zero behind it; or nothing. For a process that finds the arena after its processes are gone.
     pub hints: [AtomicU8; HINTS],
-    /// The processes.
+    /// One per process.
     pub slots: [Slot; SLOTS],
-    /// What was done to the file, for who looks from outside.
+    /// Statistics for other programs.
     pub totals: Totals,
     /// What was done since the last SYNC.
     pub counts: EpochCounts,
 }
 
-/// Bytes for these.
+/// Bytes for `Shared::hints`.
 pub(crate) const HINTS: usize = 2048;
 
-/// Bytes at the beginning of an arena for it.
+/// Bytes for it at the beginning of an arena.
 pub(crate) const SHARED: usize = 8192;
 
-// Who looks at a dead process's arena reads the first page, and no totals.
+// A reader of a dead process's arena reads only the first page; it needs no totals.
 const _: () = assert!(size_of::<Shared>() <= SHARED && core::mem::offset_of!(Shared, totals) <= 4096);
 
 /// "FAMIOARC".
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOARC");
 
-/// A store that leaves the line with the other processors, where it changes nothing.
+/// A store that does not take the cache line from other processors if the value is the same.
 #[inline]
 fn store_if_new(word: &AtomicU64, value: u64) {
     if word.load(Ordering::Relaxed) != value {
@@ -229,7 +234,7 @@ impl Shared {
         self.lease.load(Ordering::Relaxed) == lease::EXPOSED
     }
 
-    /// A writer leaves: what changes the inode later than now is not us.
+    /// Records when a writer leaves: later changes of the inode are not ours.
     #[inline]
     pub fn leave_at(&self, now: libc::timespec) {
         store_if_new(&self.touched, now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64);
@@ -250,13 +255,14 @@ impl Shared {
         store_if_new(&self.modified[1], now.tv_nsec as u64);
     }
 
-    /// Of a journal that is new, or was cut, the first `count` entries have memory. What the background prepared before is not used.
+    /// The journal is new, or was cut: its first `count` entries have memory. What the background prepared before is
+    /// not used.
     pub fn begin_entries(&self, count: u64) {
         let cuts = self.ready.load(Ordering::Acquire) >> 32;
         self.ready.store((cuts + 1) << 32 | count, Ordering::Release);
     }
 
-    /// Leaves word of where file and journal are, in this view of paths; of neither, where their paths are too long.
+    /// Records the paths of file and journal in this view of paths; nothing if they are too long.
     pub fn set_hints(&self, inode: u64, file: &[u8], journal: &[u8], view: &[u8]) {
         self.inode.store(inode, Ordering::Relaxed);
         let length = file.len() + journal.len() + view.len() + 3;
@@ -267,7 +273,7 @@ impl Shared {
         self.hints.iter().zip(bytes).for_each(|(to, byte)| to.store(byte, Ordering::Relaxed));
     }
 
-    /// Remembers that bytes below `end` may have been stored to.
+    /// Records that bytes below `end` may have been stored to.
     #[inline]
     pub fn raise_stale_end(&self, end: u64) {
         if self.stale_end.load(Ordering::Relaxed) < end {

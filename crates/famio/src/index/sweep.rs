@@ -1,9 +1,9 @@
-//! What killed programs left in `/dev/shm` and nobody will ask for again, since their files were deleted before they were
-//! recovered: it takes memory until the machine is started anew.
+//! Removes what killed programs left in `/dev/shm` if their files were deleted before a recovery: no process would
+//! ask for it again.
 //!
-//! Nothing goes that is in use: an arena is locked as long as a process has it mapped. Nothing that a control file names goes
-//! while the atomic file could still be recovered, as far as can be told by the paths that were left. A path of a process with other
-//! mounts, or another root, tells nothing here: what says only such stays.
+//! An arena in use is locked by the processes that map it. What a control file names stays while the atomic file
+//! could still be recovered, as far as the recorded paths tell. A path recorded under other mounts or another root
+//! tells nothing here, so such memory stays.
 
 use super::control::Control;
 use super::door::Door;
@@ -18,14 +18,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// An arena that no process has mapped may be about to be, and an epoch whose control file was removed is about to be moved: what is
-/// older than this, in seconds, is not.
+/// Seconds. A younger arena that no process has mapped may be about to be mapped, and a younger hand-over image whose
+/// control file was removed may be about to be moved.
 const FRESH: i64 = 60;
-/// Where shared memory says which control file names it. A kernel before 6.6 keeps no such attribute on tmpfs: then it stays.
+/// The attribute that names the control file of shared memory. A kernel before 6.6 keeps no such attribute on tmpfs:
+/// then the memory stays.
 const SIGN: &CStr = c"user.famio.control";
 const FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
-/// Leaves word, in shared memory of the file whose door this is, by which control file it is known.
+/// Records in shared memory of the file of `door` which control file names it.
 pub(crate) fn sign(memory: BorrowedFd<'_>, door: &Door) {
     if let Some(control) = door.control() {
         let text = format!("{} {}", namespaces::of_paths(), control.path());
@@ -33,7 +34,7 @@ pub(crate) fn sign(memory: BorrowedFd<'_>, door: &Door) {
     }
 }
 
-/// Sweeps, once a process: at the first attach.
+/// Sweeps once per process, at the first attach.
 pub(crate) fn sweep_once() {
     static DONE: AtomicBool = AtomicBool::new(false);
     if !DONE.swap(true, Ordering::Relaxed) {
@@ -41,7 +42,7 @@ pub(crate) fn sweep_once() {
     }
 }
 
-/// Removes what nobody needs any more. Best effort: what is another user's stays.
+/// Removes memory that no process needs any more. Best effort: another user's memory stays.
 pub(crate) fn sweep() {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(folder) = crate::sys::openat(CWD, shm::folder(), flags, Mode::empty()) else { return };
@@ -64,7 +65,7 @@ enum Kind {
     Shared,
 }
 
-/// Of a name that `Page::path` gives.
+/// Of a name that `Page::path` made.
 fn kind_of(name: &str) -> Option<Kind> {
     let (stem, kind) = name.strip_prefix("famio-")?.split_once('.')?;
     let parts: Vec<_> = stem.split('-').collect();
@@ -77,8 +78,9 @@ fn kind_of(name: &str) -> Option<Kind> {
     }
 }
 
-/// Whether the control file that it names is gone, and it is not fresh. The control file goes with the last process, and what it
-/// names before; or somebody has just removed it (`rm -r .famio`), and its processes are about to move what they have in there.
+/// Whether the control file that it names is gone, and it is not fresh. The control file goes with the last member,
+/// after what it names. Or somebody has just removed it (`rm -r .famio`), and its members are about to move what they
+/// have there.
 fn is_stale_memory(folder: &InternalFd, name: &CStr) -> bool {
     let Ok(memory) = crate::sys::openat(folder, name, OFlags::RDONLY | FLAGS, Mode::empty()) else { return false };
     let mut text = [0u8; 2 * libc::PATH_MAX as usize];
@@ -97,7 +99,7 @@ fn is_gone(path: &Path) -> bool {
 fn is_stale_arena(folder: &InternalFd, name: &CStr) -> bool {
     let Ok(arena) = crate::sys::openat(folder, name, OFlags::RDWR | FLAGS, Mode::empty()) else { return false };
     let Ok(stat) = rustix::fs::fstat(&arena) else { return false };
-    // Whoever has it mapped has it locked. The lock goes with this description.
+    // A process that has it mapped holds its lock. Our lock goes with this description.
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
         || rustix::fs::flock(&arena, FlockOperation::NonBlockingLockExclusive).is_err()
     {
@@ -105,17 +107,17 @@ fn is_stale_arena(folder: &InternalFd, name: &CStr) -> bool {
     }
     match Hints::of(&arena) {
         Some(hints) => hints.are_of_a_forgotten(name),
-        // It does not know: its process died before it could say so, or will do so in a moment.
+        // No paths: its process died before it recorded them, or is about to.
         None => crate::sys::coarse_now().tv_sec - stat.st_mtime > FRESH,
     }
 }
 
-/// Which file an arena was of, and where that and its journal were.
+/// The file of an arena, and where file and journal were.
 struct Hints {
     inode: u64,
     file: PathBuf,
     journal: PathBuf,
-    /// It was there by the paths of this process, too.
+    /// This process found it by the recorded paths, too.
     is_of_here: bool,
 }
 
@@ -152,7 +154,7 @@ impl Hints {
         }
     }
 
-    /// Whether the file is where it was, or its journal, and the file could be elsewhere.
+    /// Whether the file is still there; or its journal is, and the file may be elsewhere.
     fn may_be_recovered(&self) -> bool {
         match rustix::fs::stat(&self.file) {
             Ok(stat) if stat.st_ino == self.inode => return true,
@@ -162,7 +164,7 @@ impl Hints {
         if is_gone(&self.journal) {
             return false;
         }
-        // With the journal beside it the file has to be there, too, if only by another name.
+        // If the journal is beside it, the file must be in that folder, too, perhaps under another name.
         match (self.file.parent(), self.journal.parent().and_then(Path::parent)) {
             (Some(folder), Some(beside)) if folder == beside => has_inode(folder, self.inode),
             _ => true,
@@ -170,7 +172,7 @@ impl Hints {
     }
 }
 
-/// Opens a regular file for reading: its path is whoever's the arena is, and may lead to a device or a FIFO.
+/// Opens a regular file for reading. The arena's owner chose the path: it may lead to a device or a FIFO.
 fn look_at(path: &Path) -> rustix::io::Result<InternalFd> {
     let looked = crate::sys::openat(CWD, path, OFlags::PATH | FLAGS, Mode::empty())?;
     let kind = FileType::from_raw_mode(rustix::fs::fstat(&looked)?.st_mode);
@@ -219,7 +221,7 @@ mod tests {
         let memory = std::fs::File::create_new(&path).unwrap();
         sign(memory.as_fd(), &door);
         assert!(!is_stale_memory(&folder, &c_name(&path)));
-        door.set_epoch(number, Sort::default()); // it travels: the last process stays
+        door.set_epoch(number, Sort::default()); // a hand-over image: the last process stays
         assert!(!door.leave());
         std::fs::remove_file(file.path()).unwrap();
         assert!(!is_stale_memory(&folder, &c_name(&path)), "it may have been removed just now");
@@ -252,7 +254,7 @@ mod tests {
         drop(arena);
         assert!(!is_stale_arena(&folder, &c_name(&path)), "its control file names it");
         claim.control().set_arena(0);
-        // A child that another test starts may have its lock for a moment.
+        // A child that another test starts may hold its lock for a moment.
         let is_stale = || {
             rustix::thread::sched_yield();
             is_stale_arena(&folder, &c_name(&path))

@@ -1,36 +1,36 @@
-//! What has been done to a file since its arena was made, in numbers, for who looks from outside.
+//! Statistics of a file since its arena was made, for `famio stats`.
 //!
-//! Counting is cheap. What single writes do is counted in words of the open epoch, by plain loads and stores, and added here
-//! under the closed gate of a SYNC; so a total never goes back, and is a little low where several threads wrote at once. How long calls
-//! take is measured of some of them.
+//! Writes are counted in words of the open epoch by plain loads and stores, and added here under the closed gate of a
+//! SYNC. So a total never decreases, and is a little low if several threads wrote at once. Only some calls are timed.
 
 use super::counts::Sums;
 use crate::sys::monotonic_now;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Buckets of a histogram: bucket *i* counts what took less than `2^(i + FIRST)` ns, and not less than the one below; the last
-/// one all that took longer.
+/// Buckets of a histogram. Bucket *i* counts times below `2^(i + FIRST)` ns that no lower bucket counts; the last one
+/// counts all longer times.
 pub(crate) const BUCKETS: usize = 32;
 const FIRST: u32 = 7;
 
-/// Of so many writes one is timed.
+/// One of so many writes is timed.
 pub(crate) const WRITES_TIMED: u64 = 256;
-/// Of so many SYNCs of a journal in place one is timed; of records each is, as it takes a system call.
+/// One of so many SYNCs of an in-place journal is timed. With records every SYNC is, since it makes a system call
+/// anyway.
 pub(crate) const SYNCS_TIMED: u64 = 16;
 
-/// Nobody may ask write-backs to wait for longer, in nanoseconds.
+/// Write-backs wait for at most so many nanoseconds, whatever a process asks for.
 const LONGEST_HOLD: u64 = 10_000_000_000;
-/// Nor a SYNC.
+/// As [`LONGEST_HOLD`], for a SYNC.
 pub(crate) const LONGEST_FREEZE: u64 = 2_000_000_000;
 
-/// Whether the time in a word, which may be any, is in the future, but not by more than this.
+/// Whether the time in a word, which may have any value, is in the future by at most `most`.
 fn is_before(word: &AtomicU64, most: u64) -> bool {
     let until = word.load(Ordering::Relaxed);
     until != 0 && until.wrapping_sub(monotonic_now()) <= most
 }
 
-/// Counts more in a statistic that several threads share; lost counts do no harm, and a locked instruction would cost more than all
-/// the rest.
+/// Adds to a statistic that several threads share. Lost counts do no harm; a locked instruction would cost more than
+/// all the rest.
 #[inline]
 pub(super) fn count(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
@@ -56,12 +56,12 @@ fn bucket(nanoseconds: u64) -> usize {
     ((u64::BITS - nanoseconds.leading_zeros()).saturating_sub(FIRST) as usize).min(BUCKETS - 1)
 }
 
-/// What a bucket counts took less than so many nanoseconds; `None`: the last one.
+/// The bound in nanoseconds below which a bucket's times are; `None`: the last bucket.
 pub(crate) fn bound(bucket: usize) -> Option<u64> {
     (bucket + 1 < BUCKETS).then(|| 1 << (bucket as u32 + FIRST))
 }
 
-/// See the module. Every value may be any: it is only shown.
+/// See the module. The words may have any value: they are only shown.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub(crate) struct Totals {
@@ -75,38 +75,38 @@ pub(crate) struct Totals {
     pub written: AtomicU64,
     /// Bytes that went to the journal.
     pub journal: AtomicU64,
-    /// Bytes that went to the file.
+    /// Bytes that went directly to the file.
     pub file: AtomicU64,
-    /// Blocks that were brought from the journal to the file.
+    /// Blocks that were copied from the journal to the file.
     pub write_backs: AtomicU64,
-    /// Until then (on the clock that only goes forward, in nanoseconds) nothing is to be written back, if that can wait: somebody makes a
-    /// copy of the file.
+    /// Bytes of those.
+    pub written_back: AtomicU64,
+    /// Until this time (monotonic clock, nanoseconds) write-backs that can wait do: a process copies the file.
     pub hold: AtomicU64,
-    /// As `hold`: until then the next SYNC that has committed does not return, and nobody writes.
+    /// As `hold`: until then a SYNC that has committed does not return, and no thread writes.
     pub freeze: AtomicU64,
     pub sync_times: Histogram,
     pub write_times: Histogram,
 }
 
 impl Totals {
-    /// The open epoch is committed, in which this was done. The gate is closed: only threads that write back count meanwhile.
+    /// Adds the counts of an epoch that was committed. The gate is closed: only threads that write back count
+    /// meanwhile.
     pub fn end_epoch(&self, done: &Sums) {
         count(&self.syncs, 1);
         count(&self.reads, done.reads);
         count(&self.writes, done.writes);
         count(&self.written, done.bytes);
         count(&self.journal, done.journal);
-        if done.file != 0 {
-            self.file.fetch_add(done.file, Ordering::Relaxed);
-        }
+        count(&self.file, done.file);
     }
 
-    /// Whether write-backs are to wait. For a while only, whatever the word says.
+    /// Whether write-backs have to wait; for a limited time, whatever the word says.
     pub fn is_held(&self) -> bool {
         is_before(&self.hold, LONGEST_HOLD)
     }
 
-    /// Waits as long as the file is frozen. By a SYNC that has committed, with the gate closed.
+    /// Waits while the file is frozen. Called by a SYNC that has committed, with the gate closed.
     #[inline]
     pub fn wait_for_thaw(&self) {
         if self.freeze.load(Ordering::Relaxed) != 0 {
@@ -117,24 +117,29 @@ impl Totals {
     #[cold]
     fn wait_while_frozen(&self) {
         const LOOK: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 500_000 };
-        let last = monotonic_now() + LONGEST_FREEZE; // whoever freezes it again and again
+        let last = monotonic_now() + LONGEST_FREEZE; // a limit, even if a process freezes it again and again
         while is_before(&self.freeze, LONGEST_FREEZE) && monotonic_now() < last {
             let _ = rustix::thread::nanosleep(&LOOK);
         }
     }
 
-    /// A block was brought from the journal to the file, of which so many bytes moved.
+    /// Counts a block that was copied to the file, of which so many bytes differed.
     pub fn count_write_back(&self, bytes: u64) {
         self.write_backs.fetch_add(1, Ordering::Relaxed);
-        self.file.fetch_add(bytes, Ordering::Relaxed);
+        self.written_back.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that have reached the file.
+    pub fn file_bytes(&self) -> u64 {
+        self.file.load(Ordering::Relaxed).wrapping_add(self.written_back.load(Ordering::Relaxed))
     }
 }
 
-/// A call that is timed, or not.
+/// A call that may be timed.
 pub(crate) struct Timer<'a>(Option<(&'a Histogram, u64)>);
 
 impl<'a> Timer<'a> {
-    /// Begins now, if this call is one to be timed.
+    /// Begins now if this call is to be timed.
     #[inline]
     pub fn begin(histogram: &'a Histogram, is_timed: bool) -> Self {
         Self(if is_timed { Some((histogram, monotonic_now())) } else { None })
@@ -179,8 +184,9 @@ mod tests {
         totals.end_epoch(&Sums { reads: 1, writes: 2, bytes: 3, journal: 4096, file: 64 });
         totals.end_epoch(&Sums::default());
         totals.count_write_back(100);
-        let words = [&totals.syncs, &totals.reads, &totals.writes, &totals.written, &totals.journal, &totals.file];
-        assert_eq!(words.map(|word| word.load(Ordering::Relaxed)), [2, 1, 2, 3, 4096, 164]);
+        let words = [&totals.syncs, &totals.reads, &totals.writes, &totals.written, &totals.journal];
+        assert_eq!(words.map(|word| word.load(Ordering::Relaxed)), [2, 1, 2, 3, 4096]);
+        assert_eq!(totals.file_bytes(), 164);
         let timer = Timer::begin(&totals.sync_times, true);
         timer.end();
         Timer::begin(&totals.sync_times, false).end();

@@ -1,7 +1,7 @@
 //! A journal that is mapped: its page of slots, and its mappings as it grows. What journals in place and tiered ones share.
 
 use super::header::LEN as HEADER_LEN;
-use super::inplace::{EXTENT_OFFSET, Extent, Key, SEGMENTS_START, SLOTS, STRIDE, Slots};
+use super::inplace::{EXTENT_OFFSET, Extent, Key, SEGMENTS_START, Slots, SlotsPage};
 use crate::error::{Error, Result};
 use crate::map::{Mapping, RESERVATION, reservation};
 use crate::pmem::{Domain, Medium};
@@ -157,6 +157,7 @@ impl Mapped {
     }
 
     /// Its check key.
+    #[inline]
     pub fn key(&self) -> Key {
         self.key
     }
@@ -177,10 +178,11 @@ impl Mapped {
     }
 
     /// The commit slots.
+    #[inline]
     pub fn slots(&self) -> Slots<'_> {
-        let lines: [&[AtomicU64; 8]; SLOTS] =
-            core::array::from_fn(|i| self.line(HEADER_LEN as u64 + (i * STRIDE) as u64));
-        Slots::new(lines, self.medium, self.key)
+        let page = self.base().wrapping_add(HEADER_LEN).cast::<SlotsPage>();
+        // SAFETY: they lie in the slots' page, which is there from the creation on; the rest as in `line`.
+        Slots::new(unsafe { &*page }, self.medium, self.key)
     }
 
     /// How many segments there are.

@@ -1,13 +1,13 @@
-//! What a program says of how it will use a map or a file.
+//! A program's advice about its use of a map or a file.
 
-/// How a range will be used: advice, which changes what is done ahead and never what is read.
+/// How a range will be used. Advice changes what is done in advance, never what is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// Nothing in particular.
+    /// No particular use.
     Normal,
     /// From front to back.
     Sequential,
-    /// Here and there.
+    /// At random.
     Random,
     /// Soon.
     WillNeed,
@@ -16,7 +16,7 @@ pub enum Advice {
 }
 
 impl Advice {
-    /// From the constants of `posix_madvise(3)`, which are those of `posix_fadvise(2)`, `madvise(2)` and `nvadvise(3)` too.
+    /// From the constants of `posix_madvise(3)`, which `posix_fadvise(2)`, `madvise(2)` and `nvadvise(3)` share.
     pub fn from_posix(advice: i32) -> Option<Self> {
         Some(match advice {
             libc::POSIX_MADV_NORMAL => Self::Normal,

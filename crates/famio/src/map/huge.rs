@@ -1,5 +1,5 @@
-//! Huge pages: random access to more memory than the processor's TLB covers costs two walks of page tables a line in a
-//! virtual machine, and tmpfs gives no huge pages by itself.
+//! Huge pages. In a virtual machine, random access to more memory than the processor's TLB covers costs two
+//! page-table walks per cache line; and tmpfs gives no huge pages by itself.
 
 use core::ffi::c_void;
 use core::ptr::{null_mut, without_provenance_mut};
@@ -11,12 +11,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// Bytes of a huge page.
 pub(crate) const HUGE: usize = 2 << 20;
 
-/// How often a place is looked for that another thread does not take first.
+/// Attempts at an address that no other thread takes first.
 const TRIES: usize = 16;
 const PAGE: usize = 4096;
 
-/// Maps the front of a file so that its huge pages and those of the address space are the same: without huge pages, and at any
-/// page, where other threads take every place that is found, [`TRIES`] times.
+/// Maps the front of a file at an address where its huge pages can be mapped as such. If other threads take the found
+/// addresses [`TRIES`] times, it is mapped at any page.
 pub(crate) fn aligned(fd: impl AsFd, len: usize, protection: ProtFlags, flags: MapFlags) -> Result<*mut u8> {
     let mut tries = 1;
     loop {
@@ -25,15 +25,15 @@ pub(crate) fn aligned(fd: impl AsFd, len: usize, protection: ProtFlags, flags: M
         if at.addr().is_multiple_of(HUGE) || tries == TRIES {
             return Ok(at.cast());
         }
-        // SAFETY: mapped just now, and nobody knows of it.
+        // SAFETY: mapped just now and not published.
         unsafe { munmap(at, len) }?;
         tries += 1;
     }
 }
 
-/// Where `len` bytes at a huge page's beginning are free, unless another thread takes them meanwhile: a hint.
-/// Not by replacing a room that is kept: the kernel may take that away and then fail, and what another thread puts there could
-/// not be told from ours. (`MAP_FIXED_NOREPLACE` is not for `MAP_SHARED_VALIDATE`.)
+/// An address aligned to a huge page where `len` bytes are free: a hint, since another thread may take it meanwhile.
+/// Replacing a reserved range is no way: the kernel may unmap it and then fail, and another thread's map there could
+/// not be told from ours. (`MAP_FIXED_NOREPLACE` does not work with `MAP_SHARED_VALIDATE`.)
 fn free_place(len: usize) -> Result<*mut c_void> {
     let room = len.checked_add(HUGE).ok_or(Errno::NOMEM)?;
     let private = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -44,28 +44,28 @@ fn free_place(len: usize) -> Result<*mut c_void> {
     Ok(without_provenance_mut(start.addr().next_multiple_of(HUGE)))
 }
 
-/// `MADV_COLLAPSE` (Linux 6.1): copies what lies in small pages to a huge one, and maps that, whatever the system's
-/// settings say of huge pages by default.
+/// `MADV_COLLAPSE` (Linux 6.1): copies small pages to a huge one and maps that, whatever the system's default for
+/// huge pages is.
 const COLLAPSE: usize = 25;
 
-/// Puts the whole huge pages of `at..at + len` into huge pages. The bytes stay what they are, also while others use them.
-/// Advice: false where the kernel or the file system can't, or memory is short; nothing is lost then. The range has memory
-/// behind it: for holes it would be taken.
+/// Collapses the whole huge pages within `at..at + len`. The bytes stay the same, also while others use them. Advice:
+/// false if the kernel or the file system cannot, or memory is short; nothing is lost then. The range must have
+/// memory: holes would get some.
 pub(crate) fn gather(at: *mut u8, len: usize) -> bool {
     let start = (at as usize).next_multiple_of(HUGE);
     let end = (at as usize + len) & !(HUGE - 1);
-    // SAFETY: the caller's mapping; the kernel moves the bytes to other pages, and back under the same addresses.
+    // SAFETY: the caller's mapping; the kernel moves the bytes to other pages under the same addresses.
     start >= end
         || crate::sys::check(unsafe { crate::sys::syscall(libc::SYS_madvise, [start, end - start, COLLAPSE, 0, 0, 0]) })
             .is_ok()
 }
 
-/// Takes memory for `offset..offset + len` of a file on tmpfs, a hole that is mapped at `at`: in huge pages where they are whole.
-/// Costs a tenth of what it does to take small pages and gather them: the kernel copies one. What is no huge page is not
-/// touched. False: huge pages can't be had, and there is memory all the same.
+/// Allocates memory for `offset..offset + len` of a file on tmpfs, a hole that is mapped at `at`: in huge pages as
+/// far as they fit. Costs a tenth of allocating small pages and collapsing them, since the kernel copies only one.
+/// Other pages are not touched. False: the memory is allocated, but not in huge pages.
 ///
 /// # Errors
-/// `ENOSPC`: there is not so much. Some of it may have been taken.
+/// `ENOSPC`: there is not enough. Some of it may have been allocated.
 pub(crate) fn take(file: BorrowedFd<'_>, at: *mut u8, offset: u64, len: usize) -> Result<bool> {
     let end = at as usize + len;
     let whole = (at as usize).next_multiple_of(HUGE)..end & !(HUGE - 1);
@@ -78,7 +78,7 @@ pub(crate) fn take(file: BorrowedFd<'_>, at: *mut u8, offset: u64, len: usize) -
     }
     small(at as usize, whole.start)?;
     for page in whole.clone().step_by(HUGE) {
-        // One page of it: where there is none, the kernel has nothing to gather.
+        // One small page of it: without any, the kernel has nothing to collapse.
         small(page, page + PAGE)?;
         if !gather(at.wrapping_add(page - at as usize), HUGE) {
             return small(page, end).map(|()| false);
@@ -106,10 +106,10 @@ mod tests {
         // SAFETY: the mapping and the file are that long.
         let bytes = unsafe { core::slice::from_raw_parts_mut(at, len) };
         bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i / 4096 + i) as u8);
-        // Where the kernel can't, nothing is lost either.
+        // Nothing is lost if the kernel cannot.
         let _ = gather(at.wrapping_add(4096), len - 4096);
         assert!(bytes.iter().enumerate().all(|(i, byte)| *byte == (i / 4096 + i) as u8));
-        // SAFETY: ours, and used no more.
+        // SAFETY: ours, and not used any more.
         unsafe { munmap(at.cast(), len) }.unwrap();
     }
 
@@ -129,7 +129,7 @@ mod tests {
         unsafe { munmap(at.cast(), len) }.unwrap();
     }
 
-    /// A place that another thread took first left a map between huge pages.
+    /// An address that another thread took first once left a map between huge pages.
     #[test]
     fn many_threads_map_at_huge_pages_at_once() {
         std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! A map: addresses of a file's front, with its map-ahead. To take a large one down costs nearly half of what it costs to
-//! build it (Linux 6.18, tmpfs: 137 ns a page), so that is done by several threads.
+//! A map of a file's front, with its map-ahead. To unmap a large one costs nearly half of what it costs to build it
+//! (Linux 6.18, tmpfs: 137 ns per page), so several threads do it.
 
 use super::ahead::{Ahead, Reach, crew};
 use super::cache::Watched;
@@ -11,20 +11,20 @@ use rustix::thread::futex;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// From so many bytes on that are mapped, several threads take a map down: to wake one takes some microseconds.
+/// Bytes mapped from which on several threads unmap: waking one takes some microseconds.
 const SHARED_FROM: usize = 32 << 20;
 
-/// What one thread takes down at a time.
+/// Bytes that one thread unmaps at a time.
 const PIECE: usize = 8 << 20;
 
-/// A shared map of the front of a file, that takes itself down.
+/// A shared map of the front of a file, which unmaps itself.
 #[derive(Debug)]
 pub(crate) struct Map {
     base: *mut u8,
     len: usize,
-    /// `Some` until it is taken down.
+    /// `Some` until it is unmapped.
     ahead: Option<Ahead>,
-    /// What tells when the file goes; `None`: nothing does, and it can't be kept.
+    /// Notices when the file goes; `None`: nothing does, so the map must not be kept.
     pub(super) watched: Option<Watched>,
 }
 
@@ -34,7 +34,7 @@ unsafe impl Send for Map {}
 unsafe impl Sync for Map {}
 
 impl Map {
-    /// Maps the first `len` bytes, not zero: from 2 MiB on at an address where huge pages of file and addresses are the same.
+    /// Maps the first `len` bytes (not 0): from 2 MiB on at an address that suits huge pages.
     pub fn new(fd: BorrowedFd<'_>, len: usize, writable: bool, reach: Reach) -> rustix::io::Result<Self> {
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         let base = if len >= HUGE {
@@ -56,7 +56,6 @@ impl Map {
         self.len
     }
 
-    /// Its map-ahead.
     #[inline]
     pub fn ahead(&self) -> &Ahead {
         match &self.ahead {
@@ -69,7 +68,7 @@ impl Map {
 impl Drop for Map {
     fn drop(&mut self) {
         let mapped = self.ahead.as_ref().map_or(0, Ahead::mapped);
-        drop(self.ahead.take()); // waits for the threads that are at it
+        drop(self.ahead.take()); // waits for its threads
         if mapped >= SHARED_FROM {
             let pieces = Arc::new(Pieces {
                 base: self.base as usize,
@@ -82,7 +81,7 @@ impl Drop for Map {
             pieces.take_down();
             pieces.wait();
         }
-        // SAFETY: ours, of this length. Pointers into it are the callers' to forget.
+        // SAFETY: ours, of this length. Callers keep no pointers into it.
         let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len.next_multiple_of(4096)) };
     }
 }
@@ -103,7 +102,8 @@ impl Pieces {
                 return;
             }
             let len = PIECE.min(self.len - at);
-            // SAFETY: drops page tables of a shared map, no bytes. It is mapped: `drop` waits for who got a piece.
+            // SAFETY: drops page tables of a shared map, no bytes. It is mapped: `drop` waits for all threads that
+            // took a piece.
             let _ = unsafe {
                 let advice = rustix::mm::Advice::LinuxDontNeed;
                 rustix::mm::madvise((self.base + at) as *mut _, len.next_multiple_of(4096), advice)
@@ -111,7 +111,7 @@ impl Pieces {
         }
     }
 
-    /// After all pieces were given out: until they are done. Who comes later gets none.
+    /// After all pieces were taken: waits until they are done. A thread that comes later finds none.
     fn wait(&self) {
         loop {
             let active = self.active.load(SeqCst);
@@ -125,7 +125,7 @@ impl Pieces {
 
 impl crew::Work for Pieces {
     fn work(&self, _: Range<usize>, _: u32) {
-        self.active.fetch_add(1, SeqCst); // before a piece is taken: `wait` comes after the last was
+        self.active.fetch_add(1, SeqCst); // before a piece is taken: `wait` is called after the last was
         self.take_down();
         if self.active.fetch_sub(1, SeqCst) == 1 {
             let _ = futex::wake(&self.active, futex::Flags::PRIVATE, 1);

@@ -1,5 +1,5 @@
-//! Files in memory: one long mapping a file, and copies that outlive a truncation by somebody else. Maps that are built
-//! before they are touched, and kept after they are dropped.
+//! Files in memory: one long mapping per file, copies that survive a truncation by another process, maps that are
+//! built before they are touched and kept after they are dropped.
 
 mod advice;
 pub(crate) mod ahead;

@@ -1,4 +1,4 @@
-//! One mapping a file, far beyond its end, so that growth moves nothing and needs no system call.
+//! One mapping per file, far beyond its end, so that growth moves nothing and needs no system call.
 
 use super::ahead::{Ahead, Reach};
 use super::{guard, huge};
@@ -9,36 +9,37 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::os::fd::BorrowedFd;
 
-/// Address space that the mapping of a small file takes by default: ten thousand fit. It costs no memory: pages beyond the end of the
-/// file have none.
+/// Address space for the mapping of a small file, by default: ten thousand such mappings fit. It costs no memory:
+/// pages beyond the end of the file have none.
 pub const RESERVATION: usize = 1 << 30;
 const RESERVATION_MAX: u64 = 64 << 30;
 
-/// Address space that the mapping of a file of `size` bytes takes by default: [`RESERVATION`], or eight times the file; of a larger
-/// file less.
+/// Address space for the mapping of a file of `size` bytes, by default: eight times the file, but at least
+/// [`RESERVATION`] and at most 64 GiB.
 pub(crate) fn reservation(size: u64) -> usize {
     size.saturating_mul(8).clamp(RESERVATION as u64, RESERVATION_MAX) as usize
 }
 
 const PAGE: usize = 4096;
 
-/// Bytes of a file from which on it is mapped ahead: below, four faults do.
+/// Size from which on a file is mapped ahead, in bytes. Below, four faults suffice.
 pub(crate) const AHEAD_FROM: u64 = 256 << 10;
 
-/// A shared mapping of the front of a file. Pages beyond the end of the file are part of it, and become usable when the
-/// file grows; to touch them before, or after somebody else has cut the file, is a SIGBUS: use [`super::guard`].
+/// A shared mapping of the front of a file. It includes pages beyond the end of the file, which become usable when
+/// the file grows; to touch them before, or after another process has cut the file, is a SIGBUS: use
+/// [`super::guard`].
 ///
-/// The mapping keeps the file alive by itself: the descriptor that it was made from may be closed.
+/// The mapping keeps the file alive: the descriptor that it was made from may be closed.
 #[derive(Debug)]
 pub struct Mapping {
     base: *mut u8,
     len: usize,
     writable: bool,
-    /// Map-ahead, if it [was asked for](Self::map_ahead). Goes first.
+    /// Map-ahead, if it was [requested](Self::map_ahead). Dropped first.
     ahead: Option<Ahead>,
 }
 
-// SAFETY: a `Mapping` is an address range; what lies there is only reached through raw pointers, whose use is `unsafe`.
+// SAFETY: a `Mapping` is an address range; its memory is only reached through raw pointers, whose use is `unsafe`.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -54,9 +55,9 @@ impl Mapping {
         Self::reserve(fd, domain, size, true, reservation(size))
     }
 
-    /// Maps with a chosen reservation, or twice the file where that is more; with less, but all of the file, where
-    /// the kernel gives no more (a limit on address space). On pmem the mapping is `MAP_SYNC`: the file system then
-    /// keeps its own metadata of each page persistent before the page can be written.
+    /// Maps with a chosen reservation, or twice the file if that is more. If the kernel refuses that (a limit on
+    /// address space), with less, but all of the file. On pmem the mapping is `MAP_SYNC`: the file system then makes
+    /// its own metadata of a page persistent before the page can be written.
     pub fn reserve(fd: BorrowedFd<'_>, domain: Domain, size: u64, writable: bool, reservation: usize) -> Result<Self> {
         let too_large = || Error::with(libc::EFBIG, format!("no mapping of {size} bytes fits the address space"));
         let size = usize::try_from(size).ok().filter(|&size| size <= isize::MAX as usize / 4).ok_or_else(too_large)?;
@@ -71,13 +72,13 @@ impl Mapping {
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         loop {
             address_space::take(len);
-            // What is only read may be opened for a few calls: it does without the two calls more.
+            // A mapping for reading may serve a few calls only: it does without the two additional system calls.
             let mapped =
                 if writable { huge::aligned(fd, len, protection, flags) } else { anywhere(fd, len, protection, flags) };
             let mapped = mapped.inspect_err(|_| address_space::give(len));
             match mapped {
                 Ok(base) => return Ok(Self { base, len, writable, ahead: None }),
-                // EOVERFLOW: beyond the largest file that this file system knows. EINVAL: valgrind has no room.
+                // EOVERFLOW: beyond the largest file of this file system. EINVAL: no room under valgrind.
                 Err(Errno::NOMEM | Errno::OVERFLOW | Errno::INVAL) if len > least => {
                     len = (len / 2).next_multiple_of(PAGE).max(least);
                 }
@@ -101,24 +102,25 @@ impl Mapping {
         Ok(())
     }
 
-    /// A forked child does not get it: the file's locks are not to outlive this process in a child.
+    /// Keeps the mapping out of forked children, in which the file's locks would outlive this process.
     pub(crate) fn keep_from_children(&self) {
         crate::sys::keep_from_children(self.base, self.len);
     }
 
-    /// From now on what is [read in order](Self::touch) is mapped ahead (`map/ahead`): of a file of `size` bytes, without holes,
-    /// which would take memory or blocks. Files that are mapped with a few faults do without.
+    /// From now on sequential accesses ([`touch`](Self::touch)) are mapped ahead (`map/ahead`). `size`: the file's.
+    /// The file must have no holes, which would get memory or blocks. A small file does without.
     pub(crate) fn map_ahead(&mut self, size: u64, reach: Reach) {
         if size < AHEAD_FROM || guard::install().is_err() {
             return;
         }
-        // As far as it is likely to grow: a bit for every 2 MiB.
+        // Twice the file, as far as it is likely to grow: one bit per 2 MiB.
         let len = usize::try_from(size.saturating_mul(2)).unwrap_or(usize::MAX).min(self.len);
         // SAFETY: our mapping, which goes after it; the guard is installed.
         self.ahead = Some(unsafe { Ahead::new(self.base as usize..self.base as usize + len, reach) });
     }
 
-    /// Bytes at `offset` are about to be read or written by this thread. `size`, of the file, is asked for where there is something to do.
+    /// This thread is about to read or write bytes at `offset`. `size` returns the file's size and is only called if
+    /// needed.
     #[inline]
     pub(crate) fn touch(&self, offset: u64, len: usize, size: impl FnOnce() -> u64) {
         if let Some(ahead) = &self.ahead {
@@ -126,8 +128,7 @@ impl Mapping {
         }
     }
 
-    /// Where `offset..offset + len` of the file lies: `None` beyond the reservation. Whether the file reaches so far is
-    /// another question.
+    /// The address of `offset..offset + len`; `None` beyond the reservation. The file may end before.
     #[inline]
     pub fn ptr(&self, offset: u64, len: usize) -> Option<*mut u8> {
         let end = offset.checked_add(len as u64)?;
@@ -135,13 +136,13 @@ impl Mapping {
         (end <= self.len as u64).then(|| unsafe { self.base.add(offset as usize) })
     }
 
-    /// Where the file's first byte lies.
+    /// The address of the file's first byte.
     #[inline]
     pub fn base(&self) -> *mut u8 {
         self.base
     }
 
-    /// Bytes reserved: how far the file may grow under this mapping.
+    /// Bytes reserved: the size up to which the file may grow under this mapping.
     #[inline]
     pub fn reserved(&self) -> usize {
         self.len
@@ -153,15 +154,15 @@ impl Mapping {
         self.writable
     }
 
-    /// Which byte of the file lies at `address`; `None` outside the mapping.
+    /// The file's offset at `address`; `None` outside the mapping.
     #[inline]
     pub fn offset_of(&self, address: usize) -> Option<u64> {
         let offset = address.wrapping_sub(self.base as usize);
         (offset < self.len).then_some(offset as u64)
     }
 
-    /// Puts the whole huge pages of `start..end` of the file, which has memory there, into huge pages. Advice: see
-    /// [`huge::gather`]. Whether it is worth while to ask for more.
+    /// Collapses the whole huge pages of `start..end` of the file, which must have memory there. Advice, see
+    /// [`huge::gather`]. Returns whether further calls are worthwhile.
     pub fn gather(&self, start: u64, end: u64) -> bool {
         match self.ptr(start, end.saturating_sub(start) as usize) {
             Some(at) => huge::gather(at, (end - start) as usize),
@@ -169,9 +170,9 @@ impl Mapping {
         }
     }
 
-    /// Says how `offset..offset + len`, below the end of the file, will be used: how far the kernel reads ahead of a fault there,
-    /// and how far is mapped ahead; what is needed soon is read in and mapped meanwhile; of what is not needed soon the page tables
-    /// go, and no bytes. Advice: a failure is no reason to stop.
+    /// Advises how `offset..offset + len`, below the end of the file, will be used. This sets how far the kernel
+    /// reads ahead of a fault and how far is mapped ahead. A range that is needed soon is read in and mapped in the
+    /// background; of a range that is not, the page tables are dropped. Failures are ignored.
     pub fn advise(&self, offset: u64, len: usize, advice: super::Advice) {
         let start = offset & !(PAGE as u64 - 1);
         let length = ((offset - start) as usize + len).next_multiple_of(PAGE);
@@ -185,7 +186,7 @@ impl Mapping {
         };
         let ahead = || self.ahead.as_ref().map(|ahead| ahead.advise(offset as usize, len, advice));
         if advice == super::Advice::DontNeed {
-            ahead(); // first: nobody builds again what goes
+            ahead(); // first, so that no thread builds them again
         }
         // SAFETY: within our mapping, which is shared: no byte of the file changes.
         let _ = unsafe { rustix::mm::madvise(address.cast(), length, kernel) };
@@ -195,8 +196,8 @@ impl Mapping {
     }
 
     /// Builds the page tables of `offset..offset + len`, rounded out to pages, before they are touched; for writing,
-    /// also the pages' own copies or blocks. `EFAULT` or `EFBIG` where the file ends before; `EINVAL` on kernels before
-    /// 5.14. To be taken as advice: a failure is no reason to stop.
+    /// also the pages' copies or blocks. `EFAULT` or `EFBIG`: the file ends before. `EINVAL`: the kernel is older
+    /// than 5.14. Callers may ignore failures.
     pub fn populate(&self, offset: u64, len: usize, write: bool) -> Result<()> {
         if len == 0 {
             return Ok(());
@@ -210,7 +211,7 @@ impl Mapping {
     }
 }
 
-/// Maps the file where the kernel likes.
+/// Maps the file at an address that the kernel chooses.
 fn anywhere(fd: BorrowedFd<'_>, len: usize, protection: ProtFlags, flags: MapFlags) -> rustix::io::Result<*mut u8> {
     // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
     Ok(unsafe { rustix::mm::mmap(core::ptr::null_mut(), len, protection, flags, fd, 0) }?.cast())
@@ -218,8 +219,8 @@ fn anywhere(fd: BorrowedFd<'_>, len: usize, protection: ProtFlags, flags: MapFla
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        drop(self.ahead.take()); // waits for the threads that are at it
-        // SAFETY: our mapping, made in `reserve` with this length. Pointers into it are the callers' to forget.
+        drop(self.ahead.take()); // waits for its threads
+        // SAFETY: our mapping, made in `reserve` with this length. Callers keep no pointers into it.
         let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
         address_space::give(self.len);
     }
@@ -269,7 +270,7 @@ mod tests {
     fn a_large_file_is_reserved_twice_and_a_scarce_address_space_once() {
         let file = test_file("/dev/shm", 1 << 40);
         assert_eq!(Mapping::read_only(file.as_fd(), Domain::Process, 1 << 40).unwrap().reserved(), 2 << 40);
-        // Of 128 TiB of address space (x86-64) twice 80 do not fit, 80 do; of 256 (Arm) they may.
+        // In 128 TiB of address space (x86-64) 80 TiB fit once but not twice; in 256 TiB (Arm) perhaps twice.
         let file = test_file("/dev/shm", 80 << 40);
         let map = Mapping::read_only(file.as_fd(), Domain::Process, 80 << 40).unwrap();
         assert!(map.reserved() >= 80 << 40);

@@ -1,4 +1,4 @@
-//! A file, mapped to be read: what a program gets of map-ahead and the mapping cache.
+//! A file mapped for reading, with map-ahead and the mapping cache: the API for programs.
 
 use super::ahead::Reach;
 use super::mapped::Map;
@@ -14,17 +14,18 @@ use std::path::Path;
 
 const PAGE: usize = 4096;
 
-/// A file mapped into memory, as long as it was when it was opened. Reads are copies from the map, without system calls; pages
-/// are mapped before they are needed (`docs/mapping.md`). Dropping it keeps the map, and the next `View` of the same file
-/// gets it back with its page tables.
+/// A file mapped into memory, in the size that it had when it was opened. Reads are copies from the map, without
+/// system calls; pages are mapped before they are needed (`docs/mapping.md`). After a drop the map is kept, and the
+/// next `View` of the same file gets it back with its page tables.
 ///
-/// It is for ordinary files: of an atomic file it shows the bytes on the medium, without what the journal holds.
+/// It is for ordinary files: of an atomic file it shows the bytes on the medium, without those in the journal.
 ///
-/// What others write to the file shows at once. A file that somebody cuts gives an error, and no signal, where it has no
-/// bytes any more. While there is a `View`, and as long as its map is kept, the file counts as open: it can't be leased, and one
-/// opened for writing can't be executed. Kept maps go when the file loses a name, or on [`cache::clear`].
+/// Writes of other processes show at once. If the file is cut, reads of the missing part return an error and raise no
+/// signal. While a `View` exists, and as long as its map is kept, the file counts as open: it cannot be leased, and
+/// one that is open for writing cannot be executed. Kept maps are dropped when the file loses a name, and by
+/// [`cache::clear`].
 ///
-/// In a forked child a `View` of the parent's can be read, without background threads.
+/// A forked child can read a `View` of its parent, without background threads.
 ///
 /// ```
 /// # fn main() -> Result<(), famio::Error> {
@@ -45,11 +46,11 @@ const PAGE: usize = 4096;
 /// ```
 #[derive(Debug)]
 pub struct View {
-    /// `None` for an empty file, which can't be mapped, and once it was dropped.
+    /// `None` after the drop, and for an empty file, which cannot be mapped.
     map: Option<Map>,
     key: cache::Key,
     keep: AtomicBool,
-    /// The kernel was told that it is read at random: the next who gets the map has not said so.
+    /// The kernel was told that reads are random: the next user of the map has not said so.
     random: AtomicBool,
     /// The file had no holes.
     full: bool,
@@ -78,7 +79,7 @@ impl View {
         Self::map(fd.as_fd(), Some(fd.as_fd()), writable).map_err(tell)
     }
 
-    /// Maps an open file for reading. The descriptor may be closed then.
+    /// Maps an open file for reading. The descriptor may be closed afterwards.
     ///
     /// # Errors
     /// As [`View::open`]; `EACCES`: the descriptor is not open for reading.
@@ -96,11 +97,12 @@ impl View {
 
     fn of_as(fd: BorrowedFd<'_>, writable: bool) -> Result<Self> {
         let tell = |e: Error| e.context(format_args!("mapping descriptor {}", fd.as_raw_fd()));
-        // A map that is kept holds what it was made from, and with the caller's open file description that one's locks.
+        // A kept map holds the open file description that it was made from; the caller's would keep the caller's
+        // locks.
         Self::map(fd, None, writable).map_err(tell)
     }
 
-    /// `own`: an open file description that nobody else has.
+    /// `own`: an open file description that nothing else uses.
     fn map(fd: BorrowedFd<'_>, own: Option<BorrowedFd<'_>>, writable: bool) -> Result<Self> {
         guard::install()?;
         let asked = cache::ask(fd, writable)?;
@@ -121,12 +123,12 @@ impl View {
             return Ok(view(Some(map), asked));
         }
         let wanted = asked.linked && cache::would_keep(asked.key.size);
-        // An open file description of our own; none where this process may not open the file.
+        // An open file description of our own; none if this process may not open the file.
         let again: Option<InternalFd> =
             if wanted && own.is_none() { open_again(fd, access(writable)).ok() } else { None };
         let lasting = own.or(again.as_ref().map(AsFd::as_fd)).filter(|fd| wanted && cache::may_keep(*fd));
         let watched = lasting.and_then(cache::Watched::new);
-        // Asked again, now that it is watched: what came between was not heard.
+        // Asked again now that it is watched: earlier changes were not noticed.
         let asked = cache::ask(fd, writable)?;
         if asked.key.size == 0 {
             return Ok(view(None, asked));
@@ -135,7 +137,7 @@ impl View {
         let reach = if asked.dax { Reach::PopulateRead } else { Reach::Touch };
         let source = lasting.unwrap_or(fd);
         let mut map = match Map::new(source, len, writable, reach) {
-            // Kept maps take address space, and places of `vm.max_map_count`.
+            // Kept maps take address space, and count for `vm.max_map_count`.
             Err(Errno::NOMEM) => {
                 cache::clear();
                 Map::new(source, len, writable, reach)?
@@ -146,7 +148,7 @@ impl View {
         Ok(view(Some(map), asked))
     }
 
-    /// The file's size when it was opened, in bytes: what is mapped.
+    /// The mapped size in bytes: the file's when it was opened.
     pub fn len(&self) -> u64 {
         self.key.size
     }
@@ -156,11 +158,11 @@ impl View {
         self.key.size == 0
     }
 
-    /// Copies bytes from `offset` on to `buffer`; fewer where the map ends. Bytes that others write meanwhile arrive in either
-    /// state.
+    /// Copies bytes from `offset` on to `buffer`, fewer if the map ends; returns their number. Bytes that others
+    /// write meanwhile arrive in either state.
     ///
     /// # Errors
-    /// `EIO`: the file was cut since, or its medium is bad. What of `buffer` is filled then is not said.
+    /// `EIO`: the file was cut since, or its medium is bad. The contents of `buffer` are then unspecified.
     #[inline]
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let Some((map, at, len)) = self.find(offset, buffer.len()) else { return Ok(0) };
@@ -170,10 +172,12 @@ impl View {
         Ok(len)
     }
 
-    /// Copies `bytes` to the file from `offset` on; fewer where the map ends. The kernel writes them back as any others.
+    /// Copies `bytes` to the file from `offset` on, fewer if the map ends; returns their number. The kernel writes
+    /// them back later; [`sync`](Self::sync) waits for that.
     ///
     /// # Errors
-    /// `EBADF`: mapped for reading. `EIO`: the file was cut since, its medium is bad, or there is no room for a hole.
+    /// `EBADF`: mapped for reading. `EIO`: the file was cut since, its medium is bad, or there is no room to fill a
+    /// hole.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
         if !self.key.writable {
             return Err(Error::with(libc::EBADF, "the view is for reading only"));
@@ -185,22 +189,22 @@ impl View {
         Ok(len)
     }
 
-    /// Writes back what was written, and waits until the medium has it (`msync`).
+    /// Writes back what was written, and waits until it is on the medium (`msync`).
     ///
     /// # Errors
-    /// The kernel's: `EIO` above all.
+    /// Those of `msync(2)`, `EIO` above all.
     pub fn sync(&self) -> Result<()> {
         let Some(map) = &self.map else { return Ok(()) };
         // SAFETY: our map; no byte of it changes.
         Ok(unsafe { rustix::mm::msync(map.base().cast(), map.len(), rustix::mm::MsyncFlags::SYNC) }?)
     }
 
-    /// Says how `len` bytes from `offset` on will be used; of the map, or 0 for all that follows. Never an error: advice.
+    /// Advises how `len` bytes from `offset` on will be used; 0 for all that follow. Failures are ignored.
     ///
-    /// - `Sequential`: the window is at its widest at once, and the first of it is mapped in the background.
+    /// - `Sequential`: the window has its full width at once, and its first part is mapped in the background.
     /// - `WillNeed`: the range is read in and mapped in the background.
-    /// - `Random`: nothing is mapped ahead any more. `Normal`: what is seen decides again.
-    /// - `DontNeed`: the map is not kept when it is dropped; what the range had of page tables goes now.
+    /// - `Random`: nothing is mapped ahead any more. `Normal`: the observed accesses decide again.
+    /// - `DontNeed`: the map is not kept after the drop; the page tables of the range are dropped now.
     pub fn advise(&self, offset: u64, len: u64, advice: Advice) {
         let len = if len == 0 { self.len() } else { len };
         let Some((map, at, len)) = self.find(offset, usize::try_from(len).unwrap_or(usize::MAX)) else { return };
@@ -211,7 +215,7 @@ impl View {
             let _ = unsafe { rustix::mm::madvise(map.base().wrapping_add(start).cast(), end - start, advice) };
         };
         match advice {
-            // How far it reads ahead of a fault, where pages are not in memory. The whole map: a part would split it.
+            // Sets the kernel's read-ahead at faults. For the whole map: a part would split it.
             Advice::Normal | Advice::Sequential => kernel(0..map.len(), Kernel::Normal),
             Advice::Random => {
                 self.random.store(true, Relaxed);
@@ -220,29 +224,29 @@ impl View {
             Advice::WillNeed => kernel(at..at + len, Kernel::WillNeed),
             Advice::DontNeed => {
                 self.keep.store(false, Relaxed);
-                let _ = map.ahead().advise(at, len, advice); // first: nobody builds again what goes
+                let _ = map.ahead().advise(at, len, advice); // first, so that no thread builds them again
                 return kernel(at..at + len, Kernel::LinuxDontNeed);
             }
         }
         let _ = map.ahead().advise(at, len, advice);
     }
 
-    /// Reads in and maps `len` bytes from `offset` on, and returns when that is done. Background threads help.
+    /// Reads in and maps `len` bytes from `offset` on; returns when that is done. Background threads help.
     pub fn prefetch(&self, offset: u64, len: u64) {
         if let Some((map, at, len)) = self.find(offset, usize::try_from(len).unwrap_or(usize::MAX)) {
             map.ahead().prefetch(at..at + len);
         }
     }
 
-    /// Puts the file's pages into huge pages (tmpfs, Linux 6.1), for all who map it, until it is cut or memory runs short. It
-    /// takes as long as to map and read the file, once: worth while for one that is mapped again. Whether it was done; a file
-    /// with holes is left alone, since they would take memory.
+    /// Collapses the file's pages into huge pages (tmpfs, Linux 6.1) for all processes that map it, until it is cut
+    /// or memory runs short. Takes as long as mapping and reading the file once, so it pays for a file that is mapped
+    /// again. Returns whether it was done; not for a file with holes, which would get memory.
     pub fn gather(&self) -> bool {
         let Some(map) = &self.map else { return false };
         self.full && super::huge::gather(map.base(), map.len())
     }
 
-    /// What of `offset..offset + len` is mapped, if anything.
+    /// The part of `offset..offset + len` that is mapped, if any.
     #[inline]
     fn find(&self, offset: u64, len: usize) -> Option<(&Map, usize, usize)> {
         let map = self.map.as_ref()?;
@@ -273,7 +277,7 @@ fn access(writable: bool) -> OFlags {
     OFlags::CLOEXEC | if writable { OFlags::RDWR } else { OFlags::RDONLY }
 }
 
-/// What `mmap` would ask: the map may come from the cache.
+/// The permission that `mmap` would check: the map may come from the cache.
 fn may_access(fd: BorrowedFd<'_>, writable: bool) -> Result<()> {
     let flags = rustix::fs::fcntl_getfl(fd)?;
     let mode = flags & OFlags::RWMODE;

@@ -41,7 +41,7 @@ impl Mode {
 ///
 /// # Safety
 /// `bufs` is the caller's memory, bad or good.
-#[inline]
+#[inline(always)]
 pub(super) unsafe fn get(
     fd: RawFd,
     handle: &Description,
@@ -80,7 +80,7 @@ fn before_read(fd: RawFd, handle: &Description, offset: u64, bufs: &[UserBuf]) -
 ///
 /// # Safety
 /// `bufs` is the caller's memory, bad or good.
-#[inline]
+#[inline(always)]
 pub(super) unsafe fn put(
     fd: RawFd,
     handle: &Description,

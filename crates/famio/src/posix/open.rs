@@ -3,10 +3,11 @@
 use super::config::Config;
 use super::description::{EMULATED, Handle, KEPT};
 use super::meant::{asks_for_data, is_open, may_match, wanted, wanted_now};
-use super::open_plain::{self, Opened, Tried, try_open};
+use super::open_plain::{self, Opened, Tried, open_without_links, try_open};
 use super::{Ret, demote, fail, lock, ordinary, policy, process, raw, run_notes, table, twin, unreadable, with_lowest};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
+use crate::map::guard;
 use crate::sys::internal::has_waited;
 use crate::thread::Held;
 use core::ffi::c_char;
@@ -47,6 +48,12 @@ pub unsafe fn open_meant(dirfd: RawFd, path: *const c_char, flags: i32, mode: u3
         return unsafe { open_asked(dirfd, path, flags, mode) };
     }
     // SAFETY: the caller's promise.
+    if opened.is_none()
+        && let Some(result) = unsafe { make_selected(dirfd, path, flags, mode) }
+    {
+        return result;
+    }
+    // SAFETY: the caller's promise.
     unsafe {
         let config = match opened {
             Some(fd) => wanted_now(fd, dirfd, path),
@@ -58,6 +65,38 @@ pub unsafe fn open_meant(dirfd: RawFd, path: *const c_char, flags: i32, mode: u3
             (None, None) => open_other(dirfd, path, flags, mode),
         }
     }
+}
+
+/// Makes a new file that is selected, for a program that expects none: what is known of such a file needs no call. `None`: it is to be
+/// opened as any other; nothing was done.
+///
+/// # Safety
+/// As [`openat`].
+unsafe fn make_selected(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Option<Ret> {
+    let is_for_new = flags & libc::O_CREAT != 0 && flags & (libc::O_EXCL | libc::O_TRUNC) != 0;
+    if !is_for_new || flags & libc::O_DIRECTORY != 0 || !asks_for_data(flags) || !guard::is_installed() {
+        return None;
+    }
+    let config = process::config()?;
+    // SAFETY: the caller's promise.
+    let said = unsafe { open_plain::readable(path) }?;
+    if !config.globs.matches(dirfd, said.to_bytes(), false)
+        || lock::not_reentered().is_err()
+        || process::in_vfork_child()
+    {
+        return None;
+    }
+    let (_, kernel_flags) = for_kernel(flags);
+    // SAFETY: the path is good.
+    let fd = with_lowest(|| unsafe { open_without_links(dirfd, path, kernel_flags | libc::O_EXCL, mode) });
+    if fd < 0 {
+        return None;
+    }
+    // There is nothing to be cut.
+    let flags = flags & !libc::O_TRUNC;
+    // SAFETY: as above.
+    let made = unsafe { open_atomic(config, dirfd, path, flags, mode, Some(fd as RawFd)) };
+    Some(demote::unless_standard(made))
 }
 
 /// Opens what was not meant, or not there, when we looked: it may have got this name since.
@@ -264,16 +303,24 @@ pub(super) unsafe fn open_atomic(
             let _ = file.give_up_lease();
         }
     }
+    let mut is_real = opened.is_some();
     let fd = match opened {
         Some(fd) => fd as Ret,
-        // SAFETY: the caller's promise.
-        None => unsafe {
-            let open = || with_lowest(|| raw!(SYS_openat, dirfd, path, kernel_flags, mode));
+        None => {
+            let mut open = || {
+                with_lowest(|| {
+                    // SAFETY: the caller's promise.
+                    let through_none = unsafe { open_without_links(dirfd, path, kernel_flags, mode) };
+                    is_real = through_none >= 0;
+                    // SAFETY: as above.
+                    if is_real { through_none } else { unsafe { raw!(SYS_openat, dirfd, path, kernel_flags, mode) } }
+                })
+            };
             match open() {
                 full if full == fail(libc::EMFILE) && has_waited() => open(),
                 made => made,
             }
-        },
+        }
     };
     let is_unreadable = fd == fail(libc::EACCES) && kernel_access != flags & libc::O_ACCMODE && flags & O_ATOMIC == 0;
     let fd = match is_unreadable {
@@ -302,7 +349,7 @@ pub(super) unsafe fn open_atomic(
         table::forget(fd);
     }
     let flags_kept = flags & (libc::O_ACCMODE | KEPT | O_ATOMIC);
-    let attached = if opened.is_some() && policy::is_plain(said.to_bytes()) {
+    let attached = if is_real && policy::is_plain(said.to_bytes()) {
         attach_as(config, fd, said.to_owned(), true, flags_kept, kernel_access, Some(0))
     } else {
         attach(config, fd, said, flags_kept, kernel_access, Some(0))

@@ -109,10 +109,12 @@ unsafe fn try_beside_others(dirfd: RawFd, path: *const c_char, flags: i32, mode:
     if by_another_name { Opened::MayBeMeant(fd as RawFd) } else { Opened::Done(fd) }
 }
 
+/// An error is not always `openat`'s: a link on the way, or a kernel without this call.
+///
 /// # Safety
 /// As `openat`.
 #[inline(always)]
-unsafe fn open_without_links(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Ret {
+pub(super) unsafe fn open_without_links(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Ret {
     // What `openat` ignores is an error of `openat2`.
     let mode = if flags & libc::O_CREAT != 0 { mode & 0o7777 } else { 0 };
     let how = [u64::from((flags | LARGE) as u32), u64::from(mode), libc::RESOLVE_NO_SYMLINKS];
@@ -131,13 +133,21 @@ fn failed(error: Ret) -> Opened {
 /// # Safety
 /// As `openat`.
 unsafe fn may_be_meant(config: &Config, path: *const c_char) -> bool {
+    // SAFETY: the caller's promise. With atomic files the guard is there.
+    unsafe { readable(path) }.is_none_or(|path| config.globs.may_match(path.to_bytes()))
+}
+
+/// The path, if it can be read: before the kernel has looked at it. The guard is there.
+///
+/// # Safety
+/// It stays as it is.
+pub(super) unsafe fn readable<'a>(path: *const c_char) -> Option<&'a CStr> {
     const MOST: usize = libc::PATH_MAX as usize;
     // It may begin to read before the path, in the same line.
     let line = path.cast::<u8>().map_addr(|addr| addr & !63);
     let most = MOST.min(usize::MAX - path.addr());
-    // SAFETY: it reads, and can be left anywhere. With atomic files the guard is there.
+    // SAFETY: it reads, and can be left anywhere.
     let length = unsafe { guard::run_on(line, most.saturating_add(64), || libc::strnlen(path, most)) };
-    let Ok(length) = length else { return true };
-    // SAFETY: it has just been read.
-    config.globs.may_match(unsafe { core::slice::from_raw_parts(path.cast(), length) })
+    // SAFETY: it has just been read, up to its end.
+    length.ok().filter(|&length| length < most).map(|_| unsafe { CStr::from_ptr(path) })
 }

@@ -8,7 +8,9 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::os::fd::RawFd;
 
-const LEAF_BITS: u32 = 12;
+/// Of a descriptor so many low bits lead to a place in its leaf.
+#[doc(hidden)]
+pub const LEAF_BITS: u32 = 12;
 const LEAF: usize = 1 << LEAF_BITS;
 /// Leaves for every positive descriptor. Pages of this static that nobody touched take no memory.
 const LEAVES: usize = 1 << (31 - LEAF_BITS);
@@ -19,6 +21,21 @@ type Leaf = [Slot; LEAF];
 static ROOT: [AtomicPtr<Leaf>; LEAVES] = [const { AtomicPtr::new(ptr::null_mut()) }; LEAVES];
 /// The highest descriptor that was ever in the table: scans end there.
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
+
+/// A static of the library's, for who looks at it without a call: the fronts of the preload library.
+#[doc(hidden)]
+#[repr(transparent)]
+pub struct Looked(*const core::ffi::c_void);
+
+// SAFETY: an address; what lies there are atomic words.
+unsafe impl Sync for Looked {}
+
+impl Looked {
+    /// By a descriptor's high bits, the leaf, or null; there by its low ones what is null if it is no atomic file's.
+    pub const DESCRIPTORS: Self = Self((&raw const ROOT).cast());
+    /// The [`fast-path state`](crate::near).
+    pub const FAST_PATH: Self = Self((&raw const NEAR).cast());
+}
 
 #[inline]
 fn slot(fd: RawFd) -> Option<&'static Slot> {
@@ -89,16 +106,18 @@ pub(super) fn leads_to(fd: RawFd, description: &'static Description) -> bool {
 }
 
 /// The open description of `fd`, for the length of one call. What a child has from its parent becomes its own before.
-#[inline]
+#[inline(always)]
 pub(super) fn borrow(fd: RawFd) -> Option<Borrowed> {
     let borrowed = borrow_as_it_is(fd)?;
-    if borrowed.is_foreign() {
-        let theirs = borrowed.description();
-        drop(borrowed);
-        inherit::adopt(fd, theirs);
-        return borrow_as_it_is(fd);
-    }
-    Some(borrowed)
+    if borrowed.is_foreign() { adopt_and_borrow(fd, borrowed) } else { Some(borrowed) }
+}
+
+#[cold]
+fn adopt_and_borrow(fd: RawFd, borrowed: Borrowed) -> Option<Borrowed> {
+    let theirs = borrowed.description();
+    drop(borrowed);
+    inherit::adopt(fd, theirs);
+    borrow_as_it_is(fd)
 }
 
 #[inline]

@@ -348,6 +348,6 @@ fn activity(control: &Control) -> Option<[u64; 8]> {
         load(&shared.physical),
         load(&shared.size),
         load(&shared.totals.write_backs),
-        load(&shared.totals.file),
+        shared.totals.file_bytes(),
     ])
 }

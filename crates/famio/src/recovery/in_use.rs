@@ -162,7 +162,7 @@ pub fn in_use(path: &Path) -> Result<InUse> {
                     reads: load(&shared.totals.reads),
                     written_bytes: load(&shared.totals.written),
                     journal_bytes: load(&shared.totals.journal),
-                    file_bytes: load(&shared.totals.file),
+                    file_bytes: shared.totals.file_bytes(),
                     write_backs: load(&shared.totals.write_backs),
                     sync_times: Times::of(&shared.totals.sync_times),
                     write_times: Times::of(&shared.totals.write_times),

@@ -1,9 +1,9 @@
-//! The program's limit on its address space (`RLIMIT_AS`), and what the library takes of that: its maps are far longer than the
-//! files, and would be in the program's way. So the kernel's limit is as much higher than what the program has set as the library
-//! has taken, bounded by the hard limit; who asks gets the program's.
+//! The program's limit on its address space (`RLIMIT_AS`). The library's maps are far longer than the files, and
+//! would use the program's limit up. So the kernel's limit is raised by what the library has taken, up to the hard
+//! limit; `getrlimit` returns the program's.
 //!
-//! A soft limit that the program began with is treated like one that it sets: a program that goes on by `exec` has what the one
-//! before it had asked for. A hard limit that it began with can't be raised: under it, the library takes less.
+//! A soft limit from before the program began is treated like one that it sets, since the program before `exec` may
+//! have set it. A hard limit from before cannot be raised: under it, the library takes less.
 
 use crate::error::Result;
 use crate::sys::{check, syscall};
@@ -11,36 +11,36 @@ use crate::thread::Held;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use libc::{RLIM64_INFINITY, RLIMIT_AS, rlimit64};
 
-/// Bytes that the library has mapped. A forked child counts its parent's: its limit is that much higher.
+/// Bytes that the library has mapped. A forked child counts its parent's, too: its limit is that much higher.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
-/// Beside those: the library itself, its threads' stacks, and libc's arenas for them, of 64 MiB each.
+/// Besides those: the library itself, the stacks of its threads, and libc's arenas for them of 64 MiB each.
 const BESIDE: u64 = 256 << 20;
-/// Where the program lowers the hard limit: what the library may take later, for two or three files.
+/// If the program lowers the hard limit: what the library may take later, enough for two or three files.
 const HEAD_ROOM: u64 = 8 << 30;
 
-/// Whether the kernel's limit is another than the program's, which is in `ASKED`: soft and hard.
+/// Whether the kernel's limit differs from the program's, which `ASKED` has: soft and hard.
 static IS_RAISED: AtomicBool = AtomicBool::new(false);
 static ASKED: [AtomicU64; 2] = [const { AtomicU64::new(RLIM64_INFINITY) }; 2];
-/// The kernel's soft limit as it was set here last: another one was set by somebody else, and is not changed.
+/// The kernel's soft limit as last set here. If it is another now, others have set it, and it is not changed.
 static SET: AtomicU64 = AtomicU64::new(RLIM64_INFINITY);
-/// Held by who changes the limit. Words, since a forked child has to free them.
+/// Held by the thread that changes the limit. A word, since a forked child has to free it.
 static CHANGING: AtomicBool = AtomicBool::new(false);
-/// It is to be changed (again).
+/// The limit has to be changed (again).
 static IS_DUE: AtomicBool = AtomicBool::new(false);
 
-/// The library is about to map so many bytes.
+/// The library is about to map `bytes`.
 pub(crate) fn take(bytes: usize) {
     TAKEN.fetch_add(bytes as u64, AcqRel);
     follow();
 }
 
-/// The library has unmapped so many bytes, or could not map them.
+/// The library has unmapped `bytes`, or could not map them.
 pub(crate) fn give(bytes: usize) {
     TAKEN.fetch_sub(bytes as u64, AcqRel);
     follow();
 }
 
-/// The limit follows what is taken. Waits for nobody: who changes it meanwhile looks again.
+/// Adjusts the limit to what is taken. Does not wait: a thread that is changing it looks again.
 #[inline]
 fn follow() {
     if IS_RAISED.load(Acquire) {
@@ -67,7 +67,7 @@ fn change() {
     }
 }
 
-/// A soft limit of the program's, for the kernel.
+/// The kernel's limit for a soft limit of the program.
 fn raised(limit: u64) -> u64 {
     if limit == RLIM64_INFINITY { limit } else { limit.saturating_add(TAKEN.load(Acquire) + BESIDE) }
 }
@@ -88,7 +88,7 @@ fn set(limit: &rlimit64) -> Result<()> {
     prlimit(limit, core::ptr::null_mut())
 }
 
-/// What the program has set, where the kernel has `now`.
+/// The program's limit, if the kernel's is `now`.
 fn programs(now: &rlimit64) -> rlimit64 {
     if IS_RAISED.load(Acquire) && now.rlim_cur == SET.load(Acquire) {
         return rlimit64 { rlim_cur: ASKED[0].load(Acquire), rlim_max: ASKED[1].load(Acquire) };
@@ -96,7 +96,7 @@ fn programs(now: &rlimit64) -> rlimit64 {
     *now
 }
 
-/// The program's limit; then `new` is, if there is one.
+/// Returns the program's limit, and sets it to `new` if that is given.
 ///
 /// # Errors
 /// Those of `setrlimit(2)`.
@@ -121,10 +121,10 @@ pub(crate) fn exchange(new: Option<rlimit64>) -> Result<rlimit64> {
     done.map(|()| asked)
 }
 
-/// What the kernel is to have for `new`. A hard limit that was lowered can't be raised again: it gets its room at once.
+/// The kernel's limit for `new`. A lowered hard limit cannot be raised again, so it gets its room at once.
 fn for_kernel(new: rlimit64, asked: rlimit64, now: rlimit64) -> rlimit64 {
     if new.rlim_cur > new.rlim_max {
-        return new; // EINVAL
+        return new; // gets EINVAL
     }
     let hard = match new.rlim_max {
         RLIM64_INFINITY => RLIM64_INFINITY,
@@ -134,7 +134,7 @@ fn for_kernel(new: rlimit64, asked: rlimit64, now: rlimit64) -> rlimit64 {
     rlimit64 { rlim_cur: raised(new.rlim_cur).min(hard), rlim_max: hard }
 }
 
-/// The program begins: with a soft limit, say, that the one before `exec` had set.
+/// At the program's start: there may be a soft limit that the program before `exec` has set.
 pub(crate) fn begin() {
     let now = kernels();
     if now.rlim_cur < now.rlim_max {
@@ -142,11 +142,11 @@ pub(crate) fn begin() {
     }
 }
 
-/// Another program is about to take over: its soft limit is what this one has set. Until this is dropped, if that fails.
+/// For an `exec`: the next program gets this one's soft limit. Dropped if the `exec` fails.
 pub(crate) struct Lowered(bool);
 
 impl Lowered {
-    /// `in_vfork_child`: the words here are the parent's, the limit is not.
+    /// `in_vfork_child`: the words here are the parent's, the limit is the child's.
     pub fn new(in_vfork_child: bool) -> Self {
         if !IS_RAISED.load(Acquire) {
             return Self(false);
@@ -194,15 +194,15 @@ mod tests {
         let soft = kernel_gets(limit(1 << 30, RLIM64_INFINITY), NONE, NONE);
         assert!(soft.0 >= (1 << 30) + BESIDE && soft.0 < RLIM64_INFINITY && soft.1 == RLIM64_INFINITY);
         assert_eq!(kernel_gets(NONE, NONE, NONE), (RLIM64_INFINITY, RLIM64_INFINITY));
-        // One that the program began with is not raised.
+        // A hard limit from before the program began is not raised.
         let bound = limit(1 << 30, 1 << 30);
         assert_eq!(kernel_gets(limit(1 << 30, 1 << 30), bound, bound), (1 << 30, 1 << 30));
-        // One that it lowers gets its room, and can't be raised by that: the kernel refuses it to who may not.
+        // A limit that the program lowers gets its room, by which it cannot be raised again: the kernel refuses that.
         let lowered = kernel_gets(limit(1 << 30, 1 << 30), NONE, NONE);
         assert!(lowered.0 >= (1 << 30) + BESIDE && lowered.1 >= lowered.0 + HEAD_ROOM);
         let raised = kernel_gets(limit(1 << 30, 2 << 30), bound, limit(lowered.0, lowered.1));
         assert!(raised.1 > lowered.1);
-        // The kernel's to refuse.
+        // For the kernel to refuse.
         assert_eq!(kernel_gets(limit(2, 1), NONE, NONE), (2, 1));
     }
 }

@@ -1,4 +1,4 @@
-//! Bytes of a file, as many as are asked for: the kernel may give or take fewer at a time.
+//! Reads and writes of all bytes asked for; a system call may transfer fewer at a time.
 
 use super::{check, syscall};
 use crate::error::Result;
@@ -7,7 +7,7 @@ use rustix::fs::{SeekFrom, seek};
 use rustix::io::{Errno, pread, pwrite};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Reads from `offset` until `to` is full or the file ends; gives how many bytes it read.
+/// Reads from `offset` until `to` is full or the file ends; returns the number of bytes.
 pub(crate) fn read_at(fd: impl AsFd, offset: u64, to: &mut [u8]) -> Result<usize> {
     let mut done = 0;
     while done < to.len() {
@@ -21,7 +21,7 @@ pub(crate) fn read_at(fd: impl AsFd, offset: u64, to: &mut [u8]) -> Result<usize
     Ok(done)
 }
 
-/// Writes all of `bytes` at `offset`. For files that need not be durable: the others are written through a `Medium`.
+/// Writes all of `bytes` at `offset`. For files that need not be durable: others are written through a `Medium`.
 pub(crate) fn write_at(fd: impl AsFd, offset: u64, bytes: &[u8]) -> Result<()> {
     let mut done = 0;
     while done < bytes.len() {
@@ -34,7 +34,7 @@ pub(crate) fn write_at(fd: impl AsFd, offset: u64, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Reads a range piece by piece, each with its offset. Whether all of it is there: at the end of the file it stops.
+/// Reads a range piece by piece, each with its offset. Returns whether the file had all of it.
 pub(crate) fn each_piece(
     fd: impl AsFd,
     range: Range<u64>,
@@ -54,7 +54,7 @@ pub(crate) fn each_piece(
     Ok(true)
 }
 
-/// As [`each_piece`], without holes; the range ends within the file. The kernel's position is put back where it was.
+/// As [`each_piece`], without holes; the range ends within the file. Restores the file position.
 pub(crate) fn each_data(
     fd: impl AsFd,
     range: Range<u64>,
@@ -71,7 +71,7 @@ pub(crate) fn each_data(
     Ok(true)
 }
 
-/// Puts the kernel's position back to where it was before `work`, which is asked by it.
+/// Restores the file position after `work`, which changes it.
 pub(crate) fn with_position_kept<T>(fd: impl AsFd, work: impl FnOnce() -> T) -> Result<T> {
     let before = seek(&fd, SeekFrom::Current(0))?;
     let done = work();
@@ -79,7 +79,7 @@ pub(crate) fn with_position_kept<T>(fd: impl AsFd, work: impl FnOnce() -> T) -> 
     Ok(done)
 }
 
-/// The first piece of a range that is no hole. The kernel's position stays.
+/// The first piece of a range that is not a hole. Restores the file position.
 pub(crate) fn next_data(fd: impl AsFd, range: Range<u64>) -> Result<Option<Range<u64>>> {
     let (start, end) = with_position_kept(&fd, || {
         let start = seek(&fd, SeekFrom::Data(range.start));
@@ -94,7 +94,8 @@ pub(crate) fn next_data(fd: impl AsFd, range: Range<u64>) -> Result<Option<Range
     }
 }
 
-/// Hands what the kernel has of a file to the disk, and waits until the disk has it, in its cache or for good.
+/// Writes the kernel's cached pages of a file to the disk, and waits until the disk has them, in its cache or
+/// durably.
 pub(crate) fn write_out(fd: impl AsFd) -> Result<()> {
     let how = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
     // SAFETY: numbers.

@@ -4,12 +4,12 @@ use super::syscall;
 use core::sync::atomic::AtomicU32;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// How many words the kernel takes.
+/// The most words that the kernel takes.
 pub(crate) const WORDS_MAX: usize = 128;
 const SIZE_U32: u32 = 2;
 const PRIVATE: u32 = 128;
 
-/// A word, and the value that it has while there is nothing to do: `struct futex_waitv`.
+/// A word, and its value while there is nothing to do: `struct futex_waitv`.
 #[repr(C)]
 #[derive(PartialEq, Eq)]
 pub(crate) struct Word {
@@ -30,10 +30,10 @@ impl Word {
         Self { flags: SIZE_U32 | PRIVATE, ..Self::shared(word, value) }
     }
 
-    /// Wakes all who wait for it, in any process; a word of several.
+    /// Wakes all waiters of a shared word, in any process.
     pub fn wake(&self) {
         let args = [self.address as usize, libc::FUTEX_WAKE as usize, i32::MAX as usize, 0, 0, 0];
-        // SAFETY: the kernel takes the address for a name, and looks at nothing there; one that is gone is refused.
+        // SAFETY: the kernel takes the address as a name and does not access it; an invalid one is refused.
         unsafe { syscall(libc::SYS_futex, args) };
     }
 }
@@ -41,11 +41,11 @@ impl Word {
 /// How a wait for several words ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// This one's waiters were woken.
+    /// The waiters of this word were woken.
     Woken(usize),
-    /// One had another value before, or is not there any more; or the time is over, or a signal came.
+    /// A word had another value before, or is not there any more; or the time is over, or a signal came.
     Otherwise,
-    /// The kernel can't.
+    /// The kernel lacks the call.
     Unknown,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn wait_for_any(words: &[Word], limit: Option<&Timespec>) -> Ended {
     });
     let time = until.as_ref().map_or(0, |until| core::ptr::from_ref(until) as usize);
     let args = [words.as_ptr() as usize, words.len(), 0, time, libc::CLOCK_MONOTONIC as usize, 0];
-    // SAFETY: `words` and the time are read; the addresses in them are checked by the kernel, and only looked at.
+    // SAFETY: `words` and the time are only read; the kernel checks the addresses in them, and only reads there.
     let result = unsafe { syscall(libc::SYS_futex_waitv, args) };
     match usize::try_from(result) {
         Ok(index) => Ended::Woken(index),

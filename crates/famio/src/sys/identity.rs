@@ -1,22 +1,21 @@
-//! Which file an open file is, and what it is like, without a question for its times: on a kernel with fine-grained time stamps (since
-//! 6.13) that makes the next write change the inode, which the next `fdatasync` may have to write.
+//! The identity and the kind of an open file, without asking for its times: on a kernel with fine-grained time stamps
+//! (since 6.13) that would make the next write change the inode, which the next `fdatasync` may then have to write.
 
-use super::coarse_now;
 use crate::error::Result;
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 
-/// The device and inode of an open file: which file it is.
+/// The device and inode of an open file.
 pub(crate) fn identity(fd: BorrowedFd<'_>) -> Result<(u64, u64)> {
     Ok(identity_and_size(fd)?.0)
 }
 
-/// The same, and the file's size.
+/// As [`identity`], with the file's size.
 pub(crate) fn identity_and_size(fd: BorrowedFd<'_>) -> Result<((u64, u64), u64)> {
     match rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::INO | StatxFlags::SIZE) {
         Ok(stat) => Ok(((rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino), stat.stx_size)),
-        // A sandbox that does not know the call.
+        // For a sandbox that does not know the call.
         Err(Errno::NOSYS | Errno::PERM) => {
             let stat = rustix::fs::fstat(fd)?;
             Ok(((stat.st_dev, stat.st_ino), stat.st_size as u64))
@@ -25,13 +24,13 @@ pub(crate) fn identity_and_size(fd: BorrowedFd<'_>) -> Result<((u64, u64), u64)>
     }
 }
 
-/// What an open file is.
+/// What `look_at` found.
 pub(crate) struct Looked {
     /// Device and inode.
     pub key: (u64, u64),
     pub mode: u32,
     pub size: u64,
-    /// It was made a moment ago, and is empty: no machine has started again since.
+    /// It was made a moment ago and is empty, so it was made in this boot.
     pub is_new: bool,
 }
 
@@ -55,10 +54,11 @@ pub(crate) fn look_at(fd: BorrowedFd<'_>) -> Result<Looked> {
     }
 }
 
-/// Whether a time of a file's was at most some ticks of the kernel's clock ago: no machine starts again in that time.
+/// Whether a file's time was at most some ticks of the kernel's clock ago, and so in this boot. By the fine clock: on a
+/// kernel with fine-grained time stamps, the time of a new file may be later than that of the coarse clock.
 fn is_just_now(seconds: i64, nanoseconds: i64) -> bool {
-    const TICKS: i64 = 10_000_000;
-    let now = coarse_now();
+    const TICKS: i64 = 20_000_000;
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     let Some(since) = now.tv_sec.checked_sub(seconds).and_then(|since| since.checked_mul(1_000_000_000)) else {
         return false;
     };
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_time_is_just_now_for_some_ticks() {
-        let now = coarse_now();
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         let before = |nanoseconds: i64| {
             let at = now.tv_nsec - nanoseconds;
             is_just_now(now.tv_sec + at.div_euclid(1_000_000_000), at.rem_euclid(1_000_000_000))
@@ -81,6 +81,22 @@ mod tests {
         assert!(!before(1_000_000_000) && !before(86_400_000_000_000));
         assert!(!before(-1_000_000_000), "in the future: the clock was set");
         assert!(!is_just_now(i64::MIN, 0) && !is_just_now(i64::MAX, 0) && !is_just_now(0, 0));
+    }
+
+    #[test]
+    fn a_file_is_new_whose_time_is_after_the_coarse_clock() {
+        let folder = std::env::temp_dir().join(format!("famio-new-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let mut new = 0;
+        for number in 0..200 {
+            let file = std::fs::File::create(folder.join(number.to_string())).unwrap();
+            new += u32::from(look_at(file.as_fd()).unwrap().is_new);
+            // A time that was asked for is fine when it changes next, and no file's is before it from then on.
+            drop(file.metadata().unwrap());
+            file.set_len(1).unwrap();
+        }
+        assert!(new > 100, "{new} of 200, though each was made a moment ago");
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

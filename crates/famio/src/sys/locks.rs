@@ -1,5 +1,5 @@
-//! Locks of an open file description on bytes of a file (`F_OFD_SETLK`): they go with the description, however its process
-//! ends, and no other `close` of the process drops them.
+//! Locks of an open file description on bytes of a file (`F_OFD_SETLK`): they go with the description, however its
+//! process ends, and the process's other `close` calls do not drop them.
 
 use super::{check, syscall};
 use crate::error::{Error, Result};
@@ -9,14 +9,14 @@ use std::os::fd::{AsFd, AsRawFd};
 /// How bytes are locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lock {
-    /// With others that do so, too.
+    /// Together with other shared locks.
     Shared,
-    /// Alone. Takes a description that can write.
+    /// Without any other lock. The description must be open for writing.
     Exclusive,
 }
 
-/// Locks bytes, or changes a lock that this description has on them. False: another description has a lock that conflicts;
-/// what this one had stays.
+/// Locks bytes, or changes a lock that this description has on them. False: another description has a conflicting
+/// lock, and this one's stays as it was.
 pub(crate) fn try_lock(file: impl AsFd, bytes: Range<i64>, how: Lock) -> Result<bool> {
     let kind = if how == Lock::Shared { libc::F_RDLCK } else { libc::F_WRLCK };
     match fcntl(file, libc::F_OFD_SETLK, &mut region(kind, bytes)) {
@@ -26,13 +26,12 @@ pub(crate) fn try_lock(file: impl AsFd, bytes: Range<i64>, how: Lock) -> Result<
     }
 }
 
-/// Gives up this description's lock on bytes. To be called by name, and not left to a `close`: a forked child may hold a
-/// duplicate.
+/// Releases this description's lock on bytes. Not left to a `close`, since a forked child may hold a duplicate.
 pub(crate) fn unlock(file: impl AsFd, bytes: Range<i64>) {
     let _ = fcntl(file, libc::F_OFD_SETLK, &mut region(libc::F_UNLCK, bytes));
 }
 
-/// Whether another description has a lock on some of these bytes that conflicts with one taken so.
+/// Whether another description has a lock on some of these bytes that conflicts with a lock `for_`.
 pub(crate) fn is_locked(file: impl AsFd, bytes: Range<i64>, for_: Lock) -> bool {
     let kind = if for_ == Lock::Shared { libc::F_RDLCK } else { libc::F_WRLCK };
     let mut lock = region(kind, bytes);

@@ -1,8 +1,8 @@
-//! Where the library's own messages go, and which of them: by default all but the `Info` ones, to stderr. Allocates nothing by itself:
-//! a message may come from a signal handler.
+//! The library's messages: which are written, and where. By default all but `Info` go to stderr. Nothing here
+//! allocates, since a message may come from a signal handler.
 //!
-//! A log file is opened anew for each message, so that it can be rotated and no descriptor has to be kept. What can't be said where it
-//! was wanted goes to stderr: nothing is lost silently.
+//! A log file is opened again for each message, so that it can be rotated and no descriptor has to be kept. A message
+//! that cannot be written to its target goes to stderr: none is lost.
 
 use super::{internal, raw, stderr_line};
 use crate::error::{Error, Result};
@@ -15,13 +15,13 @@ use std::os::fd::{AsFd, AsRawFd};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Level {
-    /// Of settings only: nothing is said, but for what weakens durability.
+    /// For settings only: no messages, except that durability is weakened.
     Off = 0,
-    /// A call failed that would not have failed on a plain file, or data may be lost.
+    /// A call failed that would have succeeded on a plain file, or data may be lost.
     Error = 1,
-    /// A file is not protected as was asked for.
+    /// A file is not protected as requested.
     Warning = 2,
-    /// Something that was done as it should be: a file was recovered.
+    /// Something was done as it should be, for example a recovery.
     Info = 3,
 }
 
@@ -30,11 +30,11 @@ pub enum Level {
 pub enum Target {
     /// The program's standard error.
     Stderr,
-    /// A file, which is appended to; made with mode 600.
+    /// A file, appended to; made with mode 600.
     File(CString),
     /// The datagram socket of syslog.
     Syslog,
-    /// That of journald, in its own form.
+    /// The socket of journald, in its own format.
     Journald,
 }
 
@@ -42,14 +42,14 @@ const SYSLOG: &CStr = c"/dev/log";
 const JOURNALD: &CStr = c"/run/systemd/journal/socket";
 
 static LEVEL: AtomicU8 = AtomicU8::new(Level::Warning as u8);
-/// Null: stderr. Else a target for good.
+/// Null: stderr. Else a target that is never freed.
 static TARGET: AtomicPtr<Target> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Longest message; the rest is left out.
+/// The longest message in bytes; the rest is cut.
 const LINE: usize = 2048;
 
 impl Level {
-    /// By its word.
+    /// The level with this name.
     pub fn of(word: &str) -> Option<Self> {
         let levels = [("off", Self::Off), ("error", Self::Error), ("warning", Self::Warning), ("info", Self::Info)];
         levels.into_iter().find(|(known, _)| *known == word).map(|(_, level)| level)
@@ -60,7 +60,7 @@ impl Target {
     /// `stderr`, `syslog`, `journald`, or an absolute path.
     ///
     /// # Errors
-    /// `EINVAL`: none of them.
+    /// `EINVAL`: none of these.
     pub fn of(text: &[u8]) -> Result<Self> {
         match text {
             b"stderr" => Ok(Self::Stderr),
@@ -72,21 +72,21 @@ impl Target {
     }
 }
 
-/// What is said from now on, and where.
+/// Sets the level and the target.
 pub(crate) fn choose(level: Level, target: Target) {
     LEVEL.store(level as u8, Ordering::Relaxed);
-    // Never freed: another thread may be using the old one. It is chosen once or twice in a process.
+    // Never freed: another thread may be using the old one. A process chooses once or twice.
     TARGET.store(Box::into_raw(Box::new(target)), Ordering::Release);
 }
 
-/// A message of one line, in up to six pieces.
+/// Writes a message of one line, in up to six pieces.
 pub(crate) fn say(level: Level, parts: &[&[u8]]) {
     if level as u8 <= LEVEL.load(Ordering::Relaxed) {
         send(level, parts);
     }
 }
 
-/// A message that is on stderr whatever the settings are, and where the others are, too: durability is weaker than by itself.
+/// Writes a message that durability is weakened: to stderr, whatever the settings are, and to the target.
 pub(crate) fn say_always(parts: &[&[u8]]) {
     stderr_line(parts);
     if is_elsewhere() && LEVEL.load(Ordering::Relaxed) >= Level::Warning as u8 {
@@ -94,7 +94,7 @@ pub(crate) fn say_always(parts: &[&[u8]]) {
     }
 }
 
-/// Whether messages go elsewhere than to stderr.
+/// Whether messages go to another target than stderr.
 pub(crate) fn is_elsewhere() -> bool {
     !matches!(target(), None | Some(Target::Stderr))
 }
@@ -110,10 +110,10 @@ fn send(level: Level, parts: &[&[u8]]) {
     }
 }
 
-/// An error: it is to be said on stderr.
+/// On an error the message has to go to stderr.
 fn try_send(level: Level, parts: &[&[u8]]) -> Result<()> {
     let Some(target) = target() else { return Err(Error::new(libc::ENOENT)) };
-    // A handler may have interrupted the very code that finds a number for a descriptor.
+    // A handler may have interrupted the code that finds a number for a descriptor.
     if crate::thread::current().locks_held.get() > 0 {
         return Err(Error::new(libc::EDEADLK));
     }
@@ -151,7 +151,7 @@ fn pid() -> u64 {
 fn append(path: &CStr, line: &[u8]) -> Result<()> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = internal::open(CWD, path, flags, Mode::RUSR | Mode::WUSR)?;
-    // Whole or not at all: a limit on the size of files would be a signal.
+    // Completely or not at all: a write beyond the limit on file sizes would raise a signal.
     if super::file_size_limit() != i64::MAX as u64 {
         let end = rustix::fs::fstat(&file)?.st_size as u64;
         if end.saturating_add(line.len() as u64) > super::file_size_limit() {
@@ -172,7 +172,7 @@ fn datagram(path: &CStr, message: &[u8]) -> Result<()> {
         // SAFETY: as above.
         Ok(unsafe { std::os::fd::FromRawFd::from_raw_fd(made as i32) })
     })?;
-    // SAFETY: zeros are an address.
+    // SAFETY: zeros are a valid address.
     let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
     address.sun_family = libc::AF_UNIX as libc::sa_family_t;
     let bytes = path.to_bytes();
@@ -187,7 +187,7 @@ fn datagram(path: &CStr, message: &[u8]) -> Result<()> {
     })
 }
 
-/// A line that is put together without the heap. What does not fit is left out.
+/// A line that is built without the heap. What does not fit is cut.
 struct Line {
     bytes: [u8; LINE],
     length: usize,
@@ -203,14 +203,14 @@ impl Line {
     }
 
     fn add(&mut self, text: &[u8]) -> &mut Self {
-        let room = LINE - 1 - self.length; // one for the end
+        let room = LINE - 1 - self.length; // one byte for the end
         let text = &text[..text.len().min(room)];
         self.bytes[self.length..][..text.len()].copy_from_slice(text);
         self.length += text.len();
         self
     }
 
-    /// Pieces of a message: names of files are no fields, lines or commands.
+    /// Adds the pieces of a message. Characters of file names that would make fields, lines or commands are replaced.
     fn all(&mut self, parts: &[&[u8]]) -> &mut Self {
         let from = self.length;
         for part in parts {
@@ -240,7 +240,7 @@ impl Line {
         self.add(&[b'0' + (number % 10) as u8])
     }
 
-    /// The time of day, in UTC, as ISO 8601 has it.
+    /// Adds the time of day in UTC, in ISO 8601.
     fn time(&mut self) {
         let now = super::coarse_now();
         let (days, second) = (now.tv_sec.div_euclid(86_400), now.tv_sec.rem_euclid(86_400) as u64);

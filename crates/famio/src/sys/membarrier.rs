@@ -1,4 +1,4 @@
-//! `membarrier(2)`: a full barrier on every running thread of the process, so that what runs often needs none.
+//! `membarrier(2)`: a full barrier on every running thread of the process, so that hot paths need none.
 
 use super::raw::{check, syscall};
 
@@ -10,13 +10,13 @@ fn call(command: usize) -> bool {
     check(unsafe { syscall(libc::SYS_membarrier, [command, 0, 0, 0, 0, 0]) }).is_ok()
 }
 
-/// Tells the kernel that this process will use it. Whether it can.
+/// Registers the process for it. Returns whether it can be used.
 pub(crate) fn register() -> bool {
     call(REGISTER_PRIVATE_EXPEDITED)
 }
 
-/// Every thread of the process has passed a full barrier since. False where the kernel did not do it: a sandbox may forbid
-/// the call at any time.
+/// Returns true if every thread of the process has passed a full barrier during the call. False if the kernel
+/// refuses: a sandbox may forbid the call at any time.
 #[must_use]
 pub(crate) fn on_all_threads() -> bool {
     call(PRIVATE_EXPEDITED)

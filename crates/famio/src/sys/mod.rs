@@ -1,4 +1,4 @@
-//! Raw system calls that rustix has no safe form for; reads and writes that go on to the end; and the clock.
+//! System calls for which rustix has no safe form, reads and writes of all bytes asked for, and the clock.
 
 pub(crate) mod address_space;
 mod bytes;
@@ -35,18 +35,17 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Says something to who runs the program, where they want it ([`log`]), by bare system calls: nothing of ours is re-entered, errors are
-/// ignored.
+/// Writes a message for the user to the configured target ([`log`]), by system calls only: no function of the library
+/// is re-entered, and errors are ignored.
 pub fn notice(line: &str) {
     notice_parts(&[line.as_bytes()]);
 }
 
-/// As [`notice`], of up to six pieces that make one line. Allocates nothing: it may come from a signal handler.
+/// As [`notice`], from up to six pieces of one line. Does not allocate: it may be called in a signal handler.
 pub(crate) fn notice_parts(parts: &[&[u8]]) {
     log::say(log::Level::Warning, parts);
 }
 
-/// One line to stderr.
 fn stderr_line(parts: &[&[u8]]) {
     debug_assert!(parts.len() <= 6);
     if !is_for_messages(libc::STDERR_FILENO) {
@@ -60,14 +59,15 @@ fn stderr_line(parts: &[&[u8]]) {
     unsafe { syscall(libc::SYS_writev, [2, vector.as_ptr() as usize, vector.len(), 0, 0, 0]) };
 }
 
-/// Device and inode of the file that is known to be standard error: from the start, or put there by `dup2`. None: 0.
+/// Device and inode of the file that is known to be standard error, from the start or by `dup2`; 0: none.
 static STANDARD_ERROR: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// The numbers of signals by which a description of a file is marked that was handed back (`posix::mark`).
+/// The signal numbers that mark a description of a demoted file (`posix::mark`).
 pub(crate) const HANDED_BACK: core::ops::Range<i32> = 40..48;
-/// What the program opened under that number itself, having closed its standard error, is marked before another program starts with
-/// it: by the number of the signal that `F_SETSIG` keeps for a description, of which nothing comes of a regular file's. This one, or
-/// this bit in that of a file that was handed back.
+/// Marks a description that has the number of standard error without being it: the program closed standard error and
+/// opened a file of its own. Set before another program starts with it. The mark is the signal number that `F_SETSIG`
+/// stores in a description, without effect on a regular file: this number, or this bit in the number of a demoted
+/// file.
 const DATA: i32 = 39;
 const DATA_BIT: i32 = 4;
 const F_SETSIG: i32 = 10;
@@ -79,7 +79,7 @@ fn standard_error(command: i32, argument: i32) -> i32 {
     (unsafe { syscall(libc::SYS_fcntl, [number, command as usize, argument as usize, 0, 0, 0]) }) as i32
 }
 
-/// The mark with which standard error is a file of the program's data, and the one without; `None`: the program has a mark of its own.
+/// The numbers with and without the mark; `None`: the program uses `F_SETSIG` itself.
 fn marks() -> Option<[i32; 2]> {
     match standard_error(F_GETSIG, 0) {
         0 | DATA => Some([DATA, 0]),
@@ -104,12 +104,12 @@ fn note(is_data: bool) {
     STANDARD_ERROR[1].store(inode, Ordering::Relaxed);
 }
 
-/// At the start: what the program has as standard error, unless the program before `exec` had opened a file of its data there.
+/// At the start: finds standard error, unless the program before `exec` had opened a file of its own there.
 pub(crate) fn find_standard_error() {
     note(is_marked_as_data());
 }
 
-/// What is standard error now was put there as such.
+/// The present descriptor 2 was put there as standard error.
 pub(crate) fn note_standard_error() {
     if is_marked_as_data() {
         marks().map(|[_, without]| standard_error(F_SETSIG, without));
@@ -117,8 +117,7 @@ pub(crate) fn note_standard_error() {
     note(false);
 }
 
-/// Before another program gets this one's descriptors: where a file of the program's data has the number of standard error, the
-/// other is to know.
+/// Before another program gets this one's descriptors: marks descriptor 2 if it is a file of the program's own.
 pub(crate) fn tell_of_standard_error() {
     if STANDARD_ERROR[1].load(Ordering::Relaxed) != 0
         && standard_error(libc::F_GETFD, 0) >= 0
@@ -128,13 +127,13 @@ pub(crate) fn tell_of_standard_error() {
     }
 }
 
-/// Whether what is printed there is a message: not where the program, having closed its standard error, has a file of its data
-/// under that number, since it was the lowest that was free. Where it is not known what was there: such a file is read, too; a
-/// log is only written.
+/// Whether messages may be written to the descriptor. Not if the program closed standard error and one of its own
+/// files got that number, the lowest free one. If it is unknown what was there, a regular file that is also open for
+/// reading, without `O_APPEND`, counts as the program's own; a log is only written.
 fn is_for_messages(number: i32) -> bool {
     let known = STANDARD_ERROR.each_ref().map(|word| word.load(Ordering::Relaxed));
     if known[1] != 0 {
-        // SAFETY: not -1, and only asked what it is.
+        // SAFETY: not -1, and only queried.
         return rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(number) }).is_ok_and(|now| {
             let is_regular = rustix::fs::FileType::from_raw_mode(now.st_mode) == rustix::fs::FileType::RegularFile;
             !is_regular || [now.st_dev, now.st_ino] == known
@@ -146,25 +145,25 @@ fn is_for_messages(number: i32) -> bool {
     if flags as i32 & libc::O_ACCMODE != libc::O_RDWR || flags as i32 & libc::O_APPEND != 0 {
         return true;
     }
-    // SAFETY: not -1, and only asked for its kind.
+    // SAFETY: not -1, and only queried.
     let stat = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(number) });
     stat.is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::RegularFile)
 }
 
-/// A forked child does not get this mapping of ours: with it it would keep the locks of the file behind it, and this process
-/// would seem to live on in it.
+/// Keeps this mapping out of forked children: with it a child would keep the locks of the file behind it, and this
+/// process would seem to live on.
 pub(crate) fn keep_from_children(at: *mut u8, len: usize) {
-    // SAFETY: a mapping of ours, which a child makes no use of.
+    // SAFETY: our mapping, which a child does not use.
     unsafe { syscall(libc::SYS_madvise, [at.expose_provenance(), len, libc::MADV_DONTFORK as usize, 0, 0, 0]) };
 }
 
-/// What [`keep_from_children`] has kept a forked child gets.
+/// Undoes [`keep_from_children`].
 pub(crate) fn give_to_children(at: *mut u8, len: usize) {
-    // SAFETY: a mapping of ours, or one of the program's, as it is by itself.
+    // SAFETY: our mapping, or one of the program's, for which it is the default.
     unsafe { syscall(libc::SYS_madvise, [at.expose_provenance(), len, libc::MADV_DOFORK as usize, 0, 0, 0]) };
 }
 
-/// Bytes of memory that the machine has.
+/// The machine's memory in bytes.
 pub(crate) fn memory() -> u64 {
     // SAFETY: plain words, filled in by the kernel.
     let info = unsafe {
@@ -175,7 +174,7 @@ pub(crate) fn memory() -> u64 {
     info.totalram.saturating_mul(info.mem_unit.into())
 }
 
-/// The time of day as the kernel stamps files with, a few milliseconds coarse. From the vDSO: no system call.
+/// The time of day with which the kernel stamps files, a few milliseconds coarse. From the vDSO: no system call.
 pub fn coarse_now() -> libc::timespec {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is valid for writing; the clock exists on every Linux since 2.6.32.
@@ -183,31 +182,30 @@ pub fn coarse_now() -> libc::timespec {
     now
 }
 
-/// Whether there is no such thread on the machine.
+/// Whether the machine has no such thread.
 pub(crate) fn thread_is_gone(thread: u32) -> bool {
-    // SAFETY: signal 0 is none, it only asks.
+    // SAFETY: signal 0 is not sent, only checked.
     let asked = unsafe { syscall(libc::SYS_tkill, [thread as usize, 0, 0, 0, 0, 0]) };
     asked == -(libc::ESRCH as isize)
 }
 
-/// The clock that only goes forward, in nanoseconds. From the vDSO.
+/// The monotonic clock, in nanoseconds. From the vDSO.
 pub(crate) fn monotonic_now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// What is in a folder.
+/// The entries of a folder.
 pub(crate) fn list(folder: impl AsFd) -> rustix::io::Result<rustix::fs::Dir> {
     rustix::fs::Dir::new(internal::open_list(folder.as_fd())?)
 }
 
-/// The process's limit on file sizes: nothing of ours is made longer than it, so that no SIGXFSZ comes from work of ours.
+/// The process's limit on file sizes. The library makes no file longer, so that its own work raises no SIGXFSZ.
 pub(crate) fn file_size_limit() -> u64 {
     rustix::process::getrlimit(rustix::process::Resource::Fsize).current.unwrap_or(i64::MAX as u64)
 }
 
-/// The path by which the kernel knows an open file now. A file that was deleted, or that this process cannot reach by a path,
-/// has none.
+/// The present path of an open file. A file that was deleted, or that this process cannot reach by a path, has none.
 pub(crate) fn path_of(file: BorrowedFd<'_>) -> Result<PathBuf> {
     let link = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
     let path = rustix::fs::readlinkat(CWD, &link, Vec::new())
@@ -219,7 +217,7 @@ pub(crate) fn path_of(file: BorrowedFd<'_>) -> Result<PathBuf> {
     Ok(path.to_path_buf())
 }
 
-/// A descriptor that is kept for longer than a call, of the same open file description: see [`internal`].
+/// An internal descriptor of the same open file description, kept for longer than a call: see [`internal`].
 pub(crate) fn high_duplicate(fd: BorrowedFd<'_>) -> Result<InternalFd> {
     InternalFd::duplicate(fd)
 }

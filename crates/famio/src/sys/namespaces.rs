@@ -1,11 +1,11 @@
-//! The namespaces of this process, as numbers. A process id or a path that another process left means something here only if it has
-//! the same ones.
+//! The namespaces of this process, as numbers. A process id or a path that another process recorded means something
+//! here only if these are the same.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// The PID namespace of this process, whose id there is `me`; 0: it can't be told.
+/// The PID namespace of this process, whose id in it is `me`; 0: unknown.
 pub(crate) fn of_process(me: u32) -> u32 {
-    /// It, below the process id that it was asked for.
+    /// The namespace in the high half, the process id for which it was asked in the low half.
     static KNOWN: AtomicU64 = AtomicU64::new(0);
     let known = KNOWN.load(Ordering::Relaxed);
     if (known >> 32) as u32 == me && known as u32 != 0 {
@@ -16,7 +16,8 @@ pub(crate) fn of_process(me: u32) -> u32 {
     found
 }
 
-/// Where this process's paths lead: its mount namespace, and its root folder in that. As text, without spaces.
+/// The view in which this process's paths hold: its mount namespace, and its root folder in that. As text, without
+/// spaces.
 pub(crate) fn of_paths() -> String {
     let mounts = rustix::fs::stat(c"/proc/thread-self/ns/mnt").map_or(0, |stat| stat.st_ino);
     let root = rustix::fs::stat(c"/").map_or((0, 0), |stat| (stat.st_dev, stat.st_ino));

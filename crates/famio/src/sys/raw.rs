@@ -35,7 +35,7 @@ pub unsafe fn syscall(number: libc::c_long, args: [usize; 6]) -> isize {
     result
 }
 
-/// The kernel's result as ours.
+/// Converts the kernel's result.
 #[inline]
 pub fn check(result: isize) -> Result<usize> {
     if (-4095..0).contains(&result) { Err(Error::new(-result as i32)) } else { Ok(result as usize) }

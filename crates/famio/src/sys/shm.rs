@@ -1,5 +1,5 @@
-//! The folder in which processes share memory: `/dev/shm`, or what the setting `shm` names. There is one for the whole process:
-//! processes that have a file open together find what they share by the same names in it.
+//! The folder in which processes share memory: `/dev/shm`, or the setting `shm`. There is one per process: processes
+//! that share a file find its shared memory under the same names there.
 
 use crate::error::{Error, Result};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -8,15 +8,15 @@ use rustix::io::Errno;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// Where it is by default.
+/// The default.
 pub const DEFAULT: &str = "/dev/shm";
 const TMPFS: u32 = 0x0102_1994;
 const STICKY: u32 = 0o1000;
 const BY_OTHERS: u32 = 0o022;
 
-/// What the setting names; null: nothing was set. It stays.
+/// The setting; null: it was not set. Never freed.
 static CHOSEN: AtomicPtr<String> = AtomicPtr::new(core::ptr::null_mut());
-/// Something of this process's lies in the folder, or is looked for there.
+/// This process has files in the folder, or has looked for some.
 static IS_USED: AtomicBool = AtomicBool::new(false);
 
 /// Whether a file lies on tmpfs.
@@ -34,7 +34,7 @@ fn chosen() -> Option<&'static String> {
     unsafe { CHOSEN.load(Ordering::Acquire).as_ref() }
 }
 
-/// Takes the setting for this process. `None`: whatever the process has.
+/// Applies the setting to this process. `None`: no change.
 ///
 /// # Errors
 /// `EINVAL`: it is not an absolute path in UTF-8, or this process uses another folder already.
@@ -55,7 +55,7 @@ pub fn choose(setting: Option<&Path>) -> Result<()> {
     let new = Box::into_raw(Box::new(text.to_owned()));
     let put = CHOSEN.compare_exchange(core::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire);
     if put.is_err() {
-        // SAFETY: made just now, and known to nobody.
+        // SAFETY: made just now, and not published.
         drop(unsafe { Box::from_raw(new) });
         return if is_chosen() { Ok(()) } else { Err(used()) };
     }
@@ -67,7 +67,7 @@ fn text_of(path: &Path) -> Result<&str> {
     text.ok_or_else(|| wrong(path, libc::EINVAL, "it takes an absolute path in UTF-8"))
 }
 
-/// Device and inode of the folder, which this process is about to use; zeros where there is none.
+/// Device and inode of the folder, which this process is about to use; zeros if there is none.
 ///
 /// # Errors
 /// Those of [`check`], if it was set.
@@ -79,20 +79,21 @@ pub(crate) fn begin_use() -> Result<(u64, u64)> {
     }
 }
 
-/// Device and inode of the folder; zeros where there is none.
+/// Device and inode of the folder; zeros if there is none.
 pub(crate) fn identity() -> (u64, u64) {
     stat(folder()).map_or((0, 0), |stat| (stat.st_dev, stat.st_ino))
 }
 
-/// Whether the folder can't be reached from here: after a `chroot`.
+/// Whether the folder cannot be reached, for example after a `chroot`.
 pub(crate) fn is_gone() -> bool {
     rustix::fs::lstat(folder()).is_err()
 }
 
-/// Whether what the setting names is a folder on tmpfs.
+/// Checks that the setting names a folder on tmpfs.
 ///
 /// # Errors
-/// `ENOENT`, `ENOTDIR`, `EINVAL`, or `EACCES` where this process may not look; with a text that names the setting, and says what to do.
+/// `ENOENT`, `ENOTDIR`, `EINVAL`, or `EACCES` if this process may not look; with a text that names the setting and a
+/// remedy.
 pub fn check_kind(path: &Path) -> Result<()> {
     look(path).map(drop)
 }
@@ -114,11 +115,11 @@ fn look(path: &Path) -> Result<Stat> {
     Ok(found)
 }
 
-/// Whether this process can share memory in a folder that the setting names: a folder on tmpfs, root's or its own, where others can't
-/// remove or replace what is not theirs, and it may make files. Gives its device and inode.
+/// Checks that this process can share memory in the folder: it is on tmpfs, owned by root or this user, other users
+/// cannot remove or replace files in it, and this process may make files. Returns its device and inode.
 ///
 /// # Errors
-/// As [`check_kind`]. `EACCES`: because of its owner or mode.
+/// As [`check_kind`]. `EACCES`: its owner or mode does not allow it.
 pub fn check(path: &Path) -> Result<(u64, u64)> {
     let found = look(path)?;
     let denied = |what: &str| Err(wrong(path, libc::EACCES, what));
@@ -129,7 +130,7 @@ pub fn check(path: &Path) -> Result<(u64, u64)> {
     if found.st_mode & BY_OTHERS != 0 && found.st_mode & STICKY == 0 {
         return denied("other users may remove and replace what lies in it; chmod +t, or go-w");
     }
-    // Any other error is one of asking: some containers do not let the call through.
+    // Any other error is one of the query: some containers do not let the call through.
     let access = accessat(CWD, path, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
     if matches!(access, Err(Errno::ACCESS | Errno::ROFS)) {
         return denied(&format!("user {me} may not make files in it; chmod 1777 lets every user"));

@@ -1,11 +1,11 @@
-//! Signal actions and masks by the kernel's own calls: libc's may be somebody's hook, ours among them.
+//! Signal actions and masks by the kernel's calls: libc's functions may be intercepted, by this library among others.
 
 use super::{check, syscall};
 use crate::error::Result;
 use core::ffi::c_int;
 use core::ptr::null;
 
-/// `struct sigaction` as the kernel has it, on x86-64 and AArch64 alike.
+/// The kernel's `struct sigaction`, the same on x86-64 and AArch64.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignalAction {
@@ -13,7 +13,7 @@ pub struct SignalAction {
     pub handler: usize,
     /// `SA_…`.
     pub flags: u64,
-    /// What a handler returns to; x86 only.
+    /// The function to which a handler returns; x86 only.
     pub restorer: usize,
     /// The signals blocked during the handler.
     pub mask: u64,
@@ -25,7 +25,7 @@ impl SignalAction {
     /// The default action.
     pub const DEFAULT: Self = Self { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: 0 };
 
-    /// A handler of ours, which returns to a restorer of ours where the kernel wants one.
+    /// A handler of ours, with a restorer where the kernel wants one.
     pub fn new(handler: usize, flags: u64, mask: u64) -> Self {
         #[cfg(target_arch = "x86_64")]
         return Self { handler, flags: flags | SA_RESTORER, restorer: restorer as *const () as usize, mask };
@@ -33,14 +33,14 @@ impl SignalAction {
         return Self { handler, flags, restorer: 0, mask };
     }
 
-    /// From libc's layout, whose mask is longer than Linux has signals.
+    /// From libc's layout, which has a longer mask.
     pub fn from_libc(action: &libc::sigaction) -> Self {
         // SAFETY: a `sigset_t` is plain words; the first holds signals 1 to 64.
         let mask = unsafe { (&raw const action.sa_mask).cast::<u64>().read() };
         Self { handler: action.sa_sigaction, flags: action.sa_flags as u32 as u64, restorer: 0, mask }
     }
 
-    /// To libc's layout, without the restorer, which is libc's own affair.
+    /// To libc's layout, without the restorer, which libc sets itself.
     pub fn to_libc(&self, action: &mut libc::sigaction) {
         // SAFETY: all-zero bytes are a `sigaction`.
         *action = unsafe { core::mem::zeroed() };
@@ -51,7 +51,7 @@ impl SignalAction {
     }
 }
 
-/// Ends a handler. The very bytes by which debuggers and unwinders know a signal's frame.
+/// Ends a handler. Debuggers and unwinders recognise a signal frame by exactly these bytes.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn restorer() {
@@ -63,17 +63,17 @@ pub const fn signal_bit(signal: c_int) -> u64 {
     1 << (signal - 1)
 }
 
-/// Every signal but the two that are libc's own: `setuid` and the like wait until every thread has had theirs. For threads
-/// of ours, on which no handler of the host's is to run.
+/// Every signal except the two that libc uses itself, with which `setuid` and the like wait for every thread. For
+/// threads of the library, on which the program's handlers must not run.
 pub const ALL_BUT_LIBCS: u64 = !(signal_bit(32) | signal_bit(33));
 
 const MASK_SIZE: usize = size_of::<u64>();
 
-/// Sets a signal's action, if one is given, and gives the one before.
+/// Sets a signal's action, if one is given, and returns the previous one.
 pub fn signal_action(signal: c_int, new: Option<&SignalAction>) -> Result<SignalAction> {
     let mut old = SignalAction::DEFAULT;
     let new = new.map_or(null(), |new| new as *const SignalAction) as usize;
-    // SAFETY: both are valid or null; that the handler is one is the caller's affair only once a signal comes.
+    // SAFETY: both are valid or null. Whether the handler is sound is the caller's responsibility.
     check(unsafe {
         let old = &raw mut old as usize;
         syscall(libc::SYS_rt_sigaction, [signal as usize, new, old, MASK_SIZE, 0, 0])
@@ -81,7 +81,7 @@ pub fn signal_action(signal: c_int, new: Option<&SignalAction>) -> Result<Signal
     Ok(old)
 }
 
-/// Blocks signals in this thread, in addition; gives the mask before.
+/// Blocks more signals in this thread; returns the previous mask.
 pub fn block_signals(mask: u64) -> u64 {
     change_mask(libc::SIG_BLOCK, mask)
 }
@@ -91,7 +91,7 @@ pub fn unblock_signals(mask: u64) -> u64 {
     change_mask(libc::SIG_UNBLOCK, mask)
 }
 
-/// Sets this thread's mask: what [`block_signals`] gave.
+/// Sets this thread's mask to one that [`block_signals`] returned.
 pub fn restore_signals(mask: u64) {
     change_mask(libc::SIG_SETMASK, mask);
 }

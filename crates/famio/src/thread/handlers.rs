@@ -1,20 +1,21 @@
-//! The program's signal handlers, and calls of ours. A handler runs before a system call or after it, never in the middle, and may
-//! leave by `siglongjmp`; a call of ours that holds a lock is to be the same to it. So where a handler would begin in such a call,
-//! its signal is *postponed*: kept in the thread with its `siginfo_t`, the handled signals blocked, and sent again when the last
-//! lock is free. That costs a call without a signal one load.
+//! The program's signal handlers during calls of the library. To a handler, a system call has happened or not, never
+//! half, and it may leave by `siglongjmp`. So if a handler would begin in a call of the library that holds a lock,
+//! its signal is *postponed*: kept in the thread with its `siginfo_t`, the handled signals blocked, and sent again
+//! when the last lock is released. A call without a signal pays one load for that.
 //!
-//! It needs our function in front of the handler (`posix::handlers`). A handler that got there past libc's `sigaction` and
-//! `signal` runs at once, and calls that it makes get `EDEADLK` (`posix::lock`).
+//! For this, handlers are installed behind a function of ours (`posix::handlers`). A handler that was installed past
+//! libc's `sigaction` and `signal` runs at once, and its calls get `EDEADLK` (`posix::lock`).
 
 use super::{ThreadBlock, current};
 use crate::sys::{ALL_BUT_LIBCS, block_signals, restore_signals, signal_action, signal_bit, syscall};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 
-/// Signals whose handlers we stand in front of: all that can have one, but for libc's own, and those of the guard of our own copies.
+/// Signals whose handlers are installed behind ours: all that can have one, except libc's own and those of the guard
+/// of copies.
 pub(crate) const OURS: u64 = ALL_BUT_LIBCS & !bits(&[libc::SIGKILL, libc::SIGSTOP, libc::SIGSEGV, libc::SIGBUS]);
 
-/// Of these, the signals that may be postponed: the kernel raises the others for an instruction.
+/// Of these, the ones that may be postponed. The kernel raises the others for an instruction.
 const POSTPONABLE: u64 = OURS & !bits(&[libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS, libc::SIGABRT]);
 
 const fn bits(signals: &[i32]) -> u64 {
@@ -26,22 +27,23 @@ const fn bits(signals: &[i32]) -> u64 {
     all
 }
 
-/// The program's handlers, by signal; zero: none was seen.
+/// The program's handlers, by signal; zero: none was installed.
 static HANDLERS: [AtomicUsize; 65] = [const { AtomicUsize::new(0) }; 65];
-/// The signals whose handlers were seen.
+/// The signals with a handler in `HANDLERS`.
 static SEEN: AtomicU64 = AtomicU64::new(0);
-/// Of these, the ones whose action the kernel takes away as the signal comes (`SA_RESETHAND`): sent again, it would find none.
+/// Of these, the ones with `SA_RESETHAND`: the kernel removes the action at the signal, which sent again would find
+/// none.
 static ONCE: AtomicU64 = AtomicU64::new(0);
 
-/// Whether the program's handlers are set through us.
+/// Whether handlers are installed behind ours.
 static IN_FRONT: AtomicBool = AtomicBool::new(false);
 
-/// From now on handlers are set through `posix::handlers`.
+/// From now on handlers are installed through `posix::handlers`.
 pub(crate) fn stand_in_front() {
     IN_FRONT.store(true, Ordering::Relaxed);
 }
 
-/// A signal that waits in its thread. `tls.c` holds it, zeroed.
+/// A signal that waits in its thread. `tls.c` allocates it, zeroed.
 #[repr(C)]
 struct Postponed {
     /// The signals that were blocked before it came.
@@ -65,7 +67,7 @@ fn tid() -> u64 {
     rustix::thread::gettid().as_raw_nonzero().get() as u64
 }
 
-/// Puts a handler behind [`on_signal`]; gives the one before. `once`: the kernel takes the action away as the signal comes.
+/// Installs a handler behind [`on_signal`]; returns the previous one. `once`: with `SA_RESETHAND`.
 pub(crate) fn swap_handler(signal: i32, handler: usize, once: bool) -> usize {
     match once {
         true => ONCE.fetch_or(signal_bit(signal), Ordering::Relaxed),
@@ -75,7 +77,7 @@ pub(crate) fn swap_handler(signal: i32, handler: usize, once: bool) -> usize {
     HANDLERS[signal as usize].swap(handler, Ordering::AcqRel)
 }
 
-/// What was said with the handler.
+/// Whether the handler was installed with `SA_RESETHAND`.
 pub(crate) fn is_once(signal: i32) -> bool {
     ONCE.load(Ordering::Relaxed) & signal_bit(signal) != 0
 }
@@ -85,14 +87,14 @@ pub(crate) fn handler(signal: i32) -> usize {
     HANDLERS[signal as usize].load(Ordering::Acquire)
 }
 
-/// In `ThreadBlock::handler`, above where on the stack it runs: its signal.
+/// In `ThreadBlock::handler` the signal's number begins at this bit, above the handler's address on the stack.
 const SIGNAL: u32 = 56;
 
-/// What the kernel calls for every handler that was seen. `extern "C-unwind"`, and nothing to be dropped: a handler may end its
-/// thread.
+/// The function that the kernel calls for every such signal. `extern "C-unwind"`, and without anything to drop: a
+/// handler may end its thread.
 ///
 /// # Safety
-/// As a handler with `SA_SIGINFO`.
+/// As of a handler with `SA_SIGINFO`.
 pub(crate) unsafe extern "C-unwind" fn on_signal(
     signal: i32,
     info: *mut libc::siginfo_t,
@@ -109,7 +111,8 @@ pub(crate) unsafe extern "C-unwind" fn on_signal(
     }
     let outer = begin(thread, signal);
     let handler = HANDLERS[signal as usize].load(Ordering::Acquire);
-    // SAFETY: the program has said that this is a handler; one that takes the signal alone ignores the rest.
+    // SAFETY: the program has installed this as a handler; one that takes only the signal ignores the other
+    // arguments.
     unsafe {
         let handler: unsafe extern "C-unwind" fn(i32, *mut libc::siginfo_t, *mut libc::ucontext_t) =
             core::mem::transmute(handler);
@@ -118,7 +121,7 @@ pub(crate) unsafe extern "C-unwind" fn on_signal(
     end(thread, outer);
 }
 
-/// A handler of the program's begins, called by the caller of this.
+/// A handler of the program begins; the caller calls it.
 #[inline(always)]
 pub(crate) fn begin(thread: &ThreadBlock, signal: i32) -> usize {
     let here = 0u8;
@@ -127,7 +130,7 @@ pub(crate) fn begin(thread: &ThreadBlock, signal: i32) -> usize {
     outer
 }
 
-/// It has come back.
+/// The handler has returned.
 #[inline(always)]
 pub(crate) fn end(thread: &ThreadBlock, outer: usize) {
     compiler_fence(Ordering::SeqCst);
@@ -141,7 +144,7 @@ unsafe fn postpone(thread: &ThreadBlock, signal: i32, info: &libc::siginfo_t, co
     // SAFETY: both are 128 bytes; a `siginfo_t` is plain words.
     kept.info.set(unsafe { (&raw const *info).cast::<[u64; 16]>().read() });
     kept.thread.set(tid());
-    // The first word of libc's set is the kernel's: what our return makes the mask of the interrupted call.
+    // The first word of libc's set is the kernel's. Our return makes it the mask of the interrupted call.
     let mask = (&raw mut context.uc_sigmask).cast::<u64>();
     // SAFETY: inside `context`.
     unsafe {
@@ -153,14 +156,14 @@ unsafe fn postpone(thread: &ThreadBlock, signal: i32, info: &libc::siginfo_t, co
     thread.postponed.set(signal as u64);
 }
 
-/// In a forked child, whose thread holds no lock any more: the signal was its parent's.
+/// In a forked child, whose thread holds no lock any more: the postponed signal was the parent's.
 pub(crate) fn forget_postponed() {
     if current().postponed.get() != 0 {
         deliver();
     }
 }
 
-/// After the thread's last lock became free, with a signal that waits.
+/// Called when the thread's last lock was released and a signal waits.
 #[cold]
 pub(super) fn deliver() {
     let thread = current();
@@ -170,26 +173,26 @@ pub(super) fn deliver() {
     let kept = postponed();
     let (signal, info, mask) = (thread.postponed.replace(0), kept.info.get(), kept.mask.get());
     let (process, tid) = (rustix::process::getpid().as_raw_nonzero().get() as usize, tid());
-    // Else this is a child that was forked meanwhile: the signal is its parent's.
+    // Otherwise this is a child that was forked meanwhile, and the signal is the parent's.
     if kept.thread.get() == tid {
         let (tid, signal) = (tid as usize, signal as usize);
-        // SAFETY: `info` is read; the signal comes when it is not blocked any more, which is below.
+        // SAFETY: `info` is only read. The signal is delivered when it is unblocked, below.
         unsafe {
             let info = (&raw const info) as usize;
             if syscall(libc::SYS_rt_tgsigqueueinfo, [process, tid, signal, info, 0, 0]) < 0 {
-                // A queue that is full, or a sandbox: without what came with it.
+                // The queue is full, or a sandbox forbids it: send the signal without its `info`.
                 syscall(libc::SYS_tgkill, [process, tid, signal, 0, 0, 0]);
             }
         }
     }
-    // What the guard of our own copies has let through in the meantime stays so.
+    // The guard of copies may have unblocked its signals meanwhile: they stay unblocked.
     let guarded = if thread.guard_ready.get() != 0 { signal_bit(libc::SIGBUS) | signal_bit(libc::SIGSEGV) } else { 0 };
     restore_signals(mask & !guarded);
 }
 
-/// Whether this thread may be in a handler of the program's, and so in the middle of anything: of libc's allocator, say. False is
-/// certain, but for a handler that was set past libc, with `SA_NODEFER`. For slow paths: system calls. In a program that calls the
-/// library by its own functions, which are not for handlers, always false.
+/// Whether this thread may be in a handler of the program, and so for example in the middle of libc's allocator.
+/// False is certain, except for a handler that was installed past libc with `SA_NODEFER`. Makes system calls: for
+/// slow paths. Always false in a program that calls the library by its own functions, which are not for handlers.
 #[cold]
 pub(crate) fn may_be_in_handler() -> bool {
     if !IN_FRONT.load(Ordering::Relaxed) {
@@ -201,13 +204,13 @@ pub(crate) fn may_be_in_handler() -> bool {
     if running != 0 {
         let here = 0u8;
         let (place, signal) = (running & ((1 << SIGNAL) - 1), (running >> SIGNAL) as i32);
-        // One that was left by `siglongjmp` lies below us, or had its signal let through again.
+        // A handler that was left by `siglongjmp` has a lower frame than ours, or its signal was unblocked again.
         if place > (&raw const here).addr() && (blocked & signal_bit(signal) != 0 || lets_itself_in(signal)) {
             return true;
         }
         thread.handler.set(0);
     }
-    // A handler that we do not stand in front of has its own signal blocked.
+    // A handler that is not behind ours has its own signal blocked.
     let known = [libc::SIG_DFL, libc::SIG_IGN, on_signal as *const () as usize, crate::map::guard::handler()];
     (1..65).any(|signal| {
         blocked & ALL_BUT_LIBCS & signal_bit(signal) != 0
@@ -215,7 +218,7 @@ pub(crate) fn may_be_in_handler() -> bool {
     })
 }
 
-/// Whether a handler may run with its own signal not blocked: those of the guard are let through by our own copies.
+/// Whether a handler may run with its own signal unblocked: the guard of copies unblocks its signals.
 fn lets_itself_in(signal: i32) -> bool {
     [libc::SIGSEGV, libc::SIGBUS].contains(&signal)
         || signal_action(signal, None).map_or(true, |action| action.flags & libc::SA_NODEFER as u64 != 0)

@@ -1,5 +1,5 @@
-//! The state of one thread: a small block of words that needs no destructor, so that it works before the first
-//! constructor, after the last destructor and in a signal handler.
+//! The state of one thread: a small block of words without a destructor. It works before the first constructor, after
+//! the last destructor and in signal handlers.
 
 pub(crate) mod handlers;
 mod held;
@@ -15,34 +15,34 @@ pub(crate) use start::{forget_parents, is_programs_only, may_start, sharing, sta
 use core::cell::Cell;
 use core::marker::PhantomData;
 
-/// The block of the current thread. `tls.c` holds it, zeroed.
+/// The block of the current thread. `tls.c` allocates it, zeroed.
 #[repr(C)]
 pub struct ThreadBlock {
-    /// Where a fault inside a guarded copy resumes; zero outside (see `map::guard`).
+    /// Where a fault in a guarded copy resumes; zero outside of one (see `map::guard`).
     pub(crate) guard: Cell<usize>,
-    /// How many locks of an atomic file this thread holds: a signal handler that finds some must not take more.
+    /// The locks of atomic files that this thread holds. A signal handler that finds some must not take more.
     pub(crate) locks_held: Cell<u64>,
-    /// The kernel's id of this thread, once it was asked for; zero before.
+    /// The kernel's id of this thread; zero until it was asked for.
     pub(crate) tid: Cell<u64>,
-    /// Not zero: this thread lets the signals of a bad address through (see `map::guard`).
+    /// Not zero: this thread has unblocked the signals of a bad address (see `map::guard`).
     pub(crate) guard_ready: Cell<u64>,
-    /// How many locks of `posix` this thread holds: of descriptions and of the table.
+    /// The locks of `posix` that this thread holds: of descriptions and of the table.
     pub(crate) posix_locks: Cell<u64>,
-    /// Which place in the list of calls is this thread's (see `file::calls`); zero before its first call.
+    /// This thread's slot in the list of calls (see `file::calls`); zero before its first call.
     pub(crate) calls: Cell<u64>,
-    /// Not zero: this thread does what is to be done beside a change (see `file::also`).
+    /// Not zero: this thread is doing the follow-up of a change (see `file::also`).
     pub(crate) doing_also: Cell<u64>,
-    /// While this thread forks: the list of files that its child is told of (see `file::registry`); zero otherwise.
+    /// During a fork: the list of files for the child (see `file::registry`); zero otherwise.
     pub(crate) inheritance: Cell<usize>,
-    /// Which state of the process's maps [`places`](Self::places) are of (see `file::shadow::places`).
+    /// The state of the process's maps for which [`places`](Self::places) hold (see `file::shadow::places`).
     pub(crate) places_serial: Cell<u64>,
-    /// Where this thread's last copies went to and came from: two of each, the latest first.
+    /// Targets and sources of this thread's last copies: two of each, the latest first.
     pub(crate) places: [Cell<usize>; 4],
     /// The signal that waits for the end of a call (see `handlers`); zero: none.
     pub(crate) postponed: Cell<u64>,
-    /// The innermost handler of the program's that runs, by its place on the stack; zero: none.
+    /// The innermost running handler of the program, by its address on the stack; zero: none.
     pub(crate) handler: Cell<usize>,
-    /// Not zero: a thread of the library's.
+    /// Not zero: one of the library's threads.
     pub(crate) ours: Cell<u64>,
     not_sync: PhantomData<*mut ()>,
 }
@@ -57,17 +57,17 @@ unsafe extern "C" {
 /// The current thread's block.
 #[inline(always)]
 pub fn current() -> &'static ThreadBlock {
-    // SAFETY: the block lives as long as its thread, all-zero bytes are a valid block, and `PhantomData<*mut ()>` keeps
-    // the reference on this thread.
+    // SAFETY: the block lives as long as its thread, all-zero bytes are a valid block, and `PhantomData<*mut ()>`
+    // keeps the reference on this thread.
     unsafe { &*address() }
 }
 
-/// By the instructions that a compiler of C makes of it: a call costs more than what most callers do with the block.
+/// As a C compiler does it: a call would cost more than what most callers do with the block.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn address() -> *const ThreadBlock {
     let block;
-    // SAFETY: reads two words that stay the same as long as the thread: where the block lies in it, and where it lies.
+    // SAFETY: reads two words that are constant for the thread: its address, and the block's offset.
     unsafe {
         core::arch::asm!(
             "mov {block}, qword ptr [rip + famio_thread_words@GOTTPOFF]",
@@ -82,7 +82,7 @@ fn address() -> *const ThreadBlock {
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
 fn address() -> *const ThreadBlock {
-    // SAFETY: it has no conditions.
+    // SAFETY: it has no preconditions.
     unsafe { famio_thread_block() }
 }
 
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn both_ways_lead_to_the_same_block() {
         let same = || {
-            // SAFETY: it has no conditions.
+            // SAFETY: it has no preconditions.
             assert_eq!(address(), unsafe { famio_thread_block() });
         };
         same();

@@ -1,11 +1,11 @@
-//! A mutex that a signal handler can see is held by the thread that it interrupted.
+//! A mutex that tells signal handlers when the interrupted thread holds it.
 
 use super::Held;
 use core::ops::{Deref, DerefMut};
 use std::sync::{MutexGuard, PoisonError};
 
-/// A mutex of the process. While a thread holds it (or waits for it) its block says so, and a call that a signal handler
-/// makes on that thread is refused at its entry instead of waiting for what it interrupted.
+/// A mutex of the process. While a thread holds it or waits for it, its thread block says so, and a call that a
+/// signal handler makes on that thread is refused instead of waiting for what it interrupted.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
 
@@ -20,13 +20,13 @@ impl<T> Mutex<T> {
         Self(std::sync::Mutex::new(value))
     }
 
-    /// Waits for the lock. What a thread that panicked left is used as it is.
+    /// Waits for the lock. If a thread panicked with it, its data is used as it is.
     pub fn lock(&self) -> Guard<'_, T> {
         let held = Held::of_process();
         Guard { inner: self.0.lock().unwrap_or_else(PoisonError::into_inner), _held: held }
     }
 
-    /// Takes the lock if nobody has it.
+    /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         let held = Held::of_process();
         self.0.try_lock().ok().map(|inner| Guard { inner, _held: held })

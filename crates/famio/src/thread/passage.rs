@@ -1,20 +1,20 @@
-//! Whether another thread of the process has been off its processor: what it stored before is seen by all then, and what it
-//! flushed is fenced. For where no barrier can be sent to it.
+//! Whether another thread of the process has been off its processor: then all threads see its earlier stores, and its
+//! flushes are fenced. For threads to which no barrier can be sent.
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-/// One thread, watched from some moment on.
+/// A thread that is watched from some moment on.
 pub(crate) struct Passage {
     thread: u32,
-    /// How often it had been taken off by then; `None`: not to be known.
+    /// The number of its context switches at that moment; `None`: unknown.
     switches: Option<u64>,
 }
 
 enum Seen {
-    /// It does not run, or is no more.
+    /// It does not run, or has ended.
     Off,
-    /// It runs or could, and was taken off so often.
+    /// It runs or could, after so many context switches.
     On(u64),
     /// The kernel does not tell.
     Unknown,
@@ -30,7 +30,7 @@ impl Passage {
         Self { thread, switches }
     }
 
-    /// Whether it surely was off its processor at a moment since. False also where the kernel does not tell.
+    /// Whether it surely was off its processor at some moment since. False also if the kernel does not tell.
     pub fn has_passed(&self) -> bool {
         match look(self.thread) {
             Seen::Off => true,
@@ -49,7 +49,7 @@ fn look(thread: u32) -> Seen {
     let read = open(thread).and_then(|status| rustix::io::read(&status, &mut text));
     match read {
         Ok(length) => parse(&text[..length]),
-        // No such thread; or no such folder, where this thread would not be found either.
+        // No such thread; or no /proc, in which case this thread would not be found either.
         Err(Errno::NOENT | Errno::SRCH) if open(rustix::thread::gettid().as_raw_nonzero().get() as u32).is_ok() => {
             Seen::Off
         }
@@ -112,7 +112,7 @@ mod tests {
             }
             let passage = Passage::of(id.load(Ordering::SeqCst));
             while !passage.has_passed() {
-                std::thread::sleep(std::time::Duration::from_millis(1)); // gives way to it
+                std::thread::sleep(std::time::Duration::from_millis(1)); // lets it run
             }
             done.store(true, Ordering::SeqCst);
         });

@@ -8,7 +8,7 @@ use super::litter;
 use super::names::{self, c};
 use crate::classes::Classes;
 use clap::Args;
-use famio_kill::random::Random;
+use famio_test_support::random::Random;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;

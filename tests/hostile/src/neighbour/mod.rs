@@ -15,7 +15,7 @@ use crate::Options;
 use crate::classes::{CLASSES, Classes};
 use crate::findings::Findings;
 use crate::space::Space;
-use famio_kill::random::Random;
+use famio_test_support::random::Random;
 use scene::Scene;
 use std::time::{Duration, Instant};
 

@@ -4,7 +4,7 @@ use crate::findings::Found;
 use crate::people;
 use crate::space::Space;
 use crate::watch::{self, Ended};
-use famio_kill::random::Random;
+use famio_test_support::random::Random;
 use std::path::Path;
 use std::process::{Command, Stdio};
 

@@ -9,7 +9,7 @@ use crate::people::{self, GROUP, NEIGHBOUR, VICTIM};
 use crate::space::Space;
 use crate::watch::{self, Ended, Patience};
 use famio_kill::harness::has_mark;
-use famio_kill::random::Random;
+use famio_test_support::random::Random;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;

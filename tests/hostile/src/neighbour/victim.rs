@@ -4,7 +4,7 @@
 //! (an error that a plain file would not give, or wrong bytes), `T` (it goes on).
 
 use clap::Args;
-use famio_kill::random::Random;
+use famio_test_support::random::Random;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, Write};

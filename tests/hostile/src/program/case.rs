@@ -7,7 +7,7 @@ use crate::Options;
 use crate::classes::{CLASSES, Classes};
 use crate::findings::Found;
 use crate::space::Space;
-use famio_kill::random::Random;
+use famio_test_support::random::Random;
 use std::path::PathBuf;
 
 /// Whose the program is.

@@ -12,7 +12,7 @@ use crate::classes::Classes;
 use crate::findings::Findings;
 use crate::space::Space;
 use case::Case;
-use famio_kill::random::Random;
+use famio_test_support::random::Random;
 use std::time::{Duration, Instant};
 
 /// How long a failure's steps are made fewer.

@@ -2,7 +2,7 @@
 
 use super::worker::LINE;
 use crate::setup::Setup;
-use famio_kill::launch::literal;
+use famio_test_support::launch::literal;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -40,7 +40,7 @@ impl Agent {
         glob.push("/atomic*");
         let mut command = setup.famio()?.run(&[glob]);
         command.arg(me).args(["worker", "--seed", &seed.to_string()]).args(options).arg(folder);
-        let mut messages = famio_kill::place::memory().to_path_buf();
+        let mut messages = famio_test_support::place::memory().to_path_buf();
         messages.push(format!("famio-posix-messages-{}", std::process::id()));
         let failed = |error| format!("{}: {error}", messages.display());
         let file =

@@ -34,7 +34,7 @@ pub struct Pair {
 impl Pair {
     /// Both files in a folder; with `log`, what a kill may leave is written down there.
     pub fn new(folder: &Path, log: Option<Writer>, kinds: Kinds, alone: bool) -> Self {
-        let tmpfs = famio_kill::place::file_system(folder) == "tmpfs";
+        let tmpfs = famio_test_support::place::file_system(folder) == "tmpfs";
         let side = |name, twin| Side::new(folder, name, twin, tmpfs, kinds.stays);
         let (atomic, twin) = (side("atomic", false), side("twin", true));
         Self { atomic, twin, log, kinds, alone, trace: VecDeque::new() }

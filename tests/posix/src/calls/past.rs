@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn what_counts_after_a_kill() {
-        let folder = famio_kill::place::Place::new(&std::env::temp_dir(), "famio-posix-past").unwrap();
+        let folder = famio_test_support::place::Place::new(&std::env::temp_dir(), "famio-posix-past").unwrap();
         let mut writer = Writer::new(folder.path()).unwrap();
         let mut say = |moment, text: &str| {
             let name = writer.keep(text.as_bytes()).unwrap();

@@ -1,7 +1,7 @@
 //! What a worker does, step by step. A step comes from the seed and its number alone, so that any of them can be left out and
 //! the others stay what they are.
 
-use famio_kill::random::Random;
+use famio_test_support::random::Random;
 
 /// Descriptors that a worker juggles.
 pub const SLOTS: usize = 4;

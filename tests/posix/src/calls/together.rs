@@ -5,7 +5,7 @@ use super::agent::Agent;
 use super::step::Kinds;
 use crate::left;
 use crate::setup::Setup;
-use famio_kill::random::Random;
+use famio_test_support::random::Random;
 use std::path::Path;
 
 /// What is done.

@@ -15,8 +15,8 @@ mod times;
 
 use crate::left;
 use crate::setup::Setup;
-use famio_kill::launch::literal;
-use famio_kill::place::Place;
+use famio_test_support::launch::literal;
+use famio_test_support::place::Place;
 use script::Script;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

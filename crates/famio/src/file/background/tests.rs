@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
-/// Whether the thread stays awake for a while after each look, so that others see that it is about.
+/// Whether the thread stays awake for a while after each look, so that others see it awake.
 static PAUSES: AtomicBool = AtomicBool::new(false);
 
 pub(super) fn pause_after_look() {
@@ -14,7 +14,8 @@ pub(super) fn pause_after_look() {
     }
 }
 
-/// Was seen with the next event only, if there was one: the journal of a file that is written once stayed full.
+/// It was once seen only with the next event, if there was one: the journal of a file that is written once stayed
+/// full.
 #[test]
 fn what_comes_after_the_last_look_is_seen_before_a_deep_sleep() {
     let path = std::path::PathBuf::from(format!("/dev/shm/famio-background-{}", std::process::id()));
@@ -24,7 +25,7 @@ fn what_comes_after_the_last_look_is_seen_before_a_deep_sleep() {
     PAUSES.store(true, Ordering::Relaxed);
     let atomic = AtomicFile::open(file.as_fd(), Access::Write, &name, &Settings::default()).unwrap();
     for round in 2..8 {
-        // SAFETY: memory of the test's.
+        // SAFETY: the test's memory.
         unsafe { atomic.write(0, &[UserBuf::of(&mut [round; 32 << 10])]) }.unwrap();
         atomic.sync().unwrap();
         let begun = Instant::now();

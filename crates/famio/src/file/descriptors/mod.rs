@@ -1,5 +1,5 @@
-//! Which kernel descriptors of the file may be used: the program's own. Closing one of ours would drop the record locks
-//! that the process holds on the file. So ours are closed only when the program closes one itself, which drops them as well.
+//! The kernel descriptors by which the file may be used: the program's own. Closing one of ours drops the process's
+//! record locks on the file, so ours are closed only together with one of the program's, which drops them anyway.
 
 mod twins;
 
@@ -17,24 +17,24 @@ use rustix::time::Timespec;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
-/// The program's descriptors of one file, and one of ours where it has closed its last writable one, or where work on the
-/// file takes long.
+/// The program's descriptors of one file; and one of ours if the program has closed its last writable one, or for
+/// work on the file that takes long.
 #[derive(Default)]
 pub(crate) struct Descriptors {
     list: Mutex<List>,
-    /// Device and inode: before one of the program's is used it is confirmed, for the program may have closed it, and opened another
-    /// file, by system calls that no hook sees.
+    /// Device and inode. A descriptor of the program is confirmed before each use, since the program may have closed
+    /// it, and opened another file, by system calls that no hook sees.
     key: Option<(u64, u64)>,
-    /// Descriptions share one of the kernel's: what `List::joined` says, for a look without the lock.
+    /// Descriptions share one of the kernel's: a copy of `List::joined`, readable without the lock.
     joined: AtomicBool,
 }
 
-/// One of the program's.
+/// A descriptor of the program.
 #[derive(Clone, Copy)]
 struct Number {
     fd: RawFd,
     access: Access,
-    /// The program's open file description, by a number of the list's. 0: not known, or the library's own.
+    /// The number, in this list, of the program's open file description. 0: unknown, or the library's own.
     description: u32,
 }
 
@@ -43,13 +43,13 @@ struct List {
     open: Vec<Number>,
     /// The last description's number.
     last: u32,
-    /// All descriptions share the kernel's of this one (`twins`).
+    /// All descriptions share the kernel's description of this one (`twins`).
     joined: Option<u32>,
-    /// Those of them whose close has begun, while another was there to be the last.
+    /// Descriptors whose close has begun while another one was left to be the last.
     going: Vec<RawFd>,
-    /// A writable duplicate. Shared with calls that use it: those are begun under the lock of the list.
+    /// A writable duplicate. Calls that use it share it; they begin under the lock of the list.
     parked: Option<Arc<InternalFd>>,
-    /// Parked before, and in use when the program closed a descriptor: to be closed when it closes another.
+    /// Parked earlier, and in use when the program closed a descriptor: closed when it closes another.
     leftover: Vec<Arc<InternalFd>>,
 }
 
@@ -62,7 +62,7 @@ impl List {
         self.open.iter().find(|number| number.access == Access::Write).map(|number| number.fd)
     }
 
-    /// The program has it no longer.
+    /// The program has closed it.
     fn take(&mut self, fd: RawFd) {
         self.open.retain(|number| number.fd != fd);
         self.going.retain(|&known| known != fd);
@@ -88,20 +88,21 @@ impl List {
         self.parked = high_duplicate(unsafe { BorrowedFd::borrow_raw(fd) }).ok().map(Arc::new);
     }
 
-    /// The program closes a descriptor, and its record locks go: the moment to close ours. It also ends what `flock` holds
-    /// by them, as the program expects.
+    /// The program closes a descriptor, which drops its record locks: the moment to close ours. This also ends their
+    /// `flock` locks, as the program expects.
     fn let_go(&mut self) {
         self.leftover.extend(self.parked.take());
         self.leftover.retain(is_used);
     }
 }
 
-/// Sleeps before the program's last close is done although a descriptor of ours is still in use, and how long each is.
+/// Sleeps until the program's last close is made although a descriptor of ours is still in use, and the length of
+/// each.
 const SLEEPS: u32 = 60_000;
 const SLEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 impl Descriptors {
-    /// Of the file with that device and inode.
+    /// For the file with that device and inode.
     pub fn of(key: (u64, u64)) -> Self {
         Self { key: Some(key), ..Self::default() }
     }
@@ -117,40 +118,40 @@ impl Descriptors {
 
     /// The file's size, if the number still leads to it.
     fn size_if_still(&self, fd: RawFd) -> Option<u64> {
-        // SAFETY: not -1, and asked only for what it is.
+        // SAFETY: not -1, and only queried.
         let (found, size) = identity_and_size(unsafe { BorrowedFd::borrow_raw(fd) }).ok()?;
         self.key.is_none_or(|key| key == found).then_some(size)
     }
 
-    /// A descriptor of the library's that stands in for the program's has another number now.
+    /// A descriptor of the library that stands in for the program's has a new number.
     pub fn renumber(&self, old: RawFd, new: RawFd) {
         let mut list = self.list();
         list.open.iter_mut().filter(|number| number.fd == old).for_each(|number| number.fd = new);
         list.going.iter_mut().filter(|fd| **fd == old).for_each(|fd| *fd = new);
     }
 
-    /// There is one more, of a description that is not known.
+    /// Adds a descriptor of an unknown description.
     pub fn add(&self, fd: RawFd, access: Access) {
         self.list().put(fd, access, 0);
     }
 
-    /// It is of a new description, and all that the program does with it is seen.
+    /// It has a new description, and everything that the program does with it is seen.
     pub fn is_opened(&self, fd: RawFd) {
         let mut list = self.list();
         let description = list.new_description();
         list.open.iter_mut().filter(|number| number.fd == fd).for_each(|number| number.description = description);
     }
 
-    /// The program has one more, of the same description as `old`.
+    /// Adds a descriptor with the same description as `old`.
     pub fn add_duplicate(&self, old: RawFd, fd: RawFd, access: Access) {
         let mut list = self.list();
         let description = list.find(old).map_or(0, |number| number.description);
         list.put(fd, access, description);
     }
 
-    /// Makes a call that duplicates `old`. Not under the lock: the call is to get the lowest number, for which no descriptor of the
-    /// library's may pass, and who lets one pass may have the lock. Where descriptions are joined just then, the attempt to get the lease
-    /// fails by the duplicate, and they are split again, it with them.
+    /// Makes a call that duplicates `old`, without the lock: the call is to get the lowest number, so no descriptor
+    /// of the library may pass, and a thread with one passing may hold the lock. If descriptions are joined just
+    /// then, the duplicate makes the attempt at the lease fail, and they are split again together with it.
     pub fn duplicate(&self, old: RawFd, call: impl FnOnce() -> Option<RawFd>) {
         if let Some(new) = call().filter(|&new| new != old) {
             let mut list = self.list();
@@ -160,8 +161,8 @@ impl Descriptors {
         }
     }
 
-    /// `fd` is to be closed: whether it is the last. If not, it is no other for those that are closed from now on: of threads that
-    /// close the last ones at the same time, one closes the last.
+    /// `fd` is about to be closed. Returns whether it is the last one; if not, it no longer counts for later closes,
+    /// so that one of the threads that close the last descriptors at the same time closes the last.
     pub fn goes_as_last(&self, fd: RawFd) -> bool {
         let mut list = self.list();
         let is_last = list.open.iter().all(|known| known.fd == fd || list.going.contains(&known.fd));
@@ -171,7 +172,7 @@ impl Descriptors {
         is_last
     }
 
-    /// The program is about to close `fd`. `keep_writable`: journal work may still need a writable one.
+    /// The program is about to close `fd`. `keep_writable`: work on the journal may still need a writable descriptor.
     pub fn remove(&self, fd: RawFd, keep_writable: bool) {
         let mut list = self.list();
         let was_writable = list.find(fd).is_some_and(|number| number.access == Access::Write);
@@ -179,13 +180,13 @@ impl Descriptors {
         if list.open.is_empty() || !keep_writable || list.writable().is_some() {
             list.let_go();
         } else if was_writable && list.parked.as_ref().is_none_or(|parked| has_lost_its_name(parked.as_fd())) {
-            // By one whose name is gone nobody would find the journal.
+            // By a descriptor whose name is gone, the journal would not be found.
             list.let_go();
             list.park(fd);
         }
         let is_last = list.open.is_empty();
         drop(list);
-        // Closed after this one it might drop locks that the program takes when it opens the file again.
+        // If ours were closed later, this might drop locks that the program takes when it opens the file again.
         for _ in 0..if is_last { SLEEPS } else { 0 } {
             let mut list = self.list();
             list.let_go();
@@ -197,19 +198,19 @@ impl Descriptors {
         }
     }
 
-    /// A descriptor of ours, which stood in for the program's, is to go when the program closes one of its own.
+    /// A descriptor of ours, which stood in for the program's, has to go when the program closes one of its own.
     pub fn leave(&self, ours: InternalFd) {
         let mut list = self.list();
         let was_writable = list.find(ours.as_raw_fd()).is_some_and(|number| number.access == Access::Write);
         list.take(ours.as_raw_fd());
         if was_writable && list.writable().is_none() && list.parked.is_none() {
-            list.parked = Some(Arc::new(ours)); // journal work may still need it
+            list.parked = Some(Arc::new(ours)); // work on the journal may still need it
         } else {
             list.leftover.push(Arc::new(ours));
         }
     }
 
-    /// Whether there is a single one, the program's.
+    /// Whether there is only one descriptor, which is the program's.
     pub fn is_one(&self) -> bool {
         let list = self.list();
         list.open.len() == 1 && list.parked.is_none() && list.leftover.is_empty()
@@ -226,14 +227,14 @@ impl Descriptors {
         self.list().open.iter().any(|number| number.access == access)
     }
 
-    /// Whether one can be written through.
+    /// Whether a descriptor is writable.
     pub fn has_writable(&self) -> bool {
         let list = self.list();
         list.parked.is_some() || list.writable().is_some()
     }
 
-    /// The program has taken the name away by which the writable one was opened that is used: another, whose name is there, is to
-    /// be used from now on. Whether there is one.
+    /// The program has removed the name by which the writable descriptor in use was opened: uses another one, whose
+    /// name exists, from now on. Returns whether there is one.
     pub fn prefer_named(&self) -> bool {
         let open = &mut self.list().open;
         // SAFETY: as in `with`.
@@ -245,8 +246,8 @@ impl Descriptors {
         named.is_some()
     }
 
-    /// As [`prefer_named`](Self::prefer_named), where the program has none left to write by: one of ours, by a name that it reads by.
-    /// Whether there is one.
+    /// As [`prefer_named`](Self::prefer_named), if the program has no other writable one: opens one of ours by a name
+    /// by which the program reads. Returns whether that was possible.
     pub fn park_named(&self) -> bool {
         let mut list = self.list();
         if list.writable().is_some() {
@@ -255,7 +256,7 @@ impl Descriptors {
         // SAFETY: as in `with`.
         let mut open = list.open.iter().map(|number| unsafe { BorrowedFd::borrow_raw(number.fd) });
         let named = open.find(|&fd| !has_lost_its_name(fd));
-        // Not one that waits for a lease of ours.
+        // It must not wait for a lease of ours.
         let Some(Ok(new)) = named.map(|fd| open_again_low(fd, OFlags::RDWR | OFlags::NONBLOCK)) else { return false };
         let old = list.parked.take();
         list.park(new.as_raw_fd());
@@ -265,13 +266,14 @@ impl Descriptors {
         list.parked.is_some()
     }
 
-    /// The first of the program's that still leads to the file, a writable one where asked for, and the file's size.
+    /// The first of the program's descriptors (if asked, writable ones) that still leads to the file, and the file's
+    /// size.
     fn confirmed(&self, list: &List, writable: bool) -> Option<(RawFd, u64)> {
         let fits = |number: &&Number| number.access == Access::Write || !writable;
         list.open.iter().filter(fits).find_map(|number| Some((number.fd, self.size_if_still(number.fd)?)))
     }
 
-    /// Calls `work` with a descriptor that stays open meanwhile; a writable one where asked for. `EBADF` without one.
+    /// Calls `work` with a descriptor that stays open meanwhile, a writable one if asked. `EBADF`: there is none.
     pub fn with<T>(&self, writable: bool, work: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
         let list = self.list();
         if let Some((fd, _)) = self.confirmed(&list, writable) {
@@ -282,7 +284,7 @@ impl Descriptors {
         work(parked.as_fd())
     }
 
-    /// As [`with`](Self::with), a writable one, and with the file's size as the kernel has it.
+    /// As [`with`](Self::with), with a writable descriptor, and the kernel's size of the file.
     pub fn with_size<T>(&self, work: impl FnOnce(BorrowedFd<'_>, u64) -> Result<T>) -> Result<T> {
         let list = self.list();
         if let Some((fd, size)) = self.confirmed(&list, true) {
@@ -294,7 +296,8 @@ impl Descriptors {
         work(parked.as_fd(), size)
     }
 
-    /// As [`with`](Self::with), a writable one, for what takes long: the program may open and close its own meanwhile.
+    /// As [`with`](Self::with), with a writable descriptor, for work that takes long: the program may open and close
+    /// its own meanwhile.
     pub fn with_lasting<T>(&self, work: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
         let lasting = {
             let mut list = self.list();
@@ -311,11 +314,11 @@ impl Descriptors {
         };
         match lasting {
             Some(fd) => work(fd.get()?.as_fd()),
-            None => self.with(true, work), // no more descriptors are to be had
+            None => self.with(true, work), // there are no more descriptors
         }
     }
 
-    /// Forgets all, in a forked child: they are the parent's.
+    /// In a forked child: forgets all, since they are the parent's.
     pub fn forget(&self) {
         if let Some(mut list) = self.list.try_lock() {
             list.parked = None;
@@ -347,7 +350,7 @@ mod tests {
         fds.add(file.as_raw_fd(), Access::Write);
         fds.add(second, Access::Write);
         fds.with_lasting(|fd| {
-            // Somebody else would wait here for the end of it.
+            // Another thread would have to wait here for the end.
             assert!(fds.list.try_lock().is_some());
             fds.remove(second, true);
             // SAFETY: opened above, closed once.
@@ -379,7 +382,8 @@ mod tests {
         assert_eq!(fds.with(false, |_| Ok(())).unwrap_err().errno(), libc::EBADF);
     }
 
-    /// Written by a link that has gone, and read by a name that is there: the file was handed back, or `EBUSY` beside others' maps.
+    /// A file written by a link that is gone, and read by a name that exists, was once demoted, or `EBUSY` if others
+    /// mapped it.
     #[test]
     fn who_reads_by_a_name_that_is_there_writes_by_it() {
         let path = |end: &str| format!("/dev/shm/famio-named-{}{end}", std::process::id());

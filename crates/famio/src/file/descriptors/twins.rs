@@ -1,10 +1,11 @@
-//! Twins: several open file descriptions of the program's that share one of the kernel's, so that the process can have the write
-//! lease, for which the kernel wants a single one. Positions, flags and locks are the library's while the lease is held; the program
-//! can't tell. Before the lease is given up, or where the kernel's description would matter, they are *split*: each gets one of its own.
+//! Twins: several open file descriptions of the program that share one of the kernel's, since the kernel grants the
+//! write lease only to a single description. While the lease is held, positions, flags and locks are the library's,
+//! which the program cannot notice. Before the lease is released, or if the kernel's description would matter, they
+//! are *split*: each gets its own.
 //!
-//! A `dup3` over a number closes what it led to, and a close drops the process's record locks. So descriptions are joined while there
-//! are none, and split while there are none in the kernel: those that are kept in memory are made there in between. Until then the
-//! numbers lead to an `O_PATH` descriptor, whose close drops no locks.
+//! A `dup3` over a number closes what it led to, which drops the process's record locks. So descriptions are joined
+//! when there are no locks, and split when there are none in the kernel: locks kept in memory are made there in
+//! between. Until then the numbers lead to an `O_PATH` descriptor, whose close drops no locks.
 
 use super::{Descriptors, List, Number, is_used};
 use crate::file::Access;
@@ -22,15 +23,15 @@ use std::sync::Arc;
 const F_GETSIG: usize = 11;
 const F_GETOWN_EX: usize = 16;
 
-/// What two descriptions have to have in common before they share one of the kernel's.
+/// What two descriptions must have in common to share one of the kernel's.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Kind {
     flags: OFlags,
     mount: u64,
 }
 
-/// `None`: its description has to be its own. A file with several names, or with attributes that forbid an `open`, could not be opened
-/// again by another description as it was by this one.
+/// `None`: the description has to stay separate. A file with several names, or with attributes that forbid an `open`,
+/// could not be opened again by another description in the same way.
 fn kind_of(fd: BorrowedFd<'_>) -> Option<Kind> {
     let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::NLINK | StatxFlags::MNT_ID).ok()?;
     let is_known = stat.stx_mask & (StatxFlags::NLINK | StatxFlags::MNT_ID).bits()
@@ -39,13 +40,13 @@ fn kind_of(fd: BorrowedFd<'_>) -> Option<Kind> {
     if !is_known || stat.stx_nlink != 1 || forbids {
         return None;
     }
-    // The last one the kernel adds for a lease; the one before mattered to the `open` alone.
+    // The kernel adds the last one for a lease; the one before only matters to `open`.
     let ignored = OFlags::LARGEFILE | OFlags::NOFOLLOW | OFlags::from_bits_retain(libc::O_ASYNC as u32);
     let flags = rustix::fs::fcntl_getfl(fd).ok()? - ignored;
     Some(Kind { flags, mount: stat.stx_mnt_id })
 }
 
-/// Whether the file that `fd` leads to could be opened for reading and writing now, by the name that `fd` was opened by.
+/// Whether the file of `fd` could be opened for reading and writing now, by the name by which `fd` was opened.
 fn may_be_opened(fd: BorrowedFd<'_>) -> bool {
     may_access(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)
 }
@@ -63,11 +64,11 @@ fn may_access(at: RawFd, path: &CStr, flags: i32) -> bool {
     check(unsafe { syscall(libc::SYS_faccessat2, arguments) }).is_ok()
 }
 
-/// Whether nobody has asked for signals by a description, and it has no mark, and no lease.
+/// Whether the description has no signals, no mark and no lease.
 fn is_unmarked(fd: BorrowedFd<'_>) -> bool {
     let mut owner = [0i32; 2];
     let fcntl = |command: usize, argument: usize| {
-        // SAFETY: a pointer among the arguments is to `owner`, which is as large as a `struct f_owner_ex`.
+        // SAFETY: a pointer among the arguments leads to `owner`, which is as large as a `struct f_owner_ex`.
         check(unsafe { syscall(libc::SYS_fcntl, [fd.as_raw_fd() as usize, command, argument, 0, 0, 0]) })
     };
     let has_none = |answer: crate::error::Result<usize>, none: usize| answer.is_ok_and(|answer| answer == none);
@@ -77,7 +78,7 @@ fn is_unmarked(fd: BorrowedFd<'_>) -> bool {
         && owner[1] == 0
 }
 
-/// Lets `number` lead to the description of `fd`; whether it is closed by an `exec` stays.
+/// Makes `number` lead to the description of `fd`; keeps its close-on-exec flag.
 fn lead(fd: BorrowedFd<'_>, number: RawFd) -> bool {
     // SAFETY: the number is open, as its list says, and is not closed meanwhile.
     let flags = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(number) });
@@ -87,29 +88,30 @@ fn lead(fd: BorrowedFd<'_>, number: RawFd) -> bool {
 fn lead_with(fd: BorrowedFd<'_>, number: RawFd, flags: FdFlags) -> bool {
     let flags = if flags.contains(FdFlags::CLOEXEC) { libc::O_CLOEXEC } else { 0 };
     let arguments = [fd.as_raw_fd() as usize, number as usize, flags as usize, 0, 0, 0];
-    // SAFETY: no memory is passed; the number is the program's, and goes on leading to the same file.
+    // SAFETY: no memory is passed; the number is the program's, and still leads to the same file.
     at_number(|| check(unsafe { syscall(libc::SYS_dup3, arguments) })).is_ok()
 }
 
 /// Closes a number of the program's, which gets another description at once.
 fn clear(number: RawFd) {
-    // SAFETY: no memory is passed; the number is open, as its list says, and the lock of the list keeps the library from using it.
+    // SAFETY: no memory is passed; the number is open, as its list says, and the lock of the list keeps the library
+    // from using it.
     let _ = check(unsafe { syscall(libc::SYS_close, [number as usize, 0, 0, 0, 0, 0]) });
 }
 
-/// Whether the kernel could lead all numbers elsewhere: the program has not lowered its limit below one for good.
+/// Whether the kernel could replace all numbers: the program has not lowered its hard limit below one.
 fn are_in_reach(numbers: &[Number]) -> bool {
     let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     numbers.iter().all(|number| (number.fd as u64) < hard)
 }
 
 fn borrow(number: RawFd) -> BorrowedFd<'static> {
-    // SAFETY: never -1; who uses it has the lock of the list, under which a number leaves it before it is closed.
+    // SAFETY: never -1; users have the lock of the list, under which a number leaves it before it is closed.
     unsafe { BorrowedFd::borrow_raw(number) }
 }
 
 impl List {
-    /// Numbers that lead to the kernel's description of another one.
+    /// The numbers that lead to another description's kernel description.
     fn twins(&self) -> Vec<Number> {
         let is_twin = |number: &&Number| number.description != 0 && Some(number.description) != self.joined;
         if self.joined.is_some() { self.open.iter().filter(is_twin).copied().collect() } else { Vec::new() }
@@ -128,7 +130,7 @@ impl Descriptors {
         self.joined.store(joined.is_some(), Ordering::Release);
     }
 
-    /// Whether the program has several descriptions, each with the kernel's of its own.
+    /// Whether the program has several descriptions, each with its own of the kernel's.
     pub fn are_several(&self) -> bool {
         let list = self.list();
         let mut open = list.open.iter().map(|number| number.description);
@@ -136,7 +138,8 @@ impl Descriptors {
         list.joined.is_none() && open.any(|other| Some(other) != first)
     }
 
-    /// In a forked child that has made no call before, and no lock: the numbers `of` one description get the kernel's of its own.
+    /// In a forked child that has made no call and no lock yet: the numbers `of` one description get one of the
+    /// kernel's of their own.
     pub fn own_in_child(&self, of: &[RawFd]) {
         let Some(list) = self.list.try_lock() else { return };
         let is_twin = |fd: &&RawFd| list.twins().iter().any(|twin| twin.fd == **fd);
@@ -149,32 +152,32 @@ impl Descriptors {
         }
     }
 
-    /// Does `act` while no number gets another description.
+    /// Runs `act` while no number gets another description.
     pub fn while_numbers_stay<T>(&self, act: impl FnOnce() -> T) -> T {
         let _list = self.list();
         act()
     }
 
-    /// Does `act` while no description is joined. `None`: they are.
+    /// Runs `act` while no description is joined. `None`: some are.
     pub fn while_apart<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
         let list = self.list();
         list.joined.is_none().then(act)
     }
 
-    /// A number of the program's, and not one of the library's that stands in for it, for which `fits`.
+    /// A number of the program's (not one of the library that stands in for it) that satisfies `fits`.
     pub fn find(&self, fits: impl Fn(BorrowedFd<'_>) -> bool) -> Option<RawFd> {
         let list = self.list();
         let fits = |number: &&Number| number.description != 0 && self.is_still(number.fd) && fits(borrow(number.fd));
         list.open.iter().find(fits).map(|number| number.fd)
     }
 
-    /// All descriptions share the kernel's of one of them, if nothing tells them apart. The process has no locks on the file. Whether
-    /// they do; if not, [`split`](Self::split) follows all the same.
+    /// Joins all descriptions to one of the kernel's, if nothing distinguishes them. The process has no locks on the
+    /// file. Returns whether they are joined; if not, [`split`](Self::split) follows nevertheless.
     pub fn join(&self) -> bool {
         let mut list = self.list();
         let Some(base) = list.writable() else { return false };
         let Some(&Number { description, .. }) = list.find(base) else { return false };
-        list.let_go(); // no lock is dropped: there is none
+        list.let_go(); // this drops no lock: there is none
         let kind = kind_of(borrow(base)).filter(|kind| kind.flags == OFlags::RDWR);
         let joins = |number: &Number| {
             number.description != 0
@@ -197,8 +200,8 @@ impl Descriptors {
         list.twins().iter().all(|twin| lead(borrow(base), twin.fd))
     }
 
-    /// Under the lease, so that there is one description of the kernel's: the program gets a twin of it, which `duplicate` makes.
-    /// `look` leads to the file as the program opens it. `None`: it has to be opened.
+    /// Under the lease, so that the kernel has one description: gives the program a twin of it, made by `duplicate`.
+    /// `look` leads to the file that the program opens. `None`: it has to be opened.
     pub fn add_twin(&self, look: BorrowedFd<'_>, duplicate: impl FnOnce(BorrowedFd<'_>) -> isize) -> Option<RawFd> {
         let mut list = self.list();
         let &base = list.open.iter().find(|number| number.access == Access::Write && number.description != 0)?;
@@ -223,7 +226,7 @@ impl Descriptors {
         Some(new as RawFd)
     }
 
-    /// Before descriptions that are joined get the kernel's of their own. `None`: they are not.
+    /// Begins to split joined descriptions. `None`: there are none.
     pub fn split(&self) -> Option<Split<'_>> {
         if !self.are_joined() {
             return None;
@@ -243,15 +246,15 @@ impl Descriptors {
     }
 }
 
-/// While no number of the file is closed, and none comes.
+/// While it lives, no number of the file is closed or added.
 pub(crate) struct Split<'a> {
     of: &'a Descriptors,
     list: Guard<'a, List>,
     /// A number that keeps the kernel's description.
     base: RawFd,
-    /// What the others lead to while locks are made in the kernel, where that has a number of its own.
+    /// What the other numbers lead to while locks are made in the kernel, if it could be opened.
     look: Option<OwnedFd>,
-    /// They do.
+    /// They lead to it.
     is_hidden: bool,
     _passing: Passing,
 }
@@ -262,7 +265,7 @@ impl Split<'_> {
         borrow(self.base)
     }
 
-    /// The process has no record locks in the kernel, and gets some now: they stay when the numbers are closed.
+    /// The process has no record locks in the kernel, and gets some now: they must survive the close of the numbers.
     pub fn hide(&mut self) {
         let twins = self.list.twins();
         let Some(first) = twins.first() else { return };
@@ -277,8 +280,8 @@ impl Split<'_> {
         self.is_hidden = true;
     }
 
-    /// Each description gets one of the kernel's. `has_locks`: the process has record locks in the kernel, or may have. Whether each
-    /// has; else they are joined as before.
+    /// Gives each description one of the kernel's. `has_locks`: the process may have record locks in the kernel.
+    /// Returns whether all have one; if not, they are joined as before.
     pub fn end(mut self, has_locks: bool) -> bool {
         if has_locks && !self.is_hidden {
             return false;
@@ -286,7 +289,7 @@ impl Split<'_> {
         let (mut twins, mut all) = (self.list.twins(), true);
         while let Some(&Number { description, .. }) = twins.first() {
             let mut of_one: Vec<_> = twins.extract_if(.., |twin| twin.description == description).collect();
-            of_one.retain(|twin| self.of.is_still(twin.fd)); // one that is not was closed out of sight
+            of_one.retain(|twin| self.of.is_still(twin.fd)); // others were closed unseen
             let Some(&Number { fd: first, .. }) = of_one.first() else { continue };
             let opened = self.open_at(first, || self.open());
             let from = match &opened {
@@ -321,8 +324,8 @@ impl Split<'_> {
         Ok(opened)
     }
 
-    /// Opens the file, for `twin`. Where the program has all numbers in use that it may have, the number of that one is the only one that can
-    /// be free: no locks go with its close, since the process has none in the kernel, or it is hidden.
+    /// Opens the file for `twin`. If the program has used up its numbers, only the number of `twin` can be freed: its
+    /// close drops no locks, since the process has none in the kernel, or the number is hidden.
     fn open_at(&self, twin: RawFd, open: impl Fn() -> rustix::io::Result<OwnedFd>) -> Option<Opened> {
         match open() {
             Ok(opened) => return Some(Opened::Passing(opened)),
@@ -337,7 +340,7 @@ impl Split<'_> {
                 let _ = rustix::io::fcntl_setfd(borrow(opened), flags);
                 Some(Opened::InPlace)
             }
-            // A number that was closed meanwhile.
+            // It got a number that was closed meanwhile.
             Ok(opened) => lead_with(opened.as_fd(), twin, flags).then_some(Opened::Passing(opened)),
             Err(_) => {
                 lead_with(self.base(), twin, flags);
@@ -349,9 +352,9 @@ impl Split<'_> {
 
 /// The file, opened for a description of the program's.
 enum Opened {
-    /// With a number that is nobody's.
+    /// With a number that is not in use.
     Passing(OwnedFd),
-    /// With one of that description's.
+    /// With a number of that description.
     InPlace,
 }
 

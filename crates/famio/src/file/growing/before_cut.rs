@@ -1,5 +1,5 @@
-//! What is asked before a growing file is cut to what is committed, to have a session: what is cut off is only in memory or in a file
-//! without a name then, and where there can be no session it has to be put back.
+//! Checks before a growing file is cut to its committed size to get a session: the part cut off then lies only in
+//! memory or in a nameless file, and without a session it has to be put back.
 
 use super::State;
 use crate::error::{Error, Result};
@@ -8,11 +8,12 @@ use crate::file::atomic::{AtomicFile, GROWING};
 use core::sync::atomic::Ordering;
 use std::os::fd::BorrowedFd;
 
-/// Bytes that a journal takes in any case, and others may take meanwhile.
+/// Bytes that a journal takes at least, and others may take meanwhile.
 const JOURNAL_MIN: u64 = 1 << 20;
 
 impl AtomicFile {
-    /// A growing file that can have no session is committed as it is, and the kernel's from here on. Whether it is.
+    /// If a growing file can have no session, commits it as it is and leaves it to the kernel. Returns whether it
+    /// did.
     ///
     /// # Errors
     /// There can be no session now, and the file goes on growing.
@@ -27,7 +28,7 @@ impl AtomicFile {
         }
     }
 
-    /// The open epoch takes room a second time on its way, and others may take some meanwhile.
+    /// The open epoch takes its space a second time on its way, and others may take some meanwhile.
     fn check_room(&self) -> Result<()> {
         let growing = self.growing.state.lock();
         let Some(state) = growing.as_ref().filter(|state| state.is_marked()) else { return Ok(()) };
@@ -38,12 +39,12 @@ impl AtomicFile {
 impl State {
     fn check_room(&self, fd: BorrowedFd<'_>) -> Result<()> {
         let stat = rustix::fs::fstat(fd)?;
-        let allocated = stat.st_blocks as u64 * 512; // fewer where there are holes
+        let allocated = stat.st_blocks as u64 * 512; // fewer if there are holes
         let open = (stat.st_size as u64).saturating_sub(self.committed()).min(allocated);
         let needed = open + (open / 4).max(JOURNAL_MIN);
         let system = rustix::fs::fstatfs(fd)?;
         let free = system.f_bavail.saturating_mul(system.f_bsize as u64);
-        // A file system that tells no number has no limit that it knows.
+        // A file system that reports no number has no known limit.
         if open == 0 || system.f_blocks == 0 || free >= needed {
             return Ok(());
         }

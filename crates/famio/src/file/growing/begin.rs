@@ -1,4 +1,4 @@
-//! A file begins to grow: lease, then mark.
+//! A file begins to grow: first the lease, then the mark.
 
 use super::State;
 use super::order::Order;
@@ -14,22 +14,23 @@ use core::sync::atomic::Ordering;
 use rustix::fs::OFlags;
 use std::os::fd::BorrowedFd;
 
-/// What a descriptor may not have been opened with: the kernel would do more than the library asks for, or less.
+/// Flags that the descriptor must not have: with them the kernel would do more than the library asks for, or less.
 const ODD: OFlags = OFlags::APPEND.union(OFlags::DIRECT).union(OFlags::DSYNC).union(OFlags::SYNC);
 
 impl AtomicFile {
-    /// Before the first change of a file, at or beyond `from`: it grows from now on, if it may, and if only what lies beyond its end is
-    /// changed. Whether it does.
+    /// Before the first change of a file, at or beyond `from`: makes it a growing file if it may be one, and only
+    /// what lies beyond its end is changed. Returns whether it is growing.
     pub(super) fn begin_to_grow(&self, from: u64) -> bool {
         if self.growing.is_over.load(Ordering::Relaxed) || self.turns.door.has_come() || self.turns.door.is_here() {
             return false;
         }
         let inner = self.inner();
-        // Looked at under the lease; most files that are not new are changed elsewhere, and need no lease for that.
+        // Checked again under the lease. Most files that are not new are changed elsewhere, and need no lease for the
+        // check.
         if self.state.load(Ordering::Acquire) != PLAIN || from < self.found_size || !self.may_grow(&inner) {
-            return self.state.load(Ordering::Acquire) == GROWING; // by another thread
+            return self.state.load(Ordering::Acquire) == GROWING; // perhaps by another thread
         }
-        // A map that was kept of it as an ordinary file counts as one that has it open.
+        // A map that was kept of it as an ordinary file counts as an open of it.
         crate::map::cache::forget(self.device, self.inode);
         let Some(watcher) = lease::Watched::begin() else { return false };
         let take = || self.fds.with(true, |fd| Ok(watcher.take(fd))).unwrap_or(false);
@@ -37,7 +38,7 @@ impl AtomicFile {
         if !is_taken {
             return false;
         }
-        // Whatever is wrong: a session says it, or the file is handed back.
+        // On any error: a session reports it, or the file is demoted.
         let Ok(Some(state)) = self.fds.with(true, |fd| self.first_state(fd, from)) else {
             let _ = self.give_up_growing_lease();
             return false;
@@ -52,7 +53,7 @@ impl AtomicFile {
         let is_new = inner.session.is_none() && inner.claim.is_none() && inner.left.is_none() && inner.kept.is_none();
         let settings = &self.settings;
         is_new
-            && Lab::current().medium.is_none() // the recorder knows no order of mark and size
+            && Lab::current().medium.is_none() // the recorder has no order of mark and size
             && settings.journal == JournalChoice::Auto
             && settings.on_kill == OnKill::Rollback
             && settings.pool.is_none()
@@ -61,7 +62,7 @@ impl AtomicFile {
             && self.lease.may_be_had()
     }
 
-    /// Under the lease; marks the file, unless that is for later. `None`: it has to have a session.
+    /// Under the lease: marks the file, unless that comes later. `None`: it needs a session.
     fn first_state(&self, fd: BorrowedFd<'_>, from: u64) -> Result<Option<State>> {
         let flags = rustix::fs::fcntl_getfl(fd)?;
         let stat = rustix::fs::fstat(fd)?;

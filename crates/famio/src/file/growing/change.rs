@@ -1,4 +1,4 @@
-//! Changes of a growing file: the kernel's, as long as they leave what is committed alone.
+//! Changes of a growing file: made in the kernel's file, as long as they leave committed bytes alone.
 
 use super::{SUSPECT, State};
 use crate::error::{Error, Result};
@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::BorrowedFd;
 
 impl AtomicFile {
-    /// Writes to a growing file, at its end without an offset. `None`: it takes a session.
+    /// Writes to a growing file, at its end if there is no offset. `None`: this needs a session.
     #[cold]
     pub(in crate::file) fn write_growing(&self, at: Option<u64>, bufs: &[UserBuf]) -> Option<Result<(u64, usize)>> {
         let total = UserBuf::total(bufs).min(CALL_MAX) as u64;
@@ -31,7 +31,8 @@ impl AtomicFile {
         })
     }
 
-    /// Writes all of `bufs` at the end of a growing file, or nothing; `at` has to be there, if it is given. `None`: it takes a session.
+    /// Writes all of `bufs` at the end of a growing file, or nothing; `at`, if given, must be the end. `None`: this
+    /// needs a session.
     #[cold]
     pub(in crate::file) fn append_growing(&self, at: Option<u64>, bufs: &[UserBuf]) -> Option<Result<(u64, usize)>> {
         let total = UserBuf::total(bufs) as u64;
@@ -46,7 +47,7 @@ impl AtomicFile {
             match transfer::write_by_kernel(fd, size, bufs) {
                 Ok(done) if done as u64 == total => Ok(Some((size, done))),
                 Ok(_) => {
-                    state.medium.ftruncate(fd, size)?; // the part for which there was room
+                    state.medium.ftruncate(fd, size)?; // removes the part for which there was room
                     Err(Error::new(libc::ENOSPC))
                 }
                 Err(e) => Err(e),
@@ -54,7 +55,7 @@ impl AtomicFile {
         })
     }
 
-    /// Sets the size of a growing file; `only_more`: if that makes it longer. `None`: it takes a session.
+    /// Sets the size of a growing file; `only_more`: only if that makes it longer. `None`: this needs a session.
     #[cold]
     pub(in crate::file) fn set_size_growing(&self, size: u64, only_more: bool) -> Option<Result<()>> {
         self.change_growing(size, |state, fd| {
@@ -70,10 +71,11 @@ impl AtomicFile {
         })
     }
 
-    /// Makes a call of the kernel's that preallocates space up to `end`, and changes neither bytes nor size. `None`: it takes a session.
+    /// Runs a call that preallocates space up to `end` and changes neither bytes nor size. `None`: this needs a
+    /// session.
     #[cold]
     pub(in crate::file) fn preallocate_growing<T>(&self, end: u64, call: &impl Fn() -> Result<T>) -> Option<Result<T>> {
-        // What is in a file that is not new is likely to be overwritten.
+        // Bytes in a file that is not new are likely to be overwritten.
         if self.state.load(Ordering::Acquire) != GROWING && self.found_size > 0 {
             return None;
         }
@@ -84,7 +86,7 @@ impl AtomicFile {
         })
     }
 
-    /// Makes a hole from `from` to `to` in a growing file. `None`: it takes a session.
+    /// Makes a hole from `from` to `to` in a growing file. `None`: this needs a session.
     #[cold]
     pub(in crate::file) fn zero_growing(&self, from: u64, to: u64) -> Option<Result<()>> {
         if self.state.load(Ordering::Acquire) != GROWING {
@@ -93,7 +95,7 @@ impl AtomicFile {
         self.change_growing(from, |_, fd| transfer::punch_hole(fd, from, to).map(Some))
     }
 
-    /// Changes a growing file at or beyond `from`; of a file that was not changed yet, it may begin to grow with that.
+    /// Changes a growing file at or beyond `from`; an unchanged file may begin to grow with that.
     fn change_growing<T>(
         &self,
         from: u64,
@@ -117,7 +119,7 @@ impl AtomicFile {
                 return Err(self.named(Error::with(libc::EIO, SUSPECT)));
             }
             if lease::is_broken(fd) {
-                return Ok(None); // somebody waits to open it
+                return Ok(None); // an outsider waits to open it
             }
             state.say_it_is_ours(fd)?;
             change(state, fd)
@@ -125,7 +127,7 @@ impl AtomicFile {
         changed.transpose()
     }
 
-    /// The program has set the file's times: a change by this process at this moment, whatever times it has set.
+    /// The program has set the file's times: this counts as a change by this process now, whatever the times are.
     pub(in crate::file) fn time_was_set_growing(&self) {
         let mut growing = self.growing.state.lock();
         let Some(state) = growing.as_mut() else { return };

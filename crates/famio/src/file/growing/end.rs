@@ -1,4 +1,4 @@
-//! The clean end of a growing file: all of it is committed, and the mark goes.
+//! The clean end of a growing file: everything is committed, and the mark is removed.
 
 use super::State;
 use crate::error::Result;
@@ -12,7 +12,8 @@ use core::sync::atomic::Ordering;
 use std::os::fd::BorrowedFd;
 
 impl AtomicFile {
-    /// Commits all, and takes the mark off; a file that has none is left to the kernel. With `inner` held. Nothing, if it does not grow.
+    /// Commits everything and removes the mark; leaves a file without mark to the kernel. Does nothing if the file
+    /// does not grow. The caller holds `inner`.
     pub(in crate::file) fn end_growing(&self) -> Result<()> {
         if self.state.load(Ordering::Acquire) != GROWING {
             return Ok(());
@@ -33,7 +34,7 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// A file that is the kernel's until its first SYNC is so for good. Whether it was one.
+    /// A file that was to be the kernel's until its first SYNC stays the kernel's. Returns whether it was one.
     pub(super) fn leave_unmarked(&self) -> Result<bool> {
         let _inner = self.inner();
         let mut growing = self.growing.state.lock();
@@ -45,17 +46,17 @@ impl AtomicFile {
         Ok(true)
     }
 
-    /// The file grows no more, and has no session.
+    /// The file does not grow any more, and has no session.
     pub(super) fn has_grown(&self, growing: &mut Option<State>) {
         self.state.store(PLAIN, Ordering::SeqCst);
         *growing = None;
         lease::Watched::end();
     }
 
-    /// Whoever waits to open the file goes on.
+    /// Releases the lease, so that waiting opens go on.
     ///
     /// # Errors
-    /// `EBADF`: the descriptor was closed out of sight, and the lease is gone with it.
+    /// `EBADF`: the descriptor was closed unseen, and the lease is gone with it.
     pub(super) fn give_up_growing_lease(&self) -> Result<()> {
         let mut given_up = Ok(());
         self.locks_leave_memory(|joined| match joined {
@@ -72,10 +73,10 @@ impl AtomicFile {
 }
 
 impl State {
-    /// Commits all that the file has, which is `size`, and takes the mark off.
+    /// Commits everything in the file, whose size is `size`, and removes the mark.
     fn finish(&mut self, fd: BorrowedFd<'_>, size: u64) -> Result<()> {
         if self.durability() == Durability::Process && !self.is_suspect {
-            return mark::remove(fd); // what has no mark is committed
+            return mark::remove(fd); // without a mark everything is committed
         }
         if self.keeps_order && !self.is_suspect && self.mark.new == self.mark.base && self.finish_at_once(fd, size)? {
             return Ok(());
@@ -84,9 +85,9 @@ impl State {
         self.unmark(fd)
     }
 
-    /// What is new reaches the disk, then the mark goes, then one flush makes both durable: where a crash finds the mark gone, all that
-    /// had reached the disk before is there. Not with a hash in the mark: after a kill before the flush others may overwrite the
-    /// file, and a power cut bring the mark back. Whether it could be done.
+    /// Writes new bytes to the disk, removes the mark, and makes both durable by one flush: if a crash finds the mark
+    /// gone, the bytes had reached the disk before. Not with a hash in the mark: after a kill before the flush,
+    /// others may overwrite the file, and a power cut bring the mark back. Returns whether it was possible.
     fn finish_at_once(&mut self, fd: BorrowedFd<'_>, size: u64) -> Result<bool> {
         if size == self.committed() && !self.mark.is_found {
             return mark::remove(fd).map(|()| true);
@@ -100,13 +101,13 @@ impl State {
         });
         finished.map_err(|e| {
             self.is_suspect = true;
-            // Else it would show half an epoch as committed. It may be there still.
+            // Without the mark, half an epoch would look committed. It may still be there.
             let _ = mark::set_growing(fd, &self.mark, true).or_else(|_| mark::set_growing(fd, &self.mark, false));
             failed(e)
         })
     }
 
-    /// Takes the mark off a file of which all is committed.
+    /// Removes the mark of a file of which everything is committed.
     pub(super) fn unmark(&self, fd: BorrowedFd<'_>) -> Result<()> {
         let size = self.committed();
         end_growing(fd, &self.mark, (size, size), self.durability(), self.medium)

@@ -1,11 +1,11 @@
-//! Growing files: a file that is new, or only grows, needs no journal. What lies beyond its committed size is uncommitted by itself;
-//! the committed size is in the file's mark ([`GrowingMark`]), and the bytes go straight to the kernel's file. A crash, or the end of the
-//! process, leaves a mark, and recovery cuts the file to what it says.
+//! Growing files: a file that is new, or only grows, needs no journal. The committed size is in the file's mark
+//! ([`GrowingMark`]), and everything beyond it is uncommitted; bytes go straight to the kernel's file. A crash, or
+//! the end of the process, leaves the mark, and recovery cuts the file to the committed size.
 //!
 //! With `on-close = leave` a new file has no mark, and is the kernel's in all respects, until its first SYNC.
 //!
-//! It is so only while this process holds the write lease, so that nobody else has the file open; and until the program changes what
-//! is committed, or maps the file, or shares it with a child. Then a session begins, and the open epoch goes on in it.
+//! A file grows only while this process holds the write lease, so that no other process has it open. When the program
+//! changes committed bytes, maps the file, or shares it with a child, a session begins and continues the open epoch.
 
 mod before_cut;
 mod begin;
@@ -23,33 +23,33 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use order::Order;
 pub(super) use session::Tail;
 
-/// What a process keeps of a growing file.
+/// What a process keeps about a growing file.
 #[derive(Default)]
 pub(super) struct Growing {
-    /// Odd while the open epoch is on its way from the kernel's file into a session.
+    /// Odd while the open epoch moves from the kernel's file into a session.
     moves: AtomicU32,
     /// The thread that moves it, by the address of its block.
     mover: AtomicUsize,
-    /// It has grown for long: from its next change on it has a session.
+    /// It has been growing for long: its next change begins a session.
     is_over: AtomicBool,
-    /// While it grows. Comes after `AtomicFile::inner`.
+    /// While it grows. Locked after `AtomicFile::inner`.
     state: Mutex<Option<State>>,
 }
 
-/// A file that grows.
 struct State {
-    /// As it is on the file, if it is; what is committed is below its `new`.
+    /// The mark on the file, if there is one; bytes below its `new` are committed.
     mark: GrowingMark,
-    /// A new file that is the kernel's until its first SYNC (`on-close = leave`), and gets its mark then: in this order.
+    /// With `on-close = leave`: a new file that is the kernel's until its first SYNC, and gets its mark then, in this
+    /// order.
     marked_later: Option<Order>,
     medium: &'static dyn Medium,
     /// The file system keeps the order of what it makes durable: a commit needs one flush, and no hash.
     keeps_order: bool,
     /// A flush has failed: no more commits.
     is_suspect: bool,
-    /// How often it was committed.
+    /// Commits until now.
     commits: u32,
-    /// Where the space ends that the program has preallocated, if that is beyond the end of the file.
+    /// The end of the space that the program has preallocated, if that is beyond the end of the file.
     preallocated: u64,
 }
 
@@ -70,12 +70,12 @@ impl State {
 /// Why a file whose flush failed takes no more changes.
 const SUSPECT: &str = "an earlier SYNC of it failed, and it takes no more: close it, and open it again";
 
-/// What the file showed counts if nothing has moved since.
+/// Proves that bytes read from the file are valid if nothing has moved since.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unmoved(u32);
 
 impl Growing {
-    /// To be called before the kernel's file is read, of a file without a session. `None`: look again in a moment.
+    /// To be called before the kernel's file is read, without a session. `None`: try again in a moment.
     #[inline]
     pub fn before_read(&self) -> Option<Unmoved> {
         let moves = self.moves.load(Ordering::Acquire);
@@ -83,14 +83,14 @@ impl Growing {
         (moves.is_multiple_of(2) || is_mine()).then_some(Unmoved(moves))
     }
 
-    /// Whether what was read since is what the file had.
+    /// Whether the bytes read since are valid.
     #[inline]
     pub fn is_unmoved(&self, before: Unmoved) -> bool {
         core::sync::atomic::fence(Ordering::Acquire);
         Unmoved(self.moves.load(Ordering::Relaxed)) == before
     }
 
-    /// While it lives the file goes on growing, if it does, or does not begin to.
+    /// While this lives the file neither stops growing nor begins to.
     pub fn stay(&self) -> impl Sized + '_ {
         self.state.lock()
     }
@@ -106,7 +106,7 @@ fn me() -> usize {
     core::ptr::from_ref(current()) as usize
 }
 
-/// The open epoch is on its way, until this is dropped.
+/// The open epoch moves until this is dropped.
 struct Moving<'a>(&'a Growing);
 
 impl Drop for Moving<'_> {

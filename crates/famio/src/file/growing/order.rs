@@ -1,4 +1,4 @@
-//! Whether a file's mark and its size reach the disk in the order in which they changed: what a growing file rests on.
+//! Whether a file's mark and its size reach the disk in the order in which they changed: growing files rely on that.
 
 use crate::error::Result;
 use crate::journal::{GrowingMark, mark};
@@ -8,11 +8,10 @@ use std::os::fd::BorrowedFd;
 
 /// What is known before the file is marked.
 pub(super) enum Order {
-    /// They do: all changes of metadata are in one journal, or nothing has to survive more than the process.
+    /// They do: all metadata changes are in one journal, or nothing has to survive more than the process.
     Kept,
-    /// They do if the mark is in the inode itself, beside the size.
+    /// They do if the mark is in the inode itself, like the size.
     WithinInode,
-    /// It is not known.
     Unknown,
 }
 
@@ -21,20 +20,20 @@ impl Order {
     pub fn of(fd: BorrowedFd<'_>, detected: &Detected) -> Result<Self> {
         Ok(match (detected.domain, detected.file_system) {
             (Domain::Process | Domain::Emulated, _) | (Domain::PageCache, "xfs" | "btrfs") => Self::Kept,
-            // An attribute that is outside the inode may already be there, and take ours in.
+            // There may already be an attribute outside the inode, to which ours would be added.
             (Domain::PageCache, "ext2/3/4") if has_no_attributes(fd)? => Self::WithinInode,
             _ => Self::Unknown,
         })
     }
 
-    /// Marks the file; whether the order is kept. If not, it has no mark.
+    /// Marks the file. Returns whether the order is kept; if not, the mark is removed.
     pub fn mark(&self, fd: BorrowedFd<'_>, mark: &GrowingMark) -> Result<bool> {
         match self {
             Self::Kept => mark::set_growing(fd, mark, true).map(|()| true),
             Self::WithinInode => {
                 let before = blocks(fd)?;
                 mark::set_growing(fd, mark, true)?;
-                let is_within = blocks(fd)? == before; // one outside takes a block
+                let is_within = blocks(fd)? == before; // an attribute outside the inode takes a block
                 if !is_within {
                     mark::remove(fd)?;
                 }
@@ -44,13 +43,13 @@ impl Order {
         }
     }
 
-    /// As [`mark`](Self::mark), of a file that has been changed since [`of`](Self::of).
+    /// As [`mark`](Self::mark), for a file that was changed since [`of`](Self::of).
     pub fn mark_later(&self, fd: BorrowedFd<'_>, mark: &GrowingMark) -> Result<bool> {
         if matches!(self, Self::WithinInode) {
             if !has_no_attributes(fd)? {
                 return Ok(false);
             }
-            write_out(fd)?; // so that nobody but us changes the number of its blocks
+            write_out(fd)?; // so that its number of blocks changes only by the mark
         }
         self.mark(fd, mark)
     }

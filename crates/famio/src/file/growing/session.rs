@@ -1,5 +1,5 @@
-//! From a growing file to one with a session: the file goes back to what is committed, and the open epoch into the session. Nobody else
-//! has the file open meanwhile, and threads of this process look again.
+//! A growing file gets a session: the kernel's file goes back to the committed state, and the open epoch moves into
+//! the session. No other process has the file open meanwhile, and threads of this process look again.
 
 use super::{Moving, SUSPECT, State};
 use crate::error::{Error, Result};
@@ -15,16 +15,16 @@ use crate::sys::{InternalFd, each_data, read_at, write_at};
 use core::sync::atomic::Ordering;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Bytes of an open epoch that are kept in memory on their way; more lie in a file.
+/// The most bytes of an open epoch that move through memory; more go through a file.
 const IN_MEMORY: u64 = 1 << 20;
 
-/// What a growing file had that was not committed.
+/// The uncommitted part of a growing file.
 pub(in crate::file) struct Tail<'a> {
-    /// What was committed, and where the bytes begin.
+    /// The committed size, where the bytes begin.
     from: u64,
     to: u64,
     bytes: Bytes,
-    /// How the file grew.
+    /// The state while it grew.
     state: State,
     is_taken: bool,
     _moving: Moving<'a>,
@@ -48,7 +48,7 @@ impl Bytes {
         if is_whole { Ok(Self::InFile(file)) } else { Err(Error::new(libc::EIO)) }
     }
 
-    /// Piece by piece, with the offset of each, and without holes.
+    /// The bytes piece by piece with their offsets, without holes.
     fn each(&self, from: u64, to: u64, mut put: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         match self {
             Self::InMemory(bytes) => put(from, bytes),
@@ -61,8 +61,8 @@ impl Bytes {
 }
 
 impl AtomicFile {
-    /// A growing file gets a session: it shows what is committed, as an ordinary file. The lease stays until
-    /// [`tail_is_taken`](Self::tail_is_taken). `None`: it does not grow.
+    /// Prepares a growing file for a session: takes it back to the committed state. The lease stays until
+    /// [`tail_is_taken`](Self::tail_is_taken). `None`: the file does not grow.
     ///
     /// # Errors
     /// It goes on growing.
@@ -77,17 +77,17 @@ impl AtomicFile {
             self.check_it_is_ours(fd, state)?;
             let to = rustix::fs::fstat(fd)?.st_size as u64;
             if !state.is_marked() {
-                return Ok((to, to, Bytes::InMemory(Vec::new()))); // the kernel's until now: what is there counts as found
+                return Ok((to, to, Bytes::InMemory(Vec::new()))); // the kernel's until now: its bytes count as found
             }
             let from = state.committed();
             let bytes = Bytes::of(fd, from, to.max(from))?;
             if state.mark.is_found && from > 0 && state.durability() == Durability::Power {
-                state.medium.fsync(fd)?; // the mark is to say that what was found is durable
+                state.medium.fsync(fd)?; // the mark is to say that these bytes are durable
             }
             end_growing(fd, &state.mark, (from, to), state.durability(), state.medium)?;
             if to > from {
                 if state.durability() == Durability::Power {
-                    state.medium.fsync(fd)?; // else a file system with a journal does not give back yet what was cut off
+                    state.medium.fsync(fd)?; // otherwise a file system with a journal does not free the cut part yet
                 }
                 preallocate_again(fd, from, state.preallocated);
             }
@@ -100,8 +100,8 @@ impl AtomicFile {
         Ok(Some(Tail { from, to, bytes, state, is_taken: from == to, _moving: moving }))
     }
 
-    /// Where the process was stopped for so long that the kernel took its lease away, another may have taken the file to what was
-    /// committed.
+    /// If the process was stopped for so long that the kernel took its lease away, another process may have recovered
+    /// the file.
     pub(super) fn check_it_is_ours(&self, fd: BorrowedFd<'_>, state: &mut State) -> Result<()> {
         let is_ours = match mark::get_any(fd)? {
             Some(Marked::Growing(mark)) => mark.identity == state.mark.identity,
@@ -120,7 +120,7 @@ impl AtomicFile {
         Err(Error::with(libc::EIO, what))
     }
 
-    /// The open epoch goes on in the session, which nobody has seen yet.
+    /// The session, which no other thread knows yet, takes up the open epoch.
     pub(in crate::file) fn take_up_tail(&self, tail: &mut Option<Tail<'_>>, session: &Session) -> Result<()> {
         let Some(tail) = tail.as_mut() else { return Ok(()) };
         session.home.preallocate_to(tail.state.preallocated);
@@ -137,11 +137,11 @@ impl AtomicFile {
         self.show_in_shadow(session)
     }
 
-    /// There is a session with the open epoch; or there is none, and the epoch goes back to where it was. Others may come to the
-    /// file from here on.
+    /// A session has taken up the open epoch; or there is none, and the epoch is put back into the file. Other
+    /// processes may open the file from here on.
     ///
     /// # Errors
-    /// `EIO`: it could not be put back, and is lost; what was committed is there.
+    /// `EIO`: it could not be put back and is lost; the committed state is there.
     pub(in crate::file) fn tail_is_taken(&self, tail: Option<Tail<'_>>) -> Result<()> {
         let Some(tail) = tail else { return Ok(()) };
         let state = self.state.load(Ordering::Acquire);
@@ -169,8 +169,8 @@ impl AtomicFile {
         put_back.map_err(|e| self.named(Error::with(libc::EIO, format!("{what} ({e})"))))
     }
 
-    /// A growing file gets a session now, before others share it; one that was left to the kernel until now needs none. Where it can't
-    /// have one (on a full disk) it is handed back to the kernel: nobody waits for its lease.
+    /// A growing file gets a session now, before other processes share it; a file that was left to the kernel until
+    /// now needs none. If it cannot have one (on a full disk), it is demoted, so that no process waits for its lease.
     ///
     /// # Errors
     /// Those of a session's beginning; the file takes no more changes then.
@@ -185,7 +185,7 @@ impl AtomicFile {
         if self.leave_growing(&error) {
             return Ok(());
         }
-        // It takes no more, and others may come to it. With the next open it is as at its last SYNC.
+        // It takes no more changes, and others may use it. The next open takes it back to its last SYNC.
         if let Some(state) = self.growing.state.lock().as_mut() {
             state.is_suspect = true;
             let _ = self.give_up_growing_lease();

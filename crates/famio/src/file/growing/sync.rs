@@ -1,5 +1,5 @@
-//! SYNC of a growing file: the mark gets the new size and the hash of what is new, and one flush makes both durable, in any order. Where
-//! the file system keeps the order of what it makes durable, the bytes are written first, and need no hash.
+//! SYNC of a growing file: the mark gets the new size and a hash of the new bytes, and one flush makes mark and bytes
+//! durable in any order. If the file system keeps that order, the bytes are written first, and need no hash.
 
 use super::State;
 use crate::error::{Error, Result};
@@ -13,13 +13,13 @@ use crate::sys::write_out;
 use core::sync::atomic::Ordering;
 use std::os::fd::BorrowedFd;
 
-/// More than this is not read again for its hash, at a SYNC and at a recovery: it is flushed before the mark instead.
+/// More bytes are not read again for a hash, at a SYNC and at a recovery, but flushed before the mark.
 const MOST_HASHED: u64 = 16 << 20;
-/// Commits of a file whose session would take no system call for one, before it gets a session.
+/// Commits until a file gets a session, if a commit in a session takes no system call.
 const COMMITS_MAX: u32 = 64;
 
 impl AtomicFile {
-    /// SYNC of a growing file. `None`: it grows no more.
+    /// SYNC of a growing file. `None`: it does not grow any more.
     #[cold]
     pub(in crate::file) fn sync_growing(&self) -> Option<Result<()>> {
         let mut growing = self.growing.state.lock();
@@ -35,9 +35,9 @@ impl AtomicFile {
             if is_marked {
                 state.commit(fd, size)?;
             } else {
-                state.flush(fd)?; // the kernel's until now, and in a session from the next change on
+                state.flush(fd)?; // the kernel's until now, in a session from its next change on
             }
-            // After so many SYNCs a session is quicker.
+            // After so many SYNCs a session is faster.
             let is_over = state.durability() == Durability::Process && state.commits >= COMMITS_MAX;
             if is_marked && is_over {
                 state.unmark(fd)?;
@@ -56,7 +56,7 @@ impl AtomicFile {
 }
 
 impl State {
-    /// At the first SYNC of a new file that had no mark. Whether it has one.
+    /// Marks a new file that had no mark, at its first SYNC. Returns whether it has one.
     fn mark_if_new(&mut self, fd: BorrowedFd<'_>) -> Result<bool> {
         let Some(order) = &self.marked_later else { return Ok(true) };
         if self.is_suspect {
@@ -71,14 +71,14 @@ impl State {
         Ok(is_marked)
     }
 
-    /// Makes durable what a file without a mark has.
+    /// Makes a file without a mark durable.
     fn flush(&mut self, fd: BorrowedFd<'_>) -> Result<()> {
         let flushed = if self.is_suspect { Err(Error::new(libc::EIO)) } else { self.medium.fsync(fd) };
         self.is_suspect = flushed.is_err();
         flushed.map_err(failed)
     }
 
-    /// Commits all that the file has, which is `size`. What was committed is so whatever happens.
+    /// Commits everything in the file, whose size is `size`. Earlier commits stay in any case.
     pub(super) fn commit(&mut self, fd: BorrowedFd<'_>, size: u64) -> Result<()> {
         if self.is_suspect {
             return Err(failed(Error::new(libc::EIO)));
@@ -87,14 +87,15 @@ impl State {
             return Ok(());
         }
         let committed = self.commit_size(fd, size);
-        // What a failed flush covered may be lost though a retry would succeed.
+        // Data of a failed flush may be lost even if a retry succeeds.
         self.is_suspect = committed.is_err();
         committed.map_err(failed)?;
         self.commits = self.commits.saturating_add(1);
         Ok(())
     }
 
-    /// Where the file system keeps the order: what is new reaches the disk, before the mark changes. Whether it did; a sandbox may forbid it.
+    /// If the file system keeps the order: writes new bytes to the disk before the mark changes. Returns whether it
+    /// did; a sandbox may forbid it.
     pub(super) fn write_out_first(&mut self, fd: BorrowedFd<'_>) -> Result<bool> {
         if self.keeps_order {
             match write_out(fd) {
@@ -112,7 +113,7 @@ impl State {
             return self.store_mark(fd, plain);
         }
         if self.write_out_first(fd)? {
-            // Where a crash finds the mark, it finds the bytes.
+            // If a crash leaves the new mark, it leaves the bytes.
             self.store_mark(fd, plain)?;
             self.medium.fsync(fd)?;
             self.mark.is_found = false;
@@ -130,7 +131,7 @@ impl State {
                 self.medium.fsync(fd)?;
             }
         }
-        self.mark.is_found = false; // on the file only from the next mark on, which does no harm
+        self.mark.is_found = false; // harmless that the file gets this only with its next mark
         Ok(())
     }
 }

@@ -1,5 +1,5 @@
-//! Bytes that have an image already: what a process changes again in its tenure needs no second one, since all of it is taken back
-//! together.
+//! Bytes that have an image already: a process that changes them again in the same tenure needs no second image,
+//! since all of it is rolled back together.
 
 use crate::index::Writer;
 use core::ops::Range;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub(super) struct Covered {
     /// The epoch, and the writer in its tenure.
     by: Option<(u64, Writer)>,
-    /// Beginnings and ends; no two overlap or touch.
+    /// Start by end; no two ranges overlap or touch.
     ranges: BTreeMap<u64, u64>,
 }
 
@@ -38,7 +38,7 @@ impl Covered {
         self.ranges.insert(start, end);
     }
 
-    /// Somebody else has changed `range`.
+    /// Another process has changed `range`.
     pub fn remove(&mut self, range: &Range<u64>) {
         while let Some((first, last)) = range.end.checked_sub(1).and_then(|at| self.last_before(at)) {
             if last <= range.start {

@@ -1,5 +1,5 @@
-//! Before-images of a session that several processes use: each change first saves what it takes the place of, with its writer, so
-//! that what one process wrote can be taken back alone ([`crate::index::Images`]).
+//! Before-images of a session that several processes use: each change first saves the bytes that it replaces, with
+//! its writer, so that the changes of one process can be rolled back alone ([`crate::index::Images`]).
 
 mod covered;
 
@@ -13,37 +13,37 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use covered::Covered;
 use std::sync::Arc;
 
-/// What other processes have changed in an open epoch, and may still take back by dying.
+/// Changes of other processes in an open epoch that their death would still roll back.
 pub(super) type Others = Arc<Mutex<Ranges>>;
 /// Changed ranges, each with its writer.
 type Ranges = Vec<(Range<u64>, Writer)>;
 
-/// A file that is cut by more than this does not have what goes saved.
+/// A cut by more bytes than this does not save what it removes.
 const CUT_MAX: u64 = 1 << 20;
 
-/// What a session's owner knows of its images.
+/// What a session's owner knows about its images.
 pub(super) struct Imaging {
-    /// Tells who this process is.
+    /// Says which member this process is.
     door: Arc<Door>,
     others: Others,
     /// Locked while an image is added, so that images are in the order in which changes read what they replace.
     known: Mutex<Known>,
-    /// Not this process, but this one's changes are being made: of an epoch that is taken up.
+    /// The writer, instead of this process, of the changes being made: those of an epoch that is taken up.
     in_place_of: Mutex<Option<Writer>>,
-    /// There is no room for the next image, and some of those that are there are of other processes.
+    /// There is no room for the next image, and some of the images are of other processes.
     is_full: AtomicBool,
 }
 
-/// What a process knows of the images, as long as the epoch is the same.
+/// What a process knows about the images of one epoch.
 #[derive(Default)]
 struct Known {
-    /// Where the next image goes, or what comes after those that this process has seen.
+    /// The position of the next image, behind those that this process has seen.
     position: Position,
-    /// Those of other processes.
+    /// The changes of other processes.
     others: Ranges,
     /// Its own.
     covered: Covered,
-    /// The number of this process at the control file when the rest was noted.
+    /// This process's member number when the rest was recorded.
     me: u64,
 }
 
@@ -53,8 +53,9 @@ impl Imaging {
         Self { door, others, known, in_place_of, is_full: AtomicBool::new(false) }
     }
 
-    /// This process is about to change `range`: of whomever that was, it is not taken back any more. Before the change: whoever dies
-    /// between the two has its bytes kept, and never those of this process taken for its own.
+    /// This process is about to change `range`: earlier changes there, by any process, are not rolled back any more.
+    /// Called before the change: if a writer dies between the two, its bytes stay, and this process's bytes are never
+    /// taken for its.
     pub fn end_tenures(&self, range: &Range<u64>) {
         let touches = |there: &Range<u64>| there.start < range.end.max(range.start + 1) && range.start < there.end;
         let others = self.others.lock();
@@ -62,26 +63,26 @@ impl Imaging {
         written_over.for_each(|&(_, writer)| self.door.end_tenure_of(writer));
     }
 
-    /// Changes are made in the place of this writer, by the one thread that is in the session; `None`: of this process again.
+    /// The one thread in the session makes changes on behalf of this writer; `None`: of this process again.
     pub fn set_writer(&self, writer: Option<Writer>) {
         *self.in_place_of.lock() = writer;
     }
 
-    /// Whether the process with that place is at the file's door.
+    /// Whether the process in that slot is attached.
     pub fn is_there(&self, place: u32) -> bool {
         self.door.lives(place as usize)
     }
 
-    /// Whether the session has to be begun anew, without images, before more can be changed.
+    /// Whether a new session, without images, has to begin before the next change.
     pub fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Acquire)
     }
 
-    /// Reads the images that others have added to the open `epoch` since this process was the owner. What other processes have changed
-    /// in it, and may still take back.
+    /// Reads the images that others have added to the open `epoch` since this process last owned the session. Returns
+    /// the changes of other processes that their death would still roll back.
     ///
     /// # Errors
-    /// `EIO`: they are damaged.
+    /// `EIO`: the images are damaged.
     pub fn see_others(&self, images: Images<'_>, epoch: u64) -> Result<Ranges> {
         let mut known = self.known.lock();
         let me = self.door.me().id;
@@ -111,22 +112,23 @@ impl Imaging {
 }
 
 impl Session {
-    /// Whether a change has to save what it takes the place of.
+    /// Whether a change has to save the bytes that it replaces.
     #[inline]
     pub(super) fn saves_images(&self) -> bool {
         matches!(self.arena.shared().images.load(Ordering::Relaxed), images::ALL | images::BEGUN)
     }
 
-    /// All that is not committed is in the session.
+    /// Everything uncommitted is in the session.
     pub(super) fn has_taken_up(&self) {
         let (from, to) = (images::BEGUN, images::ALL);
         let _ = self.arena.shared().images.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Saves what a write of `len` bytes at `offset` replaces. Inside the gate; who makes the file longer does so alone.
+    /// Saves what a write of `len` bytes at `offset` replaces. Inside the gate; a write that makes the file longer
+    /// holds its lock.
     ///
     /// # Errors
-    /// `ESTALE`: the session has to be begun anew ([`Imaging::is_full`]). `ENOSPC`: no memory.
+    /// `ESTALE`: a new session has to begin ([`Imaging::is_full`]). `ENOSPC`: no memory.
     #[cold]
     pub(super) fn save_images(&self, cx: Context<'_>, offset: u64, len: u64) -> Result<()> {
         let size = cx.shared().size();
@@ -143,7 +145,7 @@ impl Session {
         })
     }
 
-    /// Saves what a change of the size to `size` takes away. With the gate closed.
+    /// Saves what a change of the size to `size` removes. With the gate closed.
     ///
     /// # Errors
     /// As [`save_images`](Self::save_images).
@@ -175,7 +177,7 @@ impl Session {
         }
         let mut known = imaging.known.lock();
         let writer = imaging.in_place_of.lock().unwrap_or_else(|| imaging.door.me());
-        // What lies in a file without a name is lost with this process: no other could tell whose changes there are.
+        // A file without a name is lost with this process: no other process could tell the writers then.
         let saved = match save(&mut known, (shared.committed() + 1, writer)) {
             Ok(()) if cx.arena.has_spilled() => Err(Error::new(libc::EFBIG)),
             Ok(()) if writer.id != imaging.door.me().id => {
@@ -185,7 +187,7 @@ impl Session {
             saved => saved,
         };
         match saved {
-            // All of it still is where it is taken up from.
+            // All of the epoch is still where it is taken up from.
             Err(e) if e.errno() == libc::EFBIG && shared.images.load(Ordering::Acquire) == images::BEGUN => {
                 shared.images.store(images::SOME, Ordering::Release);
                 Ok(())
@@ -196,7 +198,7 @@ impl Session {
                     imaging.is_full.store(true, Ordering::Release);
                     return Err(Error::new(libc::ESTALE));
                 }
-                // All that is open is of this process's tenure: nobody needs to tell it from other changes.
+                // The whole open epoch belongs to this process's tenure: its changes need not be told apart.
                 shared.images.store(images::SOME, Ordering::Release);
                 Ok(())
             }
@@ -225,7 +227,8 @@ impl Session {
         Ok(())
     }
 
-    /// Reads `len` bytes at `offset` to memory of ours, block by block: under the block's lock, since this thread is inside the gate.
+    /// Reads `len` bytes at `offset` to our memory, block by block: under the block's lock, since this thread is
+    /// inside the gate.
     fn read_for_image(&self, cx: Context<'_>, offset: u64, to: *mut u8, len: usize) -> Result<()> {
         let mut done = 0;
         while done < len {
@@ -235,7 +238,7 @@ impl Session {
             match cx.index().lookup(block) {
                 Some(cell) => {
                     let _locked = cx.lock(cell)?;
-                    // SAFETY: room of ours for so many bytes.
+                    // SAFETY: our room for so many bytes.
                     unsafe { self.engine.copy_block(cx, cell, Part { block, start, dst, len: n }) }?;
                 }
                 // SAFETY: as above.
@@ -246,13 +249,13 @@ impl Session {
         Ok(())
     }
 
-    /// The epoch is committed: its images mean nothing any more. With the gate closed.
-    /// `alone`: a thread may have the file alone from now on.
+    /// The epoch is committed, so its images are obsolete. With the gate closed. `alone`: a thread may get exclusive
+    /// mode from now on.
     pub(super) fn end_images(&self, alone: bool) {
         let shared = self.arena.shared();
         self.imaging.is_full.store(false, Ordering::Relaxed);
         let next = if !alone && self.imaging.door.may_have_other_writers() { images::ALL } else { images::NONE };
-        // Compared first: most epochs change nothing of it, and the line is one that other threads look at.
+        // Compared first: most epochs change nothing here, and other threads read the line.
         if next != shared.images.load(Ordering::Relaxed) {
             shared.images.store(next, Ordering::Release);
         }

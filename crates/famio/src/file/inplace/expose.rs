@@ -1,5 +1,5 @@
-//! Exposing: the file comes to hold what is committed, the journal what is not, while the epoch stays open. For an outsider
-//! who is about to open the file.
+//! Exposing: the file gets what is committed, and the journal what is not, while the epoch stays open. For an
+//! outsider that is about to open the file.
 
 use super::InPlace;
 use super::state::State;
@@ -10,14 +10,14 @@ use crate::index::{BLOCK, Cell, Version};
 use crate::journal::inplace::{Kind, Stored};
 use core::sync::atomic::Ordering;
 
-/// Blocks of growth that are moved to the journal, so that the file can be cut to its committed size. More would keep the
-/// outsider waiting: the growth stays to be seen then.
+/// The most blocks of growth that are moved to the journal so that the file can be cut to its committed size. More
+/// would keep the outsider waiting: then the growth stays visible.
 const GROWTH_MAX: u64 = 16_384;
 
 impl InPlace {
     /// See [`Engine::expose`](crate::file::context::Engine::expose).
     pub(super) fn expose_all(&self, cx: &Context<'_>) -> Result<()> {
-        // What is dirty is named by where it lives, and that is about to change.
+        // Dirty lines are recorded by where they live, which is about to change.
         self.flush_pending(cx)?;
         self.medium.fence();
         let (mut result, key) = (Ok(()), self.log.key());
@@ -33,7 +33,7 @@ impl InPlace {
             if let Some(state) = State::of(cell, cx.shared().committed())
                 && state.entry == number
             {
-                // One that fails (no room in the file) does not keep the others from being shown.
+                // If one block fails (no room in the file), the others are shown nevertheless.
                 result = result.and(self.expose_block(cx, cell, block, state));
             }
         }
@@ -49,7 +49,7 @@ impl InPlace {
         }
     }
 
-    /// Once the open epoch's bytes lie in memory of ours alone, an error half-way must not be followed by a commit.
+    /// Once bytes of the open epoch lie only in our memory, no commit may follow an error.
     fn or_poison(&self, cx: &Context<'_>, moved: Result<()>) -> Result<()> {
         moved.inspect_err(|_| cx.shared().poisoned.store(1, Ordering::Release))
     }
@@ -81,14 +81,14 @@ impl InPlace {
             self.log.medium().fence();
             cell.set_version(which, left);
             state.committed = Some((which, left));
-            // 3. The log is free for the open epoch's.
+            // 3. The log is free for the open epoch's granules.
             self.move_granules(in_file, aside, log)?;
             self.conclude_open(cx, cell, &mut state, open.granules | in_file)
         })();
         self.or_poison(cx, moved)
     }
 
-    /// The pre-images go back to the file; the entry becomes one of granules that live in the log.
+    /// The pre-images go back to the file; the granules of the entry now live in the log.
     fn expose_undo(&self, cx: &Context<'_>, cell: &Cell, block: u64, state: State, open: Version) -> Result<()> {
         let mut aside = BlockBuf::new();
         let aside = aside.as_mut_ptr().cast::<u8>();
@@ -98,7 +98,7 @@ impl InPlace {
 
         let _changing = cell.changing();
         let moved = (|| {
-            // As recovery would: a crash from here on only does it again.
+            // As recovery would: a crash from here on repeats it.
             self.move_granules(open.granules, log, home)?;
             self.medium.fence();
             self.on_journal(cx, || self.log.entry(state.entry).free())?;
@@ -117,7 +117,7 @@ impl InPlace {
         self.or_poison(cx, moved)
     }
 
-    /// Sets the open version, and leaves nothing dirty. What was stored before this is in the log.
+    /// Sets the open version and leaves nothing dirty. What was stored before is in the log.
     fn conclude_open(&self, cx: &Context<'_>, cell: &Cell, state: &mut State, granules: u64) -> Result<()> {
         self.set_open(cx, cell, state, cx.shared().committed() + 1, granules)?;
         self.on_journal(cx, || self.log.entry(state.entry).flush())?;
@@ -125,7 +125,7 @@ impl InPlace {
         Ok(())
     }
 
-    /// Copies granules to memory of ours.
+    /// Copies granules to our memory.
     fn keep(&self, granules: u64, from: *const u8, aside: *mut u8) -> Result<()> {
         runs(granules, |first, count| {
             let at = first * GRANULE;
@@ -142,8 +142,8 @@ impl InPlace {
         })
     }
 
-    /// What the open epoch has appended goes to the log, and the file is brought to its committed size. Every entry is by
-    /// now of the open epoch, and of the kind whose granules live in the log.
+    /// Moves what the open epoch has appended to the log, and cuts the file to its committed size. By now every entry
+    /// belongs to the open epoch, and its granules live in the log.
     fn hide_growth(&self, cx: &Context<'_>) -> Result<()> {
         let shared = cx.shared();
         let (size, committed) = (shared.size(), shared.committed_size.load(Ordering::Acquire));
@@ -171,7 +171,7 @@ impl InPlace {
         Ok(())
     }
 
-    /// Moves a block's appended granules to the log. False where the log has no room.
+    /// Moves a block's appended granules to the log. False: the log has no room.
     fn hide_block(&self, cx: &Context<'_>, cell: &Cell, block: u64, (committed, end): (u64, u64)) -> Result<bool> {
         let _locked = cx.lock(cell)?;
         let state = State::of(cell, cx.shared().committed());

@@ -1,4 +1,4 @@
-//! The engine for journals in place: undo, redo and alternate over a mapped file and a mapped log.
+//! The engine for in-place journals: undo, redo and alternate over a mapped file and a mapped log.
 
 mod expose;
 mod pending;
@@ -23,13 +23,13 @@ use crate::pmem::{Medium, prefetch};
 use crate::rule::{Rule, in_order};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// A journal in place and the file that it protects.
+/// An in-place journal and the file that it protects.
 pub(crate) struct InPlace {
     log: Log,
     journal: Live,
-    /// The medium of the file's mapping; the journal's is of the same domain.
+    /// The medium of the file's mapping. The journal's has the same domain.
     medium: &'static dyn Medium,
-    /// Where the background looks next for blocks to settle.
+    /// Where the background looks next for blocks to checkpoint.
     hand: AtomicU32,
     named: Named,
 }
@@ -106,7 +106,8 @@ impl Engine for InPlace {
         in_order(
             Rule::DataBeforeSlot,
             || {
-                // Writers fenced what they stored non-temporally or flushed; what they left dirty is flushed here.
+                // Writers have fenced their non-temporal stores and flushes; lines that they left dirty are flushed
+                // here.
                 self.flush_pending(&cx)?;
                 self.log.medium().fence();
                 Ok(())
@@ -190,23 +191,24 @@ impl Engine for InPlace {
                 Rule::FileBeforeClean,
                 || {
                     if rustix::fs::fstat(fd)?.st_size as u64 != size {
-                        // Who is killed here leaves a file that was cut by us, not by somebody else.
+                        // A kill here leaves a file that was cut by us, not by an outsider.
                         cx.shared().physical_next.store(size, Ordering::Release);
                         self.medium.ftruncate(fd, size)?;
                         cx.home.preallocate_again(fd, size);
                     }
                     restore_times(cx.shared(), fd);
-                    // What a failed flush covered may be lost though the next one succeeds.
+                    // Data of a failed flush may be lost even if the next one succeeds.
                     self.medium.fdatasync(fd).inspect_err(|_| cx.shared().poisoned.store(1, Ordering::Release))
                 },
-                // A journal that says clean is never replayed: if its end fails there, nothing may be committed to it.
+                // A journal that says clean is never replayed: if its end fails there, nothing may be committed to
+                // it.
                 || self.journal.retire(fd).inspect_err(|_| cx.shared().poisoned.store(1, Ordering::Release)),
             )
         })
     }
 
     fn leave_state(&self, cx: Context<'_>, words: &mut Vec<u64>) -> Result<bool> {
-        // The next owner's commit does not know of what this process's threads have not fenced.
+        // The next owner's commit does not know about stores that this process's threads have not fenced.
         self.flush_pending(&cx)?;
         self.log.medium().fence();
         words.push(self.log.segments().into());
@@ -227,7 +229,7 @@ impl Engine for InPlace {
     }
 }
 
-/// An offset or a number from shared memory that can't be right.
+/// The error for an impossible offset or number from shared memory.
 fn inconsistent(what: &str) -> Error {
     Error::with(libc::EIO, format!("the shared index is damaged: {what}"))
 }

@@ -1,9 +1,9 @@
-//! Lines that were stored but not yet written back. A flush with its fence costs more than a small write itself, so a
-//! thread's last block stays dirty until the thread turns to another, or until SYNC writes it back. A large write to a block
-//! that the thread comes to from another is flushed at once: the word then says that nothing is left.
+//! Lines that were stored but not written back yet. A flush with its fence costs more than a small write, so a
+//! thread's last block stays dirty until the thread turns to another block, or a SYNC writes it back. A large write
+//! to a block to which the thread has just turned is flushed at once.
 //!
-//! Invariant: a block with unflushed lines is named by one of the `pending` words, or is held by a thread inside the gate
-//! that will flush it before it leaves.
+//! Invariant: a block with unflushed lines is named by one of the `pending` words, or belongs to a thread inside the
+//! gate that will flush it before it leaves.
 
 use super::InPlace;
 use super::state::State;
@@ -27,7 +27,7 @@ pub(super) struct Dirty {
 /// In a pending word: nothing of the block is dirty.
 const CLEAN: u64 = 1 << 63;
 
-/// A thread that has the file alone turns from a block that is clean to another.
+/// A thread in exclusive mode turns from a clean block to another one.
 pub(super) struct Turn<'a> {
     pending: &'a AtomicU64,
     block: u64,
@@ -55,7 +55,8 @@ impl InPlace {
         self.pending(cx).load(Ordering::Relaxed) & !CLEAN == block + 1
     }
 
-    /// The thread turns to `block` from another: what it left dirty of that one, to be flushed. No lock is held.
+    /// The thread turns to `block` from another one: returns the other's dirty lines, which are to be flushed. No
+    /// lock is held.
     #[inline]
     pub(super) fn turn_to(&self, cx: &Context<'_>, block: u64) -> Result<Option<Dirty>> {
         let pending = self.pending(cx);
@@ -73,7 +74,8 @@ impl InPlace {
         }
     }
 
-    /// The same, for a thread that has the file alone and left nothing dirty. `None`: it did, or was at `block` last.
+    /// As [`turn_to`](Self::turn_to), for a thread in exclusive mode that left nothing dirty. `None`: it did, or its
+    /// last block was `block`.
     #[inline]
     pub(super) fn turn_from_clean<'a>(&self, cx: &Context<'a>, block: u64) -> Option<Turn<'a>> {
         let pending = self.pending(cx);
@@ -84,12 +86,12 @@ impl InPlace {
 
     fn take_over(&self, cx: &Context<'_>, block: u64) -> Result<Option<Dirty>> {
         let Some(cell) = cx.index().lookup(block) else { return Ok(None) };
-        // Nothing names the block's dirty lines any more: if they can't be had, no SYNC may count on them.
+        // The block's dirty lines are not recorded any more: if they cannot be had, no SYNC may count on them.
         let _locked = cx.lock(cell).inspect_err(|_| cx.shared().poisoned.store(1, Ordering::Release))?;
         self.take_dirty(cx, cell, block).map(Some)
     }
 
-    /// Takes over what is dirty of a block: its granules, where they live, and its entry. The lock is held.
+    /// Takes over the dirty lines of a block: its granules, where they live, and its entry. The lock is held.
     #[inline]
     fn take_dirty(&self, cx: &Context<'_>, cell: &Cell, block: u64) -> Result<Dirty> {
         let unflushed = cell.unflushed.load(Ordering::Relaxed);
@@ -104,15 +106,16 @@ impl InPlace {
         })
     }
 
-    /// Starts the write-back of what was taken over. No lock of that block is needed: it has stores of the open epoch, so
-    /// that its homes stay what they are until the gate is closed, and that waits for this thread.
-    /// A file that somebody else has cut takes stored bytes with it: no more writes then, and `EIO`.
+    /// Starts the write-back of lines that were taken over. This needs no block lock: the block has stores of the
+    /// open epoch, so its homes do not change until the gate is closed, which waits for this thread. If an outsider
+    /// has cut the file, stored bytes are lost: no more writes, and `EIO`.
     #[inline]
     pub(super) fn flush_dirty(&self, cx: &Context<'_>, dirty: &Dirty) -> Result<()> {
         let flush = |bits: u64, at: *mut u8| {
             runs(bits, |first, count| {
                 let (medium, at) = (self.medium, at.wrapping_add(first * GRANULE));
-                // SAFETY: lines of a mapped block that were just stored to; a fault is the guard's. The closure owns nothing.
+                // SAFETY: lines of a mapped block that were just stored to; a fault is the guard's. The closure owns
+                // nothing.
                 unsafe { guard::run(|| medium.flush(at, count * GRANULE)) }.map_err(|_| {
                     cx.shared().poisoned.store(1, Ordering::Release);
                     Error::with(libc::EIO, "another program cut the file while it was written")
@@ -126,8 +129,8 @@ impl InPlace {
         flush(dirty.in_file, dirty.home)
     }
 
-    /// A write to `block` stored `granules` by ordinary stores, or changed its entry: they stay dirty, if the thread's
-    /// pending word still names the block. Whether a fence is owed. The lock is held.
+    /// A write to `block` stored `granules` by ordinary stores, or changed its entry: they stay dirty if the thread's
+    /// pending word still names the block. Returns whether a fence is owed. The lock is held.
     #[inline]
     pub(super) fn leave_dirty(&self, cx: &Context<'_>, cell: &Cell, block: u64, granules: u64) -> Result<bool> {
         let unflushed = cell.unflushed.load(Ordering::Relaxed);
@@ -136,7 +139,7 @@ impl InPlace {
         let word = pending.load(Ordering::Acquire);
         let named = word == block + 1 || word == ((block + 1) | CLEAN) && change(cx, pending, word, block + 1);
         if named {
-            // Whoever replaces the word from here on waits for the lock, and flushes.
+            // A thread that replaces the word from here on waits for the lock, and flushes.
             return Ok(false);
         }
         let dirty = self.take_dirty(cx, cell, block)?;
@@ -144,16 +147,16 @@ impl InPlace {
         Ok(true)
     }
 
-    /// A write to `block` has flushed all that it stored, and its entry. The lock is held.
+    /// A write to `block` has flushed all its stores and the entry. The lock is held.
     #[inline]
     pub(super) fn leave_clean(&self, cx: &Context<'_>, cell: &Cell, block: u64) {
-        // Else another thread that shares the word has left something, and the word is to stay as it is.
+        // Otherwise another thread with the same word has left something dirty, and the word stays.
         if cell.unflushed.load(Ordering::Relaxed) == 0 {
             change(cx, self.pending(cx), block + 1, (block + 1) | CLEAN);
         }
     }
 
-    /// SYNC: everything still dirty is written back; the caller fences. The gate is closed.
+    /// For a SYNC: writes back everything that is still dirty; the caller fences. The gate is closed.
     pub(super) fn flush_pending(&self, cx: &Context<'_>) -> Result<()> {
         for pending in &cx.shared().pending {
             if pending.load(Ordering::Acquire) != 0 {

@@ -1,8 +1,9 @@
-//! Many pieces at once, to blocks that were prepared: what a transaction comes to. One guard covers all of them, and one fence comes at
-//! the end; nothing stays dirty.
+//! Writes many pieces at once to prepared blocks, for transactions. One guard covers all of them, and one fence comes
+//! at the end; nothing stays dirty.
 //!
-//! Under alternate, or redo over granules whose committed copy is in the file, a piece needs no order of its own: its bytes and its
-//! block's version of the open epoch go to places that nobody reads before a slot commits them (docs/format.md, *A write*, steps 3 and 4).
+//! Under alternate, or under redo over granules whose committed copy is in the file, pieces need no order among
+//! themselves: the bytes, and the block's version of the open epoch, go to places that are not read before a slot
+//! commits them (docs/format.md, *A write*, steps 3 and 4).
 
 use super::InPlace;
 use super::state::State;
@@ -19,14 +20,14 @@ use core::sync::atomic::Ordering;
 /// Pieces written at a time.
 const AT_ONCE: usize = 64;
 
-/// Entries that are to be flushed.
+/// Entries that have to be flushed.
 struct Changed {
     entries: [u32; AT_ONCE],
     count: usize,
 }
 
 impl Changed {
-    /// At most one a piece.
+    /// At most one per piece.
     #[inline]
     fn add(&mut self, entry: u32) {
         if let Some(place) = self.entries.get_mut(self.count) {
@@ -43,12 +44,13 @@ impl InPlace {
         if policy == Policy::Undo {
             return Ok(0);
         }
-        // SAFETY: what is stored lies in homes of ours, whose faults the guard returns. The closure owns nothing, takes no lock and does
-        // not panic; left in the middle, it leaves a transaction that is copied in part, after which no more writes are taken.
+        // SAFETY: stores go to our homes, whose faults the guard returns. The closure owns nothing, takes no lock and
+        // does not panic. If it is ended in the middle, a transaction is copied in part, after which no more writes
+        // are taken.
         let number = cx.shared().transactions.load(Ordering::Relaxed) + 1;
         let pieces = &pieces[..pieces.len().min(AT_ONCE)];
         let run = || {
-            // All misses of one kind at a time: none waits for another.
+            // All cache misses of one kind together: none waits for another.
             let mut cells = [None; AT_ONCE];
             for (cell, piece) in cells.iter_mut().zip(pieces) {
                 *cell = cx.index().lookup(piece.block);
@@ -68,7 +70,7 @@ impl InPlace {
                 }
                 written += 1;
             }
-            // Now, and not as each was changed: a store to a line that is being written back waits for that.
+            // Only now: a store to a line that is being written back would wait for that.
             for &entry in &changed.entries[..changed.count] {
                 self.log.entry(entry).flush();
             }
@@ -82,7 +84,7 @@ impl InPlace {
         Ok(written)
     }
 
-    /// Whether it was written; else nothing was done: it takes more than this.
+    /// Returns false, and does nothing, if the piece needs more than this.
     ///
     /// # Safety
     /// Within a guard.
@@ -127,7 +129,7 @@ impl InPlace {
         let changing = if cx.solo { None } else { Some(cell.changing()) };
         let (first, second) = if to_file == 0 { (log, home) } else { (home, log) };
         let (mut bits, mut at, mut home_of) = (if to_file == 0 { to_log } else { to_file }, 0, first);
-        // One run, nearly always: the granules of a piece have the same history.
+        // Nearly always one run: the granules of a piece have the same history.
         loop {
             while bits != 0 {
                 let granule = bits.trailing_zeros() as usize;
@@ -140,7 +142,7 @@ impl InPlace {
                     if cx.solo {
                         self.medium.copy(to, from, len);
                     } else {
-                        // What goes around the cache may be seen before the sequence that is stored first.
+                        // Non-temporal stores might be seen before the sequence number that is stored first.
                         self.medium.stage(to, from, len, true);
                         self.medium.flush(to, len);
                     }

@@ -1,4 +1,4 @@
-//! Room for a write that must not fail later: the block's entry, and the file below it.
+//! Reserves everything for a write that must not fail later: the block's entry, and room in the file.
 
 use super::InPlace;
 use super::state::State;
@@ -23,7 +23,7 @@ impl InPlace {
         true
     }
 
-    /// See [`Engine::prepare_block`](crate::file::context::Engine::prepare_block). What it decides is what a write decides.
+    /// See [`Engine::prepare_block`](crate::file::context::Engine::prepare_block). It decides as a write would.
     #[inline]
     pub(super) fn prepare(&self, cx: &Context<'_>, cell: &Cell, block: u64, start: usize, end: usize) -> Result<()> {
         let shared = cx.shared();

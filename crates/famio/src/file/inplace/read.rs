@@ -1,4 +1,4 @@
-//! Reading part of one block.
+//! Reads part of one block.
 
 use super::state::State;
 use super::{InPlace, inconsistent};
@@ -12,7 +12,7 @@ impl InPlace {
     /// See [`Engine::copy_block`](crate::file::context::Engine::copy_block).
     ///
     /// # Safety
-    /// The destination is the caller's buffer; it may be bad.
+    /// The destination is the caller's buffer, which may be bad.
     pub(super) unsafe fn copy_from_homes(&self, cx: &Context<'_>, cell: &Cell, part: Part) -> Result<()> {
         let block = |entry| {
             if entry >= self.log.entries() {
@@ -25,16 +25,17 @@ impl InPlace {
     }
 }
 
-/// Bytes of the file that hold what the file logically has there.
+/// Bytes of the file that are valid in the file itself.
 #[inline]
 pub(in crate::file) fn readable(cx: &Context<'_>) -> u64 {
     cx.shared().physical.load(Ordering::Acquire)
 }
 
-/// As [`Engine::copy_block`](crate::file::context::Engine::copy_block); `log_block` gives where an entry's log block lies.
+/// As [`Engine::copy_block`](crate::file::context::Engine::copy_block); `log_block` returns the address of an entry's
+/// log block.
 ///
 /// # Safety
-/// The destination is the caller's buffer; it may be bad. What `log_block` gives is a block of a mapping of ours.
+/// The destination is the caller's buffer, which may be bad. `log_block` returns a block of our mapping.
 #[inline]
 pub(in crate::file) unsafe fn copy_block(
     cx: &Context<'_>,

@@ -1,4 +1,4 @@
-//! Settling: committed granules move from the log to the file, and their entry becomes free, in three steps: data
+//! The checkpoint: committed granules move from the log to the file, and their entry becomes free. The order: data
 //! persistent in the file; then the cleared word persistent in the journal; then reuse.
 
 use super::InPlace;
@@ -11,11 +11,11 @@ use crate::journal::inplace::Stored;
 use crate::rule::{Rule, in_order};
 use core::sync::atomic::Ordering;
 
-/// Entries settled in one round, so that a round stays short.
+/// Entries per round, so that a round stays short.
 const ROUND: u32 = 256;
 
 impl InPlace {
-    /// Settles a block that has no version of the open epoch; its lock is held.
+    /// Checkpoints a block without a version of the open epoch; its lock is held.
     pub(super) fn settle_block(&self, cx: &Context<'_>, cell: &Cell, block: u64, state: State) -> Result<()> {
         debug_assert!(state.open.is_none());
         let size = cx.shared().committed_size.load(Ordering::Acquire);
@@ -26,7 +26,7 @@ impl InPlace {
             || -> Result<()> {
                 if moving != 0 {
                     self.copy_to_file(cx, block, state.entry, moving)?;
-                    // Before the entry is free: whoever copies file and journal sees that one of them changes.
+                    // Before the entry is free: a process that copies file and journal sees that one of them changes.
                     cx.shared().totals.count_write_back(u64::from(moving.count_ones()) * GRANULE as u64);
                 }
                 Ok(())
@@ -60,8 +60,8 @@ impl InPlace {
         Ok(())
     }
 
-    /// Redo over a granule whose committed copy is in the log: the file gets the copy, the committed version says so, and
-    /// only then may the log be overwritten.
+    /// For redo over a granule whose committed copy is in the log: the file gets the copy, the committed version
+    /// records that, and only then may the log be overwritten.
     pub(super) fn checkpoint_granules(
         &self,
         cx: &Context<'_>,
@@ -95,14 +95,14 @@ impl InPlace {
         Ok(())
     }
 
-    /// One round: some entries, from where the last round stopped. Whether any was settled.
+    /// One round: some entries, from where the last round stopped. Returns whether any was checkpointed.
     pub(super) fn settle_round(&self, cx: &Context<'_>) -> Result<bool> {
         let entries = self.log.entries();
         if entries == 0 {
             return Ok(false);
         }
         let mut settled = 0;
-        // Free entries cost little: a round is over when enough were settled, or all were looked at.
+        // Free entries cost little: a round ends after enough checkpoints, or when all entries were looked at.
         for _ in 0..entries {
             let number = self.hand.fetch_add(1, Ordering::Relaxed) % entries;
             settled += u32::from(self.settle_entry(cx, number, false)?);
@@ -113,7 +113,7 @@ impl InPlace {
         Ok(settled > 0)
     }
 
-    /// Settles whatever has no version of the open epoch. Whether there was any.
+    /// Checkpoints everything without a version of the open epoch. Returns whether there was anything.
     pub(super) fn settle_all_but_open(&self, cx: &Context<'_>) -> Result<bool> {
         let mut any = false;
         for number in 0..self.log.entries() {
@@ -122,7 +122,7 @@ impl InPlace {
         Ok(any)
     }
 
-    /// Settles the block that entry `number` is of. `wait`: for its lock, too. Whether it is free now.
+    /// Checkpoints the block of entry `number`. `wait`: for its lock, too. Returns whether the entry is free now.
     fn settle_entry(&self, cx: &Context<'_>, number: u32, wait: bool) -> Result<bool> {
         let (entry, key) = (self.log.entry(number), self.log.key());
         let block = self.on_journal(cx, || match entry.read(key, number) {
@@ -148,7 +148,7 @@ impl InPlace {
         }
     }
 
-    /// Settles everything; the gate is closed and the epoch committed.
+    /// Checkpoints everything; the gate is closed and the epoch committed.
     pub(super) fn settle_all(&self, cx: &Context<'_>) -> Result<()> {
         for number in 0..self.log.entries() {
             self.settle_entry(cx, number, true)?;

@@ -1,4 +1,4 @@
-//! What a cell says, and the same on the medium: both change together.
+//! The state of an entry in the cell and on the medium: both change together.
 
 use super::InPlace;
 use crate::error::{Error, Result};
@@ -9,20 +9,20 @@ use crate::journal::inplace::Kind;
 use crate::map::guard;
 use core::sync::atomic::Ordering;
 
-/// A block's entry as its cell has it. The cell's lock is held.
+/// A block's entry, from its cell. The cell's lock is held.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::file) struct State {
-    /// The number of entry and log block.
+    /// The number of the entry and of its log block.
     pub entry: u32,
     pub kind: Kind,
-    /// The version that holds for *C*, and its place.
+    /// The version for *C*, and its index.
     pub committed: Option<(usize, Version)>,
-    /// The version of the open epoch, and its place.
+    /// The version of the open epoch, and its index.
     pub open: Option<(usize, Version)>,
 }
 
 impl State {
-    /// `None`: the block has no entry, it lives in the file.
+    /// `None`: the block has no entry, and lives in the file.
     #[inline]
     pub fn of(cell: &Cell, committed: u64) -> Option<Self> {
         let entry = cell.entry.load(Ordering::Relaxed).checked_sub(1)?;
@@ -31,7 +31,7 @@ impl State {
         Some(Self { entry, kind, committed: cell.holding(committed), open })
     }
 
-    /// Granules whose live copy is in the log.
+    /// Granules with their live copy in the log.
     #[inline]
     pub fn in_log(&self) -> u64 {
         match (self.kind, self.open.or(self.committed)) {
@@ -40,7 +40,7 @@ impl State {
         }
     }
 
-    /// Granules whose committed copy is in the log.
+    /// Granules with their committed copy in the log.
     #[inline]
     pub fn committed_in_log(&self) -> u64 {
         match (self.kind, self.committed) {
@@ -51,11 +51,11 @@ impl State {
 }
 
 impl InPlace {
-    /// Takes an entry for the block: no versions yet.
+    /// Takes an entry, without versions, for the block.
     pub(super) fn give_entry(&self, cx: &Context<'_>, cell: &Cell, block: u64, kind: Kind) -> Result<State> {
         match self.give_free_entry(cx, cell, block, kind) {
             Err(e) if e.errno() == libc::ENOSPC => {
-                // The journal is as large as it may be: make room in it ourselves.
+                // The journal has its largest size: make room in it.
                 self.settle_round(cx)?;
                 self.give_free_entry(cx, cell, block, kind)
             }
@@ -63,7 +63,7 @@ impl InPlace {
         }
     }
 
-    /// As [`give_entry`](Self::give_entry). `ENOSPC`: the journal is as large as it may be.
+    /// As [`give_entry`](Self::give_entry). `ENOSPC`: the journal has its largest size.
     pub(super) fn give_free_entry(&self, cx: &Context<'_>, cell: &Cell, block: u64, kind: Kind) -> Result<State> {
         let entry = self.log.take(cx.arena)?;
         if self.log.wants_more() || self.is_pressed(*cx) {
@@ -80,7 +80,7 @@ impl InPlace {
         Ok(State { entry, kind, committed: None, open: None })
     }
 
-    /// Sets the granules of the open version, which is begun where there is none yet. Not flushed.
+    /// Sets the granules of the open version, which is begun if there is none yet. Not flushed.
     #[inline]
     pub(super) fn set_open(
         &self,
@@ -111,11 +111,12 @@ impl InPlace {
         Ok(())
     }
 
-    /// Runs `work`, which stores to the mapped journal: one that somebody else has cut is an error, and no more writes are
-    /// taken. `work` owns nothing, takes no lock and does not panic.
+    /// Runs `work`, which stores to the mapped journal: if an outsider has cut that, it is an error, and no more
+    /// writes are taken. `work` owns nothing, takes no lock and does not panic.
     #[inline]
     pub(super) fn on_journal<R: Copy>(&self, cx: &Context<'_>, work: impl FnOnce() -> R) -> Result<R> {
-        // SAFETY: the closure may be left anywhere: it owns nothing. The guard was installed when the file was opened.
+        // SAFETY: the closure may be ended anywhere: it owns nothing. The guard was installed when the file was
+        // opened.
         unsafe { guard::run(work) }.map_err(|_| self.journal_was_cut(cx))
     }
 

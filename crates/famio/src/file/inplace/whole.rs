@@ -1,5 +1,5 @@
-//! Writing a whole block, by the thread that has the file alone, alternately: what random writes of pages come to. One guard
-//! covers everything; no lock, no fence.
+//! Writes a whole block in exclusive mode, under alternate: the fast path of random page writes. One guard covers
+//! everything; no lock, no fence.
 
 use super::InPlace;
 use super::state::State;
@@ -16,8 +16,8 @@ use core::sync::atomic::Ordering;
 const ALL: u64 = u64::MAX;
 
 impl InPlace {
-    /// See [`Engine::can_defer`](crate::file::context::Engine::can_defer): the block has an entry, and both its homes have
-    /// room. Looks at little that is not in the cache.
+    /// See [`Engine::can_defer`](crate::file::context::Engine::can_defer): the block has an entry, and both homes
+    /// have room. Looks at little that is not in the cache.
     #[inline]
     pub(super) fn is_whole_write_sure(&self, cx: &Context<'_>, block: u64) -> bool {
         let shared = cx.shared();
@@ -27,7 +27,7 @@ impl InPlace {
             && cx.index().has_entry(block)
     }
 
-    /// `None`: nothing was done, the block needs more than this.
+    /// `None`: nothing was done, since the block needs more than this.
     #[inline]
     pub(super) fn write_whole(&self, cx: &Context<'_>, block: u64, src: *const u8) -> Option<Result<()>> {
         let shared = cx.shared();
@@ -49,7 +49,7 @@ impl InPlace {
             (None, None) => 0,
         };
         let turn = self.turn_from_clean(cx, block)?;
-        // The entry may come from a write of less than the block.
+        // The entry may come from a write of a part of the block.
         shared.raise_stale_end((block + 1) * BLOCK as u64);
         let home = match cx.home.ptr(block * BLOCK as u64, BLOCK) {
             Ok(home) => home,
@@ -59,7 +59,7 @@ impl InPlace {
         let (entry, medium) = (self.log.entry(state.entry), self.medium);
         let version = Version { epoch: shared.committed() + 1, granules };
         let begins = state.open.is_none();
-        // SAFETY: both are homes of ours, or of the entry; if one was cut by somebody else, the guard returns the fault. The
+        // SAFETY: both homes are ours, or the entry's; if an outsider has cut one, the guard returns the fault. The
         // closure owns nothing.
         let stored = unsafe {
             guard::run(|| {

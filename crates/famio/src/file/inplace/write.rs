@@ -1,4 +1,4 @@
-//! Writing part of one block, by each policy.
+//! Writes part of one block, by each policy.
 
 use super::InPlace;
 use super::state::State;
@@ -14,11 +14,11 @@ use crate::pmem::prefetch;
 use crate::rule::{Rule, holds, in_order};
 use core::sync::atomic::Ordering;
 
-/// Up to so many bytes, and any further ones to the same block, go through the cache: a write-back that is shared with later
-/// writes to the block is cheaper than one for each.
+/// Writes of up to so many bytes, and further ones to the same block, go through the cache: a write-back shared with
+/// later writes to the block is cheaper than one for each.
 const SMALL: usize = 1024;
 
-/// A write to one block, its lock held.
+/// A write to one block, with its lock held.
 #[derive(Clone, Copy)]
 struct Piece<'a> {
     cx: &'a Context<'a>,
@@ -27,7 +27,7 @@ struct Piece<'a> {
     /// Bytes `start..end` of the block.
     start: usize,
     end: usize,
-    /// They lie at the same place here; the rest of the block's worth is room.
+    /// They lie at the same offset here; the rest of the block's worth is room.
     buf: *mut u8,
     /// The granules touched.
     bits: u64,
@@ -35,7 +35,7 @@ struct Piece<'a> {
     fresh: u64,
     /// The thread's last write was to this block, too.
     hot: bool,
-    /// Flushed later: when the thread turns to another block, or by SYNC.
+    /// Flushed later: when the thread turns to another block, or by a SYNC.
     staged: bool,
 }
 
@@ -46,8 +46,8 @@ impl InPlace {
         let again = self.is_at(cx, block);
         let before = if again { None } else { self.turn_to(cx, block)? };
         let locked = cx.lock(cell);
-        // Flushed now, fenced at the end: the write-back goes on while this block is copied. Also where this write ends with
-        // an error: nobody else knows of these lines any more.
+        // Flushed now, fenced at the end: the write-back continues while this block is copied. Also if this write
+        // fails: these lines are not recorded any more.
         let owed = before.is_some();
         let flushed = before.map_or(Ok(()), |dirty| self.flush_dirty(cx, &dirty));
         let written = locked.and_then(|_locked| {
@@ -60,8 +60,8 @@ impl InPlace {
         written
     }
 
-    /// The rest of `write`, with the block's lock held. `again`: the thread's last write was to this block, too; `owed`: it
-    /// has flushed what it has to fence.
+    /// The rest of `write`, with the block's lock held. `again`: the thread's last write was to this block, too;
+    /// `owed`: it has flushed something that it has to fence.
     #[inline]
     fn write_locked(
         &self,
@@ -80,8 +80,9 @@ impl InPlace {
         let policy = Policy::from_number(shared.policy.load(Ordering::Relaxed));
         let mut state = State::of(cell, shared.committed());
         if let Some(s) = state {
-            prefetch(self.log.entry_address(s.entry)); // a miss that is sure to come
-            // An entry changes what its bits mean only when it is settled; one with a version of the open epoch can't be.
+            prefetch(self.log.entry_address(s.entry)); // a certain cache miss
+            // The kind of an entry changes only by a checkpoint; an entry with a version of the open epoch cannot
+            // have one.
             if s.kind != policy.kind() && s.open.is_none() && bits & !fresh != 0 {
                 self.settle_block(cx, cell, block, s)?;
                 state = None;
@@ -90,7 +91,7 @@ impl InPlace {
         let piece =
             Piece { cx, cell, block, start, end, buf, bits, fresh, hot: again, staged: again || end - start <= SMALL };
         if bits & !fresh == 0 && state.is_none_or(|s| s.in_log() & bits == 0) {
-            // Above C's size in the file: recovery cuts it off, no copy is needed.
+            // Above C's size, in the file: recovery cuts it off, so no copy is needed.
             return self.store_in_file(&piece, state.map(|s| s.entry), owed);
         }
         let state = match state {
@@ -103,7 +104,7 @@ impl InPlace {
         }
     }
 
-    /// Stores in place. The home's old bytes are nobody's, or logged.
+    /// Stores in place. The home's old bytes are unused, or logged.
     fn store_in_file(&self, piece: &Piece<'_>, entry: Option<u32>, owed: bool) -> Result<()> {
         let Piece { cx, block, start, end, buf, .. } = *piece;
         cx.room_for(block, end)?;
@@ -111,28 +112,28 @@ impl InPlace {
         let _changing = self.changing(piece);
         self.put(piece, home.wrapping_add(start), buf.wrapping_add(start), end - start)?;
         cx.shared().counts.mine().went(0, (end - start) as u64);
-        // The block may have an entry that an earlier write left dirty.
+        // An earlier write may have left the block's entry dirty.
         self.conclude(piece, entry, owed)
     }
 
-    /// Small pieces by ordinary stores, to be flushed later; large ones around the cache. The source may be the caller's
-    /// memory, and bad: `EFAULT`.
+    /// Small pieces by ordinary stores, to be flushed later; large ones by non-temporal stores. The source may be the
+    /// caller's memory, and bad: `EFAULT`.
     #[inline]
     fn put(&self, piece: &Piece<'_>, dst: *mut u8, src: *const u8, len: usize) -> Result<()> {
         let (medium, staged, hot) = (self.medium, piece.staged, piece.hot);
-        // SAFETY: `dst` as in `store`; whatever `src` is, the guard returns a fault there. The closure owns nothing.
+        // SAFETY: `dst` as in `store`; the guard returns a fault of any `src`. The closure owns nothing.
         let put = unsafe {
             guard::run(|| if staged { medium.stage(dst, src, len, hot) } else { medium.copy(dst, src, len) })
         };
         put.map_err(|fault| {
-            // Some of it may be stored: it is dirty like what was stored whole.
+            // A part may be stored: it counts as dirty like a complete one.
             let _ = self.leave_dirty(piece.cx, piece.cell, piece.block, piece.bits);
             Error::new(if fault.is_in(src, len) { libc::EFAULT } else { libc::EIO })
         })
     }
 
-    /// The piece is stored, and `entry` changed: what is dirty is noted or flushed, and what this thread flushed or stored
-    /// around the cache is fenced. Who has the file alone fences at SYNC.
+    /// The piece is stored, and `entry` changed: records or flushes dirty lines, and fences this thread's flushes and
+    /// non-temporal stores. In exclusive mode the SYNC fences.
     #[inline]
     fn conclude(&self, piece: &Piece<'_>, entry: Option<u32>, owed: bool) -> Result<()> {
         let flushed = if piece.staged {
@@ -150,12 +151,12 @@ impl InPlace {
         Ok(())
     }
 
-    /// Tells readers that the block changes until the guard is dropped.
+    /// Makes readers retry until the guard is dropped.
     #[inline]
     fn changing<'c>(&self, piece: &Piece<'c>) -> Changing<'c> {
         let changing = piece.cell.changing();
         if !piece.staged && !piece.cx.solo {
-            self.medium.fence(); // stores around the cache may be seen before earlier ordinary ones
+            self.medium.fence(); // non-temporal stores might be seen before earlier ordinary ones
         }
         changing
     }
@@ -164,8 +165,8 @@ impl InPlace {
     #[inline]
     pub(super) fn store(&self, dst: *mut u8, src: *const u8, len: usize) -> Result<()> {
         let medium = self.medium;
-        // SAFETY: `dst` lies in a mapping of ours, below the size that the file had when room was made; `src` in a buffer or
-        // mapping of ours. If the file was cut meanwhile, the guard returns the fault. The closure owns nothing.
+        // SAFETY: `dst` lies in our mapping, below the size that the file had when room was made; `src` in our buffer
+        // or mapping. If the file was cut meanwhile, the guard returns the fault. The closure owns nothing.
         unsafe { guard::run(|| medium.copy(dst, src, len)) }.map_err(|_| Error::new(libc::EIO))
     }
 
@@ -178,7 +179,7 @@ impl InPlace {
         let logged = state.open.map_or(0, |(_, version)| version.granules);
         let mut missing = bits & !fresh & !logged;
         if missing != 0 && logged != 0 {
-            // A second small write to the block: more are likely, and two fences do for all of its granules.
+            // A second small write to the block: more are likely, and the two fences serve all of its granules.
             missing = !fresh & !logged;
         }
         let entry = state.entry;
@@ -211,7 +212,7 @@ impl InPlace {
         self.conclude(piece, Some(entry), owed && missing == 0)
     }
 
-    /// Redo and alternate: to the log, or to whichever home does not hold the committed copy.
+    /// Redo and alternate: to the log, or to the home without the committed copy.
     fn write_map(&self, piece: &Piece<'_>, mut state: State, policy: Policy, owed: bool) -> Result<()> {
         let Piece { cx, cell, block, start, end, buf, bits, fresh, .. } = *piece;
         let mut committed_in_log = state.committed_in_log() & !fresh;
@@ -222,15 +223,15 @@ impl InPlace {
         let to_log = bits & !to_file;
         self.fill_edges(cx, block, start, end, buf, &state)?;
         if to_log & committed_in_log != 0 {
-            // All of the block's: more small writes to it are likely, and this costs two fences however many they are.
+            // All of the block's: more small writes to it are likely, and the cost is two fences for any number.
             self.checkpoint_granules(cx, cell, block, &mut state, committed_in_log)?;
             committed_in_log = 0;
         }
-        // For the file home now, or for settling, which must not fail for want of room.
+        // For the file home now, or for a checkpoint, which must not fail for want of room.
         cx.room_for(block, end)?;
         let log = self.log.block(state.entry);
         let home = cx.home.ptr(block * BLOCK as u64, BLOCK)?;
-        // A version that is begun now starts from the committed one, less what a cut has left above C's size.
+        // A version that begins now starts from the committed one, without what a cut has left above C's size.
         let base = match state.open {
             Some((_, version)) => version.granules,
             None => committed_in_log,
@@ -252,7 +253,7 @@ impl InPlace {
         self.conclude(piece, Some(state.entry), owed)
     }
 
-    /// A write that covers part of a granule fills the rest from the live copy; above the size that is zeros.
+    /// Fills the rest of partly covered granules from their live copy; above the size with zeros.
     fn fill_edges(
         &self,
         cx: &Context<'_>,
@@ -265,7 +266,7 @@ impl InPlace {
         edges(start, end).try_for_each(|edge| self.fill(cx, block, edge.start, edge.end, buf, state))
     }
 
-    /// Bytes `from..to`, all of one granule.
+    /// Fills bytes `from..to`, all of one granule.
     fn fill(&self, cx: &Context<'_>, block: u64, from: usize, to: usize, buf: *mut u8, state: &State) -> Result<()> {
         let (at, len) = (buf.wrapping_add(from), to - from);
         let offset = block * BLOCK as u64 + from as u64;

@@ -1,32 +1,33 @@
-//! The lease of a growing file: taken by the thread that changes it first, answered by the lease thread, as long as the file grows.
+//! The lease of a growing file: taken by the thread that changes it first, answered by the lease thread while the
+//! file grows.
 
 use super::kernel::{self, Taken};
 use super::{Lease, thread};
 use crate::sys::users::may_come_back;
 use std::os::fd::BorrowedFd;
 
-/// The lease thread watches growing files.
+/// Has the lease thread watch growing files.
 pub(in crate::file) struct Watched {
     tid: i32,
 }
 
 impl Watched {
-    /// The thread is there, and stays, until this is dropped. `None`: there can't be one.
+    /// Starts the thread if needed; it stays until this is dropped. `None`: it cannot be started.
     pub fn begin() -> Option<Self> {
         Some(Self { tid: thread::watch()? })
     }
 
-    /// Which thread that is.
+    /// The thread's id.
     pub fn thread(&self) -> i32 {
         self.tid
     }
 
-    /// The thread hears of something to look at. Whether it is still the same one.
+    /// Tells the thread to look. Returns whether it is still the same one.
     pub fn tells(&self) -> bool {
         thread::wake() && thread::is_there(self.tid)
     }
 
-    /// Takes the write lease; whether it did.
+    /// Takes the write lease. Returns whether it did.
     pub fn take(&self, fd: BorrowedFd<'_>) -> bool {
         if kernel::take(fd, self.tid) != Taken::Yes {
             return false;
@@ -38,12 +39,12 @@ impl Watched {
         is_there
     }
 
-    /// A file grows from now on, until [`end`](Self::end).
+    /// The file grows from now on, until [`end`](Self::end).
     pub fn goes_on(self) {
         core::mem::forget(self);
     }
 
-    /// A file grows no more.
+    /// The file does not grow any more.
     pub fn end() {
         thread::unwatch();
     }
@@ -56,7 +57,7 @@ impl Drop for Watched {
 }
 
 impl Lease {
-    /// Whether the file's lease is free for a growing file.
+    /// Whether a growing file may take the file's lease.
     pub fn may_be_had(&self) -> bool {
         let state = self.state();
         !state.barred && !state.resting && state.fd.is_none() && !may_come_back()

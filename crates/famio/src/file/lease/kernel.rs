@@ -18,18 +18,19 @@ struct Owner {
     id: i32,
 }
 
-/// How an attempt ended.
+/// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     Yes,
-    /// Somebody else has the file open.
+    /// Another open description of the file exists.
     Later,
-    /// Not this user, not this file system, or the program has a lease or an owner of its own on the description.
+    /// This user or file system cannot have leases, or the program has a lease or an owner of its own on the
+    /// description.
     Never,
 }
 
 fn fcntl(fd: BorrowedFd<'_>, command: usize, argument: usize) -> Result<usize> {
-    // SAFETY: a pointer among the arguments is to a live `Owner`.
+    // SAFETY: a pointer among the arguments leads to a live `Owner`.
     check(unsafe { syscall(libc::SYS_fcntl, [fd.as_raw_fd() as usize, command, argument, 0, 0, 0]) })
 }
 
@@ -40,8 +41,8 @@ fn set_owner(fd: BorrowedFd<'_>, id: i32) -> Result<usize> {
 
 /// Takes the write lease for the open description of `fd`. A break sends `SIGIO` to the thread `tid` alone.
 ///
-/// The kernel's default signal is left as it is: which file it was about, [`is_broken`] tells. Giving a lease up makes the
-/// kernel forget owner and signal, so that a description on which the program has set either is left alone.
+/// The kernel's default signal is kept; [`is_broken`] tells which file it was about. Releasing a lease makes the
+/// kernel forget owner and signal, so a description on which the program has set either is left alone.
 pub(super) fn take(fd: BorrowedFd<'_>, tid: i32) -> Taken {
     let mut owner = Owner { kind: 0, id: 0 };
     let unused = fcntl(fd, F_GETLEASE, 0).is_ok_and(|lease| lease == libc::F_UNLCK as usize)
@@ -60,21 +61,21 @@ pub(super) fn take(fd: BorrowedFd<'_>, tid: i32) -> Taken {
     }
 }
 
-/// Whether the description has a write lease, whoever took it.
+/// Whether the description has a write lease, whichever process took it.
 pub(super) fn is_held(fd: BorrowedFd<'_>) -> bool {
     fcntl(fd, F_GETLEASE, 0).is_ok_and(|lease| lease == libc::F_WRLCK as usize)
 }
 
-/// Whether somebody waits for the lease to be given up, or has got it by waiting long enough.
+/// Whether a process waits for the lease to be released, or has got it by waiting long enough.
 pub(in crate::file) fn is_broken(fd: BorrowedFd<'_>) -> bool {
     fcntl(fd, F_GETLEASE, 0).map_or(true, |lease| lease != libc::F_WRLCK as usize)
 }
 
-/// Gives the lease up: whoever waits goes on.
+/// Releases the lease, so that waiting opens go on.
 pub(in crate::file) fn give_up(fd: BorrowedFd<'_>) {
     match fcntl(fd, F_SETLEASE, libc::F_UNLCK as usize) {
-        Ok(_) => {} // and the owner is forgotten
-        // Where the kernel has taken it already there is nothing to be done.
+        Ok(_) => {} // the owner is forgotten as well
+        // The kernel has already taken it away.
         Err(e) if e.errno() == libc::EACCES => {}
         Err(_) => {
             let _ = set_owner(fd, 0);

@@ -1,10 +1,10 @@
-//! The write lease of an attached file (`F_SETLEASE`): while this process alone has the file open, an outsider's `open`
-//! waits in the kernel until the file shows what was last committed. That is what alternate writing needs; and locks on the file
-//! can be kept in memory as long (`file::locks`), until they are made in the kernel before the lease is given up.
+//! The write lease of an attached file (`F_SETLEASE`): while only this process has the file open, an outsider's
+//! `open` waits in the kernel until the file shows the last committed state. Alternate writing needs that. Locks on
+//! the file can be kept in memory meanwhile (`file::locks`).
 //!
-//! Locks: `state` comes before the gate. The lease thread needs the registry, `state`, the gate and what is below it; no
-//! thread holds any of these while it opens a file of the program's, so that nobody whom the kernel lets wait for the
-//! lease is in the thread's way.
+//! Locks: `state` comes before the gate. The lease thread needs the registry, `state`, the gate and what is below it;
+//! no thread holds any of these while it opens a file of the program's, since the kernel may make it wait for the
+//! lease thread.
 
 mod growing;
 mod kernel;
@@ -28,21 +28,20 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 /// Epochs before the first attempt: a file that is written once and closed gains nothing.
 const FIRST: u64 = 4;
-/// Epochs between looks at the clock for another attempt.
+/// Epochs between two checks whether it is time for another attempt.
 const AGAIN: u64 = 64;
-/// Milliseconds before the second attempt; each further one waits twice as long, up to `PAUSE_MAX`.
+/// Milliseconds: after *n* failures in a row the next attempt waits `PAUSE << n`, up to `PAUSE_MAX`.
 const PAUSE: u64 = 50;
 const PAUSE_MAX: u64 = 10_000;
-/// In `due`: not to be tried.
+/// In `due`: do not try.
 const NEVER: u64 = u64::MAX;
 
-/// The lease of one file.
 #[derive(Debug)]
 pub(super) struct Lease {
     state: Mutex<State>,
-    /// The epoch from which on it is to be tried.
+    /// The epoch from which on to try.
     due: AtomicU64,
-    /// It is held: a copy of what `state` says, for a look without the lock.
+    /// It is held: a copy of `state`, readable without the lock.
     held: AtomicBool,
     /// The program locks the file often.
     for_locks: AtomicBool,
@@ -50,19 +49,19 @@ pub(super) struct Lease {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The program's descriptor through which it is held.
+    /// The program's descriptor by which it is held.
     fd: Option<RawFd>,
     /// There is a session that can use it.
     wanted: bool,
-    /// The session writes alternately under it, and shows what is committed before it is given up.
+    /// The session writes alternately under it, and shows the committed state before the release.
     exposes: bool,
-    /// The thread is to try.
+    /// The thread has to try.
     asked: bool,
     /// The session is about to end.
     resting: bool,
     /// The description is shared with others, or the program uses what a lease uses: never again.
     barred: bool,
-    /// Attempts in a row that failed, and when the last was, in milliseconds.
+    /// Failed attempts in a row, and the time of the last attempt in milliseconds.
     failures: u32,
     tried: u64,
 }
@@ -100,7 +99,7 @@ impl Lease {
         if self.for_locks.load(Ordering::Relaxed) {
             return;
         }
-        // Else somebody is at it, and the program comes again.
+        // Otherwise a thread is at it, and the program comes again.
         let Some(mut state) = self.state.try_lock() else { return };
         if session.arena.shared().closed.load(Ordering::Acquire) == 0 && !state.resting {
             self.for_locks.store(true, Ordering::Relaxed);
@@ -111,14 +110,14 @@ impl Lease {
         }
     }
 
-    /// The session is about to end: it keeps the lease until it has, and takes none.
+    /// The session is about to end: it keeps the lease until then, and takes none.
     pub fn rest(&self) {
         let mut state = self.state();
         (state.wanted, state.resting) = (false, true);
         self.due.store(NEVER, Ordering::Relaxed);
     }
 
-    /// The descriptor through which it is held may have another number now.
+    /// The descriptor by which it is held may have a new number.
     pub fn renumber(&self, old: RawFd, new: RawFd) {
         let mut state = self.state();
         if state.fd == Some(old) {
@@ -126,18 +125,18 @@ impl Lease {
         }
     }
 
-    /// After a SYNC: whether it may be time to try. One load while it is not.
+    /// After a SYNC: whether it may be time to try. One load if it is not.
     #[inline]
     pub fn is_due(&self, session: &Session) -> bool {
         session.arena.shared().committed() >= self.due.load(Ordering::Relaxed)
     }
 
-    /// Asks the thread to try, unless it is too early or would be of no use.
+    /// Asks the thread to try, unless it is too early or of no use.
     #[cold]
     pub fn ask(&self, session: &Session) {
         let shared = session.arena.shared();
         self.due.store(shared.committed() + AGAIN, Ordering::Relaxed);
-        // Somebody has it: the thread, then; or one who gives it up.
+        // Otherwise the lease thread has it, or a thread that releases the lease.
         let Some(mut state) = self.state.try_lock() else { return };
         let pause = match state.failures {
             0 => 0,
@@ -159,13 +158,13 @@ impl Lease {
         }
     }
 
-    /// Gives the lease back to the kernel; what the file shows from here on is others' to see.
+    /// Releases the lease: from here on other processes see the file.
     fn unlock(&self, file: &AtomicFile, state: &mut State) {
         let Some(fd) = state.fd.take() else { return };
         file.locks_leave_memory(|joined| {
             self.held.store(false, Ordering::Release);
-            // SAFETY: the descriptor was the program's and in use here; one that was closed behind our back is refused by
-            // the kernel, or is another file's.
+            // SAFETY: the program's descriptor, which was in use here; if it was closed unseen, the kernel refuses
+            // it, or it is another file's, which is checked.
             let fd = joined.unwrap_or(unsafe { BorrowedFd::borrow_raw(fd) });
             if crate::sys::identity(fd).is_ok_and(|identity| identity == file.key()) {
                 kernel::give_up(fd);
@@ -173,14 +172,14 @@ impl Lease {
         });
     }
 
-    /// An attempt to take the lease, where the session can use it. Breaks are told to the thread `tid`.
+    /// Tries to take the lease if the session can use it. Breaks are signalled to the thread `tid`.
     fn try_to_take(&self, file: &AtomicFile, state: &mut State, tid: i32) {
         if !state.wanted || state.fd.is_some() {
             return;
         }
         file.with_session(|session| {
             state.tried = now();
-            // One that was cloned past us has the same description, and the kernel would not mind.
+            // A descriptor that was cloned unseen has the same description, to which the kernel would not object.
             if file.turns.door.has_others() {
                 state.failures += 1;
                 return self.later(state, Some(session));
@@ -204,7 +203,7 @@ impl Lease {
         });
     }
 
-    /// Another attempt is to come, some epochs from now.
+    /// Plans another attempt, some epochs from now.
     fn later(&self, state: &State, session: Option<&Session>) {
         let due = match session {
             Some(session) if state.wanted => session.arena.shared().committed() + AGAIN,
@@ -213,7 +212,7 @@ impl Lease {
         self.due.store(due, Ordering::Relaxed);
     }
 
-    /// Shows what is committed, then gives the lease up: to an outsider who waits for it, or before one can come.
+    /// Shows the committed state, then releases the lease: for a waiting outsider, or before one can come.
     fn give_up(&self, file: &AtomicFile, state: &mut State) {
         if let Some(fd) = state.fd {
             // SAFETY: as in `unlock`.
@@ -221,7 +220,7 @@ impl Lease {
             let next = if broken { EXPOSED } else { NONE };
             file.with_session(|session| {
                 if state.exposes {
-                    // What could not be shown stays as under redo: older, in the journal newer.
+                    // What could not be shown stays as under redo: older in the file, newer in the journal.
                     let _ = session.expose(&file.fds, next);
                 }
                 self.unlock(file, state);
@@ -234,13 +233,13 @@ impl Lease {
 }
 
 impl AtomicFile {
-    /// The lease thread's look at the file: takes the lease where that was asked for, gives it up where somebody waits.
-    /// Whether the file has it now.
+    /// The lease thread's look at the file: takes the lease if asked, releases it if a process waits. Returns whether
+    /// the file has it now.
     pub(super) fn serve_lease(&self, tid: i32) -> bool {
         let lease = &self.lease;
         if self.state.load(Ordering::Acquire) == GROWING {
             if self.fds.with(true, |fd| Ok(kernel::is_broken(fd))).unwrap_or(false) {
-                let _ = self.grow_no_more(); // the lease is given up even if it fails
+                let _ = self.grow_no_more(); // the lease is released even if this fails
             }
             return self.state.load(Ordering::Acquire) == GROWING;
         }
@@ -248,7 +247,7 @@ impl AtomicFile {
         if self.is_disowned() {
             return false;
         }
-        // As the one user it might not be allowed to give up what it took as the other.
+        // As one user it might not be allowed to release what it took as another.
         state.wanted &= !state.asked || !may_come_back();
         if core::mem::take(&mut state.asked) {
             lease.try_to_take(self, &mut state, tid);
@@ -260,7 +259,8 @@ impl AtomicFile {
         state.fd.is_some()
     }
 
-    /// Takes it from the kernel: how that ended, and by which descriptor. For that the program's descriptions are joined.
+    /// Takes the lease from the kernel; returns the outcome and the descriptor. The program's descriptions are joined
+    /// for that.
     fn take_lease(&self, tid: i32) -> Result<(Taken, RawFd)> {
         let take = || self.fds.with(true, |fd| Ok((kernel::take(fd, tid), fd.as_raw_fd())));
         if !self.fds.are_several() {
@@ -274,10 +274,10 @@ impl AtomicFile {
         taken
     }
 
-    /// A lock was given up in the kernel; the process's own locks were in the lease's way.
+    /// A lock was released in the kernel; the process's own locks had prevented the lease.
     #[cold]
     pub(super) fn try_lease_at_unlock(&self) {
-        // Else somebody is at it.
+        // Otherwise a thread is at it.
         let Some(mut state) = self.lease.state.try_lock() else { return };
         let is_due = state.wanted && state.fd.is_none() && !state.resting && !may_come_back();
         if is_due && let Some(watcher) = Watched::begin() {
@@ -290,12 +290,12 @@ impl AtomicFile {
         }
     }
 
-    /// Whether an outsider's `open` would wait until the file shows what was committed last.
+    /// Whether an outsider's `open` would wait until the file shows the last committed state.
     pub fn has_lease(&self) -> bool {
         self.with_session(|session| session.arena.shared().lease.load(Ordering::Acquire) == HELD).unwrap_or(false)
     }
 
-    /// The policy in force, of a journal in place.
+    /// The present policy of an in-place journal.
     pub fn policy(&self) -> Option<PolicyChoice> {
         let policy = |session: &Session| session.arena.shared().policy.load(Ordering::Relaxed);
         match super::policy::Policy::from_number(self.with_session(policy)?) {
@@ -305,15 +305,15 @@ impl AtomicFile {
         }
     }
 
-    /// Asks for the lease now, where policy and journal can use it. The answer comes from another thread, a moment later;
-    /// without this call it is asked for at a SYNC now and then.
+    /// Asks for the lease now, if policy and journal can use it. Another thread takes it a moment later. Without this
+    /// call it is asked for at a SYNC from time to time.
     pub fn ask_for_lease(&self) {
         let mut state = self.lease.state();
         self.lease.ask_now(&mut state);
     }
 
-    /// Before this process opens the file once more: the file shows what is committed, and the lease is given up, to be
-    /// tried again later. Nothing, if it is not held.
+    /// Before this process opens the file once more: the file shows the committed state, and the lease is released,
+    /// to be tried again later. Does nothing if the lease is not held.
     ///
     /// # Errors
     /// `EDEADLK`: a signal handler interrupted a call on an atomic file.
@@ -328,7 +328,7 @@ impl AtomicFile {
         self.give_up_lease_held()
     }
 
-    /// As [`give_up_lease`](Self::give_up_lease), and waits for a thread that is about to take it.
+    /// As [`give_up_lease`](Self::give_up_lease); also waits for a thread that is about to take the lease.
     pub(super) fn give_up_lease_held(&self) -> Result<()> {
         Self::may_wait()?;
         if self.state.load(Ordering::Acquire) == GROWING {
@@ -338,14 +338,14 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// As [`give_up_lease`](Self::give_up_lease), for good: others share the open description (a forked child), or the
-    /// program wants its leases or owners for itself.
+    /// As [`give_up_lease`](Self::give_up_lease), for good: others share the open description (a forked child), or
+    /// the program uses leases or owners itself.
     ///
     /// # Errors
     /// As there.
     pub fn bar_lease(&self) -> Result<()> {
         Self::may_wait()?;
-        let _ = self.grow_no_more(); // if it fails, the next change says why
+        let _ = self.grow_no_more(); // if this fails, the next change reports it
         let mut state = self.lease.state();
         (state.barred, state.wanted) = (true, false);
         self.lease.give_up(self, &mut state);
@@ -353,7 +353,8 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// The program closes `fd`: a lease that is held through it goes first, unless another descriptor is of the same description.
+    /// The program closes `fd`: a lease held by it is released first, unless another descriptor has the same
+    /// description.
     pub(super) fn lease_leaves(&self, fd: RawFd) {
         let mut state = self.lease.state();
         if state.fd == Some(fd) {
@@ -366,7 +367,7 @@ impl AtomicFile {
         }
     }
 
-    /// Does `act` while the lease is held, and nobody waits for it.
+    /// Runs `act` while the lease is held and no process waits for it.
     pub(super) fn under_lease<T>(&self, act: impl FnOnce() -> Option<T>) -> Option<T> {
         let state = self.lease.state();
         // SAFETY: as in `unlock`.
@@ -374,7 +375,7 @@ impl AtomicFile {
         if is_held && !state.resting && !state.barred { act() } else { None }
     }
 
-    /// The session has ended, or failed to: everything that is committed is in the file, or as much as could be.
+    /// The session has ended, or failed to. `settled`: everything committed is in the file.
     pub(super) fn lease_ends(&self, settled: bool) {
         let mut state = self.lease.state();
         if settled {
@@ -395,11 +396,11 @@ impl AtomicFile {
     }
 }
 
-/// Before a process uses a description that it has from another one, unseen by that: the lease that the other may have taken through
-/// it is ended as by any `open`, so that the kernel has the other's locks, and the file what is committed.
+/// Before a process uses a description that it got from another process: ends a lease that the other may have taken
+/// by it, as any `open` does, so that the kernel has the other's locks, and the file the committed state.
 pub(crate) fn end_lease_of_others(fd: BorrowedFd<'_>) {
     if kernel::is_held(fd) {
-        let _ = crate::sys::open_again(fd, rustix::fs::OFlags::RDONLY); // who can't open it goes on without
+        let _ = crate::sys::open_again(fd, rustix::fs::OFlags::RDONLY); // without permission to open it the process goes on
     }
 }
 
@@ -411,7 +412,7 @@ pub fn bar_leases() {
     }
 }
 
-/// Milliseconds of the clock that only goes forward.
+/// Milliseconds of the monotonic clock.
 fn now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000

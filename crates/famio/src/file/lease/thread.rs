@@ -1,5 +1,5 @@
-//! The thread that takes leases and answers their breaks. It sleeps in the kernel until a signal comes, which only it
-//! gets and no handler sees; and it ends when no file has had a lease for a while.
+//! The thread that takes leases and answers their breaks. It sleeps in the kernel until a signal comes, which only
+//! this thread gets and no handler sees. It ends when no file has had a lease for a while.
 
 use crate::file::registry::files;
 use crate::sys::{signal_bit, syscall};
@@ -7,16 +7,16 @@ use core::ptr::null;
 use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::time::Timespec;
 
-/// 0: no thread. Else the process id of its process: a forked child has none.
+/// 0: no thread. Otherwise the process id of its process: a forked child has none.
 static OWNER: AtomicU32 = AtomicU32::new(0);
-/// The thread; 0: it has not begun yet.
+/// The thread's id; 0: it has not begun yet.
 static TID: AtomicU32 = AtomicU32::new(0);
-/// Counts what it is told, so that it does not end with something unheard.
+/// Counts requests, so that the thread does not end with one unheard.
 static EVENTS: AtomicU32 = AtomicU32::new(0);
 
-/// How many files grow: the lease thread does not end while there are any.
+/// The number of growing files: the thread does not end while there are any.
 static WATCHED: AtomicU32 = AtomicU32::new(0);
-/// How long a thread that needs the lease thread sleeps between two looks, until it has begun, and how often it looks.
+/// The sleep between two looks of a thread that waits for the lease thread to begin, and the number of looks.
 const COMING: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000 };
 const LOOKS: u32 = 500;
 
@@ -27,7 +27,7 @@ fn pid() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get() as u32
 }
 
-/// There is something to look at. Starts the thread, if there is none. Whether there is one now.
+/// Tells the thread to look; starts it if there is none. Returns whether there is one now.
 pub(in crate::file) fn wake() -> bool {
     EVENTS.fetch_add(1, Ordering::SeqCst);
     let me = pid();
@@ -35,10 +35,11 @@ pub(in crate::file) fn wake() -> bool {
     if seen == me {
         let tid = TID.load(Ordering::SeqCst);
         if tid != 0 {
-            // SAFETY: no memory is involved. An id of a thread that has ended, or of another process, is refused.
+            // SAFETY: no memory is involved. The kernel refuses an id of a thread that has ended, or of another
+            // process.
             unsafe { syscall(libc::SYS_tgkill, [me as usize, tid as usize, libc::SIGIO as usize, 0, 0, 0]) };
         }
-        return true; // one that has not begun yet looks at everything first
+        return true; // a thread that has not begun yet looks at everything first
     }
     if !crate::thread::may_start() {
         return false;
@@ -54,7 +55,7 @@ pub(in crate::file) fn wake() -> bool {
     started
 }
 
-/// One more file that the thread is to watch, which is there. Its id; `None`: there can't be one.
+/// The thread has one more file to watch, and runs. Its id; `None`: it cannot be started.
 pub(super) fn watch() -> Option<i32> {
     WATCHED.fetch_add(1, Ordering::SeqCst);
     let there = || {
@@ -76,12 +77,12 @@ pub(super) fn watch() -> Option<i32> {
     None
 }
 
-/// Whether it is the thread that watches now.
+/// Whether this is the watching thread now.
 pub(super) fn is_there(tid: i32) -> bool {
     TID.load(Ordering::SeqCst) as i32 == tid && OWNER.load(Ordering::SeqCst) == pid()
 }
 
-/// One file less.
+/// The thread has one file less to watch.
 pub(super) fn unwatch() {
     let _ = WATCHED.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |watched| watched.checked_sub(1));
 }
@@ -108,7 +109,7 @@ fn work() {
             continue;
         }
         OWNER.store(0, Ordering::SeqCst);
-        // Who told it something after the look above may have found it still there.
+        // A thread that made a request after the look above may have found this one still there.
         let heard = EVENTS.load(Ordering::SeqCst) == seen && WATCHED.load(Ordering::SeqCst) == 0;
         if heard || OWNER.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst).is_err() {
             return;
@@ -117,7 +118,7 @@ fn work() {
     }
 }
 
-/// Sleeps until the signal comes, or, unless there is a lease to be watched, for a while. Whether one came.
+/// Sleeps until the signal comes, or, if there is no lease to watch, for a while. Returns whether it came.
 fn wait(watching: bool) -> bool {
     let mask = signal_bit(libc::SIGIO);
     let time = if watching { null() } else { &raw const LINGER };

@@ -12,7 +12,7 @@ fn fcntl(fd: BorrowedFd<'_>, command: i32, kind: i32, range: Range) -> Result<li
     (lock.l_type, lock.l_whence) = (kind as i16, libc::SEEK_SET as i16);
     (lock.l_start, lock.l_len) = (range.start, range.flock_length());
     let arguments = [fd.as_raw_fd() as usize, command as usize, &raw mut lock as usize, 0, 0, 0];
-    // SAFETY: the kernel reads and writes `lock` alone, which is alive during the call.
+    // SAFETY: the kernel only reads and writes `lock`, which is alive during the call.
     check(unsafe { syscall(libc::SYS_fcntl, arguments) })?;
     Ok(lock)
 }
@@ -24,14 +24,14 @@ fn kind_of(kind: Kind) -> i32 {
     }
 }
 
-/// Sets a record lock; waits for nobody.
+/// Sets a record lock without waiting.
 pub(super) fn set(fd: BorrowedFd<'_>, lock: Lock) -> Result<()> {
     fcntl(fd, setting(lock.owner), kind_of(lock.kind), lock.range).map(drop)
 }
 
-/// Takes away all record locks of `owner`.
+/// Removes all record locks of `owner`.
 pub(super) fn unset_all(fd: BorrowedFd<'_>, owner: Owner) {
-    let _ = fcntl(fd, setting(owner), libc::F_UNLCK, Range::ALL); // needs no memory: it cuts nothing in two
+    let _ = fcntl(fd, setting(owner), libc::F_UNLCK, Range::ALL); // needs no memory: it splits no lock
 }
 
 fn setting(owner: Owner) -> i32 {
@@ -41,15 +41,15 @@ fn setting(owner: Owner) -> i32 {
     }
 }
 
-/// Whether nobody has a record lock: neither the process nor the description, and no other.
+/// Whether there is no record lock at all: of the process, the description, or anything else.
 pub(super) fn has_none(fd: BorrowedFd<'_>) -> bool {
-    // What each of the two asks for is refused because of everybody's locks but its own.
+    // `F_GETLK` ignores the process's own locks, `F_OFD_GETLK` the description's own: together they see all.
     [libc::F_GETLK, libc::F_OFD_GETLK].into_iter().all(|command| {
         fcntl(fd, command, libc::F_WRLCK, Range::ALL).is_ok_and(|found| i32::from(found.l_type) == libc::F_UNLCK)
     })
 }
 
-/// `flock(2)`, without waiting. `kind` `None`: the end of it.
+/// `flock(2)`, without waiting. `kind` `None`: unlocks.
 pub(super) fn flock(fd: BorrowedFd<'_>, kind: Option<Kind>) -> Result<()> {
     let how = match kind {
         Some(Kind::Read) => libc::LOCK_SH,

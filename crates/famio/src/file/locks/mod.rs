@@ -1,12 +1,12 @@
-//! The program's locks on a file (`fcntl`, `flock`). They are the kernel's, unless this process has the write lease on the file:
-//! then no other open file description of it exists, and nobody can look. So they are kept in memory, and a call costs no
-//! system call. Before the lease is given up they are made in the kernel; whoever waits in `open` for the lease finds all of them.
+//! The program's locks on a file (`fcntl`, `flock`). While this process has the write lease, no other open file
+//! description exists, so no other process can see them: they are kept in memory, and a lock call makes no system
+//! call. Before the lease is released they are made in the kernel, where a process that waits in `open` finds them.
 //!
-//! Memory takes over when the kernel has no lock of this process on the file, so that nothing has to be found out about those.
-//! Nothing waits in memory: where a call would have to, the locks move to the kernel, and the call waits there.
+//! Locks move to memory when the kernel has none of this process on the file, so that none has to be queried. There
+//! is no waiting in memory: if a call has to wait, the locks move to the kernel, and the call waits there.
 //!
-//! While descriptions are joined (`Descriptors::join`) the locks are in memory, and all the process's: a lock of a description's is the
-//! kernel's, which tells the descriptions apart.
+//! While descriptions are joined (`Descriptors::join`), the locks are in memory and all belong to the process: a
+//! description's lock is the kernel's, which tells descriptions apart.
 //!
 //! Lock order: `Locks::table` comes after `Lease::state`, and before the list of descriptors.
 
@@ -23,30 +23,29 @@ use ranges::Ranges;
 pub use ranges::{Kind, Lock, Owner, Range};
 use std::os::fd::BorrowedFd;
 
-/// In `Locks::place`: the locks are in memory. The rest of the word counts calls that are in the kernel.
+/// In `Locks::place`: the locks are in memory. The rest of the word counts calls in the kernel.
 const IN_MEMORY: u32 = 1 << 31;
-/// Calls in the kernel after which the lease is wanted for the locks' sake.
+/// Calls in the kernel after which the lease is wanted for the locks.
 const MANY: u32 = 64;
-/// Unlocks between attempts to move to memory, at most.
+/// The most unlocks between attempts to move to memory.
 const PAUSE_MAX: u32 = 64;
-/// Attempts, a millisecond apart, to make locks in a kernel that has no memory for them.
+/// Attempts, a millisecond apart, to make locks in a kernel without memory for them.
 const ATTEMPTS: u32 = 100;
 
-/// The locks of one file.
 #[derive(Debug, Default)]
 pub(super) struct Locks {
     place: AtomicU32,
-    /// Lock calls that went to the kernel. Counted without care: it is a hint.
+    /// Lock calls that went to the kernel. Not exact: a hint.
     calls: AtomicU32,
-    /// `flock` calls that may have locked in the kernel, and how many of them there were when the last unlock began.
+    /// `flock` calls that may have locked in the kernel, and their number when the last unlock began.
     flocks: AtomicU32,
     flocks_ended: AtomicU32,
-    /// The lease is held: a copy of `Table::leased`, for a look without the lock.
+    /// The lease is held: a copy of `Table::leased`, readable without the lock.
     leased: AtomicBool,
-    /// It could not be had because of the process's own locks: so many unlocks are to try. Counted without care.
+    /// The process's own locks prevented the lease: so many unlocks try again. Not exact.
     at_unlocks: AtomicU32,
     table: Mutex<Table>,
-    /// Locks that the kernel is to refuse.
+    /// Locks that the kernel has to refuse.
     #[cfg(test)]
     refusals: AtomicU32,
 }
@@ -55,14 +54,15 @@ pub(super) struct Locks {
 struct Table {
     leased: bool,
     ranges: Ranges,
-    /// What `flock` holds, by the number of its description.
+    /// The `flock` lock, with the number of its description.
     flock: Option<(usize, Kind)>,
-    /// Unlocks to be let pass before the next attempt to move to memory, and before the one after it.
+    /// Unlocks to wait before the next attempt to move to memory, and before the one after it.
     pause: u32,
     next_pause: u32,
 }
 
-/// Whose locks a call is about. A description's may also wait for others, or ask what only the kernel knows.
+/// The kind of lock that a call is about. A description's may also wait for others, or ask what only the kernel
+/// knows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Whose {
     Process,
@@ -78,11 +78,11 @@ impl Whose {
     }
 }
 
-/// What became of a call.
+/// The outcome of a call.
 pub enum Outcome<'a, T> {
-    /// It is done, or refused with an errno.
+    /// Done, or refused with an errno.
     Done(core::result::Result<T, i32>),
-    /// The caller makes the system call, and says what came of it.
+    /// The caller makes the system call, and reports its result.
     Kernel(InKernel<'a>),
 }
 
@@ -95,7 +95,7 @@ impl InKernel<'_> {
         Self(None)
     }
 
-    /// The call has ended; it has given something up.
+    /// The call has ended, and has released something.
     pub fn unlocked(self) {
         let file = self.0;
         drop(self);
@@ -117,7 +117,7 @@ impl Drop for InKernel<'_> {
 }
 
 impl AtomicFile {
-    /// Sets `lock`, or with `kind` `None` takes it away. `waits`: it may wait for others.
+    /// Sets `lock`, or with `kind` `None` removes it. `waits`: it may wait for others.
     pub fn set_lock(&self, owner: Owner, kind: Option<Kind>, range: Range, waits: bool) -> Outcome<'_, ()> {
         self.in_memory(Whose::of(owner), |table| {
             let Some(kind) = kind else {
@@ -134,12 +134,12 @@ impl AtomicFile {
         })
     }
 
-    /// The first lock that keeps `lock` out.
+    /// The first lock that conflicts with `lock`.
     pub fn find_conflict(&self, lock: Lock) -> Outcome<'_, Option<Lock>> {
         self.in_memory(Whose::of(lock.owner), |table| Some(Ok(table.ranges.conflict(lock))))
     }
 
-    /// `flock`, for the description with that number. `kind` `None`: the end of it.
+    /// `flock` for the description with that number. `kind` `None`: unlocks.
     pub fn set_flock(&self, description: usize, kind: Option<Kind>) -> Outcome<'_, ()> {
         let outcome = self.in_memory(Whose::Description, |table| {
             match kind {
@@ -158,24 +158,25 @@ impl AtomicFile {
         outcome
     }
 
-    /// How many `flock` calls had locked before an unlock began, for [`flock_ended`](Self::flock_ended).
+    /// The number of `flock` calls that had locked before an unlock began, for [`flock_ended`](Self::flock_ended).
     pub fn flocks(&self) -> u32 {
         self.locks.flocks.load(Ordering::Acquire)
     }
 
-    /// The kernel has ended what those calls had locked by one description. Where there are several, others may have locked, too.
+    /// The kernel has unlocked what those calls had locked by one description. If there are several, others may have
+    /// locked, too.
     pub fn flock_ended(&self, flocks: u32) {
         if !self.fds.are_several() {
             self.locks.flocks_ended.store(flocks, Ordering::Release);
         }
     }
 
-    /// The locks are to be the kernel's for this call.
+    /// The locks have to be the kernel's for this call.
     pub fn locks_in_kernel(&self) -> Outcome<'_, ()> {
         self.in_memory(Whose::Description, |_| None)
     }
 
-    /// Carries out a call on the locks in memory, if they are there. `None`: the kernel is to do it.
+    /// Carries out a call on the locks in memory, if they are there. `None`: the kernel has to do it.
     fn in_memory<T>(
         &self,
         whose: Whose,
@@ -195,7 +196,7 @@ impl AtomicFile {
         }
         let mut table = self.locks.table.lock();
         while whose == Whose::Description && self.has_locks_in_memory() && self.fds.are_joined() {
-            drop(table); // joined since
+            drop(table); // joined meanwhile
             if let Err(error) = self.split_for_locks() {
                 return Outcome::Done(Err(error.errno()));
             }
@@ -210,11 +211,11 @@ impl AtomicFile {
             }
             table.rest();
         }
-        self.locks.place.fetch_add(1, Ordering::AcqRel); // under the lock of the table: nobody moves to memory
+        self.locks.place.fetch_add(1, Ordering::AcqRel); // under the lock of the table: no thread moves to memory
         Outcome::Kernel(InKernel(Some(self)))
     }
 
-    /// For a call that goes to the kernel, where the locks are.
+    /// For a call that goes to the kernel, if the locks are there.
     fn enter_kernel(&self) -> Option<InKernel<'_>> {
         if self.has_locks_in_memory() {
             return None;
@@ -231,13 +232,12 @@ impl AtomicFile {
         Some(in_kernel)
     }
 
-    /// Whether the locks are in memory.
     #[doc(hidden)]
     pub fn has_locks_in_memory(&self) -> bool {
         self.locks.place.load(Ordering::Acquire) & IN_MEMORY != 0
     }
 
-    /// The lease has been taken: from here on locks may be in memory.
+    /// The lease was taken: from here on locks may be in memory.
     pub(super) fn lease_covers_locks(&self) {
         if self.settings.locks == LocksChoice::Auto {
             self.locks.table.lock().leased = true;
@@ -267,15 +267,16 @@ impl AtomicFile {
         }
     }
 
-    /// Whether nobody has a lock on the file, as far as the kernel knows. Nobody of this process sets one meanwhile.
+    /// Whether there is no lock on the file, as far as the kernel knows. No thread of this process sets one
+    /// meanwhile.
     fn has_none_in_kernel(&self) -> bool {
         let locks = &self.locks;
         let has_flock = locks.flocks.load(Ordering::Acquire) != locks.flocks_ended.load(Ordering::Acquire);
         !has_flock && self.fds.with(false, |fd| Ok(kernel::has_none(fd))).unwrap_or(false)
     }
 
-    /// The lease is about to be given up, or is lost: what is in memory is made in the kernel; then `give_up` gives it up.
-    /// By which descriptor is given where descriptions are joined.
+    /// The lease is about to be released, or is lost: makes the locks in the kernel; then `give_up` releases it. It
+    /// gets the descriptor if descriptions are joined.
     pub(super) fn locks_leave_memory(&self, give_up: impl FnOnce(Option<BorrowedFd<'_>>)) {
         let mut table = self.locks.table.lock();
         table.leased = false;
@@ -290,7 +291,7 @@ impl AtomicFile {
         give_up(None);
     }
 
-    /// Makes all locks in the kernel by `make`, or says that they are lost.
+    /// Makes all locks in the kernel by `make`, or reports that they are lost.
     fn make_in_kernel(&self, table: &mut Table, make: impl Fn(&Self, &mut Table) -> Result<()>) {
         let mut attempts = 0;
         while let Err(error) = make(self, table) {
@@ -300,7 +301,7 @@ impl AtomicFile {
                 continue;
             }
             self.say_lost(&error);
-            // Others may write from here on what this process believes it has locked: it does not go on writing.
+            // Other processes may write now to what this process believes it has locked: it must not go on writing.
             self.with_session(|session| session.arena.shared().poisoned.store(1, Ordering::Release));
             table.forget();
             self.locks.place.fetch_and(!IN_MEMORY, Ordering::AcqRel);
@@ -312,7 +313,7 @@ impl AtomicFile {
         let errno: &[u8] = match error.errno() {
             libc::ENOLCK => b"ENOLCK",
             libc::EAGAIN => {
-                b"another program has locked it: this one did not answer in time, /proc/sys/fs/lease-break-time"
+                b"another program has locked it: this process did not answer in time, /proc/sys/fs/lease-break-time"
             }
             _ => b"an error of fcntl(2)",
         };
@@ -357,12 +358,13 @@ impl AtomicFile {
         table.forget();
     }
 
-    /// The program closes a descriptor of the file: record locks of the process go, by whichever descriptor they were set.
+    /// The program closes a descriptor of the file: the process's record locks go, whichever descriptor they were set
+    /// by.
     pub(super) fn drop_process_locks(&self) {
         self.drop_locks(|table| table.ranges.unset_all(Owner::Process));
     }
 
-    /// Nobody has that description any more.
+    /// The description is not in use any more.
     pub fn drop_description_locks(&self, description: usize) {
         self.drop_locks(|table| {
             table.ranges.unset_all(Owner::Description(description));
@@ -370,16 +372,17 @@ impl AtomicFile {
         });
     }
 
-    /// The last descriptor `fd` of that description is about to be closed: its locks end now, in memory and in the kernel. The kernel would
-    /// keep them as long as the library's map of the file, which was made by that description.
+    /// The last descriptor `fd` of that description is about to be closed: ends its locks in memory and in the
+    /// kernel, which would keep them as long as the library's map of the file, made by that description.
     pub fn end_description_locks(&self, description: usize, fd: BorrowedFd<'_>) {
         self.drop_description_locks(description);
         kernel::unset_all(fd, Owner::Description(description));
-        let _ = kernel::flock(fd, None); // needs no memory, and waits for nobody
+        let _ = kernel::flock(fd, None); // needs no memory, and does not wait
     }
 
     fn drop_locks(&self, drop: impl FnOnce(&mut Table)) {
-        // A handler that has interrupted a call, and is not behind ours, leaves locks that go with the session.
+        // In a signal handler that is not behind ours and has interrupted a call, the locks stay until the session
+        // ends.
         if self.has_locks_in_memory() && Self::may_lock().is_ok() {
             drop(&mut self.locks.table.lock());
         }
@@ -401,7 +404,7 @@ impl Table {
         self.flock = None;
     }
 
-    /// The next attempt to move to memory is to come later.
+    /// Delays the next attempt to move to memory.
     fn rest(&mut self) {
         self.next_pause = (self.next_pause * 2 + 1).min(PAUSE_MAX);
         self.pause = self.next_pause;

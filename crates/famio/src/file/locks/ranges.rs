@@ -1,7 +1,7 @@
-//! Record locks of one file as the kernel keeps them: per owner a sorted list of ranges that do not touch, unless their kinds
-//! differ. Plain data; what belongs to whom, and where it is kept, is the caller's business.
+//! Record locks of one file as the kernel keeps them: per owner a sorted list of ranges, in which neighbours of the
+//! same kind are merged. Plain data: the caller decides about owners and places.
 
-/// What a lock lets others do.
+/// What a lock allows others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Others may lock for reading.
@@ -10,7 +10,7 @@ pub enum Kind {
     Write,
 }
 
-/// Who has a lock.
+/// The owner of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// The process (`F_SETLK`).
@@ -19,7 +19,7 @@ pub enum Owner {
     Description(usize),
 }
 
-/// Bytes of a file, the last one included; `i64::MAX` stands for everything to come.
+/// Bytes of a file, including the last one; `i64::MAX` means up to the end, wherever that will be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// The first byte.
@@ -32,7 +32,7 @@ impl Range {
     /// The whole file.
     pub const ALL: Self = Self { start: 0, last: i64::MAX };
 
-    /// By the start and length of a `struct flock` with `SEEK_SET`. `Err`: the errno that the kernel gives.
+    /// From the start and length of a `struct flock` with `SEEK_SET`. `Err`: the kernel's errno.
     pub fn from_flock(start: i64, len: i64) -> Result<Self, i32> {
         if start < 0 {
             return Err(libc::EINVAL);
@@ -59,18 +59,18 @@ impl Range {
 /// One lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lock {
-    /// Who has it.
+    /// Its owner.
     pub owner: Owner,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// Where it is.
+    /// The bytes.
     pub range: Range,
 }
 
 /// The record locks of a file.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
-    /// By owner, in the order in which the owners came; each owner's by place.
+    /// By owner, in order of the owners' first locks; each owner's by offset.
     locks: Vec<Lock>,
 }
 
@@ -88,7 +88,7 @@ impl Ranges {
         self.locks.clear();
     }
 
-    /// The first lock of somebody else that keeps `wanted` out.
+    /// The first lock of another owner that conflicts with `wanted`.
     pub fn conflict(&self, wanted: Lock) -> Option<Lock> {
         let excludes = |lock: &&Lock| {
             lock.owner != wanted.owner
@@ -98,7 +98,8 @@ impl Ranges {
         self.locks.iter().find(excludes).copied()
     }
 
-    /// Sets `lock`, which nothing conflicts with: what its owner had there before is replaced, and neighbours of its kind join it.
+    /// Sets `lock`, which has no conflict: replaces what its owner had there, and merges it with neighbours of its
+    /// kind.
     pub fn set(&mut self, lock: Lock) {
         let mut joined = lock;
         self.replace(lock.owner, lock.range, |old| {
@@ -117,17 +118,17 @@ impl Ranges {
         self.locks.insert(place.unwrap_or(self.locks.len()), joined);
     }
 
-    /// Takes away what `owner` has in `range`.
+    /// Removes the locks of `owner` in `range`.
     pub fn unset(&mut self, owner: Owner, range: Range) {
         self.replace(owner, range, |_| false);
     }
 
-    /// Takes away everything that `owner` has.
+    /// Removes all locks of `owner`.
     pub fn unset_all(&mut self, owner: Owner) {
         self.locks.retain(|lock| lock.owner != owner);
     }
 
-    /// Cuts `range` out of the owner's locks; those for which `goes` says so go whole.
+    /// Cuts `range` out of the owner's locks; those for which `goes` returns true are removed entirely.
     fn replace(&mut self, owner: Owner, range: Range, mut goes: impl FnMut(&Lock) -> bool) {
         let mut at = 0;
         while at < self.locks.len() {

@@ -1,4 +1,4 @@
-//! What can't be had from outside: a kernel that refuses.
+//! What cannot be provoked from outside: a kernel that refuses.
 
 use super::super::{Access, AtomicFile, UserBuf};
 use super::{Kind, Outcome, Owner, Range};
@@ -17,11 +17,11 @@ impl Drop for Place {
 }
 
 fn put(file: &AtomicFile) -> crate::Result<usize> {
-    // SAFETY: memory of the test's.
+    // SAFETY: the test's memory.
     unsafe { file.write(0, &[UserBuf::of(&mut b"bytes".to_owned())]) }
 }
 
-/// Calls as the hooks make them, until locks are in memory; one is left there.
+/// Calls as the hooks make them, until locks are in memory, where one is left.
 fn in_memory(name: &str) -> (Place, File, Arc<AtomicFile>) {
     let place = Place(format!("/dev/shm/famio-{name}-{}", std::process::id()));
     let file = File::options().read(true).write(true).create(true).truncate(true).open(&place.0).unwrap();
@@ -80,7 +80,7 @@ fn nothing_is_written_without_them() {
     let _ = atomic.remove_descriptor(std::os::fd::AsRawFd::as_raw_fd(&file));
 }
 
-/// A call that would have to wait, and can't: it fails, and everything is as before.
+/// A call would have to wait, and cannot: it fails, and everything is as before.
 #[test]
 fn a_move_that_fails_changes_nothing() {
     let (_place, file, atomic) = in_memory("locks-move");

@@ -1,4 +1,4 @@
-//! Locks while several descriptions of the program's share one of the kernel's (`Descriptors::join`).
+//! Locks while several descriptions of the program share one of the kernel's (`Descriptors::join`).
 
 use super::{AtomicFile, IN_MEMORY, Locks, Owner, Table};
 use crate::error::{Error, Result};
@@ -8,15 +8,15 @@ use core::sync::atomic::Ordering;
 use rustix::time::Timespec;
 use std::os::fd::BorrowedFd;
 
-/// Unlocks that try to take the lease, after an attempt that the process's own locks were in the way of.
+/// Unlocks that try to take the lease, after the process's own locks prevented an attempt.
 const ATTEMPTS: u32 = 16;
 
-/// For a thread that is about to split them, and has given up the lease, or ends a session before.
+/// Waits for a thread that is about to split them, and has released the lease, or first ends a session.
 const WAITS: u32 = 1000;
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 impl Table {
-    /// Only the process may have locks here.
+    /// Whether all locks here are the process's.
     fn are_processes(&self) -> bool {
         self.flock.is_none() && self.ranges.iter().all(|lock| lock.owner == Owner::Process)
     }
@@ -29,7 +29,7 @@ impl Table {
 }
 
 impl Locks {
-    /// How many unlocks are to try to take the lease.
+    /// The number of unlocks left that try to take the lease.
     pub(in crate::file) fn tries_left(&self) -> u32 {
         self.at_unlocks.load(Ordering::Relaxed)
     }
@@ -40,7 +40,8 @@ impl Locks {
 }
 
 impl AtomicFile {
-    /// Joins the program's descriptions, so that `take` can take the lease. Whether it did; else all is as it was.
+    /// Joins the program's descriptions, so that `take` can take the lease. Returns whether it did; otherwise
+    /// everything is as before.
     pub(in crate::file) fn join_for_lease(&self, take: impl FnOnce() -> bool) -> bool {
         let locks = &self.locks;
         if self.settings.locks != LocksChoice::Auto {
@@ -69,7 +70,7 @@ impl AtomicFile {
         taken
     }
 
-    /// Whether an unlock that was just made is to try to take the lease.
+    /// Whether an unlock that was just made should try to take the lease.
     pub(super) fn tries_at_unlock(&self) -> bool {
         let left = self.locks.at_unlocks.load(Ordering::Relaxed);
         if left > 0 {
@@ -78,7 +79,7 @@ impl AtomicFile {
         left > 0
     }
 
-    /// Does `act` under the lease while all locks are in memory, and the process's. `None`: they can't be.
+    /// Runs `act` under the lease while all locks are in memory and the process's. `None`: that is impossible.
     pub(in crate::file) fn with_locks_in_memory<T>(&self, act: impl FnOnce() -> Option<T>) -> Option<T> {
         let locks = &self.locks;
         if self.settings.locks != LocksChoice::Auto {
@@ -99,8 +100,8 @@ impl AtomicFile {
         done
     }
 
-    /// The lease is given up by `give_up`, and each description gets one of the kernel's: the locks in memory are made in the kernel
-    /// first, and nobody makes others meanwhile.
+    /// Releases the lease by `give_up`, and gives each description one of the kernel's. The locks in memory are made
+    /// in the kernel first, and no thread makes others meanwhile.
     pub(super) fn leave_memory_and_split(
         &self,
         table: &mut Table,
@@ -123,7 +124,8 @@ impl AtomicFile {
         self.locks.place.fetch_and(!IN_MEMORY, Ordering::AcqRel);
     }
 
-    /// Without the lease descriptions are still joined, since they could not be opened: another attempt, unless the process has locks.
+    /// The lease is gone, but the descriptions are still joined, since they could not be opened: tries again, unless
+    /// the process has locks.
     fn split_where_free(&self, _table: &mut Table) {
         let place = &self.locks.place;
         if place.compare_exchange(0, IN_MEMORY, Ordering::AcqRel, Ordering::Acquire).is_err() {
@@ -137,12 +139,12 @@ impl AtomicFile {
         place.fetch_and(!IN_MEMORY, Ordering::AcqRel);
     }
 
-    /// The kernel's descriptions are to be the program's from now on: before a lock of a description's, and where other processes may
-    /// get one. The lease goes with that.
+    /// Makes the kernel's descriptions the program's, which ends the lease: before a lock of a description, and when
+    /// another process may get a description.
     ///
     /// # Errors
-    /// `EBUSY`: they could not be opened; the process has lost its rights on the file, say. `EDEADLK`: a signal handler interrupted a
-    /// call on an atomic file.
+    /// `EBUSY`: they could not be opened, for example because the process has lost its rights on the file. `EDEADLK`:
+    /// a signal handler interrupted a call on an atomic file.
     pub(crate) fn split(&self) -> Result<()> {
         if !self.fds.are_joined() {
             return Ok(());
@@ -173,7 +175,7 @@ impl AtomicFile {
         }
         let mut table = self.locks.table.lock();
         if self.has_locks_in_memory() {
-            return Ok(()); // they are split when the lease is given up
+            return Ok(()); // they are split when the lease is released
         }
         self.split_where_free(&mut table);
         if self.fds.are_joined() { Err(Error::new(libc::EBUSY)) } else { Ok(()) }

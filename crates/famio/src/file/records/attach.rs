@@ -1,4 +1,4 @@
-//! The first write of a file behind the page cache.
+//! Begins a session of a file behind the page cache: makes its journal, or joins one.
 
 use super::write_back::WriteBack;
 use super::{EpochLog, Records};
@@ -63,7 +63,7 @@ pub(in crate::file) fn attach_tiered(
 ) -> Result<(Home, Box<dyn Engine>)> {
     let (of_file, of_journal) = (medium(file.domain, false), medium(journal.domain, journal.eadr));
     let home = Home::new(fds, Domain::PageCache, false, of_file)?;
-    // As above.
+    // As in `attach`.
     shared.stale_end.store(0, Ordering::Release);
     fds.with(true, |fd| {
         let live = Arc::new(Live::create(fd, settings, Kind::Tiered, (journal.domain, file.domain), of_file)?);
@@ -101,7 +101,7 @@ pub(in crate::file) fn attach(
 ) -> Result<(Home, Box<dyn Engine>)> {
     let medium = medium(Domain::PageCache, false);
     let home = Home::new(fds, Domain::PageCache, false, medium)?;
-    // Old bytes above a size are never seen: the file is cut before anything is settled above it.
+    // Old bytes above a size are never seen: the file is cut before a checkpoint writes above it.
     shared.stale_end.store(0, Ordering::Release);
     fds.with(true, |fd| {
         let live = Arc::new(Live::create(fd, settings, Kind::Records, domains, medium)?);

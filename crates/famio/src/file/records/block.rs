@@ -1,4 +1,4 @@
-//! Writing, reading and cutting one block, with bytes in a buffer.
+//! Writes, reads and cuts one block, with its bytes in a buffer.
 
 use super::state::State;
 use super::{Records, buffers, lock, settle};
@@ -11,13 +11,13 @@ use crate::index::{BLOCK, Cell};
 use crate::rule::{Rule, holds};
 use core::sync::atomic::Ordering;
 
-/// Granules of a block by which one that is new all over is known.
+/// Granules that are compared first: if all differ, the whole block counts as new.
 const SAMPLE: [usize; 4] = [1, 22, 43, 62];
 
 impl Records {
     pub(super) fn write(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
         match self.write_once(cx, block, start, end, buf) {
-            // The journal is full of what is committed: once that is in the file, durably, it can be used again.
+            // The journal is full of committed records: once their bytes are durable in the file, it has room again.
             Err(e) if e.errno() == libc::ENOSPC && self.make_room(cx)? => self.write_once(cx, block, start, end, buf),
             written => written,
         }
@@ -26,17 +26,18 @@ impl Records {
     fn write_once(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
         let buffers = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
         if self.tier.as_ref().is_some_and(|tier| tier.is_hard(0)) && self.granules.load(Ordering::Relaxed) == 0 {
-            // Later, what the epoch overwrites keeps the journal as it is until it is committed: it is to have room for that.
+            // What the epoch overwrites keeps the journal in use until its commit: make room before.
             self.settle_what_can_be(cx)?;
         }
         if self.tier.as_ref().map_or(buffers > settle::HARD, |tier| tier.is_hard(buffers)) {
-            // The background does not keep up: help it, as long as it helps.
+            // The background does not keep up: help it while that helps.
             self.settle_round(cx)?;
         }
         let cell = cx.index().cell(block)?;
         let _locked = cx.lock(cell)?;
-        // Settling must not fail for want of room in the file, nor the commit for want of room in the journal. Under the
-        // lock: a cut that reaches the file meanwhile takes what was reserved, and reserves anew for blocks that it finds.
+        // A checkpoint must not fail for want of room in the file, nor the commit for want of room in the journal.
+        // Under the lock: a cut that reaches the file meanwhile frees reserved room, and reserves again for blocks
+        // that it finds.
         cx.home.reserve(cx.fds, block * BLOCK as u64, block * BLOCK as u64 + end as u64)?;
         let committed = cx.shared().committed();
         let state = State::of(cell, committed);
@@ -65,7 +66,7 @@ impl Records {
         let _changing = cell.changing();
         runs(bits, |first, count| {
             let (from, until) = ((first * GRANULE).max(start), ((first + count) * GRANULE).min(end));
-            // SAFETY: both are buffers of ours of a whole block, and do not overlap.
+            // SAFETY: both are our buffers of a whole block, and do not overlap.
             unsafe { to.add(from).copy_from_nonoverlapping(buf.add(from), until - from) };
             Ok(())
         })?;
@@ -83,7 +84,7 @@ impl Records {
         Ok(())
     }
 
-    /// Granules that the write covers in part, and that the buffer does not hold yet, come from the file.
+    /// Reads granules that the write covers in part, and that are not in the buffer yet, from the file.
     fn fill_edges(
         &self,
         cx: Context<'_>,
@@ -95,14 +96,14 @@ impl Records {
     ) -> Result<()> {
         for edge in edges(start, end).filter(|edge| state.held >> (edge.start / GRANULE) & 1 == 0) {
             let offset = block * BLOCK as u64 + edge.start as u64;
-            // SAFETY: within a buffer of ours.
+            // SAFETY: within our buffer.
             unsafe { cx.read_home(offset, to.add(edge.start), edge.len(), self.bounds(cx)) }?;
         }
         Ok(())
     }
 
-    /// Granules that the write changes. Programs write whole pages of which little is new: what stays the same needs no
-    /// journal. Compared as far as the block is in memory.
+    /// The granules that the write changes. Programs write whole pages of which little is new; unchanged granules
+    /// need no journal. Compares only what is in memory.
     fn changed(
         &self,
         cx: Context<'_>,
@@ -114,12 +115,12 @@ impl Records {
     ) -> Result<u64> {
         let bits = touched(start, end);
         if self.tier.is_some() && state.held & bits == 0 {
-            return Ok(bits); // to look would take reading the file; the journal has room, and the next write finds it in the buffer
+            return Ok(bits); // comparing would need a read of the file; the next write finds the block in the buffer
         }
         let mut live = BlockBuf::new();
         let live = live.as_mut_ptr().cast::<u8>();
         if bits & !state.held != 0 {
-            // SAFETY: within a buffer of ours.
+            // SAFETY: within our buffer.
             unsafe {
                 cx.read_home(block * BLOCK as u64 + start as u64, live.add(start), end - start, self.bounds(cx))?;
             }
@@ -129,13 +130,13 @@ impl Records {
             None => live,
         };
         let size = cx.shared().size();
-        // Of a whole block that is new all over, nothing but that is found out by reading all of the old one.
+        // If a whole block is new, that is found out without reading all of the old one.
         if self.tier.is_some() && bits & state.held == u64::MAX {
             let first_words = |block: *mut u8| {
-                // SAFETY: a buffer of ours of a whole block; nobody writes to it while the block's lock is held.
+                // SAFETY: our buffer of a whole block; no thread writes to it while the block's lock is held.
                 SAMPLE.map(|granule| unsafe { block.add(granule * GRANULE).cast::<u64>().read_unaligned() })
             };
-            // All of them are on their way at once.
+            // All loads are under way at once.
             let (new, old) = (first_words(buf), first_words(held));
             if new.iter().zip(old).fold(true, |differ, (new, old)| differ & (*new != old)) {
                 return Ok(u64::MAX);
@@ -145,30 +146,30 @@ impl Records {
         for granule in start / GRANULE..=(end - 1) / GRANULE {
             let (from, until) = ((granule * GRANULE).max(start), ((granule + 1) * GRANULE).min(end));
             let source = if state.held >> granule & 1 == 1 { held } else { live };
-            // SAFETY: both are buffers of ours of a whole block; nobody writes to them while the block's lock is held.
+            // SAFETY: both are our buffers of a whole block; no thread writes to them while the block's lock is held.
             let same = unsafe {
                 if until - from == GRANULE {
-                    // Of a length that is known: no call.
+                    // Of constant length: no call.
                     *buf.add(from).cast::<[u8; GRANULE]>() == *source.add(from).cast::<[u8; GRANULE]>()
                 } else {
                     core::slice::from_raw_parts(buf.add(from), until - from)
                         == core::slice::from_raw_parts(source.add(from), until - from)
                 }
             };
-            // Above the size nothing is the same: zeros that are written there are the file's from now on.
+            // Above the size nothing is unchanged: zeros written there belong to the file from now on.
             let above = block * BLOCK as u64 + until as u64 > size;
             changed |= u64::from(!same || above) << granule;
         }
         Ok(changed)
     }
 
-    /// File bytes at or above this are not to be seen: above the size, or cut off.
+    /// The offset from which on bytes of the file are not valid: above the size, or cut off.
     fn bounds(&self, cx: Context<'_>) -> u64 {
         let shared = cx.shared();
         shared.physical.load(Ordering::Acquire).min(cx.shared().file_end.load(Ordering::Acquire)).min(shared.size())
     }
 
-    /// A cut: granules above `size` leave the buffers, and the bytes above it in its own granule become zeros. The gate is
+    /// A cut: drops granules above `size` from the buffers, and clears the rest of the granule at `size`. The gate is
     /// closed.
     pub(super) fn drop_above(&self, cx: Context<'_>, size: u64) -> Result<()> {
         let committed = cx.shared().committed();
@@ -182,12 +183,12 @@ impl Records {
             let keep = below(block, size);
             State::set(cell, state.since, (state.held & keep, state.open & keep), committed);
             self.granules.fetch_sub((state.open & !keep).count_ones().into(), Ordering::Relaxed);
-            // Written again it counts again.
+            // It counts again when it is written again.
             self.blocks.fetch_sub(u64::from(state.open != 0 && state.open & keep == 0), Ordering::Relaxed);
             let inside = size.saturating_sub(block * BLOCK as u64).min(BLOCK as u64) as usize;
             let tail = inside.next_multiple_of(GRANULE) - inside;
             if tail > 0 {
-                // SAFETY: within a buffer of ours.
+                // SAFETY: within our buffer.
                 unsafe { zero_out(buffers::address(cx, number)?.wrapping_add(inside), tail) }?;
             }
             if state.held & keep == 0 {
@@ -199,7 +200,7 @@ impl Records {
     }
 }
 
-/// Bytes of the file that hold what the file logically has there.
+/// The offset up to which bytes of the file are valid.
 #[inline]
 pub(in crate::file) fn readable(cx: &Context<'_>) -> u64 {
     cx.shared().physical.load(Ordering::Acquire).min(cx.shared().file_end.load(Ordering::Acquire))
@@ -208,7 +209,7 @@ pub(in crate::file) fn readable(cx: &Context<'_>) -> u64 {
 /// See [`Engine::copy_block`](crate::file::context::Engine::copy_block).
 ///
 /// # Safety
-/// The destination is the caller's buffer; it may be bad.
+/// The destination is the caller's buffer, which may be bad.
 #[inline]
 pub(in crate::file) unsafe fn copy_block(cx: &Context<'_>, cell: &Cell, part: Part) -> Result<()> {
     let state = State::of(cell, cx.shared().committed());
@@ -217,6 +218,6 @@ pub(in crate::file) unsafe fn copy_block(cx: &Context<'_>, cell: &Cell, part: Pa
         Some(number) => Some((state.held, buffers::address(*cx, number)?)),
         None => None,
     };
-    // SAFETY: the caller's promise; a buffer of ours is a whole block.
+    // SAFETY: the caller's promise; our buffer is a whole block.
     unsafe { cx.copy_merged(part, aside, readable) }
 }

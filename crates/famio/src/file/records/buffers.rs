@@ -1,32 +1,32 @@
-//! Buffers in the arena: a block's worth of bytes each, on a free list when not in use.
+//! Buffers in the arena, of a block each, on a free list when not in use.
 
 use crate::error::{Error, Result};
 use crate::file::context::Context;
 use crate::index::BLOCK;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// A buffer as the arena sees it.
+/// A buffer in the arena.
 type Words = [AtomicU64; BLOCK / 8];
 
-/// Buffers begin at multiples of this: a cell names one by its offset divided by it.
+/// Buffers begin at multiples of this: a cell stores the offset divided by it.
 pub(in crate::file) const UNIT: u64 = 64;
 
 fn words(cx: Context<'_>, number: u32) -> Option<&Words> {
     cx.arena.at::<Words>(u64::from(number) * UNIT)
 }
 
-/// Where buffer `number` lies.
+/// The address of buffer `number`.
 pub(super) fn address(cx: Context<'_>, number: u32) -> Result<*mut u8> {
     let words =
         words(cx, number).ok_or_else(|| Error::with(libc::EIO, "the shared index is damaged: no such buffer"))?;
     Ok(words.as_ptr().cast_mut().cast())
 }
 
-/// Takes a buffer: its content is anything. `ENOSPC` when memory is short.
+/// Takes a buffer with arbitrary contents. `ENOSPC`: memory is short.
 pub(super) fn take(cx: Context<'_>) -> Result<u32> {
     let shared = cx.shared();
     loop {
-        // The lower half names the first free buffer, the upper counts changes.
+        // The lower half is the first free buffer, the upper one counts changes.
         let head = shared.buffers.load(Ordering::Acquire);
         let number = if head as u32 == 0 {
             let offset = cx.arena.allocate(BLOCK)?;
@@ -44,7 +44,7 @@ pub(super) fn take(cx: Context<'_>) -> Result<u32> {
     }
 }
 
-/// Gives a buffer back; nobody reads it any more but optimistic readers, who will see that.
+/// Returns a buffer to the list. Only optimistic readers may still read it, and they will notice.
 pub(super) fn give_back(cx: Context<'_>, number: u32) {
     let shared = cx.shared();
     let Some(words) = words(cx, number) else { return };

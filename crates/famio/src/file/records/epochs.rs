@@ -1,4 +1,5 @@
-//! The log that epochs are appended to: pages of a file, made durable by `fdatasync`, or memory that persists by itself.
+//! The log to which epochs are appended: pages of a file, made durable by `fdatasync`, or memory that persists by
+//! itself.
 
 use super::hand_over::put_list;
 use crate::error::Result;
@@ -14,7 +15,7 @@ pub(super) enum EpochLog {
     Memory(TieredLog),
 }
 
-/// A segment that is to be made in the background.
+/// A segment to be made in the background.
 pub(super) enum Segment {
     Pages(Preparation),
     Memory(Growth),
@@ -50,7 +51,7 @@ impl EpochLog {
         }
     }
 
-    /// The bytes that were appended since it was begun.
+    /// The bytes appended since it was begun.
     pub fn written(&self) -> u64 {
         match self {
             EpochLog::Pages(log) => log.written(),
@@ -74,7 +75,7 @@ impl EpochLog {
         }
     }
 
-    /// Everything up to `epoch` is in the file, durably.
+    /// Everything up to `epoch` is durable in the file.
     pub fn release(&mut self, epoch: u64) {
         match self {
             EpochLog::Pages(log) => log.release(epoch),
@@ -82,7 +83,7 @@ impl EpochLog {
         }
     }
 
-    /// Whether it is time to make a segment in the background; said once for each.
+    /// Whether it is time to make a segment in the background; true once for each.
     pub fn wants_segment(&mut self) -> bool {
         match self {
             EpochLog::Pages(log) => log.wants_segment(),
@@ -90,7 +91,6 @@ impl EpochLog {
         }
     }
 
-    /// The next segment to make.
     pub fn next_segment(&mut self) -> Option<Segment> {
         match self {
             EpochLog::Pages(log) => log.prepare_next().map(Segment::Pages),
@@ -98,7 +98,7 @@ impl EpochLog {
         }
     }
 
-    /// Gives back the space of segments that are not needed.
+    /// Frees the space of unneeded segments.
     pub fn shrink(&mut self) -> Result<()> {
         match self {
             EpochLog::Pages(log) => log.shrink(),
@@ -106,7 +106,7 @@ impl EpochLog {
         }
     }
 
-    /// The journal lies in another file, by what `change` does to its descriptor.
+    /// The journal moves to another file: `change` replaces its descriptor.
     pub fn move_by(&mut self, change: impl FnOnce() -> Result<()>) -> Result<()> {
         match self {
             EpochLog::Pages(log) => log.move_by(change),
@@ -114,7 +114,7 @@ impl EpochLog {
         }
     }
 
-    /// Adds to `words` what the next owner has to know. False: not now, a segment is being made.
+    /// Adds to `words` what the next owner has to know. False: not now, since a segment is being made.
     pub fn leave_state(&mut self, words: &mut Vec<u64>) -> Result<bool> {
         match self {
             EpochLog::Pages(log) => log.leave_state(words),
@@ -127,7 +127,7 @@ impl EpochLog {
         }
     }
 
-    /// Goes on where the last owner has left it.
+    /// Continues where the last owner left it.
     ///
     /// # Errors
     /// `EIO`: there is no such journal.

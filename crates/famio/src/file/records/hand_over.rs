@@ -1,4 +1,4 @@
-//! What the next owner of a session with a journal of epochs has to know, who may be another process.
+//! What the next owner, perhaps another process, has to know of a session with a journal of epochs.
 
 use super::settle::Settling;
 use super::{Records, lock};
@@ -9,7 +9,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 impl Records {
     /// See [`Engine::leave_state`](crate::file::context::Engine::leave_state).
     pub(super) fn leave(&self, _cx: Context<'_>, words: &mut Vec<u64>) -> Result<bool> {
-        // What is done outside of the gate is done, or not begun. One that begins later finds that the session is another's.
+        // Work outside of the gate has ended or not begun. Work that begins later finds that the session is another
+        // process's.
         let Some(_idle) = self.ended.try_lock() else { return Ok(false) };
         let settling = lock(&self.settling);
         if !lock(&self.log).leave_state(words)? {
@@ -29,7 +30,7 @@ impl Records {
         [&self.blocks, &self.granules, &self.cut, &self.committed_cut, &self.appended, &self.taken_up]
     }
 
-    /// See [`Engine::take_state`](crate::file::context::Engine::take_state). Nothing is done outside the gate yet.
+    /// See [`Engine::take_state`](crate::file::context::Engine::take_state). No work outside the gate has begun yet.
     pub(super) fn take(&self, _cx: Context<'_>, words: &mut Words<'_>) -> Result<()> {
         let mut log = lock(&self.log);
         log.take_state(words)?;
@@ -42,7 +43,7 @@ impl Records {
         let settling = Settling::take(words)?;
         let open = words.list()?;
         self.words_of_owner().into_iter().zip(counters).for_each(|(to, word)| to.store(word, Ordering::Relaxed));
-        self.reserved.store(0, Ordering::Relaxed); // asked for anew
+        self.reserved.store(0, Ordering::Relaxed); // requested again
         self.wants_segment.store(wants_segment != 0, Ordering::Relaxed);
         *lock(&self.settling) = settling;
         *lock(&self.open) = open;
@@ -51,7 +52,7 @@ impl Records {
     }
 }
 
-/// A list, with its length before it.
+/// Adds a list, with its length before it.
 pub(super) fn put_list(words: &mut Vec<u64>, list: &[u64]) {
     words.push(list.len() as u64);
     words.extend_from_slice(list);

@@ -1,6 +1,7 @@
-//! The engine for files behind the page cache: what is not yet in the file lies in buffers in the arena; SYNC appends what the
-//! epoch wrote to the journal; settling writes committed granules to the file. The journal is one of records, on a disk, or a tiered
-//! one, in memory that persists by itself: then it is a write cache, too (`write_back.rs`).
+//! The engine for files behind the page cache: bytes that are not in the file yet lie in buffers in the arena. A SYNC
+//! appends the epoch's writes to the journal; a checkpoint writes committed granules to the file. The journal is one
+//! of records, on a disk, or a tiered one, in memory that persists by itself, which is also a write cache
+//! (`write_back.rs`).
 
 mod attach;
 mod block;
@@ -38,13 +39,13 @@ use write_back::WriteBack;
 /// A journal of epochs and the file that it protects.
 pub(crate) struct Records {
     log: Mutex<EpochLog>,
-    /// How a tiered journal is written back; `None`: it is one of records.
+    /// The write-back of a tiered journal; `None`: a journal of records.
     tier: Option<WriteBack>,
     live: Arc<Live>,
     medium: &'static dyn Medium,
-    /// Bytes of journal that are reserved for the open epoch.
+    /// Bytes of journal reserved for the open epoch.
     reserved: AtomicU64,
-    /// The open epoch's blocks and granules, for what it will cost.
+    /// The open epoch's blocks and granules, for the estimate of its cost.
     blocks: AtomicU64,
     granules: AtomicU64,
     /// The lowest size of the open epoch so far.
@@ -54,22 +55,22 @@ pub(crate) struct Records {
     /// Blocks of the open epoch, each once.
     open: Mutex<Vec<u64>>,
     settling: Mutex<Settling>,
-    /// Bytes appended to the journal, and how many of them there were when the last pass began.
+    /// Bytes appended to the journal, and their number when the last pass began.
     appended: AtomicU64,
     taken_up: AtomicU64,
-    /// The journal's current segment is half full: the background prepares another.
+    /// The journal's current segment is half full: the background prepares the next.
     wants_segment: AtomicBool,
     named: Named,
-    /// Another process owns the session: nothing is done outside the gate. Changed under `ended`.
+    /// Another process owns the session: no work outside the gate. Changed under `ended`.
     is_away: AtomicBool,
-    /// Held by what is done outside the gate, and by the journal's end; whether that has come.
+    /// Held by work outside the gate, and by the journal's end; true once it has ended.
     ended: Mutex<bool>,
 }
 
-/// A journal up to so long is not worth shrinking: about its first two segments.
+/// A shorter journal is not worth shrinking: about its first two segments.
 const RESTING: u64 = 2 << 20;
 
-/// Blocks of an epoch for which no memory is asked.
+/// Blocks of an epoch for which no memory is allocated.
 const FEW: usize = 8;
 const NO_BLOCK: Block<'_> = Block { number: 0, mask: 0, data: &[0; BLOCK] };
 
@@ -108,7 +109,7 @@ impl Records {
         }
     }
 
-    /// Whether the journal has become long for what is in buffers: a pass pays for itself.
+    /// Whether the journal is long compared to what is in buffers, so that a pass pays for itself.
     fn is_long(&self, cx: Context<'_>) -> bool {
         if let Some(tier) = &self.tier {
             return tier.is_pressed(0);
@@ -118,12 +119,12 @@ impl Records {
         self.appended.load(Ordering::Relaxed).saturating_sub(taken_up) > settle::LONG.max(4 * used)
     }
 
-    /// The epoch that the open one will have in a tiered journal.
+    /// The number that the open epoch will have in a tiered journal.
     fn next_epoch(&self) -> u64 {
         self.tier.as_ref().map_or(0, WriteBack::next_epoch)
     }
 
-    /// What the commit that is under way logs again, if there is plenty of room for it.
+    /// The blocks that the present commit has to log again, if there is plenty of room for them.
     fn again_if_room(&self, cx: Context<'_>) -> Option<Again> {
         let again = self.take_again()?;
         let cells = again.blocks.iter().filter_map(|&block| cx.index().lookup(block));
@@ -134,7 +135,7 @@ impl Records {
         (!is_tight && lock(&self.log).reserve(cost).is_ok()).then_some(again)
     }
 
-    /// Whether the open epoch has made the file shorter: nothing is settled until that is committed.
+    /// Whether the open epoch has cut the file: there is no checkpoint until that is committed.
     fn is_cut(&self, cx: Context<'_>) -> bool {
         self.cut.load(Ordering::Relaxed) < cx.shared().committed_size.load(Ordering::Relaxed)
     }
@@ -173,7 +174,7 @@ impl Engine for Records {
     }
 
     fn takes_callers_memory(&self) -> bool {
-        false // it compares what it is given
+        false // it compares the given bytes
     }
 
     fn room_for_size(&self, cx: Context<'_>) -> Result<()> {
@@ -209,9 +210,9 @@ impl Engine for Records {
     fn finds_journal(&self, cx: Context<'_>) -> bool {
         let is_due = self.named.is_due();
         if !is_due && self.tier.is_some() {
-            return true; // a system call at every SYNC would cost more than the rest
+            return true; // a system call at every SYNC would cost more than all the rest
         }
-        // Where nothing is to be committed it is no news that the journal is gone.
+        // If there is nothing to commit, a missing journal does not matter yet.
         !is_due && cx.shared().dirty.load(Ordering::Acquire) == 0 || is_found(&self.live, cx, is_due)
     }
 
@@ -224,12 +225,12 @@ impl Engine for Records {
         cx.fds.with(true, |fd| log.move_by(|| self.live.make_anew(fd)))
     }
 
-    /// One append: to pages, and one `fdatasync` of the journal; to memory, and two fences.
+    /// One append: to pages, with one `fdatasync` of the journal; or to memory, with two fences.
     fn commit(&self, cx: Context<'_>, sealed: Sealed) -> Result<()> {
         let cut = self.cut.load(Ordering::Relaxed).min(sealed.size);
         let mut open = std::mem::take(&mut *lock(&self.open));
         open.sort_unstable();
-        open.dedup(); // a block that a cut took out may have come again
+        open.dedup(); // a block that a cut removed may have come again
         let again = self.tier.as_ref().and_then(|_| self.again_if_room(cx));
         let is_again = |number: &u64| {
             holds(Rule::LoggedAgainWhole)
@@ -254,7 +255,7 @@ impl Engine for Records {
             &many[..]
         };
         if blocks.is_empty() && !self.is_cut(cx) && sealed.size == cx.shared().committed_size.load(Ordering::Relaxed) {
-            // A write that had no room: nothing to append, and perhaps no room for that either.
+            // A write that found no room: nothing to append, and perhaps no room for that either.
             self.begin_epoch(sealed.size);
             return Ok(());
         }
@@ -274,12 +275,12 @@ impl Engine for Records {
         }
         self.appended.store(log.written(), Ordering::Relaxed);
         cx.shared().totals.journal.fetch_add(log.written().saturating_sub(before), Ordering::Relaxed);
-        // Where tests have small segments, none ahead: they are to be used again.
+        // With the small segments of tests, none in advance: they are to be reused.
         let wants_segment = log.wants_segment() && Lab::current().segments.is_none();
         if let Some(tier) = &self.tier {
             tier.note(&log);
         }
-        drop(log); // settling takes the two locks in the other order
+        drop(log); // a checkpoint takes the two locks in the other order
         self.committed_cut.store(cx.shared().file_end.load(Ordering::Acquire), Ordering::Relaxed);
         if let Some(again) = &again {
             self.logged_again(cx, again, epoch);
@@ -287,7 +288,7 @@ impl Engine for Records {
         if let Some(epoch) = self.note_commit(&mut open) {
             self.release(epoch);
         }
-        *lock(&self.open) = open; // empty; its memory is used again
+        *lock(&self.open) = open; // empty; its memory is reused
         self.begin_epoch(sealed.size);
         if wants_segment {
             self.wants_segment.store(true, Ordering::Release);
@@ -310,7 +311,7 @@ impl Engine for Records {
         self.end_pass(cx)
     }
 
-    /// Zeros for the next segment are written ahead of need.
+    /// Writes zeros for the next segment in advance.
     fn prepare(&self) -> Result<()> {
         let over = lock(&self.ended);
         if *over || self.is_away.load(Ordering::Acquire) || !self.wants_segment.swap(false, Ordering::AcqRel) {
@@ -318,14 +319,14 @@ impl Engine for Records {
         }
         let next = lock(&self.log).next_segment();
         match next.map(Segment::run) {
-            // A full disk is told to the write that needs the room.
+            // A full disk is reported by the write that needs the room.
             Some(Err(e)) if ![libc::ENOSPC, libc::EDQUOT].contains(&e.errno()) => Err(e),
             _ => Ok(()),
         }
     }
 
     fn can_shrink(&self, cx: Context<'_>) -> bool {
-        // Tests' segments are small.
+        // Segments of tests are small.
         let resting = Lab::current().segments.map_or(RESTING, |[first, next, _]| 4096 + first + next);
         !self.is_waiting(cx) && lock(&self.log).len() > resting
     }
@@ -343,7 +344,8 @@ impl Engine for Records {
     }
 
     fn retire(&self, cx: Context<'_>) -> Result<()> {
-        // The background may be flushing the file outside the gate. If that fails, it alone is told.
+        // The background may be flushing the file outside the gate. If that fails, only the background gets the
+        // error.
         let mut ended = lock(&self.ended);
         if cx.shared().poisoned.load(Ordering::Acquire) != 0 {
             return Err(Error::new(libc::EIO));
@@ -351,7 +353,7 @@ impl Engine for Records {
         self.settle_all(cx)?;
         let size = cx.shared().committed_size.load(Ordering::Acquire);
         cx.fds.with(true, |fd| {
-            // Cut also where the size is right: room that was made ahead goes. A kill here leaves a size of ours.
+            // Cut even if the size is right, to free reserved room. A kill here leaves a size that we set.
             cx.shared().physical_next.store(size, Ordering::Release);
             self.medium.ftruncate(fd, size)?;
             if size > cx.shared().physical.load(Ordering::Acquire) {
@@ -359,7 +361,7 @@ impl Engine for Records {
             }
             cx.home.preallocate_again(fd, size);
             restore_times(cx.shared(), fd);
-            // As in a pass: what a failed flush covered may be lost though the next one succeeds.
+            // As in a pass: data of a failed flush may be lost even if the next one succeeds.
             self.medium.fdatasync(fd).inspect_err(|_| cx.shared().poisoned.store(1, Ordering::Release))?;
             *ended = true;
             // A journal that says clean is never replayed: if its end fails there, nothing may be committed to it.
@@ -391,7 +393,7 @@ impl Engine for Records {
     }
 }
 
-/// The pages of the log can't take more: said once, where it can be helped.
+/// The error for a full log: the journal is added to its text once, here.
 fn full(e: Error) -> Error {
     if e.errno() == libc::ENOSPC { e.context("the journal") } else { e }
 }

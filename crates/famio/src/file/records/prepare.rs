@@ -28,12 +28,13 @@ impl Records {
         Ok(())
     }
 
-    /// See [`Engine::prepare_rest`](crate::file::context::Engine::prepare_rest). A write that finds its journal reserved takes no more.
+    /// See [`Engine::prepare_rest`](crate::file::context::Engine::prepare_rest). Writes that find their journal
+    /// reserved take no more.
     pub(super) fn prepare_together(&self, cx: Context<'_>, needs: &Needs) -> Result<()> {
         let blocks = self.blocks.load(Ordering::Relaxed) + needs.blocks;
         let granules = self.granules.load(Ordering::Relaxed) + needs.granules;
         self.reserve_for(self.cost(blocks, granules))?;
-        // On the free list, from which nobody else takes any before the writes do.
+        // They go to the free list, from which no other thread takes any before the writes do.
         let mut taken = Vec::new();
         let mut result = taken.try_reserve_exact(needs.buffers).map_err(|_| crate::Error::new(libc::ENOMEM));
         while result.is_ok() && taken.len() < needs.buffers {

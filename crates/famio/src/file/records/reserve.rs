@@ -1,4 +1,4 @@
-//! Room in the journal for the open epoch, taken at the write: a commit finds it.
+//! Room in the journal for the open epoch, reserved by its writes so that the commit finds it.
 
 use super::{Records, full, lock};
 use crate::error::Result;
@@ -11,13 +11,13 @@ use core::sync::atomic::Ordering;
 const RESERVE_STEP: u64 = 64 << 10;
 
 impl Records {
-    /// The bytes of journal that so many blocks with so many granules in all take at most.
+    /// The most bytes of journal for so many blocks with so many granules in all.
     pub(super) fn cost(&self, blocks: u64, granules: u64) -> u64 {
         if self.tier.is_some() { TieredLog::cost(blocks, granules) } else { RecordLog::cost(blocks, granules) }
     }
 
-    /// Journal for one more block, perhaps, and so many more granules of the open epoch; for none of either, what a commit
-    /// of a size takes.
+    /// Reserves journal for `granules` more granules of the open epoch and, if `block`, one more block; with neither,
+    /// for the commit of a size.
     pub(super) fn reserve(&self, block: bool, granules: u64) -> Result<()> {
         let block = u64::from(block);
         let blocks = self.blocks.fetch_add(block, Ordering::Relaxed) + block;
@@ -35,7 +35,7 @@ impl Records {
             return Ok(());
         }
         let mut log = lock(&self.log);
-        // Where tests have small segments, none ahead: they are to be used again.
+        // With the small segments of tests, none in advance: they are to be reused.
         let want = cost + if Lab::current().segments.is_some() { 0 } else { RESERVE_STEP };
         let reserved = match log.reserve(want) {
             Ok(()) => want,

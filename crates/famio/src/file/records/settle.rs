@@ -1,5 +1,5 @@
-//! Settling: committed granules go from the buffers to the file, through the page cache; one `fdatasync` of the file ends a
-//! pass, and the journal up to where the pass began can be used again.
+//! The checkpoint: committed granules are written from the buffers to the file, through the page cache. One
+//! `fdatasync` of the file ends a pass, after which the journal up to the beginning of the pass can be reused.
 
 use super::hand_over::put_list;
 use super::state::State;
@@ -15,57 +15,58 @@ use core::sync::atomic::Ordering;
 use rustix::thread::nanosleep;
 use rustix::time::Timespec;
 
-/// With so many bytes in buffers the background does not wait for a quiet moment.
+/// Bytes in buffers from which on the background does not wait for a quiet moment.
 pub(super) const PRESSED: u64 = 16 << 20;
-/// Nor with so many in the journal that no pass has taken up: a few blocks that are written again and again are settled
-/// before the journal grows, so that it goes on in segments that are full of zeros already.
+/// The same for bytes in the journal that no pass has taken up: a few hot blocks then get a checkpoint before the
+/// journal grows, so that it reuses segments that are already full of zeros.
 pub(super) const LONG: u64 = 4 << 20;
-/// With so many in buffers, writers help.
+/// Bytes in buffers from which on writers help.
 pub(super) const HARD: u64 = 128 << 20;
-/// Blocks settled in one round.
+/// Blocks per round.
 const ROUND: usize = 64;
 
-/// So many blocks may wait, some of them more than once, before each is kept once.
+/// Blocks that may wait, some of them several times, before duplicates are removed.
 const MANY: usize = 4096;
 
-/// Where settling stands.
+/// The state of the checkpoint.
 #[derive(Default)]
 pub(super) struct Settling {
     /// Committed blocks that no pass has taken up yet.
     waiting: Vec<u64>,
-    /// With so many it is looked whether some are there more than once.
+    /// The number of waiting blocks at which duplicates are removed next.
     tidy_at: usize,
-    /// Blocks of the pass that is under way.
+    /// Blocks of the present pass.
     queue: Vec<u64>,
     /// The journal's epoch when the pass began.
     target: u64,
-    /// Whether a pass is under way: it ends with an `fdatasync`.
+    /// A pass is under way; it ends with an `fdatasync`.
     under_way: bool,
-    /// That `fdatasync` is being done.
+    /// That `fdatasync` is under way.
     pub(super) flushing: bool,
-    /// How many have been.
+    /// The number of finished ones.
     flushes: u64,
-    /// A pass left granules that the open epoch had overwritten: their committed copies are in the journal alone, until that epoch is
-    /// committed. Until then it counts for every pass: their blocks are listed no more, and of a write cache others still are.
+    /// A pass left granules that the open epoch had overwritten: until the commit of that epoch, their committed
+    /// copies are only in the journal. Until then this holds for every pass, since their blocks are not listed again
+    /// (of a write cache, others still are).
     pub(super) overwritten: bool,
-    /// The pass left a block to a writer that was at it. Of its granules the next commit need not write any: the journal
-    /// has to stay until another pass has settled them.
+    /// The pass left a block to a writer. The next commit need not contain any of its granules, so the journal has to
+    /// stay until another pass has written them.
     skipped: bool,
-    /// The file was cut since the last pass began: that takes a pass, too, before its record can go.
+    /// The file was cut since the last pass began: this also needs a pass before its record can go.
     was_cut: bool,
     /// A close that failed has written blocks: nothing is released before a pass has flushed the file.
     unflushed: bool,
-    /// A finished pass's target, which the next commit may release.
+    /// The target of a finished pass, which the next commit may release.
     pub(super) finished: Option<u64>,
     /// What the next commit logs again.
     again: Option<Again>,
 }
 
-/// Blocks of a write cache, all of which wait to be settled, too.
+/// Blocks of a write cache, all of which also wait for a checkpoint.
 pub(super) struct Again {
     /// In descending order.
     pub blocks: Vec<u64>,
-    /// With them in a later epoch, the journal up to this one can go.
+    /// Once they are in a later epoch, the journal up to this one can go.
     pub target: u64,
 }
 
@@ -74,14 +75,14 @@ impl Settling {
         self.under_way || !self.waiting.is_empty()
     }
 
-    /// Whether the file has something that no flush of a pass has covered.
+    /// Whether the file has changes that no flush of a pass has covered.
     fn must_flush(&self) -> bool {
         (self.was_cut || self.unflushed) && holds(Rule::CutTakesAFlush)
     }
 
     /// For the next owner of the session. No flush is under way.
     pub fn leave(&self, words: &mut Vec<u64>) {
-        // What was written by a close that failed counts as a cut for the next owner: it flushes, too.
+        // Writes of a failed close count as a cut for the next owner, which also makes it flush.
         let flags = [self.under_way, self.overwritten, self.skipped, self.must_flush(), self.finished.is_some()];
         words.extend(flags.map(u64::from));
         words.extend([self.target, self.finished.unwrap_or(0)]);
@@ -89,10 +90,10 @@ impl Settling {
         put_list(words, &self.queue);
     }
 
-    /// As the last owner has left it.
+    /// Restores the state that the last owner left.
     ///
     /// # Errors
-    /// `EIO`: the words are not such.
+    /// `EIO`: the words are invalid.
     pub fn take(words: &mut Words<'_>) -> Result<Self> {
         let flags: [u64; 5] = words.next()?;
         let [under_way, overwritten, skipped, was_cut, has_finished] = flags.map(|flag| flag != 0);
@@ -104,7 +105,7 @@ impl Settling {
 }
 
 impl Records {
-    /// A commit of `blocks` is durable. Gives the epoch up to which the journal can be released.
+    /// A commit of `blocks` is durable. Returns the epoch up to which the journal can be released.
     pub(super) fn note_commit(&self, blocks: &mut Vec<u64>) -> Option<u64> {
         let mut settling = lock(&self.settling);
         settling.waiting.append(blocks);
@@ -117,12 +118,12 @@ impl Records {
         settling.finished.take()
     }
 
-    /// What the commit that is under way is to log again; it says by [`logged_again`](Self::logged_again) whether it has.
+    /// What the present commit has to log again; it reports by [`logged_again`](Self::logged_again) if it has.
     pub(super) fn take_again(&self) -> Option<Again> {
         lock(&self.settling).again.take()
     }
 
-    /// A commit has logged these blocks, too, in `epoch`. The gate is closed.
+    /// The commit of `epoch` has logged these blocks, too. The gate is closed.
     pub(super) fn logged_again(&self, cx: Context<'_>, again: &Again, epoch: u64) {
         for cell in again.blocks.iter().filter_map(|&block| cx.index().lookup(block)) {
             State::set_since(cell, epoch);
@@ -130,7 +131,8 @@ impl Records {
         self.release(again.target);
     }
 
-    /// One round: some blocks of a pass. Whether anything was done; not while another thread is at one.
+    /// One round: some blocks of a pass. Returns whether anything was done; does nothing while another thread is at
+    /// it.
     pub(super) fn settle_round(&self, cx: Context<'_>) -> Result<bool> {
         let used = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
         let may_wait = used < HARD / 2 && cx.shared().totals.is_held();
@@ -139,13 +141,13 @@ impl Records {
         })
     }
 
-    /// `everything`: also where a write cache would keep some.
+    /// `everything`: including what a write cache would keep.
     fn round(&self, cx: Context<'_>, settling: &mut Settling, everything: bool) -> Result<bool> {
         if self.is_cut(cx) && holds(Rule::SettlingWaitsForCut) {
-            return Ok(false); // committed granules above the cut must not come after it, and it is not committed
+            return Ok(false); // committed granules above the cut must not be written after it, and it is not committed
         }
-        // Also in the middle of a pass: a cut may have been committed since it began, and what comes above it now must
-        // find the file cut already.
+        // Also in the middle of a pass: a cut may have been committed since it began, and the file must be cut before
+        // anything is written above.
         if holds(Rule::PassCutsFirst) {
             settling.was_cut |= self.apply_cut(cx)?;
         }
@@ -162,17 +164,18 @@ impl Records {
         Ok(true)
     }
 
-    /// The journal is full: everything committed goes to the file, so that all of it but what the open epoch needs becomes free. Whether
-    /// there was any. No lock of a block is held.
+    /// The journal is full: writes everything that is committed to the file, to free all of it. Returns whether there
+    /// was any. The caller holds no block lock.
     pub(super) fn make_room(&self, cx: Context<'_>) -> Result<bool> {
         let any = self.settle_what_can_be(cx)?;
         Ok(self.force(cx)? || any)
     }
 
-    /// Settles all that the open epoch has not overwritten. Whether there was any.
+    /// The same, except for what the open epoch has overwritten.
     pub(super) fn settle_what_can_be(&self, cx: Context<'_>) -> Result<bool> {
         let mut any = self.wait_for_others_flush();
-        // A pass may have been under way; what came since takes another. Blocks that others write are left to them.
+        // A pass may have been under way; later blocks take another one. Blocks that others are writing are left to
+        // them.
         for _ in 0..2 {
             while self.round(cx, &mut lock(&self.settling), true)? {}
             any |= self.end_pass(cx)? || self.wait_for_others_flush();
@@ -180,8 +183,8 @@ impl Records {
         Ok(any)
     }
 
-    /// Until the pass has ended whose blocks another thread has written, and is making durable. Whether there was one: room may
-    /// have come of it.
+    /// Waits for a pass whose blocks another thread has written and is making durable. Returns whether there was one:
+    /// it may have freed space.
     pub(super) fn wait_for_others_flush(&self) -> bool {
         const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
         let flushes = {
@@ -204,7 +207,7 @@ impl Records {
         settling.again = None;
         let log = lock(&self.log);
         let buffers = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
-        // In a quiet moment everything is: no commit comes that would log it again.
+        // In a quiet moment everything is: no commit would log it again.
         let everything = everything || is_quiet(cx.shared());
         let target = self.tier.as_ref().filter(|_| !everything).and_then(|tier| tier.target(&log, buffers));
         let committed = log.committed();
@@ -220,7 +223,8 @@ impl Records {
         if target.is_some() {
             self.keep_later(cx, settling, committed);
             if self.tier.as_ref().is_some_and(|tier| tier.has_room_for_all(buffers)) && !settling.must_flush() {
-                // All that is in use fits: what the journal is to give up goes to its end, and not to the disk.
+                // Everything in use fits: what the journal has to give up is logged again at its end, instead of
+                // written to the disk.
                 settling.waiting.extend(&settling.queue);
                 settling.again = Some(Again { blocks: core::mem::take(&mut settling.queue), target: settling.target });
                 return;
@@ -236,17 +240,17 @@ impl Records {
         settling.under_way = true;
     }
 
-    /// Of the blocks of a pass, those stay in the write cache that need no epoch up to its target.
+    /// Keeps those blocks of a pass in the write cache that need no epoch up to its target.
     fn keep_later(&self, cx: Context<'_>, settling: &mut Settling, committed: u64) {
         let (mut queue, mut waiting) = (Vec::new(), Vec::new());
         for &block in &settling.queue {
             let Some(cell) = cx.index().lookup(block) else { continue };
-            // Without its lock: a writer that is at it makes the block needed later, and lists it with its epoch.
+            // Without its lock: a writer at the block makes it needed later, and lists it with its epoch.
             let state = State::of(cell, cx.shared().committed());
             if state.buffer.is_none() {
                 continue;
             }
-            // All that is committed of it the open epoch has written anew, and may not be committed.
+            // The open epoch has overwritten all committed granules of it, and may not be committed.
             settling.overwritten |= state.since > committed && holds(Rule::OverwrittenWholeWaits);
             if state.since > settling.target { waiting.push(block) } else { queue.push(block) }
         }
@@ -254,10 +258,10 @@ impl Records {
         settling.waiting = waiting;
     }
 
-    /// The pass has done what it was to do, durably: the journal up to its target can be used again, now or with the next commit.
+    /// The pass has done its work, durably: the journal up to its target can be reused, now or after the next commit.
     fn may_release(&self, settling: &mut Settling) {
         if settling.skipped {
-            // The pass that takes up what is waiting now releases more.
+            // The pass that takes up the waiting blocks releases more.
         } else if settling.overwritten && holds(Rule::OverwrittenWaits) {
             settling.finished = Some(settling.target);
         } else {
@@ -265,7 +269,7 @@ impl Records {
         }
     }
 
-    /// Everything up to `epoch` is in the file, durably.
+    /// Everything up to `epoch` is durable in the file.
     pub(super) fn release(&self, epoch: u64) {
         let mut log = lock(&self.log);
         log.release(epoch);
@@ -274,7 +278,7 @@ impl Records {
         }
     }
 
-    /// A committed cut reaches the file before anything is stored above it. Whether there was one.
+    /// Cuts the file by a committed cut before anything is stored above it. Returns whether there was one.
     pub(super) fn apply_cut(&self, cx: Context<'_>) -> Result<bool> {
         let shared = cx.shared();
         let low = shared.file_end.load(Ordering::Acquire);
@@ -295,7 +299,7 @@ impl Records {
             shared.physical_next.store(low, Ordering::Release);
             cx.fds.with(true, |fd| {
                 self.medium.ftruncate(fd, low)?;
-                cx.home.preallocate_again(fd, low); // what the program has preallocated since
+                cx.home.preallocate_again(fd, low); // space that the program has preallocated since
                 Ok(())
             })?;
             shared.physical.store(low, Ordering::Release);
@@ -304,11 +308,11 @@ impl Records {
         self.reserve_waiting(cx, low, top)
     }
 
-    /// The file was cut at `low`, and what was reserved above went with it. Blocks that were written there since have been
-    /// promised room: it is reserved anew. After an error the cut is to be done again.
+    /// The file was cut at `low`, which freed the room reserved above. Blocks written there since have been promised
+    /// room: reserves it again. After an error the cut has to be repeated.
     fn reserve_waiting(&self, cx: Context<'_>, low: u64, top: u64) -> Result<()> {
         cx.index().for_each(low / BLOCK as u64, top / BLOCK as u64, |block, cell| {
-            // A writer that is at the block has reserved for it, before the cut or after.
+            // A writer at the block has reserved for it, before the cut or after.
             let _locked = cx.lock(cell)?;
             let start = block * BLOCK as u64;
             match State::of(cell, cx.shared().committed()).buffer {
@@ -362,7 +366,7 @@ impl Records {
             if len == 0 {
                 return Ok(());
             }
-            // SAFETY: within a buffer of ours; the block's lock keeps writers away.
+            // SAFETY: within our buffer; the block's lock keeps writers away.
             let bytes = unsafe { core::slice::from_raw_parts(from.add(first * GRANULE), len) };
             self.write_to_file(cx, offset, bytes)
         })
@@ -378,7 +382,7 @@ impl Records {
         }
         cx.fds.with_lasting(|fd| self.medium.pwritev(fd, &[bytes], offset)).inspect_err(|e| {
             if ![libc::ENOSPC, libc::EDQUOT, libc::EFBIG, libc::EPERM].contains(&e.errno()) {
-                shared.poisoned.store(1, Ordering::Release); // a medium that fails
+                shared.poisoned.store(1, Ordering::Release); // the medium fails
             }
         })?;
         if end > physical {
@@ -388,8 +392,8 @@ impl Records {
         Ok(())
     }
 
-    /// Ends a pass whose blocks are all written: one `fdatasync` of the file, with no lock held and outside the gate, and
-    /// the journal up to the pass's beginning can go. Whether there was one to end.
+    /// Ends a pass whose blocks are all written: one `fdatasync` of the file, with no lock held and outside the gate.
+    /// Then the journal up to the pass's beginning can go. Returns whether there was a pass to end.
     pub(super) fn end_pass(&self, cx: Context<'_>) -> Result<bool> {
         {
             let mut settling = lock(&self.settling);
@@ -397,7 +401,7 @@ impl Records {
                 return Ok(false);
             }
             if cx.shared().poisoned.load(Ordering::Acquire) != 0 {
-                // The kernel tells of a failure once: another flush would succeed, and say nothing of what is lost.
+                // The kernel reports a failure once: another flush would succeed in spite of the loss.
                 return Err(Error::with(libc::EIO, "an earlier flush failed: there are no more checkpoints"));
             }
             settling.flushing = true;
@@ -415,14 +419,14 @@ impl Records {
         Ok(true)
     }
 
-    /// The kernel may have forgotten what it failed to write; the journal still has it, and keeps it.
+    /// The kernel may have dropped what it failed to write; the journal still has it, and keeps it.
     pub(super) fn flush_failed(&self, cx: Context<'_>, e: &Error) -> Error {
         cx.shared().poisoned.store(1, Ordering::Release);
         self.live.suspect();
         Error::with(libc::EIO, format!("a checkpoint failed ({e}): no more writes are taken"))
     }
 
-    /// Settles everything; the gate is closed and the epoch committed. The file's own `fdatasync` is the caller's.
+    /// Writes everything to the file; the gate is closed and the epoch committed. The caller makes the file durable.
     pub(super) fn settle_all(&self, cx: Context<'_>) -> Result<()> {
         let mut settling = lock(&self.settling);
         settling.unflushed = true;
@@ -433,7 +437,7 @@ impl Records {
         blocks.dedup();
         for (done, &block) in blocks.iter().enumerate() {
             if let Err(e) = self.settle_block(cx, block, &mut settling, true) {
-                // The file stays attached: what is not in it yet is still to be settled, and so the journal is needed.
+                // The file stays attached: the rest still has to be written to it, so the journal is needed.
                 settling.waiting = blocks.split_off(done);
                 settling.skipped = true;
                 return Err(e);
@@ -455,7 +459,7 @@ mod tests {
     use core::sync::atomic::{AtomicBool, Ordering};
     use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-    /// The next flush fails, and those after it do not: so the kernel tells of it.
+    /// The next flush fails, and later ones succeed: as the kernel reports a failure.
     static FAILS: AtomicBool = AtomicBool::new(false);
 
     struct Failing;
@@ -478,7 +482,7 @@ mod tests {
         }
     }
 
-    /// Whoever waited for room tried again, and the journal let go of what may not be in the file.
+    /// A thread that waited for room once tried again, and the journal dropped records that may not be in the file.
     #[test]
     fn a_flush_that_failed_is_not_tried_again() {
         let folder = format!("settle-flush-{}", std::process::id());
@@ -488,7 +492,7 @@ mod tests {
         let name = std::ffi::CString::new(path.clone()).unwrap();
         Lab { medium: Some(&Failing), still: true, ..Lab::default() }.enter();
         let atomic = AtomicFile::open(file.as_fd(), Access::Write, &name, &Settings::default()).unwrap();
-        // SAFETY: memory of the test's.
+        // SAFETY: the test's memory.
         unsafe { atomic.write(0, &[UserBuf::of(&mut [1; 10_000])]) }.unwrap();
         atomic.sync().unwrap();
         let rounds = atomic.with_session(|session| {
@@ -499,7 +503,7 @@ mod tests {
         });
         FAILS.store(false, Ordering::SeqCst);
         let errors = rounds.unwrap().map(|round| round.err().map(|error| error.errno()));
-        let _ = atomic.remove_descriptor(file.as_raw_fd()); // it fails, too
+        let _ = atomic.remove_descriptor(file.as_raw_fd()); // it fails as well
         Lab::default().enter();
         std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(errors, [Some(libc::EIO); 2]);

@@ -1,5 +1,5 @@
-//! What a block's cell says: version 0, which granules the buffer holds (committed or not), and since when; and version 1, which of
-//! them the open epoch wrote.
+//! The contents of a block's cell. Version 0: the granules in the buffer (committed or not), and the epoch from which
+//! on they are needed. Version 1: those of them that the open epoch wrote.
 
 use super::buffers;
 use crate::file::context::Context;
@@ -17,9 +17,9 @@ pub(in crate::file) struct State {
     pub buffer: Option<u32>,
     /// Granules that live in it.
     pub held: u64,
-    /// Those that the open epoch wrote.
+    /// Those written by the open epoch.
     pub open: u64,
-    /// No epoch before this one is needed for them.
+    /// Epochs before this one are not needed for them.
     pub since: u64,
 }
 
@@ -43,18 +43,19 @@ impl State {
 }
 
 impl State {
-    /// What is held is needed from this epoch on.
+    /// The granules in the buffer are needed from this epoch on.
     pub fn set_since(cell: &Cell, since: u64) {
         cell.set_version(HELD, Version { epoch: since, ..cell.version(HELD) });
     }
 }
 
-/// A block of the epoch that is being committed, `whole`: with all that is held of it; the gate is closed, so that it does not change as long as that is. `None`: a cut took
-/// it out of the epoch again.
+/// A block of the epoch that is being committed; `whole`: with all granules in its buffer. The gate is closed, so
+/// that the block does not change. `None`: a cut has removed it from the epoch.
 pub(super) fn open_block<'a>(cx: Context<'a>, cell: &Cell, number: u64, whole: bool) -> Option<Block<'a>> {
     let state = State::of(cell, cx.shared().committed());
     let at = buffers::address(cx, state.buffer?).ok()?;
-    // SAFETY: a buffer in the arena, which is mapped as long as the context lives; nobody writes to it while the gate is closed.
+    // SAFETY: a buffer in the arena, which is mapped as long as the context lives; no thread writes to it while the
+    // gate is closed.
     let data = unsafe { &*at.cast::<[u8; BLOCK]>() };
     let mask = if whole { state.held } else { state.open };
     (mask != 0).then_some(Block { number, mask, data })

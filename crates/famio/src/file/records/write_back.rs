@@ -1,14 +1,13 @@
-//! A tiered journal as a write cache: how much may wait in it, and what goes to the file when it is more.
-//!
-//! Committed blocks stay in the journal and absorb what is written over them, until it is used to more than a part of its budget. Then
-//! those go to the file that were not written for the longest time: the journal's oldest records, less what later ones have replaced.
+//! A tiered journal as a write cache: committed blocks stay in the journal and absorb later writes, until more than a
+//! part of its budget is in use. Then the blocks that were not written for the longest time go to the file: the
+//! journal's oldest records, without what later ones have replaced.
 
 use super::EpochLog;
 use crate::pmem::Lab;
 use crate::settings::{Settings, WriteBackRange};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Parts of a hundred of the budget from where on buffers are given up, and from where on writers help.
+/// Percentages of the budget from which on buffers are written back, and writers help.
 const FULL: u64 = 45;
 const HARD: u64 = 60;
 
@@ -17,7 +16,8 @@ pub(super) struct WriteBack {
     /// Bytes of journal from which on blocks are written back, and down to how many.
     from: u64,
     to: u64,
-    /// Bytes of buffers from which on all is. Of a block they have all bytes, and the journal only what was written.
+    /// Bytes of buffers from which on everything is. A buffer has all bytes of a block, the journal only those
+    /// written.
     full: u64,
     /// Bytes of either from which on writers help.
     hard: u64,
@@ -28,9 +28,9 @@ pub(super) struct WriteBack {
 }
 
 impl WriteBack {
-    /// Of a journal of `limit` bytes at most.
+    /// For a journal of at most `limit` bytes.
     pub fn new(settings: &Settings, limit: u64) -> Self {
-        // What waits lies in memory, too.
+        // Waiting blocks lie in memory, too.
         let budget = limit.min(crate::sys::memory() / 8);
         let WriteBackRange { from, to } = settings.write_back;
         let part = |percent: u64| budget / 100 * percent;
@@ -52,31 +52,31 @@ impl WriteBack {
         }
     }
 
-    /// The epoch that the open one will have in the journal.
+    /// The number that the open epoch will have in the journal.
     pub fn next_epoch(&self) -> u64 {
         self.next.load(Ordering::Relaxed)
     }
 
-    /// Whether so much waits that it is not left for a quiet moment. `buffers`: their bytes.
+    /// Whether so much waits that the background does not wait for a quiet moment. `buffers`: their bytes.
     #[inline]
     pub fn is_pressed(&self, buffers: u64) -> bool {
         self.used.load(Ordering::Relaxed) > self.from || buffers > self.full
     }
 
-    /// Whether writers are to help.
+    /// Whether writers have to help.
     #[inline]
     pub fn is_hard(&self, buffers: u64) -> bool {
         buffers.max(self.used.load(Ordering::Relaxed)) > self.hard
     }
 
-    /// Whether what is in buffers is little enough to stay in the journal as it is, which has room to log some of it again.
+    /// Whether the buffers are few enough to stay in the journal as it is, with room to log some of them again.
     pub fn has_room_for_all(&self, buffers: u64) -> bool {
         buffers <= self.to && !self.is_hard(0) || Lab::current().logs_again
     }
 
-    /// The epoch up to which all is to be written back now; `None`: everything.
+    /// The epoch up to which everything is to be written back now; `None`: everything.
     pub fn target(&self, log: &EpochLog, buffers: u64) -> Option<u64> {
-        // What is logged again comes with one commit: it is not to be much.
+        // Blocks logged again are part of one commit, so they must not be many.
         let keep = if self.has_room_for_all(buffers) { self.from - self.from / 4 } else { self.to };
         match log {
             EpochLog::Memory(log) if self.is_pressed(0) && buffers <= self.full => Some(log.epoch_before(keep)),

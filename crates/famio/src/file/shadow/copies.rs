@@ -1,5 +1,5 @@
-//! Copies into a map and out of one (`nvmemcpy` and its kin). They go through the library's own map of the shadow, which is
-//! not watched, so that no page faults once an epoch, and note what they store (`notes.rs`). No lock is taken.
+//! Copies into a map and out of one (`nvmemcpy` and the like). They use the library's own map of the shadow, which is
+//! not watched and so does not fault once per epoch, note what they store (`notes.rs`), and take no lock.
 
 use super::Shadow;
 use super::places::{self, End, Slot};
@@ -10,7 +10,7 @@ use crate::map::guard;
 use crate::rule::{Rule, holds};
 use std::sync::Arc;
 
-/// What a copy brings: bytes from somewhere, or one byte again and again.
+/// The source of a copy: bytes at an address, or one repeated byte.
 #[derive(Clone, Copy)]
 pub(crate) enum Bytes {
     From(*const u8),
@@ -18,7 +18,7 @@ pub(crate) enum Bytes {
 }
 
 impl Bytes {
-    /// Behind the first `len`.
+    /// The bytes after the first `len`.
     fn skip(self, len: usize) -> Self {
         match self {
             Bytes::From(at) => Bytes::From(at.wrapping_add(len)),
@@ -26,7 +26,7 @@ impl Bytes {
         }
     }
 
-    /// Brings them. They may overlap with where they go.
+    /// Stores them. Source and target may overlap.
     ///
     /// # Safety
     /// As `memmove` and `memset`.
@@ -41,10 +41,10 @@ impl Bytes {
         };
     }
 
-    /// The same to memory of ours, guarded.
+    /// Stores them to our memory, guarded.
     ///
     /// # Safety
-    /// `to` is ours; where from is the caller's business.
+    /// `to` is ours; a bad source is a fault.
     #[inline]
     unsafe fn put_guarded(self, to: *mut u8, len: usize) -> core::result::Result<(), guard::Fault> {
         // SAFETY: the caller's promise.
@@ -57,7 +57,7 @@ impl Bytes {
     }
 }
 
-/// Why a piece of a map can't be had: it lies beyond the end of the file.
+/// The error for a piece of a map beyond the end of the file.
 #[cold]
 fn beyond() -> Error {
     Error::new(libc::ENXIO)
@@ -69,7 +69,7 @@ fn run(slot: &Slot, address: usize) -> usize {
     (if address < slot.end { slot.end } else { slot.next }) - address
 }
 
-/// The map at `address`, if one lies there.
+/// The file whose map lies at `address`, if there is one.
 #[inline]
 fn map_at(slot: &Slot, address: usize) -> Option<&AtomicFile> {
     if address < slot.end { slot.file.as_deref() } else { None }
@@ -81,13 +81,13 @@ fn in_file(slot: &Slot, address: usize) -> u64 {
 }
 
 impl AtomicFile {
-    /// The shadow, while maps lead to it.
+    /// The shadow, while it is mapped.
     #[inline]
     fn mapped_shadow(&self) -> Option<&Shadow> {
         self.shadow().filter(|_| !self.is_demoted())
     }
 
-    /// Whether so many bytes can be read in a map.
+    /// Checks that `len` bytes can be read in a map.
     #[inline]
     fn may_load(&self, offset: u64, len: usize) -> Result<()> {
         let size = match self.mapped_shadow() {
@@ -104,13 +104,14 @@ impl AtomicFile {
         usize::try_from(size.saturating_sub(slot.offset)).unwrap_or(usize::MAX).min(slot.end - slot.start)
     }
 
-    /// Stores through a map that may be stored to, at `offset`, which the program has at `at`; part of the open epoch.
+    /// Stores at `offset` through a writable map, which the program has at `at`; part of the open epoch.
     ///
     /// # Errors
-    /// `ENXIO`: it ends beyond the end of the file; nothing, or what lies before it, is stored. `ENOMEM`: there is no memory left.
+    /// `ENXIO`: the range ends beyond the end of the file; nothing is stored, or the part before the end. `ENOMEM`:
+    /// no memory is left.
     ///
     /// # Safety
-    /// As `memmove` and `memset`; a fault where the bytes come from is the caller's.
+    /// As `memmove` and `memset`; a fault in the source is the caller's.
     #[inline]
     pub(crate) unsafe fn store(&self, offset: u64, at: *mut u8, bytes: Bytes, len: usize) -> Result<()> {
         if let Some(shadow) = self.mapped_shadow() {
@@ -118,14 +119,14 @@ impl AtomicFile {
                 return Err(beyond());
             }
             if shadow.cow_maps().is_some() {
-                // By the map itself: what is stored there is found as any other store.
+                // By the map itself: such a store is found like any other.
                 // SAFETY: as below.
                 match unsafe { bytes.put_guarded(at, len) } {
                     Err(fault) if fault.is_in(at, len) => {
                         let cut = offset.saturating_add(len as u64) > shadow.size();
                         return Err(if cut { beyond() } else { Error::new(libc::ENOMEM) });
                     }
-                    Err(_) => {} // once more, as below
+                    Err(_) => {} // again, as below
                     Ok(()) => return Ok(()),
                 }
             }
@@ -138,20 +139,21 @@ impl AtomicFile {
                     }
                 };
                 note();
-                // SAFETY: below the shadow's size, or a fault if it was cut meanwhile; the caller's promise for the rest.
+                // SAFETY: below the shadow's size, or a fault if it was cut meanwhile; the caller's promise for the
+                // rest.
                 if let Err(fault) = unsafe { bytes.put_guarded(ours, len) } {
                     if fault.is_in(ours, len) {
                         let cut = offset.saturating_add(len as u64) > shadow.size();
                         return Err(if cut { beyond() } else { Error::new(libc::ENOMEM) });
                     }
-                    // SAFETY: a fault of the caller's, as in `memcpy`: once more, with nothing of ours around it.
+                    // SAFETY: a fault of the caller's, as in `memcpy`: again, now unguarded.
                     unsafe { bytes.put(ours, len) };
                 }
                 note();
                 if !self.is_demoted() {
                     return Ok(());
                 }
-                // Handed back meanwhile: the map is the kernel's.
+                // Demoted meanwhile: the map is the kernel's.
             }
         }
         // SAFETY: the caller's promise.
@@ -160,12 +162,12 @@ impl AtomicFile {
     }
 }
 
-/// Brings `len` bytes to `to`; each side may lie in maps of atomic files, or not. What goes to a map is part of its file's open
-/// epoch. Sides that overlap are as in `memmove`, also where they are two maps of the same bytes.
+/// Copies `len` bytes to `to`. Each side may lie in maps of atomic files; bytes stored to a map are part of its
+/// file's open epoch. Sides may overlap, as in `memmove`, also as two maps of the same bytes.
 ///
 /// # Errors
-/// Nothing is stored: `ENXIO`: a map is used beyond the end of its file. `EACCES`: a map that may not be stored to. Also
-/// `ENXIO` and `ENOMEM` of [`AtomicFile::store`], after which a part may be stored.
+/// `ENXIO`: a map is used beyond the end of its file. `EACCES`: the map is not writable. Nothing is stored then; with
+/// the errors of [`AtomicFile::store`], a part may be.
 ///
 /// # Safety
 /// As `memmove` and `memset`.
@@ -191,7 +193,7 @@ pub(crate) unsafe fn copy(to: *mut u8, bytes: Bytes, len: usize) -> Result<()> {
     }
     if map_at(target, to as usize).is_none() && source.is_none_or(|(slot, from)| map_at(slot, from).is_none()) {
         drop(call); // as above
-        // SAFETY: neither side is a map's. The caller's promise.
+        // SAFETY: neither side is a map. The caller's promise.
         unsafe { bytes.put(to, len) };
         return Ok(());
     }
@@ -199,7 +201,7 @@ pub(crate) unsafe fn copy(to: *mut u8, bytes: Bytes, len: usize) -> Result<()> {
     unsafe { copy_one(target, source, to, bytes, len) }
 }
 
-/// Copies what lies in one map, or in none, at both ends.
+/// Copies a range that lies in one map, or in none, at both ends.
 ///
 /// # Safety
 /// As [`copy`].
@@ -211,7 +213,7 @@ unsafe fn copy_one(target: &Slot, source: Option<(&Slot, usize)>, to: *mut u8, b
     {
         let offset = in_file(slot, from);
         file.may_load(offset, len)?;
-        // Both ends by the same map of ours: then they overlap where their bytes are the same.
+        // Both ends by our map of the same file, in which they overlap exactly where their bytes are the same.
         if map_at(target, to as usize).is_some_and(|other| core::ptr::eq(file, other))
             && let Some(shadow) = file.mapped_shadow()
             && shadow.notes_for_copy().is_some()
@@ -234,7 +236,7 @@ unsafe fn copy_one(target: &Slot, source: Option<(&Slot, usize)>, to: *mut u8, b
     unsafe { file.store(in_file(target, to as usize), to, bytes, len) }
 }
 
-/// A copy over the ends of maps: first all is looked at, then all is copied.
+/// Copies across the ends of maps: first checks everything, then copies.
 ///
 /// # Safety
 /// As [`copy`].
@@ -267,7 +269,7 @@ unsafe fn copy_pieces(call: &Call, to: *mut u8, bytes: Bytes, len: usize) -> Res
         pieces.push((target, source, done, n));
         done += n;
     }
-    // As `memmove`: from the end, where the end is what would be overwritten first.
+    // As `memmove`: from the end if the beginning would overwrite the source.
     let backwards =
         matches!(bytes, Bytes::From(from) if (from as usize) < to as usize && to as usize - (from as usize) < len);
     if backwards {
@@ -280,10 +282,11 @@ unsafe fn copy_pieces(call: &Call, to: *mut u8, bytes: Bytes, len: usize) -> Res
     Ok(())
 }
 
-/// The file whose map has `len` bytes at `address`, and where in it they lie.
+/// The file whose map has `len` bytes at `address`, and their offset in it.
 ///
 /// # Errors
-/// `EINVAL`: no map of an atomic file has them all. `EACCES`: the map may not be stored to. `ENXIO`: they lie beyond the end of the file.
+/// `EINVAL`: no map of an atomic file has all of them. `EACCES`: the map is not writable. `ENXIO`: they lie beyond
+/// the end of the file.
 pub(crate) fn file_at(address: usize, len: usize) -> Result<(Arc<AtomicFile>, u64)> {
     let call = Call::begin();
     let slot = places::find(&call, address, End::To).filter(|slot| address < slot.end && len <= slot.end - address);
@@ -298,10 +301,10 @@ pub(crate) fn file_at(address: usize, len: usize) -> Result<(Arc<AtomicFile>, u6
     Ok((file.clone(), offset))
 }
 
-/// Bytes of the string at `from`, with its end; `None`: it lies in a map and does not end there.
+/// Bytes of the string at `from` with its terminator.
 ///
 /// # Errors
-/// `ENXIO`: it is in a map, and has no end before the file's.
+/// `ENXIO`: it lies in a map, and is not terminated before the end of the file.
 ///
 /// # Safety
 /// As `strlen`.

@@ -1,6 +1,6 @@
-//! Map-ahead of the program's own maps, for what copies of ours load from them. Where the kernel watches a map for stores it maps
-//! nothing around a fault: each page of 4 KiB costs one, and to map it before by `MADV_POPULATE_READ` half of that. That is no
-//! store: a page that was write-protected stays so.
+//! Map-ahead of the program's maps, for copies that load from them. If the kernel watches a map for stores, a fault
+//! maps only its own page of 4 KiB; `MADV_POPULATE_READ` in advance costs half of that, and does not count as a
+//! store.
 
 use super::ranges::MappedRange;
 use crate::map::ahead::{Ahead, Reach};
@@ -15,15 +15,15 @@ const FROM: usize = crate::map::AHEAD_FROM as usize;
 pub(super) struct Loads(Option<Arc<Ahead>>);
 
 impl Loads {
-    /// For a map that was just made, or has just become another's.
+    /// For a map that was just made, or became one of another file.
     pub fn begin(range: &mut MappedRange) {
         range.ahead.end();
         if range.end.saturating_sub(range.start) < FROM || guard::install().is_err() {
             return;
         }
         let reach = if range.watched { Reach::PopulateRead } else { Reach::Touch };
-        // SAFETY: a map of a file, that the program gives up through us: it is ended before. A program that gives it up behind
-        // our back has a byte read here and there, or page tables built, of what it puts there.
+        // SAFETY: a map of a file. When the program unmaps it through us, this is ended before. If it unmaps it by a
+        // system call of its own, the memory that follows has some bytes read, or page tables built.
         range.ahead = Self(Some(Arc::new(unsafe { Ahead::new(range.start..range.end, reach) })));
     }
 
@@ -31,14 +31,14 @@ impl Loads {
         self.0.clone()
     }
 
-    /// Other memory has its place.
+    /// Its memory was replaced.
     pub fn forget(&self) {
         if let Some(ahead) = &self.0 {
             ahead.forget(0..usize::MAX);
         }
     }
 
-    /// For good: the map goes, or is cut. Nobody is at it any more when this returns.
+    /// The map is unmapped or cut. No thread uses it any more when this returns.
     pub fn end(&mut self) {
         if let Some(ahead) = self.0.take() {
             ahead.halt();
@@ -46,7 +46,7 @@ impl Loads {
     }
 }
 
-/// No part of what a map is.
+/// Does not count when maps are compared.
 impl PartialEq for Loads {
     fn eq(&self, _: &Self) -> bool {
         true

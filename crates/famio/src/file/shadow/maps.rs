@@ -1,4 +1,4 @@
-//! The program's own maps of an atomic file: made, moved, protected, synced and given up.
+//! The program's maps of an atomic file: made, moved, protected, synced and unmapped.
 
 use super::cow;
 use super::cow::second_map;
@@ -18,7 +18,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
-/// What `mmap(2)` was asked for.
+/// The arguments of `mmap(2)`.
 pub(crate) struct MapRequest {
     pub addr: usize,
     pub length: usize,
@@ -27,7 +27,7 @@ pub(crate) struct MapRequest {
     /// The program's descriptor.
     pub fd: RawFd,
     pub offset: i64,
-    /// The descriptor is open for writing: the map may be, or become, writable.
+    /// The descriptor is open for writing, so the map may be, or become, writable.
     pub may_store: bool,
 }
 
@@ -40,7 +40,7 @@ impl MapRequest {
         start + self.length.next_multiple_of(PAGE)
     }
 
-    /// Asks the kernel, for a map of `fd`.
+    /// Asks the kernel to map `fd`.
     fn carry_out(&self, fd: RawFd) -> Result<usize> {
         map_at(self.addr, self.length, self.prot, self.flags & !libc::MAP_SYNC, fd, self.offset)
     }
@@ -64,25 +64,25 @@ impl MapRequest {
     }
 }
 
-/// What became of it.
+/// The outcome.
 pub(crate) enum Mapped {
     At(usize),
-    /// It can't be done with the file atomic.
+    /// It is impossible while the file is atomic: demote it.
     HandBack,
 }
 
 pub(super) fn map_at(addr: usize, length: usize, prot: i32, flags: i32, fd: RawFd, offset: i64) -> Result<usize> {
-    // SAFETY: what the program asked for, or a map of ours in the place of one of the program's with the same bytes.
+    // SAFETY: the program's request, or our map that replaces a map of the program with the same bytes.
     check(unsafe {
         syscall(libc::SYS_mmap, [addr, length, prot as usize, flags as usize, fd as usize, offset as usize])
     })
 }
 
-/// Maps the file, as `mmap(2)`. Shared: what the program stores becomes part of the epoch, what is written shows. Private:
-/// the state of now; what others write later may show or not.
+/// Maps the file, as `mmap(2)`. Shared: stores of the program become part of the epoch, and writes show. Private: the
+/// present bytes; later writes of others may show or not.
 ///
 /// # Errors
-/// The kernel's; `EOPNOTSUPP` for `MAP_SYNC`; `EBUSY` in a forked child; those of a first write, for a map that is writable.
+/// The kernel's; `EOPNOTSUPP` for `MAP_SYNC`; `EBUSY` in a forked child; for a writable map those of a first write.
 pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped> {
     if request.flags & libc::MAP_TYPE == libc::MAP_SHARED_VALIDATE && request.flags & libc::MAP_SYNC != 0 {
         return Err(Error::new(libc::EOPNOTSUPP));
@@ -103,14 +103,14 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
     file.grow_no_more()?;
     let _kept = file.turns.keep();
     match file.arrive() {
-        // Who may only read the file sees what the kernel has, as a program without this library does.
+        // A process that may only read the file sees the kernel's bytes, as a program without this library does.
         Err(e) if file.is_mere_reader(&e) => return Ok(Mapped::At(request.carry_out(request.fd)?)),
         arrived => arrived?,
     }
     file.join_shadow()?;
     file.look_after_dead()?;
     if file.shadow().is_none() && !(request.is_shared() && request.range(0, file, false).stores) {
-        // Nobody attaches the file meanwhile, in this process or another: then the kernel's file is what there is.
+        // No thread or other process attaches the file meanwhile, so the kernel's file is complete.
         let inner = file.inner();
         let mapping = file.turns.keep_kernels();
         if request.is_shared() {
@@ -123,7 +123,7 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
                 let mut range = request.range(start, file, false);
                 Loads::begin(&mut range);
                 ranges::lock().add(range);
-                // To hear of those who change the file.
+                // To notice processes that change the file.
                 if file.is_wanted.load(Ordering::Acquire) {
                     crate::file::background::look();
                 } else {
@@ -143,7 +143,7 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
             _ => {}
         }
     }
-    // Who can't have the turn gets what others have written until now.
+    // A process that cannot be the owner gets what others have written until now.
     if !request.is_shared() || file.shadow().is_none() && !file.fds.has_writable() {
         let memory = match file.shadow() {
             Some(shadow) if shadow.cow_maps().is_none() => shadow.descriptor(false),
@@ -176,14 +176,15 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
         }
     };
     file.tell_of_maps();
-    // Who puts in order what a dead one left, and did not see that this one may store, has done it when the program can.
+    // A process that reaped a dead one, and did not see that this one may store, has finished when the program gets
+    // the map.
     let _ = file.look_after_dead();
-    crate::file::background::look(); // others may store there, and die: that shows without a call
-    file.need_shadow()?; // filled again, if the turn was given before it was kept
+    crate::file::background::look(); // others may store there and die, which shows without a call
+    file.need_shadow()?; // filled again, if ownership changed before the map was announced
     Ok(Mapped::At(start))
 }
 
-/// The bytes that a private map is to show, in memory of its own.
+/// Memory with the bytes that a private map is to show.
 fn snapshot(file: &AtomicFile, request: &MapRequest) -> Result<InternalFd> {
     let size = file.size();
     let start = request.offset as u64;
@@ -195,8 +196,8 @@ fn snapshot(file: &AtomicFile, request: &MapRequest) -> Result<InternalFd> {
     Ok(memory)
 }
 
-/// Runs `change`, which puts something else or nothing at `addr..addr + length`: what maps of atomic files were there are gone.
-/// Where it fails, those stay that are still there. No lock may be held: a file's last map closes it.
+/// Runs `change`, which replaces or unmaps `addr..addr + length`, and forgets maps of atomic files there. If it
+/// fails, maps that are still there stay. The caller holds no lock: the last map of a file closes it.
 pub(crate) fn discard(addr: usize, length: usize, change: impl FnOnce() -> isize) -> isize {
     let (done, closed) = discard_telling(addr, length, change);
     if let Err(error) = closed {
@@ -205,14 +206,14 @@ pub(crate) fn discard(addr: usize, length: usize, change: impl FnOnce() -> isize
     done
 }
 
-/// As [`discard`], with the error of closing a file that was open for its maps alone.
+/// As [`discard`]; also returns the error of closing a file that was open only for its maps.
 pub(crate) fn discard_telling(addr: usize, length: usize, change: impl FnOnce() -> isize) -> (isize, Result<()>) {
     let Some(end) = end_of(addr, length).filter(|_| ranges::any() && addr.is_multiple_of(PAGE) && length > 0) else {
         return (change(), Ok(()));
     };
     let private = Private::at(addr, end);
     private.take_stores();
-    // Before: the address may be another's at once.
+    // Before the change: the address may be reused at once.
     let mut gone = ranges::lock().take(addr, end);
     drop(private);
     let done = change();
@@ -236,7 +237,8 @@ pub(crate) fn discard_telling(addr: usize, length: usize, change: impl FnOnce() 
     (done, closed)
 }
 
-/// The files that have private maps somewhere. As long as it is there nobody lays those out, compares them or takes copies from them.
+/// The files with private maps in a range. While this lives, no thread lays them out, compares them or takes copies
+/// from them.
 struct Private {
     locked: Vec<Changing<'static>>,
     files: Vec<Arc<AtomicFile>>,
@@ -250,19 +252,19 @@ impl Private {
         let there: Vec<_> = ranges::lock().touching(start, end).filter(|range| range.cow).cloned().collect();
         let files: Vec<_> =
             keys(&there).into_iter().filter_map(|(device, inode)| AtomicFile::find(device, inode)).collect();
-        // SAFETY: the files stay as long as the locks, which are let go first.
+        // SAFETY: the files live longer than the locks, which are released first.
         let locked = files.iter().map(|file| unsafe { &*Arc::as_ptr(file) }.shadow.lock()).collect();
         Self { locked, files }
     }
 
-    /// Those maps are about to go, or not to be read any more: what was stored in them becomes part of the epoch first.
+    /// The maps are about to go or to become unreadable: takes their stores into the epoch.
     fn take_stores(&self) {
         debug_assert_eq!(self.locked.len(), self.files.len());
         self.files.iter().for_each(|file| file.take_before_maps_go());
     }
 }
 
-/// What of `start..end` does not lie in private maps; `None`: nothing does.
+/// The parts of `start..end` outside of private maps; `None`: there are no private maps in it.
 pub(crate) fn outside_private(start: usize, end: usize) -> Option<Vec<core::ops::Range<usize>>> {
     let ranges = ranges::lock();
     let mut private: Vec<_> = ranges.touching(start, end).filter(|range| range.cow).collect();
@@ -285,17 +287,17 @@ pub(crate) struct Part {
     pub start: usize,
     pub len: usize,
     pub offset: u64,
-    /// It is memory: nothing of it has to be read in.
+    /// It is memory, so nothing has to be read in.
     pub in_memory: bool,
-    /// It is private: the kernel is not to drop its pages.
+    /// It is private: the kernel must not drop its pages.
     pub private: bool,
     pub file: Arc<AtomicFile>,
-    /// Map-ahead of the map that it is of, and where that begins.
+    /// Map-ahead of its map, and where that map begins.
     pub ahead: Option<Arc<Ahead>>,
     pub map: usize,
 }
 
-/// What lies of maps in `start..end`, in order.
+/// The parts of maps in `start..end`, in order.
 pub(crate) fn parts(start: usize, end: usize) -> Vec<Part> {
     let ranges = ranges::lock();
     let part = |range: &MappedRange| {
@@ -311,7 +313,7 @@ pub(crate) fn parts(start: usize, end: usize) -> Vec<Part> {
     parts
 }
 
-/// A map is asked for that a program's own would hand the file back for.
+/// The error for a map for which the file would be demoted if the program had made it itself.
 pub(crate) fn too_large(file: &AtomicFile) -> Error {
     let path = file.path().to_string_lossy();
     let what = format!(
@@ -320,20 +322,20 @@ pub(crate) fn too_large(file: &AtomicFile) -> Error {
     Error::with(libc::ENOMEM, what)
 }
 
-/// Whether something is mapped there.
+/// Whether there is a mapping at the range.
 fn is_there(range: &MappedRange) -> bool {
-    // SAFETY: looks at the address space, and changes nothing.
+    // SAFETY: looks at the address space without changing it.
     let looked =
         unsafe { syscall(libc::SYS_msync, [range.start, range.end - range.start, libc::MS_ASYNC as usize, 0, 0, 0]) };
     looked == 0
 }
 
-/// Where `length` bytes from `addr` on end, in whole pages; `None`: no address space is that large.
+/// The end of `length` bytes from `addr` on, in whole pages; `None`: larger than any address space.
 fn end_of(addr: usize, length: usize) -> Option<usize> {
     (length <= isize::MAX as usize).then(|| addr.saturating_add(length.next_multiple_of(PAGE)))
 }
 
-/// `msync(2)` with `MS_SYNC`: SYNC of every file that is mapped there.
+/// `msync(2)` with `MS_SYNC`: a SYNC of every file mapped there.
 ///
 /// # Errors
 /// Those of [`AtomicFile::sync`]. `EBUSY` in a forked child, for its parent's maps.
@@ -343,23 +345,23 @@ pub(crate) fn msync(addr: usize, length: usize) -> Result<()> {
     keys(&there).iter().try_for_each(|key| AtomicFile::find(key.0, key.1).ok_or_else(disowned)?.sync())
 }
 
-/// `mprotect(2)`, which `kernel` carries out.
+/// `mprotect(2)`; `kernel` makes the system call.
 ///
 /// # Errors
-/// Those of a first write, for what becomes writable. `EACCES` where the program may not write.
+/// Those of a first write, for maps that become writable. `EACCES`: the program may not write.
 pub(crate) fn protect(addr: usize, length: usize, prot: i32, kernel: impl FnOnce() -> isize) -> Result<isize> {
     let Some(end) = end_of(addr, length) else { return Ok(kernel()) };
     if prot & libc::PROT_WRITE != 0 {
         let mut there: Vec<_> = ranges::lock().touching(addr, end).cloned().collect();
         if there.iter().any(|range| !range.may_store) {
-            return Err(Error::new(libc::EACCES)); // the kernel's descriptor may be wider than the program's
+            return Err(Error::new(libc::EACCES)); // the kernel's descriptor may allow more than the program's
         }
         there.retain(|range| !range.shadow);
         for key in keys(&there) {
             if let Some(file) = AtomicFile::find(key.0, key.1)
                 && file.need_shadow()?.is_some()
             {
-                file.kernels_maps_to_shadow()?; // no store is to reach the kernel's file
+                file.kernels_maps_to_shadow()?; // no store may reach the kernel's file
             }
         }
     }
@@ -386,7 +388,7 @@ pub(crate) fn protect(addr: usize, length: usize, prot: i32, kernel: impl FnOnce
     for (device, inode) in changed {
         if let Some(file) = AtomicFile::find(device, inode) {
             file.tell_of_maps(); // before a store
-            file.look_after_dead()?; // as in `map`: who undoes what a dead one stored may not have seen that
+            file.look_after_dead()?; // as in `map`: a process that reaps may not have seen that
         }
     }
     let mut ranges = ranges::lock();
@@ -398,7 +400,7 @@ pub(crate) fn protect(addr: usize, length: usize, prot: i32, kernel: impl FnOnce
     Ok(done)
 }
 
-/// Whether bytes of private maps there are also in another one.
+/// Whether bytes of private maps there are also in another map.
 fn has_second_map(start: usize, end: usize) -> bool {
     if !ranges::any_private() {
         return false;
@@ -415,7 +417,7 @@ fn has_second_map(start: usize, end: usize) -> bool {
     })
 }
 
-/// `mremap(2)`, which `kernel` carries out; `target` is where it is to go, if that was said.
+/// `mremap(2)`; `kernel` makes the system call. `target`: the new address, if given.
 pub(crate) fn remap(
     (addr, old_length): (usize, usize),
     length: usize,
@@ -431,7 +433,7 @@ pub(crate) fn remap(
             return done;
         }
         let mut ranges = ranges::lock();
-        // An old length of zero makes one more map of the same.
+        // An old length of zero makes another map of the same bytes.
         let moved = match old_length {
             0 => ranges.touching(addr, addr + 1).cloned().collect(),
             _ => ranges.take(addr, old_end),

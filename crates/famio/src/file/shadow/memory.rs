@@ -1,4 +1,4 @@
-//! The memory of a shadow: made or joined, resized, filled, read, and lent to maps.
+//! The memory of a shadow: made or joined, resized, filled, read, and passed to maps.
 
 use super::cow::CowMaps;
 use super::notes::Notes;
@@ -21,13 +21,13 @@ use std::os::fd::AsFd;
 use std::sync::OnceLock;
 
 pub(super) const PAGE: usize = 4096;
-/// Address space for one, at most, where the file is no larger.
+/// The most address space for one, unless the file is larger.
 const MAPPED_MAX: u64 = 64 << 30;
 /// Bytes that are read, compared or copied at a time.
 pub(super) const PIECE: usize = 64 << 10;
 
-/// The file's bytes in memory, or what stands for them where that would take too much. As long as the file's size, to the byte:
-/// beyond its last page is a SIGBUS, as in a file.
+/// The file's bytes in memory, or their substitute if that would take too much. It has exactly the file's size: an
+/// access beyond its last page is a SIGBUS, as in a file.
 pub(in crate::file) struct Shadow {
     backing: Backing,
     size: Size,
@@ -41,34 +41,34 @@ pub(in crate::file) struct Shadow {
 
 /// Where a shadow's bytes are.
 enum Backing {
-    /// In memory of their own, which the program maps, and the library, too.
+    /// In memory of their own, which both the program and the library map.
     Memory { memory: InternalFd, ours: Mapping },
     /// In the program's maps: copied pages over the file.
     Cow(CowMaps),
 }
 
-/// Bytes that a shadow has.
+/// The size of a shadow in bytes.
 enum Size {
     Own(AtomicU64),
     Shared(SharedSize),
 }
 
 impl Shadow {
-    /// An empty one of this process's own. `ENOMEM`: the file takes too much of this machine's memory.
+    /// An empty shadow of this process alone. `ENOMEM`: the file takes too much of this machine's memory.
     pub(super) fn own(size: u64, limit: u64) -> Result<Self> {
         check_size(size, limit)?;
         Self::of(new_memory(size)?, Size::Own(AtomicU64::new(size)), None, size, limit)
     }
 
-    /// That of a file which processes share, as the size says that they share.
+    /// A shared shadow, of the size on the control page.
     pub(super) fn shared(memory: InternalFd, size: SharedSize, number: u64, limit: u64) -> Result<Self> {
         let now = size.word().load(Ordering::Acquire);
-        check_size(now, limit.max(size_limit()))?; // who made it may have another limit
+        check_size(now, limit.max(size_limit()))?; // the process that made it may have another limit
         Self::of(memory, Size::Shared(size), Some(number), now, limit)
     }
 
     fn of(memory: InternalFd, size: Size, number: Option<u64>, now: u64, limit: u64) -> Result<Self> {
-        // It stays where it is: as far as it may grow.
+        // It keeps its address, so it reserves as much as it may grow to.
         let most = usize::try_from(limit.max(now).min(MAPPED_MAX.max(now))).unwrap_or(usize::MAX);
         let mut ours = Mapping::reserve(memory.as_fd(), Domain::Process, now, true, most)?;
         ours.map_ahead(now, Reach::Touch);
@@ -79,15 +79,15 @@ impl Shadow {
         Self { backing, size, number, filled: AtomicBool::new(false), notes: OnceLock::new() }
     }
 
-    /// One without memory of its own: the program's maps are private ones of the file.
+    /// A shadow without memory of its own: the program's maps are private maps of the file.
     ///
     /// # Errors
-    /// The kernel can't say which pages of them were copied.
+    /// The kernel cannot say which of their pages were copied.
     pub(super) fn cow(size: u64) -> Result<Self> {
         Ok(Self::with(Backing::Cow(CowMaps::new()?), Size::Own(AtomicU64::new(size)), None))
     }
 
-    /// What is known of the program's maps, if they are private ones of the file.
+    /// The program's maps, if they are private maps of the file.
     #[inline]
     pub(super) fn cow_maps(&self) -> Option<&CowMaps> {
         match &self.backing {
@@ -116,23 +116,23 @@ impl Shadow {
         }
     }
 
-    /// What copies into its maps have noted, if there are any.
+    /// The notes of copies into its maps, if there are any.
     #[inline]
     pub(super) fn notes(&self) -> Option<&Notes> {
         self.notes.get()?.as_ref()
     }
 
-    /// The same, for a copy. None where the library has no map of its own to copy by.
+    /// As [`notes`](Self::notes), for a copy. `None` if the library has no map of its own to copy by.
     #[inline]
     pub(super) fn notes_for_copy(&self) -> Option<&Notes> {
         if self.notes.get().is_none() {
-            let _held = crate::thread::Held::of_process(); // in one piece: a handler in the middle would wait for it
+            let _held = crate::thread::Held::of_process(); // uninterrupted: a signal handler would wait for it
             self.notes.get_or_init(|| Notes::new(self.ours()?.reserved() as u64).ok());
         }
         self.notes()
     }
 
-    /// The memory, if its descriptor is still ours: the program may have closed what it did not open.
+    /// The memory's descriptor, confirmed: the program may have closed it.
     pub(super) fn memory(&self) -> Result<&InternalFd> {
         let Backing::Memory { memory, .. } = &self.backing else { return Err(Error::new(libc::ENXIO)) };
         memory.get().map_err(|e| e.context("the shadow of a mapped file"))?;
@@ -143,12 +143,12 @@ impl Shadow {
         self.size_word().load(Ordering::Acquire)
     }
 
-    /// Where its bytes lie, below its size.
+    /// The address of its bytes below its size.
     pub(super) fn at(&self, offset: u64, len: usize) -> Result<*mut u8> {
         self.ours().and_then(|ours| ours.ptr(offset, len)).ok_or(Error::new(libc::EFBIG))
     }
 
-    /// Bytes at `offset` are about to be read or written through our map: what follows is mapped ahead, if that is done in order.
+    /// Bytes at `offset` are about to be read or written through our map: sequential accesses are mapped ahead.
     #[inline]
     pub(super) fn touch(&self, offset: u64, len: usize) {
         if let Some(ours) = self.ours() {
@@ -156,7 +156,7 @@ impl Shadow {
         }
     }
 
-    /// Says how a range will be used through our map.
+    /// Advises how a range will be used through our map.
     pub(in crate::file) fn advise(&self, range: Range<u64>, advice: Advice) {
         let end = range.end.min(self.size());
         if let Some(ours) = self.ours() {
@@ -164,20 +164,20 @@ impl Shadow {
         }
     }
 
-    /// The file's end moves, and nothing else: the caller has laid the maps out for it.
+    /// Moves only the end: the caller has laid out the maps for it.
     pub(super) fn set_size(&self, size: u64) {
         self.size_word().store(size, Ordering::Release);
     }
 
-    /// The file has another size. What the program stored behind its end shows as zeros when it grows.
+    /// Sets the file's new size. When it grows, bytes that the program stored beyond the old end show as zeros.
     pub(super) fn resize(&self, size: u64) -> Result<()> {
         let old = self.size();
         if size > old {
-            // Cut to the byte first: that zeroes the rest of the last page.
+            // Cut to the exact size first, which zeroes the rest of the last page.
             rustix::fs::ftruncate(self.memory()?, old)?;
         }
         if size < old {
-            // First: who reads meanwhile finds the bytes that stay, and an end where it is.
+            // First, so that concurrent readers find the new end, and bytes up to it.
             self.size_word().store(size, Ordering::Release);
         }
         if size != old {
@@ -187,7 +187,7 @@ impl Shadow {
         Ok(())
     }
 
-    /// Reads into the caller's buffers. `slot`: where it is.
+    /// Reads into the caller's buffers. `slot`: of this shadow.
     ///
     /// # Safety
     /// As [`AtomicFile::read`].
@@ -204,7 +204,7 @@ impl Shadow {
                 // SAFETY: the source is our mapping; the caller's promise for the rest.
                 match unsafe { copy_out(buf.base, from, len) } {
                     Ok(()) => done += len,
-                    // Cut meanwhile: once more, with nobody else at it.
+                    // Cut meanwhile: again, with no other thread at it.
                     Err(e) if e.errno() == libc::EIO && unchanging.is_none() => {
                         unchanging = Some(slot.lock());
                         continue;
@@ -218,18 +218,18 @@ impl Shadow {
         Ok(done)
     }
 
-    /// A descriptor of the memory, as the map that is made of it may be used.
+    /// A descriptor of the memory for a map; `writable`: the map may become writable.
     pub(super) fn descriptor(&self, writable: bool) -> Result<InternalFd> {
         let access = if writable { OFlags::RDWR } else { OFlags::RDONLY };
         match self.memory()?.open_again(access) {
             Ok(fd) => Ok(fd),
-            // Without /proc: the kernel then does not refuse a later mprotect(PROT_WRITE) of a map that may not have it.
+            // Without /proc: then the kernel does not refuse a later mprotect(PROT_WRITE) of a read-only map.
             Err(_) => Ok(high_duplicate(self.memory()?.as_fd())?),
         }
     }
 }
 
-/// Takes over a range of what `read` gives; pages of zeros are left out where nothing is.
+/// Copies a range that `read` returns; pages of zeros are left out where there is nothing yet.
 pub(super) fn fill(
     memory: impl AsFd,
     range: Range<u64>,
@@ -252,7 +252,7 @@ pub(super) fn fill(
                 hole = next_data(&memory, offset)?.unwrap_or(u64::MAX);
             }
             if !zeros || hole < end {
-                // By the kernel: no memory left is an error here, and not a SIGBUS.
+                // By a system call: no memory left is an error here, and not a SIGBUS.
                 write_at(&memory, offset, page)?;
             }
         }
@@ -261,7 +261,7 @@ pub(super) fn fill(
     Ok(())
 }
 
-/// Where from `at` on something was stored; `None`: nowhere.
+/// The first offset from `at` on at which something was stored; `None`: nothing was.
 pub(super) fn next_data(memory: impl AsFd, at: u64) -> Result<Option<u64>> {
     match rustix::fs::seek(memory, SeekFrom::Data(at)) {
         Ok(data) => Ok(Some(data)),
@@ -270,7 +270,7 @@ pub(super) fn next_data(memory: impl AsFd, at: u64) -> Result<Option<u64>> {
     }
 }
 
-/// Memory of `size` bytes, which costs nothing as long as nothing is stored in it.
+/// Memory of `size` bytes, which costs nothing until something is stored in it.
 pub(super) fn new_memory(size: u64) -> Result<InternalFd> {
     let memory = crate::sys::internal::make("/memfd:famio-shadow", || {
         rustix::fs::memfd_create(c"famio-shadow", MemfdFlags::CLOEXEC)
@@ -279,7 +279,7 @@ pub(super) fn new_memory(size: u64) -> Result<InternalFd> {
     Ok(memory)
 }
 
-/// `ENOMEM` for what would take more memory than the limit.
+/// `ENOMEM` if `size` exceeds the limit.
 pub(super) fn check_size(size: u64, limit: u64) -> Result<()> {
     if size <= limit {
         return Ok(());
@@ -288,7 +288,7 @@ pub(super) fn check_size(size: u64, limit: u64) -> Result<()> {
 }
 
 impl AtomicFile {
-    /// Bytes that it may have for a shadow in memory.
+    /// The most bytes of a shadow in memory.
     pub(super) fn map_limit(&self) -> u64 {
         self.settings.map_memory.unwrap_or_else(size_limit)
     }

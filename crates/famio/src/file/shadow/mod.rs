@@ -1,7 +1,7 @@
-//! Files that the program maps shared: a **shadow**, memory with the file's bytes as they are now, is what it maps in place of
-//! the file. What it stores there is compared with the file at a SYNC, and what differs is written to the open epoch, a granule
-//! at a time. So no store of the program's reaches the file before its epoch is committed, on any domain; there is no signal
-//! handler, and no store or system call fails that would not on a file (design, "Mapped regions").
+//! Files that the program maps shared. In place of the file, the program maps a **shadow**: memory with the file's
+//! present bytes. At a SYNC the shadow is compared with the file, and what differs is written to the open epoch, a
+//! granule at a time. So no store of the program reaches the file before its epoch is committed, on any domain. There
+//! is no signal handler, and no store or system call fails that would not fail on a file (design, "Mapped regions").
 //!
 //! While a file has a shadow, reads come from it, and every write goes to the file and to the shadow under one lock.
 
@@ -45,14 +45,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 const UNKEPT: &[u8] =
     b": closed, but mapped, and no descriptor is left to keep it open: its maps do not follow it, and what is stored in them from now on is lost";
 
-/// Before a fork: a child shares the maps, and what it stores is the parent's to commit.
+/// Before a fork: a child shares the maps, and the parent commits what the child stores.
 pub(crate) fn before_fork() {
     if any() {
         ranges::lock().all().for_each(watch::end);
     }
 }
 
-/// Whether the program has maps of this file that are not the kernel's.
+/// Whether the program has maps of this file other than the kernel's.
 pub(crate) fn is_mapped(key: (u64, u64)) -> bool {
     ranges::has(key, |range| range.shadow)
 }
@@ -62,7 +62,7 @@ fn is_writable(fd: BorrowedFd<'_>) -> bool {
 }
 
 impl AtomicFile {
-    /// The shadow, when it has all bytes.
+    /// The shadow, if it has all bytes.
     #[inline]
     pub(super) fn shadow(&self) -> Option<&Shadow> {
         if !self.shadowed.load(Ordering::Acquire) {
@@ -71,20 +71,21 @@ impl AtomicFile {
         self.shadow.get().filter(|shadow| shadow.filled.load(Ordering::Acquire))
     }
 
-    /// From now on who changes the file is told that it has a shadow, if it has one. Nobody ends or begins a session meanwhile.
+    /// From now on changes of the file also update the shadow, if there is one. No thread ends or begins a session
+    /// meanwhile.
     pub(super) fn tell_of_shadow(&self, session: &Session) {
         if self.shadow.get().is_some() {
             session.arena.shared().also.fetch_or(also::SHADOW, Ordering::Release);
         }
     }
 
-    /// The shadow, made now if there is none; attaches the file. `None`: it was handed back.
+    /// The shadow, made now if there is none; attaches the file. `None`: it was demoted.
     fn need_shadow(&self) -> Result<Option<&Shadow>> {
         let _kept = self.turns.keep();
         while self.shadow().is_none() {
-            self.leave_dead_behind()?; // under the locks below it can't be done
+            self.leave_dead_behind()?; // impossible under the locks below
             let _changing = self.shadow.lock();
-            // By attaching, if there are maps of the file itself, or of others.
+            // Attaching makes it, if the file itself is mapped, or other processes map it.
             let Some(session) = self.session_for_write()? else { return Ok(None) };
             if self.shadow().is_some() {
                 break;
@@ -95,7 +96,7 @@ impl AtomicFile {
                 Some(stale) if self.is_to_stay(stale) => stale,
                 _ => self.new_shadow_or_cow(self.size())?,
             };
-            // What changes the file from here on waits for the lock. What came in before has left then, and is seen.
+            // Later changes of the file wait for the lock. Earlier ones are complete then, and are seen.
             self.tell_of_shadow(of);
             drop(inner);
             drop(session.close_gate(&self.fds)?);
@@ -113,8 +114,8 @@ impl AtomicFile {
         Ok(self.shadow())
     }
 
-    /// Whether this shadow, which has to be filled, is to be the next as well: others have never seen it, or this process's maps lead
-    /// to it.
+    /// Whether this shadow, which has to be filled, is to be used again: others have never seen it, or this process
+    /// has maps of it.
     fn is_to_stay(&self, stale: &Shadow) -> bool {
         let fits = stale.cow_maps().is_some() || check_size(self.size(), self.map_limit()).is_ok();
         stale.number().is_none() && fits || is_mapped(self.key())
@@ -129,31 +130,31 @@ impl AtomicFile {
         self.need_shadow()
     }
 
-    /// A session has taken up what others wrote, and nobody is in it yet: the shadow shows that, too.
+    /// A session has taken up what others wrote, and no thread is inside yet: copies that to the shadow.
     pub(super) fn show_in_shadow(&self, session: &Session) -> Result<()> {
         match self.shadow() {
             Some(shadow) if !self.has_shared_shadow() => self.fill_from(shadow, session),
-            _ => Ok(()), // what all share shows it already
+            _ => Ok(()), // a shared shadow has it already
         }
     }
 
-    /// The shadow has what the session has, in which nobody is yet.
+    /// Copies the session's bytes to the shadow. No thread is inside the session yet.
     fn fill_from(&self, shadow: &Shadow, session: &Session) -> Result<()> {
         let size = session.arena.shared().size();
         if shadow.cow_maps().is_some() {
-            // With maps the file was nobody else's; without, there is nothing to show it in.
+            // With maps, no other process had the file; without maps, there is nothing to show the bytes in.
             shadow.set_size(size);
             return Ok(());
         }
         shadow.resize(size)?;
         fill(shadow.memory()?, 0..size, |at, piece| {
-            // SAFETY: the piece is ours.
+            // SAFETY: our piece.
             unsafe { session.read(&self.fds, at, &[UserBuf::of(piece)]) }
         })
     }
 
-    /// Other processes may change the file: before its next map a shadow of this process's own is to be filled again. It has no
-    /// maps.
+    /// Other processes may change the file: before its next map a shadow of this process alone is to be filled again.
+    /// It has no maps.
     pub(super) fn shadow_is_stale(&self) {
         if let Some(shadow) = self.shadow.get()
             && !self.has_shared_shadow()
@@ -163,7 +164,7 @@ impl AtomicFile {
         }
     }
 
-    /// Before the file is attached, with maps of it as it is: those get the shadow. Nobody writes to it yet.
+    /// Before the file is attached: its maps become maps of the shadow. No thread writes to it yet.
     pub(super) fn shadow_for_maps(&self) -> Result<()> {
         if !ranges::has(self.key(), |range| !range.shadow) {
             return Ok(());
@@ -200,19 +201,19 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// Brings part of the file to the shadow, as far as the file reaches. Its lock is held.
+    /// Copies part of the file to the shadow, as far as the file goes. The caller holds the shadow's lock.
     fn copy_to(&self, shadow: &Shadow, range: Range<u64>) -> Result<()> {
         let range = range.start..range.end.min(shadow.size());
-        // SAFETY: the piece is ours.
+        // SAFETY: our piece.
         fill(shadow.memory()?, range, |at, piece| unsafe { self.read_file(at, &[UserBuf::of(piece)]) })
     }
 
-    /// The file's size. By who has the turn: without a session the kernel's file is all there is.
+    /// The file's size. For the owner: without a session the kernel's file is complete.
     fn size_past_shadow(&self) -> u64 {
         self.with_session(|session| session.arena.shared().size()).unwrap_or_else(|| self.kernels_size())
     }
 
-    /// The file's bytes were changed: so are the shadow's. By who has the lock.
+    /// The file's bytes have changed: updates the shadow. The caller holds its lock.
     pub(super) fn follow(&self, shadow: &Shadow, range: Range<u64>) -> Result<()> {
         let followed = (|| {
             let (old, size) = (shadow.size(), self.size_past_shadow());
@@ -226,7 +227,7 @@ impl AtomicFile {
             self.copy_to(shadow, range.start.min(old)..range.end)
         })();
         followed.map_err(|e: Error| {
-            // File and shadow differ: back to the last SYNC, rather than a commit of what nobody wrote.
+            // File and shadow differ: better back to the last SYNC than a commit of bytes that no process wrote.
             self.with_session(|session| session.arena.shared().poisoned.store(1, Ordering::Release));
             let why = format!("what was written could not be shown in its maps ({e}): no more writes are taken");
             Error::with(libc::EIO, why)
@@ -250,7 +251,7 @@ impl AtomicFile {
         // SAFETY: the caller's promise.
         let read = unsafe { shadow.read(&self.shadow, offset, bufs) };
         match self.shadow() {
-            // What it had it may have given up meanwhile (`cow`).
+            // The shadow may have given up its memory meanwhile (`cow`).
             Some(now) if now.cow_maps().is_some() => {
                 // SAFETY: the caller's promise.
                 unsafe { self.read_shadow(now, offset, bufs) }
@@ -259,8 +260,8 @@ impl AtomicFile {
         }
     }
 
-    /// The program closes its last descriptor: if it has the file mapped, one of ours stays, so that what it stores is not lost, and
-    /// what others write shows.
+    /// The program closes its last descriptor. If it has the file mapped, keeps a descriptor of ours, so that its
+    /// stores are not lost and later writes of others show.
     pub(super) fn keep_for_maps(&self, fd: RawFd) {
         if !ranges::has(self.key(), |_| true) {
             return;
@@ -272,12 +273,12 @@ impl AtomicFile {
         };
         self.keep(&mut self.keeper.lock(), keeper);
         if !ranges::has(self.key(), |_| true) {
-            let _ = self.maps_are_gone(); // another thread unmapped the last one meanwhile, and found no descriptor
+            let _ = self.maps_are_gone(); // another thread unmapped the last map meanwhile, and found no descriptor
         }
     }
 
-    /// The program closes a descriptor, and one of ours is kept for maps, whose name has gone since (it was opened by a link): by this
-    /// one's the journal is found.
+    /// The program closes a descriptor. If the one that is kept for maps has lost its name since (a link), keeps this
+    /// one instead: by it the journal is found.
     pub(super) fn keep_better_for_maps(&self, fd: RawFd) {
         let mut kept = self.keeper.lock();
         let Some(old) = &*kept else { return };
@@ -292,7 +293,7 @@ impl AtomicFile {
         self.fds.leave(old);
     }
 
-    /// Gives what was kept before.
+    /// Keeps `new`, and returns what was kept before.
     fn keep(&self, kept: &mut Option<InternalFd>, new: InternalFd) -> Option<InternalFd> {
         new.keep_in_children();
         let access = if is_writable(new.as_fd()) { Access::Write } else { Access::Read };
@@ -300,18 +301,18 @@ impl AtomicFile {
         kept.replace(new)
     }
 
-    /// Whether a map of the program's is, or may become, writable, or has gone with stores that are still to be taken: that takes a
-    /// writable descriptor.
+    /// Whether a map of the program is, or may become, writable, or was unmapped with stores that are still to be
+    /// taken: this needs a writable descriptor.
     pub(super) fn may_be_stored_to(&self) -> bool {
         ranges::has(self.key(), |range| range.may_store) || self.has_last_stores()
     }
 
-    /// Bytes of the file that are mapped, each as often as it is.
+    /// Bytes of the file that are mapped; those mapped twice count twice.
     pub(super) fn mapped_bytes(&self) -> u64 {
         if any() { ranges::lock().of(self.key()).map(|range| (range.end - range.start) as u64).sum() } else { 0 }
     }
 
-    /// A map of the file is gone. With the last one the descriptor that was kept for it goes, too.
+    /// A map of the file was unmapped. With the last one the descriptor that was kept for it is closed.
     fn maps_are_gone(&self) -> Result<()> {
         self.tell_of_maps();
         if ranges::has(self.key(), |_| true) {
@@ -321,11 +322,11 @@ impl AtomicFile {
         if self.fds.goes_as_last(keeper.as_raw_fd()) {
             let removed = self.remove_descriptor(keeper.as_raw_fd());
             if self.is_demoted() {
-                core::mem::forget(keeper); // descriptors that are the kernel's now may have locks, which a close would drop
+                core::mem::forget(keeper); // the kernel's descriptors may have locks now, which a close would drop
             }
             return removed;
         }
-        // The program has opened the file again, and may hold locks that a close of ours would drop.
+        // The program has opened the file again, and may hold locks that a close would drop.
         self.fds.leave(keeper);
         Ok(())
     }

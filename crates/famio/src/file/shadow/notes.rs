@@ -1,12 +1,12 @@
-//! Which granules of a shadow were written by copies of ours since the last SYNC, so that it writes just these, without
-//! comparing and without a fault of the page.
+//! Notes of the granules of a shadow that copies have written since the last SYNC, which writes just these, without
+//! comparing bytes and without page faults.
 //!
-//! A byte per granule, and above it one per page, per 256 KiB and per 16 MiB in which there are any. A copy sets them by plain
-//! stores, the lowest first: nobody waits, and no instruction is locked. Who takes them swaps them out, the highest first: what
-//! is set behind its back is set again above, too, and is there for the next.
+//! There is a byte per granule, and above it one per page, per 256 KiB and per 16 MiB. A copy sets them by plain
+//! stores, the lowest level first. A SYNC swaps them out, the highest level first: a note set behind it is set again
+//! on the levels above, too, for the next SYNC.
 //!
-//! A copy notes what it is about to store, so that no byte is forgotten if it ends by a fault; and once more what it has
-//! stored, since a SYNC may have taken the first note before.
+//! A copy notes what it is about to store, so that no byte is forgotten if it ends by a fault; and again afterwards,
+//! since a SYNC may have taken the first note before the bytes were stored.
 
 use super::memory::PAGE;
 use crate::error::Result;
@@ -14,18 +14,18 @@ use crate::file::bits::GRANULE;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-/// How many notes of one level the next has one for.
+/// Notes of one level per note of the next.
 const FAN: u64 = 64;
-/// Bytes that one note stands for, from granules up. A page that was written as a whole has a note of its own.
+/// Bytes per note, from granules up. A page that was written as a whole has a separate note.
 const LEVELS: [u64; 4] = [GRANULE as u64, PAGE as u64, PAGE as u64 * FAN, PAGE as u64 * FAN * FAN];
 
-/// The notes of one shadow. Pages of them that nothing was noted in take no memory.
+/// The notes of one shadow. Pages without notes take no memory.
 pub(super) struct Notes {
     base: *mut u8,
     len: usize,
-    /// Bytes of the file that there is room for.
+    /// Bytes of the file that the notes cover.
     reach: u64,
-    /// Where each level begins, and then the notes of whole pages.
+    /// Where each level begins; the last are the notes of whole pages.
     levels: [usize; 5],
 }
 
@@ -49,12 +49,12 @@ impl Notes {
         use rustix::mm::{Advice, MapFlags, ProtFlags};
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         crate::sys::address_space::take(len);
-        // SAFETY: a new mapping at an address of the kernel's choice.
+        // SAFETY: a new mapping at an address that the kernel chooses.
         let base = unsafe {
             let base =
                 rustix::mm::mmap_anonymous(core::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags)
                     .inspect_err(|_| crate::sys::address_space::give(len))?;
-            // A note in a place of its own is not to take two megabytes.
+            // A single note must not take two megabytes.
             let _ = rustix::mm::madvise(base, len, Advice::LinuxNoHugepage);
             base.cast()
         };
@@ -69,7 +69,7 @@ impl Notes {
         unsafe { AtomicU8::from_ptr(self.base.add(at)) }
     }
 
-    /// Notes that `len` bytes from `offset` on, not none, were stored, or are about to be.
+    /// Notes that `len` bytes (not 0) from `offset` on were stored, or are about to be.
     #[inline]
     pub fn note(&self, offset: u64, len: usize) {
         let end = offset.saturating_add(len as u64).min(self.reach);
@@ -93,7 +93,7 @@ impl Notes {
         self.note_above(offset, end);
     }
 
-    /// The levels above the granules.
+    /// Notes on the levels above the granules.
     #[inline]
     fn note_above(&self, offset: u64, end: u64) {
         for (level, bytes) in LEVELS.into_iter().enumerate().skip(1) {
@@ -103,7 +103,7 @@ impl Notes {
         }
     }
 
-    /// A long range: whole pages by one note each.
+    /// Notes a long range: whole pages by one note each.
     fn note_pages(&self, offset: u64, end: u64) {
         let page = PAGE as u64;
         let (whole, rest) = (offset.next_multiple_of(page), end / page * page);
@@ -115,7 +115,8 @@ impl Notes {
         }
     }
 
-    /// Takes all notes out, and gives what they are of below `size`, the file's end, in order, each byte once. Those beyond it go.
+    /// Takes all notes. Returns the noted ranges below `size`, the file's end, in order, each byte once. Notes beyond
+    /// it are dropped.
     pub fn take(&self, size: u64) -> Vec<Range<u64>> {
         let mut taken = Vec::new();
         let end = size.min(self.reach);
@@ -139,7 +140,7 @@ impl Notes {
             if level > 0 {
                 let below = LEVELS[level - 1];
                 let mut of_granules = Vec::new();
-                // Also of a page that is taken as a whole: they would be there for ever.
+                // Also those of a page that is taken as a whole: they would stay for ever.
                 let into = if all { &mut of_granules } else { &mut *taken };
                 self.take_level(level - 1, start / below..stop.div_ceil(below), end, into);
             }
@@ -157,7 +158,7 @@ fn push(taken: &mut Vec<Range<u64>>, range: Range<u64>) {
 
 impl Drop for Notes {
     fn drop(&mut self) {
-        // SAFETY: our mapping, which nobody uses any more.
+        // SAFETY: our mapping, not used any more.
         let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
         crate::sys::address_space::give(self.len);
     }
@@ -194,7 +195,7 @@ mod tests {
             assert_eq!(taken(&notes, SIZE), [(offset / 64 * 64, end)], "{offset} {len}");
             assert_eq!(taken(&notes, SIZE), []);
         }
-        // A page's own granules are not left behind by the whole page.
+        // A page's own granules are taken together with the whole page.
         notes.note(8192, 4096 * 2);
         notes.note(8192 + 64, 1);
         assert_eq!(taken(&notes, SIZE), [(8192, 16384)]);
@@ -208,13 +209,13 @@ mod tests {
         notes.note(10_000, 4096);
         notes.note(u64::MAX - 1, 1);
         assert_eq!(taken(&notes, 1010), [(960, 1010)]);
-        // What was cut off is forgotten; what is stored there when the file has grown again is not.
+        // What was cut off is forgotten; what is stored there after the file has grown again is not.
         assert_eq!(taken(&notes, 1 << 20), []);
         notes.note(10_000, 1);
         assert_eq!(taken(&notes, 1 << 20)[0].0, 9984);
     }
 
-    /// What a copy has noted and the taking has not seen is there for the next: many copies beside many takings lose none.
+    /// A note that one taking has not seen is there for the next: concurrent copies and takings lose none.
     #[test]
     fn no_note_is_lost_beside_a_taking() {
         let notes = Notes::new(64 << 20).unwrap();

@@ -1,9 +1,9 @@
-//! From an address to the map of an atomic file that lies there: a tree of two levels that nobody changes, only replaces, so
-//! that it is read without a lock; and in front of it the places of the thread's last copies (Libnvmmio, section 3.5).
+//! Finds the map of an atomic file at an address, in a tree of two levels that is never changed, only replaced, so
+//! that reading takes no lock. In front of it are the slots of the thread's last copies (Libnvmmio, section 3.5).
 //!
-//! A chunk is a stretch of the address space with some maps in it. Each of its slots is a map and the gap behind it, so that
-//! "there is none" is found, and remembered, like a map. Whoever reads is inside a [`Call`]; what was replaced goes when no
-//! call that may know it is inside any more.
+//! A chunk is a stretch of the address space with some maps. Each of its slots is a map and the gap behind it, so
+//! that gaps are found, and remembered, like maps. Readers are inside a [`Call`]; a replaced tree is freed when no
+//! call that may use it is left.
 
 use crate::file::atomic::AtomicFile;
 use crate::file::{Call, Grace};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// Slots of a chunk: the gap in front, and maps.
 const CHUNK: usize = 64;
-/// Most maps of a chunk.
+/// The most maps of a chunk.
 const MAPS: usize = CHUNK - 1;
 
 /// A map of an atomic file, and the gap behind it.
@@ -25,30 +25,30 @@ pub(crate) struct Slot {
     pub start: usize,
     /// Where it ends.
     pub end: usize,
-    /// Where the gap behind it ends: what is known of the next.
+    /// Where the gap behind it ends, or the next map begins.
     pub next: usize,
-    /// Where in the file `start` is.
+    /// The file's offset at `start`.
     pub offset: u64,
     /// The program may store there.
     pub stores: bool,
-    /// `None`: a gap alone.
+    /// `None`: only a gap.
     pub file: Option<Arc<AtomicFile>>,
-    /// Map-ahead for what is loaded from it.
+    /// Map-ahead for loads from it.
     pub ahead: Option<Arc<Ahead>>,
 }
 
-/// All in one piece: a search misses the cache less.
+/// In one piece, for fewer cache misses in a search.
 struct Chunk {
-    /// Of its slots; those that are not used begin where addresses end.
+    /// The starts of its slots; unused ones are `usize::MAX`.
     starts: [usize; CHUNK],
-    /// The first has no map: the gap in front of the second.
+    /// The first has no map: it is the gap in front of the second.
     slots: [Slot; CHUNK],
     maps: usize,
     start: usize,
     end: usize,
 }
 
-/// All of them, in order; the first begins at zero, the last ends where addresses do.
+/// All chunks in order; the first begins at zero, the last ends where addresses end.
 pub(super) struct Top {
     serial: u64,
     starts: Box<[usize]>,
@@ -57,24 +57,24 @@ pub(super) struct Top {
 
 /// Null: there was never a map.
 static TOP: AtomicPtr<Top> = AtomicPtr::new(ptr::null_mut());
-/// The number of the one at `TOP`, for who remembers where it has found something.
+/// The number of the tree at `TOP`, for threads that remember slots.
 static SERIAL: AtomicU64 = AtomicU64::new(0);
 
-/// Which end of a copy is looked for: each has its own memory.
+/// The end of a copy: each has its own memory.
 #[derive(Clone, Copy)]
 pub(crate) enum End {
     To = 0,
     From = 2,
 }
 
-/// What lies at `address`. It stays as long as the call.
+/// The slot at `address`, valid during the call.
 #[inline]
 pub(crate) fn find(_call: &Call, address: usize, end: End) -> Option<&Slot> {
     let thread = current();
     if thread.places_serial.get() == SERIAL.load(Ordering::Acquire) {
         let [first, second] = [&thread.places[end as usize], &thread.places[end as usize + 1]];
         for place in [first, second] {
-            // SAFETY: of the tree with this number, which was there in this call, or null (`remember`).
+            // SAFETY: a slot of the tree with this number, which existed in this call, or null (`remember`).
             if let Some(slot) = unsafe { (place.get() as *const Slot).as_ref() }
                 && address >= slot.start
                 && address < slot.next
@@ -86,17 +86,17 @@ pub(crate) fn find(_call: &Call, address: usize, end: End) -> Option<&Slot> {
     look_up(address, end)
 }
 
-/// As [`find`], past what the thread remembers, which is changed.
+/// As [`find`], in the tree; remembers the slot.
 #[inline(never)]
 fn look_up<'a>(address: usize, end: End) -> Option<&'a Slot> {
-    // SAFETY: the caller is inside a call: what was found there stays until its end.
+    // SAFETY: the caller is inside a call, during which the tree is not freed.
     let top = unsafe { TOP.load(Ordering::Acquire).as_ref() }?;
     let slot = top.slot(address);
     remember(top.serial, slot, end);
     Some(slot)
 }
 
-/// A signal handler may come at any place here, and do the same.
+/// A signal handler may interrupt this anywhere, and do the same.
 fn remember(serial: u64, slot: &Slot, end: End) {
     let thread = current();
     if thread.places_serial.get() != serial {
@@ -113,7 +113,7 @@ fn remember(serial: u64, slot: &Slot, end: End) {
     }
 }
 
-/// The last of `starts` that is not above `address`; the first is not.
+/// The index of the last of `starts` that is not above `address`; the first never is.
 #[inline]
 fn last_not_above(starts: &[usize], address: usize) -> usize {
     let (mut base, mut size) = (0, starts.len());
@@ -156,12 +156,12 @@ impl Chunk {
     }
 }
 
-/// Chunks of `start..end`, with these maps in it, in order.
+/// Chunks for `start..end` with these maps, in order.
 fn chunks_of(start: usize, end: usize, maps: &[Slot]) -> Vec<Arc<Chunk>> {
     if maps.len() <= MAPS {
         return vec![Chunk::new(start, end, maps)];
     }
-    // Half full: most come one by one.
+    // Half full, since most maps come one by one.
     let mut pieces = maps.chunks(CHUNK / 2).peekable();
     let (mut made, mut from) = (Vec::new(), start);
     while let Some(piece) = pieces.next() {
@@ -172,7 +172,7 @@ fn chunks_of(start: usize, end: usize, maps: &[Slot]) -> Vec<Arc<Chunk>> {
     made
 }
 
-/// What was replaced, until nobody is inside who may know it.
+/// A replaced tree, until no call that may use it is left.
 pub(super) struct Old {
     _top: Box<Top>,
     grace: Grace,
@@ -184,10 +184,10 @@ impl Old {
     }
 }
 
-/// In `window` there are these maps now, and no others, for all `maps` gives: those with a byte in the range that it is asked
-/// for. By who has the list of maps.
+/// Replaces all maps in `window` by those that `maps` returns for a range: the ones with a byte in it. The caller
+/// holds the list of maps.
 pub(super) fn replace(window: (usize, usize), maps: impl Fn(usize, usize) -> Vec<Slot>) -> Option<Old> {
-    // SAFETY: only who has the list replaces and lets go.
+    // SAFETY: only the holder of the list replaces and frees.
     let before = unsafe { TOP.load(Ordering::Acquire).as_ref() };
     let chunks = match before {
         Some(top) => replaced(&top.chunks, window, maps),
@@ -196,7 +196,7 @@ pub(super) fn replace(window: (usize, usize), maps: impl Fn(usize, usize) -> Vec
     let serial = before.map_or(0, |top| top.serial) + 1;
     let old = TOP.swap(Box::into_raw(Box::new(Top::of(serial, chunks))), Ordering::AcqRel);
     SERIAL.store(serial, Ordering::SeqCst);
-    // SAFETY: from `Box::into_raw` above, and out of reach now.
+    // SAFETY: from `Box::into_raw` above, and not reachable any more.
     (!old.is_null()).then(|| Old { _top: unsafe { Box::from_raw(old) }, grace: Grace::new() })
 }
 
@@ -207,7 +207,7 @@ fn replaced(
 ) -> Vec<Arc<Chunk>> {
     let index = |address: usize| before.partition_point(|chunk| chunk.start <= address).saturating_sub(1);
     let (mut first, mut last) = (index(window.0), index(window.1 - 1));
-    // Maps that lie in it in part are looked for as a whole: they may have been cut.
+    // Maps that lie partly in it are looked up as a whole: they may have been cut.
     let touched = before[first..=last].iter().flat_map(|chunk| chunk.maps());
     let touched = touched.filter(|slot| slot.start < window.1 && window.0 < slot.end);
     let (start, end) = touched.fold(window, |(start, end), slot| (start.min(slot.start), end.max(slot.end)));
@@ -217,7 +217,7 @@ fn replaced(
         before[first..=last].iter().flat_map(|chunk| chunk.maps()).filter(outside).cloned().collect();
     all.extend(maps(start, end));
     all.sort_unstable_by_key(|slot| slot.start);
-    // A stretch with few joins its neighbour: what comes and goes leaves nothing.
+    // A chunk with few maps is merged with its neighbour, so that maps that come and go leave nothing.
     while let Some(next) = before.get(last + 1)
         && all.len() + next.maps().len() <= CHUNK / 2
     {
@@ -243,7 +243,7 @@ mod tests {
         Slot { start, end, next: 0, offset: start as u64, stores: true, file: None, ahead: None }
     }
 
-    /// What the kernel and the list do, by a map from starts to ends.
+    /// What the kernel and the list do, as a map from starts to ends.
     struct Model {
         maps: BTreeMap<usize, usize>,
         chunks: Vec<Arc<Chunk>>,
@@ -298,7 +298,7 @@ mod tests {
         };
         for round in 0..3000 {
             let start = 0x10000 + next(2000) * 0x1000;
-            // More come than go, and then the other way round.
+            // First more are added than removed, later the other way round.
             let comes = next(10) < if round < 1500 { 9 } else { 3 };
             model.change(start, start + (1 + next(if comes { 3 } else { 40 })) * 0x1000, comes);
             if round % 50 == 0 {

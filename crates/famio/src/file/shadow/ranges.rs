@@ -1,4 +1,4 @@
-//! Which of the program's addresses are maps of atomic files.
+//! The program's addresses that are maps of atomic files.
 
 use super::loads::Loads;
 use super::places::{self, Old, Slot};
@@ -17,29 +17,28 @@ pub(super) struct MappedRange {
     pub end: usize,
     /// Device and inode of the file.
     pub key: (u64, u64),
-    /// Where in the file `start` is.
+    /// The file's offset at `start`.
     pub offset: u64,
-    /// The protection it was last seen with.
+    /// Its last known protection.
     pub prot: i32,
-    /// The file was opened for writing: its protection may become writable.
+    /// The file was opened for writing, so the map may become writable.
     pub may_store: bool,
-    /// It was writable once: there may be stores.
+    /// It was writable at some time, so there may be stores.
     pub stores: bool,
-    /// It is of the shadow, and not of the file itself.
+    /// It is a map of the shadow, not of the file itself.
     pub shadow: bool,
-    /// It is a private one over the file ([`super::cow`]), and not of memory that stands for it.
+    /// It is a private map of the file ([`super::cow`]), not of memory.
     pub cow: bool,
     /// The kernel says which of its pages were stored to ([`super::watch`]).
     pub watched: bool,
-    /// All of it is to be looked at, once more.
+    /// All of it has to be looked at again.
     pub whole: bool,
-    /// The file.
     pub file: OfFile,
-    /// Map-ahead of this very map, whole: one that is cut has none.
+    /// Map-ahead of the whole map; a part of a map has none.
     pub ahead: Loads,
 }
 
-/// The file that a map is of; none in tests.
+/// The file of a map; none in tests.
 #[derive(Clone, Default)]
 pub(super) struct OfFile(pub Option<Arc<AtomicFile>>);
 
@@ -64,18 +63,18 @@ impl MappedRange {
     }
 }
 
-/// What the process knows about maps.
+/// The maps of the process.
 pub(super) struct List {
     maps: Vec<MappedRange>,
     gone: Vec<Gone>,
-    /// How many maps were ever put to `gone`.
+    /// The number of maps ever added to `gone`.
     serial: u64,
-    /// States of [`places`] that somebody may still look at.
+    /// Earlier states of [`places`] that a thread may still use.
     old: Vec<Old>,
 }
 
-/// File ranges that were mapped for writing and are not any more: they may have stores that no SYNC has seen. In the same list
-/// as the maps, so that a SYNC beside an `munmap` sees the one or the other.
+/// Ranges of files that were mapped for writing and are not any more: they may have stores that no SYNC has seen. In
+/// the same list as the maps, so that a SYNC during an `munmap` sees the one or the other.
 struct Gone {
     key: (u64, u64),
     in_file: Range<u64>,
@@ -88,35 +87,35 @@ impl List {
     }
 }
 
-/// The second is used by a child whose parent was at the first when it forked.
+/// The second is for a child whose parent held the first when it forked.
 static RANGES: [Mutex<List>; 2] = [const { Mutex::new(List::new()) }; 2];
 static WHICH: AtomicUsize = AtomicUsize::new(0);
 /// The key of maps that a forked child has from its parent.
 const NOBODYS: (u64, u64) = (0, 0);
 
-/// Whether there are any: programs that map no atomic file pay a load.
+/// Whether there are any. Programs that map no atomic file pay one load.
 #[inline]
 pub(crate) fn any() -> bool {
     NEAR.maps.load(Ordering::Acquire) != 0
 }
 
-/// How many of them are private: what the kernel is told of those is looked at first.
+/// The number of private maps: what the kernel is told about those needs a check.
 static PRIVATE: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether there are private ones.
+/// Whether there are private maps.
 #[inline]
 pub(crate) fn any_private() -> bool {
     PRIVATE.load(Ordering::Acquire) != 0
 }
 
-/// The list, for a change. When it is let go it says how many there are, and [`places`] is as it is.
+/// The list, locked for a change. On release it publishes the number of maps, and updates [`places`].
 pub(super) struct Ranges {
     list: Guard<'static, List>,
     /// Addresses at which something has changed.
     changed: Vec<(usize, usize)>,
-    /// Maps went.
+    /// Maps were removed.
     fewer: bool,
-    /// Let go after the list is: files may go with it.
+    /// Released after the list, since files may go with it.
     over: Vec<Old>,
 }
 
@@ -125,7 +124,7 @@ pub(super) fn lock() -> Ranges {
     Ranges { list, changed: Vec::new(), fewer: false, over: Vec::new() }
 }
 
-/// In a forked child: the maps are of the parent's files, and so of none here.
+/// In a forked child: the maps belong to the parent's files.
 pub(crate) fn disown() {
     PRIVATE.store(0, Ordering::Release);
     match RANGES[WHICH.load(Ordering::Acquire)].try_lock() {
@@ -163,7 +162,7 @@ fn slot_of(range: &MappedRange) -> Slot {
     Slot { start, end, next: end, offset, stores, file: range.file.0.clone(), ahead: range.ahead.get() }
 }
 
-/// Whether there is one of this file that is such.
+/// Whether a map of this file satisfies `such`.
 pub(super) fn has(key: (u64, u64), such: impl Fn(&MappedRange) -> bool) -> bool {
     any() && lock().list.maps.iter().any(|range| range.key == key && such(range))
 }
@@ -173,24 +172,24 @@ pub(super) fn has_gone(key: (u64, u64)) -> bool {
     lock().list.gone.iter().any(|gone| gone.key == key)
 }
 
-/// Whether there is one with a byte in `start..end`, as far as that can be known without waiting.
+/// Whether a map has a byte in `start..end`, as far as that is known without waiting.
 pub(crate) fn may_touch(start: usize, end: usize) -> bool {
     RANGES[WHICH.load(Ordering::Acquire)]
         .try_lock()
         .is_some_and(|list| list.maps.iter().any(|range| range.start < end && start < range.end))
 }
 
-/// Whether there is one with a byte in `start..end`.
+/// Whether a map has a byte in `start..end`.
 pub(crate) fn touches(start: usize, end: usize) -> bool {
     lock().touching(start, end).next().is_some()
 }
 
-/// The files that are mapped.
+/// The keys of all mapped files.
 pub(crate) fn files() -> Vec<(u64, u64)> {
     if any() { keys(lock().list.maps.iter().filter(|range| range.key != NOBODYS)) } else { Vec::new() }
 }
 
-/// The files of some maps, each once.
+/// The keys of some maps, each once.
 pub(super) fn keys<'a>(maps: impl IntoIterator<Item = &'a MappedRange>) -> Vec<(u64, u64)> {
     let mut keys: Vec<_> = maps.into_iter().map(|range| range.key).collect();
     keys.sort_unstable();
@@ -206,7 +205,7 @@ impl Ranges {
         }
     }
 
-    /// Cuts ranges at the bounds of `start..end`, and gives those inside.
+    /// Cuts maps at the bounds of `start..end`, and returns those inside.
     pub fn inside(&mut self, start: usize, end: usize) -> impl Iterator<Item = &mut MappedRange> {
         if start < end && self.touching(start, end).next().is_some() {
             self.changed.push((start, end));
@@ -224,7 +223,7 @@ impl Ranges {
         self.list.maps.iter_mut().filter(move |range| start <= range.start && range.end <= end)
     }
 
-    /// Takes those out that lie in `start..end`. What was stored in them is still to be taken.
+    /// Removes and returns the maps in `start..end`. Their stores are still to be taken.
     pub fn take(&mut self, start: usize, end: usize) -> Vec<MappedRange> {
         let take = |range: &mut MappedRange| {
             range.ahead.end();
@@ -242,8 +241,8 @@ impl Ranges {
         taken
     }
 
-    /// Where the program may have stored to this file's shadow since the last time, and what
-    /// [`were_taken`](Self::were_taken) is to be told.
+    /// Where the program may have stored to this file's shadow since the last call, and the number for
+    /// [`were_taken`](Self::were_taken).
     pub fn take_stored(&mut self, key: (u64, u64), size: u64) -> (Vec<Range<u64>>, u64) {
         let mut stored = Vec::new();
         for range in self.of(key).filter(|range| range.stores && range.shadow && !range.cow) {
@@ -253,7 +252,7 @@ impl Ranges {
         (stored, self.list.serial)
     }
 
-    /// Where the program may ever have stored to this file's shadow, and is not known to be taken; otherwise as
+    /// Where the program may ever have stored to this file's shadow without it being known as taken; otherwise as
     /// [`take_stored`](Self::take_stored).
     pub fn stored(&self, key: (u64, u64)) -> (Vec<Range<u64>>, u64) {
         let maps = self.list.maps.iter().filter(|range| range.key == key && range.stores && range.shadow);
@@ -261,13 +260,13 @@ impl Ranges {
         (maps.map(MappedRange::in_file).chain(gone).collect(), self.list.serial)
     }
 
-    /// What was stored in maps that are gone is in the epoch, but for what is to be looked at `again`.
+    /// Stores in maps that are gone are in the epoch now, except those that are to be looked at `again`.
     pub fn were_taken(&mut self, key: (u64, u64), serial: u64, again: Vec<Range<u64>>) {
         self.list.gone.retain(|gone| gone.key != key || gone.serial > serial);
         self.list.gone.extend(again.into_iter().map(|in_file| Gone { key, in_file, serial }));
     }
 
-    /// Those with a byte in `start..end`, whole.
+    /// The maps with a byte in `start..end`, whole.
     pub fn touching(&self, start: usize, end: usize) -> impl Iterator<Item = &MappedRange> {
         self.list.maps.iter().filter(move |range| range.start < end && start < range.end)
     }
@@ -281,7 +280,7 @@ impl Ranges {
     }
 }
 
-/// Copies of the private ones of a file.
+/// Copies of the private maps of a file.
 pub(super) fn private_of(key: (u64, u64)) -> Vec<MappedRange> {
     lock().of(key).filter(|range| range.cow).map(|range| range.clone()).collect()
 }

@@ -1,14 +1,13 @@
-//! A shadow that all processes share which have the file open: what one stores in its map all see at once, and the turn may
-//! change hands while the file is mapped. It lies in `/dev/shm`, named by the file's control file; without room there a shadow is the
-//! process's own, and nobody else can use the file meanwhile.
+//! The shadow that all members of a file share: a store in one process's map shows in all of them at once, and
+//! ownership may change while the file is mapped. It lies in `/dev/shm`, named by the control page. Without room
+//! there, a shadow belongs to one process, and no other process can use the file meanwhile.
 //!
-//! While it is there it has the file's bytes as they are now: what is committed, what is open, by whomever, and what was stored
-//! in maps and is not taken yet. So whoever reads the file reads the shadow, and who changes it, with the turn, changes both. It
-//! goes with the last process.
+//! While it exists, it has the file's present bytes: committed and uncommitted ones of all processes, and stores that
+//! were not taken yet. So readers read the shadow, and the owner changes both. It goes with the last member.
 //!
-//! When somebody has died, it goes back to what the file has without the dead one's current tenure. Not if another process may
-//! store through a map: whose store a byte is, cannot be told then, and the program that shares memory with one that dies has to
-//! cope with that by itself, as on a plain file. All that it holds stays, and is found by the next SYNC.
+//! When a member dies, the shadow goes back to the file without that member's current tenure, unless another process
+//! may store through a map. Then it is unknown which process stored a byte: all contents stay, as on a plain file,
+//! and the next SYNC finds them.
 
 use super::memory::{PIECE, Shadow, check_size, next_data, size_limit};
 use super::{ranges, sides};
@@ -23,14 +22,15 @@ use crate::sys::{read_at, shm, write_at};
 use core::sync::atomic::Ordering;
 use rustix::time::Timespec;
 
-/// What is left free in `/dev/shm`, in bytes, besides as much again as the file has: for its growth, arenas, and what travels. Without
-/// room a store is a SIGBUS; where there is little from the beginning, memory of the process's own is better.
+/// Bytes left free in `/dev/shm`, besides the file's size again: for its growth, arenas and hand-over images. Without
+/// room a store would be a SIGBUS; if there is little from the beginning, memory of the process alone is better.
 const SPARE: u64 = 64 << 20;
-/// Looks at whether the others' maps follow, before that is given up, and how long one sleeps at most between two: 20 seconds.
+/// Looks whether the maps of other processes have followed, until that is given up, and the longest sleep between
+/// two: 20 seconds in all.
 const LOOKS: u32 = 2000;
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-/// Between two looks at whether what a dead process had is free, and how many there are before one is more patient: its end may
-/// take long on a machine that has much to do.
+/// A shorter sleep between the first looks whether a dead process's locks are free, and their number: on a busy
+/// machine its end may take long.
 const SOON_LOOKS: u32 = 500;
 const SOON: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000 };
 
@@ -39,7 +39,7 @@ fn has_room(size: u64) -> bool {
         .is_ok_and(|there| there.f_bavail.saturating_mul(there.f_frsize) >= 2 * size + SPARE)
 }
 
-/// The shadow has what `read` gives, below `size`: where it differs, it is changed. Somebody may be looking at it.
+/// Changes the shadow where it differs from what `read` returns, below `size`. Other threads may be reading it.
 fn show(shadow: &Shadow, size: u64, read: impl Fn(u64, &mut [u8]) -> Result<()>) -> Result<()> {
     let mut piece = vec![0; PIECE];
     let mut at = 0;
@@ -50,7 +50,7 @@ fn show(shadow: &Shadow, size: u64, read: impl Fn(u64, &mut [u8]) -> Result<()>)
         let end = at + piece.len() as u64;
         let hole =
             piece.iter().all(|&byte| byte == 0) && next_data(shadow.memory()?, at)?.is_none_or(|data| data >= end);
-        // SAFETY: below the shadow's size, which only who has the turn changes; compared by libc, as raw memory.
+        // SAFETY: below the shadow's size, which only the owner changes; compared by libc, as raw memory.
         let is = |there: *mut u8| unsafe { libc::memcmp(there.cast(), piece.as_ptr().cast(), piece.len()) } == 0;
         if !hole && !is(shadow.at(at, piece.len())?) {
             write_at(shadow.memory()?, at, piece)?;
@@ -67,7 +67,7 @@ impl AtomicFile {
         number.is_some() && self.shadow.get().is_some_and(|shadow| shadow.number() == number)
     }
 
-    /// An empty shadow, which can be shared where there is room for that. By who has the turn.
+    /// Makes an empty shadow, shared if there is room. Only the owner calls it.
     pub(super) fn new_shadow(&self, size: u64) -> Result<&Shadow> {
         let made = match self.new_shared(size) {
             Ok(made) => made,
@@ -77,8 +77,8 @@ impl AtomicFile {
         Ok(self.shadow.put(made, &self.shadowed, |_| false))
     }
 
-    /// As [`new_shadow`](Self::new_shadow); of a file that takes too much memory, one that leaves the bytes in the file. The process stays
-    /// the owner as long as the file is mapped.
+    /// As [`new_shadow`](Self::new_shadow); if the file takes too much memory, makes a shadow that leaves the bytes
+    /// in the file. Then the process stays the owner while the file is mapped.
     pub(super) fn new_shadow_or_cow(&self, size: u64) -> Result<&Shadow> {
         match check_size(size, self.map_limit()) {
             Ok(()) if self.map_limit() != 0 => self.new_shadow(size),
@@ -103,21 +103,21 @@ impl AtomicFile {
         Shadow::shared(memory, shared, number, self.map_limit())
     }
 
-    /// From now on the shadow, which has all bytes, is everybody's. By who has the turn.
+    /// The shadow, which has all bytes, is shared with all members from now on. Only the owner calls it.
     pub(in crate::file) fn share_shadow(&self) {
         let door = &self.turns.door;
         let Some(number) = self.shadow().and_then(Shadow::number) else { return };
-        // Not one that went when this process had left the door.
+        // Not a shadow that went when this process was detached.
         if door.shadow().is_none() && door.has_begun_shadow(number) {
             door.set_shadow();
-            crate::file::background::look(); // what is there from now on to be watched
+            crate::file::background::look(); // there is something to watch now
         }
     }
 
-    /// The shadow that processes share, if there is one; else this process's own.
+    /// The shared shadow, if there is one; otherwise this process's own.
     ///
     /// # Errors
-    /// It can't be had: there is no memory or no right.
+    /// There is no memory for it, or no permission.
     pub(in crate::file) fn join_shadow(&self) -> Result<Option<&Shadow>> {
         let door = &self.turns.door;
         while let Some(number) = door.shadow() {
@@ -131,7 +131,7 @@ impl AtomicFile {
                     let shadow = self.shadow.put(made, &self.shadowed, |there| there.number() == Some(number));
                     shadow.filled.store(true, Ordering::Release);
                 }
-                // It went meanwhile.
+                // It has gone meanwhile.
                 Err(_) if door.shadow() != Some(number) => {}
                 Err(e) => {
                     let what = "the memory in which other processes have it mapped can't be used";
@@ -142,24 +142,24 @@ impl AtomicFile {
         Ok(self.shadow())
     }
 
-    /// The size that the shared shadow has.
+    /// The size of the shared shadow.
     pub(in crate::file) fn shared_size(&self) -> Option<u64> {
         self.look_after_dead().and_then(|()| self.join_shadow()).ok().flatten().map(Shadow::size)
     }
 
-    /// By the background: others are about to change the file, and wait until maps of the kernel's file are maps of the shadow.
-    /// Whether it is to be looked at again soon.
+    /// Called by the background: others are about to change the file, and wait until maps of the kernel's file are
+    /// maps of the shadow. Returns whether to look again soon.
     pub(in crate::file) fn mind_maps(&self) -> bool {
         if !self.are_maps_waited_for() {
             return false;
         }
         if self.turns.is_mapping() {
-            return true; // one is being made
+            return true; // a map is being made
         }
         let state = self.turns.door.state();
         match self.kernels_maps_to_shadow() {
             Ok(()) => self.turns.door.give(),
-            // The other one gives up.
+            // The other process gives up.
             Err(_) => self.turns.leave_to_others(state),
         }
         false
@@ -181,8 +181,8 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// A session has begun, and nobody is in it yet: if other processes map the file, their maps are of a shadow that follows it.
-    /// Own maps have theirs by now.
+    /// A session has begun, and no thread is inside yet: if other processes map the file, their maps have to be of a
+    /// shadow that follows it. This process's maps are already.
     ///
     /// # Errors
     /// `EBUSY`: another process's maps do not follow, or there is no room.
@@ -195,7 +195,7 @@ impl AtomicFile {
         let size = session.arena.shared().size();
         if self.shadow().is_none_or(|shadow| shadow.cow_maps().is_some()) && check_size(size, self.map_limit()).is_err()
         {
-            return Ok(()); // they stay maps of the kernel's file, and show what is settled
+            return Ok(()); // they stay maps of the kernel's file, and show what checkpoints write
         }
         if self.shadow().is_none() {
             let shadow = self.new_shadow(size)?;
@@ -216,11 +216,11 @@ impl AtomicFile {
         Err(self.in_use())
     }
 
-    /// For who can't begin a session, and maps what others have written: makes the shadow that all share, of what is committed and
-    /// what travels.
+    /// For a process that cannot begin a session and maps what others have written: makes the shared shadow, from the
+    /// committed bytes and the hand-over image.
     ///
     /// # Errors
-    /// `EBUSY`: the turn is not given. `ENOMEM`, `ENOSPC`: there is no room.
+    /// `EBUSY`: the owner does not hand over. `ENOMEM`, `ENOSPC`: there is no room.
     pub(super) fn share_as_reader(&self) -> Result<Option<&Shadow>> {
         let mut inner = self.inner();
         self.take_turn(&mut inner)?;
@@ -240,7 +240,7 @@ impl AtomicFile {
         made.and_then(|()| self.join_shadow())
     }
 
-    /// With the turn, and without a session: somebody who died may have changed the shadow.
+    /// For the owner, without a session: undoes changes of dead processes in the shadow.
     pub(in crate::file) fn mend_shadow(&self) -> Result<()> {
         let door = &self.turns.door;
         if door.shadow().is_none() || !holds(Rule::MapsAreFilledAnew) {
@@ -254,7 +254,7 @@ impl AtomicFile {
         self.refill(shadow)
     }
 
-    /// In a session, under the lock: what somebody stored who died is undone in the shadow, or left to be found.
+    /// In a session, under the lock: undoes a dead process's stores in the shadow, or leaves them to be found.
     pub(in crate::file) fn leave_dead_stores(&self, shadow: &Shadow) -> Result<()> {
         let door = &self.turns.door;
         if door.anybody_stores() || self.settings.on_kill == OnKill::Keep {
@@ -262,14 +262,14 @@ impl AtomicFile {
         } else {
             let size = self.size();
             shadow.resize(size)?;
-            // SAFETY: the piece is ours.
+            // SAFETY: our piece.
             show(shadow, size, |at, piece| unsafe { self.read_file(at, &[UserBuf::of(piece)]) }.map(drop))?;
         }
         door.forget_dead_stores();
         Ok(())
     }
 
-    /// The shadow has what is committed and what travels: where it differs, it is changed. With the turn, and without a session.
+    /// Makes the shadow equal to the committed bytes with the hand-over image. For the owner, without a session.
     fn refill(&self, shadow: &Shadow) -> Result<()> {
         let epoch = self.turns.travelling(&self.fds)?;
         self.fds.with(false, |fd| {
@@ -285,8 +285,8 @@ impl AtomicFile {
         })
     }
 
-    /// Before this process looks at the shared shadow, or changes what it guards by a lock: what one who died has done to it is
-    /// undone.
+    /// Before this process reads the shared shadow, or changes what is guarded by its lock: undoes what a dead
+    /// process has done to it.
     #[inline]
     pub(crate) fn look_after_dead(&self) -> Result<()> {
         if self.turns.door.shadow().is_some() && self.turns.door.has_dead() {
@@ -299,13 +299,13 @@ impl AtomicFile {
     fn bury_dead(&self) -> Result<()> {
         let door = &self.turns.door;
         Self::may_lock()?;
-        self.arrive()?; // who has left the door can't tell who is dead
+        self.arrive()?; // a detached process cannot tell which members are dead
         for look in 0..LOOKS {
             if !door.has_dead() {
                 return Ok(());
             }
             if self.state.load(Ordering::Acquire) != PLAIN {
-                self.leave_dead_behind()?; // which may have ended the session
+                self.leave_dead_behind()?; // this may have ended the session
                 if self.state.load(Ordering::Acquire) != PLAIN {
                     return if door.has_dead_stores() { self.take_stores() } else { Ok(()) };
                 }
@@ -315,7 +315,7 @@ impl AtomicFile {
             if inner.claim.is_some() {
                 if self.state.load(Ordering::Acquire) == PLAIN {
                     if inner.kept.is_none() {
-                        return self.recover_and_roll_back(&mut inner); // the turn goes on between two sessions
+                        return self.recover_and_roll_back(&mut inner); // ownership stays, between two sessions
                     }
                     drop(inner);
                     self.session_for_write()?;
@@ -326,24 +326,24 @@ impl AtomicFile {
                 return Ok(());
             }
             drop(inner);
-            // Its claim may not be free yet; or another one has it, who puts that in order.
+            // The dead process's owner lock may not be free yet; or another process has it, and puts that in order.
             door.ring();
             door.wait(given, if look < SOON_LOOKS { SOON } else { PATIENCE });
         }
         Err(self.in_use())
     }
 
-    /// What this process has of maps has changed.
+    /// This process's maps have changed.
     pub(super) fn tell_of_maps(&self) {
         let door = &self.turns.door;
-        // One after the other: what was seen before another thread's change is not to be said after it.
+        // One thread at a time: an older state must not be published after a newer one.
         let telling = self.shadow.telling.lock();
         let kernels = self.turns.is_mapping() || ranges::has(self.key(), |range| !range.shadow);
         let other_kernels = door.has_maps(KERNELS) != kernels;
         if other_kernels {
             door.set_maps(KERNELS, kernels);
         }
-        // Stores of maps that are gone are found by who stored them, or by all when it leaves.
+        // Stores of maps that are gone are found by the process that stored them, or by all when it detaches.
         let stores = ranges::has(self.key(), |range| range.shadow && range.stores) || ranges::has_gone(self.key());
         let other_stores = door.has_maps(STORES) != stores;
         if other_stores {

@@ -1,4 +1,4 @@
-//! Maps that change sides: the kernel's file's become its shadow's, and the other way round.
+//! Maps of the kernel's file become maps of its shadow, and the other way round.
 
 use super::maps::map_at;
 use super::memory::{PIECE, Shadow, next_data};
@@ -10,7 +10,7 @@ use crate::sys::InternalFd;
 use core::sync::atomic::Ordering;
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Maps of the file itself become maps of its shadow, which has the same bytes.
+/// Turns maps of the file itself into maps of its shadow, which has the same bytes.
 pub(super) fn replace(key: (u64, u64), descriptor: impl Fn(bool) -> Result<InternalFd>) -> Result<()> {
     let mut ranges = ranges::lock();
     for range in ranges.of(key).filter(|range| !range.shadow) {
@@ -28,15 +28,15 @@ pub(super) fn put_at(range: &MappedRange, fd: RawFd) -> Result<()> {
 }
 
 impl AtomicFile {
-    /// The file lost its name, and is the kernel's from now on: so are its maps, with what was stored in them. What another
-    /// thread stores at this very moment may be lost, with all of the file, at the next crash at the latest.
+    /// The file lost its name, and is the kernel's from now on, with its maps and what was stored in them. A store of
+    /// another thread at this very moment may be lost; the next crash loses all of the file anyway.
     pub(in crate::file) fn maps_to_kernel(&self) -> Result<()> {
         let Some(shadow) = self.shadow() else { return Ok(()) };
         if let Some(cow) = shadow.cow_maps() {
             return self.private_to_kernel(shadow, cow);
         }
         let mut ranges = ranges::lock();
-        // Those are of maps that are stored to, all of which is copied.
+        // They are of maps that are stored to, all of which is copied.
         shadow.notes().map(|notes| notes.take(shadow.size()));
         let (stored, serial) = ranges.stored(self.key());
         for range in stored {
@@ -51,10 +51,11 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// After the state says that the file is the kernel's: copies into maps that began before may have gone to the shadow.
+    /// Called after the state says that the file is the kernel's: copies into maps that began earlier may have gone
+    /// to the shadow.
     pub(in crate::file) fn late_copies_to_kernel(&self) {
         let Some((shadow, notes)) = self.shadow().and_then(|shadow| Some((shadow, shadow.notes()?))) else { return };
-        // From here on every copy sees the state when it is done; what those before have noted is seen here.
+        // Every later copy sees the state at its end; the notes of earlier ones are seen here.
         if !crate::sys::membarrier::on_all_threads() {
             core::sync::atomic::fence(Ordering::SeqCst);
         }

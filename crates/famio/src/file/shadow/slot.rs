@@ -1,5 +1,5 @@
-//! Where a file has its shadow, and the lock of who changes both. A shadow that another takes the place of stays as long as the
-//! file: calls may still be at it.
+//! Holds a file's shadow, and the lock for changes of both. A replaced shadow stays as long as the file, since calls
+//! may still use it.
 
 use super::memory::Shadow;
 use crate::file::also::{Doing, doing};
@@ -16,12 +16,12 @@ pub(in crate::file) struct Slot {
     all: Mutex<Vec<Box<Shadow>>>,
     /// See [`Changing`].
     changing: Mutex<()>,
-    /// Held by who tells the door of maps. Taken before the list of maps.
+    /// Held by a thread that publishes which maps there are. Taken before the list of maps.
     pub(super) telling: Mutex<()>,
 }
 
-/// Held while bytes of the file and the shadow change, or are compared, and while the turn is given: this thread may change the
-/// file meanwhile. Taken before `AtomicFile::inner`.
+/// Held while bytes of the file and the shadow change or are compared, and during a hand-over of ownership: this
+/// thread may change the file meanwhile. Taken before `AtomicFile::inner`.
 pub(in crate::file) struct Changing<'a> {
     _doing: Doing,
     _lock: Guard<'a, ()>,
@@ -35,7 +35,8 @@ impl Slot {
         unsafe { self.now.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Puts one there, unless the one that is there is `right`. Gives the one that is there then. `there` says that there is one.
+    /// Sets the shadow to `made`, unless the present one is `right`; returns the one that is there then. `there`
+    /// records that there is one.
     pub fn put(&self, made: Shadow, there: &AtomicBool, right: impl Fn(&Shadow) -> bool) -> &Shadow {
         let mut all = self.all.lock();
         if let Some(now) = self.get().filter(|now| right(now)) {
@@ -50,13 +51,13 @@ impl Slot {
         unsafe { &*address }
     }
 
-    /// Waits until nobody else changes the file.
+    /// Waits until no other thread changes the file.
     pub fn lock(&self) -> Changing<'_> {
         let lock = self.changing.lock();
         Changing { _doing: doing(), _lock: lock }
     }
 
-    /// As [`lock`](Self::lock), if nobody else does now.
+    /// As [`lock`](Self::lock), if no other thread does now.
     pub fn try_lock(&self) -> Option<Changing<'_>> {
         let lock = self.changing.try_lock()?;
         Some(Changing { _doing: doing(), _lock: lock })

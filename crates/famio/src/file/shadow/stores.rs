@@ -1,4 +1,4 @@
-//! What the program stored through its maps becomes part of the open epoch.
+//! Takes the program's stores through its maps into the open epoch.
 
 use super::memory::{PIECE, Shadow, next_data};
 use super::ranges;
@@ -12,19 +12,19 @@ use crate::rule::{Rule, holds};
 use core::ops::Range;
 
 impl AtomicFile {
-    /// Writes what was stored since the last time. For a SYNC: what is stored while it runs may be left to the next.
+    /// Writes what was stored since the last call. For a SYNC: stores during the call may be left to the next.
     ///
     /// # Errors
-    /// Those of a write; what was stored stays to be written.
+    /// Those of a write; the stores are then still to be written.
     pub(in crate::file) fn take_stores(&self) -> Result<()> {
         match self.shadow() {
-            // Who can't write commits nothing, whoever stored it.
+            // A process that cannot write commits nothing, whichever process stored it.
             Some(shadow) if !self.is_disowned() && self.fds.has_writable() => self.take_stores_of(shadow),
             _ => Ok(()),
         }
     }
 
-    /// Before the turn is given: what was stored in maps that are gone goes along.
+    /// Before a hand-over of ownership: takes stores in maps that are gone.
     ///
     /// # Errors
     /// As [`take_stores`](Self::take_stores).
@@ -50,15 +50,15 @@ impl AtomicFile {
             }
             return Ok(());
         }
-        // Others say nothing of where they have stored.
+        // Other processes do not say where they have stored.
         let (door, shared) = (&self.turns.door, self.has_shared_shadow());
         if shared && door.has_dead_stores() && self.session_for_write()?.is_some() {
             self.leave_dead_stores(shadow)?;
         }
         let (unknown, others) = (door.unknown_stores(), shared && door.others_store());
         if others {
-            // With the turn, here and below: else another process may cut the shadow while it is compared. Under our lock it is not
-            // given.
+            // As the owner, here and below: otherwise another process may cut the shadow while it is compared. Under
+            // our lock, ownership is not handed over.
             self.session_for_write()?;
             self.take_size(shadow)?;
         }
@@ -68,12 +68,12 @@ impl AtomicFile {
             wanted.push(0..shadow.size());
         }
         if !wanted.is_empty() && (shared || self.turns.is_disturbed()) {
-            self.session_for_write()?; // it is the session that is compared
+            self.session_for_write()?; // the session is what is compared
         }
         let wanted = merged(wanted);
         let taken =
             wanted.iter().try_for_each(|range| self.take_range(shadow, range.start..range.end.min(shadow.size())));
-        // After an error all is to be looked at again.
+        // After an error everything is to be looked at again.
         let again = if taken.is_ok() { Vec::new() } else { wanted };
         ranges::lock().were_taken(self.key(), serial, again);
         if taken.is_ok() && others {
@@ -83,8 +83,8 @@ impl AtomicFile {
         taken
     }
 
-    /// A session has begun, and nobody is in it yet: where the shadow kept what one had who died, it kept the size, too, and the
-    /// file follows before anybody writes to both.
+    /// A session has begun, and no thread is inside yet. If the shadow has kept a dead process's stores, it has kept
+    /// the size as well: the file gets that before any thread writes to both.
     pub(in crate::file) fn take_size_left(&self, session: &Session) -> Result<()> {
         match self.shadow() {
             Some(shadow)
@@ -99,7 +99,7 @@ impl AtomicFile {
         }
     }
 
-    /// Who died may have changed the size, which stays with what was stored.
+    /// A dead process may have changed the size, which stays with its stores.
     fn take_size(&self, shadow: &Shadow) -> Result<()> {
         let size = shadow.size();
         if !self.is_demoted() && self.size() != size { self.set_size_of_file(size) } else { Ok(()) }
@@ -136,15 +136,15 @@ impl AtomicFile {
     fn take_range(&self, shadow: &Shadow, range: Range<u64>) -> Result<()> {
         let mut piece = vec![0; PIECE];
         let mut at = range.start;
-        // Handed back meanwhile, by a write of ours: then its maps are the kernel's, and newer than the shadow.
+        // Demoted meanwhile, by our own write: then its maps are the kernel's, and newer than the shadow.
         while at < range.end && !self.is_demoted() {
-            // What has no memory was never stored to.
+            // Holes were never stored to.
             match next_data(shadow.memory()?, at)?.filter(|&data| data < range.end) {
                 Some(data) => at = at.max(data),
                 None => break,
             }
             let want = PIECE.min((range.end - at) as usize);
-            // SAFETY: the piece is ours.
+            // SAFETY: our piece.
             let got = unsafe { self.read_file(at, &[UserBuf::of(&mut piece[..want])]) }?;
             if got == 0 {
                 break;
@@ -155,14 +155,14 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// Writes the granules of the shadow that differ from what the file has at `at`.
+    /// Writes the granules of the shadow that differ from the file's bytes at `at`.
     fn take_piece(&self, shadow: &Shadow, at: u64, file: &[u8]) -> Result<()> {
         let base = shadow.at(at, file.len())?;
         let differs = |index: usize| {
             let start = index * GRANULE;
             let len = GRANULE.min(file.len() - start);
-            // SAFETY: below the shadow's size, which cannot change under its lock, and with the turn where it is shared. The
-            // program may store there meanwhile: as raw memory, compared by libc.
+            // SAFETY: below the shadow's size, which cannot change under its lock and, if it is shared, with
+            // ownership. The program may store there meanwhile: as raw memory, compared by libc.
             unsafe { libc::memcmp(base.add(start).cast(), file[start..].as_ptr().cast(), len) != 0 }
         };
         // SAFETY: as above; most pieces are the same.
@@ -187,7 +187,7 @@ impl AtomicFile {
     }
 }
 
-/// In order, each byte once.
+/// The ranges in order, each byte once.
 pub(super) fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut merged: Vec<Range<u64>> = Vec::new();

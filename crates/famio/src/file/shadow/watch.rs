@@ -1,6 +1,6 @@
-//! Which pages of a map were stored to since they were last looked at: asked of the kernel, by asynchronous write protection of
-//! `userfaultfd(2)` (Linux 6.7 and later). The program notices nothing: a store to a protected page takes the protection off
-//! by itself. Where it can't be had, all of a map is compared.
+//! Which pages of a map were stored to since the last look, by asynchronous write protection of `userfaultfd(2)`
+//! (Linux 6.7 and later). The program notices nothing: a store removes a page's protection without a signal. If it is
+//! not available, all of a map is compared.
 
 use super::memory::PAGE;
 use super::ranges::MappedRange;
@@ -13,14 +13,14 @@ use std::sync::OnceLock;
 
 /// Entries of `pagemap` that are read at a time.
 const ENTRIES: usize = 4096;
-/// In `pagemap`: write-protected by us, and not stored to since. Also where nothing is mapped yet.
+/// In `pagemap`: write-protected by us, and not stored to since. Also if nothing is mapped yet.
 const PROTECTED: u64 = 1 << 57;
 
-/// `UFFDIO_API` and its kin, from `linux/userfaultfd.h`.
+/// Constants of `linux/userfaultfd.h`.
 mod uffd {
     pub const USER_MODE_ONLY: usize = 1;
     pub const API: u64 = 0xaa;
-    /// Protection of shared memory, of pages that are not there yet, and without a handler.
+    /// Protection of shared memory, of pages that do not exist yet, and without a handler.
     pub const FEATURES: u64 = 1 | 1 << 12 | 1 << 13 | 1 << 15;
     pub const DO_API: usize = 0xc018_aa3f;
     pub const DO_REGISTER: usize = 0xc020_aa00;
@@ -34,7 +34,7 @@ struct Watch {
     pagemap: InternalFd,
 }
 
-/// The process's. A forked child's maps are not watched.
+/// One per process. Maps of a forked child are not watched.
 static WATCH: OnceLock<Option<Watch>> = OnceLock::new();
 
 fn watch() -> Option<&'static Watch> {
@@ -42,7 +42,7 @@ fn watch() -> Option<&'static Watch> {
         return None;
     }
     if WATCH.get().is_none() {
-        let _held = crate::thread::Held::of_process(); // in one piece: a handler in the middle would wait for it
+        let _held = crate::thread::Held::of_process(); // uninterrupted: a signal handler would wait for it
         WATCH.get_or_init(|| Watch::open().ok());
     }
     WATCH.get()?.as_ref()
@@ -52,7 +52,7 @@ impl Watch {
     fn open() -> Result<Self> {
         let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize | uffd::USER_MODE_ONLY;
         let faults = crate::sys::internal::make("anon_inode:[userfaultfd]", || {
-            // SAFETY: no memory is passed; the descriptor is nobody else's.
+            // SAFETY: no memory is passed; the descriptor has no other owner.
             check(unsafe { syscall(libc::SYS_userfaultfd, [flags, 0, 0, 0, 0, 0]) })
                 .map(|fd| unsafe { OwnedFd::from_raw_fd(fd as i32) })
                 .map_err(|error| rustix::io::Errno::from_raw_os_error(error.errno()))
@@ -65,7 +65,7 @@ impl Watch {
 
     fn control<const N: usize>(&self, request: usize, argument: &mut [u64; N]) -> Result<()> {
         let fd = self.faults.as_raw_fd() as usize;
-        // SAFETY: the argument is as long as the request says, in its number.
+        // SAFETY: the argument is as long as the request's number says.
         check(unsafe { syscall(libc::SYS_ioctl, [fd, request, argument.as_mut_ptr() as usize, 0, 0, 0]) }).map(|_| ())
     }
 
@@ -79,7 +79,7 @@ impl Watch {
 
     fn begin(&self, start: usize, end: usize) -> Result<()> {
         self.control(uffd::DO_REGISTER, &mut [start as u64, (end - start) as u64, uffd::REGISTER_FOR_WRITES, 0])?;
-        // SAFETY: of a map of the program's, which a child that we hear nothing of must not store to unseen.
+        // SAFETY: a map of the program's. A child must not store to it unnoticed.
         check(unsafe { syscall(libc::SYS_madvise, [start, end - start, libc::MADV_DONTFORK as usize, 0, 0, 0]) })
             .map(|_| ())
     }
@@ -112,7 +112,7 @@ impl Watch {
     }
 }
 
-/// A range may be stored to from now on: it is watched, if that can be had. All that it holds by now counts as stored.
+/// A range may be stored to from now on: watches it, if possible. Everything in it counts as stored.
 pub(super) fn begin(range: &mut MappedRange) {
     range.watched = false;
     range.whole = true;
@@ -121,22 +121,22 @@ pub(super) fn begin(range: &mut MappedRange) {
     }
 }
 
-/// Memory that has come to a map which is watched is watched, too.
+/// Watches memory that was added to a watched map.
 pub(super) fn join(start: usize, end: usize) -> Result<()> {
     watch().ok_or(Error::new(libc::ENOSYS))?.begin(start, end)
 }
 
-/// These pages are about to go: they leave no trace of having been watched.
+/// These pages are about to go: removes traces of having been watched.
 pub(super) fn let_go(start: usize, end: usize) -> Result<()> {
     watch().ok_or(Error::new(libc::ENOSYS))?.set_protection(start, end, 0)
 }
 
-/// The parts of the file, below `size`, in which the program may have stored through this map since the last time.
+/// The parts of the file, below `size`, in which the program may have stored through this map since the last call.
 pub(super) fn take(range: &mut MappedRange, size: u64) -> Vec<Range<u64>> {
     let in_file = range.in_file();
     let end = range.end.min(range.start + size.saturating_sub(in_file.start).next_multiple_of(PAGE as u64) as usize);
     if !range.watched || core::mem::take(&mut range.whole) {
-        // Watched from here on: what is stored while this is compared shows next time. Not beyond the end of the file, where a
+        // Watched from here on: stores during the comparison show next time. Not beyond the end of the file, where a
         // program may have mapped terabytes: page tables cost memory.
         range.watched &= end <= range.start || watch().is_some_and(|watch| watch.protect(range.start, end).is_ok());
         return vec![in_file];
@@ -144,7 +144,7 @@ pub(super) fn take(range: &mut MappedRange, size: u64) -> Vec<Range<u64>> {
     let mut parts = Vec::new();
     let looked = watch().ok_or(Error::new(libc::ENOSYS)).and_then(|watch| {
         watch.stored(range.start, end, |pages| {
-            // First protected, then looked at: what is stored in between is seen twice, and not never.
+            // First protected, then looked at: a store in between is seen twice rather than never.
             watch.protect(pages.start, pages.end)?;
             let at = in_file.start + (pages.start - range.start) as u64;
             parts.push(at..at + pages.len() as u64);
@@ -158,7 +158,7 @@ pub(super) fn take(range: &mut MappedRange, size: u64) -> Vec<Range<u64>> {
     vec![in_file]
 }
 
-/// Before a fork: a child's stores are seen by nobody but by comparing all. It gets no private maps.
+/// Before a fork: a child's stores are only found by comparing everything. It gets no private maps.
 pub(super) fn end(range: &mut MappedRange) {
     if !range.cow && core::mem::take(&mut range.watched) {
         let arguments = [range.start, range.end - range.start, libc::MADV_DOFORK as usize, 0, 0, 0];
@@ -216,10 +216,10 @@ mod tests {
         assert_eq!(take(&mut range, size).first(), Some(&range.in_file()));
         assert!(range.watched && take(&mut range, size).is_empty());
         [3, 4, 15, 16].into_iter().for_each(store);
-        // The end of the file is in front of page 16.
+        // The end of the file is just before page 16.
         assert_eq!(take(&mut range, size), [page(3)..page(5), page(15)..page(16)]);
         assert!(take(&mut range, size).is_empty());
-        // When the file has grown, what was not looked at before is.
+        // When the file has grown, pages that were not looked at before are.
         assert_eq!(take(&mut range, size + SIZE).first(), Some(&(page(16)..page(32))));
         assert!(take(&mut range, size + SIZE).is_empty());
         store(3);

@@ -1,4 +1,4 @@
-//! A transaction's changes go into the open epoch: by the only writer that is inside the gate, and after all room for them was made.
+//! Applies a transaction to the open epoch: as the only writer inside the gate, and after making room for all of it.
 
 use super::seen::Seen;
 use super::write_set::{Step, WriteSet};
@@ -13,10 +13,10 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::sync::atomic::{Ordering, fence};
 
-/// A transaction is being copied to its blocks, until this is dropped: a reader that comes meanwhile waits, or reads again.
+/// A transaction is being copied to its blocks until this is dropped: a concurrent reader waits, or reads again.
 struct Copying<'a> {
     shared: &'a Shared,
-    /// What `Shared::transactions` is to be then.
+    /// The value of `Shared::transactions` afterwards.
     number: u64,
 }
 
@@ -34,10 +34,10 @@ impl Drop for Copying<'_> {
     }
 }
 
-/// Pieces that are copied at a time.
+/// Pieces that are copied at once.
 const PIECES: usize = 64;
 
-/// Pieces that wait to be copied, in order.
+/// Pieces waiting to be copied, in order.
 struct Pieces {
     all: [MaybeUninit<Piece>; PIECES],
     count: usize,
@@ -50,10 +50,11 @@ impl Pieces {
 }
 
 impl Session {
-    /// Makes the changes part of the open epoch, if what was seen still holds. With `committed`, the epoch may be made durable at
-    /// once, and that is called before anybody writes to the next one. Whether it was.
+    /// Makes the changes part of the open epoch, if what the transaction has seen still holds. If `committed` is
+    /// given, the epoch may be made durable at once; then `committed` is called before any write of the next epoch,
+    /// and true is returned.
     ///
-    /// `ESTALE`: the journal was closed meanwhile; attach anew.
+    /// `ESTALE`: the journal was closed meanwhile; attach again.
     pub(super) fn apply(
         &self,
         fds: &Descriptors,
@@ -65,7 +66,7 @@ impl Session {
         if !set.changes_size() {
             let inside = self.go_in(&mut cx)?;
             if inside.solo {
-                // Whoever else comes waits until this thread is out: it is as if the gate were closed.
+                // Other threads wait until this one is out: it is as if the gate were closed.
                 self.apply_alone(cx, set, seen)?;
                 let Some(committed) = committed else { return Ok(false) };
                 self.commit(fds)?;
@@ -78,7 +79,7 @@ impl Session {
         Ok(false)
     }
 
-    /// Nobody else is inside the gate.
+    /// No other thread is inside the gate.
     #[inline]
     fn apply_alone(&self, cx: Context<'_>, set: &WriteSet, seen: Option<&Seen>) -> Result<()> {
         self.check_still_holds(cx, seen)?;
@@ -90,7 +91,7 @@ impl Session {
         self.copy_prepared(cx, set)
     }
 
-    /// Whether the file may be changed, and what was seen still holds. Nobody else is inside the gate.
+    /// Checks that the file may be changed, and that what was seen still holds. No other thread is inside the gate.
     #[inline]
     pub(super) fn check_still_holds(&self, cx: Context<'_>, seen: Option<&Seen>) -> Result<()> {
         self.check_change(cx)?;
@@ -98,7 +99,7 @@ impl Session {
         seen.map_or(Ok(()), |seen| self.still_holds(cx, seen))
     }
 
-    /// What can fail comes before the first byte is copied.
+    /// Everything that can fail, before the first byte is copied.
     #[inline]
     pub(super) fn prepare(&self, cx: Context<'_>, set: &WriteSet) -> Result<()> {
         match self.make_room_for(cx, set) {
@@ -116,7 +117,7 @@ impl Session {
         let number = (shared.transactions.load(Ordering::Relaxed) | 1) + 1;
         let copied = {
             let _copying = Copying::begin(shared, number);
-            // Of a transaction that is copied in part nothing is kept of a process that is killed.
+            // If the process is killed, a transaction that is copied in part is not kept.
             if self.keeps { self.moving(|| self.copy_all(cx, set)) } else { self.copy_all(cx, set) }
         };
         self.touch(cx);
@@ -127,7 +128,7 @@ impl Session {
         })
     }
 
-    /// Room for all of it, in the file and the journal: a copy that has begun ends.
+    /// Makes room for all of it, in the file and the journal, so that the copy does not fail.
     fn make_room_for(&self, cx: Context<'_>, set: &WriteSet) -> Result<()> {
         let shared = cx.shared();
         let (mut size, mut stale_end) = (shared.size(), shared.stale_end.load(Ordering::Acquire));
@@ -137,7 +138,7 @@ impl Session {
                 Step::Write { offset, len, .. } => {
                     let offset = set.place(offset);
                     if offset + len as u64 > SIZE_MAX {
-                        return Err(Error::new(libc::EFBIG)); // it goes to the end
+                        return Err(Error::new(libc::EFBIG)); // it is written at the end
                     }
                     (offset, offset..offset + len as u64)
                 }
@@ -170,7 +171,7 @@ impl Session {
         Ok(())
     }
 
-    /// All of it is one change of one process: its images are saved before any of it is made.
+    /// The transaction is one change of one process: saves all its images before any of it is made.
     #[cold]
     fn save_images_for(&self, cx: Context<'_>, set: &WriteSet) -> Result<()> {
         set.steps().iter().try_for_each(|step| match *step {
@@ -194,7 +195,7 @@ impl Session {
                     }
                     self.copy_range(&cx, offset, set.bytes(from, len), &mut pieces)?;
                     if end > size {
-                        // Before others go over its granules, which are filled up as far as the file goes.
+                        // Before others replace its granules, which are filled up to the end of the file.
                         self.copy_pieces(&cx, &mut pieces)?;
                         shared.size.store(end, Ordering::Release);
                     }
@@ -215,7 +216,7 @@ impl Session {
         Ok(())
     }
 
-    /// Adds the pieces of a range, one a block; copies those before it when there are many.
+    /// Adds the pieces of a range, one per block; copies earlier ones when there are many.
     #[inline]
     fn copy_range(&self, cx: &Context<'_>, offset: u64, bytes: &[u8], pieces: &mut Pieces) -> Result<()> {
         let mut done = 0;
@@ -253,12 +254,12 @@ impl Session {
     fn copy_piece(&self, cx: &Context<'_>, piece: &Piece) -> Result<()> {
         let Piece { block, start, end, from } = *piece;
         if start.is_multiple_of(GRANULE) && end.is_multiple_of(GRANULE) {
-            // No granule is to be filled up: only these bytes are touched, and only read.
+            // No granule has to be filled up: only these bytes are touched, and only read.
             return self.engine.write_block(cx, block, start, end, from.cast_mut().wrapping_sub(start));
         }
         let mut buf = BlockBuf::new();
         let buf = buf.as_mut_ptr().cast::<u8>();
-        // SAFETY: room for a block, of which these bytes are.
+        // SAFETY: room for a block, which contains these bytes.
         unsafe { buf.add(start).copy_from_nonoverlapping(from, end - start) };
         self.engine.write_block(cx, block, start, end, buf)
     }

@@ -1,31 +1,31 @@
-//! Commits of transactions that are under way in this process. From its first copy to the end of its SYNC nobody may discard the
-//! open epoch: the commit would say that it is durable.
+//! Commits of transactions under way in this process. From its first copy to the end of its SYNC no thread may
+//! discard the open epoch: the commit would report it as durable.
 
 use crate::error::{Error, Result};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// In the word: the open epoch is being discarded.
 const DISCARDING: u32 = 1 << 31;
-/// Looks before a wait is given up: about a minute, and a commit that takes so long is stuck.
+/// Looks until a wait is given up: about a minute, so the commit is stuck.
 const LOOKS: u32 = 600_000;
 const YIELDS: u32 = 1000;
 const REST: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 100_000 };
 
-/// How many are under way.
+/// The number of commits under way.
 #[derive(Default)]
 pub(crate) struct Commits(AtomicU32);
 
-/// One is, until it is dropped.
+/// A commit is under way until this is dropped.
 pub(crate) struct UnderWay<'a>(&'a AtomicU32);
 
-/// None is, and none begins, until it is dropped.
+/// No commit is under way, or begins, until this is dropped.
 pub(crate) struct Discarding<'a>(&'a AtomicU32);
 
 impl Commits {
-    /// Begins one.
+    /// Begins a commit.
     ///
     /// # Errors
-    /// `EDEADLK`: the epoch's discarding does not end.
+    /// `EDEADLK`: the epoch is being discarded, and that does not end.
     #[inline]
     pub fn begin(&self) -> Result<UnderWay<'_>> {
         if self.0.fetch_add(1, Ordering::AcqRel) & DISCARDING == 0 {
@@ -39,10 +39,10 @@ impl Commits {
         Ok(UnderWay(&self.0))
     }
 
-    /// Waits for those that are under way, and keeps others from beginning.
+    /// Waits for commits under way, and keeps others from beginning.
     ///
     /// # Errors
-    /// `EDEADLK`: one does not end.
+    /// `EDEADLK`: a commit does not end.
     pub fn discard(&self) -> Result<Discarding<'_>> {
         wait(|| self.change(0, DISCARDING))?;
         Ok(Discarding(&self.0))

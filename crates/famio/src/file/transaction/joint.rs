@@ -1,7 +1,7 @@
-//! One commit for the changes of several files. With the gates of all of them closed: what was written to them before is committed by
-//! itself; room is made for all; the changes are written to a record in the pool, durably, and with that they are committed; then each file gets its
-//! own and commits them as an epoch. A crash before the record is durable leaves nothing of them. After one that comes later, recovery
-//! gives each file what it lacks, from the record.
+//! One commit for changes of several files, with the gates of all of them closed. Earlier writes to each file are
+//! committed separately. Then room is made for everything, and the changes are written durably to a record in the
+//! pool: the commit point. Then each file gets its part and commits it as an epoch. After a crash, recovery completes
+//! each file from the record if that was durable.
 
 use super::records::{Records, Written};
 use super::{Seen, WriteSet};
@@ -16,10 +16,10 @@ use crate::pmem::Lab;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-/// Sessions that may go just as they are to be used.
+/// Sessions that may be handed over just as they are to be used.
 const ENDINGS: u32 = 10_000;
 
-/// What a transaction has of one file.
+/// A transaction's changes of one file.
 pub(crate) struct Share<'a> {
     pub file: &'a Arc<AtomicFile>,
     pub set: &'a WriteSet,
@@ -29,20 +29,20 @@ pub(crate) struct Share<'a> {
 /// A share with its file's session.
 type Attached<'a> = (&'a Share<'a>, &'a Session);
 
-/// Commits all of them, or nothing.
+/// Commits all shares, or nothing.
 ///
 /// # Errors
-/// As [`AtomicFile::commit_transaction`]. `EXDEV`: their journals are not in one pool, or other users may read or write the one than the other.
-/// `E2BIG`: more than 1 GiB.
+/// As [`AtomicFile::commit_transaction`]. `EXDEV`: the journals are not in one pool, or the users who may read or
+/// write the files differ. `E2BIG`: more than 1 GiB.
 pub(crate) fn commit_joint(mut shares: Vec<Share<'_>>) -> Result<()> {
     AtomicFile::may_lock()?;
-    shares.sort_by_key(|share| share.file.key()); // everybody takes and closes in this order
+    shares.sort_by_key(|share| share.file.key()); // the same order for all threads
     let _under_way = shares.iter().map(|share| share.file.commits.begin()).collect::<Result<Vec<_>>>()?;
     for _ in 0..ENDINGS {
         match shares.iter().try_for_each(take_session).and_then(|()| commit_beside(&shares)) {
             Err(e) if e.errno() == libc::ESTALE && e.detail().is_none() => {
                 for Share { file, .. } in &shares {
-                    file.begin_without_images()?; // where they leave no room
+                    file.begin_without_images()?; // if they leave no room
                 }
                 rustix::thread::sched_yield();
             }
@@ -55,18 +55,19 @@ pub(crate) fn commit_joint(mut shares: Vec<Share<'_>>) -> Result<()> {
     Err(Error::with(libc::EIO, "the sessions of its files end and begin too often for a transaction"))
 }
 
-/// This process owns the file's session afterwards. It may wait for another process, so no lock is held that one needs to give it.
+/// Acquires the file's session. It may wait for another process, so it holds no lock that the other one needs to hand
+/// over.
 fn take_session(share: &Share<'_>) -> Result<()> {
     let Share { file, .. } = share;
     file.leave_dead_behind()?;
     file.drop_privileges()?;
     if file.shadow().is_some() || file.turns.has_foreign() {
-        file.sync()?; // stores through maps, and what others wrote
+        file.sync()?; // takes stores through maps, and what others wrote
     }
     file.session_for_write()?.map(drop).ok_or_else(|| file.without_transactions())
 }
 
-/// With the locks of all that is to be done beside a change of the files' bytes.
+/// With the locks for the follow-ups of changes of the files' bytes.
 fn commit_beside(shares: &[Share<'_>]) -> Result<()> {
     let _changing: Vec<_> = shares.iter().map(|share| share.file.shadow.lock()).collect();
     let mut is_decided = false;
@@ -74,7 +75,7 @@ fn commit_beside(shares: &[Share<'_>]) -> Result<()> {
     if committed.is_err() && !is_decided {
         return committed;
     }
-    // Each of them, also where one can't.
+    // For each of them, even if one fails.
     shares.iter().fold(committed, |result, share| result.and(share.file.follow_change(share.set.ranges())))
 }
 
@@ -105,10 +106,10 @@ fn commit_attached(shares: &[Share<'_>], is_decided: &mut bool) -> Result<()> {
     commit_changed(&changed, is_decided)
 }
 
-/// Nobody else is inside the gates.
+/// No other thread is inside the gates.
 fn commit_changed(changed: &[Attached<'_>], is_decided: &mut bool) -> Result<()> {
     for (share, session) in changed {
-        // So that a part is all that its epoch has.
+        // So that its part is a whole epoch.
         commit_one(share, session).map_err(|e| share.file.named(e))?;
         session.keep_journal(session.context(&share.file.fds), false).map_err(|e| share.file.named(e))?;
     }
@@ -146,7 +147,7 @@ fn epoch_of((share, session): &Attached<'_>) -> u64 {
     session.engine.epoch_of_journal(session.context(&share.file.fds))
 }
 
-/// Where the record goes, and what is in it.
+/// The record, and where it goes.
 fn record_of(changed: &[Attached<'_>]) -> Result<(Arc<Records>, Vec<u8>)> {
     let mut records: Option<Arc<Records>> = None;
     let mut builder = Builder::new(changed.iter().map(|(share, _)| share.set.len_of_record()).sum())?;
@@ -169,7 +170,7 @@ fn record_of(changed: &[Attached<'_>]) -> Result<(Arc<Records>, Vec<u8>)> {
 
 /// The commit point.
 fn write(changed: &[Attached<'_>], records: &Arc<Records>, bytes: &[u8]) -> Result<Written> {
-    // Of a process that is killed from here on nothing is kept but what is committed: its arena knows nothing of the record.
+    // If the process is killed from here on, only committed changes are kept: its arena does not know of the record.
     let moving = |is_moving: u32| {
         let keeping = changed.iter().filter(|(_, session)| session.keeps);
         keeping.for_each(|(_, session)| session.arena.shared().moving.store(is_moving, Ordering::Release));
@@ -183,7 +184,7 @@ fn write(changed: &[Attached<'_>], records: &Arc<Records>, bytes: &[u8]) -> Resu
     written.map_err(|failed| {
         moving(0);
         if failed.is_undecided {
-            // It may be on the disk or not, which recovery will see. Until then nobody goes on.
+            // It may be on the disk or not, which recovery will see. Until then no process goes on.
             changed.iter().for_each(|(_, session)| session.arena.shared().poisoned.store(1, Ordering::Release));
         }
         failed.error

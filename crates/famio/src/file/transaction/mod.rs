@@ -1,9 +1,9 @@
-//! The changes of a transaction become part of a file's open epoch, as a whole. What a transaction is to its program is in
-//! [`crate::transaction`]; here is what needs the file's session.
+//! Makes the changes of a transaction part of a file's open epoch, as a whole. [`crate::transaction`] has what a
+//! transaction is for programs; this module has what needs the file's session.
 //!
-//! A transaction changes nothing before its commit. Its commit goes in as the only writer ([`apply`]): it looks whether what the
-//! transaction has relied on still holds ([`seen`]), makes room for all of it, and copies. Then it is SYNCed as any epoch is. So a crash
-//! shows all of it or nothing, for the reason for which it shows all of an epoch or nothing.
+//! A transaction changes nothing before its commit. The commit enters as the only writer ([`apply`]): it checks that
+//! what the transaction has relied on still holds ([`seen`]), makes room for everything, copies, and SYNCs the epoch
+//! as any other.
 
 mod apply;
 mod commits;
@@ -27,19 +27,20 @@ use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 impl AtomicFile {
-    /// Commits a transaction: all of `set`, if what `seen` says still holds. `durable`: with a SYNC, which is one of all that was
-    /// written to the file before; else it is part of the open epoch, as a whole.
+    /// Commits a transaction: all of `set`, if what `seen` records still holds. `durable`: with a SYNC, which
+    /// includes everything written to the file before; otherwise the transaction is part of the open epoch, as a
+    /// whole.
     ///
     /// # Errors
-    /// `EAGAIN`: something that was seen has changed. `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`: no room. Nothing was changed then. `EIO`: it
-    /// can't be copied or made durable; the file takes no more writes, and when it is opened again has all of it or nothing.
-    /// `EOPNOTSUPP`: the file is the kernel's.
+    /// `EAGAIN`: something in `seen` has changed. `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`: no room. Nothing was changed
+    /// then. `EIO`: it cannot be copied or made durable; the file takes no more writes, and after the next open has
+    /// all of it or nothing. `EOPNOTSUPP`: the file is the kernel's.
     pub(crate) fn commit_transaction(&self, set: &WriteSet, seen: Option<&Seen>, durable: bool) -> Result<()> {
         Self::may_lock()?;
         let _under_way = self.commits.begin()?;
         let mut is_durable = !durable;
         if !set.is_empty() || seen.is_some_and(|seen| !seen.is_empty()) {
-            // What a SYNC does beside its commit it does where there is something of the kind.
+            // A SYNC's other work is only done if there is any.
             let at_once = durable && self.shadow().is_none() && !self.turns.has_foreign();
             let apply = || {
                 let work = |session: &Session| {
@@ -63,7 +64,7 @@ impl AtomicFile {
         self.sync()
     }
 
-    /// What comes after a SYNC. Whether another process asks for the session was seen to already.
+    /// What follows a SYNC. A request of another process for the session was handled already.
     #[inline]
     fn after_commit(&self) {
         if let Some(session) = self.session() {
@@ -77,7 +78,7 @@ impl AtomicFile {
         }
     }
 
-    /// For tests of the layer below: a transaction that writes these pieces, in order.
+    /// For tests of lower layers: a transaction that writes these pieces, in order.
     #[doc(hidden)]
     pub fn commit_pieces(&self, pieces: &[(u64, &[u8])], durable: bool) -> Result<()> {
         let mut set = WriteSet::default();
@@ -85,7 +86,7 @@ impl AtomicFile {
         self.commit_transaction(&set, None, durable)
     }
 
-    /// The same, together with one that writes `to_other` to another file.
+    /// As `commit_pieces`, together with a transaction that writes `to_other` to another file.
     #[doc(hidden)]
     pub fn commit_pieces_with(
         self: &Arc<Self>,
@@ -108,7 +109,7 @@ impl AtomicFile {
         Error::with(libc::EOPNOTSUPP, what)
     }
 
-    /// Whether a descriptor of the program's leads to it that may be written to.
+    /// Whether the program has a writable descriptor of the file.
     pub(crate) fn is_open_for_writing(&self) -> bool {
         self.fds.has_writable()
     }

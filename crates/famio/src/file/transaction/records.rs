@@ -1,5 +1,5 @@
-//! The records that this process writes: a file for each joint commit that is under way, used again by the next one, and removed when the
-//! process has no file of the pool open any more that took part in one.
+//! The records that this process writes: a file for each joint commit under way, reused by later ones, and removed
+//! when the process has no file of the pool open any more that took part in one.
 
 use crate::error::{Error, Result};
 use crate::journal::joint::Folder;
@@ -14,8 +14,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
-/// Which files have the same records: those in one pool that the same users may read and write. Others could read in a record what they
-/// may not read in the file, or write what they may not write there.
+/// Files with the same key share records: those in one pool that the same users may read and write. Others could read
+/// in a record what they may not read in the file, or write what they may not write there.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Key {
     pool: (u64, u64),
@@ -24,7 +24,7 @@ struct Key {
     process: u32,
 }
 
-/// Owner, group, and what other users than the owner may do.
+/// Owner, group, and permissions of group and others.
 type Users = (u32, u32, u32);
 
 fn users_of(file: BorrowedFd<'_>) -> Result<Users> {
@@ -45,7 +45,7 @@ pub(in crate::file) struct Records {
     free: Mutex<Vec<Place>>,
 }
 
-/// One record's file, and its folder's name in the pool.
+/// One record's file, and the name of its folder in the pool.
 struct Place {
     file: InternalFd,
     folder: String,
@@ -63,10 +63,10 @@ impl Drop for Place {
 
 static ALL: Mutex<Vec<Weak<Records>>> = Mutex::new(Vec::new());
 
-/// Folders that somebody who tidies up removes just as they are to be used.
+/// Attempts to use folders that other processes remove as empty at that moment.
 const TRIES: u32 = 100;
 
-/// What a file knows of them: its records, as long as its journal lies where it lay then.
+/// A file's records, valid as long as its journal lies at the same place.
 #[derive(Default)]
 pub(in crate::file) struct Joint(Mutex<Option<(PathBuf, Arc<Records>)>>);
 
@@ -96,23 +96,24 @@ impl Joint {
 /// Why a record could not be written.
 pub(super) struct Failed {
     pub error: Error,
-    /// Whether a crash may find it all the same.
+    /// Whether a crash may leave it nevertheless.
     pub is_undecided: bool,
 }
 
-/// A record that was written, and is durable. Its file is not used again, nor removed, unless it [ends](Self::end).
+/// A record that is durable. Its file is neither reused nor removed unless it [ends](Self::end).
 pub(super) struct Written {
     records: Arc<Records>,
     place: Place,
 }
 
 impl Written {
-    /// All files have committed their parts, each as an epoch of its own.
+    /// All files have committed their parts, each as an epoch.
     pub fn end(self) {
         self.records.free.lock().push(self.place);
     }
 
-    /// All have, and for some that was no epoch, since nothing changed: it would be found again.
+    /// All have, but for some that was no epoch, since nothing changed: the record would be applied again, so it is
+    /// removed.
     pub fn end_for_good(self) {
         self.records.remove(&self.place);
     }
@@ -162,7 +163,7 @@ impl Records {
         Err(Error::with(libc::EIO, "the folder of its records is removed again and again"))
     }
 
-    /// A record's file that nobody uses, and that has its name still.
+    /// An unused file for a record that still has its name.
     fn take(&self, file: BorrowedFd<'_>, journal: &Live) -> Result<Place> {
         loop {
             let place = self.free.lock().pop();
@@ -173,7 +174,7 @@ impl Records {
         }
     }
 
-    /// Writes a record, durably. `file`, with its journal, is one that has a part.
+    /// Writes a record durably. `file`, with its journal, takes part in it.
     pub(super) fn write(
         self: &Arc<Self>,
         bytes: &[u8],
@@ -183,7 +184,7 @@ impl Records {
         let place = self.take(file, journal).map_err(|error| Failed { error, is_undecided: false })?;
         let medium = as_written(self.key.durability);
         if let Err(error) = place.file.run(|file| medium.pwritev(file.as_fd(), &[bytes], 0)) {
-            self.free.lock().push(place); // not whole, and nothing waits for what was in it
+            self.free.lock().push(place); // not whole, and its old contents are not needed
             return Err(Failed { error, is_undecided: false });
         }
         if self.key.durability == Durability::Power

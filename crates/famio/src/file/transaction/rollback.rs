@@ -1,4 +1,4 @@
-//! The open epoch is discarded: the file goes back to what is committed, as after a crash, by the same recovery.
+//! Discards the open epoch: the file goes back to the last commit, by the same recovery as after a crash.
 
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, Inner, PLAIN};
@@ -8,17 +8,17 @@ use crate::file::shadow;
 use crate::index::{Claim, Images};
 use core::sync::atomic::Ordering;
 
-/// Sessions that may go to another process just as this one has taken them.
+/// Sessions that may go to another process just after this one has acquired them.
 const TRIES: u32 = 1000;
 
 impl AtomicFile {
-    /// Discards what was written to the file since its last SYNC, and not committed by a transaction: the file has the bytes and the
-    /// size of that SYNC again. Its commits that are under way end first.
+    /// Discards what was written to the file since its last SYNC and not committed by a transaction: the file has the
+    /// bytes and the size of that SYNC again. Waits for commits under way first.
     ///
     /// # Errors
-    /// `EBUSY`: another process has written to the open epoch, and relies on it; or the file is mapped; or it is a forked child's parent's. `EBADF`: it
-    /// is open for reading only. `EOPNOTSUPP`: it is the kernel's. `EIO`: the journal can't be recovered; the next call that opens or
-    /// changes the file tries again.
+    /// `EBUSY`: another process has written in the open epoch and relies on it; or the file is mapped; or it belongs
+    /// to the parent of this forked child. `EBADF`: it is open for reading only. `EOPNOTSUPP`: it is the kernel's.
+    /// `EIO`: the journal cannot be recovered; the next call that opens or changes the file tries again.
     pub fn rollback(&self) -> Result<()> {
         Self::may_lock()?;
         let _discarding = self.commits.discard()?;
@@ -44,7 +44,7 @@ impl AtomicFile {
                     return Ok(()); // nothing is open
                 }
             }
-            // Owned by this process from now on, with whatever is open.
+            // Owned by this process from now on, with everything that is open.
             match self.session_for_write() {
                 Err(e) if e.errno() == libc::ESTALE && e.detail().is_none() => continue,
                 attached => attached.map(drop)?,
@@ -81,11 +81,11 @@ impl AtomicFile {
         inner.old.extend(ended.map(OldSession::new));
         let Some(claim) = inner.claim.as_mut() else { return Err(Error::new(libc::EIO)) };
         let recovered = self.recover(claim, true);
-        inner.arena = None; // the recovery has taken its name: the next session makes its own
+        inner.arena = None; // the recovery has taken its name: the next session makes a new one
         self.shadow_is_stale();
         self.turns.nothing_is_open();
         if recovered.is_err() {
-            // Whoever takes the claim next recovers the file before anything else.
+            // The next process with the owner lock first recovers the file.
             self.give_up(inner, Claim::leave);
             return recovered;
         }
@@ -97,7 +97,7 @@ impl AtomicFile {
 }
 
 impl Session {
-    /// Ends the session with its epoch open, for a recovery. False: there was nothing open, and it goes on.
+    /// Ends the session with its epoch open, for a recovery. False: nothing was open, and it goes on.
     fn abandon_epoch(&self, fds: &crate::file::Descriptors) -> Result<bool> {
         let cx = self.context(fds);
         let shared = cx.shared();
@@ -106,7 +106,7 @@ impl Session {
         if shared.dirty.load(Ordering::Acquire) == 0 {
             return Ok(false);
         }
-        // Not by whoever finds this process killed in here, either.
+        // If this process is killed in here, the epoch is not kept, either.
         shared.keeps.store(0, Ordering::Release);
         if !self.engine.looks_for_journal(cx) {
             self.moving(|| self.engine.make_journal_anew(cx))?;
@@ -116,7 +116,7 @@ impl Session {
         Ok(true)
     }
 
-    /// Whose changes the open epoch has, by its before-images, is told by `is`.
+    /// Whether the open epoch has before-images of a writer that satisfies `is`.
     pub(in crate::file) fn has_images(&self, is: impl Fn(crate::index::Writer) -> bool) -> Result<bool> {
         if self.arena.shared().dirty.load(Ordering::Acquire) == 0 {
             return Ok(false);

@@ -1,8 +1,9 @@
-//! What a transaction has relied on, so that its commit can look whether it still holds.
+//! What a transaction has relied on, so that its commit can check whether it still holds.
 //!
-//! Per block (4 KiB) it is the sequence in the block's cell, which every change of the block counts up, and which has to be the same at
-//! the commit. Whether a transaction has changed a block since this one began is told by the number that it leaves in the cell. A block
-//! that was moved (settled) counts as changed: a conflict that is none, which costs another try.
+//! Per block (4 KiB) this is the sequence number in the block's cell, which every change of the block increments, and
+//! which has to be the same at the commit. The number that a transaction leaves in the cell tells whether one has
+//! changed the block since this one began. A block moved by a checkpoint counts as changed: a false conflict, which
+//! costs another try.
 
 use crate::error::{Error, Result};
 use crate::file::context::Context;
@@ -13,12 +14,12 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 use std::collections::BTreeMap;
 
-/// Reads that are begun anew because what they read was changed meanwhile, before the transaction is taken to be in conflict.
+/// Reads repeated because their bytes changed meanwhile, before the transaction is taken to be in conflict.
 const READS: u32 = 1000;
 /// Looks at a block that is being changed.
 const LOOKS: u32 = 1 << 26;
 
-/// A session, among all that a file ever has while this process runs.
+/// Identifies a session among all that a file has while this process runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct SessionId {
     arena: u64,
@@ -30,11 +31,11 @@ pub(crate) struct Seen {
     session: SessionId,
     /// `Shared::transactions` when it began.
     began: u64,
-    /// The same when all of `blocks` was looked at last.
+    /// The same when all of `blocks` was last checked.
     looked: u64,
     /// `Shared::cuts` when it began.
     cuts: u32,
-    /// The size, if a read has come to the end of the file or it was asked for.
+    /// The size, if a read has reached the end of the file, or the size was asked for.
     size: Option<u64>,
     /// Sequences by block; 0: the block had no cell.
     blocks: BTreeMap<u64, u32>,
@@ -54,7 +55,7 @@ impl Seen {
     }
 }
 
-/// A transaction is in conflict.
+/// The error of a transaction in conflict.
 fn changed() -> Error {
     Error::new(libc::EAGAIN)
 }
@@ -64,7 +65,7 @@ impl Session {
         SessionId { arena: self.arena_number, opened: self.opened.load(Ordering::Acquire) }
     }
 
-    /// The sequence of a block that nobody is changing, with what transactions have left there.
+    /// The sequence of a block that no thread is changing, and the number that transactions have left there.
     fn state_of(&self, cx: Context<'_>, block: u64) -> Result<(u32, u64)> {
         for _ in 0..LOOKS {
             let Some(cell) = cx.index().lookup(block) else { return Ok((0, 0)) };
@@ -76,7 +77,7 @@ impl Session {
         Err(Error::new(libc::EDEADLK))
     }
 
-    /// Whether all that was seen still holds. Nobody else is inside the gate.
+    /// Checks that everything seen still holds. No other thread is inside the gate.
     pub(super) fn still_holds(&self, cx: Context<'_>, seen: &Seen) -> Result<()> {
         if seen.is_empty() {
             return Ok(());
@@ -93,7 +94,7 @@ impl Session {
         if holds { Ok(()) } else { Err(changed()) }
     }
 
-    /// Notes the blocks of `range` that were not noted yet. Which they are.
+    /// Records the blocks of `range` that were not recorded yet, and returns them.
     fn note(&self, cx: Context<'_>, range: &Range<u64>, seen: &mut Seen) -> Result<Vec<u64>> {
         self.join(cx)?;
         let mut fresh = Vec::new();
@@ -114,7 +115,8 @@ impl Session {
         Ok(fresh)
     }
 
-    /// Whether the blocks of `range`, and all others if a transaction was committed since they were looked at, are as noted.
+    /// Whether the blocks of `range` are as recorded; and all others, too, if a transaction was committed since their
+    /// last check.
     fn is_as_noted(&self, cx: Context<'_>, range: &Range<u64>, seen: &mut Seen) -> Result<bool> {
         self.join(cx)?;
         let now = cx.shared().transactions.load(Ordering::Acquire) & !1;
@@ -132,7 +134,7 @@ impl Session {
 }
 
 impl AtomicFile {
-    /// A transaction begins that its commit is to check. The file has a session from now on, if it had none.
+    /// Begins a transaction whose commit checks what it has read. The file gets a session, if it had none.
     ///
     /// # Errors
     /// Those of a first write. `EOPNOTSUPP`: the file is the kernel's.
@@ -147,13 +149,13 @@ impl AtomicFile {
         self.writing(see, || Err(self.without_transactions()))
     }
 
-    /// Reads for a transaction that is checked: what all its reads give is of one moment, as far as transactions have changed it.
+    /// Reads for such a transaction: all its reads show one moment, as far as transactions have changed the file.
     ///
     /// # Errors
-    /// Those of a read. `EAGAIN`: something that it has seen was changed meanwhile: its commit would fail.
+    /// Those of a read. `EAGAIN`: something it has seen was changed meanwhile, so its commit would fail.
     ///
     /// # Safety
-    /// The buffer is the caller's to be overwritten; it may be bad.
+    /// The buffer may be overwritten; it may be bad.
     pub(crate) unsafe fn read_and_see(&self, offset: u64, buf: UserBuf, seen: &mut Seen) -> Result<usize> {
         if seen.is_broken {
             return Err(changed());
@@ -182,7 +184,7 @@ impl AtomicFile {
             if is_as_noted {
                 return Ok(read);
             }
-            // What this read alone relies on may be newer than the rest: all of that is looked at again.
+            // What only this read relies on may be newer than the rest: all of that is checked again.
             for block in &fresh {
                 seen.blocks.remove(block);
             }
@@ -199,7 +201,7 @@ impl AtomicFile {
         Err(seen.conflict())
     }
 
-    /// A transaction that is checked is going to overwrite `range`. What has changed there already its commit says.
+    /// Such a transaction is going to overwrite `range`. Its commit reports earlier changes there.
     ///
     /// # Errors
     /// Those of a first write. `EOPNOTSUPP`: the file is the kernel's.
@@ -216,7 +218,7 @@ impl AtomicFile {
         )
     }
 
-    /// The size, for a transaction that is checked.
+    /// The size, for such a transaction.
     pub(crate) fn see_size(&self, seen: &mut Seen) -> u64 {
         let size = self.size();
         *seen.size.get_or_insert(size)

@@ -1,4 +1,4 @@
-//! What a transaction is to change of one file: in memory of the process alone, until it is committed.
+//! The changes of a transaction to one file: in the process's memory until the commit.
 
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
@@ -10,22 +10,22 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
 
-/// Steps up to which a read looks at all of them; beyond, at those that an index names.
+/// Steps up to which a read looks at all of them; with more it uses an index.
 const FEW: usize = 64;
-/// What the first write makes room for: the steps and bytes of most transactions.
+/// The first write makes room for so many steps and bytes, which is enough for most transactions.
 const STEPS: usize = 32;
 const BYTES: usize = 4096;
 
-/// The offset of a [`Step::Write`] that goes to the end of the file, wherever that is by then. Such a set is for
-/// [`write_vector`](WriteSet::write_vector) alone.
+/// The offset of a [`Step::Write`] at the end of the file, wherever that is by then. Only for
+/// [`write_vector`](WriteSet::write_vector).
 pub(crate) const AT_END: u64 = u64::MAX;
 
-/// One change. Later ones go over earlier ones.
+/// One change. A later step overwrites earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// `len` bytes at `offset` of the file; they begin at `from` in the set's bytes.
+    /// Writes `len` bytes at `offset` of the file; they begin at `from` in the set's bytes.
     Write { offset: u64, from: usize, len: usize },
-    /// The file has so many bytes.
+    /// Sets the file's size.
     SetSize(u64),
 }
 
@@ -35,9 +35,9 @@ pub(crate) struct WriteSet {
     steps: Vec<Step>,
     bytes: Vec<u8>,
     changes_size: bool,
-    /// Where [`AT_END`] was found to be.
+    /// The offset of [`AT_END`].
     end: AtomicU64,
-    /// For many steps, once something is read: the numbers of those that write to a block, by block.
+    /// For reads among many steps: the numbers of the steps that write to a block, by block.
     by_block: Option<BTreeMap<u64, Vec<u32>>>,
 }
 
@@ -56,7 +56,7 @@ impl WriteSet {
         &self.bytes[from..from + len]
     }
 
-    /// Bytes that it takes in a record of a joint commit, about.
+    /// Approximate bytes in a record of a joint commit.
     pub fn len_of_record(&self) -> usize {
         self.bytes.len() + (self.steps.len() + 4) * 16
     }
@@ -71,35 +71,35 @@ impl WriteSet {
         }
     }
 
-    /// The offset of a step, once [`find_end`](Self::find_end) was told.
+    /// The offset of a step, after [`find_end`](Self::find_end).
     #[inline]
     pub fn place(&self, offset: u64) -> u64 {
         if offset == AT_END { self.end.load(Ordering::Relaxed) } else { offset }
     }
 
-    /// The set goes to a file with so many bytes.
+    /// Sets the end of the file that it will be applied to.
     #[inline]
     pub fn find_end(&self, size: u64) {
         self.end.store(size, Ordering::Relaxed);
     }
 
-    /// Whether there is a step that sets the size.
+    /// Whether a step sets the size.
     pub fn changes_size(&self) -> bool {
         self.changes_size
     }
 
-    /// Forgets all of it, and gives the memory back.
+    /// Forgets everything, and frees the memory.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Writes the caller's bytes at `offset`.
+    /// Adds a write of the caller's bytes at `offset`.
     ///
     /// # Errors
-    /// `EFBIG`: beyond what a file may have. `ENOMEM`. `EFAULT`: a bad buffer. Nothing was added then.
+    /// `EFBIG`: beyond the largest file. `ENOMEM`. `EFAULT`: a bad buffer. Nothing was added then.
     ///
     /// # Safety
-    /// The buffer is the caller's to be read; it may be bad.
+    /// The buffer may be read; it may be bad.
     #[inline]
     pub unsafe fn write(&mut self, offset: u64, buf: UserBuf) -> Result<()> {
         if offset.checked_add(buf.len as u64).is_none_or(|end| end > SIZE_MAX) {
@@ -110,7 +110,7 @@ impl WriteSet {
         }
         let from = self.bytes.len();
         self.make_room(buf.len)?;
-        // SAFETY: there is room for so many; the source is the caller's promise.
+        // SAFETY: there is room for them; the source is the caller's promise.
         unsafe { copy_in(self.bytes.as_mut_ptr().add(from), buf.base, buf.len) }?;
         // SAFETY: just stored.
         unsafe { self.bytes.set_len(from + buf.len) };
@@ -118,8 +118,8 @@ impl WriteSet {
         Ok(())
     }
 
-    /// Adds one write of up to `most` bytes of the caller's buffers at `offset`, or [`AT_END`]. How many it has. `may_be_short`: where the
-    /// buffers turn bad, or a file ends, it has the bytes before that.
+    /// Adds one write of up to `most` bytes of the caller's buffers at `offset`, or [`AT_END`]; returns its length.
+    /// `may_be_short`: if a buffer is bad, or the largest file is reached, it has the bytes before that.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -163,10 +163,10 @@ impl WriteSet {
         Ok(done)
     }
 
-    /// As [`write`](Self::write), of memory that can be read.
+    /// As [`write`](Self::write), of readable memory.
     ///
     /// # Errors
-    /// As there, but `EFAULT`.
+    /// As there, except `EFAULT`.
     #[inline]
     pub fn write_slice(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > SIZE_MAX) {
@@ -181,7 +181,7 @@ impl WriteSet {
         Ok(())
     }
 
-    /// Sets the size.
+    /// Adds a change of the size.
     ///
     /// # Errors
     /// `EFBIG`, `ENOMEM`.
@@ -195,7 +195,7 @@ impl WriteSet {
         Ok(())
     }
 
-    /// For one more step with so many bytes.
+    /// Makes room for one more step with so many bytes.
     #[inline]
     fn make_room(&mut self, bytes: usize) -> Result<()> {
         if self.bytes.capacity() - self.bytes.len() < bytes || self.steps.len() == self.steps.capacity() {
@@ -216,7 +216,7 @@ impl WriteSet {
         }
     }
 
-    /// The size of a file of `size` bytes after it.
+    /// The size of a file of `size` bytes after all steps.
     pub fn size_after(&self, size: u64) -> u64 {
         self.steps.iter().fold(size, |size, step| match *step {
             Step::Write { offset, len, .. } => size.max(offset + len as u64),
@@ -224,7 +224,7 @@ impl WriteSet {
         })
     }
 
-    /// Where it changes something. A change of the size is an empty range.
+    /// The ranges that it changes. A change of the size is an empty range.
     pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
         self.steps.iter().map(|step| match *step {
             Step::Write { offset, len, .. } => self.place(offset)..self.place(offset) + len as u64,
@@ -232,13 +232,13 @@ impl WriteSet {
         })
     }
 
-    /// Shows in `to`, which has `len` bytes of the file from `offset` on (zeros beyond its end), what it changes there.
+    /// Applies the changes to `to`, which has `len` bytes of the file from `offset` on (zeros beyond its end).
     ///
     /// # Errors
     /// `EFAULT`: a bad buffer.
     ///
     /// # Safety
-    /// The buffer is the caller's to be overwritten; it may be bad.
+    /// The buffer may be overwritten; it may be bad.
     pub unsafe fn show(&mut self, offset: u64, to: *mut u8, len: usize) -> Result<()> {
         let end = offset + len as u64;
         let show = |step: Step| match step {
@@ -274,7 +274,8 @@ impl WriteSet {
     }
 }
 
-/// Copies from the caller's memory as far as it can be read, to a page. How many bytes came, and the error of the rest.
+/// Copies from the caller's memory as far as it is readable, by pages. Returns the number of bytes, and the error of
+/// the rest.
 ///
 /// # Safety
 /// `to` is ours, with room for `len` bytes; the source may be bad.
@@ -295,7 +296,7 @@ unsafe fn copy_readable(to: *mut u8, from: *mut u8, len: usize) -> (usize, Resul
     (done, Ok(()))
 }
 
-/// In the index, in the place of a block: changes of the size.
+/// In the index, instead of a block: changes of the size.
 const SIZES: u64 = u64::MAX;
 
 fn add_to_index(index: &mut BTreeMap<u64, Vec<u32>>, number: u32, step: Step) {
@@ -325,7 +326,7 @@ mod tests {
         bytes
     }
 
-    /// Against a plain vector, with few steps and with many.
+    /// Compares with a plain vector, with few steps and with many.
     #[test]
     fn it_shows_what_a_file_would_be_after_it() {
         let mut random = 7u64;

@@ -1,4 +1,4 @@
-//! Reading without the turn, and in a session that has what others may still take back.
+//! Reading without ownership, and in a session with changes of others that may still be rolled back.
 
 use super::joined::{Joined, Look};
 use super::travel::Travelling;
@@ -11,9 +11,9 @@ use crate::sys::read_at;
 use core::sync::atomic::Ordering;
 
 impl AtomicFile {
-    /// For who reads without the turn: calls `along` with the session of who has it. Where there is none, `work` with what is not
-    /// committed; where it can't be reached, after a wait for its end. Again, if that changes meanwhile. `None`: this process has
-    /// taken the turn itself.
+    /// For reads without ownership: calls `along` with the owner's session or, if there is none, `work` with what is
+    /// not committed; if the session cannot be reached, waits for its end first. Tries again if the state changes
+    /// meanwhile. `None`: the caller has to look in the usual way, perhaps because this process has become the owner.
     #[cold]
     pub(super) fn beside<T>(
         &self,
@@ -39,7 +39,7 @@ impl AtomicFile {
             if state & SESSION == 0 {
                 let mut epoch = match self.turns.travelling(&self.fds) {
                     Err(e) if door.state() == state => return Err(e),
-                    Err(_) => continue, // it went on while we read it
+                    Err(_) => continue, // it changed while we read it
                     Ok(epoch) => epoch,
                 };
                 epoch.roll_back(|writer| door.standing(writer));
@@ -60,7 +60,7 @@ impl AtomicFile {
             match self.turns.look_into_session(&self.fds, &self.settings, &mut along)? {
                 Look::Done(done) => return Ok(Some(done)),
                 Look::Changing => {
-                    // Its owner could neither hand it over nor end it, and has not gone on.
+                    // The owner could neither hand it over nor end it, and has not gone on.
                     if self.turns.is_refused(asked, look) {
                         break;
                     }
@@ -74,7 +74,7 @@ impl AtomicFile {
             }
             let mut inner = self.inner();
             if inner.claim.is_some() {
-                // It was this process, which has just begun, or could not end.
+                // This process has just begun it, or could not end it.
                 if inner.kept.is_some() {
                     drop(inner);
                     self.session_for_write()?;
@@ -89,7 +89,7 @@ impl AtomicFile {
             }
             drop(inner);
             if !self.fds.has_writable() {
-                door.ask_for_end(); // it could not be handed to a process that only reads
+                door.ask_for_end(); // a process that only reads cannot take it over
             }
             door.ring();
             door.wait(given, PATIENCE);
@@ -100,7 +100,7 @@ impl AtomicFile {
         Err(self.in_use())
     }
 
-    /// Reads what all processes have written, without a turn. `None`: this process has one now.
+    /// Reads what all processes have written, without ownership. `None`: this process owns the file now.
     ///
     /// # Safety
     /// The buffers may be overwritten; bad ones are an error, not a crash.
@@ -131,7 +131,7 @@ impl AtomicFile {
         self.beside(from_file, |joined| unsafe { joined.read(&self.fds, offset, bufs) })
     }
 
-    /// Reads in a session that has what others wrote and may take back.
+    /// Reads in a session with changes of others that may still be rolled back.
     ///
     /// # Safety
     /// As [`read_beside`](Self::read_beside).
@@ -142,10 +142,11 @@ impl AtomicFile {
         unsafe { self.read_here(offset, bufs) }
     }
 
-    /// The lock of this file's positions that other processes share with this one. `None`: this process may only read the file.
+    /// Takes the lock of the file positions that this process shares with others. `None`: this process may only read
+    /// the file.
     ///
     /// # Errors
-    /// `EDEADLK`: another process does not give it. Those of coming to the file's door.
+    /// `EDEADLK`: another process does not release it. Those of attaching.
     pub(crate) fn lock_positions(&self) -> Result<Option<Positions<'_>>> {
         match self.arrive() {
             Err(e) if self.is_mere_reader(&e) => Ok(None),
@@ -153,7 +154,7 @@ impl AtomicFile {
         }
     }
 
-    /// The size that all processes have given the file, without a turn. `None`: this process has one now.
+    /// The size that all processes have given the file, without ownership. `None`: this process owns the file now.
     #[cold]
     pub(in crate::file) fn size_beside(&self) -> Result<Option<u64>> {
         self.beside(|epoch, committed| Ok(epoch.size(committed)), |joined| Ok(Look::Done(joined.size())))

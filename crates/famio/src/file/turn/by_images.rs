@@ -1,16 +1,16 @@
-//! Whose changes an open epoch has, told by its before-images: taken back one by one, from the last to the first, each shows what it
-//! had changed.
+//! Finds the writers of an open epoch's changes by its before-images: undone one by one, from the last to the first,
+//! each shows the bytes that it had changed.
 
 use super::travel::{Change, MOST, Travelling, What};
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, Before, Image, Writer};
 use std::collections::BTreeMap;
 
-/// The file as it is, as far as the epoch has changed it.
+/// The file's present bytes, as far as the epoch has changed them.
 struct Bytes<'a> {
-    /// Blocks, by number. What is in none of them nobody has changed.
+    /// Blocks by number. Others were not changed.
     blocks: BTreeMap<u64, Vec<u8>>,
-    /// Reads a block that is not there yet.
+    /// Reads a block that is not in `blocks` yet.
     read: &'a dyn Fn(u64, &mut [u8]) -> Result<()>,
     size: u64,
 }
@@ -38,7 +38,7 @@ impl Bytes<'_> {
         Ok(())
     }
 
-    /// What is there, as far as the file goes.
+    /// The bytes of a range, as far as the file goes.
     fn get(&mut self, offset: u64, len: u64) -> Result<Vec<u8>> {
         let len = len.min(self.size.saturating_sub(offset));
         let mut bytes = vec![0; len as usize];
@@ -52,13 +52,13 @@ impl Bytes<'_> {
 }
 
 impl Travelling {
-    /// The changes of an epoch, each with its writer. `images`: all of them, in order. `size`: the file's now; `read` gives whole blocks of
-    /// it, with zeros beyond its end.
+    /// The changes of an epoch, each with its writer. `images`: all of them, in order. `size`: the file's now; `read`
+    /// reads whole blocks, with zeros beyond the end.
     ///
-    /// Those that `is_gone` says to be rolled back are left out.
+    /// Changes of writers for which `is_gone` returns true are left out.
     ///
     /// # Errors
-    /// Those of `read`. `EFBIG`: they are too many to travel.
+    /// Those of `read`. `EFBIG`: too many for a hand-over image.
     pub fn by_images(
         images: &[Image],
         size: u64,
@@ -99,7 +99,7 @@ mod tests {
     const A: Writer = Writer { place: 0, id: 1, tenure: 1 };
     const B: Writer = Writer { place: 1, id: 2, tenure: 1 };
 
-    /// A file with its images, changed by writers in turn.
+    /// A file with its images, changed by several writers.
     #[derive(Default)]
     struct Epoch {
         file: Vec<u8>,
@@ -178,7 +178,7 @@ mod tests {
         let committed = b"abcdefgh".to_vec();
         let mut epoch = Epoch { file: committed.clone(), images: Vec::new() };
         epoch.write(A, 3, b"XY");
-        epoch.write(B, 12, b"end"); // with a gap
+        epoch.write(B, 12, b"end"); // leaves a gap
         epoch.cut(B, 5);
         epoch.cut(B, 9);
         epoch.write(B, 8, b"more");

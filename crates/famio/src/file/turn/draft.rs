@@ -1,4 +1,4 @@
-//! The end of a session whose open epoch is to go on elsewhere.
+//! The end of a session whose open epoch another owner continues.
 
 use super::travel::{Change, Draft, MOST, Travelling};
 use crate::error::{Error, Result};
@@ -10,11 +10,11 @@ use core::sync::atomic::Ordering;
 use std::collections::BTreeSet;
 
 impl Session {
-    /// Ends the session. With nothing uncommitted it is closed clean, after `nothing_open`; else what the open epoch has changed
-    /// comes back, and the journal is left as a crash would leave it.
+    /// Ends the session. If nothing is uncommitted, it is closed clean, after a call of `nothing_open`. Otherwise
+    /// returns the changes of the open epoch, and leaves the journal as a crash would.
     ///
     /// # Errors
-    /// `EFBIG`: the epoch is too large to travel; the session goes on.
+    /// `EFBIG`: the epoch is too large for a hand-over image; the session goes on.
     pub(super) fn end(&self, fds: &Descriptors, nothing_open: impl FnOnce()) -> Result<Option<Draft>> {
         let cx = self.context(fds);
         let shared = cx.shared();
@@ -30,7 +30,7 @@ impl Session {
         } else {
             let draft = self.draft(fds)?;
             if !self.engine.looks_for_journal(cx) {
-                // The file goes back to what is committed by it.
+                // Recovery needs the journal to take the file back to the last commit.
                 self.moving(|| self.engine.make_journal_anew(cx))?;
             }
             self.engine.abandon();
@@ -47,7 +47,7 @@ impl Session {
         }
         let read = |offset: u64, block: &mut [u8]| {
             let there = size.saturating_sub(offset).min(block.len() as u64) as usize;
-            // SAFETY: memory of ours.
+            // SAFETY: our memory.
             let read = unsafe { self.read(fds, offset, &[UserBuf::of(&mut block[..there])]) }?;
             if read == there { Ok(()) } else { Err(Error::new(libc::EIO)) }
         };
@@ -61,7 +61,7 @@ impl Session {
         let shared = cx.shared();
         let (size, low) = (shared.size(), shared.epoch_low.load(Ordering::Acquire));
         let open = shared.committed() + 1;
-        // Beyond what was committed a block in place is stored to without a trace but its cell.
+        // In place, beyond the committed end, only the cell of a block shows that it was written.
         let first = low.min(shared.committed_size.load(Ordering::Acquire)) / BLOCK as u64;
         let beyond = first..shared.stale_end.load(Ordering::Acquire).div_ceil(BLOCK as u64);
         let mut blocks = BTreeSet::new();
@@ -79,7 +79,7 @@ impl Session {
         for block in blocks.range(..end) {
             let offset = block * BLOCK as u64;
             let mut piece = vec![0; (size - offset).min(BLOCK as u64) as usize];
-            // SAFETY: memory of ours.
+            // SAFETY: our memory.
             let read = unsafe { self.read(fds, offset, &[UserBuf::of(&mut piece)]) }?;
             if read != piece.len() {
                 return Err(Error::new(libc::EIO));

@@ -1,4 +1,5 @@
-//! Giving the turn: the session ends, and what is not committed is sent on its way; or all is committed, by the last to leave.
+//! Handing over ownership: the session is left to the next owner, or ends with a hand-over image; the last member
+//! commits everything.
 
 use super::travel::{Draft, Travelling};
 use crate::error::{Error, Result};
@@ -13,21 +14,21 @@ use core::sync::atomic::Ordering;
 use rustix::time::Timespec;
 use std::os::fd::AsRawFd;
 
-/// Tries of the last process to end a session that nobody owns, and a pause between two: about a second.
+/// Tries of the last process to end an unowned session, and the pause between two: about a second in all.
 const ROUNDS: u32 = 1000;
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 impl AtomicFile {
-    /// Gives the turn to whoever wants it; what is not committed goes along.
+    /// Hands ownership to the process that requested it, together with what is not committed.
     ///
     /// # Errors
-    /// The file stays with this process: it is handed back, or mapped with no memory for all to share, its open epoch is too large, or its journal can't be
-    /// ended.
+    /// The file stays with this process: it was demoted, or is mapped without shared memory; or its open epoch is too
+    /// large, or its journal cannot be ended.
     pub(in crate::file) fn give_turn(&self) -> Result<()> {
         self.give_with(true)
     }
 
-    /// As [`give_turn`](Self::give_turn); the session ends, though it could be handed over.
+    /// As [`give_turn`](Self::give_turn), but always ends the session.
     ///
     /// # Errors
     /// As there.
@@ -57,9 +58,9 @@ impl AtomicFile {
         let state = self.state.load(Ordering::Acquire);
         let is_mapped = !self.has_shared_shadow() && shadow::is_mapped(self.key());
         if self.turns.is_kept() || !is_mapped && !self.has_shared_shadow() && self.has_last_stores() {
-            return Err(Error::new(libc::EBUSY)); // a map is being made, or has just gone; who waits rings again
+            return Err(Error::new(libc::EBUSY)); // a map is being made, or has just gone; the other process asks again
         }
-        door.set_stuck(0); // it may have been mapped when it was asked for last
+        door.set_stuck(0); // it may have been mapped at the last request
         let ended = if ![PLAIN, ATTACHED].contains(&state) || inner.kept.is_some() || is_mapped {
             Err(Error::new(libc::EBUSY))
         } else if alive && self.hand_session_over(inner).unwrap_or(false) {
@@ -74,7 +75,7 @@ impl AtomicFile {
             }
             Err(_) => {
                 door.set_stuck(rustix::process::getpid().as_raw_nonzero().get() as u32);
-                door.give(); // who waits is to see that
+                door.give(); // for the waiting process to see
             }
         }
         ended
@@ -105,7 +106,7 @@ impl AtomicFile {
         self.lease.rest();
         session.close_to_others();
         let ended = if self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_nlink == 0))? {
-            // It does not outlive a crash, and no recovery would find it: what is in it stays.
+            // The file has no name, so no recovery would find its journal: what it contains stays.
             self.close_journal(session).map(|()| None)
         } else {
             session.end(&self.fds, || self.turns.committed(session.arena.shared()))
@@ -127,7 +128,7 @@ impl AtomicFile {
                 let sent = self.send_off(inner, &draft);
                 if sent.is_err() {
                     inner.kept = Some(draft);
-                    // It does not go on soon: a reader is not to wait for that.
+                    // The session does not go on soon: readers must not wait for it.
                     arena.iter().for_each(|arena| arena.shared().open.store(CLOSED, Ordering::Release));
                 }
                 sent?;
@@ -138,18 +139,18 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// From now on the end of this process is seen at once by who is at the door.
+    /// From now on other members notice the end of this process at once.
     pub(in crate::file) fn be_seen(&self) {
         if self.is_disowned() {
             return;
         }
         if !LIVES.are_kept() {
-            crate::file::background::start(); // it may have joined what others map, and never had a turn
+            crate::file::background::start(); // it may share others' maps without ever having owned the file
             crate::file::background::wait_until_there();
         }
         if self.turns.door.be_seen() {
-            // Wakes the processes that wait for the bell only. A ring of this process is no request to itself; a request that another
-            // process made before or meanwhile stays.
+            // Wakes the processes that wait for this word. A request of this process is none to itself; those of
+            // others stay.
             let before = self.turns.door.ring();
             let after = before.wrapping_add(1);
             let _ = self.turns.heard.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed);
@@ -159,20 +160,21 @@ impl AtomicFile {
         }
     }
 
-    /// There is one more thread to keep lives: is seen, if it should be and was not.
+    /// Another thread can keep robust futexes now: registers this file's if it had found no room.
     pub(in crate::file) fn be_seen_now(&self) {
         if !self.is_disowned() && (self.state.load(Ordering::Acquire) == ATTACHED || self.has_shared_shadow()) {
             self.turns.door.be_seen();
         }
     }
 
-    /// The file goes back to what is committed, and the rest on its way.
+    /// The file goes back to the last commit, and the rest becomes a hand-over image.
     pub(super) fn send_off(&self, inner: &mut Inner, draft: &Draft) -> Result<()> {
         let Some(claim) = inner.claim.as_mut() else { return Err(Error::new(libc::EIO)) };
         let turns = &self.turns;
-        self.be_seen(); // by processes that take up what travels
+        self.be_seen(); // by processes that take up the image
         if self.settings.on_kill == OnKill::Keep {
-            // It travels before the file goes back: at no moment is it in memory of this process alone.
+            // The image is written before the file goes back: at no moment are these bytes only in this process's
+            // memory.
             turns.send(&self.fds, &Travelling::kept(draft.all()), true)?;
             self.recover(claim, true)?;
             turns.all_own();
@@ -180,7 +182,7 @@ impl AtomicFile {
             return Ok(());
         }
         if let Some(changes) = &draft.by_writer {
-            // Of others too, and nowhere else: it travels before the file goes back.
+            // It has changes of others, too, which are nowhere else: the image is written before the file goes back.
             turns.send(&self.fds, &Travelling { changes: changes.clone() }, true)?;
             self.recover(claim, true)?;
             turns.all_own();
@@ -199,7 +201,8 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// Closes the session's journal clean. What travelled here is committed, and travels no more, before the journal is gone.
+    /// Closes the session's journal clean. A hand-over image that the session took up was committed and goes before
+    /// the journal does.
     pub(in crate::file) fn close_journal(&self, session: &Session) -> Result<()> {
         if self.turns.travelled.load(Ordering::Acquire) {
             session.sync(&self.fds, || false, || ())?;
@@ -210,8 +213,8 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// The process ends, or goes on as another program: what is not committed is the others' who have the file open to commit,
-    /// or is committed.
+    /// The process ends, or calls `exec`: leaves what is not committed to other members that can commit it, or
+    /// commits it.
     pub(in crate::file) fn part(&self) -> Result<()> {
         if self.turns.door.has_other_writers() && self.give_turn().is_ok() {
             self.end_if_last_attached();
@@ -223,7 +226,7 @@ impl AtomicFile {
         self.commit_all()
     }
 
-    /// Commits, settles and closes the journal clean; what travels, too.
+    /// Commits, checkpoints and closes the journal clean; includes a hand-over image.
     pub(in crate::file) fn commit_all(&self) -> Result<()> {
         if self.turns.is_disturbed() && self.fds.has_writable() && !self.is_demoted() {
             self.sync_all(|| false)?;
@@ -234,7 +237,7 @@ impl AtomicFile {
         self.close_session()
     }
 
-    /// Of a process that only reads, when all that could write are gone: what those who left cleanly wrote is to be committed.
+    /// For a process that only reads, once all that could write are gone: commits what those wrote that left cleanly.
     fn recover_if_alone(&self) {
         let door = &self.turns.door;
         if self.state.load(Ordering::Acquire) == PLAIN
@@ -245,17 +248,17 @@ impl AtomicFile {
         {
             let mut inner = self.inner();
             if inner.claim.is_none() {
-                let _ = self.recover_the_dead(&mut inner); // else whoever opens the file next does
+                let _ = self.recover_the_dead(&mut inner); // or else the next process that opens the file does
             }
         }
     }
 
-    /// The program has closed its last descriptor. As the last process: all is committed.
+    /// The program has closed its last descriptor: detaches. The last member commits everything.
     pub(in crate::file) fn leave_door(&self) -> Result<()> {
         let mut result = Ok(());
         let mut own = None;
         for round in 0.. {
-            // What it wrote is for the others to commit.
+            // What this process wrote is left to the others to commit.
             self.end_if_last_attached();
             self.recover_if_alone();
             let others = self.turns.door.has_other_writers() && self.give_turn().is_ok();
@@ -263,11 +266,11 @@ impl AtomicFile {
             if !others {
                 let closed = self.commit_all();
                 result = result.and(closed);
-                let _changing = self.shadow.lock(); // what a thread is about to show, it shows with the turn
+                let _changing = self.shadow.lock(); // a thread that is about to show changes needs ownership
                 self.release_claim(&mut self.inner());
             }
             let left = {
-                let _inner = self.inner(); // the background puts in order what is dead under it, and has to be at the door
+                let _inner = self.inner(); // the background reaps under this lock, and must be attached
                 self.turns.door.leave()
             };
             if left {
@@ -280,7 +283,7 @@ impl AtomicFile {
                 own.into_iter().for_each(|own| self.fds.leave(own));
                 return result;
             }
-            // Nobody else is there to commit what travels. A reader does it as it would recover the file.
+            // No other member can commit the hand-over image. A reader does it in the way of a recovery.
             if own.is_none() && !self.fds.has_writable() {
                 own = self.fds.with(false, recovery::writable).ok();
                 own.iter().for_each(|own| self.fds.add(own.as_raw_fd(), Access::Write));
@@ -290,7 +293,7 @@ impl AtomicFile {
                 result = result.and(Err(Error::new(libc::EBADF)));
             }
             if result.is_err() || self.is_demoted() || round > ROUNDS {
-                self.turns.door.set_attached(0); // what could not be ended is left as a killed process leaves it
+                self.turns.door.set_attached(0); // what could not end is left as after a kill
             } else if round > 1 {
                 let _ = rustix::thread::nanosleep(&PAUSE); // another process is about to go on with the session
             }

@@ -1,10 +1,11 @@
-//! Handing a session over: its owner leaves it as it is, with its journal and all that is not committed, and the next owner, of
-//! whatever process, goes on with it. Nothing is settled, nothing recovered, and no system call is made on file or journal.
+//! Handing a session over: its owner leaves it as it is, with its journal and everything uncommitted, and the next
+//! owner, in whatever process, goes on with it. There is no checkpoint, no recovery, and no system call on file or
+//! journal.
 //!
-//! What a session needs lies in its arena, which every owner maps. What an engine keeps for itself (where the log goes on, what waits
-//! to be settled) the owner puts there as it leaves ([`Session::leave_unowned`]). The session is *unowned* then, until a process that
-//! wants to change the file takes the claim. If an owner is killed, the claim is free and the session is not unowned: that is a
-//! crash, and the next process with the claim recovers the file (`take`).
+//! What a session needs lies in its arena, which every owner maps. What an engine keeps outside of it (the end of the
+//! log, blocks that await a checkpoint) the owner puts there as it leaves ([`Session::leave_unowned`]). The session
+//! is then *unowned* until a process takes the owner lock. If an owner is killed, the owner lock is free but the
+//! session is not unowned: a crash, upon which the next process with the lock recovers the file (`take`).
 
 use super::PATIENCE;
 use super::travel::MOST;
@@ -18,14 +19,15 @@ use crate::sys::monotonic_now;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-/// Calls after each of which a process leaves the session that it had from another one: as long as they change it in turn, none of them
-/// waits for another that does nothing at the moment.
+/// Calls after each of which a process leaves a session that it got from another one: as long as they change the file
+/// alternately, neither waits for the other while that is idle.
 const CALLS_IN_TURN: u32 = 16;
-/// Words that a first hand-over finds room for.
+/// Words for which the first hand-over makes room.
 const ROOM: usize = 1024;
 
 impl Session {
-    /// Leaves the session to its next owner, of whatever process. False: it can't be left now, and goes on.
+    /// Leaves the session to its next owner, in whatever process. False: that is impossible now, and the session goes
+    /// on.
     ///
     /// # Errors
     /// `EIO`: a flush failed earlier. `EDEADLK`: a writer is stuck.
@@ -37,7 +39,7 @@ impl Session {
         let is_open = shared.dirty.load(Ordering::Acquire) != 0;
         if shared.lease.load(Ordering::Acquire) == lease::HELD
             || is_open && shared.images.load(Ordering::Acquire) != images::ALL
-            // More could not go to another session, if one of its writers is killed.
+            // A larger epoch would not fit into a hand-over image if one of its writers is killed.
             || is_open && shared.counts.sums().bytes > MOST
         {
             return Ok(false);
@@ -47,7 +49,7 @@ impl Session {
             return Ok(false);
         }
         let left = self.leave_words(&words);
-        // Last: the words may have been what there was no room for.
+        // Last: the words themselves may have found no room.
         if left.is_err() || !self.arena.can_be_attached() {
             let mut words = Words(&words);
             let _home: [u64; 3] = words.next()?;
@@ -56,13 +58,13 @@ impl Session {
         }
         self.may_be_alone.store(false, Ordering::Release);
         shared.gate.grant(self.me, false);
-        // Whoever wrote it may be killed from here on while others go on.
+        // From here on its writers may be killed while others go on.
         shared.also.fetch_or(if is_open { also::OTHERS } else { 0 }, Ordering::AcqRel);
         if !is_open {
             shared.images.store(images::ALL, Ordering::Release);
         }
         shared.has_left.store(1, Ordering::Release);
-        // What still comes in here finds that the session is not this process's any more.
+        // A call that enters now sees that the session is not this process's any more.
         shared.generation.fetch_add(1, Ordering::AcqRel);
         Ok(true)
     }
@@ -88,12 +90,13 @@ impl Session {
         let len = count.checked_mul(8).ok_or_else(damaged)?;
         let from = self.arena.bytes(shared.left.load(Ordering::Acquire), len).ok_or_else(damaged)?;
         let mut words = vec![0; count];
-        // SAFETY: in the arena's mapping; nobody but an owner changes it, which is this process.
+        // SAFETY: in the arena's mapping; only an owner changes it, and this process is the owner.
         unsafe { words.as_mut_ptr().copy_from_nonoverlapping(from.cast::<u64>(), count) };
         Ok(words)
     }
 
-    /// Closes the gate. Processes that were killed just as they came to a session that was not theirs any more are not waited for.
+    /// Closes the gate. Does not wait for processes that were killed while they entered a session that was not theirs
+    /// any more.
     pub(in crate::file) fn close_but_for_the_gone(&self) -> Result<Closed<'_>> {
         let shared = self.arena.shared();
         match shared.gate.close(self.me, &shared.slots, &SHORT) {
@@ -105,23 +108,24 @@ impl Session {
         }
     }
 
-    /// Strikes from the gate those who were killed.
+    /// Strikes killed processes from the gate.
     pub(in crate::file) fn strike_the_gone(&self) {
         let shared = self.arena.shared();
         for (place, slot) in (0..).zip(&shared.slots) {
             if place != self.me && shared.gate.is_held_by(place, slot) && !self.imaging.is_there(place) {
                 shared.gate.strike(place, slot);
-                shared.leave_at(crate::sys::coarse_now()); // what it changed last is ours
+                shared.leave_at(crate::sys::coarse_now()); // its last change is ours
             }
         }
     }
 
-    /// Goes on where the last owner has left it. This process has the claim. Nobody else comes in until the result is dropped.
+    /// Continues where the last owner has left the session. This process has the owner lock. No thread enters until
+    /// the result is dropped.
     fn take_over(&self, fds: &crate::file::Descriptors) -> Result<Closed<'_>> {
         let shared = self.arena.shared();
         let closed = self.close_but_for_the_gone()?;
         self.may_be_alone.store(false, Ordering::Release);
-        shared.leave_at(crate::sys::coarse_now()); // nobody looks as if they were inside any more
+        shared.leave_at(crate::sys::coarse_now()); // clears the traces of threads that were inside
         let generation = shared.generation.fetch_add(1, Ordering::AcqRel) + 1;
         self.generation.store(generation, Ordering::Release);
         let words = self.left_words()?;
@@ -134,7 +138,7 @@ impl Session {
 }
 
 impl AtomicFile {
-    /// Leaves the session, and with it the claim, to the next owner. False: it can't be handed over as it is.
+    /// Leaves the session, and with it the owner lock, to the next owner. False: it cannot be handed over as it is.
     pub(super) fn hand_session_over(&self, inner: &mut Inner) -> Result<bool> {
         let door = &self.turns.door;
         let Some(session) = &inner.session else { return Ok(false) };
@@ -158,7 +162,7 @@ impl AtomicFile {
         self.plain.forget_size();
         self.session.store(core::ptr::null_mut(), Ordering::SeqCst);
         let before = core::mem::replace(&mut inner.left, inner.session.take());
-        // One that was left before, and that others have ended: the background may still be in it.
+        // A session that was left earlier and has ended: the background may still use it.
         inner.old.extend(before.map(OldSession::new));
         self.state.store(PLAIN, Ordering::Release);
         self.turns.forget_whose();
@@ -170,8 +174,8 @@ impl AtomicFile {
         Ok(true)
     }
 
-    /// With the claim, and a session that is unowned: this process owns it from now on. False: it can't be had from here, and
-    /// another process has to end it.
+    /// Makes this process the owner of an unowned session; it has the owner lock. False: this process cannot take the
+    /// session, and another one has to end it.
     pub(super) fn take_session_over(&self, inner: &mut Inner) -> Result<bool> {
         let door = &self.turns.door;
         let begun = monotonic_now();
@@ -195,7 +199,7 @@ impl AtomicFile {
             Some(left) if is_that(&left) => match left.arena.catch_up() {
                 Ok(()) => Ok(left),
                 Err(e) => {
-                    inner.old.push(OldSession::new(left)); // calls of this process may still be in it
+                    inner.old.push(OldSession::new(left)); // calls of this process may still use it
                     Err(e)
                 }
             },
@@ -207,7 +211,7 @@ impl AtomicFile {
         let session = match session {
             Ok(session) => session,
             Err(e) => {
-                // A process that only reads can't own it; another one may.
+                // A process that only reads cannot own it; another one may.
                 if e.errno() != libc::EBADF {
                     door.set_apart();
                 }
@@ -238,7 +242,7 @@ impl AtomicFile {
         Ok(true)
     }
 
-    /// Who may still take back by dying what the session's open epoch has.
+    /// Records the processes whose death would still roll back a part of the session's open epoch.
     fn note_writers(&self, session: &Session) -> Result<()> {
         let (turns, shared) = (&self.turns, session.arena.shared());
         let dead = turns.door.dead();
@@ -246,7 +250,7 @@ impl AtomicFile {
         if shared.dirty.load(Ordering::Acquire) != 0 {
             others = session.imaging.see_others(Images::of(&session.arena), shared.committed() + 1)?;
         }
-        // Killed while they had nothing open here: their places are free.
+        // They were killed with nothing open here: their slots are free.
         if !dead.is_empty() && others.iter().all(|(_, writer)| turns.door.standing(*writer) != Standing::Dead) {
             turns.door.bury(&dead);
         }
@@ -260,7 +264,7 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// The session that another process began, with what this one needs of its own for it.
+    /// Attaches to a session that another process began.
     fn attach_to_session(&self, number: u64) -> Result<Session> {
         let memory = self.turns.door.open_arena_to_own(number)?;
         let beside = self.fds.with(true, |fd| spills_to(fd, &self.settings))?;
@@ -270,7 +274,7 @@ impl AtomicFile {
         if shared.inode.load(Ordering::Acquire) != inode || shared.has_left.load(Ordering::Acquire) == 0 {
             return Err(Error::new(libc::EIO));
         }
-        // Left there by a process that had this place before.
+        // A previous process in this slot may have left it inside.
         let place = self.turns.door.place();
         shared.slots.get(place as usize).iter().for_each(|slot| shared.gate.strike(place, slot));
         let opened = AtomicU64::new(shared.open.load(Ordering::Acquire));
@@ -278,7 +282,7 @@ impl AtomicFile {
         attach::join(&self.fds, &self.settings, arena, number, opened, journal, (&self.turns.door, &self.turns.others))
     }
 
-    /// With the claim, and a session that is unowned: it ends, and what is not committed travels.
+    /// Ends an unowned session; this process has the owner lock. What is not committed becomes a hand-over image.
     pub(super) fn end_unowned(&self, inner: &mut Inner) -> Result<bool> {
         if !self.take_session_over(inner)? {
             return Ok(false);
@@ -287,7 +291,7 @@ impl AtomicFile {
         self.end_with_arena(inner).map(|()| true)
     }
 
-    /// As [`end_unowned`](Self::end_unowned), if this process could go on with the session and nobody has the claim.
+    /// As [`end_unowned`](Self::end_unowned), if this process could take the session over and the owner lock is free.
     fn try_to_end_unowned(&self, inner: &mut Inner) {
         if inner.left.is_none() || inner.claim.is_some() || !self.try_turn(inner).unwrap_or(false) {
             return;
@@ -297,8 +301,8 @@ impl AtomicFile {
         }
     }
 
-    /// After an error of [`end_unowned`](Self::end_unowned): the claim goes, unless what could not end is still here. Then others are told.
-    /// Whether it went.
+    /// After an error of [`end_unowned`](Self::end_unowned): releases the owner lock, unless this process still holds
+    /// what could not end. In that case others are told. Returns whether it was released.
     pub(super) fn give_up_unless_held(&self, inner: &mut Inner) -> bool {
         if inner.session.is_some() || inner.kept.is_some() {
             self.turns.has_turn.store(true, Ordering::Release);
@@ -310,8 +314,8 @@ impl AtomicFile {
         true
     }
 
-    /// With the claim, and a session that is unowned and that this process can't attach to: if no process can any more, it is as one that
-    /// was left by a killed owner. Whether it is.
+    /// For an unowned session to which this process, with the owner lock, cannot attach. If no other member can
+    /// either, it counts as left by a killed owner. Returns whether that is so.
     pub(super) fn is_everybodys_gone(&self) -> bool {
         let door = &self.turns.door;
         let is_gone = !door.is_attached_by_others(door.arena());
@@ -321,7 +325,8 @@ impl AtomicFile {
         is_gone
     }
 
-    /// Before this process leaves: a session that nobody else could go on with ends, so that what is not committed travels.
+    /// Before this process detaches: ends an unowned session that no other member could continue, so that its changes
+    /// become a hand-over image.
     pub(super) fn end_if_last_attached(&self) {
         let door = &self.turns.door;
         if !door.has_come() || !door.has_unowned() || door.is_attached_by_others(door.arena()) && !door.is_apart() {
@@ -330,9 +335,10 @@ impl AtomicFile {
         self.try_to_end_unowned(&mut self.inner());
     }
 
-    /// The images of other processes' changes leave no room for more: all that is open travels, and a new session saves none.
+    /// Images of others' changes leave no room for more: everything uncommitted becomes a hand-over image, and a new
+    /// session saves no images.
     pub(in crate::file) fn begin_without_images(&self) -> Result<()> {
-        // A change of a file that has a shadow is made under its lock.
+        // A change of a file with a shadow is made under the shadow's lock.
         let mut inner = self.inner();
         let is_full = |session: &Session| session.imaging.is_full();
         if self.with_session(is_full) == Some(true) {
@@ -342,7 +348,8 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// From now on the background waits for other processes that ask for the session, and for their deaths, whoever owns it.
+    /// From now on the background watches for requests of other processes and for their deaths, whichever process
+    /// owns the session.
     fn watch_for_others(&self) {
         if !self.is_wanted.swap(true, Ordering::AcqRel) {
             crate::file::background::look();
@@ -367,11 +374,11 @@ impl AtomicFile {
             && inner.claim.is_some()
         {
             turns.calls_in_turn.store(in_turn.saturating_sub(1), Ordering::Relaxed);
-            let _ = self.hand_session_over(&mut inner); // where it can't, the background does what is to be done
+            let _ = self.hand_session_over(&mut inner); // otherwise the background acts
         }
     }
 
-    /// What a process has left that can't attach to the session: who can ends it. By the background.
+    /// Ends a session for a process that cannot attach to it, if this one can. Called by the background.
     pub(super) fn end_for_others(&self) -> bool {
         let door = &self.turns.door;
         if !(door.has_come() && door.has_unowned() && door.is_apart() && door.is_here()) {
@@ -383,8 +390,8 @@ impl AtomicFile {
         false
     }
 
-    /// Nobody has the session, and nobody has wanted it for a while: its last owner goes on, to settle it. By the background. Whether
-    /// it is to be looked at again in a while.
+    /// If no process has owned the session or asked for it for a while, its last owner takes it again, for a
+    /// checkpoint. Called by the background. Returns whether to look again.
     pub(in crate::file) fn look_after_unowned(&self) -> bool {
         let door = &self.turns.door;
         if self.state.load(Ordering::Acquire) != PLAIN || !door.has_come() || !door.has_unowned() {

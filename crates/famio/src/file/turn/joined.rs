@@ -1,8 +1,8 @@
-//! Another process's session, for reading: its arena and its journal, mapped read-only. Who reads there changes nothing and takes no
-//! lock, and the session goes on meanwhile. What is read is what holds then, committed or not (*Reads never change hands*).
+//! Another process's session, for reading: its arena and journal, mapped read-only. The reader changes nothing and
+//! takes no lock, and the session goes on meanwhile. It reads the present bytes, committed or not.
 //!
-//! What was read counts if the block's sequence is the same afterwards, no thread had the file alone, and the session was still
-//! open to others: the same looks as within one process, and one more.
+//! What was read is valid if afterwards the block's sequence is the same, no thread had exclusive mode, and the
+//! session was still open to others: the same checks as within one process, and one more.
 
 use super::Turns;
 use crate::error::{Error, Result};
@@ -18,11 +18,11 @@ use core::sync::atomic::{AtomicBool, Ordering, fence};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// Looks at what changes before its process is let at the processor for longer: at a session that begins or ends, and at a block that
-/// is being written.
+/// Looks at something that changes before the reader waits: at a session that begins or ends, and at a block that is
+/// being written.
 const LOOKS_AT_SESSION: u32 = 4;
 const LOOKS: u32 = 64;
-/// Looks at one block, in one look at the session.
+/// Looks at one block within one look at the session.
 const SPINS: u32 = 1000;
 
 /// A session that this process reads along.
@@ -30,27 +30,27 @@ const SPINS: u32 = 1000;
 /// Invariant: nothing is stored through it.
 pub(in crate::file) struct Joined {
     arena: Arena,
-    /// The number of the arena, and which of its sessions this is.
+    /// The number of the arena, and of the session in it.
     number: u64,
     generation: u64,
     home: Home,
-    /// The journal, if it is one in place.
+    /// The journal, if it is an in-place one.
     journal: Option<View>,
-    /// The journal has outgrown what is mapped here.
+    /// The journal is longer than its mapping.
     is_outgrown: AtomicBool,
 }
 
-/// What came of a look into another process's session.
+/// The result of a look into another process's session.
 pub(super) enum Look<T> {
     Done(T),
-    /// It begins, ends, or changes what was looked at: again, in a moment.
+    /// It begins, ends, or changes what was looked at: look again in a moment.
     Changing,
-    /// It can't be read from here: who wants to read takes the turn.
+    /// It cannot be read from this process, which has to acquire ownership to read.
     Unreachable,
 }
 
 impl Turns {
-    /// Looks into the session of the process that has the turn, as long as it lives.
+    /// Looks into the owner's session, as long as the owner lives.
     pub(super) fn look_into_session<T>(
         &self,
         fds: &Descriptors,
@@ -87,7 +87,7 @@ impl Turns {
             return Ok(Look::Changing);
         }
         match Joined::new(&self.door, number, fds, settings) {
-            // It goes on where only its owner finds it: on a disk.
+            // The rest of the arena lies where only its owner finds it: on a disk.
             Ok(Some(joined))
                 if outgrown.is_some_and(|old| old.number == number && old.arena.len() >= joined.arena.len()) =>
             {
@@ -95,15 +95,15 @@ impl Turns {
             }
             Ok(Some(joined)) => Ok(Look::Done(here.insert(Arc::new(joined)).clone())),
             Ok(None) => Ok(Look::Changing),
-            // It may have gone, or come, at this very moment; or it is not to be found from here, by a program in another root.
+            // It may have just gone, or come; or a program in another root cannot find it.
             Err(e) if e.errno() == libc::ENOENT && self.unjoined.swap(number, Ordering::Relaxed) != number => {
                 Ok(Look::Changing)
             }
-            Err(_) => Ok(Look::Unreachable), // another user's, say
+            Err(_) => Ok(Look::Unreachable), // for example another user's
         }
     }
 
-    /// What is not read along any more is let go.
+    /// Drops a session that is not read along any more.
     pub(super) fn leave_session(&self) {
         if let Some(mut here) = self.joined.try_lock()
             && here.as_ref().is_some_and(|joined| !joined.is_current(&self.door))
@@ -112,7 +112,7 @@ impl Turns {
         }
     }
 
-    /// In a forked child: its maps did not come along.
+    /// In a forked child: its maps are not there.
     pub(in crate::file) fn forget_joined(&self) {
         if let Some(mut here) = self.joined.try_lock() {
             core::mem::forget(here.take());
@@ -125,7 +125,7 @@ impl Joined {
     fn new(door: &Door, number: u64, fds: &Descriptors, settings: &Settings) -> Result<Option<Self>> {
         let memory = door.open_arena(number)?;
         let Some(arena) = Arena::join(&memory)? else {
-            // Made just now; or all of it lies on a disk, since there was no room from its beginning on.
+            // It was made just now; or all of it lies on a disk, since there was no room in memory.
             return if rustix::fs::fstat(&memory)?.st_size == 0 { Err(Error::new(libc::ENOENT)) } else { Ok(None) };
         };
         let (generation, journal) = {
@@ -149,8 +149,7 @@ impl Joined {
         self.arena.shared()
     }
 
-    /// Whether what was read until now is of the session that processes have now. Not of one whose arena has outgrown what is
-    /// mapped here.
+    /// Whether what was read until now belongs to the present session, and its arena has not outgrown its mapping.
     #[inline]
     fn is_current(&self, door: &Door) -> bool {
         fence(Ordering::Acquire);
@@ -164,18 +163,19 @@ impl Joined {
 
     fn look<T>(&self, door: &Door, look: impl FnOnce(&Self) -> Result<Look<T>>) -> Result<Look<T>> {
         let shared = self.shared();
-        // Who has the file alone puts writes off, and fences none: its process ends that when it is asked for the turn.
+        // A thread in exclusive mode defers writes and does not fence: its process ends that when it is asked for
+        // ownership.
         if !shared.gate.is_nobodys() || shared.deferred.is_any() {
             return Ok(Look::Unreachable);
         }
         if shared.released.load(Ordering::Acquire) != 0 {
             return Ok(Look::Unreachable);
         }
-        // A map of its owner's, with no memory for all to share, has stores that nobody else can see.
+        // If the owner has mapped the file without shared memory, no other process sees its stores.
         if shared.also.load(Ordering::Acquire) & also::SHADOW != 0 && door.shadow().is_none() {
             return Ok(Look::Unreachable);
         }
-        // What one who died had written is to be taken back first.
+        // Changes of a dead process are to be rolled back first.
         if shared.also.load(Ordering::Acquire) & also::OTHERS != 0 && door.has_dead() {
             return Ok(Look::Unreachable);
         }
@@ -195,15 +195,15 @@ impl Joined {
         looked
     }
 
-    /// The logical size, with what is not committed.
+    /// The logical size, with uncommitted changes.
     pub(super) fn size(&self) -> u64 {
         self.shared().size()
     }
 
-    /// Reads into the caller's buffers at `offset`: fewer bytes at the end of the file, or where a buffer is bad.
+    /// Reads into the caller's buffers at `offset`; fewer bytes at the end of the file, or if a buffer is bad.
     ///
     /// # Safety
-    /// The buffers are the caller's to be overwritten; they may be bad.
+    /// The buffers may be overwritten; they may be bad.
     pub(super) unsafe fn read(&self, fds: &Descriptors, offset: u64, bufs: &[UserBuf]) -> Result<Look<usize>> {
         let room = self.size().saturating_sub(offset).min(CALL_MAX as u64) as usize;
         let mut done = 0;
@@ -225,7 +225,7 @@ impl Joined {
         Ok(Look::Done(done))
     }
 
-    /// Reads from one block, or from several that have no cell.
+    /// Reads from one block, or from several without a cell.
     ///
     /// # Safety
     /// As [`read`](Self::read).
@@ -248,11 +248,11 @@ impl Joined {
         let read = unsafe { cx.read_home(at, dst, len, readable) };
         fence(Ordering::Acquire);
         if !index.is_absent(block, (start + len).div_ceil(BLOCK) as u64) {
-            return Ok(Look::Done(0)); // written for the first time as we read, the file itself perhaps: once more, by its cell
+            return Ok(Look::Done(0)); // written for the first time meanwhile, perhaps in the file itself: again, by its cell
         }
         match read {
             Ok(()) => Ok(Look::Done(len)),
-            // The file was cut while we read, by settling.
+            // A checkpoint cut the file while we read.
             Err(e) if e.errno() == libc::EIO && self.readable(&cx) != readable => Ok(Look::Changing),
             Err(e) => Err(e),
         }
@@ -264,7 +264,7 @@ impl Joined {
         self.cover(cx, part.block * BLOCK as u64 + (part.start + part.len) as u64)?;
         for _ in 0..SPINS {
             if let Some(seen) = cell.begin_read() {
-                // A sequence that a thread which has the file alone has stored says nothing of its bytes.
+                // In exclusive mode, a sequence number says nothing about the block's bytes.
                 if !cx.shared().gate.is_nobodys() {
                     break;
                 }
@@ -303,7 +303,7 @@ impl Joined {
         if self.journal.is_some() { inplace::readable(cx) } else { records::readable(cx) }
     }
 
-    /// Sees that the file is mapped up to `end`, as far as it goes.
+    /// Makes sure that the file is mapped up to `end`, as far as it goes.
     #[inline]
     fn cover(&self, cx: &Context<'_>, end: u64) -> Result<()> {
         let end = end.min(self.readable(cx));

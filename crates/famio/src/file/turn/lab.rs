@@ -1,29 +1,29 @@
-//! For tests: hands change without another process, and who wrote what travels dies without ending.
+//! Test hooks: ownership changes without another process, and a writer of uncommitted bytes dies without ending.
 
 use crate::error::{Error, Result};
 use crate::file::atomic::AtomicFile;
 
 impl AtomicFile {
-    /// Gives the turn with whatever is open, as if another process had rung; the next call that needs it takes it again. What
-    /// lies in `/dev/shm` for it between the turns.
+    /// Hands over what is open, as if another process had asked; the next call that needs ownership acquires it
+    /// again. Returns the paths of what lies in `/dev/shm` for the file meanwhile.
     ///
     /// # Errors
-    /// `EBUSY`: what it could not send off the last time is still here. Those of the session's end.
+    /// `EBUSY`: this process still holds what it could not hand over last time. Those of the session's end.
     #[doc(hidden)]
     pub fn hand_over(&self) -> Result<Vec<String>> {
         self.give_turn()?;
         Ok(self.turns.door.paths())
     }
 
-    /// As [`hand_over`](Self::hand_over), and who wrote until now is dead, to be seen by somebody who is at the file: this process
-    /// goes on as another one.
+    /// As [`hand_over`](Self::hand_over), and the writer of everything until now dies, watched by another member:
+    /// this process goes on as another one.
     ///
     /// # Errors
-    /// Those of `hand_over`, `EBUSY`: it is mapped. Then nobody has died.
+    /// Those of `hand_over`. `EBUSY`: the file is mapped. On an error nothing has died.
     #[doc(hidden)]
     pub fn hand_over_and_die(&self) -> Result<Vec<String>> {
         if crate::file::shadow::is_mapped(self.key()) {
-            return Err(Error::new(libc::EBUSY)); // its maps, which outlive it here, would keep what it wrote
+            return Err(Error::new(libc::EBUSY)); // its maps survive here, and would keep what it wrote
         }
         let left = self.hand_over()?;
         if self.turns.door.has_come() {

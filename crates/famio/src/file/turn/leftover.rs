@@ -1,6 +1,6 @@
-//! What a killed owner had not committed, where it is to stay (`on-kill = keep`): it is read from the dead process's arena, its
-//! journal and the file, before the file goes back to its last SYNC, and travels to the next owner. So the file goes from one
-//! complete state to another by a SYNC, whatever happens meanwhile.
+//! For `on-kill = keep`: the uncommitted changes of a killed owner are read from its arena, its journal and the file
+//! before the file goes back to its last SYNC, and become a hand-over image for the next owner. So the file goes from
+//! one complete state to the next by a SYNC, whatever happens meanwhile.
 
 use super::travel::{MOST, Travelling, What};
 use crate::error::{Error, Result};
@@ -22,19 +22,19 @@ use core::sync::atomic::Ordering;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-/// What was found.
+/// The result.
 enum Leftover {
-    /// Nothing that is to stay.
+    /// There is nothing to keep.
     Nothing,
-    /// All that its complete calls have done since the last SYNC.
+    /// Everything that complete calls have done since the last SYNC.
     Whole(Vec<What>),
-    /// Something that was to stay, and of which not all is there; why.
+    /// Something was to be kept, but a part is missing, for this reason.
     Lost(String),
 }
 
 impl AtomicFile {
-    /// The file is being opened, and what a killed process left stays: it becomes durable now, so that it outlives this process
-    /// and the memory that it travels in. Where that fails it goes on travelling.
+    /// At an open: makes durable what a killed process left, so that it survives this process and the memory of the
+    /// hand-over image. If that fails, the image stays.
     pub(super) fn commit_kept(&self) {
         if !self.turns.door.has_kept_epoch() {
             return;
@@ -52,19 +52,19 @@ impl AtomicFile {
         own.into_iter().for_each(|own| self.fds.leave(own));
     }
 
-    /// With the claim: what living processes had written, and not committed, to the session of an owner that was killed travels from now
-    /// on, as what the killed one wrote does, which is rolled back.
+    /// Puts uncommitted changes of living processes in a killed owner's session into a hand-over image. This process
+    /// has the owner lock. The killed owner's changes are left out, and so rolled back.
     pub(super) fn keep_of_living(&self, claim: &Claim, commits: u64) -> Result<()> {
         let is_gone = |writer| self.turns.door.standing(writer) == Standing::Dead;
         let look = |fd: BorrowedFd<'_>| look_whose(fd, claim, &self.settings, commits, &is_gone);
         match self.fds.with(false, look) {
             Ok(Some(epoch)) => self.turns.send(&self.fds, &epoch, true),
-            // What travelled to this session is all in its images: nothing of it is left.
+            // An image that this session had taken up is contained in its before-images: nothing is left.
             Ok(None) => Ok(()),
             Err(e) if [libc::EFBIG, libc::EIO, libc::EACCES, libc::EPERM, libc::ELOOP].contains(&e.errno()) => {
                 let path = self.path.to_string_lossy();
                 crate::sys::notice(&format!(
-                    "{path}: what processes wrote since the last SYNC can't be told from what a killed one did, and is rolled back with it ({e})"
+                    "{path}: the writes of other processes since the last SYNC cannot be told from those of a killed process, and are rolled back with them ({e})"
                 ));
                 Ok(())
             }
@@ -72,7 +72,8 @@ impl AtomicFile {
         }
     }
 
-    /// With the turn: what a killed owner had not committed travels from now on, if it is to stay. Whether it does.
+    /// Puts the uncommitted changes of a killed owner into a hand-over image if they are to be kept. Returns whether
+    /// it did. Called by the owner.
     pub(super) fn keep_leftover(&self, claim: &Claim) -> Result<bool> {
         let door = &self.turns.door;
         let found = self.fds.with(false, |fd| look(fd, claim, &self.settings)).map_err(|e| {
@@ -97,8 +98,8 @@ impl AtomicFile {
     }
 }
 
-/// Whose changes a killed owner has left, of all processes: `None`, if that can't be told, or nothing is open. `commits`: so many epochs
-/// its journal has committed.
+/// The changes in a killed owner's session, with their writers. `None`: the writers are unknown, or nothing is open.
+/// `commits`: the epochs that its journal has committed.
 fn look_whose(
     file: BorrowedFd<'_>,
     claim: &Claim,
@@ -114,7 +115,7 @@ fn look_whose(
     let is_whole = shared.images.load(Ordering::Relaxed) == images::ALL
         && shared.poisoned.load(Ordering::Relaxed) == 0
         && shared.moving.load(Ordering::Relaxed) == 0;
-    // Killed just as its commit was done, it has nothing open.
+    // A process that was killed right after its commit has nothing open.
     let is_open = shared.dirty.load(Ordering::Relaxed) != 0 && shared.recorded.load(Ordering::Relaxed) == commits;
     if !is_whole || !is_open || committed == u64::MAX || size > SIZE_MAX {
         return Ok(None);
@@ -125,7 +126,7 @@ fn look_whose(
     if images.iter().all(|image| is_gone(image.writer)) {
         return Ok(None);
     }
-    // A change of the size that was under way has its image, and may not have been made.
+    // A change of the size that was under way has its image, though it may not have been made.
     let read = |offset: u64, to: &mut [u8]| {
         let len = size.saturating_sub(offset).min(BLOCK as u64) as usize;
         let block = homes.read(offset / BLOCK as u64, arena.cell(offset / BLOCK as u64)?.as_deref(), len)?;
@@ -135,24 +136,24 @@ fn look_whose(
     Travelling::by_images(&images, size, &read, is_gone).map(Some)
 }
 
-/// Opens a file that nobody has open, as its next user would, and makes durable what a killed process left that is to stay. Whether
-/// there was any.
+/// Opens a file that no process has open, as its next user would, and makes durable what a killed process left to
+/// keep. Returns whether there was anything.
 ///
 /// # Errors
 /// Those of opening it, and of a SYNC.
 pub(crate) fn commit_leftover(file: BorrowedFd<'_>, access: Access, path: &CStr, settings: &Settings) -> Result<bool> {
     let atomic = AtomicFile::open(file, access, path, settings)?;
-    let arrived = atomic.arrive(); // the journal may be gone already: killed was who had recovered it
+    let arrived = atomic.arrive(); // the journal may be gone: the killed process may have recovered the file
     atomic.commit_kept();
     let closed = arrived.and(atomic.remove_descriptor(file.as_raw_fd()));
     closed.map(|()| atomic.turns.has_kept.load(Ordering::Acquire))
 }
 
-/// Reads what a killed owner has left. Changes nothing.
+/// Reads what a killed owner has left, without changing anything.
 fn look(file: BorrowedFd<'_>, claim: &Claim, settings: &Settings) -> Result<Leftover> {
     let lost = |e: &Error| match settings.on_kill {
         OnKill::Keep => Leftover::Lost(e.to_string()),
-        OnKill::Rollback => Leftover::Nothing, // nobody knows what it wanted
+        OnKill::Rollback => Leftover::Nothing, // its setting is unknown
     };
     let memory = match claim.open_arena() {
         Ok(None) => return Ok(Leftover::Nothing), // it went with the machine
@@ -186,7 +187,7 @@ fn look(file: BorrowedFd<'_>, claim: &Claim, settings: &Settings) -> Result<Left
     }
 }
 
-/// All that differs from what is committed, in order.
+/// Everything that differs from the last commit, in order.
 fn read(
     file: BorrowedFd<'_>,
     arena: &DeadArena,
@@ -201,7 +202,7 @@ fn read(
     }
     let homes = Homes::open(file, arena, journal, length, header)?;
     let low = shared.epoch_low.load(Ordering::Relaxed).min(size);
-    // As for an epoch that its owner gives away (`draft`): beyond what was committed only a cell tells that bytes were stored.
+    // As in a hand-over (`draft`): beyond the committed end only a cell shows that bytes were stored.
     let first = low.min(shared.committed_size.load(Ordering::Relaxed)) / BLOCK as u64;
     let beyond = first..shared.stale_end.load(Ordering::Relaxed).div_ceil(BLOCK as u64);
     let mut changes = Changes { all: vec![What::Size { low, size }], size, bytes: 0 };
@@ -216,7 +217,7 @@ fn read(
     Ok(changes.all)
 }
 
-/// Complete calls that were not carried out yet, and those that were under way: these are done once more from the beginning.
+/// Adds complete calls that were not carried out yet, and calls under way, which are repeated from their beginning.
 fn add_calls(arena: &DeadArena, changes: &mut Changes) -> Result<()> {
     let shared = arena.shared();
     if let Some(last) = shared.deferred.last() {
@@ -244,7 +245,7 @@ fn add_calls(arena: &DeadArena, changes: &mut Changes) -> Result<()> {
     Ok(())
 }
 
-/// What is being put together.
+/// The changes collected so far.
 struct Changes {
     all: Vec<What>,
     size: u64,
@@ -280,7 +281,7 @@ impl Changes {
 struct Homes<'a> {
     file: BorrowedFd<'a>,
     arena: &'a DeadArena,
-    /// `None`: the journal is of records or tiered, and what is not in the file lies in the arena.
+    /// `None`: a journal of records or a tiered one; bytes that are not in the file lie in the arena.
     log: Option<Image<'a>>,
 }
 

@@ -1,9 +1,9 @@
-//! Several processes with one atomic file: they take turns to write. One at a time has the file's claim, and with it the session;
-//! everybody else reads along in that session, or the file itself where there is none. Who wants to write rings, and the background
-//! of who has the turn ends the session and gives the turn. What is not committed yet travels from turn to turn, each part with its writer, so
-//! that the part of one who dies can be left behind.
+//! One atomic file in several processes. One process at a time owns the file, and with it the session; the others
+//! read along in that session, or read the file if there is none. A process that wants to write requests ownership,
+//! and the owner's background thread hands it over, with the session or after its end. Uncommitted bytes pass from
+//! owner to owner, each part with its writer, so that the part of a process that dies can be rolled back.
 //!
-//! A process that is alone never notices: nobody rings.
+//! Without other processes there are no requests, and nothing of this costs anything.
 
 mod beside;
 mod by_images;
@@ -36,58 +36,61 @@ pub(super) use travel::Draft;
 use travel::Travelling;
 use unattached::Unattached;
 
-/// How long one who waits for the turn sleeps before it looks again: nobody is told of a death.
+/// How long a process that waits for ownership sleeps between two looks: nothing wakes it when the owner dies.
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-/// Looks before one who could not give the turn when it was asked last is taken to be so still: about a second.
+/// Looks at an owner that could not hand over at the last request, until it is taken to be still unable: about a
+/// second.
 const UNANSWERED: u32 = 100;
-/// Looks before a wait is given up: about a minute.
+/// Looks until a wait is given up: about a minute.
 const LOOKS: u32 = 6000;
-/// A turn lasts as long, though somebody rings, as it took to begin and to end the last one, up to the longest: where the session is
-/// handed over some microseconds, where it ends a few syncs of the disk.
+/// The most nanoseconds for which a new owner lets requests wait. Usually it is the time that it took to begin and to
+/// end the last session: some microseconds for a hand-over, a few syncs of the disk if the session ends.
 const LONGEST: u64 = 50_000_000;
 
-/// What a process keeps of its turns.
+/// What a process keeps about its ownership of a file.
 pub(super) struct Turns {
     pub door: Arc<Door>,
-    /// The bell's count when the turn was taken, or answered.
+    /// The count of requests when ownership was acquired, or the last request answered.
     heard: AtomicU32,
-    /// When the turn was taken, or its session begun, and how long that and the last end took.
+    /// When ownership was acquired or its session begun, and how long that and the last end took.
     since: AtomicU64,
     began_in: AtomicU64,
     ended_in: AtomicU64,
-    /// The epoch has travelled here: once it is committed, it does not any more.
+    /// The session has taken up a hand-over image, which goes at the next commit.
     travelled: AtomicBool,
-    /// Some of what travelled here is of others, who may still die.
+    /// Some changes in it belong to other processes, which may still die.
     foreign: AtomicBool,
     has_turn: AtomicBool,
-    /// The door's state in which this process could not put in order what a dead one had left, or not show what others change.
+    /// The state of the control page in which this process could not put in order what a dead one left, or not show
+    /// what others change.
     left_to_others: AtomicU64,
-    /// Those who have died and were seen to, or left to others, in one number; since when those who were not are looked at.
+    /// The dead members that were dealt with, or left to others, as one number; and since when the remaining ones are
+    /// looked at.
     minded: AtomicU64,
     minding: AtomicU64,
-    /// Maps that are being made.
+    /// Maps being made.
     kept: AtomicU32,
-    /// Maps of the kernel's file that are being made.
+    /// Maps of the kernel's file being made.
     mapping: AtomicU32,
     pub others: Others,
     /// The kinds of locks for writing that this process may have on the file ([`LockOf`]).
     locked: AtomicU32,
-    /// A lock was given up since the session's open epoch began, and what was written until then is still here.
+    /// A lock was released since the session's open epoch began, and what was written before that is still here.
     has_released: AtomicBool,
-    /// Commits of this process that have ended. Changed while nobody writes.
+    /// Commits of this process that have ended. Changed while no thread writes.
     commits: AtomicU64,
     unattached: Unattached,
     /// The session of another process that is read along.
     joined: crate::thread::Mutex<Option<Arc<joined::Joined>>>,
     /// The number of an arena that could not be joined.
     unjoined: AtomicU64,
-    /// Calls after each of which the session is left to its next owner: processes change it in turn.
+    /// Calls after each of which the session is left to its next owner, since processes change the file alternately.
     pub calls_in_turn: AtomicU32,
-    /// The next session saves no before-images: those of the last one had no room.
+    /// The next session saves no before-images: those of the last one found no room.
     pub no_images: AtomicBool,
-    /// What a killed process left has stayed, and this process has seen to it.
+    /// Changes of a killed process were kept, and this process has dealt with them.
     has_kept: AtomicBool,
-    /// Of a file that is immutable, and can't be recovered.
+    /// Shows a file that is immutable, and so cannot be recovered.
     view: crate::thread::Mutex<Option<view::View>>,
 }
 
@@ -121,7 +124,8 @@ impl Turns {
         }
     }
 
-    /// Whether the file is as it was committed last, and nobody's turn changes it. This process is attached to the control file.
+    /// Whether the file is as last committed, and no session changes it. This process is attached to the control
+    /// file.
     #[inline]
     fn is_quiet(&self) -> Option<u64> {
         if !self.door.has_come() {
@@ -131,12 +135,12 @@ impl Turns {
         (state & (SESSION | TRAVELS | MOVED) == 0).then_some(state)
     }
 
-    /// Whether this process knows of a session, of somebody, or of an epoch that travels.
+    /// Whether this process knows of a session, of any process, or of a hand-over image.
     pub fn is_disturbed(&self) -> bool {
         self.door.has_come() && self.is_quiet().is_none()
     }
 
-    /// Whether an epoch travels. This process is attached to the control file.
+    /// Whether there is a hand-over image. This process is attached to the control file.
     pub fn is_travelling(&self) -> bool {
         self.door.state() & TRAVELS != 0
     }
@@ -148,79 +152,79 @@ impl Turns {
         self.door.state() == quiet
     }
 
-    /// Whether who has the turn has said, after turns had been given `asked` times, that it can't give it; or had said so before, and
-    /// does not answer.
+    /// Whether the owner has said that it cannot hand over: after `asked` hand-overs were counted, or earlier without
+    /// an answer since.
     fn is_refused(&self, asked: u32, look: u32) -> bool {
         self.door.stuck() != 0 && (self.door.given() != asked || look > UNANSWERED)
     }
 
-    /// The turn is not given while a map is made.
+    /// Ownership is not handed over while a map is being made.
     pub fn keep(&self) -> Kept<'_> {
         self.kept.fetch_add(1, Ordering::SeqCst);
         Kept(&self.kept)
     }
 
-    /// A map of the kernel's file is being made, if nobody has begun to change it: it is not in the list of maps yet. For who waits
-    /// for nothing meanwhile, least for another process, which may wait for the maps of this one.
+    /// A map of the kernel's file is being made, which is not in the list of maps yet. The caller must wait for
+    /// nothing meanwhile, least of all for another process, which may wait for the maps of this one.
     pub fn keep_kernels(&self) -> Kept<'_> {
         self.mapping.fetch_add(1, Ordering::SeqCst);
         Kept(&self.mapping)
     }
 
-    /// Whether one of those is being made.
+    /// Whether such a map is being made.
     pub fn is_mapping(&self) -> bool {
         self.mapping.load(Ordering::SeqCst) > 0
     }
 
-    /// In this state of the door this process can't do what it should.
+    /// In this state of the control page this process cannot do its part.
     pub fn leave_to_others(&self, state: u64) {
         self.left_to_others.store(state, Ordering::Relaxed);
     }
 
-    /// Whether it is so.
+    /// Whether that was said of this state.
     pub fn is_left_to_others(&self, state: u64) -> bool {
         self.left_to_others.load(Ordering::Relaxed) == state
     }
 
-    /// Whether one is being made.
+    /// Whether a map is being made.
     pub fn is_kept(&self) -> bool {
         self.kept.load(Ordering::SeqCst) > 0
     }
 
-    /// Whether what others wrote and may take back is in this process's session.
+    /// Whether this process's session has changes of others that may still be rolled back.
     #[inline]
     pub fn has_foreign(&self) -> bool {
         self.foreign.load(Ordering::Relaxed)
     }
 
-    /// Whether another process has asked for the turn since this one took it.
+    /// Whether another process has requested ownership since this one acquired it.
     #[inline]
     pub fn is_asked(&self) -> bool {
         self.door.bell().load(Ordering::SeqCst) != self.heard.load(Ordering::Relaxed)
     }
 
-    /// Whether this process has had the turn for so long that another one may have it.
+    /// Whether this process has owned the file long enough to hand it over.
     fn was_long_enough(&self) -> bool {
         let spent = self.began_in.load(Ordering::Relaxed) + self.ended_in.load(Ordering::Relaxed);
         monotonic_now() >= self.since.load(Ordering::Relaxed) + spent.min(LONGEST)
     }
 
-    /// The session that was begun at `begun` is there.
+    /// The session whose beginning started at `begun` exists now.
     pub fn began(&self, begun: u64) {
         let now = monotonic_now();
         self.began_in.store(now - begun, Ordering::Relaxed);
         self.since.store(now, Ordering::Relaxed);
     }
 
-    /// What travels; `fds` lead to the file.
+    /// Reads the hand-over image; empty if there is none.
     pub fn travelling(&self, fds: &Descriptors) -> Result<Travelling> {
         let Some(path) = self.door.epoch() else { return Ok(Travelling::default()) };
         let failed = |e: Error| e.context(format_args!("reading {path}, the open epoch between two processes' turns"));
         shared_memory::open(fds, &path).and_then(Travelling::load).map_err(failed)
     }
 
-    /// Sends the epoch off, or forgets it if it is empty. This process has the turn. `is_whole`: it has all that is not committed,
-    /// though a session, or what is left of one, says that it is still here.
+    /// Stores the epoch as hand-over image, or removes the image if it is empty. Called by the owner. `is_whole`: it
+    /// has everything uncommitted, though a session, or what is left of one, seems to have it, too.
     fn send(&self, fds: &Descriptors, epoch: &Travelling, is_whole: bool) -> Result<()> {
         if epoch.changes.is_empty() {
             self.door.forget_epoch();
@@ -237,18 +241,19 @@ impl Turns {
         Ok(())
     }
 
-    /// How many commits of this process have ended.
+    /// The number of commits of this process that have ended.
     pub fn commits(&self) -> u64 {
         self.commits.load(Ordering::Acquire)
     }
 
-    /// What travelled here is committed, and durable. `shared`: of the session.
+    /// The hand-over image that this session took up is committed and durable. `shared`: the session's.
     pub fn committed(&self, shared: &Shared) {
         self.commits.store(self.commits.load(Ordering::Relaxed) + 1, Ordering::Release);
         if self.door.stuck() != 0 {
-            self.door.set_stuck(0); // what is committed keeps nobody from ending the session
+            self.door.set_stuck(0); // a commit makes it possible to end the session
         }
-        // Looked at first: a locked instruction would wait for all stores before it, and most SYNCs have nothing to do here.
+        // Looked at first: a locked instruction would wait for all earlier stores, and most SYNCs have nothing to do
+        // here.
         if self.has_released.load(Ordering::Acquire) {
             self.has_released.store(false, Ordering::Release);
             shared.released.store(0, Ordering::Release);
@@ -256,8 +261,8 @@ impl Turns {
         if self.travelled.load(Ordering::Acquire) && self.travelled.swap(false, Ordering::AcqRel) {
             self.door.forget_epoch();
             self.all_own();
-            // Also with the gate open: the next epoch has only what is this process's own, until a new session takes up more,
-            // and that one says so before anybody is in it.
+            // Also with the gate open: the next epoch has only this process's own changes until a new session takes
+            // up more, and that one sets the bit before any thread is inside.
             shared.also.fetch_and(!also::OTHERS, Ordering::Release);
         } else if self.foreign.load(Ordering::Acquire) {
             self.all_own();
@@ -288,7 +293,7 @@ impl Turns {
         self.others.lock().clear();
     }
 
-    /// Nothing in this process's session, if there is one, came from elsewhere, or was released.
+    /// Nothing in this process's session, if it has one, came from other processes or was released.
     fn all_own(&self) {
         self.forget_whose();
     }

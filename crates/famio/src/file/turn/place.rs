@@ -1,5 +1,5 @@
-//! Where the processes of a file meet may be taken away under them (`rm -r .famio`), or the file may get another folder: they go
-//! on at the control file by which others find the file, and take along what is not committed.
+//! The control file may be removed (`rm -r .famio`), or the file may move to another folder: the members move to the
+//! control file by which others find the file now, and take along what is not committed.
 
 use super::travel::Travelling;
 use crate::error::{Error, Result};
@@ -10,11 +10,11 @@ use crate::journal::control;
 use core::sync::atomic::Ordering;
 
 impl AtomicFile {
-    /// As [`arrive`](Self::arrive), at the control file by which others find the file now: it may have got another folder, or
-    /// its control file may have been removed. Without a session.
+    /// As [`arrive`](Self::arrive), at the control file by which others find the file now. Without a session.
     ///
     /// # Errors
-    /// Those of `arrive`, and of taking the turn. `EIO`: others have written there since, beside what is not committed here.
+    /// Those of `arrive`, and of acquiring ownership. `EIO`: others have written there since, and there are
+    /// uncommitted changes here.
     pub(in crate::file) fn arrive_at_its_place(&self, inner: &mut Inner) -> Result<()> {
         let door = &self.turns.door;
         let pool = self.settings.pool.as_deref();
@@ -23,13 +23,13 @@ impl AtomicFile {
         if is_here {
             return Ok(());
         }
-        // By its new name, if it has one: then all who are there stay together.
+        // Gives the control file its new name, if it has one: then all members stay together.
         if door.state() & MOVED == 0 && self.fds.with(false, |fd| control::move_to(fd, pool, &here)).is_ok() {
             return Ok(());
         }
         let carried = if door.state() & MOVED == 0 { self.pick_up(inner)? } else { Travelling::default() };
         door.leave_behind();
-        self.release_claim(inner); // who waits for it finds that all have moved
+        self.release_claim(inner); // waiting members see that all have moved
         if carried.changes.is_empty() {
             return self.arrive();
         }
@@ -39,18 +39,18 @@ impl AtomicFile {
         })
     }
 
-    /// With the turn, which is waited for: what travels here, and travels no more.
+    /// Acquires ownership, waiting for it, and takes the hand-over image away.
     fn pick_up(&self, inner: &mut Inner) -> Result<Travelling> {
         let door = &self.turns.door;
         self.take_turn(inner)?;
         if door.state() & (MOVED | TRAVELS) != TRAVELS {
             return Ok(Travelling::default());
         }
-        // Where there is no other place it stays here.
+        // If there is no other control file, it stays here.
         self.fds.with(false, |fd| control::find_or_make(fd, self.settings.pool.as_deref()).map(drop))?;
         let mut carried = self.turns.travelling(&self.fds)?;
         carried.roll_back(|writer| door.standing(writer));
-        // The others' places are not the same there, and they have not come yet: it is everybody's.
+        // Other members have other slots there and have not attached yet, so their changes stay.
         let me = door.me();
         let is_mine = |writer: Writer| writer == me && door.standing(writer) == Standing::Open;
         for change in &mut carried.changes {
@@ -64,7 +64,7 @@ impl AtomicFile {
         Ok(carried)
     }
 
-    /// What was picked up travels at the new place.
+    /// Stores what was picked up as hand-over image at the new control file.
     fn put_down_there(&self, inner: &mut Inner, carried: &Travelling) -> Result<()> {
         let door = &self.turns.door;
         self.arrive()?;
@@ -73,16 +73,17 @@ impl AtomicFile {
             let (mut there, me) = (carried.clone(), door.me());
             let mine = there.changes.iter_mut().filter(|change| change.writer == Writer::CARRIER);
             mine.for_each(|change| change.writer = me);
-            self.be_seen(); // by processes that take up what travels
+            self.be_seen(); // by processes that take up the image
             self.turns.send(&self.fds, &there, false)
         } else {
-            Err(Error::with(libc::EIO, "others have written since"))
+            Err(Error::with(libc::EIO, "other processes have written since"))
         };
         self.release_claim(inner);
         sent
     }
 
-    /// Where the control file has lost its name, nobody could come to it, not even a child: all who are here move to a new one.
+    /// If the control file has lost its name, no process could attach, not even a child: all members move to a new
+    /// one.
     ///
     /// # Errors
     /// Those of a session's end, and of [`arrive_at_its_place`](Self::arrive_at_its_place).
@@ -101,14 +102,14 @@ impl AtomicFile {
         self.arrive_at_its_place(&mut inner)
     }
 
-    /// After a SYNC by a journal that had to be made anew: others are to find this process again.
+    /// After a SYNC that had to make the journal again: other processes have to be able to find this one.
     pub(in crate::file) fn come_back(&self) {
-        let _ = self.regain_place(); // the next change of hands tries again, and says what is wrong
+        let _ = self.regain_place(); // the next hand-over tries again, and reports errors
     }
 }
 
-/// Before a fork, or before another program is started that may have a file from this one: who comes to it has to find this process,
-/// though its control file was removed.
+/// Before a fork, or before a program is started that may inherit a file: processes that attach have to find this
+/// one, even if its control file was removed.
 pub(crate) fn regain_places() {
     let all: Vec<_> = files().values().cloned().collect();
     for file in all {

@@ -1,4 +1,4 @@
-//! Taking the turn: what one who died has left is put in order, and the epoch that travels is taken up.
+//! Acquiring ownership: what a dead member left is put in order, and a hand-over image is taken up.
 
 use super::travel::What;
 use super::{LOOKS, PATIENCE};
@@ -18,9 +18,9 @@ use rustix::fs::OFlags;
 use rustix::time::Timespec;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Looks whether the owner leaves the session at the end of its call, before it is asked for it.
+/// Looks whether the owner leaves the session at the end of its call, before ownership is requested.
 const MOMENTS: u32 = 10;
-/// Looks, and the time between two, at a journal that is locked though nobody is at the control file: half a second.
+/// Looks, and the time between two, at a journal that is locked though no process is attached: half a second.
 const LOOKS_AT_DYING: u32 = 250;
 const DYING: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
@@ -28,22 +28,22 @@ const IMMUTABLE: &[u8] =
     b": it may not be written any more (chattr -i, then open it again or run famio recover): read with what its journal has";
 
 impl AtomicFile {
-    /// Takes the file's turn, if this process does not have it: waits for who has it. The file is as it was committed last
-    /// then; what a process left that died meanwhile is recovered.
+    /// Acquires ownership if this process does not have it, waiting for the owner. Then the file is as last
+    /// committed; if a process has died meanwhile, the file is recovered.
     ///
     /// # Errors
-    /// `EBUSY`: the process that has it does not give it. Those of a recovery.
+    /// `EBUSY`: the owner does not hand over. Those of a recovery.
     pub(in crate::file) fn take_turn(&self, inner: &mut Inner) -> Result<()> {
         self.wait_for_turn(inner, false).map(drop)
     }
 
-    /// As [`take_turn`](Self::take_turn), or with a session that another process has left, and that is this one's from now on.
-    /// Whether it is so.
+    /// As [`take_turn`](Self::take_turn), or together with a session that another process has left. Returns whether
+    /// there is such a session.
     pub(in crate::file) fn take_turn_or_session(&self, inner: &mut Inner) -> Result<bool> {
         self.wait_for_turn(inner, self.settings.on_kill != OnKill::Keep)
     }
 
-    /// If other processes have a session that this one has owned before: it is this process's from now on. Whether it is.
+    /// Takes over an unowned session, if this process has owned it before. Returns whether it did.
     pub(in crate::file) fn take_unowned(&self, inner: &mut Inner) -> Result<bool> {
         let door = &self.turns.door;
         if inner.left.is_none() || inner.claim.is_some() || door.is_apart() || !door.is_here() {
@@ -60,7 +60,7 @@ impl AtomicFile {
         self.turns.since.store(monotonic_now(), Ordering::Relaxed);
         self.turns.has_turn.store(true, Ordering::Release);
         if !self.is_wanted.load(Ordering::Acquire) {
-            crate::file::background::start(); // it waits for the bell only from now on
+            crate::file::background::start(); // it waits for requests only from now on
         }
     }
 
@@ -80,8 +80,8 @@ impl AtomicFile {
                 }
                 let taken = if may_take_session { self.take_session_over(inner) } else { self.end_unowned(inner) };
                 match taken {
-                    Ok(true) if !may_take_session => continue, // it has ended
-                    // What a dead one has in it goes before anybody uses it.
+                    Ok(true) if !may_take_session => continue, // the session has ended
+                    // A dead member's changes are rolled back before the session is used.
                     Ok(true) if self.has_foreign_of(Standing::Dead) => {
                         self.turns.has_turn.store(true, Ordering::Release);
                         if let Err(e) = self.end_with_arena(inner) {
@@ -95,12 +95,12 @@ impl AtomicFile {
                         return Ok(true);
                     }
                     Ok(false) if self.is_everybodys_gone() => break,
-                    // One that can attach to it has to end it.
+                    // A member that can attach to the session has to end it.
                     Ok(false) => {
                         door.ask_for_end();
                         self.give_up(inner, Claim::leave);
                     }
-                    // As a killed process has left it: recovered.
+                    // It is left as by a killed process: recovery.
                     Err(_) if inner.session.is_none() && inner.kept.is_none() && !door.has_unowned() => break,
                     Err(e) => {
                         self.give_up_unless_held(inner);
@@ -108,7 +108,7 @@ impl AtomicFile {
                     }
                 }
             }
-            // An owner that changes the file in turn with this process leaves the session as its call ends.
+            // An owner that changes the file alternately with this process leaves the session at the end of its call.
             if moments < MOMENTS && door.state() & SESSION != 0 && inner.left.is_some() {
                 moments += 1;
                 rustix::thread::sched_yield();
@@ -127,11 +127,11 @@ impl AtomicFile {
         Ok(false)
     }
 
-    /// Comes to the file's door, and makes its control file if there is none: before this process changes anything, or maps the
-    /// file.
+    /// Attaches, and makes the control file if there is none: before this process changes anything, or maps the file.
     ///
     /// # Errors
-    /// `EACCES`: it may not write the file, or not its folder. `EIO`: the control file was removed while others had written.
+    /// `EACCES`: it may not write the file, or not its folder. `EIO`: the control file was removed while others had
+    /// written.
     pub(in crate::file) fn arrive(&self) -> Result<()> {
         let door = &self.turns.door;
         let is_new = !door.is_here();
@@ -148,25 +148,25 @@ impl AtomicFile {
             self.check_limit_of_door().and_then(|()| come_by_a_name()).map_err(|e| self.leave_unseen(e))?;
         }
         if door.state() & SESSION != 0 && (is_new || !LIVES.are_kept()) {
-            crate::file::background::look(); // to see its end
+            crate::file::background::look(); // to notice its end
         }
         Ok(())
     }
 
-    /// Whether this process is alone at the file's door, and a child of it could not come there: it has another root by now, or
-    /// is another user.
+    /// Whether this process is the only member, and a child of it could not attach: it has another root by now, or is
+    /// another user.
     pub(crate) fn is_out_of_childs_reach(&self) -> bool {
         let Some(control) = self.turns.door.control() else { return false };
         let can_come = || open_again(control.as_fd(), OFlags::RDWR).is_ok() && self.fds.with(false, path_of).is_ok();
         !can_come() && !self.turns.door.has_others()
     }
 
-    /// Whether a journal is there, or a mark.
+    /// Whether there is a journal or a mark.
     fn has_journal(&self, fd: BorrowedFd<'_>, known: Known<'_>) -> Result<bool> {
         Ok(!recovery::is_ordinary(fd, known, &self.settings)?)
     }
 
-    /// Whether a process that died has left a journal. By the first one at a control file.
+    /// Whether a dead process has left a journal. Called by the first member.
     ///
     /// # Errors
     /// `EBUSY`: the process lives, and its control file was removed.
@@ -188,7 +188,7 @@ impl AtomicFile {
         }
     }
 
-    /// Of a file that is being opened: what one who died has left, unless somebody is at it.
+    /// At an open: puts in order what a dead process left, unless another process is at it.
     pub(in crate::file) fn recover_if_left(&self, fd: BorrowedFd<'_>, known: Known<'_>) -> Result<()> {
         if !self.has_journal(fd, known).unwrap_or(true) {
             return Ok(());
@@ -196,13 +196,13 @@ impl AtomicFile {
         let come = |fd: BorrowedFd<'_>| {
             let open = || control::find_or_make(fd, self.settings.pool.as_deref());
             self.turns.door.come(open, || self.has_left(fd)).map_err(|e| match recovery::look(fd, &self.settings) {
-                Err(conflict) if conflict.errno() == libc::EIO => conflict, // its pool is gone, say
+                Err(conflict) if conflict.errno() == libc::EIO => conflict, // for example: its pool is gone
                 _ => e,
             })
         };
         if let Err(e) = self.check_limit_of_door().and_then(|()| self.fds.with(false, come)) {
             if self.turns.door.is_kept_out() {
-                return Ok(()); // they live: what they changed is an error for who reads or writes
+                return Ok(()); // they live: reads and writes of what they changed fail
             }
             let error = self.leave_unseen(e);
             return if self.is_demoted() { Ok(()) } else { Err(error) };
@@ -212,7 +212,7 @@ impl AtomicFile {
         }
         let recovered = self.recover_the_dead(&mut self.inner());
         match recovered {
-            // What is committed can be read, and that is all that may be done with it.
+            // The committed state can be read, and no more is possible.
             Err(_) if !self.fds.has_writable() && self.turns.has_view(&self.fds) => {
                 crate::sys::notice_parts(&[self.path.to_bytes(), IMMUTABLE]);
                 Ok(())
@@ -221,7 +221,7 @@ impl AtomicFile {
         }
     }
 
-    /// Takes the claim, if nobody has it. Whether it did.
+    /// Takes the owner lock if it is free. Returns whether it did.
     pub(super) fn try_turn(&self, inner: &mut Inner) -> Result<bool> {
         let control = self.turns.door.control().ok_or(Error::new(libc::EBUSY))?;
         inner.claim = Claim::try_take(control)?;
@@ -229,20 +229,20 @@ impl AtomicFile {
             self.turns.door.set_claimant();
         }
         if inner.claim.is_some() {
-            inner.arena = None; // that of an earlier claim
+            inner.arena = None; // that of an earlier ownership
         }
         Ok(inner.claim.is_some())
     }
 
-    /// If nobody has the turn, who had it last may have died: what it has left is put in order. Whether nobody had it. Not by
-    /// who has it.
+    /// If the owner lock is free, its last holder may have died: puts in order what that left. Returns whether the
+    /// lock was free. Not called by the owner.
     pub(in crate::file) fn recover_the_dead(&self, inner: &mut Inner) -> Result<bool> {
         let free = self.try_turn(inner)?;
         if free && self.turns.door.has_unowned() {
             match self.end_unowned(inner) {
                 Ok(true) => {}
                 Ok(false) if self.is_everybodys_gone() => self.catch_up(inner)?,
-                // It could not end, and goes on here; or others have to end it.
+                // It could not end, and goes on here; or other members have to end it.
                 _ if inner.session.is_some() || inner.kept.is_some() || self.turns.door.has_unowned() => {
                     self.give_up_unless_held(inner);
                     return Ok(false);
@@ -267,7 +267,8 @@ impl AtomicFile {
         Error::with(libc::EBUSY, format!("{path}: in use as an atomic file by {who}, {what} {}", shm::folder()))
     }
 
-    /// With the turn: what one who died with it has left. After an error it is given up, with what the next to try has to know.
+    /// Puts in order what a dead owner left; this process has the owner lock. On an error the lock is released, and
+    /// what the next attempt needs stays.
     pub(super) fn catch_up(&self, inner: &mut Inner) -> Result<()> {
         let caught_up = self.recover_and_roll_back(inner);
         if caught_up.is_err() {
@@ -289,7 +290,7 @@ impl AtomicFile {
             let commits = self.fds.with(writable, commits)?;
             let is_whole = door.has_whole_epoch();
             if commits > 0 && !is_whole {
-                door.forget_epoch(); // before the journal is gone, which says so
+                door.forget_epoch(); // before the journal goes, which says so
             }
             if !is_kept {
                 keeps |= self.keep_leftover(claim)?; // before the file goes back
@@ -311,14 +312,14 @@ impl AtomicFile {
         if lost && !is_kept && !(keeps && door.has_dead_stores()) {
             self.mend_shadow()?;
         } else if lost && door.shadow().is_some() && door.has_dead_stores() {
-            door.leave_unknown_stores(); // what is kept is in the shadow already, beside what they stored
+            door.leave_unknown_stores(); // the kept bytes are in the shadow already, next to their stores
         }
         door.bury(&dead);
         door.forget_lost_stores();
         Ok(())
     }
 
-    /// A new session takes up the epoch that travels. Nobody else is in it yet.
+    /// A new session takes up the hand-over image. No other thread is inside yet.
     pub(in crate::file) fn take_up(&self, session: &Session) -> Result<()> {
         let turns = &self.turns;
         if turns.door.state() & TRAVELS == 0 {
@@ -352,7 +353,7 @@ impl AtomicFile {
         self.show_in_shadow(session)
     }
 
-    /// The file is handed back: what travels becomes the kernel's, too. With the turn.
+    /// The file is demoted: the hand-over image is written to the kernel's file, too. Called by the owner.
     pub(in crate::file) fn put_in_kernels_file(&self) -> Result<()> {
         let epoch = self.turns.travelling(&self.fds)?;
         for change in &epoch.changes {
@@ -375,14 +376,14 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// What travels could not be taken up: the file goes back to what is committed, and the epoch goes on travelling.
+    /// The hand-over image could not be taken up: the file goes back to the last commit, and the image stays.
     pub(in crate::file) fn put_down(&self, inner: &mut Inner, session: Box<Session>, why: Error) -> Error {
         session.arena.shared().closed.store(1, Ordering::Release);
         drop(session);
         if inner.kept.is_some() {
-            return why; // the turn stays, and it is tried again
+            return why; // ownership stays, and it is tried again
         }
-        self.share_shadow(); // maps may lead to it already; it is put in order with the file
+        self.share_shadow(); // maps may use it already; it is put in order with the file
         let caught_up = self.catch_up(inner);
         self.release_claim(inner);
         let what = "what another process wrote since the last SYNC could not be taken over";
@@ -398,14 +399,14 @@ impl AtomicFile {
     pub(in crate::file) fn put_all(&self, session: &Session, mut offset: u64, mut data: &[u8]) -> Result<()> {
         while !data.is_empty() {
             let buf = UserBuf { base: data.as_ptr().cast_mut(), len: data.len() };
-            // SAFETY: memory of ours, which is only read.
+            // SAFETY: our memory, which is only read.
             let done = unsafe { session.write(&self.fds, offset, &[buf]) }?;
             (offset, data) = (offset + done as u64, &data[done..]);
         }
         Ok(())
     }
 
-    /// The file goes back to what is committed; bits that the program has set since stay.
+    /// The file goes back to the last commit; set-user-id bits that the program has set since stay.
     pub(in crate::file) fn recover(&self, claim: &mut Claim, writable: bool) -> Result<()> {
         let recovered = || self.fds.with(writable, |fd| recovery::at_open(fd, writable, claim, &self.settings));
         match keeping_bits(&self.fds, recovered) {
@@ -417,20 +418,21 @@ impl AtomicFile {
         }
     }
 
-    /// Before a session begins: the file is as it was committed, if what it had besides could not be sent off.
+    /// Before a session begins: takes the file back to the last commit, if uncommitted changes could not be handed
+    /// over.
     pub(in crate::file) fn prepare_kept(&self, inner: &mut Inner) -> Result<()> {
         if inner.kept.is_none() {
             return Ok(());
         }
         self.recover_and_roll_back(inner)?;
-        // The new arena would lie where the old one does, in which calls may still be.
+        // The new arena would take the place of the old one, which calls may still use.
         inner.arena = None;
         let Some(claim) = &inner.claim else { return Err(Error::new(libc::EIO)) };
         claim.forget_arena();
         Ok(())
     }
 
-    /// What could not be sent off goes on in the new session.
+    /// The new session takes up what could not be handed over.
     pub(in crate::file) fn take_up_kept(&self, inner: &mut Inner, session: &Session) -> Result<()> {
         let Some(draft) = inner.kept.take() else { return Ok(()) };
         let doing = doing();

@@ -1,4 +1,4 @@
-//! Two processes in one: the other is a door of its own.
+//! Two processes in one: the other one only has a control page of its own.
 
 use super::travel::{Change, What};
 use super::*;
@@ -27,11 +27,11 @@ fn writes_are_alone_again_once_what_others_wrote_is_committed() {
     other.set_epoch(number, Sort::default());
 
     let mut bytes = *b"mine";
-    // SAFETY: memory of the test's.
+    // SAFETY: the test's memory.
     assert_eq!(unsafe { mine.write(0, &[UserBuf::of(&mut bytes)]) }.unwrap(), 4);
     let session = || mine.session().unwrap();
     let alone = || {
-        // SAFETY: memory of the test's.
+        // SAFETY: the test's memory.
         unsafe { session().write(&mine.fds, 10, &[UserBuf::of(&mut b"alone".to_owned())]) }
     };
     let (arena, generation) = (session().arena.clone(), session().generation.load(Ordering::Relaxed));
@@ -39,7 +39,7 @@ fn writes_are_alone_again_once_what_others_wrote_is_committed() {
     assert_eq!((also.load(Ordering::Relaxed), alone().unwrap_err().errno()), (also::OTHERS, ALSO));
     assert_eq!((mine.turns.has_foreign(), mine.turns.door.standing(writer)), (true, Standing::Open));
 
-    also.fetch_or(also::SHADOW, Ordering::Relaxed); // as if it were mapped
+    also.fetch_or(also::SHADOW, Ordering::Relaxed); // as if the file were mapped
     mine.sync().unwrap();
     assert_eq!(also.swap(0, Ordering::Relaxed), also::SHADOW);
     assert_eq!((alone().unwrap(), mine.turns.has_foreign()), (5, false));
@@ -55,7 +55,7 @@ fn writes_are_alone_again_once_what_others_wrote_is_committed() {
     assert_eq!((&now[..4], &now[10..15], &now[50..56], now.len()), (&b"mine"[..], &b"alone"[..], &b"theirs"[..], 100));
 }
 
-/// They waited for a minute.
+/// They once waited for a minute.
 #[test]
 fn a_process_that_was_killed_in_a_session_that_is_not_its_any_more_is_not_waited_for() {
     let path = format!("/dev/shm/famio-killed-inside-{}", std::process::id());
@@ -64,7 +64,7 @@ fn a_process_that_was_killed_in_a_session_that_is_not_its_any_more_is_not_waited
     let name = std::ffi::CString::new(path.clone()).unwrap();
     let mine = AtomicFile::open(file.as_fd(), Access::Write, &name, &Settings::default()).unwrap();
     let write = || {
-        // SAFETY: memory of the test's.
+        // SAFETY: the test's memory.
         assert_eq!(unsafe { mine.write(10, &[UserBuf::of(&mut b"mine".to_owned())]) }.unwrap(), 4);
     };
     let begun = std::time::Instant::now();
@@ -91,12 +91,12 @@ fn what_travels_is_committed_when_the_journal_is_closed_and_gone_when_its_writer
     let mine = AtomicFile::open(file.as_fd(), Access::Write, &name, &Settings::default()).unwrap();
     let write = |at: u64, text: &str| {
         let mut bytes = text.to_owned().into_bytes();
-        // SAFETY: memory of the test's.
+        // SAFETY: the test's memory.
         assert_eq!(unsafe { mine.write(at, &[UserBuf::of(&mut bytes)]) }.unwrap(), text.len());
     };
     let seen = |len: usize| {
         let mut bytes = vec![0; len];
-        // SAFETY: memory of the test's.
+        // SAFETY: the test's memory.
         assert_eq!(unsafe { mine.read(0, &[UserBuf::of(&mut bytes)]) }.unwrap(), len);
         String::from_utf8(bytes).unwrap()
     };

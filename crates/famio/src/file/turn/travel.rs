@@ -1,5 +1,5 @@
-//! The open epoch between two turns: what was written since the last SYNC, as changes to what is committed, each with its
-//! writer, in a file beside the door. In order: a later change counts.
+//! The hand-over image: the writes since the last SYNC, as changes to the committed state, each with its writer, in a
+//! file named by the control page. They are in order: a later change counts.
 
 use crate::error::{Error, Result};
 use crate::index::{Standing, Writer};
@@ -7,16 +7,17 @@ use crate::sys::{read_at, write_at};
 use core::ops::Range;
 use std::os::fd::AsFd;
 
-/// Equal bytes between two that differ, up to which they are one change: only where nobody else's may lie between them.
+/// Equal bytes between two different ones up to which they are one change, if no other writer's bytes may lie between
+/// them.
 const GAP: usize = 32;
 /// "FAMIOEP1".
 const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOEP1");
 const HEAD: usize = 16;
 const ENTRY: usize = 48;
-/// An epoch that is larger does not travel.
+/// A larger epoch is not handed over.
 pub(super) const MOST: u64 = 256 << 20;
 
-/// What somebody did.
+/// A change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::file) enum What {
     /// The file was cut to `low`, then made `size` bytes long.
@@ -25,37 +26,37 @@ pub(in crate::file) enum What {
     Bytes { offset: u64, data: Vec<u8> },
 }
 
-/// What somebody did, and who.
+/// A change and its writer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::file) struct Change {
     pub writer: Writer,
     pub what: What,
 }
 
-/// An epoch on its way.
+/// A hand-over image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::file) struct Travelling {
     pub changes: Vec<Change>,
 }
 
-/// What a session's open epoch has changed, at most: sizes, and whole pieces of the file.
+/// The most that a session's open epoch may have changed: sizes, and whole pieces of the file.
 #[derive(Debug)]
 pub(in crate::file) struct Draft {
-    /// The lowest size in this turn.
+    /// The lowest size during this ownership.
     pub low: u64,
     pub size: u64,
     /// In order, not overlapping.
     pub pieces: Vec<(u64, Vec<u8>)>,
-    /// The lowest size in the whole epoch, whoever changed it.
+    /// The lowest size in the whole epoch, whichever process set it.
     pub epoch_low: u64,
-    /// A lock was given up since the last change.
+    /// A lock was released since the last change.
     pub is_released: bool,
-    /// All changes of the epoch, by their writers, where the session has before-images.
+    /// All changes of the epoch with their writers, if the session has before-images.
     pub by_writer: Option<Vec<Change>>,
 }
 
 impl Draft {
-    /// All that the epoch has changed, by whomever.
+    /// All changes of the epoch, whichever process made them.
     pub fn all(&self) -> impl Iterator<Item = What> {
         let size = What::Size { low: self.epoch_low, size: self.size };
         let bytes = self.pieces.iter().map(|(offset, data)| What::Bytes { offset: *offset, data: data.clone() });
@@ -64,12 +65,12 @@ impl Draft {
 }
 
 impl Travelling {
-    /// Reads it. `EIO`: it is damaged.
+    /// Reads an image. `EIO`: it is damaged.
     pub fn load(file: impl AsFd) -> Result<Self> {
         Self::decode(&read_all(file)?).ok_or(Error::new(libc::EIO))
     }
 
-    /// Writes it to a new file. `ENOSPC`: no memory.
+    /// Writes the image to a new file. `ENOSPC`: no memory.
     pub fn store(&self, file: impl AsFd) -> Result<()> {
         write_at(file, 0, &self.encode())
     }
@@ -118,29 +119,30 @@ impl Travelling {
         Some(Self { changes })
     }
 
-    /// An epoch that stays, whoever dies.
+    /// An image that is kept whichever process dies.
     pub fn kept(changes: impl IntoIterator<Item = What>) -> Self {
         Self { changes: changes.into_iter().map(|what| Change { writer: Writer::NOBODY, what }).collect() }
     }
 
-    /// Whether some of it stays, whoever dies.
+    /// Whether a part is kept whichever process dies.
     pub fn is_kept(&self) -> bool {
         self.changes.iter().any(|change| change.writer == Writer::NOBODY)
     }
 
-    /// Takes out what was written by those who died in the tenure in which they wrote it. Whether there was any.
+    /// Removes the changes of writers that died in the tenure of the change. Returns whether there were any.
     pub fn roll_back(&mut self, standing: impl Fn(Writer) -> Standing) -> bool {
         let before = self.changes.len();
         self.changes.retain(|change| standing(change.writer) != Standing::Dead);
         self.changes.len() != before
     }
 
-    /// The file's size, where `committed` is what it was at the last SYNC.
+    /// The file's size, if it was `committed` at the last SYNC.
     pub fn size(&self, committed: u64) -> u64 {
         self.changes.iter().fold(committed, |size, change| change.what.size_after(size))
     }
 
-    /// Shows in `piece`, which has the committed bytes from `offset` on, what was changed. Gives how many of them there are.
+    /// Applies the changes to `piece`, which has the committed bytes from `offset` on. Returns the number of bytes up
+    /// to the end of the file.
     pub fn show(&self, offset: u64, piece: &mut [u8], committed: u64) -> usize {
         let end = offset + piece.len() as u64;
         let zero_from = |piece: &mut [u8], from: u64| {
@@ -165,7 +167,7 @@ impl Travelling {
         size.saturating_sub(offset).min(piece.len() as u64) as usize
     }
 
-    /// Adds what `draft` has changed, by `writer`; `base` reads committed bytes, as many as there are.
+    /// Adds the changes of `draft` by `writer`; `base` reads committed bytes, as many as there are.
     pub fn add(
         &mut self,
         writer: Writer,
@@ -202,7 +204,7 @@ impl What {
         }
     }
 
-    /// Where it shows. A size shows from the lower one on.
+    /// The range that it changes. A size changes everything from the lower one on.
     pub fn range(&self) -> Range<u64> {
         match self {
             Self::Size { low, size } => *low.min(size)..u64::MAX,
@@ -211,7 +213,8 @@ impl What {
     }
 }
 
-/// Where two pieces of the same length differ; up to `gap` equal bytes between two differences are taken along.
+/// The ranges in which two pieces of the same length differ. Up to `gap` equal bytes between two differences are
+/// included.
 fn differing(old: &[u8], new: &[u8], gap: usize) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
     for at in (0..new.len()).filter(|&at| old[at] != new[at]) {

@@ -1,6 +1,6 @@
-//! A process that reads a file and has not attached to its control file: there is none yet, or it may not write the file. Readers
-//! make none, and so leave no trace beside a file. Who begins to write sets the file's mark first, which moves the time of the
-//! inode's last change: by that a reader learns that others may have come.
+//! A process that reads a file without being attached, because there is no control file yet (readers make none, and
+//! so leave no trace beside a file) or it may not write the file. The first write sets the file's mark first, which
+//! moves the inode's ctime: by that a reader notices that other processes may use the file.
 
 use crate::error::{Error, Result};
 use crate::file::{Access, AtomicFile};
@@ -8,13 +8,13 @@ use crate::index::Control;
 use crate::journal::control;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// In a state that [`AtomicFile::quiet`] gives: this process is not attached.
+/// In a state from [`AtomicFile::quiet`]: this process is not attached.
 const ALONE: u64 = 1 << 63;
-/// Such a state was seen so soon after the last change that the next one may have the same time.
+/// The state was seen so soon after the last change that the next change may have the same time.
 const RECENT: u64 = 1 << 62;
-/// A change of an inode has a time that is at most this much older than the moment, in nanoseconds.
+/// The time of an inode's change may be older than the moment of the change by this many nanoseconds.
 const SLACK: i64 = 20_000_000;
-/// Looks at the time before a process that could write the file attaches, and need not look any more.
+/// Looks at the time until a process that could write the file attaches, and then need not look any more.
 const LOOKS: u32 = 256;
 
 /// What such a process has seen.
@@ -26,8 +26,8 @@ pub(super) struct Unattached {
 }
 
 impl AtomicFile {
-    /// Whether the file is as it was committed last, and nobody's turn changes it: a state, which [`is_still`](Self::is_still)
-    /// is to be asked about after what was done because of it.
+    /// Whether the file is as last committed, and no session changes it: a state. After acting on it, the caller
+    /// checks it by [`is_still`](Self::is_still).
     #[inline]
     pub(in crate::file) fn quiet(&self) -> Option<u64> {
         if self.turns.door.has_come() {
@@ -39,8 +39,8 @@ impl AtomicFile {
         }
     }
 
-    /// As [`quiet`](Self::quiet), of this very moment: a process that is not attached looks at the file again. So a read begins with
-    /// the size of now, and does not store bytes beyond what it returns unless the file is cut while it reads.
+    /// As [`quiet`](Self::quiet), but looks at the file again if the process is not attached. So a read begins with
+    /// the present size, and stores no bytes beyond what it returns unless the file is cut meanwhile.
     #[inline]
     pub(in crate::file) fn quiet_now(&self) -> Option<u64> {
         self.quiet().filter(|&quiet| quiet & ALONE == 0 || self.is_still(quiet))
@@ -56,7 +56,7 @@ impl AtomicFile {
     fn is_still_alone(&self, quiet: u64) -> bool {
         let unattached = &self.turns.unattached;
         if unattached.looks.fetch_add(1, Ordering::Relaxed) == LOOKS && self.fds.has(Access::Write) {
-            let _ = self.arrive(); // if it can't, it goes on looking
+            let _ = self.arrive(); // if that fails, it goes on looking
         }
         if self.turns.door.has_come() {
             return false;
@@ -72,7 +72,7 @@ impl AtomicFile {
         }
     }
 
-    /// Attaches, if there is a control file. Else what is seen without.
+    /// Attaches if there is a control file; otherwise returns the state.
     #[cold]
     fn look_for_others(&self) -> Option<u64> {
         let before = self.change_seen();
@@ -81,13 +81,14 @@ impl AtomicFile {
             if self.arrive().is_ok() {
                 return None;
             }
-            // What others have changed, who share memory elsewhere, can't be read from here; what they have not, can.
+            // Changes of members that share memory elsewhere cannot be read from here; an unchanged file can.
             if self.turns.door.is_kept_out() && Control::new(control).is_in_use() {
                 self.turns.unattached.seen.store(0, Ordering::Release);
                 return None;
             }
         }
-        // Who may not open it reads what the kernel has, as a program without this library does.
+        // A process that may not open the control file reads the kernel's file, as a program without this library
+        // does.
         self.turns.unattached.seen.store(before.unwrap_or(0), Ordering::Release);
         before
     }
@@ -103,12 +104,13 @@ impl AtomicFile {
         Some(time & !(ALONE | RECENT) | ALONE | if age < SLACK { RECENT } else { 0 })
     }
 
-    /// Whether `error`, of attaching, says that this process may only read the file, and has not opened it for more.
+    /// Whether `error`, from attaching, means that this process may only read the file, and has opened it only for
+    /// that.
     pub(in crate::file) fn is_mere_reader(&self, error: &Error) -> bool {
         [libc::EACCES, libc::EPERM, libc::EROFS].contains(&error.errno()) && !self.fds.has(Access::Write)
     }
 
-    /// Looks whether others have come until now, if this process is not attached.
+    /// If this process is not attached, checks whether other processes have come.
     ///
     /// # Errors
     /// Those of attaching.
@@ -116,7 +118,7 @@ impl AtomicFile {
         if self.turns.door.has_come() {
             return self.arrive();
         }
-        // Where something has changed it is looked at anew.
+        // A changed state is looked at again.
         if self.quiet_now().is_none() && self.quiet().is_none() && self.turns.door.is_kept_out() {
             return self.arrive();
         }

@@ -1,5 +1,6 @@
-//! Reading a file that was made immutable (`chattr +i`) while it had a journal: nobody can bring to it what was committed, so it is
-//! shown with what a recovery would do. That counts as long as neither the file's inode nor the control file's state changes.
+//! Reading a file that was made immutable (`chattr +i`) while it had a journal. The committed bytes cannot be written
+//! to it, so it is shown with what a recovery would do. The view holds while neither the file's inode nor the control
+//! page's state changes.
 
 use super::Turns;
 use super::travel::{MOST, Travelling, What};
@@ -17,7 +18,7 @@ pub(super) struct View {
     epoch: Arc<Travelling>,
 }
 
-/// What changes if anybody changes the file.
+/// What changes if any process changes the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     state: u64,
@@ -31,7 +32,8 @@ impl Turns {
         Ok(Seen { state, changed: (stat.st_ctime, stat.st_ctime_nsec) })
     }
 
-    /// With the claim, after a recovery has failed: what it would have done, if the file is immutable, is kept for readers.
+    /// After a failed recovery, with the owner lock: if the file is immutable, keeps what the recovery would have
+    /// done for readers.
     ///
     /// # Errors
     /// Those of reading the journal.
@@ -59,7 +61,7 @@ impl Turns {
         Ok(())
     }
 
-    /// What a recovery would do, if it can't be done, with what is open besides.
+    /// What a recovery would do if it could, together with what is uncommitted.
     pub(super) fn view(&self, fds: &Descriptors) -> Result<Option<(Seen, Arc<Travelling>)>> {
         let mut view = self.view.lock();
         let Some(View { seen, epoch }) = &*view else { return Ok(None) };
@@ -79,7 +81,6 @@ impl Turns {
         Ok(Some((seen, Arc::new(all))))
     }
 
-    /// Whether there is one.
     pub(in crate::file) fn has_view(&self, fds: &Descriptors) -> bool {
         matches!(self.view(fds), Ok(Some(_)))
     }

@@ -1,32 +1,32 @@
-//! The file in which an open epoch travels: in `/dev/shm`, with a number of its own. Who is killed between two steps
-//! leaves none behind that nobody knows of.
+//! The file with the hand-over image: an open epoch in `/dev/shm`, under a number of its own. The page records the
+//! number before and after each step, so that a kill leaves no file that is unknown.
 
 use super::{Door, TRAVELS};
 use core::sync::atomic::Ordering;
 use rustix::fs::{AtFlags, CWD};
 use rustix::io::Errno;
 
-/// What an epoch is that travels.
+/// What kind of hand-over image it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sort {
-    /// It stays, though all processes are killed.
+    /// It is kept even if all processes are killed.
     pub is_kept: bool,
-    /// It has all that is not committed, of whomever.
+    /// It has all uncommitted bytes, whichever process wrote them.
     pub is_whole: bool,
 }
 
 impl Door {
-    /// The path of the travelling epoch, if it travels.
+    /// The path of the hand-over image, if there is one.
     pub fn epoch(&self) -> Option<String> {
         (self.state() & TRAVELS != 0).then(|| self.epoch_path(self.page().epoch.load(Ordering::Acquire)))
     }
 
-    /// The path of a travelling epoch with that number.
+    /// The path of the hand-over image with that number.
     pub fn epoch_path(&self, number: u64) -> String {
         self.path(number, "epoch")
     }
 
-    /// The epoch travels in the file with that number from now on, which is complete. By who has the turn.
+    /// The complete file with that number is the hand-over image from now on. Only the owner calls it.
     pub fn set_epoch(&self, number: u64, sort: Sort) {
         let page = self.page();
         if sort.is_kept && page.kept.load(Ordering::Acquire) == 0 {
@@ -41,44 +41,46 @@ impl Door {
         self.remove_unfinished();
     }
 
-    /// Whether the epoch that travels stays, whoever dies.
+    /// Whether the hand-over image is kept whichever process dies.
     pub fn has_kept_epoch(&self) -> bool {
         let (kept, number) = (self.page().kept.load(Ordering::Acquire), self.page().epoch.load(Ordering::Acquire));
         self.state() & TRAVELS != 0 && kept != 0 && number >= kept
     }
 
-    /// Whether that epoch has all that is not committed: what a dead process has committed does not end it.
+    /// Whether the hand-over image has all uncommitted bytes: then a commit of a process that has died since does not
+    /// end it.
     pub fn has_whole_epoch(&self) -> bool {
         let page = self.page();
         self.state() & TRAVELS != 0 && page.whole.load(Ordering::Acquire) == page.epoch.load(Ordering::Acquire)
     }
 
-    /// A session is about to begin, which takes up what travels: what it commits ends it.
+    /// A session is about to begin and takes the hand-over image up: its commit ends the image.
     pub fn begin_session(&self) {
         self.page().whole.store(0, Ordering::Release);
         self.set_session(true);
     }
 
-    /// All processes were killed. What stays goes on travelling, unless it went with the machine.
+    /// All processes were killed. An image that is to be kept stays, unless it went with the machine.
     pub(super) fn keep_or_forget_epoch(&self) {
         let is_there = || self.epoch().is_some_and(|path| rustix::fs::lstat(path).is_ok());
         if !(self.has_kept_epoch() && is_there()) {
             self.forget_epoch();
-            self.page().kept.store(0, Ordering::Release); // of one that was about to travel
+            self.page().kept.store(0, Ordering::Release); // of an image that was about to be written
         }
     }
 
-    /// Whether a process could store through maps that was killed with all others; and that it is seen to.
+    /// Whether a process that could store through maps was killed together with all others, so that its stores are
+    /// lost.
     pub fn has_lost_stores(&self) -> bool {
         self.page().lost_stores.load(Ordering::Acquire) != 0
     }
 
-    /// That is seen to. By who has the turn.
+    /// The loss was dealt with. Only the owner calls it.
     pub fn forget_lost_stores(&self) {
         self.page().lost_stores.store(0, Ordering::Release);
     }
 
-    /// The number of a file for an epoch that is about to be written. By who has the turn.
+    /// The number of a file for an image that is about to be written. Only the owner calls it.
     pub fn begin_epoch(&self) -> u64 {
         self.remove_unfinished();
         let number = self.number();
@@ -86,7 +88,7 @@ impl Door {
         number
     }
 
-    /// By who has the turn, or is alone.
+    /// Only called by the owner, or by the only member.
     pub(super) fn remove_unfinished(&self) {
         let page = self.page();
         let number = page.unfinished.load(Ordering::Acquire);
@@ -94,13 +96,13 @@ impl Door {
         if number != 0 && !travels {
             let removed = rustix::fs::unlinkat(CWD, &*self.epoch_path(number), AtFlags::empty());
             if matches!(removed, Err(Errno::ACCESS | Errno::PERM)) {
-                return; // tried again at the next epoch and at the last close: the process may have its rights again then
+                return; // tried again at the next image and at the last close: the process may have its rights again then
             }
         }
         page.unfinished.store(0, Ordering::Release);
     }
 
-    /// Nothing travels any more. By who has the turn.
+    /// Removes the hand-over image. Only the owner calls it.
     pub fn forget_epoch(&self) {
         if self.state() & TRAVELS != 0 {
             let page = self.page();

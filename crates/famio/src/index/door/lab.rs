@@ -1,4 +1,4 @@
-//! For tests: a process dies at the door without ending.
+//! Test hook: a member dies without detaching.
 
 use super::{Door, place, unlock};
 use crate::error::Result;
@@ -8,7 +8,8 @@ use rustix::fs::OFlags;
 use std::os::fd::AsFd;
 
 impl Door {
-    /// The paths of what is there: the page, the shadow, and the epoch if it travels. None before this process has come.
+    /// The paths of what exists: the page, the shadow, and the hand-over image. Empty before this process has
+    /// attached.
     pub fn paths(&self) -> Vec<String> {
         if !self.is_here() {
             return Vec::new();
@@ -18,7 +19,8 @@ impl Door {
         control.into_iter().chain(shadow).chain(self.epoch()).collect()
     }
 
-    /// Whoever this process was here has died, while another one was here; it comes anew, with another number. Not with the turn.
+    /// This member dies while another one is attached, and attaches again with a new number. It must not be the
+    /// owner.
     pub fn die_and_come(&self) -> Result<()> {
         let Some(control) = self.control() else { return Ok(()) };
         let open = || Ok(open_again(control.as_fd(), OFlags::RDWR)?);
@@ -28,7 +30,7 @@ impl Door {
         super::LIVES.remove(life);
         life.end();
         *self.control.lock() = None;
-        unlock(&*control, place(self.place.load(Ordering::Acquire))); // nothing else was said
+        unlock(&*control, place(self.place.load(Ordering::Acquire))); // as after a kill: nothing is recorded on the page
         self.come(open, || Ok(false))?;
         other.leave();
         Ok(())

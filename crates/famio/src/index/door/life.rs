@@ -1,9 +1,9 @@
-//! That a process lives, to be seen to the moment. As a process is killed its record locks go first, then its locks on open
-//! descriptions: somebody who waited for a record lock would find its place at the door still taken, and rely on half of what it
-//! was about. The kernel marks its *robust futexes* before either.
+//! Notices the end of a member at once. When a process is killed, the kernel releases its record locks before its
+//! locks on open descriptions. A process that waited for a record lock would still find the dead member's slot
+//! locked, and rely on writes that are about to be rolled back. The kernel marks *robust futexes* before either.
 //!
-//! A robust futex is one thread's. One that lives as long as the process keeps those of its doors, and where there are more than the
-//! kernel marks of one thread, others beside it.
+//! A robust futex belongs to a thread. A thread that lives as long as the process keeps those of all its control
+//! pages; further threads keep the rest if there are more than the kernel marks for one thread.
 
 use crate::sys::Word;
 use crate::thread::Held;
@@ -12,16 +12,16 @@ use core::mem::offset_of;
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use rustix::thread::futex;
 
-/// In a robust futex: its thread ended with it.
+/// In a robust futex: its thread has ended.
 const OWNER_DIED: u32 = 1 << 30;
-/// In a robust futex: somebody waits for that.
+/// In a robust futex: a thread waits for that.
 const WAITERS: u32 = 1 << 31;
 
-/// A process's robust futex at a door: the kernel's `struct robust_list`, and the word.
+/// The robust futex of one member: the kernel's `struct robust_list`, and the word.
 #[repr(C)]
 pub(super) struct Life {
-    /// The next one of the same process, an address there: it means nothing to others, and nobody follows it but the kernel, when
-    /// the process ends.
+    /// The next one of the same process, as an address there. It means nothing to other processes, and only the
+    /// kernel follows it, when the process ends.
     link: AtomicU64,
     /// 0, the id of the thread that keeps it, or [`OWNER_DIED`].
     word: AtomicU32,
@@ -29,29 +29,29 @@ pub(super) struct Life {
 }
 
 impl Life {
-    /// Whether its process has ended with it.
+    /// Whether its process has ended.
     pub(super) fn is_over(&self) -> bool {
         self.word.load(Ordering::Acquire) & OWNER_DIED != 0
     }
 
-    /// Whether the kernel marks its end.
+    /// Whether a thread keeps it, so that the kernel marks its end.
     pub(super) fn is_kept(&self) -> bool {
         self.word.load(Ordering::Acquire) != 0
     }
 
-    /// For tests: as the kernel marks it.
+    /// For tests: marks it as the kernel would.
     pub(super) fn end(&self) {
         self.word.store(OWNER_DIED, Ordering::Release);
     }
 
-    /// Its process has left, or a new one has the place.
+    /// Its process has detached, or a new one has taken the slot.
     pub(super) fn reset(&self) {
         if self.word.swap(0, Ordering::AcqRel) & WAITERS != 0 {
             let _ = futex::wake(&self.word, futex::Flags::empty(), i32::MAX as u32);
         }
     }
 
-    /// To wait for its end; `None`: it is over, or nobody keeps it.
+    /// The word to wait on for its end; `None`: it has ended, or no thread keeps it.
     pub(super) fn watched(&self) -> Option<Word> {
         let seen = self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| {
             (word != 0 && word & OWNER_DIED == 0).then_some(word | WAITERS)
@@ -64,37 +64,38 @@ impl Life {
     }
 }
 
-/// The kernel marks 2048 of a thread's, and no more.
+/// The kernel marks at most 2048 per thread.
 const MOST: u32 = 2000;
-/// Threads that keep lives: for more files than a process may have maps of.
+/// Threads that keep futexes: enough for more files than a process may have maps of.
 const LISTS: usize = 32;
 
-/// The lives of one process.
+/// The robust futexes of one process.
 pub(crate) struct Lives {
     lists: [List; LISTS],
     /// 1: a thread changes the lists.
     changing: AtomicU32,
-    /// 1: there was a life that no list had room for.
+    /// 1: a futex found no room in any list.
     wanted: AtomicU32,
 }
 
-/// Those that one thread keeps: the kernel's `struct robust_list_head`, and who keeps them.
+/// Those that one thread keeps: the kernel's `struct robust_list_head`, and the id of the thread.
 #[repr(C)]
 struct List {
     first: AtomicU64,
     /// From a link to its word.
     offset: AtomicI64,
     pending: AtomicU64,
-    /// 0: nobody.
+    /// 0: no thread.
     keeper: AtomicU32,
     /// 1: a thread keeps it, or is about to.
     taken: AtomicU32,
-    /// The lives in the order of the list, the first one last. The links lie in memory that other processes write: they are
+    /// In the order of the list, its first entry last. The links lie in memory that other processes write: they are
     /// stored there for the kernel, and never followed here.
     order: UnsafeCell<Vec<*const Life>>,
 }
 
-// SAFETY: `order` is used by the thread that has set `changing`, and by one that is the only one. The rest is atomic.
+// SAFETY: `order` is used by the thread that has set `changing`, or by the only thread of a process. The rest is
+// atomic.
 unsafe impl Sync for Lives {}
 // SAFETY: as above.
 unsafe impl Send for Lives {}
@@ -126,8 +127,8 @@ impl List {
     fn keep(&'static self) {
         const HEAD: usize = 24;
         self.first.store(self.end(), Ordering::Release);
-        // SAFETY: a static that the kernel looks at when this thread ends; all in it stays valid until then: a life is taken out
-        // before its memory goes.
+        // SAFETY: a static that the kernel reads when this thread ends; all entries stay valid until then, since each
+        // is taken out before its memory goes.
         let kept = unsafe { crate::sys::syscall(libc::SYS_set_robust_list, [self.end() as usize, HEAD, 0, 0, 0, 0]) };
         if kept == 0 {
             let me = rustix::thread::gettid().as_raw_nonzero().get() as u32;
@@ -135,7 +136,7 @@ impl List {
         }
     }
 
-    /// The lives in it.
+    /// The entries.
     ///
     /// # Safety
     /// The caller is the one thread that changes the lists.
@@ -147,14 +148,15 @@ impl List {
 
     fn put_in(&self, order: &mut Vec<*const Life>, life: &Life) {
         order.push(life);
-        // At each moment the list is whole: the process may end at any.
+        // The list is whole at each moment: the process may end at any.
         life.word.store(self.keeper(), Ordering::Relaxed);
         life.link.store(self.first.load(Ordering::Relaxed), Ordering::Release);
         self.first.store(life.address(), Ordering::Release);
     }
 
     fn take_out(&self, order: &mut Vec<*const Life>, at: usize) {
-        // SAFETY: lives of this process's, in pages of doors that it has not left yet: they are taken out before those go.
+        // SAFETY: entries of this process, in control pages that it is attached to: they are taken out before those
+        // go.
         let of = |at: usize| order.get(at).map(|&there| unsafe { &*there });
         let next = at.checked_sub(1).and_then(of).map_or(self.end(), Life::address);
         of(at + 1).map_or(&self.first, |before| &before.link).store(next, Ordering::Release);
@@ -168,31 +170,31 @@ impl Lives {
         Self { lists: [const { List::new() }; LISTS], changing: AtomicU32::new(0), wanted: AtomicU32::new(0) }
     }
 
-    /// This thread keeps them from now on. It must end with its process only, and use no robust mutexes of libc's.
+    /// Makes this thread the keeper. It must end only with its process, and must not use robust mutexes of libc.
     pub fn keep(&'static self) {
         self.lists[0].taken.store(1, Ordering::Relaxed);
         self.lists[0].keep();
     }
 
-    /// Whether another thread is needed, which is to [keep those](Self::keep_more) that there was no room for.
+    /// Whether another thread is needed to [keep](Self::keep_more) futexes that found no room.
     pub fn want_keeper(&self) -> bool {
         self.wanted.load(Ordering::Acquire) != 0
     }
 
-    /// That thread is on its way. False: there are as many as there can be.
+    /// Such a thread is about to start. False: no more lists are left.
     pub fn will_have_keeper(&self) -> bool {
         self.wanted.store(0, Ordering::Release);
         self.lists.iter().any(|list| list.taken.load(Ordering::Relaxed) == 0)
     }
 
-    /// As [`keep`](Self::keep), in a thread of its own.
+    /// As [`keep`](Self::keep), in a further thread.
     pub fn keep_more(&'static self) {
         if let Some(list) = self.lists.iter().find(|list| list.taken.swap(1, Ordering::Relaxed) == 0) {
             list.keep();
         }
     }
 
-    /// Runs `change` while no other thread changes the lists. A few stores: who waits spins.
+    /// Runs `change` while no other thread changes the lists. It is a few stores, so other threads spin.
     fn change(&self, change: impl FnOnce()) {
         let _held = Held::of_process();
         while self.changing.swap(1, Ordering::Acquire) != 0 {
@@ -202,34 +204,35 @@ impl Lives {
         self.changing.store(0, Ordering::Release);
     }
 
-    /// In a forked child: the threads that kept them are the parent's, as is one that was changing the lists.
+    /// In a forked child: the keeping threads are the parent's, as is a thread that was changing the lists.
     pub fn forget(&self) {
         self.wanted.store(0, Ordering::Release);
         for list in &self.lists {
             list.keeper.store(0, Ordering::Release);
             list.taken.store(0, Ordering::Release);
             list.first.store(list.end(), Ordering::Release);
-            // SAFETY: the child has one thread. What the parent's was about to change is not looked at.
+            // SAFETY: the child has one thread. What the parent was changing is not looked at.
             core::mem::forget(core::mem::take(unsafe { list.order() }));
         }
         self.changing.store(0, Ordering::Release);
     }
 
-    /// Whether there is a thread that keeps them.
+    /// Whether a thread keeps them.
     pub fn are_kept(&self) -> bool {
         self.lists[0].keeper() != 0
     }
 
-    /// Which list a life is in, and where. By the one thread that changes them.
+    /// The list that has an entry, and where. Only called by the thread that changes them.
     fn find(&self, life: &Life) -> Option<(&List, usize)> {
         self.lists.iter().find_map(|list| {
-            // SAFETY: see above.
+            // SAFETY: only one thread changes the lists.
             let at = unsafe { list.order() }.iter().position(|&there| core::ptr::eq(there, life));
             at.map(|at| (list, at))
         })
     }
 
-    /// From now on the end of this process is seen by it, if there is somebody to keep it. Whether it was not before.
+    /// From now on other members see the end of this process by it, if a thread can keep it. Returns whether this is
+    /// new.
     pub(super) fn add(&self, life: &Life) -> bool {
         let mut added = false;
         self.change(|| {
@@ -248,7 +251,7 @@ impl Lives {
         added
     }
 
-    /// Before the process leaves.
+    /// Before the process detaches.
     pub(super) fn remove(&self, life: &Life) {
         self.change(|| {
             if let Some((list, at)) = self.find(life) {
@@ -281,7 +284,7 @@ mod tests {
         })
         .join()
         .unwrap();
-        // The kernel marks them as the thread ends, which may be a moment after it is joined.
+        // The kernel marks them as the thread ends, which may be a moment after the join.
         while !(first.is_over() && third.is_over()) {
             std::thread::yield_now();
         }
@@ -290,7 +293,7 @@ mod tests {
         assert!(!first.is_over());
     }
 
-    /// Of one thread the kernel marks 2048.
+    /// The kernel marks 2048 per thread.
     #[test]
     fn thousands_end_with_the_threads_that_keep_them() {
         let lives: &'static Lives = Box::leak(Box::new(Lives::new()));

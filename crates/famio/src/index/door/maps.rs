@@ -1,5 +1,5 @@
-//! What the processes at a door have of maps: which of them map the file itself, which may store through a map, and the
-//! *shared shadow*, memory with the file's bytes as they are now, in `/dev/shm`.
+//! What the control page says about maps: which members map the file itself, which may store through a map, and the
+//! *shared shadow*: memory in `/dev/shm` with the file's current bytes.
 
 use super::page::{SHADOW, unmap};
 use super::places::{MEMBERS, Member};
@@ -10,12 +10,14 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use rustix::fs::{AtFlags, CWD};
 
-/// Of a process: it has maps of the kernel's file, which have to become maps of the shadow before the file is changed.
+/// A member's flag: it has maps of the kernel's file, which must become maps of the shadow before the file is
+/// changed.
 pub(crate) const KERNELS: u64 = 1;
-/// Of a process: it may store through its maps of the shadow.
+/// A member's flag: it may store through its maps of the shadow.
 pub(crate) const STORES: u64 = 2;
 
-/// The number of bytes that the shared shadow has, for all processes that have it. Also in a forked child, which has no door.
+/// The size of the shared shadow in bytes, for all members. It is also there in a forked child, which has no control
+/// page.
 ///
 /// Invariant: `page` points to a mapped page as long as the value lives.
 pub(crate) struct SharedSize {
@@ -49,12 +51,12 @@ impl Door {
         (self.state() & SHADOW != 0).then(|| self.page().shadow.load(Ordering::Acquire))
     }
 
-    /// The path of a shared shadow with that number.
+    /// The path of the shared shadow with that number.
     pub fn shadow_path(&self, number: u64) -> String {
         self.path(number, "shadow")
     }
 
-    /// The number of a file for a shadow that is about to be made. By who has the turn.
+    /// The number of a file for a shadow that is about to be made. Only the owner calls it.
     pub fn begin_shadow(&self) -> u64 {
         self.forget_shadow();
         let number = self.number();
@@ -62,15 +64,15 @@ impl Door {
         number
     }
 
-    /// Whether that number's was begun last, and is still there.
+    /// Whether the shadow with that number was begun last, and still exists.
     pub fn has_begun_shadow(&self, number: u64) -> bool {
         self.page().shadow.load(Ordering::Acquire) == number
     }
 
-    /// The shadow that was begun has all the file's bytes: whoever reads or changes the file uses it. By who has the turn.
+    /// The shadow has all the file's bytes from now on, so all readers and writers use it. Only the owner calls it.
     pub fn set_shadow(&self) {
         self.change(SHADOW, SHADOW);
-        self.give(); // who maps the kernel's file is to hear of it
+        self.give(); // members that map the kernel's file have to switch
     }
 
     /// No process that opens the file from now on uses the shadow, until it is [set](Self::set_shadow) again. Called by the owner.
@@ -78,20 +80,22 @@ impl Door {
         self.change(SHADOW, 0);
     }
 
-    /// There is no shadow any more. By who has the turn and knows that nobody maps it, or is alone.
+    /// Removes the shadow. Only called by the owner when it knows that no process maps the shadow, or by the only
+    /// member.
     pub fn forget_shadow(&self) {
         let number = self.page().shadow.load(Ordering::Acquire);
         if self.state() & SHADOW != 0 {
             self.change(SHADOW, 0);
         }
-        // The number goes last: who is killed in between leaves it to who comes.
+        // The number goes last: if this process is killed in between, the next one removes the file.
         if number != 0 {
             let _ = rustix::fs::unlinkat(CWD, &*self.shadow_path(number), AtFlags::empty());
             self.page().shadow.store(0, Ordering::Release);
         }
     }
 
-    /// The shadow's size. By an open description of its own: a child that has this page is not to keep the parent's place.
+    /// The shadow's size. It takes an open description of its own: a child that keeps this page must not keep the
+    /// parent's member slot.
     pub fn shared_size(&self) -> Result<SharedSize> {
         let control = self.control().ok_or(Error::new(libc::EBUSY))?;
         let page = map(control.open_again()?, core::ptr::null_mut())?;
@@ -99,7 +103,7 @@ impl Door {
         Ok(SharedSize { page })
     }
 
-    /// This process has such maps, or has not any more.
+    /// Sets whether this process has maps of kind `what`.
     pub fn set_maps(&self, what: u64, has: bool) {
         let here = self.control.lock();
         let now = self.maps.load(Ordering::Acquire);
@@ -108,7 +112,7 @@ impl Door {
         if here.is_some() {
             self.page().members[self.place.load(Ordering::Acquire) as usize].maps.store(now, Ordering::SeqCst);
         }
-        fence(Ordering::SeqCst); // who begins a session looks at this after it said so, and we at that after this
+        fence(Ordering::SeqCst); // pairs with the beginning of a session, which first announces itself and then looks at this
     }
 
     /// Whether this process has such maps.
@@ -117,7 +121,7 @@ impl Door {
         self.maps.load(Ordering::Acquire) & what != 0
     }
 
-    /// Whether another process has such maps, and lives.
+    /// Whether another living process has such maps.
     pub fn others_map(&self, what: u64) -> bool {
         fence(Ordering::SeqCst);
         self.mappers(what).any(|(place, _)| self.lives(place))
@@ -128,8 +132,8 @@ impl Door {
         self.unknown_stores() != 0 || self.mappers(STORES).next().is_some()
     }
 
-    /// Whether somebody who lives may store in the shadow, or has left stores there: what one stored who died can't be told from
-    /// that.
+    /// Whether a living process may store to the shadow, or has left stores there. Stores of a killed process cannot
+    /// be told from those.
     pub fn anybody_stores(&self) -> bool {
         self.has_maps(STORES) || self.others_map(STORES) || self.unknown_stores() != 0
     }
@@ -139,7 +143,7 @@ impl Door {
         self.mappers(STORES).next().is_some()
     }
 
-    /// The places and numbers of other processes that have such maps, or died with them.
+    /// The slots and numbers of other processes that have such maps, or died with them.
     fn mappers(&self, what: u64) -> impl Iterator<Item = (usize, u64)> {
         let me = self.id.load(Ordering::Acquire);
         let members = self.places().iter().enumerate();
@@ -150,28 +154,29 @@ impl Door {
         members.filter(has).map(|(place, id, _)| (place, id))
     }
 
-    /// 0: there are no stores in the shadow that nobody knows the place of. Else how often such were left since then.
+    /// 0 if no stores lie at unknown places of the shadow; else a count of how often a process left such stores.
     pub fn unknown_stores(&self) -> u32 {
         self.page().unknown_stores.load(Ordering::SeqCst)
     }
 
-    /// There are such stores. By who has the turn, or goes.
+    /// This process leaves stores at unknown places. Called by the owner, or by a member that detaches.
     pub fn leave_unknown_stores(&self) {
         self.page().unknown_stores.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// All were found that had been left when [`unknown_stores`](Self::unknown_stores) was `seen`. Who left since then may have
-    /// stored where the look had already been.
+    /// A look at the whole shadow has found all stores left while [`unknown_stores`](Self::unknown_stores) was
+    /// `seen`. A process that has left stores since then may have stored where the look had already been, so the
+    /// count then stays.
     pub fn found_unknown_stores(&self, seen: u32) {
         let _ = self.page().unknown_stores.compare_exchange(seen, 0, Ordering::SeqCst, Ordering::Relaxed);
     }
 
-    /// Whether one of the processes has ended that nobody has buried.
+    /// Whether a member has died and was not reaped yet.
     pub fn has_dead(&self) -> bool {
         self.unburied().next().is_some() || self.has_ended_early()
     }
 
-    /// Whether one has ended that owned a session, and had not come so far that the kernel marks its end.
+    /// Whether a member died that owned a session before the kernel had its robust futex.
     fn has_ended_early(&self) -> bool {
         let me = self.id.load(Ordering::Acquire);
         self.places().iter().enumerate().any(|(place, member)| {
@@ -182,23 +187,23 @@ impl Door {
         })
     }
 
-    /// Which they are, in one number; `None`: there are none. When another one dies, the number is another.
+    /// The dead members as one number, which is different after another death; `None`: there are none.
     pub fn dead_in_one(&self) -> Option<u64> {
         let ids = self.unburied().map(|member| member.id.load(Ordering::Acquire));
         ids.reduce(|all, id| all.wrapping_mul(1_000_003).wrapping_add(id))
     }
 
-    /// Whether one of them could store through its maps.
+    /// Whether a dead member could store through its maps.
     pub fn has_dead_stores(&self) -> bool {
         self.unburied().any(|member| member.maps.load(Ordering::Acquire) & STORES != 0)
     }
 
-    /// What they stored is undone, or counts as everybody's. By who has the turn.
+    /// The dead members' stores are undone, or now count as stores of all. Only the owner calls it.
     pub fn forget_dead_stores(&self) {
         self.unburied().for_each(|member| member.maps.store(0, Ordering::Release));
     }
 
-    /// Those that were taken.
+    /// The slots that were ever in use.
     #[inline]
     pub(super) fn places(&self) -> &[Member] {
         let page = self.page();
@@ -210,7 +215,7 @@ impl Door {
         members.filter(|member| member.life.is_over() && member.id.load(Ordering::Acquire) != 0)
     }
 
-    /// This process leaves: what it may have stored since it looked last is for the others to find.
+    /// As this process detaches: the others have to look for what it may have stored since its last look.
     pub(super) fn leave_maps(&self) {
         if self.has_maps(STORES) && self.shadow().is_some() {
             self.leave_unknown_stores();

@@ -1,8 +1,8 @@
-//! Where processes that have the same atomic file open meet: the page of the file's control file.
+//! The control page of an atomic file: all processes that have the file open (its *members*) map it.
 //!
-//! One of them at a time has the file's *turn* (its [`Claim`](super::Claim)), and with it a session. The page says whether there
-//! is a session, and whether the open epoch *travels*: lies in a file beside the page, between two turns. Who wants the turn
-//! rings; who has it gives it.
+//! One member at a time owns the file (it holds the [`Claim`](super::Claim), the owner lock) and has a session. The
+//! page says whether a session exists, and whether the open epoch lies in a hand-over image: a file beside the page
+//! that the next owner takes up. A process that wants ownership requests it; the owner hands it over.
 
 mod epoch;
 mod lab;
@@ -36,22 +36,22 @@ use rustix::thread::futex;
 use rustix::time::Timespec;
 use std::sync::Arc;
 
-/// Control files that were found without a name before that is given up: each of them was removed by its last process, just
-/// when this one opened it.
+/// Attempts to open a control file that still has its name. An attempt fails if the last member removes the file just
+/// when this process opens it.
 const NAMELESS: u32 = 1000;
 
-/// This process's door to one file.
+/// This process's view of the control page of one file.
 ///
-/// Invariant: `page` points to a mapped page as long as the value lives, or is null, before it has come.
+/// Invariant: `page` points to a mapped page as long as the value lives, or is null until this process has attached.
 pub(crate) struct Door {
     page: AtomicPtr<Page>,
-    /// `None`: it has left.
+    /// `None`: detached.
     control: Mutex<Option<Arc<Control>>>,
-    /// Device and inode of the control file that this process came to last.
+    /// Device and inode of the control file that this process attached to last.
     of: [AtomicU64; 2],
-    /// This process has come, and was not kept out since: what the page says is of the file's processes.
+    /// This process has attached, and has not been refused since, so the page describes this file's members.
     has_come: AtomicBool,
-    /// When this process came last it found processes that share memory in another folder.
+    /// The last attach found members that share memory in another folder.
     is_kept_out: AtomicBool,
     place: AtomicU32,
     id: AtomicU64,
@@ -60,7 +60,7 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// This process has not come to it yet.
+    /// A detached one.
     pub fn new() -> Self {
         Self {
             page: AtomicPtr::new(core::ptr::null_mut()),
@@ -75,33 +75,34 @@ impl Door {
         }
     }
 
-    /// Whether this process has ever come.
+    /// Whether this process has ever attached.
     #[inline]
     pub fn has_come(&self) -> bool {
         self.has_come.load(Ordering::Acquire)
     }
 
-    /// Whether those who have the file open share memory in another folder, as this process found when it came last.
+    /// Whether the last attach failed because the members share memory in another folder.
     pub fn is_kept_out(&self) -> bool {
         self.is_kept_out.load(Ordering::Acquire)
     }
 
-    /// Whether this process is at the door. Who is not, can't tell who of the others lives.
+    /// Whether this process is attached. A detached process cannot tell which members live.
     pub fn is_here(&self) -> bool {
         self.control.lock().is_some()
     }
 
-    /// The file's control file, while this process is at the door.
+    /// The file's control file, while this process is attached.
     pub fn control(&self) -> Option<Arc<Control>> {
         self.control.lock().clone()
     }
 
-    /// Comes to the door, whose control file `open` gives; or back, after [`leave`](Self::leave). `has_journal`: whether a crash
-    /// left one, asked by the first to come: the page that says so may have been swept. Nothing, if it is here.
+    /// Attaches, or attaches again after [`leave`](Self::leave); does nothing if attached. `open` opens the control
+    /// file. `has_journal` says whether a crash left a journal; the first member asks, since the page that recorded
+    /// it may have been swept.
     ///
     /// # Errors
-    /// Those of `open`. `EBUSY`: too many processes have it open; or those that have it share memory
-    /// in another folder. Those of a folder that was set.
+    /// Those of `open`. `EBUSY`: the file has too many members, or they share memory in another folder. Errors of a
+    /// configured folder.
     pub fn come(
         &self,
         mut open: impl FnMut() -> Result<InternalFd>,
@@ -119,14 +120,14 @@ impl Door {
             if !control.has_name() {
                 continue; // its last process removed it between our open and our lock
             }
-            // In the place of the page that was here before: somebody may be looking at it.
+            // In the place of the old page, since another thread may be reading that.
             let old = self.page.load(Ordering::Acquire);
             let failed = |e: Error| e.context(format_args!("mapping {}, where processes meet", control.path()));
             let mapped = match map(&control, old) {
                 Ok(mapped) => mapped,
                 Err(e) => {
                     drop(attaching);
-                    control.remove_if_unused(); // it may have been made for this process alone
+                    control.remove_if_unused(); // the file may have been made for this process alone
                     return Err(failed(e));
                 }
             };
@@ -138,7 +139,7 @@ impl Door {
             let came = self.come_in(&control, shm, &mut has_journal);
             drop(attaching);
             if came.is_err() {
-                self.has_come.store(false, Ordering::Release); // what the page says is not for this process
+                self.has_come.store(false, Ordering::Release); // the page says nothing about this process
                 control.remove_if_unused();
             }
             came?;
@@ -148,8 +149,8 @@ impl Door {
         Err(Error::with(libc::EAGAIN, "its control file is removed again and again"))
     }
 
-    /// Leaves without a word where this is not the control file any more by which the file is found: who is there still, is to
-    /// come to the other one as well. What travels here is lost.
+    /// Detaches without any hand-over, because the file is now found by another control file. The remaining members
+    /// have to attach to that one as well. A hand-over image here is lost.
     pub fn leave_behind(&self) {
         let mut here = self.control.lock();
         if let Some(control) = here.take() {
@@ -166,7 +167,7 @@ impl Door {
         let page = self.page();
         control.key()?;
         if page.magic.load(Ordering::Acquire) != MAGIC || !is_anybody(control) {
-            // Of processes that are all gone: what they had not committed goes with them.
+            // All earlier members are gone, and so is what they had not committed.
             let left = has_journal()?;
             self.remove_unfinished();
             if page.magic.load(Ordering::Acquire) == MAGIC {
@@ -178,7 +179,7 @@ impl Door {
                 page.lost_stores.store(1, Ordering::Release);
             }
             self.forget_shadow();
-            // A journal is as a session that somebody died with: who comes next does not read before it is recovered.
+            // A journal counts as a session of a killed process: nobody may read the file before it is recovered.
             let state = (self.state() & !(SESSION | MOVED | UNOWNED)) | if left { SESSION } else { 0 };
             page.state.store(state.wrapping_add(CHANGE), Ordering::Release);
             page.members.iter().for_each(|member| member.id.store(0, Ordering::Relaxed));
@@ -202,100 +203,102 @@ impl Door {
         if !self.has_come() {
             return &NOBODYS;
         }
-        // SAFETY: mapped as long as the door (its invariant), or null; made of atomic words, for which every bit pattern is
-        // valid.
+        // SAFETY: mapped as long as the value lives (its invariant), or null; the page consists of atomic words, for
+        // which every bit pattern is valid.
         unsafe { self.page.load(Ordering::Acquire).as_ref() }.unwrap_or(&NOBODYS)
     }
 
-    /// The path of something that belongs to this file, and that only who may write it can name.
+    /// The path of shared memory that belongs to this file. Only a process that may write the file can know it.
     fn path(&self, number: u64, what: &str) -> String {
         let of = self.of.each_ref().map(|word| word.load(Ordering::Acquire));
         Page::path(of.into(), self.page().key.load(Ordering::Acquire), number, what)
     }
 
-    /// A number that was not given out yet.
+    /// A number that was never given out before.
     pub fn number(&self) -> u64 {
         self.page().numbers.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
     }
 
-    /// [`SESSION`], [`TRAVELS`], and a count of changes.
+    /// [`SESSION`], [`TRAVELS`] and the other bits, and above them a count of changes.
     #[inline]
     pub fn state(&self) -> u64 {
         self.page().state.load(Ordering::Acquire)
     }
 
-    /// The number of the arena of the session; 0: there is none yet.
+    /// The number of the session's arena; 0: there is none yet.
     #[inline]
     pub fn arena(&self) -> u64 {
         self.page().arena.load(Ordering::Acquire)
     }
 
-    /// Opens that arena, for reading.
+    /// Opens an arena for reading.
     pub fn open_arena(&self, number: u64) -> Result<InternalFd> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         Ok(crate::sys::openat(CWD, &*self.path(number, "arena"), flags, Mode::empty())?)
     }
 
-    /// Opens that arena, for an owner.
+    /// Opens an arena for an owner.
     pub fn open_arena_to_own(&self, number: u64) -> Result<InternalFd> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         Ok(crate::sys::internal::open(CWD, &*self.path(number, "arena"), flags, Mode::empty())?)
     }
 
-    /// This process has the claim, for messages.
+    /// Records this process as the owner, for messages.
     pub fn set_claimant(&self) {
         self.page().claimant.store(Owner::me().word(), Ordering::Relaxed);
     }
 
-    /// Whether all processes of the last session were killed: what they had not committed is nobody's.
+    /// Whether all processes of the last session were killed, so that no member has their uncommitted changes.
     pub fn were_all_killed(&self) -> bool {
         self.page().all_killed.load(Ordering::Acquire) != 0
     }
 
-    /// This process can't attach to sessions of others here: they are to be ended when the owner changes.
+    /// This process cannot attach to the sessions of others: a session then ends when the owner changes.
     pub fn set_apart(&self) {
         self.page().apart.store(1, Ordering::Release);
     }
 
-    /// A process waits that can't own a session: the next to have this one ends it, instead of handing it over.
+    /// This process waits but cannot own the session: its owner is to end it instead of handing it over.
     pub fn ask_for_end(&self) {
         let _ = self.page().apart.compare_exchange(0, END_WANTED, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// The session has ended that a process waited for, or there is none.
+    /// The session that a process waited for has ended, or there is none.
     pub fn note_end(&self) {
         let _ = self.page().apart.compare_exchange(END_WANTED, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Whether the session is to be ended instead of handed over: a process waits for that, or can't attach to any.
+    /// Whether the session is to end instead of being handed over (see [`set_apart`](Self::set_apart),
+    /// [`ask_for_end`](Self::ask_for_end)).
     pub fn is_apart(&self) -> bool {
         self.page().apart.load(Ordering::Acquire) != 0
     }
 
-    /// A process reads along in the session (`is`), or none does any more.
+    /// Sets whether another process reads along in the session.
     pub fn set_read_along(&self, is: bool) {
         self.page().read_along.store(is.into(), Ordering::Release);
     }
 
-    /// Whether one does, or did.
+    /// Whether a process reads along, or did since ownership was acquired.
     #[inline]
     pub fn is_read_along(&self) -> bool {
         self.page().read_along.load(Ordering::Acquire) != 0
     }
 
-    /// There is a session of this process now, or no longer. By the owner.
+    /// Records that this process has a session, or no longer has it. Only the owner calls it.
     pub fn set_session(&self, there: bool) {
         let holder = if there { self.place.load(Ordering::Acquire) + 1 } else { 0 };
         self.page().holder.store(holder, Ordering::Release);
         self.page().all_killed.store(0, Ordering::Release);
         self.change(SESSION | UNOWNED, if there { SESSION } else { 0 });
-        self.give(); // who watches is to watch this process, and who reads looks anew
+        self.give(); // watchers are to watch this process, readers to look again
     }
 
-    /// The session goes on without an owner, or has this process for its owner again: who reads along in it goes on.
+    /// The session goes on without an owner (`is`), or this process owns it again. Members that read along in it go
+    /// on.
     pub fn set_unowned(&self, is: bool) {
         let holder = &self.page().holder;
-        // A session that is not unowned has a holder, whenever this process is killed.
+        // A session that is not unowned has a holder at every moment at which this process may be killed.
         if !is {
             holder.store(self.place.load(Ordering::Acquire) + 1, Ordering::Release);
         }
@@ -315,12 +318,12 @@ impl Door {
         self.page().state.store(next.wrapping_add(CHANGE), Ordering::SeqCst);
     }
 
-    /// How often turns were given until now: for [`wait`](Self::wait).
+    /// How often ownership was handed over until now, for [`wait`](Self::wait).
     pub fn given(&self) -> u32 {
         self.page().given.load(Ordering::SeqCst)
     }
 
-    /// Tells the process that has the turn that another process wants it. Returns how often the bell was rung before.
+    /// Requests ownership from the owner. Returns the number of earlier requests.
     pub fn ring(&self) -> u32 {
         let bell = &self.page().bell;
         let before = bell.fetch_add(1, Ordering::SeqCst);
@@ -328,40 +331,41 @@ impl Door {
         before
     }
 
-    /// Waits until a turn is given after `given` was seen, or for `patience`.
+    /// Waits until ownership is handed over after `given` was read, or for `patience`.
     pub fn wait(&self, given: u32, patience: Timespec) {
         let _ = futex::wait(&self.page().given, futex::Flags::empty(), given, Some(&patience));
     }
 
-    /// The turn is given: whoever waits may look.
+    /// Wakes all members that wait for ownership.
     pub fn give(&self) {
         let given = &self.page().given;
         given.fetch_add(1, Ordering::SeqCst);
         let _ = futex::wake(given, futex::Flags::empty(), i32::MAX as u32);
     }
 
-    /// The owner gives its turn because another process wants it.
+    /// Counts that the owner hands over because another process asked.
     pub fn count_hand_over(&self) {
         self.page().hand_overs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The word that rings.
+    /// The futex word that counts requests.
     pub fn bell(&self) -> &AtomicU32 {
         &self.page().bell
     }
 
-    /// Whose turn it is can't give it (its process id), or can again (0).
+    /// Records that the owner (its process id) cannot hand over, or (0) that it can again.
     pub fn set_stuck(&self, pid: u32) {
         self.page().stuck.store(pid, Ordering::SeqCst);
     }
 
-    /// The process that can't give the turn; 0: none.
+    /// The process id of an owner that cannot hand over; 0: none.
     pub fn stuck(&self) -> u32 {
         self.page().stuck.load(Ordering::SeqCst)
     }
 
-    /// Leaves, unless this is the last process and the epoch travels, or there are stores that nobody has looked for, or the last one
-    /// that can own an unowned session: then somebody has to commit that first. Whether it left.
+    /// Detaches and returns true. Returns false if this process must commit first: it is the last member, and there
+    /// is a hand-over image or there are stores at unknown places; or it is the last member that can own an unowned
+    /// session.
     pub fn leave(&self) -> bool {
         let mut here = self.control.lock();
         let Some(control) = here.as_ref() else { return true };
@@ -381,9 +385,9 @@ impl Door {
             self.remove_unfinished();
             self.forget_shadow();
             if self.state() & SESSION == 0 && !control.is_claimed() {
-                control.remove_arena(); // its process was killed when its session had ended
+                control.remove_arena(); // the process was killed after its session had ended
             }
-            // One that names an arena stays: who recovers the file has to know what is in there.
+            // The control file stays if it names an arena: recovery has to know what is in there.
             if control.arena_path().is_none() {
                 control.remove_name();
             }
@@ -394,9 +398,9 @@ impl Door {
         true
     }
 
-    /// In a forked child: the place is the parent's.
+    /// In a forked child: the member slot is the parent's.
     pub fn forget(&self) {
-        // Its page did not come along.
+        // The child has no mapping of the page.
         self.has_come.store(false, Ordering::Release);
         self.page.store(core::ptr::null_mut(), Ordering::Release);
         if let Some(mut here) = self.control.try_lock() {
@@ -405,7 +409,7 @@ impl Door {
     }
 }
 
-/// Whether a process is at the door, by whatever description but this one.
+/// Whether any process is attached, through another open description than this one.
 pub(in crate::index) fn is_anybody(control: &Control) -> bool {
     is_locked(control, 0..MEMBERS as i64, Lock::Exclusive)
 }
@@ -414,7 +418,7 @@ impl Drop for Door {
     fn drop(&mut self) {
         if let Some(page) = NonNull::new(*self.page.get_mut()) {
             LIVES.remove(&self.page().members[self.place.load(Ordering::Acquire) as usize].life);
-            // SAFETY: ours, and no reference into it outlives the door.
+            // SAFETY: our mapping; no reference into it outlives the value.
             unsafe { unmap(page) };
         }
     }

@@ -1,5 +1,5 @@
-//! Who is at a door: each process has a place there, locked as long as it lives. Whether what it wrote in an open epoch stays, or
-//! is rolled back, is seen by that.
+//! The members of a file: each process has a slot on the control page, locked as long as the process lives. This
+//! decides whether its writes in an open epoch stay or are rolled back.
 
 use super::life::{LIVES, Life};
 use super::page::SHADOW;
@@ -11,65 +11,65 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// Processes that may have one file open at a time.
 pub(super) const MEMBERS: usize = 64;
 
-/// One process, while its place is locked.
+/// One process, while its slot is locked.
 #[repr(C)]
 pub(super) struct Member {
-    /// Names the process, never twice; 0: it has left, and what it wrote is everybody's.
+    /// Names the process and is never used again; 0: it has detached, and its writes belong to no process any more.
     pub(super) id: AtomicU64,
-    /// Which of its tenures runs: what it wrote in earlier ones is everybody's.
+    /// The number of its current tenure. Writes of its earlier tenures stay.
     tenure: AtomicU64,
     /// 1: it can commit.
     writes: AtomicU64,
     /// The number of the arena whose session it can own; 0: of none.
     pub(super) attached: AtomicU64,
-    /// What it has of maps ([`maps`](super::maps)).
+    /// Its maps ([`maps`](super::maps)).
     pub(super) maps: AtomicU64,
     pub(super) life: Life,
 }
 
-/// Who wrote something of an open epoch.
+/// The process that wrote something in an open epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Writer {
-    /// Its place.
+    /// Its slot.
     pub place: u32,
     /// Its number.
     pub id: u64,
-    /// Its tenure then.
+    /// Its tenure at that time.
     pub tenure: u64,
 }
 
 /// What is known of a [`Writer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// Its tenure is over: what it wrote stays.
+    /// Its tenure is over: the writes stay.
     Over,
-    /// It lives, and may still take back what it wrote by dying.
+    /// It lives; its death would roll the writes back.
     Open,
-    /// It died in that tenure: what it wrote is rolled back.
+    /// It died in that tenure: the writes are rolled back.
     Dead,
 }
 
 impl Writer {
-    /// Of what stays, whoever dies.
+    /// For bytes that stay, whichever process dies.
     pub const NOBODY: Self = Self { place: u32::MAX, id: 0, tenure: 0 };
-    /// Of what its writer can't take back any more by dying.
+    /// For bytes that the death of their writer no longer rolls back.
     pub const EVERYBODY: Self = Self { place: u32::MAX, id: 1, tenure: 0 };
-    /// Of the process that carries it from one control file to another.
+    /// For the process that moves a hand-over image from one control file to another.
     pub const CARRIER: Self = Self { place: u32::MAX, id: 2, tenure: 0 };
 
-    /// The same process, in the tenure that is over.
+    /// The same process in its previous tenure.
     pub fn of_last_tenure(self) -> Self {
         Self { tenure: self.tenure.wrapping_sub(1), ..self }
     }
 }
 
 impl Door {
-    /// Takes a place that is free. While nobody else comes or leaves.
+    /// Takes a free slot. The caller makes sure that no other process attaches or detaches meanwhile.
     pub(super) fn take_place(&self, control: &Control) -> Result<()> {
         let page = self.page();
         let state = self.state();
-        // The place of one who died is kept while what it wrote may have to be rolled back: in the epoch that travels, or by its
-        // session; or in the shadow, which is read as long as nobody is seen to be dead.
+        // The slot of a dead member stays taken while its writes may have to be rolled back (a hand-over image or a
+        // session has them), and while its stores lie in the shadow, which is read until somebody notices the death.
         let unsettled = |member: &Member| {
             let changes =
                 member.writes.load(Ordering::Acquire) != 0 || member.maps.load(Ordering::Acquire) & STORES != 0;
@@ -94,21 +94,21 @@ impl Door {
         Ok(())
     }
 
-    /// This process, as the writer of what it writes now.
+    /// This process in its current tenure.
     pub fn me(&self) -> Writer {
         let (place, id) = (self.place.load(Ordering::Acquire), self.id.load(Ordering::Acquire));
         let tenure = self.page().members[place as usize].tenure.load(Ordering::Acquire);
         Writer { place, id, tenure }
     }
 
-    /// Whether a process that is here has such a number.
+    /// Whether an attached process has such a number.
     pub(super) fn has(&self, is_meant: impl Fn(u64) -> bool) -> bool {
         let me = self.id.load(Ordering::Acquire);
         let ids = self.page().members.iter().map(|member| member.id.load(Ordering::Acquire)).enumerate();
         ids.filter(|&(_, id)| id != 0 && is_meant(id)).any(|(place, id)| id == me || self.lives(place))
     }
 
-    /// What this process wrote until now stays, whatever becomes of it.
+    /// The writes of this process until now stay, even if it dies.
     pub fn end_tenure(&self) {
         let here = self.control.lock();
         if here.is_some() {
@@ -117,7 +117,7 @@ impl Door {
         }
     }
 
-    /// Another process has written over what `writer` wrote, or beyond it: it stays.
+    /// Another process has written over what `writer` wrote, or beyond it: those writes stay.
     pub fn end_tenure_of(&self, writer: Writer) {
         if let Some(member) = self.page().members.get(writer.place as usize)
             && member.id.load(Ordering::Acquire) == writer.id
@@ -127,7 +127,7 @@ impl Door {
         }
     }
 
-    /// What becomes of what `writer` wrote.
+    /// What becomes of the writes of `writer`.
     pub fn standing(&self, writer: Writer) -> Standing {
         let Some(member) = self.page().members.get(writer.place as usize) else { return Standing::Over };
         let same =
@@ -135,21 +135,21 @@ impl Door {
         match same() {
             false => Standing::Over,
             true if writer.id == self.id.load(Ordering::Acquire) || self.lives(writer.place as usize) => Standing::Open,
-            // Looked at again: it may have left cleanly in between.
+            // Looked at again: it may have detached cleanly in between.
             true if same() => Standing::Dead,
             true => Standing::Over,
         }
     }
 
-    /// The places of those who have died, with their numbers.
+    /// The slots and numbers of dead members.
     pub fn dead(&self) -> Vec<(usize, u64)> {
         let ids = self.page().members.iter().map(|member| member.id.load(Ordering::Acquire)).enumerate();
         let me = self.id.load(Ordering::Acquire);
         ids.filter(|&(place, id)| id != 0 && id != me && !self.lives(place)).collect()
     }
 
-    /// With the turn: their places are free. They were seen dead before what they wrote was rolled back: of one who dies later
-    /// something may be left, which would count as everybody's.
+    /// Frees the slots of `dead`. Only the owner calls it, with members that were dead before their writes were
+    /// rolled back: writes of one that died later may still be there, and would then count as a living one's.
     pub fn bury(&self, dead: &[(usize, u64)]) {
         for &(place, id) in dead {
             let member = &self.page().members[place];
@@ -159,7 +159,7 @@ impl Door {
         }
     }
 
-    /// This process can commit what others wrote, or can't.
+    /// Sets whether this process can commit what others wrote.
     pub fn set_writes(&self, can: bool) {
         let control = self.control.lock();
         self.writes.store(can.into(), Ordering::Release);
@@ -169,13 +169,14 @@ impl Door {
         }
     }
 
-    /// Whether others have the file open who can commit it.
+    /// Whether other living members can commit.
     pub fn has_other_writers(&self) -> bool {
         let writes = |&(_, member): &(usize, &Member)| member.writes.load(Ordering::Acquire) != 0;
         self.is_here() && self.page().members.iter().enumerate().filter(writes).any(|(place, _)| self.lives(place))
     }
 
-    /// Whether others are there who can commit it, or were until they were killed: a look at the page, without a system call.
+    /// Whether other members can commit, or could until they were killed. Only looks at the page, without a system
+    /// call.
     pub fn may_have_other_writers(&self) -> bool {
         let me = self.id.load(Ordering::Acquire);
         let can = |member: &Member| {
@@ -189,7 +190,7 @@ impl Door {
         self.control.lock().as_ref().is_some_and(|control| self.others_at(control))
     }
 
-    /// As [`has_others`](Self::has_others), by whoever has the control file.
+    /// As [`has_others`](Self::has_others), for a caller that holds the control file.
     pub(super) fn others_at(&self, control: &Control) -> bool {
         let members = &self.page().members;
         is_anybody(control)
@@ -202,7 +203,7 @@ impl Door {
         self.page().members[self.place() as usize].attached.store(arena, Ordering::Release);
     }
 
-    /// Whether another living process is one that `is_meant`, by a thread that holds the lock of the control file.
+    /// Whether another living member satisfies `is_meant`. The caller holds the lock of the control file.
     fn has_other_at(&self, control: &Control, is_meant: impl Fn(&Member) -> bool) -> bool {
         let me = self.id.load(Ordering::Acquire);
         self.page().members.iter().enumerate().any(|(place, member)| {
@@ -213,8 +214,8 @@ impl Door {
         })
     }
 
-    /// Whether there is an unowned session that this process can own, and no other one that lives. To be asked while nobody else
-    /// leaves: of two that leave at one time each would count on the other.
+    /// Whether there is an unowned session that this process can own and no other living one can. The caller makes
+    /// sure that no other process detaches meanwhile: of two that detach at once each would count on the other.
     pub(super) fn is_last_attached(&self, control: &Control) -> bool {
         let arena = self.arena();
         arena != 0
@@ -223,8 +224,8 @@ impl Door {
             && !self.has_other_at(control, |member| member.attached.load(Ordering::Acquire) == arena)
     }
 
-    /// This process does not commit anything any more, nor go on with a session: it ends. False: nobody else could, so it has to
-    /// do that first.
+    /// This process, which ends, no longer commits or owns a session. Returns false if no other process could: then
+    /// it has to commit first.
     pub fn retire(&self) -> bool {
         let here = self.control.lock();
         let Some(control) = here.as_ref() else { return true };
@@ -239,7 +240,7 @@ impl Door {
         true
     }
 
-    /// Whether another process can, and lives.
+    /// Whether another living member can own that session.
     pub fn is_attached_by_others(&self, arena: u64) -> bool {
         let is = |&(_, member): &(usize, &Member)| {
             member.id.load(Ordering::Acquire) != 0 && member.attached.load(Ordering::Acquire) == arena
@@ -247,12 +248,13 @@ impl Door {
         self.page().members.iter().enumerate().filter(is).any(|(place, _)| self.lives(place))
     }
 
-    /// The place of this process.
+    /// The slot of this process.
     pub fn place(&self) -> u32 {
         self.place.load(Ordering::Acquire)
     }
 
-    /// Whether another process has that place, and lives. Who has left the door takes all for alive: nobody is to be rolled back.
+    /// Whether another living process has that slot. A detached process takes all for alive, so that nothing is
+    /// rolled back.
     pub fn lives(&self, place: usize) -> bool {
         let Some(member) = self.page().members.get(place) else { return false };
         let life = &member.life;
@@ -262,24 +264,25 @@ impl Door {
             && (life.is_kept() || self.control.lock().as_ref().is_none_or(|control| is_taken(control, place)))
     }
 
-    /// From now on the end of this process is seen at once. Before something of its own travels.
+    /// From now on other members notice the end of this process at once. To be called before any of its changes is
+    /// handed over.
     ///
-    /// Gives whether it was not before.
+    /// Returns whether this is new.
     pub fn be_seen(&self) -> bool {
         let is_new = self.is_here() && LIVES.add(&self.page().members[self.place() as usize].life);
         if is_new {
-            self.give(); // who watches others is to watch this one, too
+            self.give(); // processes that watch others have to watch this one, too
         }
         is_new
     }
 }
 
-/// The byte of a place: its process has it locked. The lock goes with the process, however that ends.
+/// The byte of a slot. Its process has it locked; the lock goes when the process ends, however it does.
 pub(super) fn place(at: u32) -> Range<i64> {
     i64::from(at)..i64::from(at) + 1
 }
 
-/// Whether another process has that place.
+/// Whether another process has that slot.
 pub(super) fn is_taken(control: &Control, at: usize) -> bool {
     is_locked(control, place(at as u32), Lock::Exclusive)
 }

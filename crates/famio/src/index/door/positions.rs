@@ -1,5 +1,5 @@
-//! The lock of a file position that several processes have: of an open description that went through a fork, an exec or a
-//! socket. The position itself is the kernel's then.
+//! The lock of file positions that several processes share, because an open description went through a fork, an exec
+//! or a socket. The kernel keeps the position itself.
 
 use super::Door;
 use crate::error::{Error, Result};
@@ -9,11 +9,12 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::thread::futex;
 use rustix::time::Timespec;
 
-/// Somebody waits; the holder wakes on release.
+/// A process waits; the holder wakes it on release.
 const WAITERS: u32 = 1 << 31;
-/// How long a waiter sleeps before it looks whether the holder still lives.
+/// How long a waiter sleeps before it checks that the holder still lives.
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-/// After so many a wait is given up, about two minutes: who has the lock may be waiting for its turn, which is half of that.
+/// Rounds until a wait is given up, about two minutes: the holder may itself be waiting for ownership, for half of
+/// that.
 const ROUNDS: u32 = 12_000;
 
 /// The lock of all such positions in one file, until it is dropped.
@@ -23,7 +24,7 @@ pub(crate) struct Positions<'a> {
 }
 
 impl Door {
-    /// Takes the lock; a process that died with it has left it. This process has come to the door.
+    /// Takes the lock. The lock of a dead process counts as free. This process is attached.
     ///
     /// # Errors
     /// `EDEADLK` after two minutes: the holder is stuck or stopped.
@@ -40,7 +41,7 @@ impl Door {
     fn wait_for_positions(&self, word: &AtomicU32, me: u32) -> Result<()> {
         let mut rounds = 0;
         while rounds < ROUNDS {
-            // Who has waited takes the lock with the waiters' bit set: others may still sleep.
+            // A thread that has waited takes the lock with the waiters' bit set, since others may still sleep.
             let seen = word.fetch_or(WAITERS, Ordering::Relaxed) | WAITERS;
             let free = seen == WAITERS || rounds > 0 && !self.has(|id| number(id) == seen & !WAITERS);
             if free {
@@ -55,7 +56,7 @@ impl Door {
     }
 }
 
-/// A process's number as the lock has it: not 0, and without the bit.
+/// A process's number as the lock stores it: not 0, and without the bit.
 fn number(id: u64) -> u32 {
     (id as u32 & !WAITERS).max(1)
 }
@@ -95,7 +96,7 @@ mod tests {
             }
         });
         assert_eq!(total.into_inner(), 8000);
-        // It dies with the lock: the place is given up, the word stays.
+        // It dies with the lock: its slot is free, the lock word stays.
         core::mem::forget(first.lock_positions().unwrap());
         crate::thread::current().posix_locks.set(0);
         drop(first);

@@ -9,7 +9,8 @@ fn open(file: &TestControl) -> Door {
     door
 }
 
-/// As a kill: nothing was said, and the place goes. By name: a child that another test starts may hold a duplicate for a moment.
+/// As a kill: nothing is recorded, and the lock of the slot goes. By name: a child that another test starts may hold
+/// a duplicate for a moment.
 fn killed(door: Door) {
     unlock(&*door.control().unwrap(), place(door.me().place));
 }
@@ -115,7 +116,7 @@ fn one_who_comes_waits_for_one_who_takes_long() {
     let attaching = slow.attaching().unwrap();
     std::thread::scope(|scope| {
         let second = scope.spawn(|| open(&file));
-        // Longer than a few tries, as if it had no processor meanwhile.
+        // Longer than a few tries, as if the process had no processor meanwhile.
         std::thread::sleep(std::time::Duration::from_millis(150));
         drop(attaching);
         assert!(second.join().unwrap().leave());
@@ -136,8 +137,7 @@ fn who_comes_anew_after_the_control_file_was_removed_leaves_the_old_one() {
     assert!(mine.has_others() && mine.leave() && other.leave());
 }
 
-/// Words of a page are what another process has stored there, with malice maybe.
-/// Each counted on the other one to end the session.
+/// Each counted on the other to end the session.
 #[test]
 fn of_two_that_leave_an_unowned_session_the_last_has_to_end_it_first() {
     let file = for_test();
@@ -157,7 +157,7 @@ fn of_two_that_leave_an_unowned_session_the_last_has_to_end_it_first() {
     assert!(!second.leave());
     second.set_session(false);
     file.again().set_arena(0);
-    assert!(!second.retire()); // the reader can't commit anything
+    assert!(!second.retire()); // the reader cannot commit anything
     reader.set_writes(true);
     assert!(second.retire() && second.leave());
     assert!(reader.leave());
@@ -177,6 +177,7 @@ fn one_that_owned_a_session_and_ended_at_once_is_seen_to_be_dead() {
     assert!(!mine.has_dead() && mine.leave());
 }
 
+/// Another process may have stored any words in a page.
 #[test]
 fn noise_in_the_page_crashes_nobody() {
     crate::map::guard::install().unwrap();
@@ -225,7 +226,7 @@ fn makes_shadows_until_it_is_killed() {
     }
 }
 
-/// Its number was taken from the page before the memory was removed: who was killed in between left it for good.
+/// Its number was cleared before the memory was removed: a process that was killed in between left it for good.
 #[test]
 fn a_shadow_is_known_until_it_is_gone() {
     use std::io::{BufRead, BufReader};
@@ -251,7 +252,7 @@ fn a_shadow_is_known_until_it_is_gone() {
     assert!(door.leave());
 }
 
-/// Who recovered the file removed the control file, and left what it named, until the next sweep.
+/// Recovery removed the control file but left what it named until the next sweep.
 #[test]
 fn what_killed_processes_shared_goes_with_their_control_file() {
     let file = for_test();

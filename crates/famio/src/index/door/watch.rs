@@ -1,5 +1,5 @@
-//! Watching who has the session: if that process ends, another one that is at the door puts the file in order at once, though
-//! nobody looks at it. What reads the file without Famio is not to find the dead one's changes for long.
+//! Watches the process that has the session. If it ends, another member puts the file in order at once, even if no
+//! call looks at the file, so that programs without Famio do not read the dead process's changes for long.
 
 use super::life::Life;
 use super::{Door, SESSION};
@@ -7,8 +7,8 @@ use crate::sys::Word;
 use core::sync::atomic::Ordering;
 
 impl Door {
-    /// By who does not have the turn: the words that change when the session begins, ends, or is a dead one's. False: it is that
-    /// now, and was not when `known` was the state.
+    /// Adds the words that change when a session begins, ends, or loses its process. Not for the owner. Returns false
+    /// if the state is such now and was not when it was `known`.
     pub fn watch(&self, words: &mut Vec<Word>, holders: &mut Vec<Word>, known: u64) -> bool {
         if !self.is_here() {
             return true;
@@ -20,28 +20,29 @@ impl Door {
         !missed
     }
 
-    /// The word that changes when somebody begins to be seen, or a turn is given: before a look at who there is.
+    /// Adds the word that changes when a member becomes watchable or ownership is handed over. To be read before a
+    /// look at the members.
     pub fn watch_given(&self, words: &mut Vec<Word>) {
         words.push(Word::shared(&self.page().given, self.given()));
     }
 
-    /// The words that change when another process at the door ends.
+    /// Adds the words that change when other members end.
     pub fn watch_others(&self, lives: &mut Vec<Word>) {
         let me = self.id.load(Ordering::Acquire);
         let others = self.places().iter().filter(|member| ![0, me].contains(&member.id.load(Ordering::Acquire)));
         lives.extend(others.filter_map(|member| member.life.watched()));
     }
 
-    /// Whether who has the session has ended with it, and nobody has put that in order.
+    /// Whether the process that has the session has died, and nobody has put the file in order.
     pub fn is_orphaned(&self) -> bool {
         self.is_here() && self.holder().is_some_and(Life::is_over)
     }
 
-    /// Whether another process has the session, and is known to live. Before a lock that it had on the file can be had, this is
-    /// false: that of its place would go after that.
+    /// Whether another process has the session and is known to live. It turns false before a lock that the process
+    /// had on the file can be acquired; the lock of its slot would go after that.
     pub fn has_living_holder(&self) -> bool {
         if self.has_unowned() {
-            return true; // whoever dies, it stays whole
+            return true; // the session stays whole, whichever process dies
         }
         let Some((place, life)) = self.holding() else { return false };
         place != self.place.load(Ordering::Acquire) as usize && !life.is_over() && life.is_kept()

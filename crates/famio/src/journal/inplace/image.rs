@@ -43,8 +43,7 @@ impl<'a> Image<'a> {
 
     /// The commit slots.
     pub fn slots(&self) -> Slots<'_> {
-        let lines: [&Line; SLOTS] = core::array::from_fn(|i| &self.page[i * STRIDE / LINE]);
-        Slots::new(lines, self.medium, self.key)
+        Slots::new(self.page[..].first_chunk().expect("the page has all slots"), self.medium, self.key)
     }
 
     /// How many segments there are.

@@ -21,18 +21,26 @@ pub(crate) struct Commit {
     pub size: u64,
 }
 
+/// The lines in which the slots lie; the first of each stride is a slot.
+pub(crate) type SlotsPage = [[AtomicU64; 8]; SLOTS * STRIDE / 64];
+
 /// The ring of slots of one journal. Each slot holds its commit twice in one cache line: a torn one has no valid copy or
 /// the first; one that was damaged later has one left.
 #[derive(Clone, Copy)]
 pub(crate) struct Slots<'a> {
-    lines: [&'a [AtomicU64; 8]; SLOTS],
+    page: &'a SlotsPage,
     medium: &'static dyn Medium,
     key: Key,
 }
 
 impl<'a> Slots<'a> {
-    pub fn new(lines: [&'a [AtomicU64; 8]; SLOTS], medium: &'static dyn Medium, key: Key) -> Self {
-        Self { lines, medium, key }
+    pub fn new(page: &'a SlotsPage, medium: &'static dyn Medium, key: Key) -> Self {
+        Self { page, medium, key }
+    }
+
+    #[inline]
+    fn line(&self, slot: usize) -> &'a [AtomicU64; 8] {
+        &self.page[slot * STRIDE / 64]
     }
 
     fn number(slot: usize, copy: usize) -> u64 {
@@ -48,25 +56,26 @@ impl<'a> Slots<'a> {
     #[inline]
     pub fn store_with(&self, commit: Commit, word: u64) {
         let slot = (commit.epoch % SLOTS as u64) as usize;
+        let line = self.line(slot);
         for copy in 0..2 {
             let words = [commit.epoch, commit.size, word];
             for (i, word) in words.iter().enumerate() {
-                self.medium.store(&self.lines[slot][copy * COPY + i], *word);
+                self.medium.store(&line[copy * COPY + i], *word);
             }
             let check = self.key.check(Self::number(slot, copy), &words);
-            self.medium.store(&self.lines[slot][copy * COPY + 3], check);
+            self.medium.store(&line[copy * COPY + 3], check);
         }
         self.flush(slot);
     }
 
     fn flush(&self, slot: usize) {
         // SAFETY: the line is mapped: it is borrowed.
-        unsafe { self.medium.flush(self.lines[slot].as_ptr().cast(), 64) }
+        unsafe { self.medium.flush(self.line(slot).as_ptr().cast(), 64) }
     }
 
     /// The words of one copy, and its commit if they are sound.
     pub fn copy(&self, slot: usize, copy: usize) -> ([u64; COPY], Option<Commit>) {
-        let words: [u64; COPY] = core::array::from_fn(|i| self.lines[slot][copy * COPY + i].load(Ordering::Acquire));
+        let words: [u64; COPY] = core::array::from_fn(|i| self.line(slot)[copy * COPY + i].load(Ordering::Acquire));
         let [epoch, size, _, check] = words;
         let fits = check == self.key.check(Self::number(slot, copy), &words[..3]) || !holds(Rule::SlotHasCheck);
         let sound = fits && epoch % SLOTS as u64 == slot as u64;
@@ -93,14 +102,14 @@ mod tests {
 
     #[test]
     fn the_highest_commit_holds_whatever_byte_changes() {
-        let lines: [[AtomicU64; 8]; SLOTS] = Default::default();
-        let slots = Slots::new(core::array::from_fn(|i| &lines[i]), medium(Domain::Process, false), Key(3));
+        let page: SlotsPage = Default::default();
+        let slots = Slots::new(&page, medium(Domain::Process, false), Key(3));
         assert_eq!(slots.last(), None);
         for epoch in 1..=20 {
             slots.store(Commit { epoch, size: epoch * 100 });
             assert_eq!(slots.last(), Some(Commit { epoch, size: epoch * 100 }));
         }
-        for line in &lines {
+        for line in &page {
             for byte in 0..64 {
                 line[byte / 8].fetch_xor(0x41 << (byte % 8 * 8), Ordering::Relaxed);
                 assert_eq!(slots.last(), Some(Commit { epoch: 20, size: 2000 }), "byte {byte}");
@@ -111,13 +120,13 @@ mod tests {
 
     #[test]
     fn a_torn_slot_leaves_the_one_before() {
-        let lines: [[AtomicU64; 8]; SLOTS] = Default::default();
-        let slots = Slots::new(core::array::from_fn(|i| &lines[i]), medium(Domain::Process, false), Key(3));
+        let page: SlotsPage = Default::default();
+        let slots = Slots::new(&page, medium(Domain::Process, false), Key(3));
         (1..=9).for_each(|epoch| slots.store(Commit { epoch, size: epoch }));
         // Epoch 17 goes to the slot of 9 and 1: the first three words are there, the check is not.
         (10..=16).for_each(|epoch| slots.store(Commit { epoch, size: epoch }));
         for (i, word) in [17, 17, 17].into_iter().enumerate() {
-            lines[1][i].store(word, Ordering::Relaxed);
+            page[STRIDE / 64][i].store(word, Ordering::Relaxed);
             assert_eq!(slots.last(), Some(Commit { epoch: 16, size: 16 }));
         }
     }

@@ -1,14 +1,14 @@
-//! Who maps what: a bit for every page table (2 MiB of addresses) of a map. Whoever sets it maps what lies under the table;
-//! so no table is walked twice, whoever comes to it first.
+//! Which thread maps what: one bit per page table (2 MiB of addresses) of a map. The thread that sets it maps what
+//! lies under the table, so that no two threads walk the same table.
 
 use crate::map::huge::HUGE;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Offsets are from the map's beginning, chunks by address: the first and the last may be less than a table.
+/// Offsets are relative to the map, chunks are by address: the first and the last may be smaller than a table.
 #[derive(Debug)]
 pub(super) struct Chunks {
-    /// Bytes of the first table's range that lie before the map.
+    /// Bytes of the first table's range before the map.
     lead: usize,
     len: usize,
     bits: Box<[AtomicU64]>,
@@ -39,28 +39,28 @@ impl Chunks {
         Some((self.bits.get(chunk / 64)?, 1 << (chunk % 64)))
     }
 
-    /// Whether somebody maps it, or has. True beyond the end.
+    /// Whether a thread maps it, or has. True beyond the end.
     pub fn is_taken(&self, chunk: usize) -> bool {
         self.word(chunk).is_none_or(|(word, bit)| word.load(Relaxed) & bit != 0)
     }
 
-    /// Whether it was free, and is the caller's to map now.
+    /// Takes it for the caller to map; false if it was taken.
     pub fn take(&self, chunk: usize) -> bool {
         self.word(chunk)
             .is_some_and(|(word, bit)| word.load(Relaxed) & bit == 0 && word.fetch_or(bit, Relaxed) & bit == 0)
     }
 
-    /// Whether a chunk of the range is still to be mapped.
+    /// Whether a chunk of the range is not mapped yet.
     pub fn any_free(&self, range: Range<usize>) -> bool {
         !range.is_empty() && (self.index(range.start)..=self.index(range.end - 1)).any(|chunk| !self.is_taken(chunk))
     }
 
-    /// How many are taken.
+    /// The number of chunks taken.
     pub fn taken(&self) -> usize {
         self.bits.iter().map(|word| word.load(Relaxed).count_ones() as usize).sum()
     }
 
-    /// What the range touches is mapped no more.
+    /// The chunks that the range touches are no longer mapped.
     pub fn forget(&self, range: Range<usize>) {
         if range.is_empty() {
             return;

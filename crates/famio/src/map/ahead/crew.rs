@@ -1,5 +1,5 @@
-//! A few background threads for the whole process: started when there is work, gone when there was none for a while. They
-//! have all signals blocked, and a forked child has none of them: it starts its own.
+//! A few background threads for the whole process, started when there is work and ended after a while without. They
+//! block all signals. A forked child starts its own.
 
 use crate::thread::{Guard, Mutex};
 use core::ops::Range;
@@ -10,16 +10,16 @@ use rustix::time::Timespec;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Something that threads can do parts of, or the whole, in any order. It looks itself whether it is still wanted.
+/// Work that threads can do in parts and in any order. It checks itself whether it is still wanted.
 pub(crate) trait Work: Send + Sync {
-    /// Does `range` of it. `serial` is what it was asked with.
+    /// Does `range` of it. `serial`: from [`Asked`].
     fn work(&self, range: Range<usize>, serial: u32);
 }
 
-/// No more threads than this: memory is as busy as it can be by then.
+/// The most threads: they suffice to saturate the memory.
 const THREADS_MAX: usize = 4;
 
-/// What waits beyond this is advice that comes too late.
+/// The most waiting requests: further advice would come too late.
 const WAITING_MAX: usize = 256;
 
 /// How long a thread stays without work.
@@ -29,15 +29,15 @@ struct Crew {
     process: u32,
     threads_max: usize,
     state: Mutex<State>,
-    /// Counts the events; threads sleep while it does not change.
+    /// Counts events; threads sleep while it does not change.
     events: AtomicU32,
 }
 
-/// What is to be done.
+/// A request.
 pub(crate) struct Asked {
     pub work: Arc<dyn Work>,
     pub range: Range<usize>,
-    /// For the work to tell what it does not want any more.
+    /// Lets the work tell outdated requests.
     pub serial: u32,
 }
 
@@ -47,7 +47,8 @@ struct State {
     asleep: usize,
 }
 
-/// This process's. A child replaces it, since a lock in it may have been held when it was forked; the old one stays where it is.
+/// This process's. A child replaces it, since a lock in it may have been held at the fork; the old one is never
+/// freed.
 static CREW: AtomicPtr<Crew> = AtomicPtr::new(null_mut());
 
 /// This process's id.
@@ -68,13 +69,13 @@ fn crew() -> &'static Crew {
         let processors = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count() as usize);
         let new = Box::into_raw(Box::new(Crew {
             process: me,
-            // Where there is one processor, a thread would only take turns with its caller.
+            // On a single processor a thread would only take turns with its caller.
             threads_max: processors.saturating_sub(1).min(THREADS_MAX),
             state: Mutex::new(State { waiting: VecDeque::with_capacity(WAITING_MAX), threads: 0, asleep: 0 }),
             events: AtomicU32::new(0),
         }));
         if CREW.compare_exchange(found, new, AcqRel, Relaxed).is_err() {
-            // SAFETY: made above, and nobody has seen it.
+            // SAFETY: made above and not published.
             drop(unsafe { Box::from_raw(new) });
         }
     }
@@ -85,15 +86,15 @@ pub(crate) fn forget_parents() {
     CREW.store(null_mut(), Release);
 }
 
-/// Has it done by up to `parts` threads, each told the whole range. False, and nothing happens: too much waits,
-/// or there are no threads.
+/// Has up to `parts` threads do it, each with the whole range. Returns false, and does nothing, if too much waits or
+/// there are no threads.
 pub(crate) fn ask(asked: Asked, parts: usize) -> bool {
     let crew = crew();
     ask_with(crew, crew.state.lock(), asked, parts)
 }
 
-/// As [`ask`], without waiting for a lock: the caller may be a signal handler that has interrupted who has it. False also where
-/// somebody else asks at this moment.
+/// As [`ask`], without waiting for a lock, since the caller may be a signal handler that has interrupted its holder.
+/// False also if another thread asks at this moment.
 pub(crate) fn try_ask(asked: Asked, parts: usize) -> bool {
     let crew = crew();
     crew.state.try_lock().is_some_and(|state| ask_with(crew, state, asked, parts))
@@ -114,7 +115,7 @@ fn ask_with(crew: &'static Crew, mut state: Guard<'_, State>, asked: Asked, part
     if state.threads == 0 {
         let refused: Vec<_> = state.waiting.drain(..).collect();
         drop(state);
-        drop(refused); // with the lock free: what goes with it may ask in its turn
+        drop(refused); // after the lock: its destructor may ask as well
         return false;
     }
     let wake = state.asleep.min(parts) as u32;
@@ -173,7 +174,7 @@ mod tests {
             if crew().threads_max == 0 {
                 return;
             }
-            // Not while much waits that other tests have asked for.
+            // Not while other tests have asked for much.
             while !ask(Asked { work: work.clone(), range: i..i + 1, serial: 0 }, 1) {
                 std::thread::yield_now();
             }

@@ -1,8 +1,8 @@
 //! Map-ahead (HotStorage 2017, section 4): page tables are built before they are needed. The window that is mapped in
-//! advance doubles with each step of a sequential run and halves where one ends, down to a page; what lies under the
+//! advance doubles with each step of a sequential run and halves where one ends, down to a page. What lies under the
 //! current page table is mapped at once, the rest by background threads.
 //!
-//! Knows addresses, and nothing of files: whoever has a map of a file puts an [`Ahead`] beside it.
+//! This module knows addresses, not files: the owner of a file's map keeps an [`Ahead`] beside it.
 
 mod chunks;
 pub(crate) mod crew;
@@ -22,10 +22,10 @@ use std::sync::Arc;
 
 const PAGE: usize = 4096;
 
-/// Threads with runs of their own. More share, and look as if they read at random.
+/// Threads with runs of their own. More than these share runs, and seem to read at random.
 const RUNS: usize = 16;
 
-/// Map-ahead for one map. To be dropped (or halted) before the map goes: it then waits for the threads that are at it.
+/// Map-ahead for one map. It is dropped (or halted) before the map, and then waits for its threads.
 #[derive(Debug)]
 pub(crate) struct Ahead {
     shared: Arc<Shared>,
@@ -38,20 +38,20 @@ struct Shared {
     reach: Reach,
     runs: [Run; RUNS],
     chunks: Chunks,
-    /// Every access counts as random, by advice.
+    /// By advice, every access counts as random.
     random: AtomicBool,
-    /// How many want that background threads leave, and none comes.
+    /// Counts the callers that want no background threads.
     halted: AtomicU32,
-    /// What was asked of the background with an earlier number is not wanted any more.
+    /// Requests with an earlier number are outdated.
     serial: AtomicU32,
-    /// Background threads that are at it.
+    /// Background threads at work.
     active: AtomicU32,
-    /// A forked child has the memory, but none of the threads.
+    /// A forked child has the memory, but not the threads.
     process: u32,
 }
 
 impl Ahead {
-    /// For a map of `range`, which begins with a page. All of it stays mapped until this is halted or dropped.
+    /// For a map of `range`, which begins at a page. All of it stays mapped until this is halted or dropped.
     ///
     /// # Safety
     /// The range is mapped as a file, readable (for [`Reach::PopulateWrite`]: writable), and no other memory takes its place
@@ -75,15 +75,16 @@ impl Ahead {
         }
     }
 
-    /// `len` bytes at `offset` of the map are about to be read, or written. Nanoseconds where nothing is to be done.
+    /// The caller is about to read or write `len` bytes at `offset` of the map. Costs nanoseconds if there is nothing
+    /// to do.
     #[inline]
     pub fn touch(&self, offset: usize, len: usize) {
         self.access(offset, offset.saturating_add(len), || self.shared.len);
     }
 
-    /// As [`touch`](Self::touch), where records are small and the file may end before the map: an access counts only when a
-    /// page begins in it, so that most cost an addition and a branch. `reach` says how much of the map has something behind it;
-    /// it is asked where there is something to do.
+    /// As [`touch`](Self::touch), for small records and a file that may end before the map. An access counts only if
+    /// a page begins in it, so most cost an addition and a branch. `reach` returns how much of the map the file
+    /// covers; it is only called if needed.
     #[inline]
     pub fn touch_pages(&self, offset: usize, len: usize, reach: impl FnOnce() -> usize) {
         let begins = page_at_or_after(offset);
@@ -102,10 +103,10 @@ impl Ahead {
         }
     }
 
-    /// How `len` bytes at `offset` will be used. `Sequential` and `WillNeed` start map-ahead by background threads,
-    /// `Random` sets the window to a page and leaves it there, `Normal` lets it grow again, `DontNeed` forgets what is mapped
-    /// (where page tables were dropped). Windows are the map's, whatever the range. False: the background was to be asked, and
-    /// there is none.
+    /// Advises how `len` bytes at `offset` will be used. `Sequential` and `WillNeed` start map-ahead in the
+    /// background, `Random` keeps the window at a page, `Normal` lets it grow again, `DontNeed` forgets what is
+    /// mapped (after page tables were dropped). Windows belong to the map, whatever the range. False: there are no
+    /// background threads for it.
     pub fn advise(&self, offset: usize, len: usize, advice: Advice) -> bool {
         let shared = &self.shared;
         let end = offset.saturating_add(len).min(shared.len);
@@ -122,8 +123,8 @@ impl Ahead {
         true
     }
 
-    /// Nothing of the range is mapped any more: page tables were dropped, or something else has its place. What the background was
-    /// asked for until now is not done any more.
+    /// Nothing of the range is mapped any more: its page tables were dropped, or it was replaced. Cancels earlier
+    /// requests to the background.
     pub fn forget(&self, range: Range<usize>) {
         self.shared.serial.fetch_add(1, SeqCst);
         self.halt();
@@ -132,27 +133,28 @@ impl Ahead {
         self.shared.runs.iter().for_each(Run::look_again);
     }
 
-    /// Maps `range` of the map, with the background's help, and returns when that is done.
+    /// Maps `range` of the map with the background's help; returns when that is done.
     pub fn prefetch(&self, range: Range<usize>) {
         self.ask(range.clone());
         self.shared.map_chunks(range);
         self.shared.wait();
     }
 
-    /// Cancels what is under way and waits for the threads that are at it. Until [`Ahead::resume`] none comes again.
+    /// Cancels work under way and waits for its threads. No thread works until [`Ahead::resume`].
     pub fn halt(&self) {
         self.shared.halted.fetch_add(1, SeqCst);
         self.shared.wait();
     }
 
-    /// After [`Ahead::halt`]: the map is used again, by others, from its front maybe. What is mapped is still known.
+    /// After [`Ahead::halt`]: the map is used again, perhaps by another caller from its front. What is mapped is
+    /// still known.
     pub fn resume(&self) {
         self.shared.set_window(None, false);
         self.shared.runs.iter().for_each(Run::reset);
         self.shared.halted.fetch_sub(1, SeqCst);
     }
 
-    /// Bytes that were mapped ahead, by whole page tables.
+    /// Bytes that were mapped ahead, in whole page tables.
     pub fn mapped(&self) -> usize {
         self.shared.chunks.taken() * HUGE
     }
@@ -169,27 +171,27 @@ impl Drop for Ahead {
 }
 
 impl Shared {
-    /// A run has come to the edge of what is known to be mapped.
+    /// A run has reached the end of what is known to be mapped.
     #[cold]
     fn go_on(self: &Arc<Self>, run: &Run, offset: usize, end: usize, reach: usize) {
         if self.random.load(Relaxed) || end >= self.len {
             return run.set_edge(usize::MAX);
         }
         if end >= reach {
-            return run.set_edge(end); // there may be more another time
+            return run.set_edge(end); // the file may be longer another time
         }
         let window = run.widen();
         let to = end.saturating_add(window).min(self.len).min(reach);
         let table = self.chunks.end_of(end);
         let here = self.chunks.index(end);
         if to < table {
-            // As long as the run is short; a run that began in a table that is mapped has nothing to do there.
+            // Maps the window while the run is short. A run that began in a mapped table has nothing to do there.
             if !self.chunks.is_taken(here) {
                 self.map(offset..to);
             }
             return run.set_edge(to);
         }
-        // What lies far before a run that began late in a table is left for who comes there.
+        // The part far before a run that began late in a table is left for accesses that reach it.
         let front = offset.saturating_sub(self.chunks.start_of(here)) <= window;
         if if front { self.chunks.take(here) } else { !self.chunks.is_taken(here) } {
             self.map(offset.max(self.chunks.start_of(here))..table);
@@ -200,7 +202,7 @@ impl Shared {
         run.set_edge(table);
     }
 
-    /// False: nobody does it.
+    /// False: no background thread does it.
     fn ask(self: &Arc<Self>, range: Range<usize>, ask: fn(crew::Asked, usize) -> bool) -> bool {
         // In a forked child the count of threads is the parent's.
         if range.is_empty() || self.halted.load(Relaxed) != 0 || self.process != crew::process() {
@@ -210,7 +212,7 @@ impl Shared {
         ask(crew::Asked { work: self.clone(), range, serial: self.serial.load(SeqCst) }, tables)
     }
 
-    /// Maps what of the range nobody has taken.
+    /// Maps the chunks of the range that no thread has taken.
     fn map_chunks(&self, range: Range<usize>) {
         let mut at = range.start;
         while at < range.end.min(self.len) && self.halted.load(Relaxed) == 0 {
@@ -224,13 +226,13 @@ impl Shared {
         }
     }
 
-    /// False: there is nothing to map, the file was cut.
+    /// False: there is nothing to map, because the file was cut.
     fn map(&self, range: Range<usize>) -> bool {
-        // SAFETY: within the map, which stays until this is dropped and nobody is active (`Ahead::new`).
+        // SAFETY: within the map, which stays until this is dropped and no thread is active (`Ahead::new`).
         unsafe { self.reach.map(self.base + range.start..self.base + range.end, &self.halted) }
     }
 
-    /// Sets the window of every run, or leaves it as it is.
+    /// Sets the window of every run, or leaves it.
     fn set_window(&self, window: Option<usize>, random: bool) {
         self.random.store(random, Relaxed);
         for run in &self.runs {
@@ -241,7 +243,7 @@ impl Shared {
         }
     }
 
-    /// Until no background thread is at it. A forked child has none.
+    /// Waits until no background thread is at work. A forked child has none.
     fn wait(&self) {
         if self.active.load(SeqCst) == 0 || self.process != crew::process() {
             return;
@@ -258,7 +260,7 @@ impl Shared {
 
 impl crew::Work for Shared {
     fn work(&self, range: Range<usize>, serial: u32) {
-        // First counted, then looked: `halt` stores, then looks at the count.
+        // Counts first, then looks: `halt` stores first, then looks at the count.
         self.active.fetch_add(1, SeqCst);
         if self.halted.load(SeqCst) == 0 && self.serial.load(SeqCst) == serial {
             self.map_chunks(range);
@@ -269,13 +271,13 @@ impl crew::Work for Shared {
     }
 }
 
-/// The first page boundary that is not before `offset`.
+/// The first page boundary at or after `offset`.
 #[inline]
 fn page_at_or_after(offset: usize) -> usize {
     offset.wrapping_add(PAGE - 1) & !(PAGE - 1)
 }
 
-/// Which run is this thread's. Threads' blocks lie far apart: the multiplication spreads them.
+/// This thread's run. The blocks of threads lie far apart: the multiplication spreads them.
 #[inline]
 fn run_of_thread() -> usize {
     let block = core::ptr::from_ref(crate::thread::current()) as usize;

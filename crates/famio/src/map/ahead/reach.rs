@@ -1,8 +1,9 @@
 //! How page tables are built.
 //!
-//! A read of one byte in every 64 KiB costs less than `MADV_POPULATE_READ`: the kernel maps what is around a fault, a whole
-//! folio or 64 KiB, and `MADV_POPULATE_READ` looks at every page besides. Measured (Linux 6.18, ns a page of 4 KiB): tmpfs
-//! and ext4 in small folios 200 against 290, ext4 in folios of 128 KiB 70 against 165, of 1 MiB 23 against 144.
+//! Reading one byte in every 64 KiB costs less than `MADV_POPULATE_READ`: at a fault the kernel maps its
+//! surroundings, a whole folio or 64 KiB, whereas `MADV_POPULATE_READ` also looks at every page. Measured (Linux
+//! 6.18, ns per page of 4 KiB): tmpfs and ext4 in small folios 200 against 290, ext4 in folios of 128 KiB 70 against
+//! 165, of 1 MiB 23 against 144.
 
 use super::PAGE;
 use crate::map::guard;
@@ -10,26 +11,27 @@ use crate::sys::{check, syscall};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// What the kernel maps around a fault, by default.
+/// Bytes that the kernel maps around a fault, by default.
 const AROUND: usize = 64 << 10;
 
-/// Bytes between two looks at whether to go on, where the kernel populates.
+/// Bytes between two looks at `stop`, where the kernel populates.
 const PIECE: usize = 512 << 10;
 
 /// How a map is mapped ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// Read a byte here and there: page cache and tmpfs.
+    /// Read one byte per 64 KiB: page cache and tmpfs.
     Touch,
-    /// Have the kernel map every page: DAX, where nothing is mapped around a fault. Before Linux 5.14 every page is touched.
+    /// Have the kernel map every page: DAX, where a fault maps only its page. Before Linux 5.14 every page is
+    /// touched.
     PopulateRead,
-    /// As for a write: blocks are allocated, and pages are dirty. Before Linux 5.14 nothing.
+    /// As for a write: blocks are allocated, and pages are dirty. Before Linux 5.14 nothing is done.
     #[allow(dead_code, reason = "for regions that are stored to")]
     PopulateWrite,
 }
 
 impl Reach {
-    /// Maps `range` of addresses, as long as `stop` is zero. False: not all of it has something to map.
+    /// Maps `range` of addresses while `stop` is zero. False: not all of it could be mapped.
     ///
     /// # Safety
     /// The range is a file's map; [`guard::install`] was called.
@@ -41,7 +43,7 @@ impl Reach {
                 Reach::PopulateRead => {
                     populate(range.clone(), libc::MADV_POPULATE_READ, stop).unwrap_or_else(|_| touch(range, PAGE, stop))
                 }
-                // Nothing can be written to a page without a change that others would see.
+                // A page cannot be touched for writing without a change that others would see.
                 Reach::PopulateWrite => populate(range, libc::MADV_POPULATE_WRITE, stop).unwrap_or(false),
             }
         }
@@ -69,7 +71,7 @@ unsafe fn populate(range: Range<usize>, advice: i32, stop: &AtomicU32) -> Result
     Ok(true)
 }
 
-/// Reads a byte in every `step`.
+/// Reads one byte in every `step`.
 ///
 /// # Safety
 /// As [`Reach::map`].
@@ -83,7 +85,7 @@ unsafe fn touch(range: Range<usize>, step: usize, stop: &AtomicU32) -> bool {
             at = (at & !(step - 1)) + step;
         }
     };
-    // SAFETY: the closure holds words, and loads may be left anywhere.
+    // SAFETY: the closure holds words, and loads may be interrupted anywhere.
     unsafe { guard::run_on(range.start as *const u8, len, read) }.is_ok()
 }
 

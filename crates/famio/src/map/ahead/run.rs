@@ -1,30 +1,31 @@
-//! One thread's way through a map: whether it goes on where it stopped, and how far ahead of it is mapped.
+//! The accesses of one thread to a map: whether they are sequential, and how far ahead of them is mapped.
 
 use super::PAGE;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// The widest window: at 10 GiB/s a few milliseconds, longer than it takes to wake a thread. Its page tables are 64 KiB.
+/// The widest window: a few milliseconds at 10 GiB/s, longer than it takes to wake a thread. Its page tables are 64
+/// KiB.
 pub(super) const WINDOW_MAX: usize = 32 << 20;
 
-/// What an access is.
+/// The kind of an access.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Of a run, and mapped already as far as is known.
+    /// Sequential, within what is known to be mapped.
     Covered,
-    /// Of a run that has come to its edge: map ahead.
+    /// Sequential, at the end of that: map ahead.
     Edge,
-    /// Somewhere else.
+    /// Not sequential.
     Turn,
 }
 
-/// A line of the cache of its own: each thread writes its run at every access. Bytes, from the map's beginning. Who shares a
-/// run, by chance, makes it wrong, never unsafe.
+/// In a cache line of its own, since each thread writes its run at every access. Values are bytes from the map's
+/// beginning. If threads share a run by chance, it is wrong but never unsafe.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Run {
-    /// Where the run goes on.
+    /// Where the next sequential access begins.
     next: AtomicUsize,
-    /// Up to here nothing is to be done.
+    /// Up to here there is nothing to do.
     edge: AtomicUsize,
     window: AtomicUsize,
     /// Up to here the background was asked.
@@ -41,8 +42,7 @@ impl Run {
         }
     }
 
-    /// An access from `offset` to `end`. One that does not go on where the last stopped halves the window, unless it is the last
-    /// once more.
+    /// Notes an access from `offset` to `end`. If it does not continue or repeat the last one, it halves the window.
     #[inline]
     pub fn access(&self, offset: usize, end: usize) -> Step {
         let next = self.next.load(Relaxed);
@@ -66,7 +66,7 @@ impl Run {
         self.look_again();
     }
 
-    /// Doubles the window; gives the new one.
+    /// Doubles the window and returns it.
     pub fn widen(&self) -> usize {
         let window = (self.window.load(Relaxed) * 2).min(WINDOW_MAX);
         self.window.store(window, Relaxed);
@@ -81,7 +81,7 @@ impl Run {
         self.edge.store(edge, Relaxed);
     }
 
-    /// Whether the background is to be asked for more, up to `to`: when less than half a window ahead of `at` is asked for.
+    /// Whether to ask the background for more, up to `to`: if less than half a window ahead of `at` was asked for.
     pub fn wants(&self, at: usize, to: usize) -> bool {
         let wants = self.asked.load(Relaxed).saturating_sub(at) < (to - at) / 2;
         if wants {
@@ -97,7 +97,6 @@ impl Run {
         self.asked.store(0, Relaxed);
     }
 
-    /// As new.
     pub fn reset(&self) {
         self.next.store(0, Relaxed);
         self.set_window(PAGE);

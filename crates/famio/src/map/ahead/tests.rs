@@ -17,7 +17,7 @@ impl Mapped {
         for at in (0..len).step_by(1 << 20) {
             std::os::unix::fs::FileExt::write_all_at(&file, &vec![7; (1 << 20).min(len - at)], at as u64).unwrap();
         }
-        file.sync_all().unwrap(); // the kernel maps nothing around a fault that it is writing to the disk
+        file.sync_all().unwrap(); // at a fault the kernel does not map pages that it is writing to the disk
         let base = huge::aligned(&file, len, ProtFlags::READ, MapFlags::SHARED).unwrap() as usize;
         assert!(
             base.is_multiple_of(huge::HUGE),
@@ -40,8 +40,8 @@ impl Mapped {
         words.chunks(8).filter(|word| word[7] & 0x80 != 0).count()
     }
 
-    /// The whole range has entries, but for a few pages that the kernel may have taken back meanwhile: it does, where something
-    /// watches for memory that nobody uses (DAMON), from whoever.
+    /// The whole range has entries, except for a few pages that the kernel may have reclaimed meanwhile: it does if
+    /// DAMON looks for unused memory.
     #[track_caller]
     fn assert_whole(&self, range: Range<usize>, what: &str) {
         let (pages, mapped) = (range.len() / PAGE, self.mapped(range));
@@ -51,7 +51,7 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: ours, and used no more.
+        // SAFETY: ours, and not used any more.
         unsafe { rustix::mm::munmap(self.base as *mut _, self.len) }.unwrap();
     }
 }
@@ -65,7 +65,7 @@ fn a_run_is_mapped_before_it_is_read() {
         for reach in [Reach::Touch, Reach::PopulateRead] {
             let map = Mapped::new(folder, 64 << 20);
             let ahead = map.ahead(reach);
-            // Nothing is read: whatever is mapped, map-ahead has mapped.
+            // Nothing is read, so only map-ahead has mapped anything.
             for at in (0..8 << 20).step_by(RECORD) {
                 ahead.touch(at, RECORD);
             }
@@ -134,8 +134,8 @@ fn a_file_that_was_cut_ends_it() {
 
 #[test]
 fn a_map_that_goes_is_left_alone() {
-    // Each time the addresses are given to memory without access at once: a thread that came too late would end the process
-    // or leave a page there.
+    // Each time the addresses are replaced by memory without access at once: a thread that came too late would end
+    // the process or leave a page there.
     for _ in 0..50 {
         let map = Mapped::new("/dev/shm", 8 << 20);
         let ahead = map.ahead(Reach::Touch);

@@ -1,35 +1,35 @@
-//! Which file a map is of, as exactly as the kernel can tell it.
+//! The identity of a mapped file, as exactly as the kernel can tell it.
 
 use rustix::fs::{AtFlags, FileType, StatxAttributes, StatxFlags};
 use std::os::fd::BorrowedFd;
 
-/// A file and the kind of map. A map that is kept holds its file, whose number can't be another's meanwhile; the time of
-/// birth is for file systems that give numbers twice (tmpfs with `inode32`).
+/// A file and the kind of its map. A kept map holds its file, so that no other file gets its inode number; the time
+/// of birth is for file systems that reuse numbers (tmpfs with `inode32`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub device: u64,
     pub inode: u64,
-    /// Seconds and nanoseconds; zero where the file system has none.
+    /// Seconds and nanoseconds; zero if the file system has none.
     pub born: (i64, u32),
-    /// The file's size: a map is of all of it.
+    /// The file's size: a map covers all of it.
     pub size: u64,
     pub writable: bool,
 }
 
-/// What is asked about a file at once.
+/// What one query says about a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     pub key: Key,
     /// It has a name.
     pub linked: bool,
     pub regular: bool,
-    /// Its pages are the medium itself: nothing is mapped around a fault.
+    /// Its pages are the medium itself, so a fault maps only its page.
     pub dax: bool,
     /// It has no holes.
     pub full: bool,
 }
 
-/// Asks about an open file. Works with `O_PATH` too.
+/// Queries an open file. Works with `O_PATH`, too.
 pub(crate) fn ask(fd: BorrowedFd<'_>, writable: bool) -> rustix::io::Result<Asked> {
     let want = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::SIZE | StatxFlags::NLINK | StatxFlags::BLOCKS;
     let want = want | StatxFlags::BTIME;
@@ -54,8 +54,8 @@ pub(crate) fn ask(fd: BorrowedFd<'_>, writable: bool) -> rustix::io::Result<Aske
     })
 }
 
-/// Whether a map of a file there stays one of that file: not on overlayfs, where a file that is written first becomes another
-/// and keeps its number, nor on file systems whose numbers or caches are somebody else's.
+/// Whether a file's map can be kept on this file system. Not on overlayfs, where the first write makes a file another
+/// one with the same number; nor on file systems whose numbers or caches are managed elsewhere.
 pub(crate) fn may_keep(fd: BorrowedFd<'_>) -> bool {
     /// ext2/3/4, xfs, btrfs, f2fs, bcachefs, tmpfs.
     const LASTING: [u32; 6] = [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0xCA45_1A4E, 0x0102_1994];

@@ -1,22 +1,23 @@
-//! Where the kernel tells that memory runs short: the cgroup's own limit, and stalls of whoever waits for memory.
+//! The kernel's notices that memory runs short: at the cgroup's limit, and by stalls of tasks that wait for memory.
 
 use crate::sys::{InternalFd, openat};
 use core::ffi::CStr;
 use rustix::fs::{CWD, Mode, OFlags, access};
 use rustix::io::{read, write};
 
-/// Where cgroups of version 2 are mounted: alone, or beside those of version 1.
+/// Where cgroups of version 2 are mounted: alone, or together with those of version 1.
 const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
-/// Tasks waited 150 ms of 2 s for memory. Who has no rights may ask for multiples of 2 s only.
+/// Tasks waited 150 ms of 2 s for memory. Unprivileged processes may only ask for multiples of 2 s.
 const STALL: &[u8] = b"some 150000 2000000\0";
 
-/// The file that changes when this process's cgroup meets one of its limits. Version 2 alone; a cgroup without limits has none.
+/// The file that changes when this process's cgroup reaches one of its limits. Version 2 only; a cgroup without
+/// limits has none.
 pub(super) fn limit_events() -> Option<String> {
     in_cgroup("memory.events")
 }
 
-/// A descriptor that becomes ready when memory is short: in the cgroup, else on the machine.
+/// A descriptor that becomes ready when memory is short in the cgroup or, without one, on the machine.
 pub(super) fn stalls() -> Option<InternalFd> {
     let own = in_cgroup("memory.pressure");
     own.iter().map(String::as_str).chain(["/proc/pressure/memory"]).find_map(|path| {
@@ -38,7 +39,7 @@ fn group_of(text: &str) -> Option<&str> {
     text.lines().find_map(|line| line.strip_prefix("0::"))
 }
 
-/// The number that a file of the kernel's holds.
+/// The number in a file of the kernel's.
 pub(super) fn number_in(path: &CStr) -> Option<u64> {
     text_of(path)?.trim().parse().ok()
 }

@@ -1,17 +1,17 @@
-//! What is kept, by key, and in the order of its use: a hash table over places that are linked to a list.
+//! Kept values by key and in the order of use: a hash table over slots that form a linked list.
 
 use super::key::Key;
 use std::collections::HashMap;
 
 const NONE: usize = usize::MAX;
 
-/// Values with a cost, the one used longest ago first to go.
+/// Values with a cost; the least recently used is dropped first.
 #[derive(Debug)]
 pub(super) struct Table<T> {
     places: Vec<Place<T>>,
     free: Vec<usize>,
     by_key: HashMap<Key, usize>,
-    /// The places used last and first; `NONE` when empty.
+    /// The slots used last and first; `NONE` when empty.
     newest: usize,
     oldest: usize,
     bytes: u64,
@@ -31,7 +31,7 @@ impl<T> Table<T> {
         Self { places: Vec::new(), free: Vec::new(), by_key: HashMap::new(), newest: NONE, oldest: NONE, bytes: 0 }
     }
 
-    /// Bytes of all that it holds.
+    /// Bytes of all values.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -40,7 +40,7 @@ impl<T> Table<T> {
         self.by_key.len()
     }
 
-    /// Adds a value as the newest; gives it back if there is one of this key.
+    /// Adds a value as the newest; returns it if the key is present.
     pub fn add(&mut self, key: Key, value: T, bytes: u64) -> Option<T> {
         if self.by_key.contains_key(&key) {
             return Some(value);
@@ -82,13 +82,13 @@ impl<T> Table<T> {
         self.places[at].value.take()
     }
 
-    /// Takes the one that was used longest ago.
+    /// Takes the least recently used value.
     pub fn take_oldest(&mut self) -> Option<T> {
         let key = self.places.get(self.oldest)?.key;
         self.take(&key)
     }
 
-    /// Takes all that are like this.
+    /// Takes all values that match.
     pub fn take_if(&mut self, mut like: impl FnMut(&Key, &T) -> bool) -> Vec<T> {
         let places = &self.places;
         let likes =

@@ -1,5 +1,5 @@
-//! Who tells when a kept map's file goes: the kernel, by inotify, to a thread that sleeps until then. The same thread hears
-//! that memory is short. It ends a while after the last map went.
+//! Notices when the file of a kept map is deleted: by inotify, in a thread that sleeps until then. The same thread
+//! notices that memory is short. It ends a while after the last map.
 
 use super::{clear, drop_like, pressure};
 use crate::map::ahead::crew;
@@ -15,10 +15,10 @@ use rustix::time::Timespec;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-/// How long the thread stays without a map.
+/// How long the thread stays without maps.
 const LINGER: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// A name more or less, another mode or owner, the last of the file; its file system is unmounted by force.
+/// Names added or removed, a changed mode or owner, the file's end, a forced unmount.
 fn of_files() -> WatchFlags {
     WatchFlags::ATTRIB | WatchFlags::DELETE_SELF
 }
@@ -29,15 +29,15 @@ struct Watch {
 }
 
 struct State {
-    /// `Some` while the thread is about.
+    /// `Some` while the thread runs.
     inotify: Option<InternalFd>,
-    /// The watches of files: how many maps each has, and whether something happened to the file.
+    /// The watches of files: the number of maps of each, and whether something happened to the file.
     files: HashMap<i32, (usize, bool)>,
-    /// What tells of a cgroup's limit.
+    /// The watch for a cgroup's limit.
     limit: Option<i32>,
 }
 
-/// This process's. A forked child has no thread: it makes its own.
+/// This process's. A forked child makes its own, since it has no thread.
 static WATCH: AtomicPtr<Watch> = AtomicPtr::new(null_mut());
 
 fn watch() -> &'static Watch {
@@ -53,13 +53,13 @@ fn watch() -> &'static Watch {
         let state = Mutex::new(State { inotify: None, files: HashMap::new(), limit: None });
         let new = Box::into_raw(Box::new(Watch { process: me, state }));
         if WATCH.compare_exchange(found, new, AcqRel, Relaxed).is_err() {
-            // SAFETY: made above, and nobody has seen it.
+            // SAFETY: made above and not published.
             drop(unsafe { Box::from_raw(new) });
         }
     }
 }
 
-/// That a file is watched, for one map of it.
+/// Keeps a file watched, for one map of it.
 #[derive(Debug)]
 pub(crate) struct Watched {
     watch: i32,
@@ -67,7 +67,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Watches an open file from now on. `None`: the kernel can't (a limit on watches), and a map of it must not be kept.
+    /// Watches an open file from now on. `None`: the kernel cannot (a limit on watches), so its map must not be kept.
     pub fn new(fd: BorrowedFd<'_>) -> Option<Self> {
         let watch = watch();
         let mut state = watch.state.lock();
@@ -80,7 +80,7 @@ impl Watched {
         Some(Self { watch: file, process: watch.process })
     }
 
-    /// Nothing that would make keeping wrong has happened to the file, as far as was heard.
+    /// Whether nothing is known to have happened that forbids keeping the map.
     pub fn is_sound(&self) -> bool {
         let watch = watch();
         let state = watch.state.lock();
@@ -92,14 +92,14 @@ impl Drop for Watched {
     fn drop(&mut self) {
         let watch = watch();
         if watch.process != self.process {
-            return; // a parent's
+            return; // it is the parent's
         }
         let mut state = watch.state.lock();
         let Some((maps, _)) = state.files.get_mut(&self.watch) else { return };
         *maps -= 1;
         if *maps == 0 {
             state.files.remove(&self.watch);
-            // That wakes the thread, which sees whether it is still needed. An error: the file went before.
+            // This wakes the thread, which checks whether it is still needed. An error: the file was deleted before.
             let _ = state.inotify.as_ref().map(|inotify| inotify::remove_watch(inotify, self.watch));
         }
     }
@@ -127,7 +127,7 @@ fn listen(watch: &Watch, inotify: &InternalFd, stall: Option<&InternalFd>) {
         let mut fds = vec![PollFd::new(inotify, PollFlags::IN)];
         fds.extend(stall.map(|stall| PollFd::new(stall, PollFlags::PRI)));
         let woken = poll(&mut fds, idle.then_some(&LINGER));
-        // The host has closed it: nothing is heard any more.
+        // The program has closed it: nothing is noticed any more.
         if woken.is_err_and(|e| e != Errno::INTR) || fds[0].revents().intersects(PollFlags::NVAL | PollFlags::ERR) {
             let mut state = watch.state.lock();
             state.files.values_mut().for_each(|(_, spoiled)| *spoiled = true);
@@ -136,7 +136,7 @@ fn listen(watch: &Watch, inotify: &InternalFd, stall: Option<&InternalFd>) {
             return clear();
         }
         if fds.get(1).is_some_and(|stall| stall.revents().contains(PollFlags::ERR)) {
-            stall = None; // the cgroup is gone
+            stall = None; // the cgroup was removed
         } else if fds.get(1).is_some_and(|stall| stall.revents().contains(PollFlags::PRI)) {
             clear();
         }
@@ -156,7 +156,7 @@ fn listen(watch: &Watch, inotify: &InternalFd, stall: Option<&InternalFd>) {
     }
 }
 
-/// Reads what has happened: the watches of files that it happened to, and whether memory is short. Says so first.
+/// Reads events: the watches of files to which something happened, and whether memory is short. Records them first.
 fn hear(watch: &Watch, inotify: &InternalFd) -> (Vec<i32>, bool) {
     let mut room = [MaybeUninit::uninit(); 4096];
     let mut events = inotify::Reader::new(inotify, &mut room);
@@ -165,12 +165,12 @@ fn hear(watch: &Watch, inotify: &InternalFd) -> (Vec<i32>, bool) {
         let event = match events.next() {
             Ok(event) => event,
             Err(Errno::INTR) => continue,
-            Err(_) => break, // no more for now
+            Err(_) => break, // no more events now
         };
         let mut state = watch.state.lock();
         if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
             state.files.values_mut().for_each(|(_, spoiled)| *spoiled = true);
-            short = true; // what was lost may concern any
+            short = true; // a lost event may concern any file
         } else if Some(event.wd()) == state.limit {
             short = true;
         } else if let Some((_, is_spoiled)) = state.files.get_mut(&event.wd()) {
@@ -189,7 +189,7 @@ mod tests {
     use crate::map::mapped::Map;
     use std::fs::File;
 
-    /// A kept map of a new file; its path.
+    /// A kept map of a new file; returns its path.
     fn kept(name: &str) -> String {
         let path = format!("/dev/shm/famio-watch-{name}-{}", std::process::id());
         std::fs::write(&path, [1; 8192]).unwrap();
@@ -202,19 +202,19 @@ mod tests {
         path
     }
 
-    /// Waits for the thread that watches.
+    /// Waits for the watching thread.
     fn until_nothing_is_kept() {
         while bytes() != 0 {
             std::thread::yield_now();
         }
     }
 
-    // One test: there is one cache.
+    // One test, since there is one cache.
     #[test]
     fn what_happens_to_a_file_or_to_memory_is_heard() {
         let path = kept("limit");
         assert_eq!(bytes(), 8192);
-        // In the place of the cgroup's file, which the kernel says was changed when a limit is met.
+        // In the place of the cgroup's file, which the kernel reports as changed when a limit is reached.
         let limit = format!("{path}-events");
         std::fs::write(&limit, "max 0").unwrap();
         {
@@ -237,7 +237,7 @@ mod tests {
         std::fs::remove_file(kept("name")).unwrap();
         until_nothing_is_kept();
         let path = kept("again");
-        std::fs::rename(kept("other"), &path).unwrap(); // one loses its last name, the other changes its
+        std::fs::rename(kept("other"), &path).unwrap(); // the one loses its last name, the other changes its name
         while bytes() > 8192 {
             std::thread::yield_now();
         }

@@ -1,4 +1,4 @@
-//! The signal handler, and the host's own action behind it.
+//! The signal handler, and the program's own action behind it.
 
 use super::{Fault, Frame, Range, entry};
 use crate::error::Result;
@@ -10,21 +10,21 @@ use core::sync::atomic::{AtomicUsize, Ordering::*, fence};
 /// The signals that a bad address raises.
 const SIGNALS: [c_int; 2] = [libc::SIGBUS, libc::SIGSEGV];
 
-/// What the host wants done with each of [`SIGNALS`], once we hold it.
+/// The program's action for each of [`SIGNALS`], once our handler is installed.
 static HOST: [Host; 2] = [const { Host::new() }; 2];
 
-/// The host's action. It is read in signal handlers and written by the host's threads and handlers at any time, across
-/// `fork` too: so no lock, and a writer never writes the slot that is current. A reader that meets a slot reused under
-/// it (eight writes later) reads again.
+/// The program's action. Signal handlers read it, and the program's threads and handlers write it at any time, also
+/// across `fork`. So there is no lock, and a writer never writes the current slot. A reader whose slot is reused
+/// (eight writes later) reads again.
 struct Host {
-    /// 0: the kernel has the host's action, not we. Otherwise one more than the number of the current slot's write.
+    /// 0: the kernel has the program's action. Otherwise one more than the number of the current slot's write.
     current: AtomicUsize,
     next: AtomicUsize,
     slots: [Slot; 8],
 }
 
 struct Slot {
-    /// The number of the write that filled it, and zero while it is being filled.
+    /// The number of the write that filled it; zero while it is being filled.
     number: AtomicUsize,
     words: [AtomicUsize; 4],
 }
@@ -65,7 +65,7 @@ impl Host {
         })
     }
 
-    /// Puts an action in place and gives the one before.
+    /// Sets an action and returns the previous one.
     fn swap(&self, action: &SignalAction) -> SignalAction {
         let number = self.next.fetch_add(1, Relaxed);
         let slot = &self.slots[number % self.slots.len()];
@@ -83,12 +83,12 @@ fn host(signal: c_int) -> Option<&'static Host> {
     SIGNALS.iter().position(|&s| s == signal).map(|i| &HOST[i])
 }
 
-/// Puts our handler in front of the host's for SIGBUS and SIGSEGV, and puts it back there when the host has replaced it
-/// by a system call of its own. Two system calls when there is nothing to do; to be called at each open.
+/// Installs our handler for SIGBUS and SIGSEGV before the program's, and again if the program has replaced it by a
+/// system call of its own. Two system calls if there is nothing to do; called at each open.
 pub fn install() -> Result<()> {
-    // SA_ONSTACK: the host may have a stack of its own for overflows of the other. No SA_NODEFER: a fault in the handler
-    // itself is a bug, and ends the process. SA_RESTART: a signal that somebody sends and the host ignores interrupts
-    // no system call.
+    // SA_ONSTACK: the program may have a stack of its own for overflows of the other. No SA_NODEFER: a fault in the
+    // handler itself is a bug, and ends the process. SA_RESTART: a signal that is sent by a process, and that the
+    // program ignores, interrupts no system call.
     let flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
     let ours = SignalAction::new(handle as *const () as usize, flags as u64, 0);
     for (signal, host) in SIGNALS.into_iter().zip(&HOST) {
@@ -96,7 +96,7 @@ pub fn install() -> Result<()> {
         if found.handler == ours.handler && host.is_ours() {
             continue;
         }
-        // The host's action is in place before our handler can run.
+        // The program's action is in place before our handler can run.
         host.swap(&found);
         let replaced = sys::signal_action(signal, Some(&ours))?;
         if replaced.handler != ours.handler && replaced.handler != found.handler {
@@ -106,16 +106,22 @@ pub fn install() -> Result<()> {
     Ok(())
 }
 
-/// Unblocks our signals in this thread, once: many libraries start their threads with every signal blocked, and a fault
-/// whose signal is blocked ends the process without asking anybody. A thread that blocks them again later is on its own.
+/// Whether [`install`] was called, so that guarded calls may be made.
+pub fn is_installed() -> bool {
+    HOST.iter().all(Host::is_ours)
+}
+
+/// Unblocks our signals in this thread, once: many libraries start their threads with every signal blocked, and a
+/// fault whose signal is blocked ends the process without calling any handler. A thread that blocks them again later
+/// has to live with that.
 #[cold]
 pub(super) fn let_through(thread: &crate::thread::ThreadBlock) {
     sys::unblock_signals(SIGNALS.into_iter().map(sys::signal_bit).sum());
     thread.guard_ready.set(1);
 }
 
-/// Answers the host's own `sigaction` for a signal that we hold: the new action goes behind our handler, the old one
-/// comes from there. `None`: not ours, the kernel's to answer.
+/// Answers the program's `sigaction` for a signal with our handler: the new action goes behind our handler, and the
+/// old one comes from there. `None`: our handler is not installed, so the kernel answers.
 ///
 /// # Safety
 /// The pointers are valid or null, as `sigaction(2)` wants them.
@@ -151,12 +157,12 @@ unsafe extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: 
     }
 }
 
-/// Lets the guarded call that this fault belongs to return; false when there is none.
+/// Makes the guarded call that this fault belongs to return; false if there is none.
 unsafe fn resume_guarded(signal: c_int, info: &libc::siginfo_t, context: &mut libc::ucontext_t) -> bool {
     let innermost = crate::thread::current().guard.get() as *mut Frame;
-    // SAFETY: a frame that is linked is alive, further down on this thread's stacks.
+    // SAFETY: a linked frame is alive, further down on this thread's stacks.
     let Some(frame) = (unsafe { innermost.as_mut() }) else { return false };
-    // SAFETY: for a signal that the kernel raised for a fault, the address is there.
+    // SAFETY: for a signal that the kernel raised for a fault, the address is valid.
     let Some(address) = (unsafe { fault_address(info, &frame.ranges) }) else { return false };
     frame.fault = Fault { address, signal };
     let resume = entry::resume as *const () as usize;
@@ -177,13 +183,13 @@ unsafe fn resume_guarded(signal: c_int, info: &libc::siginfo_t, context: &mut li
     true
 }
 
-/// Whether a page that others have taken away is replaced, so that the access goes on with zeros.
+/// Whether a page that another process has cut off is replaced, so that the access continues with zeros.
 unsafe fn stands_in(signal: c_int, info: &libc::siginfo_t) -> bool {
-    // SAFETY: for a signal that the kernel raised for a fault, the address is there.
+    // SAFETY: for a signal that the kernel raised for a fault, the address is valid.
     signal == libc::SIGBUS && info.si_code > 0 && super::standin::stand_in(unsafe { info.si_addr() } as usize)
 }
 
-/// The address, if this is a fault of an access (not a signal that somebody sent) in one of the ranges.
+/// The address, if this is a fault of an access (not a signal sent by a process) in one of the ranges.
 unsafe fn fault_address(info: &libc::siginfo_t, ranges: &[Range; 2]) -> Option<usize> {
     const SI_KERNEL: c_int = 0x80;
     const BUS_MCEERR_AR: c_int = 4;
@@ -193,11 +199,11 @@ unsafe fn fault_address(info: &libc::siginfo_t, ranges: &[Range; 2]) -> Option<u
     }
     // SAFETY: the caller's promise.
     let address = unsafe { info.si_addr() } as usize;
-    // x86 names no address for one that is not canonical; such a range is the only one that can have caused it.
+    // x86 reports no address for a non-canonical one; only a range with such addresses can have caused the fault.
     if info.si_code == SI_KERNEL {
         return ranges.iter().find(|range| range.len != 0 && end(range) > CANONICAL).map(|range| range.start);
     }
-    // Bad memory is reported by the page, or by the huge page, that holds the address.
+    // Bad memory is reported by the page or huge page that holds the address.
     let grain = if info.si_signo == libc::SIGBUS && info.si_code == BUS_MCEERR_AR {
         // SAFETY: `si_addr_lsb` follows `si_addr` in this kind of report.
         let bits = unsafe { (&raw const *info).cast::<u8>().add(ADDRESS + size_of::<usize>()).cast::<i16>().read() };
@@ -214,10 +220,10 @@ unsafe fn fault_address(info: &libc::siginfo_t, ranges: &[Range; 2]) -> Option<u
     ranges.iter().find_map(fault_in)
 }
 
-/// Where `si_addr` lies in `siginfo_t` on 64-bit Linux.
+/// The offset of `si_addr` in `siginfo_t` on 64-bit Linux.
 const ADDRESS: usize = 16;
 
-/// Below it, x86 names every address that faults.
+/// Below it, x86 reports every faulting address.
 const CANONICAL: usize = 1 << 47;
 
 /// An address as the kernel reports it: on Arm without the tag that user addresses may have in the top byte.
@@ -232,7 +238,7 @@ fn end(range: &Range) -> usize {
     range.start.saturating_add(range.len)
 }
 
-/// Does what the kernel would have done without us.
+/// Does what the kernel would do without our handler.
 unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let Some(host) = host(signal) else { return };
     let action = host.get();
@@ -245,14 +251,14 @@ unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
             if action.flags & libc::SA_RESETHAND as u64 != 0 {
                 host.swap(&SignalAction { handler: libc::SIG_DFL, ..action });
             }
-            // The signal itself is blocked by the kernel already; our return restores what was.
+            // The kernel already blocks the signal itself; our return restores the mask.
             sys::block_signals(action.mask);
             if action.flags & libc::SA_NODEFER as u64 != 0 && action.mask & sys::signal_bit(signal) == 0 {
                 sys::unblock_signals(sys::signal_bit(signal));
             }
             let thread = crate::thread::current();
             let outer = handlers::begin(thread, signal);
-            // SAFETY: the host said that this is a handler, and of which kind.
+            // SAFETY: the program has installed it as a handler of this kind.
             unsafe {
                 if action.flags & libc::SA_SIGINFO as u64 != 0 {
                     let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
@@ -268,8 +274,8 @@ unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
     }
 }
 
-/// Ends the process by the signal's default action, with its core dump: at our return the instruction faults again, or
-/// the signal that was sent comes again.
+/// Ends the process by the signal's default action, with its core dump: after our return the instruction faults
+/// again, or the sent signal comes again.
 fn die(signal: c_int, sent: bool) {
     let _ = sys::signal_action(signal, Some(&SignalAction::DEFAULT));
     if sent {

@@ -1,8 +1,8 @@
-//! The two ends of a guarded call that no compiler can write: going in with the registers saved, and coming out of a
-//! fault with them restored.
+//! The two ends of a guarded call that no compiler can generate: the entry, which saves the registers, and the return
+//! from a fault, which restores them.
 //!
-//! In: keep the callee-saved registers, link the frame as the innermost, call. Out, by return or through [`resume`]:
-//! unlink, restore. A signal handler that interrupts a guarded call and makes guarded calls itself nests.
+//! Entry: save the callee-saved registers, link the frame as the innermost, call. Exit, by return or through
+//! [`resume`]: unlink, restore. A signal handler that interrupts a guarded call may make guarded calls itself.
 
 use super::Frame;
 use core::arch::naked_asm;
@@ -38,15 +38,20 @@ pub(super) unsafe extern "C" fn call(
         "mov rax, rdi",
         "mov rdi, rsi",
         "call rax",
+        // As `resume`; but the thunk has restored the registers itself.
+        "mov rcx, [rsp + 8]",
+        "mov rdx, [rsp + 16]",
+        "mov rdx, [rdx + {outer}]",
+        "mov [rcx], rdx",
         "xor eax, eax",
-        "jmp {resume}",
+        "add rsp, 72",
+        "ret",
         outer = const offset_of!(Frame, outer),
         stack = const offset_of!(Frame, stack),
-        resume = sym resume,
     )
 }
 
-/// Where a faulted call goes on: the stack pointer is the frame's `stack`, the result register holds 1.
+/// Where a call continues after a fault: the stack pointer is the frame's `stack`, the result register holds 1.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn resume() {
@@ -109,7 +114,7 @@ pub(super) unsafe extern "C" fn call(
     )
 }
 
-/// Where a faulted call goes on: the stack pointer is the frame's `stack`, the result register holds 1.
+/// Where a call continues after a fault: the stack pointer is the frame's `stack`, the result register holds 1.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn resume() {

@@ -1,16 +1,16 @@
-//! Copies that a bad address cannot kill the process with: a mapping cut by somebody else (SIGBUS), a bad pointer of
-//! the caller's (SIGSEGV).
+//! Copies that survive bad addresses: a mapping that another process cut (SIGBUS), a bad pointer from the caller
+//! (SIGSEGV).
 //!
-//! A guarded call keeps a `Frame` on its stack, and the thread's block points to the innermost one. The signal handler
-//! takes a fault for ours only while there is a frame and the address is one that the frame names; it then makes the
-//! call return "faulted". Everything else goes to whoever had the signal before us (see [`host`](host_action)).
+//! A guarded call keeps a `Frame` on its stack, and the thread's block points to the innermost one. The signal
+//! handler takes a fault for ours only while there is a frame and the address is in one of its ranges; it then makes
+//! the call return a fault. All other faults go to the action that was installed before (see [`host_action`]).
 
 mod chain;
 mod entry;
 mod standin;
 
 pub(crate) use chain::handler;
-pub use chain::{host_action, install};
+pub use chain::{host_action, install, is_installed};
 pub(crate) use standin::{stand_in_for, stand_in_no_more};
 
 use core::mem::MaybeUninit;
@@ -18,10 +18,10 @@ use core::mem::MaybeUninit;
 /// Why a guarded call did not finish. What it had done until then stays done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The address that could not be used; in a range of the guarded call, rounded to where a bad medium begins.
+    /// The faulting address, in a range of the guarded call; rounded down to where a bad medium begins.
     pub address: usize,
-    /// `SIGBUS` (nothing lies there any more, or the medium is bad) or `SIGSEGV` (nothing was ever mapped there, or not
-    /// for this access).
+    /// `SIGBUS` (nothing lies there any more, or the medium is bad) or `SIGSEGV` (nothing is mapped there, or not for
+    /// this access).
     pub signal: i32,
 }
 
@@ -32,7 +32,7 @@ impl Fault {
     }
 }
 
-/// The addresses in which a fault is ours.
+/// Addresses in which a fault is ours.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Range {
@@ -50,7 +50,7 @@ impl Range {
 struct Frame {
     /// The stack pointer to resume with.
     stack: usize,
-    /// The frame around this one, zero when there is none.
+    /// The frame around this one; zero if there is none.
     outer: usize,
     ranges: [Range; 2],
     /// Written by the signal handler.
@@ -67,8 +67,8 @@ const NO_FAULT: Fault = Fault { address: 0, signal: 0 };
 #[inline]
 pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Fault> {
     let (to, from) = (Range { start: dst as usize, len }, Range { start: src as usize, len });
-    // libc's `memcpy`, because Rust's own wants valid pointers even before it is left by a fault.
-    // SAFETY: the closure holds three words, and `memcpy` can be left anywhere.
+    // libc's `memcpy`, since Rust's requires valid pointers.
+    // SAFETY: the closure holds three words, and `memcpy` may be interrupted anywhere.
     unsafe {
         guarded([to, from], || {
             libc::memcpy(dst.cast(), src.cast(), len);
@@ -91,19 +91,19 @@ pub unsafe fn copy_overlapping(dst: *mut u8, src: *const u8, len: usize) -> Resu
     }
 }
 
-/// Runs `body`; a fault in `start..start + len` ends it where it stands.
+/// Runs `body`; a fault in `start..start + len` ends it there.
 ///
 /// # Safety
-/// `body` may be left at any instruction that touches the range: nothing in it has a destructor, takes a lock or
-/// allocates at such a place. It does not panic. [`install`] was called.
+/// `body` may be ended at any instruction that touches the range: nothing there has a destructor, takes a lock or
+/// allocates. It does not panic. [`install`] was called.
 #[inline]
 pub unsafe fn run_on<R: Copy>(start: *const u8, len: usize, body: impl FnOnce() -> R) -> Result<R, Fault> {
     // SAFETY: the caller's promise.
     unsafe { guarded([Range { start: start as usize, len }, Range::EMPTY], body) }
 }
 
-/// Runs `body`; any fault in it ends it where it stands. A fault of a signal handler of the host's that interrupts
-/// `body` would be taken for ours too, so that [`run_on`] is better.
+/// Runs `body`; any fault in it ends it there. A fault in a signal handler of the program that interrupts `body`
+/// would be taken for ours, too; prefer [`run_on`].
 ///
 /// # Safety
 /// As [`run_on`].
@@ -113,7 +113,7 @@ pub unsafe fn run<R: Copy>(body: impl FnOnce() -> R) -> Result<R, Fault> {
     unsafe { guarded([Range::ALL, Range::EMPTY], body) }
 }
 
-/// What the thunk gets: the body, taken once, and the room for its result.
+/// The thunk's argument: the body, taken once, and room for its result.
 struct Call<F, R> {
     body: MaybeUninit<F>,
     result: MaybeUninit<R>,
@@ -143,10 +143,10 @@ unsafe fn guarded<F: FnOnce() -> R, R: Copy>(ranges: [Range; 2], body: F) -> Res
         entry::call(thunk as *const (), (&raw mut call).cast(), &raw mut frame, innermost)
     };
     if finished == 0 {
-        // SAFETY: the thunk came to its end, and wrote it.
+        // SAFETY: the thunk has finished, and written it.
         Ok(unsafe { call.result.assume_init() })
     } else {
-        // Written behind the compiler's back, though through a pointer that it gave away.
+        // Written by the signal handler, through a pointer that was passed on.
         Err(frame.fault)
     }
 }

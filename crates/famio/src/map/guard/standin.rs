@@ -1,13 +1,12 @@
-//! Small areas of shared memory that another process can take the file from behind (`ftruncate`): an access there is a SIGBUS
-//! wherever it happens. The handler puts zeros in the area's place, and the access goes on: what is read there is input anyway,
-//! and checked.
+//! Small areas of shared memory whose file another process can cut (`ftruncate`), so that any access is a SIGBUS. The
+//! handler replaces the area by zeros, and the access continues: what is read there is untrusted input anyway.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
 
-/// An area, in a list that only grows; its node is used again.
+/// An area, in a list that only grows; nodes are reused.
 struct Area {
-    /// 0: nobody's.
+    /// 0: free.
     start: AtomicUsize,
     len: AtomicUsize,
     next: AtomicPtr<Area>,
@@ -21,8 +20,7 @@ fn each() -> impl Iterator<Item = &'static Area> {
     core::iter::successors(node(&AREAS), move |area| node(&area.next))
 }
 
-/// From now on zeros stand in for what is taken from behind this mapping, which is of whole pages. Again of one that is known:
-/// nothing.
+/// From now on zeros replace this mapping (of whole pages) if its file is cut. Does nothing if it is known.
 pub(crate) fn stand_in_for(start: usize, len: usize) {
     if each().any(|area| area.start.load(Acquire) == start) {
         return;
@@ -46,14 +44,14 @@ pub(crate) fn stand_in_for(start: usize, len: usize) {
     }
 }
 
-/// Before the mapping goes.
+/// To be called before the mapping goes.
 pub(crate) fn stand_in_no_more(start: usize) {
     for area in each() {
         let _ = area.start.compare_exchange(start, 0, AcqRel, Relaxed);
     }
 }
 
-/// In the signal handler: whether `address` is in such an area, which is replaced.
+/// In the signal handler: replaces the area of `address`; false if there is none.
 pub(super) fn stand_in(address: usize) -> bool {
     let is_in = |area: &&Area| {
         let start = area.start.load(Acquire);
@@ -63,7 +61,7 @@ pub(super) fn stand_in(address: usize) -> bool {
     let (start, len) = (area.start.load(Acquire), area.len.load(Relaxed));
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as usize;
-    // SAFETY: a mapping of ours, in which everything is a word that may have any value.
+    // SAFETY: our mapping, which consists of words that may have any value.
     crate::sys::check(unsafe { crate::sys::syscall(libc::SYS_mmap, [start, len, protection, flags, usize::MAX, 0]) })
         .is_ok()
 }

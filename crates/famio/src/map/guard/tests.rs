@@ -4,7 +4,7 @@ use crate::pmem::{Domain, test_file};
 use core::ffi::{c_int, c_void};
 use std::os::fd::AsFd;
 
-/// A mapping with one page of file and nothing behind it.
+/// A mapping with one page of file and nothing beyond it.
 fn one_page() -> Mapping {
     let file = test_file("/dev/shm", 4096);
     Mapping::reserve(file.as_fd(), Domain::Process, 4096, true, 1 << 20).unwrap()
@@ -40,7 +40,7 @@ fn beyond_the_end_of_the_file_is_a_fault() {
         let fault = unsafe { copy(map.ptr(4096, 10).unwrap(), room.as_ptr(), 10) }.unwrap_err();
         assert_eq!(fault, Fault { address: beyond, signal: libc::SIGBUS });
     }
-    // SAFETY: the body can be left anywhere.
+    // SAFETY: the body may be interrupted anywhere.
     let fault = unsafe { run_on(map.base(), 8192, || (beyond as *const u64).read_volatile()) }.unwrap_err();
     assert_eq!(fault.address, beyond);
     assert_eq!(crate::thread::current().guard.get(), 0);
@@ -107,7 +107,7 @@ fn a_thread_that_was_started_with_every_signal_blocked_is_guarded_too() {
     thread.join().unwrap();
 }
 
-/// Runs `body` in a child; gives its exit status, or the negated signal that ended it.
+/// Runs `body` in a child; returns its exit status, or the negated signal that ended it.
 fn in_child(body: impl FnOnce() -> i32) -> i32 {
     let mut status = 0;
     // SAFETY: the child runs `body`, which makes system calls only, and leaves without running anything of the parent's.
@@ -192,7 +192,7 @@ fn without_a_handler_the_process_ends_by_the_signal() {
     assert_eq!(default(libc::SIG_IGN, kill), 7);
 }
 
-/// The host's action by the hook that the interposer has for `sigaction`.
+/// Sets the program's action by the interposer's hook for `sigaction`.
 fn host(signal: c_int, handler: usize, flags: c_int) -> (usize, c_int) {
     // SAFETY: valid actions.
     unsafe {
@@ -221,7 +221,7 @@ fn the_hosts_own_actions_stay_behind_ours() {
         }
         install().unwrap();
         assert!(try_guarded());
-        // Behind our back, and found again.
+        // Set by a system call, and found again.
         set(libc::SIGSEGV, by_address, libc::SA_SIGINFO);
         install().unwrap();
         install().unwrap();

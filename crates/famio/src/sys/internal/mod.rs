@@ -1,9 +1,9 @@
-//! Internal descriptors: those that the library keeps open for longer than a call.
+//! Internal descriptors: those that the library keeps open for longer than a call, unknown to the program.
 //!
-//! A program does not know of them. So they lie where programs rarely look (just below the limit on descriptors, closed on
-//! exec), hooks hide them (`close` says `EBADF`) and move them away where the program wants their number, and nothing is done
-//! through one before the kernel has confirmed that it still is the file which it was opened for: a program may close or
-//! replace any number by a system call that no hook sees.
+//! They have numbers that programs rarely use (just below the limit on descriptors) and are closed on exec. Hooks
+//! hide them (`close` returns `EBADF`) and move them away if the program wants their number. The library confirms
+//! before each use that a descriptor still is the file for which it was opened: a program may close or replace any
+//! number by a system call that no hook sees.
 
 mod numbers;
 mod opening;
@@ -24,12 +24,13 @@ use core::sync::atomic::Ordering;
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-/// One owner of an internal descriptor; it is closed with the last, unless the program has closed it before. Those who only
-/// make a system call on it borrow it: that confirms its file. Those who write through it take [`InternalFd::get`].
+/// A shared handle of an internal descriptor, which is closed with the last handle unless the program has closed it
+/// before. For a single system call it is borrowed (`AsFd`), which confirms the file. Code that writes through it
+/// takes [`InternalFd::get`].
 #[derive(Debug)]
 pub struct InternalFd(u16);
 
-/// A descriptor that was confirmed, and keeps its number until this is dropped.
+/// A descriptor that was confirmed and keeps its number until this is dropped.
 pub struct InUse<'a> {
     number: RawFd,
     side: usize,
@@ -40,14 +41,14 @@ pub struct InUse<'a> {
     _on_this_thread: PhantomData<*mut ()>,
 }
 
-/// Tries at what the program keeps from being done, by closing what it did not open.
+/// Tries at a step that the program prevents by closing descriptors that it did not open.
 pub(crate) const TRIES: u32 = 8;
 
-/// No process can have it.
+/// A number that no process can have.
 const NONE: RawFd = RawFd::MAX;
 
 impl InternalFd {
-    /// A descriptor becomes internal: a duplicate of it with a high number. An internal one gets one more owner instead.
+    /// Makes a descriptor internal, as a duplicate with a high number. An internal one gets another handle instead.
     pub fn duplicate(fd: BorrowedFd<'_>) -> Result<Self> {
         if let Some(shared) = registry::share(fd.as_raw_fd()) {
             return Ok(shared);
@@ -57,21 +58,21 @@ impl InternalFd {
         registry::register(numbers::high_duplicate(fd)?, identity)
     }
 
-    /// A descriptor becomes internal, with a high number.
+    /// Makes a descriptor internal, with a high number.
     #[cfg(test)]
     pub fn adopt(low: OwnedFd) -> Result<Self> {
         Self::duplicate(low.as_fd())
     }
 
-    /// A descriptor becomes internal where it is: one that must not be closed now.
+    /// Makes a descriptor internal under its own number: for one that must not be closed now.
     pub fn at_its_number(fd: OwnedFd) -> Result<Self> {
         let _held = Held::of_process();
         let identity = identity(fd.as_fd())?;
         registry::register(fd, identity)
     }
 
-    /// From now on it is opened anew by this name if the program has closed it out of our sight. The name has to lead to the same
-    /// file then. `locked`: and be locked (`flock`) as it is now.
+    /// From now on the file is opened again by this name if the program has closed the descriptor unseen. The name
+    /// must then still lead to the same file. `locked`: the new descriptor has to be locked (`flock`), too.
     pub fn set_name(&self, name: impl Into<Vec<u8>>, locked: bool) -> Result<()> {
         let name = CString::new(name).map_err(|_| Error::new(libc::EINVAL))?;
         let _held = Held::of_process();
@@ -79,25 +80,25 @@ impl InternalFd {
         Ok(())
     }
 
-    /// A forked child keeps it open, too: a close would drop locks that the child takes.
+    /// Keeps it open in forked children: a close would drop locks that the child takes.
     pub fn keep_in_children(&self) {
         registry::keep_in_children(self);
     }
 
-    /// Which file it was opened for.
+    /// Device and inode of the file that it was opened for.
     pub fn identity(&self) -> (u64, u64) {
         registry::identity_of(self)
     }
 
-    /// The descriptor, confirmed; opened anew by its name where it was lost. `EBADF` where that can't be.
+    /// Confirms the descriptor; opens a lost one again by its name. `EBADF`: that failed.
     pub fn get(&self) -> Result<InUse<'_>> {
-        // A signal handler on this thread that wants the number can't wait for it.
+        // A signal handler on this thread that wants the number could not wait for it.
         let held = Held::of_process();
         let (number, side) = registry::begin_use(self)?;
         Ok(InUse { number, side, is_fresh: Cell::new(true), of: self, _held: held, _on_this_thread: PhantomData })
     }
 
-    /// Does `work` with the descriptor; again where the program has closed or replaced it meanwhile.
+    /// Runs `work` with the descriptor; again if the program has closed or replaced it meanwhile.
     pub fn run<T>(&self, mut work: impl FnMut(&InUse<'_>) -> Result<T>) -> Result<T> {
         for _ in 1..TRIES {
             match work(&self.get()?) {
@@ -108,13 +109,13 @@ impl InternalFd {
         work(&self.get()?)
     }
 
-    /// As [`open_again`], of the file that it was opened for, whatever the program puts at its number meanwhile.
+    /// As [`open_again`], of the file that it was opened for, whatever the program puts at its number.
     pub fn open_again(&self, access: rustix::fs::OFlags) -> Result<Self> {
         let using = self.get()?;
         by(&opening::Again { of: using.as_fd(), access: access | rustix::fs::OFlags::CLOEXEC, known: self.identity() })
     }
 
-    /// Another file takes its place, for all owners.
+    /// Replaces the file, for all handles.
     pub fn replace(&self, new: BorrowedFd<'_>) -> Result<()> {
         let _passing = Passing::begin();
         let identity = identity(new)?;
@@ -122,10 +123,10 @@ impl InternalFd {
     }
 }
 
-/// Confirmed by the call; one that was lost is no descriptor (`EBADF`).
+/// The call confirms it; a lost one yields an invalid descriptor (`EBADF`).
 impl AsFd for InternalFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: not -1; the number was just confirmed, or can't be open.
+        // SAFETY: not -1; the number was just confirmed, or cannot be open.
         unsafe { BorrowedFd::borrow_raw(self.as_raw_fd()) }
     }
 }
@@ -144,12 +145,12 @@ impl Drop for InternalFd {
     }
 }
 
-/// Confirmed once more, for each call that is made with it: those before may have taken long.
+/// Confirmed again for each call that is made with it: earlier ones may have taken long.
 impl AsFd for InUse<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         let is_there = self.is_fresh.replace(false) || registry::is_at(self.of, self.number);
         let number = if is_there { self.number } else { NONE };
-        // SAFETY: confirmed, and not closed by the library while this is counted as a user; or can't be open.
+        // SAFETY: confirmed, and not closed by the library while this counts as a user; or cannot be open.
         unsafe { BorrowedFd::borrow_raw(number) }
     }
 }
@@ -188,13 +189,13 @@ pub(crate) fn open(
     })
 }
 
-/// An open file description of its own of the same file, with this access; by `/proc`, whatever names the file has.
+/// Another open file description of the same file, with this access. By `/proc`, whatever names the file has.
 pub(crate) fn open_again(fd: BorrowedFd<'_>, access: rustix::fs::OFlags) -> rustix::io::Result<InternalFd> {
     let known = as_errno(identity(fd))?;
     as_errno(by(&opening::Again { of: fd, access: access | rustix::fs::OFlags::CLOEXEC, known }))
 }
 
-/// A descriptor to list a folder by, with a high number, for a few calls.
+/// A descriptor for listing a folder, with a high number, for a few calls.
 pub(crate) fn open_list(folder: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
     let flags = rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
     let (path, mode) = (c".", rustix::fs::Mode::empty());
@@ -205,7 +206,7 @@ pub(crate) fn open_list(folder: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
     )
 }
 
-/// As [`open_again`], with the lowest number that is free: what the program gets, or what must not be closed now.
+/// As [`open_again`], with the lowest free number: for the program, or for a descriptor that must not be closed now.
 pub(crate) fn open_again_low(fd: BorrowedFd<'_>, access: rustix::fs::OFlags) -> rustix::io::Result<OwnedFd> {
     use opening::Way;
     let again = opening::Again { of: fd, access: access | rustix::fs::OFlags::CLOEXEC, known: as_errno(identity(fd))? };
@@ -214,11 +215,11 @@ pub(crate) fn open_again_low(fd: BorrowedFd<'_>, access: rustix::fs::OFlags) -> 
     if again.is_it(low.as_fd()) {
         return Ok(low);
     }
-    core::mem::forget(low); // the program's
+    core::mem::forget(low); // it is the program's
     Err(rustix::io::Errno::BADF)
 }
 
-/// What has no name, made by a call whose results `/proc` shows as a link that begins so.
+/// A descriptor without a file name; `link` is the beginning of the link that `/proc` shows for it.
 pub(crate) fn make(link: &str, make: impl Fn() -> rustix::io::Result<OwnedFd>) -> rustix::io::Result<InternalFd> {
     as_errno(by(&opening::Nameless { make: &make, link: link.as_bytes() }))
 }
@@ -227,13 +228,13 @@ fn as_errno<T>(result: Result<T>) -> rustix::io::Result<T> {
     result.map_err(|error| rustix::io::Errno::from_raw_os_error(error.errno()))
 }
 
-/// Whether a descriptor that the program names is internal. One load, as long as it is below all of those.
+/// Whether a descriptor that the program names is internal. One load if it is below all of those.
 #[inline]
 pub(crate) fn is_internal(number: RawFd) -> bool {
     number >= NEAR.internal.load(Ordering::Relaxed) && registry::is_internal(number)
 }
 
-/// As [`is_internal`], before the number is closed: a descriptor that passes through it is waited for.
+/// As [`is_internal`], before the number is closed: waits for a descriptor that passes through it.
 #[inline]
 pub(crate) fn is_internal_to_close(number: RawFd) -> bool {
     number >= NEAR.internal.load(Ordering::Relaxed) && {
@@ -247,18 +248,18 @@ pub(crate) fn each_in(first: RawFd, last: RawFd, visit: impl FnMut(RawFd)) {
     registry::each(first, last, visit);
 }
 
-/// The program wants `number`, which is internal: the descriptor moves away. Its new number, if it has one. The old number stays
-/// open until the caller closes or replaces it.
+/// The program wants `number`, which is internal: moves the descriptor away. Returns its new number, if it has one.
+/// The old number stays open until the caller closes or replaces it.
 pub(crate) fn move_away(number: RawFd) -> Result<Option<RawFd>> {
     registry::move_away(number)
 }
 
-/// First in a forked child: what its parent's other threads had begun they do not end here.
+/// First in a forked child: discards what the parent's other threads had begun.
 pub(crate) fn begin_child() {
     registry::begin_child();
 }
 
-/// In a forked child: the descriptors that it has of its parent's are closed, but for those that are kept.
+/// In a forked child: closes the parent's descriptors, except those that are kept.
 pub(crate) fn forget_parents() {
     registry::forget_parents();
 }

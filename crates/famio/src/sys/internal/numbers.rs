@@ -1,4 +1,4 @@
-//! Where internal descriptors lie: as high as the process may have them, and never at the standard descriptors.
+//! The numbers of internal descriptors: as high as the process may have them, and never the standard ones.
 
 use super::registry::{NUMBERS, is_open, is_taken};
 use crate::error::{Error, Result};
@@ -10,23 +10,25 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
-/// The numbers end here even if the process may have more: the kernel's table of descriptors, and each fork, grow with the highest.
+/// The highest numbers, though the process may have more: the kernel's table of descriptors, and each fork, grow with
+/// them.
 pub(super) const TOP: RawFd = 4096;
-/// The lowest that is taken when all others are used.
+/// The lowest number, used if all others are taken.
 const LOWEST: RawFd = 3;
-/// A program with a limit below this, the usual one, is taken to need all numbers that it may have.
+/// A program with a limit below this (the usual one) is taken to need all its numbers.
 const FEW: u64 = 1024;
 /// Numbers that are tried one by one before larger steps are taken.
 const TRIES: u32 = 16;
 
 fn duplicate(fd: BorrowedFd<'_>, least: RawFd) -> Result<OwnedFd> {
     let args = [fd.as_raw_fd() as usize, libc::F_DUPFD_CLOEXEC as usize, least as usize, 0, 0, 0];
-    // SAFETY: no memory is passed; the new descriptor is nobody else's.
+    // SAFETY: no memory is passed; the new descriptor has no other owner.
     check(unsafe { syscall(libc::SYS_fcntl, args) }).map(|new| unsafe { OwnedFd::from_raw_fd(new as RawFd) })
 }
 
-/// A duplicate with a high number, closed on exec: just below the limit, or above [`TOP`] where all below it are used. Below a low
-/// limit the program needs them all: then one that it could not have, where the hard limit is higher.
+/// A duplicate with a high number, closed on exec: just below the limit, or above [`TOP`] if all below it are taken.
+/// Under a low limit the program needs all its numbers: then the duplicate gets one that the program could not have,
+/// if the hard limit is higher.
 pub(super) fn high_duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let beyond = || beyond_limit(|hard| duplicate_below(hard, fd)).unwrap_or(Err(Error::new(libc::EMFILE)));
@@ -34,11 +36,11 @@ pub(super) fn high_duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     if limit < FEW {
         return beyond().or_else(|_| duplicate_below(limit, fd)).or_else(|_| any());
     }
-    // The last numbers that are free are the program's, as long as there are others.
+    // The last free numbers are the program's, as long as there are others.
     duplicate_below(limit, fd).or_else(|_| beyond()).or_else(|_| any())
 }
 
-/// With the highest number that is free in the upper half below a limit, or below [`TOP`].
+/// A duplicate with the highest free number in the upper half below the limit, or below [`TOP`].
 fn duplicate_below(limit: u64, fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     let limit = limit.min(NUMBERS as u64) as RawFd;
     let top = limit.min(TOP);
@@ -49,27 +51,28 @@ fn duplicate_below(limit: u64, fd: BorrowedFd<'_>) -> Result<OwnedFd> {
             least -= 1;
             continue;
         }
-        // Else the kernel may give one above the top, and a table of descriptors that grows beside other threads takes 10 to
-        // 20 ms: it waits for all processors.
+        // Otherwise the kernel may choose a number above the top. To enlarge the table of descriptors while there are
+        // other threads takes 10 to 20 ms, since the kernel waits for all processors.
         let free = if is_open(least) { Err(Error::new(libc::EMFILE)) } else { duplicate(fd, least) };
         match free {
             Ok(new) => return Ok(new),
             Err(error) if error.errno() != libc::EMFILE => return Err(error),
             Err(_) => {}
         }
-        // All from there on are used.
+        // All numbers from there on are taken.
         tried += 1;
         least -= if tried < TRIES { 1 } else { 1 << (tried - TRIES).min(10) };
     }
     if limit > TOP { duplicate(fd, TOP) } else { Err(Error::new(libc::EMFILE)) }
 }
 
-/// The thread (its id) for which the limit is another than the program's; 0: none. A word, since a forked child has to free it.
+/// The id of the thread that has raised the limit; 0: none. A word, since a forked child has to free it.
 static RAISER: AtomicU32 = AtomicU32::new(0);
 /// The program's soft limit meanwhile.
 static BEFORE: AtomicU64 = AtomicU64::new(0);
 
-/// Makes a descriptor. Where the program has all numbers that it may have in use, it gets one that the program could not have.
+/// Makes a descriptor. If the program has used up its numbers, the descriptor gets one that the program could not
+/// have.
 pub(crate) fn with_number<T>(mut make: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
     match make() {
         Err(Errno::MFILE) => beyond_limit(|_| make()).unwrap_or(Err(Errno::MFILE)),
@@ -77,7 +80,7 @@ pub(crate) fn with_number<T>(mut make: impl FnMut() -> rustix::io::Result<T>) ->
     }
 }
 
-/// Makes a call that names a number, which the kernel refuses (`EBADF`) where the program has lowered its limit below that since.
+/// Makes a call with a number that the kernel refuses (`EBADF`) if the program has lowered its limit below it since.
 pub(crate) fn at_number<T>(mut make: impl FnMut() -> Result<T>) -> Result<T> {
     match make() {
         Err(error) if error.errno() == libc::EBADF => beyond_limit(|_| make()).unwrap_or(Err(error)),
@@ -85,7 +88,7 @@ pub(crate) fn at_number<T>(mut make: impl FnMut() -> Result<T>) -> Result<T> {
     }
 }
 
-/// Runs `work`, which gets the hard limit, while for a moment that is the soft one. `None`: they are the same.
+/// Raises the soft limit to the hard one while `work` runs, which gets that limit. `None`: they are the same.
 #[cold]
 fn beyond_limit<T>(work: impl FnOnce(u64) -> T) -> Option<T> {
     let _held = Held::of_process();
@@ -107,7 +110,7 @@ fn beyond_limit<T>(work: impl FnOnce(u64) -> T) -> Option<T> {
     done
 }
 
-/// The program's limit again, unless it has set another meanwhile.
+/// Restores the program's limit, unless the program has set another one meanwhile.
 fn put_back(raised: Option<u64>) {
     let now = getrlimit(Resource::Nofile);
     if now.current == raised {
@@ -115,7 +118,7 @@ fn put_back(raised: Option<u64>) {
     }
 }
 
-/// In a forked child, whose other threads are gone. It has the limit that one of them had raised.
+/// In a forked child, whose other threads are gone: undoes a limit that one of them had raised.
 pub(super) fn begin_child() {
     if RAISER.load(Ordering::Acquire) != 0 {
         put_back(getrlimit(Resource::Nofile).maximum);
@@ -127,14 +130,14 @@ pub(super) fn begin_child() {
 #[must_use]
 pub(crate) struct OccupiedStandard([Option<RawFd>; 3]);
 
-/// Sees that no descriptor that is opened while the value lives becomes a standard descriptor, for a moment though it be: the
-/// program's messages would go to it. A read or a write of one that is occupied fails with `EBADF`, as if it were closed.
+/// While the value lives, no new descriptor becomes a standard one, even for a moment: the program's messages would
+/// go to it. A read or write of an occupied one fails with `EBADF`, as if it were closed.
 pub(crate) fn occupy_standard() -> OccupiedStandard {
     let mut occupied = OccupiedStandard([None; 3]);
     if (0..3).all(is_open) {
         return occupied;
     }
-    // The kernel gives the lowest number that is free.
+    // The kernel assigns the lowest free number.
     for slot in &mut occupied.0 {
         let Ok(low) = rustix::fs::openat(CWD, c"/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else { break };
         if low.as_raw_fd() >= LOWEST {
@@ -151,7 +154,7 @@ impl Drop for OccupiedStandard {
             // SAFETY: no memory is passed.
             let flags =
                 check(unsafe { syscall(libc::SYS_fcntl, [number as usize, libc::F_GETFL as usize, 0, 0, 0, 0]) });
-            // Not one that the program has put in its place meanwhile.
+            // Leaves a descriptor that the program has put in its place meanwhile.
             if flags.is_ok_and(|flags| flags & libc::O_PATH as usize != 0) {
                 // SAFETY: opened above, and has no other owner.
                 drop(unsafe { OwnedFd::from_raw_fd(number) });

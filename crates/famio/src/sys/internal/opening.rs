@@ -1,8 +1,9 @@
-//! Opening a file for the library: by the lowest number, which is confirmed before anything is done with it, to a high one.
+//! Opens a file for the library: with the lowest free number, which is confirmed before anything is done with it,
+//! then duplicated to a high one.
 //!
-//! The hooks keep the program from that number meanwhile (`passing`). A system call that no hook sees may still put a file of the
-//! program's there. So what lies there is the library's only if it is what was asked for, by what the kernel says of it and not of
-//! the number; and only then is the number closed.
+//! Meanwhile the hooks keep the program from that number (`passing`). A system call that no hook sees may still put
+//! one of the program's files there. So a descriptor is the library's only if the kernel says that it is the file
+//! asked for; and only then is the number closed.
 
 use super::{TRIES, numbers};
 use crate::error::{Error, Result};
@@ -17,22 +18,23 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawF
 pub(super) trait Way {
     fn open(&self) -> rustix::io::Result<OwnedFd>;
 
-    /// Whether this is what [`open`](Self::open) gave.
+    /// Whether `found` is what [`open`](Self::open) returned.
     fn is_it(&self, found: BorrowedFd<'_>) -> bool;
 
-    /// What is not (any more) what is asked for: whether it is the library's all the same, to be closed.
+    /// For a descriptor that is not (or no longer) what was asked for: whether it is still the library's, to be
+    /// closed.
     fn is_ours(&self, _found: BorrowedFd<'_>) -> bool {
         false
     }
 }
 
-/// By its name.
+/// Opens a file by its name.
 pub(super) struct Named<'a> {
     pub at: BorrowedFd<'a>,
     pub path: &'a CStr,
     pub flags: OFlags,
     pub mode: Mode,
-    /// It was made by a call whose descriptor was lost.
+    /// An earlier call made the file, but its descriptor was lost.
     pub made: Cell<bool>,
 }
 
@@ -60,7 +62,7 @@ impl Way for Named<'_> {
             self.made.set(true);
             return Ok(opened);
         }
-        // By the call before. It is nobody else's if it is as it was made.
+        // An earlier call of this process made it, if it is still as it was made.
         let opened =
             rustix::fs::openat(self.at, self.path, (self.flags - exclusive) | OFlags::NOFOLLOW, Mode::empty())?;
         let stat = rustix::fs::fstat(&opened)?;
@@ -78,12 +80,12 @@ impl Way for Named<'_> {
         match self.look() {
             Ok(named) => named == found,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::SRCH) => false,
-            // Nothing is known.
+            // Unknown.
             Err(_) => true,
         }
     }
 
-    /// It has lost the name since, and the kernel remembers.
+    /// Whether the file has lost its name since, which the kernel remembers.
     fn is_ours(&self, found: BorrowedFd<'_>) -> bool {
         let mut buffer = [0u8; libc::PATH_MAX as usize];
         let Some(length) = link_of(found, &mut buffer) else { return false };
@@ -94,11 +96,11 @@ impl Way for Named<'_> {
     }
 }
 
-/// A file of which a descriptor is there.
+/// Opens the file of a descriptor again.
 pub(super) struct Again<'a> {
     pub of: BorrowedFd<'a>,
     pub access: OFlags,
-    /// Which file that is: the program may put another one at the descriptor's number meanwhile.
+    /// The identity of that file: the program may replace the descriptor meanwhile.
     pub known: (u64, u64),
 }
 
@@ -112,13 +114,13 @@ impl Way for Again<'_> {
         identity(found).is_ok_and(|found| found == self.known)
     }
 
-    /// What the program has put there.
+    /// Whether the program has replaced the descriptor.
     fn is_ours(&self, found: BorrowedFd<'_>) -> bool {
         identity(found).is_ok_and(|found| identity(self.of).is_ok_and(|other| other == found))
     }
 }
 
-/// What has no name: the kernel says what it is by a link, which begins so.
+/// Makes a descriptor without a file name. `link` is the beginning of the link that the kernel shows for it.
 pub(super) struct Nameless<'a> {
     pub make: &'a dyn Fn() -> rustix::io::Result<OwnedFd>,
     pub link: &'a [u8],
@@ -131,13 +133,13 @@ impl Way for Nameless<'_> {
 
     fn is_it(&self, found: BorrowedFd<'_>) -> bool {
         let mut buffer = [0; 64];
-        // Without /proc nothing is known.
+        // Without /proc this is unknown.
         link_of(found, &mut buffer).is_none_or(|length| buffer[..length].starts_with(self.link))
             && identity(found).is_ok()
     }
 }
 
-/// `/proc/thread-self/fd/` and the number. No allocation: it may be asked in a signal handler.
+/// `/proc/thread-self/fd/` and the number. Does not allocate: it may be called in a signal handler.
 fn link_path(number: RawFd, buffer: &mut [u8; 40]) -> &CStr {
     const FOLDER: &[u8] = b"/proc/thread-self/fd/";
     buffer[..FOLDER.len()].copy_from_slice(FOLDER);
@@ -164,7 +166,7 @@ fn link_of(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Option<usize> {
 }
 
 fn borrow(number: RawFd) -> BorrowedFd<'static> {
-    // SAFETY: never -1. What is there is what is asked of the kernel.
+    // SAFETY: never -1. The kernel is only asked about it.
     unsafe { BorrowedFd::borrow_raw(number) }
 }
 
@@ -173,7 +175,7 @@ fn close(number: RawFd) {
     drop(unsafe { OwnedFd::from_raw_fd(number) });
 }
 
-/// Whether both are of one open file description: another of the same file may be the program's.
+/// Whether both belong to one open file description: another one of the same file may be the program's.
 fn is_same(one: RawFd, other: &OwnedFd) -> bool {
     const KCMP_FILE: usize = 0;
     let me = rustix::process::getpid().as_raw_nonzero().get() as usize;
@@ -183,13 +185,13 @@ fn is_same(one: RawFd, other: &OwnedFd) -> bool {
     match compared {
         Ok(order) => order == 0,
         Err(error) if error.errno() == libc::EBADF => false,
-        // A kernel or a sandbox without it.
+        // For a kernel or a sandbox without `kcmp`.
         Err(_) => identity(borrow(one)).is_ok_and(|found| identity(other.as_fd()).is_ok_and(|kept| kept == found)),
     }
 }
 
-/// A descriptor that is what was asked for, with a high number if there is one, and which file that is: the program may put
-/// another there at any moment. While a `Passing` lives.
+/// Opens a descriptor, with a high number if there is one. Also returns the file's identity: the program may replace
+/// the descriptor at any moment. Called while a `Passing` lives.
 pub(super) fn high(way: &dyn Way) -> Result<(OwnedFd, (u64, u64))> {
     for _ in 0..TRIES {
         let low = crate::sys::with_number(|| way.open())?.into_raw_fd();

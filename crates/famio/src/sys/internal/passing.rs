@@ -1,8 +1,8 @@
-//! The moment in which a descriptor of the library's has a number that is the program's to use: the kernel opens with the lowest
-//! number that is free, and only a duplicate gets a high one. Another thread of the program's may want that number just then. So
-//! both say what they are about to do, and the later one waits: the library that opens, by a count in a word that the hooks look at
-//! anyway; a thread of the program's that replaces a number, or that opens and has to get the lowest one, by counts of their own.
-//! All waits are bounded: what was opened is confirmed besides (`open`).
+//! Covers the moment in which a descriptor of the library has a number that the program may want: the kernel opens
+//! with the lowest free number, and only a duplicate gets a high one. Both sides announce what they do, and the later
+//! one waits. The library announces an open by a count in a word that the hooks read anyway; a thread of the program
+//! that replaces a number, or whose open has to get the lowest one, by counts of their own. All waits are bounded,
+//! since what was opened is confirmed as well (`opening`).
 
 use super::registry::NUMBERS;
 use crate::near::NEAR;
@@ -12,24 +12,27 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::cell::Cell;
 use std::os::fd::RawFd;
 
-/// In [`NEAR`]: so much less for each descriptor that passes. The lowest number that an internal one has had is the rest.
+/// In [`NEAR`]: subtracted for each descriptor that passes. The remainder is the lowest number of an internal
+/// descriptor so far.
 const STEP: i32 = 1 << 21;
 /// More do not fit into the word.
 const MOST: i32 = 1000;
 
 const _: () = assert!((NUMBERS as i32) < STEP && MOST < i32::MAX / STEP);
 
-/// How many threads replace a number, or close a range. A line of its own: few do, and others need not notice.
+/// The threads that replace a number, or close a range. In a line of its own, since few threads do.
 #[repr(align(64))]
 struct Line(AtomicU32);
 static REPLACING: Line = Line(AtomicU32::new(0));
 
-/// Calls of the program's that get the lowest number that is free: in the lower half how many are under way, above how many were begun.
+/// Calls of the program that get the lowest free number: those under way in the lower half, those ever begun in the
+/// upper one.
 #[repr(align(64))]
 struct Opens(AtomicU64);
 static OPENS: Opens = Opens(AtomicU64::new(0));
 const BEGUN: u64 = 1 << 32;
-/// As many had begun when somebody waited for them in vain: one waits for the other end of a FIFO, say. It has its number already.
+/// The number of calls begun when a wait for them failed. Such a call has its number already; it may wait for the
+/// other end of a FIFO.
 static IN_VAIN: AtomicU32 = AtomicU32::new(0);
 
 /// In nanoseconds: an open may wait for a disk, a close for a socket that lingers.
@@ -37,10 +40,10 @@ const WAIT_TO_REPLACE: u64 = 500_000_000;
 const WAIT_TO_PASS: u64 = 50_000_000;
 /// The kernel takes the number at the beginning of the call.
 const WAIT_FOR_OPENS: u64 = 50_000;
-/// A close needs it only where the program closes what it has not opened.
+/// A close only waits in case the program closes what it has not opened.
 const WAIT_TO_CLOSE: u64 = 1_000_000;
 
-/// Does `begin` and, until it is alone or its time is over, takes it back by `end` and tries again.
+/// Calls `begin`; until it is alone or the time is over, undoes it by `end` and tries again.
 fn begin_alone(nanoseconds: u64, begin: impl Fn(), is_alone: impl Fn() -> bool, end: impl Fn()) {
     begin();
     if is_alone() {
@@ -65,12 +68,12 @@ pub(super) fn lower_to(number: RawFd) {
     let _ = NEAR.internal.fetch_update(SeqCst, SeqCst, lower);
 }
 
-/// Whether a descriptor passes through a number that may be any.
+/// Whether a descriptor passes through the program's numbers.
 fn any_passes() -> bool {
     NEAR.internal.load(SeqCst) < 0
 }
 
-/// While it lives, descriptors of this thread's may have any number.
+/// While it lives, descriptors of this thread may have any number.
 #[must_use]
 pub(crate) struct Passing(#[allow(dead_code, reason = "a signal handler sees by it that it must not wait")] Held);
 
@@ -90,7 +93,7 @@ impl Passing {
         }
     }
 
-    /// In a child that was forked meanwhile the count began anew.
+    /// Unless this is a child that was forked meanwhile, whose count began anew.
     fn leave() {
         let _ = NEAR.internal.fetch_update(SeqCst, SeqCst, |word| (word < 0).then_some(word + STEP));
     }
@@ -102,7 +105,8 @@ impl Drop for Passing {
     }
 }
 
-/// Whether calls of the program's are under way that are to get the lowest number. `since`: when this thread saw some first.
+/// Whether calls of the program that have to get the lowest number are under way. `since`: when this thread first saw
+/// some.
 fn hinder(since: &Cell<Option<u64>>) -> bool {
     let opens = OPENS.0.load(SeqCst);
     let begun = (opens / BEGUN) as u32;
@@ -118,8 +122,8 @@ fn hinder(since: &Cell<Option<u64>>) -> bool {
     is_early
 }
 
-/// Makes a call of the program's that gives it the lowest number that is free: none of the library's passes meanwhile. Not in a `vfork`
-/// child. Nothing is held during the call: it may take for ever, and be interrupted.
+/// Makes a call of the program that gets the lowest free number: no descriptor of the library passes meanwhile. Not
+/// in a `vfork` child. Nothing is locked during the call, which may take for ever or be interrupted.
 #[inline]
 pub(crate) fn with_lowest<T>(call: impl FnOnce() -> T) -> T {
     if !NEAR.any() && !any_passes() || is_inside() {
@@ -135,23 +139,23 @@ fn begin_open() {
     OPENS.0.fetch_add(BEGUN + 1, SeqCst);
 }
 
-/// In a child that was forked meanwhile the count began anew.
+/// Unless this is a child that was forked meanwhile, whose count began anew.
 fn end_open() {
     let _ = OPENS.0.fetch_update(SeqCst, SeqCst, |opens| (!opens.is_multiple_of(BEGUN)).then(|| opens - 1));
 }
 
-/// While it lives, no other thread's descriptor passes: numbers that are not internal are the program's.
+/// While it lives, no descriptor of another thread passes: numbers that are not internal are the program's.
 #[must_use]
 pub(crate) struct Replacing(#[allow(dead_code, reason = "as in `Passing`")] Held);
 
 impl Replacing {
-    /// Whether a descriptor of the library's may have this number or come to it meanwhile: as long as there are atomic files.
+    /// Whether a descriptor of the library may have this number or get it meanwhile: while there are atomic files.
     #[inline]
     pub fn is_needed(number: RawFd) -> bool {
         NEAR.any() || number >= NEAR.internal.load(Relaxed)
     }
 
-    /// `None`: this thread's own passes, which a signal handler has interrupted.
+    /// `None`: a descriptor of this thread passes, in code that a signal handler has interrupted.
     #[cold]
     pub fn begin() -> Option<Self> {
         if is_inside() {
@@ -182,13 +186,13 @@ fn is_inside() -> bool {
     (thread.posix_locks.get() | thread.locks_held.get()) != 0
 }
 
-/// Before the program closes a number that it may not have opened.
+/// Called before the program closes a number that it may not have opened.
 #[cold]
 pub(super) fn wait_to_close() {
     wait(WAIT_TO_CLOSE);
 }
 
-/// The program has got `EMFILE`: whether a number that a descriptor of ours passed through may be free by now.
+/// The program got `EMFILE`: whether a number through which a descriptor of ours passed may be free by now.
 #[cold]
 pub(crate) fn has_waited() -> bool {
     let may_have_passed = NEAR.any() || any_passes();

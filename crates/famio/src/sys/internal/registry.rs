@@ -1,5 +1,5 @@
-//! The table of internal descriptors: which numbers are the library's own, and which file each was opened for. Lock-free but for
-//! moves, and without allocation: it is asked in signal handlers and beside a program's allocator.
+//! The table of internal descriptors: the library's numbers, and the file of each. Lock-free except for moves, and
+//! without allocation: it is used in signal handlers and under a program's allocator.
 
 use super::opening::{self, Named};
 use super::passing::{self, Passing};
@@ -12,26 +12,26 @@ use rustix::fs::{CWD, Mode, OFlags};
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
-/// Internal descriptors that a process can have, and the numbers that they can have. Static pages that nobody touched take no memory.
+/// Internal descriptors that a process can have, and their numbers. Untouched static pages take no memory.
 const ENTRIES: usize = u16::MAX as usize;
 pub(crate) const NUMBERS: usize = 1 << 20;
 
 /// In [`Entry::place`]: no descriptor of this process.
 const LOST: u64 = 0;
 
-/// One internal descriptor. In `owners`, 0 is free and 1 in transition; an entry with `n` owners has `n + 1`.
+/// One internal descriptor. `owners` is 0 if the entry is free, 1 in transition, `n + 1` with `n` owners.
 pub(super) struct Entry {
     owners: AtomicU32,
-    /// The number plus one, and in the lowest bit which of `users` counts those that use it under this number.
+    /// The number plus one; the lowest bit says which of `users` counts the users of this number.
     place: AtomicU64,
     users: [AtomicU32; 2],
     device: AtomicU64,
     inode: AtomicU64,
     /// A forked child keeps it open.
     kept: AtomicBool,
-    /// It holds a lock on the whole file (`flock`), which one that is opened anew needs, too.
+    /// It holds a lock on the whole file (`flock`), which a descriptor opened again needs, too.
     locked: AtomicBool,
-    /// The name under which the file is opened anew if the program closed the descriptor out of our sight; null: none.
+    /// The name by which the file is opened again if the program closed the descriptor unseen; null: none.
     name: AtomicPtr<CString>,
 }
 
@@ -57,7 +57,7 @@ static TOP: AtomicU32 = AtomicU32::new(0);
 /// Where the search for a free entry begins.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// Held by the thread that changes the number of a descriptor. A word, since a forked child has to free it.
+/// Held by the thread that changes a descriptor's number. A word, since a forked child has to free it.
 static CHANGING: AtomicBool = AtomicBool::new(false);
 
 struct Changing(#[allow(dead_code, reason = "a signal handler sees by it that it must not wait")] Held);
@@ -88,24 +88,24 @@ fn number_of(place: u64) -> Option<RawFd> {
     (place != LOST).then(|| (place >> 1) as RawFd - 1)
 }
 
-/// Which entry a number has.
+/// The entry of a number.
 fn numbered(number: RawFd) -> Option<usize> {
     let slot = NUMBERED.get(usize::try_from(number).ok()?)?;
     usize::from(slot.load(Acquire)).checked_sub(1)
 }
 
-/// Whether a number is in the table: for who looks for a free one.
+/// Whether a number is in the table: for a search for a free one.
 pub(super) fn is_taken(number: RawFd) -> bool {
     numbered(number).is_some()
 }
 
 fn close_number(number: RawFd) {
-    // SAFETY: the caller has made sure that the number is the library's own, or nobody's.
+    // SAFETY: the caller has made sure that the number is the library's own, or not in use.
     unsafe { syscall(libc::SYS_close, [number as usize, 0, 0, 0, 0, 0]) };
 }
 
 fn borrow(number: RawFd) -> BorrowedFd<'static> {
-    // SAFETY: never -1. Whether it is open is what is asked of the kernel; nothing is written through it before.
+    // SAFETY: never -1. The kernel is asked whether it is open; nothing is written through it before.
     unsafe { BorrowedFd::borrow_raw(number) }
 }
 
@@ -114,19 +114,20 @@ impl Entry {
         (self.device.load(Relaxed), self.inode.load(Relaxed))
     }
 
-    /// Whether the number still leads to the file that it was opened for: the program may have closed or replaced it by a system
-    /// call that no hook sees.
+    /// Whether the number still leads to the file for which it was opened: the program may have closed or replaced it
+    /// by a system call that no hook sees.
     fn fits(&self, number: RawFd) -> bool {
         identity(borrow(number)).is_ok_and(|found| found == self.identity())
     }
 
-    /// The program has closed or replaced the descriptor: the number is the program's. While [`CHANGING`] is held.
+    /// The program has closed or replaced the descriptor, so the number is the program's. The caller holds
+    /// [`CHANGING`].
     fn lose(&self, number: RawFd) {
         NUMBERED[number as usize].store(0, Release);
         self.place.store(LOST, SeqCst);
     }
 
-    /// Puts the descriptor under another number; gives the side of those who may still use the old one. While [`CHANGING`] is held.
+    /// Gives the descriptor another number; returns the side of users of the old one. The caller holds [`CHANGING`].
     fn publish(&'static self, index: usize, number: RawFd) -> usize {
         NUMBERED[number as usize].store(index as u16 + 1, Release);
         passing::lower_to(number);
@@ -136,13 +137,13 @@ impl Entry {
     }
 
     fn wait_for_users(&self, side: usize) {
-        // They are inside a system call.
+        // The users are inside a system call.
         while self.users[side].load(SeqCst) != 0 {
             rustix::thread::sched_yield();
         }
     }
 
-    /// Opens the file anew by its name, after the descriptor was lost. While [`CHANGING`] is held.
+    /// Opens the file again by its name, after the descriptor was lost. The caller holds [`CHANGING`].
     fn open_anew(&'static self, index: usize) -> Result<()> {
         // SAFETY: set once before the entry was shared, freed with its last owner; the caller is one.
         let name = unsafe { self.name.load(Acquire).as_ref() }.ok_or(lost())?;
@@ -169,8 +170,8 @@ fn lost() -> Error {
     Error::with(libc::EBADF, "the program closed a descriptor of the library")
 }
 
-/// Takes an open descriptor with a high number into the table, which leads to the file that is named by device and inode, unless the
-/// program has put another one there.
+/// Puts an open descriptor with a high number into the table. It leads to the file with this device and inode, unless
+/// the program has replaced it.
 pub(super) fn register(high: OwnedFd, (device, inode): (u64, u64)) -> Result<InternalFd> {
     let number = high.as_raw_fd();
     if number as usize >= NUMBERS {
@@ -185,13 +186,13 @@ pub(super) fn register(high: OwnedFd, (device, inode): (u64, u64)) -> Result<Int
     entry.device.store(device, Relaxed);
     entry.inode.store(inode, Relaxed);
     entry.kept.store(false, Relaxed);
-    // A number that the program freed out of our sight may still be another entry's: that one finds out by itself.
+    // If the program freed the number unseen, it may still be another entry's, which finds that out by itself.
     entry.publish(index, high.into_raw_fd());
     entry.owners.store(2, Release);
     Ok(InternalFd(index as u16))
 }
 
-/// One more owner of the descriptor with this number, if it is internal.
+/// Another owner of the descriptor with this number, if it is internal.
 pub(super) fn share(number: RawFd) -> Option<InternalFd> {
     let index = numbered(number)?;
     let entry = &TABLE[index];
@@ -215,7 +216,7 @@ pub(super) fn set_name(fd: &InternalFd, name: CString, locked: bool) {
     entry.locked.store(locked, Relaxed);
     let old = entry.name.swap(Box::into_raw(Box::new(name)), AcqRel);
     if !old.is_null() {
-        // SAFETY: made by `Box::into_raw` here; whoever reads it holds `CHANGING`.
+        // SAFETY: made by `Box::into_raw` here; readers hold `CHANGING`.
         drop(unsafe { Box::from_raw(old) });
     }
 }
@@ -227,7 +228,7 @@ pub(super) fn release(fd: &InternalFd) {
     }
     let _changing = Changing::lock();
     if let Some(number) = number_of(entry.place.load(SeqCst)) {
-        // Not a number that is the program's by now.
+        // Only if it has not become the program's meanwhile.
         let ours = numbered(number) == Some(fd.0 as usize) && entry.fits(number);
         if numbered(number) == Some(fd.0 as usize) {
             NUMBERED[number as usize].store(0, Release);
@@ -239,13 +240,13 @@ pub(super) fn release(fd: &InternalFd) {
     }
     let name = entry.name.swap(core::ptr::null_mut(), AcqRel);
     if !name.is_null() {
-        // SAFETY: made by `Box::into_raw` in `set_name`, and nobody else has the entry.
+        // SAFETY: made by `Box::into_raw` in `set_name`, and this is the last owner.
         drop(unsafe { Box::from_raw(name) });
     }
     entry.owners.store(0, Release);
 }
 
-/// A forked child keeps it open: a close would drop locks that the child takes.
+/// Keeps it open in forked children: a close would drop locks that the child takes.
 pub(super) fn keep_in_children(fd: &InternalFd) {
     TABLE[fd.0 as usize].kept.store(true, Relaxed);
 }
@@ -254,7 +255,8 @@ pub(super) fn identity_of(fd: &InternalFd) -> (u64, u64) {
     TABLE[fd.0 as usize].identity()
 }
 
-/// Begins a use of the descriptor under its present number, which was confirmed; gives the number, and the side for [`end_use`].
+/// Begins to use the descriptor under its present number, which is confirmed. Returns the number, and the side for
+/// [`end_use`].
 pub(super) fn begin_use(fd: &InternalFd) -> Result<(RawFd, usize)> {
     let entry = &TABLE[fd.0 as usize];
     loop {
@@ -288,14 +290,14 @@ pub(super) fn end_use(fd: &InternalFd, side: usize) {
     TABLE[fd.0 as usize].users[side].fetch_sub(1, SeqCst);
 }
 
-/// The number of a descriptor that was just confirmed.
+/// The number of the descriptor, which is confirmed.
 pub(super) fn confirmed(fd: &InternalFd) -> Option<RawFd> {
     let (number, side) = begin_use(fd).ok()?;
     end_use(fd, side);
     Some(number)
 }
 
-/// Another file takes the place of the one that the descriptor was opened for. Nobody uses it meanwhile.
+/// Gives the descriptor another file. It must not be in use.
 pub(super) fn replace(fd: &InternalFd, new: OwnedFd, (device, inode): (u64, u64)) -> Result<()> {
     let entry = &TABLE[fd.0 as usize];
     let _changing = Changing::lock();
@@ -312,7 +314,7 @@ pub(super) fn replace(fd: &InternalFd, new: OwnedFd, (device, inode): (u64, u64)
     Ok(())
 }
 
-/// Whether `number` is an internal descriptor now. One that the program has closed or replaced out of our sight no longer is.
+/// Whether `number` is an internal descriptor now. One that the program has closed or replaced unseen no longer is.
 #[cold]
 pub(super) fn is_internal(number: RawFd) -> bool {
     let Some(index) = numbered(number) else { return false };
@@ -323,7 +325,7 @@ pub(super) fn is_internal(number: RawFd) -> bool {
     if entry.fits(number) {
         return true;
     }
-    // Best effort: a signal handler may have interrupted who holds the lock.
+    // Best effort: a signal handler may have interrupted the holder of the lock.
     if let Some(_changing) = Changing::try_lock()
         && number_of(entry.place.load(SeqCst)) == Some(number)
         && !entry.fits(number)
@@ -344,9 +346,9 @@ pub(super) fn each(first: RawFd, last: RawFd, mut visit: impl FnMut(RawFd)) {
     }
 }
 
-/// Moves the internal descriptor away from `number`, which the program wants; gives its new number. The old number stays open until
-/// the caller closes or replaces it; nothing of the library's uses it any more. `EMFILE`: there is no other number for it, and
-/// it can't be had again later.
+/// Moves the internal descriptor away from `number`, which the program wants; returns its new number. The old number
+/// stays open until the caller closes or replaces it, but the library no longer uses it. `EMFILE`: no other number is
+/// free, and the file cannot be opened again later.
 pub(super) fn move_away(number: RawFd) -> Result<Option<RawFd>> {
     let _changing = Changing::lock();
     let _passing = Passing::begin();
@@ -363,7 +365,7 @@ pub(super) fn move_away(number: RawFd) -> Result<Option<RawFd>> {
             NUMBERED[number as usize].store(0, Release);
             Ok(Some(new))
         }
-        // It is opened anew when it is needed and there is room.
+        // It is opened again when it is needed and a number is free.
         Err(_) if !entry.name.load(Acquire).is_null() => {
             let side = entry.place.load(SeqCst) & 1;
             entry.lose(number);
@@ -383,8 +385,7 @@ pub(super) fn begin_child() {
     used.flat_map(|entry| &entry.users).for_each(|users| users.store(0, SeqCst));
 }
 
-/// In a forked child: closes the descriptors that it has of its parent's, but for those of data files,
-/// which go with what keeps them.
+/// In a forked child: closes the parent's descriptors, except those of data files, which go with what keeps them.
 pub(super) fn forget_parents() {
     for (index, entry) in TABLE.iter().enumerate().take(TOP.load(Acquire) as usize) {
         let Some(number) = number_of(entry.place.load(SeqCst)) else { continue };
@@ -394,7 +395,7 @@ pub(super) fn forget_parents() {
         let ours = entry.fits(number);
         NUMBERED[number as usize].store(0, Release);
         entry.place.store(LOST, SeqCst);
-        // The parent's names are not to be opened by the child.
+        // The child must not open the parent's names.
         entry.name.store(core::ptr::null_mut(), Release);
         if ours {
             close_number(number);
@@ -402,7 +403,7 @@ pub(super) fn forget_parents() {
     }
 }
 
-/// Whether the kernel knows this number, at all.
+/// Whether the kernel knows this number at all.
 pub(super) fn is_open(number: RawFd) -> bool {
     // SAFETY: no memory is passed.
     check(unsafe { syscall(libc::SYS_fcntl, [number as usize, libc::F_GETFD as usize, 0, 0, 0, 0]) }).is_ok()

@@ -6,7 +6,7 @@ use std::os::fd::{FromRawFd, IntoRawFd};
 type Meanwhile = Box<dyn FnMut(RawFd)>;
 
 thread_local! {
-    /// What happens on this thread while a descriptor passes through the number.
+    /// Runs on this thread while a descriptor passes through the number.
     static MEANWHILE: RefCell<Option<Meanwhile>> = const { RefCell::new(None) };
 }
 
@@ -27,7 +27,7 @@ fn first(fd: impl AsFd) -> rustix::io::Result<u8> {
 
 /// As a program does by an inlined system call.
 fn put_over(number: RawFd, other: &OwnedFd) {
-    // SAFETY: the number is one of the library's, which has to cope with that.
+    // SAFETY: one of the library's numbers, which it must be able to handle.
     let mut target = core::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
     rustix::io::dup2(other, &mut target).unwrap();
 }
@@ -50,7 +50,8 @@ fn it_lies_high_is_shared_and_goes_with_the_last_owner() {
     assert!(!is_internal(number));
 }
 
-/// It got one above: the first write of a session waited 10 to 20 ms for the kernel's table of descriptors to grow.
+/// It once got a number above: the first write of a session waited 10 to 20 ms for the kernel's table of descriptors
+/// to grow.
 #[test]
 fn it_lies_below_the_top_beside_descriptors_that_are_not_in_the_table() {
     let file = file(b"a");
@@ -123,7 +124,8 @@ fn another_file_takes_its_place_for_all_owners() {
     assert_eq!((first(&fd), first(&again)), (Ok(b'b'), Ok(b'b')));
 }
 
-/// Opens by `open`, while the program puts another file over the number that it passes through, out of sight: at the `when`th moment.
+/// Opens by `open`, while the program puts another file over the number it passes through, unseen: at the `when`th
+/// moment.
 fn opened_beside(when: u32, open: impl Fn() -> rustix::io::Result<InternalFd>) -> (InternalFd, RawFd) {
     let (other, mut moment, taken) = (file(b"b"), 0, std::rc::Rc::new(Cell::new(-1)));
     let tell = taken.clone();
@@ -140,9 +142,9 @@ fn opened_beside(when: u32, open: impl Fn() -> rustix::io::Result<InternalFd>) -
     (opened.unwrap(), taken.get())
 }
 
-/// The file of the program's is not taken for the library's, and its descriptor not closed.
+/// The program's file is not taken for the library's, and its descriptor is not closed.
 fn stays_the_programs(open: impl Fn() -> rustix::io::Result<InternalFd>, expected: u8) {
-    // The third: the high number that the library has it by from then on.
+    // The third moment: the high number, which the library has from then on.
     for when in 1..=3 {
         let (opened, taken) = opened_beside(when, &open);
         assert_eq!(first(&opened), Ok(expected), "moment {when}");
@@ -169,7 +171,7 @@ fn what_the_program_puts_in_the_way_of_an_open_stays_its_own() {
     std::fs::remove_file(path).unwrap();
 }
 
-/// It was opened anew, and written to, since its number had been confirmed just before.
+/// It was once opened again, and written to, because its number had been confirmed just before.
 #[test]
 fn what_the_program_puts_where_one_was_confirmed_is_not_opened_anew() {
     let (known, other) = (file(b"a"), file(b"b"));
@@ -214,7 +216,7 @@ fn an_open_and_a_replacement_exclude_each_other() {
         }
         let began = std::time::Instant::now();
         drop(Passing::begin());
-        // Or it ran out of patience.
+        // Or it gave up waiting.
         assert!(state.load(Ordering::SeqCst) == 2 || began.elapsed().as_millis() >= 50);
         replacing.join().unwrap();
     });

@@ -34,7 +34,7 @@ impl Opened {
         lock.l_type = libc::F_WRLCK as libc::c_short;
         let arguments =
             [self.files[0].as_raw_fd() as usize, libc::F_OFD_GETLK as usize, (&raw mut lock) as usize, 0, 0, 0];
-        // SAFETY: the kernel reads and writes `lock` alone.
+        // SAFETY: the kernel only reads and writes `lock`.
         check(unsafe { syscall(libc::SYS_fcntl, arguments) }).unwrap();
         i32::from(lock.l_type) != libc::F_UNLCK
     }
@@ -65,7 +65,7 @@ fn they_share_one_description_until_they_are_split() {
     assert!(rustix::fs::fcntl_getfl(&opened.files[1]).unwrap() & !OFlags::LARGEFILE == OFlags::RDWR);
 }
 
-/// A `dup3` over a number dropped them.
+/// A `dup3` over a number once dropped them.
 #[test]
 fn locks_that_are_made_in_between_stay() {
     let opened = Opened::new("locks", [&both(), &both()]);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 mod space;
 
-/// A file of a test's, open as an atomic one.
+/// A file of a test, open as an atomic one.
 struct Grown {
     path: PathBuf,
     file: File,
@@ -40,7 +40,7 @@ impl Grown {
         Self { path, file, atomic }
     }
 
-    /// A change from now on is as one that comes after the time up to which changes are the process's.
+    /// Makes the next change look later than the time up to which changes are this process's.
     fn end_time_of_changes(&self) {
         let mut growing = self.atomic.growing.state.lock();
         let state = growing.as_mut().unwrap();
@@ -50,7 +50,7 @@ impl Grown {
 
     fn write(&self, at: u64, bytes: &[u8]) {
         let mut bytes = bytes.to_vec();
-        // SAFETY: memory of the test's.
+        // SAFETY: the test's memory.
         assert_eq!(unsafe { self.atomic.write(at, &[UserBuf::of(&mut bytes)]) }.unwrap(), bytes.len());
     }
 
@@ -65,7 +65,7 @@ impl Grown {
         self.atomic.state.load(Ordering::Acquire)
     }
 
-    /// As a kill leaves it: the lease is gone, and nothing was ended.
+    /// As after a kill: the lease is gone, and nothing was ended.
     fn leave(self) -> PathBuf {
         self.atomic.state.store(crate::file::atomic::DISOWNED, Ordering::SeqCst);
         crate::file::lease::give_up(self.file.as_fd());
@@ -83,7 +83,7 @@ fn is_marked(path: &PathBuf) -> bool {
     mark::get_any(File::open(path).unwrap().as_fd()).unwrap().is_some()
 }
 
-/// What `famio recover` reports of the file, with its defaults.
+/// The reports of `famio recover` with its defaults.
 fn recover(path: &Path) -> Vec<Report> {
     recover_path(path, &Settings::default(), &Options::default(), &Silent).unwrap()
 }
@@ -103,7 +103,7 @@ fn a_new_file_grows_without_a_journal_and_ends_without_a_trace() {
     std::fs::remove_file(&grown.path).unwrap();
 }
 
-/// Where the file system keeps the order of what it makes durable.
+/// If the file system keeps the order of what it makes durable.
 #[test]
 fn a_commit_takes_no_hash_where_the_order_is_kept() {
     for is_synced in [true, false] {
@@ -164,7 +164,7 @@ fn the_next_open_recovers_it() {
     std::fs::remove_file(&grown.path).unwrap();
 }
 
-/// What lay below the committed size is not for the kernel's file alone.
+/// Bytes below the committed size are not changed in the kernel's file alone.
 #[test]
 fn a_change_below_what_is_committed_begins_a_session_with_the_open_epoch() {
     for length in [100usize, 3 << 20] {
@@ -176,7 +176,7 @@ fn a_change_below_what_is_committed_begins_a_session_with_the_open_epoch() {
         assert_eq!(grown.state(), ATTACHED);
         let expected = [&b"01xy456789"[..], &tail].concat();
         assert!(grown.read() == expected);
-        // The kernel's file and the mark are the session's.
+        // The session manages the kernel's file and its mark.
         assert!(matches!(mark::get_any(grown.file.as_fd()).unwrap(), Some(Marked::Journal(_))));
         grown.close();
         assert!(std::fs::read(&grown.path).unwrap() == expected);
@@ -192,7 +192,7 @@ fn what_is_not_committed_may_be_changed_and_cut() {
     grown.atomic.set_size(14).unwrap();
     grown.write(20, b"y");
     assert_eq!((grown.state(), grown.read()), (GROWING, b"0123456789axxd\0\0\0\0\0\0y".to_vec()));
-    grown.atomic.set_size(5).unwrap(); // below: a session's
+    grown.atomic.set_size(5).unwrap(); // below the committed size: in a session
     assert_eq!((grown.state(), grown.read()), (ATTACHED, b"01234".to_vec()));
     grown.close();
     assert_eq!(std::fs::read(&grown.path).unwrap(), b"01234");
@@ -248,7 +248,7 @@ fn what_somebody_else_wrote_after_the_kill_is_a_conflict() {
     std::fs::remove_file(&path).unwrap();
 }
 
-/// It was taken for a change by another process.
+/// It was once taken for a change by another process.
 #[test]
 fn a_modification_time_in_the_future_is_no_conflict() {
     let grown = Grown::new("tomorrow");
@@ -256,7 +256,7 @@ fn a_modification_time_in_the_future_is_no_conflict() {
     grown.atomic.sync().unwrap();
     grown.write(3, b"open");
     let tomorrow = std::time::SystemTime::now() + std::time::Duration::from_secs(86_400);
-    grown.file.set_modified(tomorrow).unwrap(); // and is killed before the library hears of it
+    grown.file.set_modified(tomorrow).unwrap(); // and is killed before the library notices
     let path = grown.leave();
     let report = recover(&path);
     assert!(matches!(report[0].outcome, Outcome::Recovered), "{report:?}");
@@ -355,7 +355,7 @@ fn a_new_file_that_is_left_and_never_synced_has_after_a_kill_what_was_written() 
     let path = grown.leave();
     let grown = Grown::open(path, &leaves());
     assert_eq!(grown.read(), b"abc");
-    grown.write(1, b"B"); // it is no new file any more
+    grown.write(1, b"B"); // it is not new any more
     assert_eq!(grown.state(), ATTACHED);
     grown.close();
     assert_eq!(std::fs::read(&grown.path).unwrap(), b"aBc");
@@ -398,14 +398,14 @@ fn holes_of_an_open_epoch_stay_holes_on_their_way_into_a_session() {
     grown.atomic.grow_no_more().unwrap();
     assert_eq!((grown.state(), grown.atomic.size()), (ATTACHED, 1 << 36));
     let mut bytes = [0; 5];
-    // SAFETY: memory of the test's.
+    // SAFETY: the test's memory.
     let read = unsafe { grown.atomic.read((1 << 35) - 1, &[UserBuf::of(&mut bytes)]) }.unwrap();
     assert_eq!((read, &bytes), (5, b"\0abc\0"));
     grown.close();
     std::fs::remove_file(&grown.path).unwrap();
 }
 
-/// As a process finds it that was stopped for longer than the kernel keeps its lease.
+/// As for a process that was stopped for longer than the kernel keeps its lease.
 #[test]
 fn what_another_process_has_taken_meanwhile_is_not_touched_at_the_close() {
     let grown = Grown::new("taken");
@@ -426,7 +426,7 @@ fn who_opens_a_file_whose_mark_was_removed_does_not_wait_for_its_lease() {
     mark::remove(grown.file.as_fd()).unwrap();
     drop(File::open(&grown.path).unwrap());
     let mut bytes = *b"def";
-    // SAFETY: memory of the test's.
+    // SAFETY: the test's memory.
     let error = unsafe { grown.atomic.write(3, &[UserBuf::of(&mut bytes)]) }.unwrap_err();
     assert_eq!(error.errno(), libc::EIO);
     drop(OpenOptions::new().write(true).open(&grown.path).unwrap());

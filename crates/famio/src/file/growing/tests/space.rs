@@ -1,4 +1,4 @@
-//! Space of the program's beyond the end of a growing file, and holes in it.
+//! Preallocated space beyond the end of a growing file, and holes in it.
 
 use super::Grown;
 use crate::error::Result;
@@ -33,7 +33,7 @@ fn a_new_file_with_preallocated_space_needs_no_journal() {
     std::fs::remove_file(&grown.path).unwrap();
 }
 
-/// Was freed as the session ended, or began.
+/// It was once freed as the session ended, or began.
 #[test]
 fn preallocated_space_outlives_a_session() {
     let places = [Path::new("/dev/shm"), &std::env::temp_dir()];
@@ -72,7 +72,7 @@ fn setting_the_size_frees_preallocated_space() {
     }
 }
 
-/// Began a session, in which holes are filled.
+/// It once began a session, in which holes are filled.
 #[test]
 fn a_hole_in_what_is_not_committed_is_one() {
     let grown = Grown::new("space-hole");
@@ -84,7 +84,7 @@ fn a_hole_in_what_is_not_committed_is_one() {
     assert_eq!((grown.state(), grown.allocated()), (GROWING, 128 << 10));
     let expected = [vec![7; 64 << 10], vec![0; 64 << 10], vec![8; 64 << 10]].concat();
     assert!(grown.read() == expected);
-    grown.atomic.zero(0, from).unwrap(); // of what is committed
+    grown.atomic.zero(0, from).unwrap(); // of committed bytes
     assert_eq!(grown.state(), ATTACHED);
     grown.close();
     std::fs::remove_file(&grown.path).unwrap();

@@ -1,5 +1,5 @@
-//! Which pages of a private map of a file were copied, because they were stored to: asked of the kernel's page tables, which it
-//! walks without looking at what nobody has touched (`PAGEMAP_SCAN`, Linux 6.7 and later).
+//! Which pages of a private map of a file were copied, because they were stored to. The kernel's page tables say so;
+//! the kernel walks them without looking at untouched parts (`PAGEMAP_SCAN`, Linux 6.7 and later).
 
 use super::super::memory::PAGE;
 use crate::error::{Error, Result};
@@ -8,18 +8,18 @@ use core::ops::Range;
 use rustix::fs::{CWD, Mode, OFlags};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// `ioctl(2)` of `/proc/PID/pagemap`, and what it knows of pages; from `linux/fs.h`.
+/// The `ioctl(2)` of `/proc/PID/pagemap`, and its categories of pages; from `linux/fs.h`.
 mod scan {
     pub const REQUEST: usize = 0xc060_6610;
-    /// Pages that are found are write-protected, so that a later store shows.
+    /// Write-protects the pages found, so that a later store shows.
     pub const PROTECT: u64 = 1;
-    /// Not protected by [`PROTECT`] since.
+    /// Stored to since [`PROTECT`].
     pub const WRITTEN: u64 = 1 << 1;
-    /// The file's own page, and no copy.
+    /// The file's own page, not a copy.
     pub const FILE: u64 = 1 << 2;
     pub const PRESENT: u64 = 1 << 3;
     pub const SWAPPED: u64 = 1 << 4;
-    /// The page of zeros that all anonymous memory begins with.
+    /// The shared page of zeros, with which anonymous memory begins.
     pub const ZEROS: u64 = 1 << 5;
 }
 
@@ -55,12 +55,12 @@ const _: () = assert!(size_of::<Argument>() == 96 && size_of::<Found>() == 24);
 /// Runs of pages that are taken from the kernel at a time.
 const RUNS: usize = 512;
 
-/// Which copied pages are asked for.
+/// The copied pages to look for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// All of them.
     All,
-    /// Of a map that the kernel watches: those that were stored to since this was asked last. They are watched anew.
+    /// In a map that the kernel watches: those stored to since the last such call. They are watched again.
     StoredSince,
 }
 
@@ -69,16 +69,16 @@ pub(super) struct PageTables(InternalFd);
 
 impl PageTables {
     /// # Errors
-    /// `ENOTTY` and others: the kernel can't say it.
+    /// `ENOTTY` and others: the kernel lacks the call.
     pub fn open() -> Result<Self> {
         let tables = Self(crate::sys::openat(CWD, c"/proc/self/pagemap", OFlags::RDONLY, Mode::empty())?);
-        // Whether it can: of a page that certainly is there.
+        // Tries the call, with a page that certainly exists.
         let here = (&raw const tables as usize) & !(PAGE - 1);
         tables.copied(here..here + PAGE, Wanted::All)?;
         Ok(tables)
     }
 
-    /// Addresses of pages in `range` that were copied, in order.
+    /// Addresses of copied pages in `range`, in order.
     pub fn copied(&self, range: Range<usize>, wanted: Wanted) -> Result<Vec<Range<usize>>> {
         let mut runs: Vec<Range<usize>> = Vec::new();
         if crate::pmem::Lab::current().unscanned {
@@ -102,7 +102,7 @@ impl PageTables {
             };
             let tables = self.0.get()?;
             let call = [tables.as_fd().as_raw_fd() as usize, scan::REQUEST, &raw mut argument as usize, 0, 0, 0];
-            // SAFETY: the argument says how long it is, and where there is room for how many runs.
+            // SAFETY: the argument has its own length, and the room for runs.
             let count = check(unsafe { syscall(libc::SYS_ioctl, call) })?;
             for run in &found[..count.min(RUNS)] {
                 let run = run.start as usize..run.end as usize;
@@ -138,7 +138,7 @@ mod tests {
         runs.into_iter().flat_map(|run| (run.start - base) / PAGE..(run.end - base) / PAGE).collect()
     }
 
-    /// What all of `cow` relies on: of the kernel, so that a kernel that does it otherwise is found here.
+    /// Everything that `cow` relies on, so that a kernel that behaves otherwise is found here.
     #[test]
     fn only_copied_pages_are_found_and_all_others_follow_the_file() {
         for folder in ["/dev/shm", "/var/tmp"] {
@@ -171,13 +171,13 @@ mod tests {
             }
             let values: Vec<u8> = [3, 4, 5, 6, PAGES - 3, PAGES - 5].iter().map(|&page| get(page)).collect();
             assert_eq!(values, [9, 9, 2, 2, 9, 2]);
-            // What is given up shows the file again.
+            // A dropped copy shows the file again.
             // SAFETY: within the map.
             let given = unsafe { libc::madvise(at(5).cast(), PAGE, libc::MADV_DONTNEED) };
             assert_eq!((given, get(5), get(6)), (0, 9, 2));
             let found = tables.copied(base..base + PAGES * PAGE, Wanted::All).unwrap();
             assert_eq!(pages(base, found), [6, PAGES - 5]);
-            // SAFETY: the map, which nobody uses any more.
+            // SAFETY: the map, which is not used any more.
             unsafe { libc::munmap(base as *mut libc::c_void, PAGES * PAGE) };
         }
     }

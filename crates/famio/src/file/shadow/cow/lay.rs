@@ -1,4 +1,4 @@
-//! What lies where in a private map: the file, zeros, nothing.
+//! The layout of a private map: the file, zeros, nothing.
 
 use super::super::Shadow;
 use super::super::maps::map_at;
@@ -17,25 +17,25 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 enum Piece {
     File,
     Zeros,
-    /// A SIGBUS.
+    /// An access is a SIGBUS.
     Nothing,
 }
 
-/// A part of the file that lies in a map, and where there.
+/// The intersection of a map with a part of the file: its address, and the part.
 pub(super) fn part_of(range: &MappedRange, part: &Range<u64>) -> Option<(usize, Range<u64>)> {
     let in_file = range.in_file();
     let part = part.start.max(in_file.start)..part.end.min(in_file.end);
     (part.start < part.end).then(|| (range.start + (part.start - in_file.start) as usize, part))
 }
 
-/// The part of the file that lies at these addresses of a map.
+/// The part of the file at these addresses of a map.
 pub(super) fn in_file(range: &MappedRange, run: Range<usize>) -> Range<u64> {
     let start = range.offset + (run.start - range.start) as u64;
     start..start + (run.end - run.start) as u64
 }
 
 impl AtomicFile {
-    /// Lays out `part` of the file in the map, anew. Nobody stores there meanwhile.
+    /// Lays out `part` of the file in the map again. No thread stores there meanwhile.
     pub(super) fn lay(&self, shadow: &Shadow, cow: &CowMaps, range: &MappedRange, part: Range<u64>) -> Result<()> {
         let (ground, end) = (cow.ground(), page_end(shadow.size()));
         for (piece, of) in [(Piece::File, 0..ground), (Piece::Zeros, ground..end), (Piece::Nothing, end..u64::MAX)] {
@@ -58,10 +58,10 @@ impl AtomicFile {
             })?,
             Piece::Zeros => {
                 map_at(at, len, range.prot, flags | libc::MAP_ANONYMOUS, -1, 0)?;
-                let _ = advise(at, len, libc::MADV_NOHUGEPAGE); // a store is to cost a page
+                let _ = advise(at, len, libc::MADV_NOHUGEPAGE); // a store is to cost one page
             }
             Piece::Nothing => {
-                // At the same place there, so that neighbours become one map.
+                // At the same offset there, so that neighbours become one map.
                 let nothing = cow.nothing.get()?;
                 map_at(at, len, range.prot, flags, nothing.as_fd().as_raw_fd(), of.start as i64)?;
             }
@@ -69,19 +69,19 @@ impl AtomicFile {
         belongs_to_process(range, at, len)
     }
 
-    /// Does `work` by a descriptor of the file that is written: on an overlay file system one that was opened for reading may still be
-    /// of another.
+    /// Runs `work` with a descriptor of the file that is written: on an overlay file system, a read-only one may
+    /// still lead to another file.
     pub(super) fn by_its_descriptor<T>(&self, work: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
         self.fds.with(self.fds.has_writable(), work)
     }
 
-    /// Before the first map of the file: what of it nobody cuts any more.
+    /// Before the first map of the file: finds the part that is never cut any more.
     pub(in crate::file::shadow) fn find_ground(&self, shadow: &Shadow, cow: &CowMaps) {
         let bounds = |session: &crate::file::session::Session| {
             let cx = session.context(&self.fds);
             cx.shared().committed_size.load(Ordering::Acquire).min(session.engine.readable(cx))
         };
-        // Without a session the kernel's file is all there is.
+        // Without a session the kernel's file is complete.
         let sure = self.with_session(bounds).unwrap_or(u64::MAX);
         cow.ground.store(page_end(sure.min(shadow.size())), Ordering::Release);
         [&cow.copied, &cow.kept].iter().for_each(|bytes| bytes.store(0, Ordering::Relaxed));
@@ -97,7 +97,7 @@ impl AtomicFile {
         maps.iter().try_for_each(|range| self.lay(shadow, cow, range, from..to))
     }
 
-    /// Maps of the file itself become private ones; it has no session, and nobody writes to it.
+    /// Turns maps of the file itself into private ones. There is no session, and no thread writes.
     pub(in crate::file::shadow) fn make_maps_private(&self, shadow: &Shadow, cow: &CowMaps) -> Result<()> {
         let mut ranges = ranges::lock();
         for range in ranges.of(self.key()).filter(|range| !range.shadow) {
@@ -109,13 +109,13 @@ impl AtomicFile {
     }
 }
 
-/// What was just mapped there a forked child does not get, and the kernel watches it if it does the rest of the map.
+/// Keeps a new mapping out of forked children, and has the kernel watch it if it watches the map.
 pub(super) fn belongs_to_process(range: &MappedRange, at: usize, len: usize) -> Result<()> {
     advise(at, len, libc::MADV_DONTFORK)?;
     if range.watched { watch::join(at, at + len) } else { Ok(()) }
 }
 
 pub(super) fn advise(at: usize, len: usize, advice: i32) -> Result<()> {
-    // SAFETY: of a map of the program's; what is advised loses no bytes of it, as the callers say.
+    // SAFETY: of a map of the program's; the advice loses no bytes of it, as the callers make sure.
     check(unsafe { syscall(libc::SYS_madvise, [at, len, advice as usize, 0, 0, 0]) }).map(drop)
 }

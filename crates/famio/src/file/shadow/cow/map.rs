@@ -1,4 +1,4 @@
-//! Private maps are made, moved and given up.
+//! Private maps are made, moved and unmapped.
 
 use super::super::Shadow;
 use super::super::maps::{MapRequest, map_at};
@@ -14,10 +14,10 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 impl AtomicFile {
-    /// Maps a part of the file, as the program has asked for it. `None`: the file was demoted meanwhile.
+    /// Maps a part of the file as the program requested. `None`: the file was demoted meanwhile.
     ///
     /// # Errors
-    /// `ENOMEM` also: the part is mapped already, and may be stored to through one of the maps. Else the kernel's.
+    /// The kernel's. `ENOMEM` also if the part is mapped already, and one of the maps may be stored to.
     pub(in crate::file::shadow) fn map_private(
         self: &Arc<Self>,
         request: &MapRequest,
@@ -53,21 +53,21 @@ impl AtomicFile {
             return Err(error);
         }
         if request.flags & (libc::MAP_POPULATE | libc::MAP_LOCKED) != 0 {
-            // By the kernel itself it would be a copy of every page.
+            // The kernel's own flag would copy every page.
             let there = page_end(shadow.size()).saturating_sub(range.offset).min((range.end - start) as u64);
             let _ = advise(start, there as usize, libc::MADV_POPULATE_READ);
         }
         Ok(Some(start))
     }
 
-    /// Before private maps that may be stored to are taken away, or are not to be read any more. The caller holds the lock.
+    /// Called before private writable maps are unmapped, or become unreadable. The caller holds the lock.
     pub(in crate::file::shadow) fn take_before_maps_go(&self) {
         let Some((shadow, cow)) = self.shadow().and_then(|shadow| Some((shadow, shadow.cow_maps()?))) else { return };
         if self.is_demoted() || self.is_disowned() || !self.fds.has_writable() {
             return;
         }
         if let Err(error) = self.take_from_maps(shadow, cow) {
-            // What can't be written would be lost, and the rest be committed.
+            // Stores that cannot be written would be lost while the rest is committed.
             self.with_session(|session| {
                 session.arena.shared().poisoned.store(1, core::sync::atomic::Ordering::Release);
             });
@@ -100,8 +100,8 @@ pub(super) fn unmap(range: Range<usize>) {
     unsafe { syscall(libc::SYS_munmap, [range.start, range.end - range.start, 0, 0, 0, 0]) };
 }
 
-/// `mremap(2)` of `addr..addr + old_length`, if that lies in a private map; else `None`. What it gives is the kernel's answer.
-/// Where it is to go there is no map any more.
+/// `mremap(2)` of `addr..addr + old_length`, if that lies in a private map; otherwise `None`. Returns the kernel's
+/// answer. The target has no maps any more.
 pub(in crate::file::shadow) fn remap(
     addr: usize,
     old_length: usize,
@@ -111,7 +111,7 @@ pub(in crate::file::shadow) fn remap(
     let old_end = addr.saturating_add(old_length.max(1).next_multiple_of(PAGE as usize));
     let there = joined(addr, old_end);
     let first = there.first()?;
-    // A second map of the same, as a length of zero asks for, and an empty one in its old place can't be had of private pages.
+    // Private pages cannot have a second map (a length of zero), nor leave an empty one in the old place.
     if old_length == 0 || flags & libc::MREMAP_DONTUNMAP != 0 || length == 0 {
         return Some(-(libc::EINVAL as isize));
     }
@@ -124,7 +124,8 @@ pub(in crate::file::shadow) fn remap(
     Some(moved.map_or_else(|error| -(error.errno() as isize), |start| start as isize))
 }
 
-/// Private maps in `start..end`, in order. What a change of protection has cut, and taken back, is one map again.
+/// Private maps in `start..end`, in order. Parts that a change of protection has split are joined if they are equal
+/// again.
 fn joined(start: usize, end: usize) -> Vec<MappedRange> {
     let mut ranges = ranges::lock();
     let mut there: Vec<MappedRange> = ranges.touching(start, end).filter(|map| map.cow).cloned().collect();
@@ -174,7 +175,7 @@ impl AtomicFile {
         }
         let (start, old_len) = (new.start, (old.end - old.start).min(length) as u64);
         watch::begin(&mut new);
-        // What lies beyond the end of the file was not moved.
+        // The part beyond the end of the file was not moved.
         let stays = if start == old.start { u64::MAX } else { page_end(shadow.size()).max(new.offset) };
         let added = (new.offset + old_len).min(stays)..new.in_file().end;
         ranges::lock().add(new.clone());
@@ -185,7 +186,7 @@ impl AtomicFile {
         Ok(start)
     }
 
-    /// Gives the map another length, and another place where it is to have one. What it gains is not laid out yet.
+    /// Gives the map another length, and another address if asked. What is added is not laid out yet.
     fn move_map(
         &self,
         shadow: &Shadow,
@@ -217,7 +218,7 @@ impl AtomicFile {
             Some(target) => reserve(target, length, libc::MAP_FIXED)?,
             None => reserve(0, length, 0)?,
         };
-        // One map of the kernel's at a time: with its copies.
+        // One kernel mapping at a time, with its copies.
         let stays = map.in_file().start..map.in_file().start + old_length.min(length) as u64;
         let (ground, end) = (cow.ground(), page_end(shadow.size()));
         let pieces =
@@ -235,12 +236,12 @@ impl AtomicFile {
             }
         }
         let moved: usize = pieces.iter().map(|&(_, len)| len).sum();
-        unmap(old.start + moved..old.end); // the rest, which is there still
+        unmap(old.start + moved..old.end); // the rest, which is still there
         (map.start, map.end) = (to, to + length);
         Ok(())
     }
 
-    /// A new map, or what one has gained, shows what the file has.
+    /// A new map, or a part added to one, shows the file's bytes.
     pub(super) fn show_in_new(&self, shadow: &Shadow, cow: &CowMaps, part: Range<u64>, start: usize) -> Result<()> {
         let part = part.start..part.end.min(shadow.size());
         if part.start >= part.end {
@@ -253,12 +254,12 @@ impl AtomicFile {
     }
 }
 
-/// Addresses that nobody else gets.
+/// Reserves addresses.
 pub(super) fn reserve(at: usize, len: usize, flags: i32) -> Result<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | flags;
     let got = map_at(at, len, libc::PROT_NONE, flags, -1, 0)?;
     if at != 0 && got != at {
-        unmap(got..got + len); // a kernel that knows no `MAP_FIXED_NOREPLACE`
+        unmap(got..got + len); // the kernel does not know `MAP_FIXED_NOREPLACE`
         return Err(Error::new(libc::ENOMEM));
     }
     Ok(got)
@@ -266,10 +267,10 @@ pub(super) fn reserve(at: usize, len: usize, flags: i32) -> Result<usize> {
 
 pub(super) fn move_pages(from: usize, len: usize, to: usize) -> Result<()> {
     let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
-    // SAFETY: a map of the program's goes where it asked, or to addresses that were reserved for it.
+    // SAFETY: a map of the program's goes where it asked, or to addresses reserved for it.
     let moved = check(unsafe { syscall(libc::SYS_mremap, [from, len, len, flags, to, 0]) });
     match moved {
-        // For the kernel it is more than one map: each half for itself.
+        // The kernel has more than one mapping there: move each half separately.
         Err(error) if error.errno() == libc::EFAULT && len > PAGE as usize => {
             let half = (len / 2).next_multiple_of(PAGE as usize);
             move_pages(from, half, to)?;

@@ -1,18 +1,18 @@
-//! Private maps, which take memory only for pages with stores. A file larger than a quarter of the machine's memory has no copy
-//! of its bytes in memory. The program maps private copy-on-write pages of the kernel over the file itself. A page that is only
-//! read belongs to the page cache; the kernel copies a page at its first store, and the next SYNC finds the copy. So no store
-//! reaches the file before its epoch is committed. When the file holds the same bytes as a copy, the copy goes (`trim.rs`).
+//! Private maps, which take memory only for pages with stores, for files larger than a quarter of the machine's
+//! memory. The program maps private copy-on-write pages of the file itself. A page that is only read belongs to the
+//! page cache; the kernel copies a page at its first store, and the next SYNC finds the copy. So no store reaches the
+//! file before its epoch is committed. When the file has the same bytes, the copy is dropped (`trim.rs`).
 //!
-//! **Invariant.** A page that is no copy shows the bytes of the file on the medium. So a page is a copy if those bytes are not
-//! what the program is to see, or may become something else: writes by calls are copied into the maps (`show.rs`), and a block
-//! that has anything in the journal stays a copy until its checkpoint.
+//! **Invariant.** A page that is not a copy shows the bytes of the file on the medium. So a page has to be a copy if
+//! those bytes are not what the program should see, or may change: writes by calls are copied into the maps
+//! (`show.rs`), and a block with anything in the journal stays a copy until its checkpoint.
 //!
-//! The *ground* is the part of the file that no checkpoint can cut. Beyond it the program maps zeros instead of the file, since
-//! the kernel takes copies away where a file is cut. Beyond the end of the file it maps an empty file, for the SIGBUS. Both
-//! bounds are the same for all maps of the file (`lay.rs`).
+//! The *ground* is the part of the file that no checkpoint can cut. Beyond it the program maps zeros instead of the
+//! file, since the kernel drops copies where a file is cut; beyond the end of the file an empty file, for the SIGBUS.
+//! Both bounds are the same for all maps of the file (`lay.rs`).
 //!
-//! Private pages belong to one process. While such maps exist, ownership stays with the process, as with a shadow without room in
-//! `/dev/shm`; a forked child does not get the maps; and bytes that one map may store to have no second map.
+//! Private pages belong to one process. So ownership stays with the process while such maps exist, a forked child
+//! does not get them, and bytes that one map may store to have no second map.
 
 mod copied;
 mod lay;
@@ -34,27 +34,27 @@ pub(super) use map::remap;
 
 const PAGE: u64 = super::memory::PAGE as u64;
 
-/// What is known of the program's private maps of one file.
+/// The program's private maps of one file.
 pub(in crate::file) struct CowMaps {
     tables: PageTables,
-    /// This process's memory, to change what the program may not store to.
+    /// This process's memory, for writing to pages that the program may not store to.
     process: InternalFd,
     /// An empty file.
     nothing: InternalFd,
-    /// See the module: whole pages.
+    /// See the module; in whole pages.
     ground: AtomicU64,
-    /// Bytes of pages that were copied since copies were dropped last, at most, and what was left then.
+    /// The most bytes of pages copied since copies were dropped last, and the bytes left then.
     copied: AtomicU64,
     kept: AtomicU64,
-    /// All copied pages are to be compared at the next SYNC: at the last one not all that were stored to were taken.
+    /// All copied pages are to be compared at the next SYNC, since not all stores were taken at the last one.
     look_at_all: AtomicBool,
-    /// It was said that copies can't go.
+    /// The notice that copies cannot be dropped was given.
     said: AtomicBool,
 }
 
 impl CowMaps {
     /// # Errors
-    /// The kernel can't say which pages were copied, or `/proc` can't be used.
+    /// The kernel cannot say which pages were copied, or `/proc` is not usable.
     pub(super) fn new() -> Result<Self> {
         let process = openat(CWD, c"/proc/self/mem", OFlags::RDWR, Mode::empty())?;
         let (tables, nothing) = (PageTables::open()?, new_memory(0)?);
@@ -72,12 +72,12 @@ impl CowMaps {
     }
 }
 
-/// The end of the page in which `offset` lies, or begins.
+/// The end of the page in which `offset` lies, or `offset` at a page boundary.
 fn page_end(offset: u64) -> u64 {
     offset.next_multiple_of(PAGE)
 }
 
-/// There can't be a second map of bytes that the program may store to.
+/// The error for a second map of bytes that the program may store to.
 pub(super) fn second_map() -> Error {
     Error::with(
         libc::ENOMEM,

@@ -1,5 +1,5 @@
-//! A file outgrows the memory that its shadow may take: the maps become private ones of the file, if nobody may store in them and no
-//! other process has the file open. Else the shadow grows with the file.
+//! A file outgrows the memory that its shadow may take. If it has no writable maps and no other process has it open,
+//! the maps become private ones of the file. Otherwise the shadow grows with the file.
 
 use super::super::Shadow;
 use super::super::memory::check_size;
@@ -12,7 +12,8 @@ use core::sync::atomic::Ordering;
 use rustix::fs::ftruncate;
 
 impl AtomicFile {
-    /// The file is about to have `size` bytes, in its maps, too. Whether they are private ones now, and have them. The caller holds the lock.
+    /// The file, and its maps, are about to have `size` bytes. Returns whether the maps are private ones now and have
+    /// them. The caller holds the lock.
     pub(in crate::file::shadow) fn outgrow(&self, shadow: &Shadow, size: u64) -> Result<bool> {
         let grows = shadow.cow_maps().is_none() && size > shadow.size();
         if !grows || check_size(size, self.map_limit()).is_ok() || self.with_session(|_| ()).is_none() {
@@ -50,7 +51,7 @@ impl AtomicFile {
         Ok(true)
     }
 
-    /// Each map is made beside, with all that it is to show, and then put in the place of the old one.
+    /// Builds each map elsewhere, with all that it has to show, and then puts it in the place of the old one.
     fn replace_by_private(&self, shadow: &Shadow, cow: &CowMaps) -> Result<()> {
         let maps: Vec<_> =
             ranges::lock().of(self.key()).filter(|map| map.shadow && !map.cow).map(|map| map.clone()).collect();

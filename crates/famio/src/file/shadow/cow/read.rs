@@ -1,4 +1,4 @@
-//! Reading by calls: what was stored through a map shows at once.
+//! Reads by calls, which see stores through maps at once.
 
 use super::super::Shadow;
 use super::super::memory::PIECE;
@@ -52,18 +52,18 @@ impl AtomicFile {
         Ok(done)
     }
 
-    /// Reads from a map that may be stored to, if one has the byte at `at`; how much it has. The map stays meanwhile.
+    /// Reads from a writable map, if one has the byte at `at`; returns how much. The map stays meanwhile.
     fn read_map(&self, cow: &CowMaps, at: u64, piece: &mut [u8]) -> Option<usize> {
         let mut ranges = ranges::lock();
         let mut maps = ranges.of(self.key()).filter(|map| map.cow && map.stores);
         let (address, part) =
             maps.find_map(|map| part_of(map, &(at..at + piece.len() as u64)).filter(|found| found.1.start == at))?;
         let len = (part.end - part.start) as usize;
-        // One that may not be read had its stores taken before.
+        // If it is unreadable, its stores were taken before.
         cow.get(address, &mut piece[..len]).ok().map(|()| len)
     }
 
-    /// How many of `want` bytes from `at` on lie before the next map that may be stored to; at least one.
+    /// How many of `want` bytes from `at` on lie before the next writable map; at least one.
     fn before_maps(&self, at: u64, want: usize) -> usize {
         let mut ranges = ranges::lock();
         let starts = ranges.of(self.key()).filter(|map| map.cow && map.stores).map(|map| map.offset);

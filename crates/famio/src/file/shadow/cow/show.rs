@@ -1,4 +1,4 @@
-//! What is written by calls is copied to the maps.
+//! Copies what calls write to the maps.
 
 use super::super::Shadow;
 use super::super::memory::PIECE;
@@ -15,25 +15,25 @@ use crate::sys::{next_data, read_at, write_at};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-/// More than this is not copied as it is: most of it may be holes, and of no account.
+/// A longer range is looked at first: most of it may be holes.
 const LONG: u64 = PIECE as u64;
 
 impl CowMaps {
-    /// Copies bytes to where they lie in a map of the program's, whatever that may do there.
+    /// Copies bytes to a map of the program's, whatever its protection.
     pub(super) fn put(&self, prot: i32, at: usize, bytes: &[u8]) -> Result<()> {
         self.count_copied(bytes.len().next_multiple_of(PAGE as usize) as u64);
         let store = || {
-            // SAFETY: a map of the program's, which is in the list: it is guarded all the same, and the bytes are ours.
+            // SAFETY: a map of the program's, in the list; guarded nevertheless. The source is ours.
             unsafe { copy_in(at as *mut u8, bytes.as_ptr(), bytes.len()) }
         };
         if prot & libc::PROT_WRITE != 0 && store().is_ok() {
             return Ok(());
         }
-        // By the kernel, which copies pages that may not be stored to, too.
+        // By the kernel, which also copies pages that are not writable.
         write_at(self.process.get()?, at as u64, bytes)
     }
 
-    /// As [`put`](Self::put), where the map is of zeros and not of the file: what is there already takes no memory.
+    /// As [`put`](Self::put), for a map of zeros instead of the file: equal bytes take no memory.
     fn put_over_zeros(&self, prot: i32, at: usize, bytes: &[u8]) -> Result<()> {
         let mut there = [0; PAGE as usize];
         let mut done = 0;
@@ -49,7 +49,7 @@ impl CowMaps {
         Ok(())
     }
 
-    /// Copies bytes of a map of the program's to memory of ours.
+    /// Copies bytes of a map of the program's to our memory.
     pub(super) fn get(&self, at: usize, to: &mut [u8]) -> Result<()> {
         // SAFETY: as in `put`.
         if unsafe { copy_out(to.as_mut_ptr(), at as *const u8, to.len()) }.is_ok() {
@@ -63,7 +63,7 @@ impl CowMaps {
 }
 
 impl AtomicFile {
-    /// The file's bytes in `range` were changed, or its size: so are its maps. The caller holds the lock.
+    /// The file's bytes in `range`, or its size, have changed: updates its maps. The caller holds the lock.
     pub(in crate::file::shadow) fn follow_in_maps(
         &self,
         shadow: &Shadow,
@@ -78,7 +78,7 @@ impl AtomicFile {
         let old = shadow.size();
         if size != old {
             self.lay_for_size(shadow, cow, size)?;
-            // The rest of the page in which the file ends, or ended: what was stored there, behind the end, is not to be seen.
+            // The rest of the page in which the file ends or ended: stores beyond the end must not show.
             let edge = old.min(size);
             self.clear_in_maps(cow, edge..page_end(edge))?;
             self.show(shadow, cow, edge..page_end(edge), None)?;
@@ -86,7 +86,7 @@ impl AtomicFile {
         self.show(shadow, cow, range, None)
     }
 
-    /// Zeros in all maps.
+    /// Clears the range in all maps.
     fn clear_in_maps(&self, cow: &CowMaps, range: Range<u64>) -> Result<()> {
         let zeros = [0; PAGE as usize];
         for map in ranges::lock().of(self.key()).filter(|map| map.cow) {
@@ -97,7 +97,8 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// All maps, or the one at `only`, show what the file has in `range`, as far as it goes. The caller holds the lock.
+    /// Makes all maps, or the one at `only`, show the file's bytes in `range`, as far as the file goes. The caller
+    /// holds the lock.
     pub(super) fn show(&self, shadow: &Shadow, cow: &CowMaps, range: Range<u64>, only: Option<usize>) -> Result<()> {
         let range = range.start..range.end.min(shadow.size());
         if range.start >= range.end {
@@ -117,7 +118,7 @@ impl AtomicFile {
         let mut at = range.start;
         while at < range.end {
             let want = PIECE.min((range.end - at) as usize);
-            // SAFETY: the piece is ours.
+            // SAFETY: our piece.
             let got = unsafe { self.read_file(at, &[UserBuf::of(&mut piece[..want])]) }?;
             if got == 0 {
                 break;
@@ -138,7 +139,7 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// The parts of a long range in which the maps may show something else than the file has, or may come to.
+    /// The parts of a long range in which the maps may differ from the file, or may come to.
     pub(super) fn to_be_shown(&self, cow: &CowMaps, range: Range<u64>, only: Option<usize>) -> Result<Vec<Range<u64>>> {
         let mut parts = Vec::new();
         let (ground, block) = (cow.ground(), BLOCK as u64);
@@ -152,8 +153,8 @@ impl AtomicFile {
                 }
                 Ok(())
             })?;
-            // What is appended to the block in which the committed file ends is in the file without an entry, until it is moved. Where
-            // the file is about to be cut, it still has what comes after.
+            // Bytes appended to the block in which the committed file ends are in the file without an entry until
+            // they are moved. If the file is about to be cut, it still has the bytes behind.
             let readable = session.engine.readable(cx);
             for end in [cx.shared().committed_size.load(Ordering::Acquire), readable] {
                 let last = end / block * block;
@@ -161,7 +162,7 @@ impl AtomicFile {
             }
             Ok(readable)
         });
-        // What lies beyond the ground is not mapped from the file, and may be there.
+        // Bytes beyond the ground are not mapped from the file, and may exist.
         let readable = readable.transpose()?.unwrap_or(u64::MAX).min(range.end);
         let mut at = ground.max(range.start);
         while at < readable {

@@ -1,4 +1,4 @@
-//! What the program has stored in its maps becomes part of the open epoch.
+//! Takes the program's stores in its maps into the open epoch.
 
 use super::super::Shadow;
 use super::super::memory::PIECE;
@@ -16,10 +16,10 @@ use core::sync::atomic::Ordering;
 use std::os::fd::AsRawFd;
 
 impl AtomicFile {
-    /// Writes what was stored since the last time. The caller holds the lock, so no map moves or goes meanwhile.
+    /// Writes what was stored since the last call. The caller holds the lock, so no map moves or goes meanwhile.
     ///
     /// # Errors
-    /// Those of a write; what was stored stays to be written.
+    /// Those of a write; the stores are then still to be written.
     pub(in crate::file::shadow) fn take_from_maps(&self, shadow: &Shadow, cow: &CowMaps) -> Result<()> {
         let stored_to = |map: &&mut MappedRange| map.cow && map.stores;
         let maps: Vec<_> = ranges::lock().of(self.key()).filter(stored_to).map(|map| map.clone()).collect();
@@ -37,7 +37,7 @@ impl AtomicFile {
         if end <= map.start {
             return Ok(());
         }
-        // They are protected again, and then looked at: what is stored in between is seen twice, and not never.
+        // First protected again, then looked at: a store in between is seen twice rather than never.
         let mut runs = if map.watched { cow.tables.copied(map.start..end, Wanted::StoredSince)? } else { Vec::new() };
         if all || !map.watched {
             runs = cow.tables.copied(map.start..end, Wanted::All)?;
@@ -51,15 +51,15 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// Writes the granules of `part`, mapped at `from`, that differ from what the file has there.
+    /// Writes the granules of `part`, mapped at `from`, that differ from the file.
     fn take_run(&self, shadow: &Shadow, cow: &CowMaps, from: usize, part: Range<u64>) -> Result<()> {
         let end = part.end.min(shadow.size());
         let (mut stored, mut file) = (vec![0; PIECE], vec![0; PIECE]);
         let mut at = part.start;
-        // Demoted meanwhile, by a write of ours: then its maps are the kernel's.
+        // Demoted meanwhile, by our own write: then its maps are the kernel's.
         while at < end && !self.is_demoted() {
             let want = PIECE.min((end - at) as usize);
-            // SAFETY: the piece is ours.
+            // SAFETY: our piece.
             let got = unsafe { self.read_file(at, &[UserBuf::of(&mut file[..want])]) }?;
             if got == 0 {
                 break;
@@ -89,7 +89,7 @@ impl AtomicFile {
             let mut done = from * GRANULE;
             let end = (index * GRANULE).min(len);
             while done < end {
-                // SAFETY: memory of ours.
+                // SAFETY: our memory.
                 done += unsafe { self.write_file(at + done as u64, &[UserBuf::of(&mut stored[done..end])]) }?;
             }
         }

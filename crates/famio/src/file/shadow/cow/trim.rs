@@ -1,4 +1,4 @@
-//! Copies go when the file itself has what they have.
+//! Drops copies when the file itself has the same bytes.
 
 use super::super::Shadow;
 use super::super::memory::{PIECE, size_limit};
@@ -15,7 +15,7 @@ use crate::sys::{ALL_BUT_LIBCS, block_signals, read_at, restore_signals};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-/// Bytes of copies from which on a SYNC brings the journal to the file, so that they can go.
+/// Bytes of copies from which on a SYNC makes a checkpoint so that they can be dropped.
 const MANY: u64 = 64 << 20;
 
 const STAY: &[u8] = b": its map holds more than a quarter of this machine's memory in copied pages, which cannot be dropped while the program has several threads";
@@ -25,14 +25,14 @@ fn many() -> u64 {
 }
 
 impl AtomicFile {
-    /// After a SYNC: if the maps have many copies, they go as far as the file can be brought to what they have.
+    /// After a SYNC: if the maps have many copies, drops them as far as a checkpoint makes that possible.
     #[inline]
     pub(in crate::file) fn trim_maps(&self) {
         if let Some(shadow) = self.shadow()
             && let Some(cow) = shadow.cow_maps()
             && cow.copied.load(Ordering::Relaxed) >= many()
         {
-            // What fails here fails again, and is told, where it matters: at the next write or SYNC.
+            // An error here occurs again, and is reported, where it matters: at the next write or SYNC.
             let _ = self.trim(shadow, cow);
         }
     }
@@ -42,7 +42,7 @@ impl AtomicFile {
         Self::may_lock()?;
         let _changing = self.shadow.lock();
         let maps = ranges::private_of(self.key());
-        // Pages that are stored to again and again were counted as often.
+        // Pages that are stored to again and again were counted each time.
         let mut copied = 0;
         for map in &maps {
             copied += copied_below(cow, map, page_end(shadow.size()))?.iter().map(|run| run.len() as u64).sum::<u64>();
@@ -52,7 +52,7 @@ impl AtomicFile {
             cow.copied.store(copied.saturating_sub(before), Ordering::Relaxed);
             return Ok(());
         }
-        // A store between the comparison and the drop would be lost, and nothing tells of it: so no other thread may exist.
+        // A store between the comparison and the drop would be lost unnoticed: so no other thread may exist.
         if maps.iter().any(|map| map.stores) && !is_alone() {
             cow.copied.store(0, Ordering::Relaxed);
             cow.kept.store(copied, Ordering::Relaxed);
@@ -61,7 +61,7 @@ impl AtomicFile {
             }
             return Ok(());
         }
-        let before = block_signals(ALL_BUT_LIBCS); // a handler may store, too
+        let before = block_signals(ALL_BUT_LIBCS); // a signal handler may store, too
         let trimmed = self.session().map(|session| self.trim_by(&session, shadow, cow, &maps));
         restore_signals(before);
         trimmed.transpose().map(drop)
@@ -72,7 +72,7 @@ impl AtomicFile {
         let cx = session.context(&self.fds);
         session.check(cx)?;
         keeping_bits(&self.fds, || session.engine.make_room(cx))?;
-        // What is appended to the block in which the committed file ends has no entry, but may be moved away from there.
+        // Bytes appended to the block in which the committed file ends have no entry, but may be moved from there.
         let last = cx.shared().committed_size.load(Ordering::Acquire) / PAGE;
         let in_file_alone = |at: u64| {
             let cell = cx.index().lookup(at / PAGE);
@@ -92,7 +92,8 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// Copies that lie over the file and have what it has. Gives how many bytes of copies are left.
+    /// Drops copies of the file's pages that have the same bytes as the file. Returns how many bytes of copies are
+    /// left.
     fn drop_copies(
         &self,
         shadow: &Shadow,
@@ -118,7 +119,7 @@ impl AtomicFile {
             for pages in goes {
                 let len = pages.end - pages.start;
                 if map.watched {
-                    watch::let_go(pages.start, pages.end)?; // else something stays in their place
+                    watch::let_go(pages.start, pages.end)?; // otherwise a marker stays in their place
                 }
                 if advise(pages.start, len, libc::MADV_DONTNEED).is_err() {
                     kept += len as u64; // locked in memory
@@ -128,7 +129,7 @@ impl AtomicFile {
         Ok(kept)
     }
 
-    /// Compares copies with the file, page by page, until `seen` says that it is enough.
+    /// Compares copies with the file, page by page, until `seen` stops it.
     fn compare(
         &self,
         shadow: &Shadow,
@@ -144,7 +145,7 @@ impl AtomicFile {
             let want = PIECE.min((end - at) as usize);
             cow.get(run.start + (at - part.start) as usize, &mut copy[..want])?;
             let got = self.by_its_descriptor(|fd| read_at(fd, at, &mut file[..want]))?;
-            file[got..want].fill(0); // so the kernel shows the rest of the file's last page
+            file[got..want].fill(0); // as the kernel shows the rest of the file's last page
             for (index, (copy, file)) in copy[..want].chunks(PAGE as usize).zip(file.chunks(PAGE as usize)).enumerate()
             {
                 if !seen(at + index as u64 * PAGE, *copy == file[..copy.len()]) {
@@ -156,8 +157,8 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// Nothing is open, and all that is committed is in the file: what lies below `sure`, and was mapped as zeros, is mapped from the
-    /// file. Gives how many bytes of copies have gone. Not where the copies have something else.
+    /// Nothing is uncommitted, and everything committed is in the file: maps from the file what lies below `sure` and
+    /// was mapped as zeros, unless the copies differ. Returns how many bytes of copies have gone.
     fn raise_ground(&self, shadow: &Shadow, cow: &CowMaps, maps: &[MappedRange], sure: u64) -> Result<u64> {
         let (old, new) = (cow.ground(), page_end(sure.min(shadow.size())));
         if new <= old {
@@ -178,7 +179,8 @@ impl AtomicFile {
         }
         cow.ground.store(new, Ordering::Release);
         maps.iter().try_for_each(|map| self.lay(shadow, cow, map, old..new)).inspect_err(|_| {
-            // Some maps are of zeros still, and are taken to be of the file: no copy in them is to go, nor a commit to follow.
+            // Some maps are still of zeros but count as maps of the file: none of their copies may be dropped, and no
+            // commit may follow.
             cow.ground.store(old, Ordering::Release);
             self.with_session(|session| session.arena.shared().poisoned.store(1, Ordering::Release));
         })?;
@@ -193,8 +195,8 @@ fn copied_below(cow: &CowMaps, map: &MappedRange, end: u64) -> Result<Vec<Range<
     if end <= map.start { Ok(Vec::new()) } else { cow.tables.copied(map.start..end, Wanted::All) }
 }
 
-/// Whether only this thread could store in a map: it is the program's, which has no other, nor has the kernel been asked to read into memory
-/// meanwhile.
+/// Whether only this thread could store in a map: it is the program's only one, and the kernel has not been asked to
+/// read into memory asynchronously.
 fn is_alone() -> bool {
     crate::pmem::Lab::current().alone
         || !crate::file::reads_may_end_later()
