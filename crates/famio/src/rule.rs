@@ -87,7 +87,6 @@ rules! {
     ForcedHeedsCuts,
     ForcedKeepsTheEnd,
     ForcedFlushesBeforeTail,
-    RewindAfterTail,
     // Of maps.
     StoresBeforeCommit,
     CopiesAreNoted,

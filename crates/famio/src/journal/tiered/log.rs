@@ -214,9 +214,10 @@ impl TieredLog {
         Ok(())
     }
 
-    /// With everything in the file, the current segment is like any other: it can be entered anew. Whether there was one.
+    /// With everything in the file, the current segment is like any other: it can be entered anew. Whether there was one. Earlier, only
+    /// its rest would be lost: [`is_free`](Self::is_free) looks at the tail by itself.
     fn rewind(&mut self) -> bool {
-        if self.tail < self.committed && holds(Rule::RewindAfterTail) {
+        if self.tail < self.committed {
             return false;
         }
         let was_in_use = self.current.take().is_some();
